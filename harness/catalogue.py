@@ -1,0 +1,65 @@
+"""Every pluggable thing by name, as `package.module:object` strings, resolved on use.
+
+A new fault, checker, workload or backend is one file and one line here (`docs/extending.md`). Because these are strings,
+`harness` imports none of the middle packages and `prozess --help` stays fast.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from harness.errors import BadInput
+
+BACKENDS = {
+    "local": "clusters.local:LocalCluster",
+    "fake": "clusters.fake:FakeCluster",
+}
+WORKLOADS = {
+    "log": "workloads.log:LogWorkload",
+}
+FAULTS = {
+    "kill": "nemesis.kill:Kill",
+    "pause": "nemesis.pause:Pause",
+    "partition": "nemesis.partition:Partition",
+}
+KERNELS = {
+    "lost": "checkers.log:lost",
+    "duplicate": "checkers.log:duplicate",
+    "reordered": "checkers.log:reordered",
+    "offset-conflict": "checkers.log:offset_conflict",
+    "phantom": "checkers.identity:phantom",
+    "corrupt": "checkers.identity:corrupt",
+    "misplaced": "checkers.identity:misplaced",
+    "resurrected": "checkers.identity:resurrected",
+    "dirty-read": "checkers.reading:dirty_read",
+    "skipped": "checkers.reading:skipped",
+    "rewound": "checkers.reading:rewound",
+}
+ENGINES = {
+    "local": "checkers.engine:check_locally",
+    "spark": "spark_checkers.engine:check_with_spark",
+}
+SERVICES = {
+    "admin": "clusters.admin:Admin",
+    "metadata-log": "clusters.metadata_log:decode_metadata_log",
+    "jars": "clusters.jars:ensure_jars",
+    "java": "clusters.java:find_java",
+    "sandbox": "clusters.sandbox:enter_command",
+    "nemesis": "nemesis.nemesis:Nemesis",
+    "heal": "nemesis.heal:heal_run",
+    "spark-session": "spark_checkers.session:start_session",
+    "doctor": "clusters.doctor:probes",
+}
+
+
+def resolve(kind: dict[str, str], name: str, *, what: str) -> Any:  # noqa: ANN401 - the object is whatever it is
+    """The object a catalogue names; `BadInput` with the known names if there is none such."""
+    if name not in kind:
+        raise BadInput(f"{what} {name!r} is not known. Known: {', '.join(sorted(kind))}.")
+    module, _, attribute = kind[name].partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def service(name: str) -> Any:  # noqa: ANN401
+    """A service of a middle package; an unknown name is our own mistake."""
+    assert name in SERVICES, name
+    return resolve(SERVICES, name, what="service")

@@ -1,0 +1,82 @@
+"""Time, by argument. `Clock` is what everything that waits takes; `SystemClock` is the only one that touches the machine.
+
+All times in a history are CLOCK_MONOTONIC nanoseconds: one clock for every process of a host, untouched by clock faults.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from harness.errors import NotReady
+
+T = TypeVar("T")
+NS_PER_S = 1_000_000_000
+
+
+class Clock(Protocol):
+    """Monotonic time, wall time and the only way to wait."""
+
+    def monotonic_ns(self) -> int:
+        """CLOCK_MONOTONIC, nanoseconds."""
+        ...
+
+    def wall_ns(self) -> int:
+        """CLOCK_REALTIME, nanoseconds since the epoch."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Return after `seconds`."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def wall_ns(self) -> int:
+        return time.time_ns()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: TID251 - the one place that sleeps
+
+
+class FakeClock:
+    """A clock for tests: `sleep` advances it at once."""
+
+    def __init__(self, start_ns: int = 0) -> None:
+        self.now_ns = start_ns
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def wall_ns(self) -> int:
+        return self.now_ns
+
+    def sleep(self, seconds: float) -> None:
+        self.now_ns += int(seconds * NS_PER_S)
+
+
+def wait_until(
+    probe: Callable[[], T | None],
+    *,
+    awaited: str,
+    timeout_s: float,
+    clock: Clock,
+    last_seen: Callable[[], str] = lambda: "nothing",
+    interval_s: float = 0.05,
+) -> T:
+    """Call `probe` until it returns something true, and return that; else raise `NotReady` saying what was last seen.
+
+    `probe` is always called at least once, and once more after the deadline, so that a starved machine is not
+    blamed on the cluster.
+    """
+    deadline_ns = clock.monotonic_ns() + int(timeout_s * NS_PER_S)
+    while True:
+        late = clock.monotonic_ns() >= deadline_ns
+        if found := probe():
+            return found
+        if late:
+            raise NotReady(awaited=awaited, timeout_s=timeout_s, last_seen=last_seen())
+        clock.sleep(interval_s)

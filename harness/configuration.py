@@ -1,0 +1,84 @@
+"""Configurations: frozen values that print, validate and round-trip. Kafka's own spelling, with `_` for `.`.
+
+`None` means "not set: whatever the client or broker defaults to".
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt
+
+
+class Frozen(BaseModel):
+    """A value from a file: immutable, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+
+def _text(value: object) -> object:
+    return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int | float) else value
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+"""A Kafka property value: numbers and booleans from TOML become Kafka's spelling of them."""
+
+Acks = Annotated[Literal["0", "1", "all"], BeforeValidator(_text)]
+Retries = Annotated[Literal["0", "max"], BeforeValidator(_text)]
+MetadataMode = Literal["kraft-isolated", "kraft-combined", "zookeeper"]
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+
+
+class TopicConfiguration(Frozen):
+    """What varies per topic."""
+
+    replication_factor: PositiveInt = 3
+    min_insync_replicas: PositiveInt = 1
+    unclean_leader_election_enable: bool = False
+    flush_messages: PositiveInt | None = None
+    cleanup_policy: Literal["delete", "compact"] = "delete"
+    properties: dict[str, Text] = Field(default_factory=dict)
+
+    def kafka_properties(self) -> dict[str, str]:
+        """As CreateTopics wants them."""
+        named = {
+            "min.insync.replicas": str(self.min_insync_replicas),
+            "unclean.leader.election.enable": str(self.unclean_leader_election_enable).lower(),
+            "cleanup.policy": self.cleanup_policy,
+        }
+        if self.flush_messages is not None:
+            named["flush.messages"] = str(self.flush_messages)
+        return named | self.properties
+
+
+class ProducerConfiguration(Frozen):
+    """What varies per producer. `retries="max"` is the client's own maximum."""
+
+    client: Literal["librdkafka", "java"] = "librdkafka"
+    acks: Acks = "all"
+    enable_idempotence: bool = False
+    retries: Retries = "max"
+    max_in_flight: PositiveInt = 5
+    delivery_timeout_ms: PositiveInt = 60_000
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
+    linger_ms: Annotated[float, Field(ge=0)] = 5
+    properties: dict[str, Text] = Field(default_factory=dict)
+
+
+class ConsumerConfiguration(Frozen):
+    """What varies per reader. librdkafka's default isolation level differs from Java's: always set."""
+
+    client: Literal["librdkafka", "java"] = "librdkafka"
+    isolation_level: IsolationLevel = "read_committed"
+    check_crcs: bool = True
+    properties: dict[str, Text] = Field(default_factory=dict)
+
+
+class Variant(Frozen):
+    """A kind of cluster. Times are brokers' settings that shape a trial; the report states them."""
+
+    metadata_mode: MetadataMode = "kraft-isolated"
+    kafka_version: Text = "4.3.1"
+    brokers: Annotated[int, Field(ge=1, le=9)] = 3
+    controllers: Annotated[int, Field(ge=1, le=5)] = 1
+    racks: tuple[str, ...] = ()
+    properties: dict[str, Text] = Field(default_factory=dict)
+    """Broker properties laid over the defaults of the backend."""

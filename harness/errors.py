@@ -1,0 +1,77 @@
+"""Every error prozess raises on purpose, and the exit code each becomes.
+
+    ProzessError                  255
+    + BadInput                    254   the user's value, the rule it breaks, the way out
+    | + UnsupportedFault          254   the trial needs what the backend lacks
+    + Interrupted                 2     the user stopped it; what was recorded stays
+    + HarnessFailed               255   the world did not play along
+      + MissingTool               255   no Java, no jars, no namespaces
+      + NotReady                  255   a wait ended: what was awaited, for how long, what was last seen
+      + ClusterFailed             255   a node died or refused
+      + StorageFull               255   the run directory has no room left
+      + HistoryUnreadable         255   a table is torn, missing or of another version
+
+An error's text is for the user: value, rule, way out, in one or two sentences. Our own mistakes are assertions.
+"""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the process returns."""
+
+    HELD = 0
+    VIOLATED = 1
+    UNKNOWN = 2
+    BAD_INPUT = 254
+    HARNESS_FAILED = 255
+
+
+class ProzessError(Exception):
+    """Root of the tree; `exit_code` is what the command line returns for it."""
+
+    exit_code: ExitCode = ExitCode.HARNESS_FAILED
+
+
+class BadInput(ProzessError):
+    """The user's value breaks a rule. The text names the value, the rule and the way out."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+class UnsupportedFault(BadInput):
+    """A trial asks for a fault that the chosen backend cannot make here."""
+
+
+class Interrupted(ProzessError):
+    """The user stopped the run. Everything was healed and what was recorded is kept."""
+
+    exit_code = ExitCode.UNKNOWN
+
+
+class HarnessFailed(ProzessError):
+    """The harness could not do its work; says nothing about Kafka."""
+
+
+class MissingTool(HarnessFailed):
+    """Something this machine must have is not there."""
+
+
+class NotReady(HarnessFailed):
+    """A wait ran out of time."""
+
+    def __init__(self, *, awaited: str, timeout_s: float, last_seen: str) -> None:
+        self.awaited, self.timeout_s, self.last_seen = awaited, timeout_s, last_seen
+        super().__init__(f"waited {timeout_s:g} s for {awaited}; last seen: {last_seen}")
+
+
+class ClusterFailed(HarnessFailed):
+    """A node of the cluster died or refused what was asked."""
+
+
+class StorageFull(HarnessFailed):
+    """No room left where the history is written."""
+
+
+class HistoryUnreadable(HarnessFailed):
+    """A table of the history is torn, missing, or of another version."""

@@ -1,0 +1,112 @@
+"""Where the files of a run are. Every stage reads its input here and writes its output here; each can be repeated alone.
+
+plan.json          stage plan: enough to run it again
+rows/              stage run: rows as the clients wrote them (harness.rows); survive any SIGKILL
+clock.json         {"start_monotonic_ns", "wall_minus_monotonic_ns", "wall_error_ns"}: the trial's clock, from the
+                   moment it started; missing = it never did
+dictionaries.json  name → list of texts, for the columns that hold dictionary codes
+journal.jsonl      undo journal of the nemesis
+resolved.json      what the roles of each fault resolved to, and when
+cluster.json       facts about the cluster (Cluster.describe)
+events.jsonl       progress of the run stage, one JSON object per line
+logs/              server logs of the nodes, output of the clients
+history/           Parquet, one file per table (harness.history); partitioned tables have one row group per partition
+findings/          stage check: findings.parquet, witnesses.parquet
+verdict.json       stage judge
+report.html, junit.xml, summary.md    stage report
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.errors import BadInput, HistoryUnreadable
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """One run's directory. Paths only; creating is `create`."""
+
+    path: Path
+
+    @property
+    def plan(self) -> Path:
+        return self.path / "plan.json"
+
+    @property
+    def rows(self) -> Path:
+        return self.path / "rows"
+
+    @property
+    def clock(self) -> Path:
+        return self.path / "clock.json"
+
+    @property
+    def dictionaries(self) -> Path:
+        return self.path / "dictionaries.json"
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.jsonl"
+
+    @property
+    def resolved(self) -> Path:
+        return self.path / "resolved.json"
+
+    @property
+    def cluster(self) -> Path:
+        return self.path / "cluster.json"
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def nodes(self) -> Path:
+        """Data directories of local nodes while they run."""
+        return self.path / "nodes"
+
+    @property
+    def history(self) -> Path:
+        return self.path / "history"
+
+    @property
+    def findings(self) -> Path:
+        return self.path / "findings"
+
+    @property
+    def verdict(self) -> Path:
+        return self.path / "verdict.json"
+
+    def create(self) -> None:
+        """Make the directories a run writes into."""
+        for directory in (self.path, self.rows, self.logs, self.nodes):
+            directory.mkdir(parents=True, exist_ok=True)
+
+    @staticmethod
+    def existing(path: Path) -> "RunDirectory":
+        """A directory that some run left. BadInput if it is none."""
+        run = RunDirectory(path.resolve())
+        if not run.plan.is_file():
+            raise BadInput(f"{str(path)!r} is not a run directory: it has no plan.json. Give a directory under runs/.")
+        return run
+
+
+def write_json(path: Path, value: Any) -> None:  # noqa: ANN401 - any JSON value
+    """Write atomically: a reader sees the old file or the new one, whole."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(value, indent=1, ensure_ascii=False), encoding="utf-8")
+    part.replace(path)
+
+
+def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
+    """The value in a file of a run. HistoryUnreadable, naming the file, if it is missing or torn."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise HistoryUnreadable(f"{path} is missing or not readable as JSON: {error}.") from error

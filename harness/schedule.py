@@ -1,0 +1,187 @@
+"""Schedules: what happens to the cluster, and when. Pure values; a seed fixes every draw.
+
+A step waits (for a time on the trial's clock, or for a condition), then does one thing: a fault, a heal, or a command to
+the workload. Every wait has a limit; a step that times out makes what depends on it *unknown*, never a pass.
+"""
+
+import random
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from harness.configuration import Frozen, Text
+
+
+class Between(Frozen):
+    """A number drawn by the seed, uniformly from [low, high]."""
+
+    between: tuple[NonNegativeFloat, NonNegativeFloat]
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Between":
+        low, high = self.between
+        if low > high:
+            raise ValueError(f"between = [{low:g}, {high:g}]: the first number must not be greater than the second")
+        return self
+
+
+Seconds = NonNegativeFloat | Between
+Selector = dict[str, Text | tuple[Text, ...]]
+"""Which cells: axis → value, or any of several values. Empty = all cells."""
+
+
+# --- conditions -----------------------------------------------------------------------------------------------------
+
+
+class Elapsed(Frozen):
+    """`seconds` have passed since the previous step was done."""
+
+    condition: Literal["elapsed"]
+    seconds: Seconds
+
+
+class Acked(Frozen):
+    """Each partition of the selected cells has at least `count` acknowledgements more than when the previous step was
+    done."""
+
+    condition: Literal["acked"]
+    count: PositiveInt
+    cells: Selector = Field(default_factory=dict)
+
+
+class Settled(Frozen):
+    """No send to the selected cells is in flight: each is completed, one way or the other."""
+
+    condition: Literal["settled"]
+    cells: Selector = Field(default_factory=dict)
+
+
+class LeaderMoved(Frozen):
+    """Every living broker's own view says that the partition has a leader, and that it is none of the nodes hit by
+    faults which are not healed. `partition` None = every partition."""
+
+    condition: Literal["leader-moved"]
+    partition: int | None = None
+
+
+class IsrIs(Frozen):
+    """Every living broker's own view of the partition's ISR is exactly these brokers; None = all replicas.
+    `partition` None = every partition."""
+
+    condition: Literal["isr"]
+    partition: int | None = None
+    brokers: tuple[int, ...] | None = None
+
+
+class Unfenced(Frozen):
+    """The node's own view is current again: it answers and names itself among the living brokers."""
+
+    condition: Literal["unfenced"]
+    node: str
+
+
+Condition = Annotated[Elapsed | Acked | Settled | LeaderMoved | IsrIs | Unfenced, Field(discriminator="condition")]
+
+
+# --- actions --------------------------------------------------------------------------------------------------------
+
+
+class FaultAction(Frozen):
+    """Break something. `targets` are roles, resolved when the fault strikes (see `parse_target`)."""
+
+    kind: Literal["fault"]
+    fault: str
+    targets: Annotated[tuple[str, ...], Field(min_length=1)]
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _known_targets(self) -> "FaultAction":
+        for target in self.targets:
+            parse_target(target)
+        return self
+
+
+class HealAction(Frozen):
+    """Undo the fault of an earlier step, by the step's name; None = every fault so far."""
+
+    kind: Literal["heal"]
+    step: str | None = None
+
+
+class PauseSends(Frozen):
+    """Producers stop issuing; what was issued goes on."""
+
+    kind: Literal["pause_sends"]
+
+
+class ResumeSends(Frozen):
+    """Producers go on at their rate."""
+
+    kind: Literal["resume_sends"]
+
+
+class Send(Frozen):
+    """While paused: issue `count` records to each partition of the selected cells at once."""
+
+    kind: Literal["send"]
+    count: PositiveInt
+    cells: Selector = Field(default_factory=dict)
+
+
+Action = Annotated[FaultAction | HealAction | PauseSends | ResumeSends | Send, Field(discriminator="kind")]
+
+
+class Step(Frozen):
+    """One step. Without `at_s` and `after` it follows the previous one at once."""
+
+    name: Annotated[str, Field(min_length=1)]
+    at_s: NonNegativeFloat | None = None
+    """Not before this time on the trial's clock."""
+    after: Condition | None = None
+    timeout_s: PositiveFloat = 30.0
+    do: Action | None = None
+    """None = only wait."""
+
+
+# --- targets --------------------------------------------------------------------------------------------------------
+
+_TARGET = re.compile(
+    r"(?P<role>leader|followers|replicas)\((?P<partition>\d+)\)|(?P<only>active-controller)|node:(?P<node>[\w.-]+)"
+)
+
+
+class Target(Frozen):
+    """A role: `leader(p)`, `followers(p)`, `replicas(p)` of dense partition id p, `active-controller`, `node:NAME`."""
+
+    role: Literal["leader", "followers", "replicas", "active-controller", "node"]
+    partition: int | None = None
+    node: str | None = None
+
+
+def parse_target(text: str) -> Target:
+    """A role from its text. ValueError with the rule otherwise."""
+    match = _TARGET.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            f"target {text!r} is not a role; give leader(p), followers(p), replicas(p) with p a partition id, "
+            "active-controller, or node:NAME"
+        )
+    if match["role"]:
+        return Target(role=match["role"], partition=int(match["partition"]))  # type: ignore[arg-type] # by the pattern
+    if match["node"]:
+        return Target(role="node", node=match["node"])
+    return Target(role="active-controller")
+
+
+def draw(steps: Sequence[Step], rng: random.Random) -> tuple[Step, ...]:
+    """The steps with every `between` replaced by a number from `rng`, in order: the same seed, the same schedule."""
+
+    def drawn(step: Step) -> Step:
+        if isinstance(step.after, Elapsed) and isinstance(step.after.seconds, Between):
+            seconds = round(rng.uniform(*step.after.seconds.between), 3)
+            return step.model_copy(update={"after": step.after.model_copy(update={"seconds": seconds})})
+        return step
+
+    return tuple(drawn(step) for step in steps)

@@ -1,0 +1,143 @@
+"""Verdicts: what `verdict.json` holds. Made by the judge from findings and envelope; read by reports. Values only."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from pydantic import Field
+
+from harness.configuration import Frozen
+
+
+class Verdict(StrEnum):
+    """Of a guarantee, a cell, a trial. Unknown never passes."""
+
+    HELD = "held"
+    VIOLATED = "violated"
+    UNKNOWN = "unknown"
+    NOT_JUDGED = "not judged"
+    """The anomaly does not apply to the cell."""
+
+
+class AnomalyOutcome(StrEnum):
+    """Of one anomaly in one cell: what the configuration allows × what was seen."""
+
+    HELD = "held"
+    """Forbidden and absent."""
+    VIOLATED = "violated"
+    """Forbidden and seen."""
+    SHOWN = "shown"
+    """Permitted and seen: what this configuration costs."""
+    PERMITTED = "permitted"
+    """Permitted and not seen."""
+    UNKNOWN = "unknown"
+    NOT_JUDGED = "not judged"
+
+
+_ORDER = (Verdict.VIOLATED, Verdict.UNKNOWN, Verdict.HELD)
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """violated > unknown > held; what is not judged does not count; nothing judged at all is unknown."""
+    seen = {Verdict(v) for v in verdicts} - {Verdict.NOT_JUDGED}
+    return next((v for v in _ORDER if v in seen), Verdict.UNKNOWN)
+
+
+class WitnessShown(Frozen):
+    """One witness as a report shows it. Times in seconds on the trial's clock; None = not known or never."""
+
+    partition: int
+    topic: str
+    number: int
+    client: int
+    sequence: int
+    log_offset: int | None = None
+    begin_s: float | None = None
+    end_s: float | None = None
+    other_client: int | None = None
+    other_sequence: int | None = None
+    other_offset: int | None = None
+    reader: int | None = None
+    seen_s: float | None = None
+    effect: str
+    """forbidden, permitted, not applicable, or unknown."""
+    rule: str
+    """Id of the rule that decided."""
+    faults: tuple[str, ...] = ()
+    """Names of the steps whose faults were active between begin and end (or just before)."""
+
+
+class CellAnomaly(Frozen):
+    """One anomaly in one cell."""
+
+    anomaly: str
+    outcome: AnomalyOutcome
+    verdict: Verdict
+    count: int = 0
+    """Witnesses in all; forbidden + permitted + unknown + not applicable."""
+    forbidden: int = 0
+    permitted: int = 0
+    unknown: int = 0
+    proven: bool | None = None
+    """held: did the control show that this could have been seen? None where there is no control to ask."""
+    reason: str = ""
+    """One sentence for a person."""
+    source: str = ""
+    """Where the promise or permission comes from."""
+    defects: tuple[str, ...] = ()
+    """Known defects that match, as 'KAFKA-nnnn, fixed in …'."""
+    witnesses: tuple[WitnessShown, ...] = ()
+
+
+class CellVerdict(Frozen):
+    """One cell."""
+
+    cell: int
+    name: str
+    axes: dict[str, str]
+    verdict: Verdict
+    anomalies: dict[str, CellAnomaly]
+
+
+class ControlResult(Frozen):
+    """A control and whether it fired."""
+
+    anomaly: str
+    cells: tuple[int, ...]
+    fired_in: tuple[int, ...]
+    count: int
+    required: bool
+
+    @property
+    def fired(self) -> bool:
+        """At least one of its cells showed the anomaly."""
+        return bool(self.fired_in)
+
+
+class FaultShown(Frozen):
+    """A fault as it happened, for timelines."""
+
+    step: str
+    fault: str
+    nodes: tuple[str, ...]
+    begin_s: float
+    end_s: float | None
+    effective: bool | None
+    """None = not known."""
+    detail: str = ""
+
+
+class TrialVerdict(Frozen):
+    """The whole of `verdict.json`."""
+
+    verdict: Verdict
+    sentence: str
+    trial: str
+    title: str
+    seed: int
+    cells: tuple[CellVerdict, ...]
+    controls: tuple[ControlResult, ...] = ()
+    unknown_reasons: tuple[str, ...] = ()
+    """Why parts are unknown, worst first; each once."""
+    faults: tuple[FaultShown, ...] = ()
+    facts: dict[str, str] = Field(default_factory=dict)
+    """Versions, settings that shape the trial, counts: name → text."""
