@@ -137,11 +137,12 @@ class RowTail:
             self._maps.append(np.memmap(path, dtype=self.table.row_dtype, mode="r"))
 
 
-def read_rows(directory: Path, table: Table, client: int) -> tuple[np.ndarray, int]:
-    """The valid rows of one client as an array of `table.row_dtype`, and how many torn rows were left out.
+def read_segments(directory: Path, table: Table, client: int) -> tuple[list[np.ndarray], int]:
+    """The valid rows of one client segment by segment, in order, and how many torn rows were left out.
 
-    A row is valid if its mark is its index + 1. Rows are in order; the first never-written row ends the table. A torn row
-    is one with a wrong mark before the last valid one, or a mark that is neither 0 nor right.
+    Arrays of `table.row_dtype`, mapped from the files (copied only where a torn row had to go). A row is valid if its mark
+    is its index + 1; the first never-written row ends the table. A torn row is one with a wrong mark before the last valid
+    one, or a mark that is neither 0 nor right.
     """
     parts, torn, start, segment = [], 0, 0, 0
     while (path := directory / f"{table.name}.{client}.{segment}.rows").exists():
@@ -157,6 +158,12 @@ def read_rows(directory: Path, table: Table, client: int) -> tuple[np.ndarray, i
         parts.append(rows[:last] if valid[:last].all() else rows[:last][valid[:last]])
         start += segment_rows(segment)
         segment += 1
+    return parts, torn
+
+
+def read_rows(directory: Path, table: Table, client: int) -> tuple[np.ndarray, int]:
+    """`read_segments` in one array."""
+    parts, torn = read_segments(directory, table, client)
     if not parts:
         return np.empty(0, dtype=table.row_dtype), 0
     return (np.concatenate(parts) if len(parts) > 1 else parts[0]), torn

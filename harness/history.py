@@ -1,0 +1,218 @@
+"""From rows to Parquet, once, after the trial: `history/<table>.parquet` for every table, with `client` in front.
+
+Partitioned tables are clustered: one row group per Kafka partition (more only beyond Parquet's limit of rows), sorted by
+(client, order of writing) within it, so that a checker reads one partition and nothing else. Others have one row group.
+Times become nanoseconds since the trial's start. Memory: the largest partition and 4 bytes per row; never the history.
+"""
+
+import errno
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from harness.dictionaries import Dictionaries
+from harness.errors import HistoryUnreadable, StorageFull
+from harness.history_reader import History, key_value_metadata, parquet_schema, table_path
+from harness.plan import Plan, parse_plan
+from harness.rows import read_segments, recorded
+from harness.run_directory import RunDirectory, read_json
+from harness.schema import MISSING, NONE, TABLES, Table
+
+__all__ = ["History", "ensure_history", "write_history"]
+
+ROW_GROUP_MAX = 64 << 20
+"""Rows: the most that pyarrow puts into one row group."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of one client, in order: a mapped segment of its file, or part of one."""
+
+    client: int
+    rows: np.ndarray
+
+
+def ensure_history(run: RunDirectory) -> None:
+    """Write the history unless it is there, readable, and no older than the rows, the clock and the plan.
+
+    A history without any rows beside it (an archived run) is left as it is.
+    """
+    inputs = [*run.rows.glob("*.rows"), run.clock, run.plan]
+    newest_ns = max((path.stat().st_mtime_ns for path in inputs if path.exists()), default=0)
+    written = [table_path(run, table) for table in TABLES]
+    if all(path.exists() for path in written):
+        archived = not any(run.rows.glob("*.rows"))
+        if archived or min(path.stat().st_mtime_ns for path in written) >= newest_ns:
+            try:
+                History.open(run)
+            except HistoryUnreadable:
+                if archived:
+                    raise
+            else:
+                return
+    write_history(run)
+
+
+def write_history(run: RunDirectory) -> None:
+    """Write every table of `harness.schema.TABLES` from the rows and the plan. Replaces what is there, file by file.
+
+    Raises BadInput for a plan of another version, HistoryUnreadable if a segment of rows is missing, StorageFull.
+    """
+    plan = _plan(run)
+    run.history.mkdir(exist_ok=True)
+    clients = recorded(run.rows)
+    start_ns = _start_ns(run, clients)
+    planned = _planned_tables(plan, Dictionaries(run.dictionaries))
+    for name, table in TABLES.items():
+        if name in planned:
+            sources, torn = [_Rows(NONE, planned[name])], 0
+        else:
+            sources, torn = _sources(run, table, clients.get(name, []))
+        groups = _clustered(sources) if table.partitioned else iter([sources])
+        _write_table(run, table, groups, start_ns=start_ns, rows=sum(len(s.rows) for s in sources), torn=torn)
+
+
+def _plan(run: RunDirectory) -> Plan:
+    try:
+        return parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan))
+    except (OSError, UnicodeDecodeError) as error:
+        raise HistoryUnreadable(f"{run.plan} cannot be read: {error}.") from error
+
+
+def _sources(run: RunDirectory, table: Table, clients: Sequence[int]) -> tuple[list[_Rows], int]:
+    sources, torn = [], 0
+    for client in clients:
+        segments, torn_here = read_segments(run.rows, table, client)
+        there = len(list(run.rows.glob(f"{table.name}.{client}.*.rows")))
+        if there != len(segments):
+            raise HistoryUnreadable(
+                f"table {table.name}: segment {len(segments)} of client {client} is missing in {run.rows}, although "
+                "later ones are there. Restore it; without it the history is not whole."
+            )
+        sources += [_Rows(client, rows) for rows in segments if len(rows)]
+        torn += torn_here
+    return sources, torn
+
+
+def _start_ns(run: RunDirectory, clients: Mapping[str, Sequence[int]]) -> int:
+    """CLOCK_MONOTONIC at the trial's start; if it never started, the earliest time in any row."""
+    if run.clock.exists():
+        clock = read_json(run.clock)
+        start_ns = clock.get("start_monotonic_ns") if isinstance(clock, dict) else None
+        if not isinstance(start_ns, int):
+            raise HistoryUnreadable(f"{run.clock} has no start_monotonic_ns, the moment the trial's clock started.")
+        return start_ns
+    earliest = None
+    for name, ids in clients.items():
+        times = [column.name for column in TABLES[name].columns if column.unit == "ns"]
+        for source in _sources(run, TABLES[name], ids)[0]:
+            for column in times:
+                values = source.rows[column]
+                if len(known := values[values != MISSING]):
+                    earliest = min(int(known.min()), int(known.min()) if earliest is None else earliest)
+    return earliest or 0
+
+
+def _planned_tables(plan: Plan, dictionaries: Dictionaries) -> dict[str, np.ndarray]:
+    """Rows of the tables that come from the plan, in their row form."""
+    partitions = np.zeros(len(plan.partitions), dtype=TABLES["partitions"].row_dtype)
+    for row, planned in zip(partitions, plan.partitions, strict=True):
+        row["partition"], row["number"], row["cell"] = planned.partition, planned.number, planned.cell
+        row["topic"] = dictionaries.code("topic", planned.topic_name)
+        row["replicas"] = sum(1 << node for node in planned.assignment)
+        row["preferred_leader"] = planned.assignment[0] if planned.assignment else NONE
+    cells = np.zeros(len(plan.cells), dtype=TABLES["cells"].row_dtype)
+    for row, cell in zip(cells, plan.cells, strict=True):
+        row["cell"], row["name"] = cell.cell, dictionaries.code("cell", cell.name)
+    return {"partitions": partitions, "cells": cells}
+
+
+def _clustered(sources: Sequence[_Rows]) -> Iterator[list[_Rows]]:
+    """The rows partition by partition, ascending; within one in the order of `sources`. Each source is sorted once."""
+    pieces: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    orders = []
+    for number, source in enumerate(sources):
+        order, partitions, bounds = partition_order(source.rows["partition"])
+        orders.append(order)
+        for index, partition in enumerate(partitions.tolist()):
+            pieces[partition].append((number, int(bounds[index]), int(bounds[index + 1])))
+    for partition in sorted(pieces):
+        yield [
+            _Rows(sources[number].client, sources[number].rows[orders[number][low:high]])
+            for number, low, high in pieces[partition]
+        ]
+
+
+def partition_order(partition: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How to cluster rows: (order, partitions, bounds) such that `order[bounds[i]:bounds[i + 1]]` are the row numbers of
+    `partitions[i]`, ascending. `partition`: int32[n]; order: uint32[n]; partitions ascending, each once.
+    """
+    if not len(partition):
+        return np.empty(0, dtype=np.uint32), np.empty(0, dtype=partition.dtype), np.zeros(1, dtype=np.int64)
+    low = int(partition.min())
+    # 16-bit keys are sorted by radix, which is stable and several times faster than a comparison sort.
+    narrow = int(partition.max()) - low < 1 << 16
+    keys = (partition.astype(np.int64) - low).astype(np.uint16) if narrow else partition
+    order = np.argsort(keys, kind="stable").astype(np.uint32)
+    clustered = partition[order]
+    starts = np.concatenate(([0], np.flatnonzero(clustered[1:] != clustered[:-1]) + 1))
+    return order, clustered[starts], np.append(starts, len(partition))
+
+
+def _write_table(
+    run: RunDirectory, table: Table, groups: Iterator[list[_Rows]], *, start_ns: int, rows: int, torn: int
+) -> None:
+    path = table_path(run, table.name)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with pq.ParquetWriter(
+            part,
+            parquet_schema(table),
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=["client", *(c.name for c in table.columns if c.kind == "i4")],
+            column_encoding={c.name: "DELTA_BINARY_PACKED" for c in table.columns if c.kind == "i8"},
+            write_statistics=True,
+            write_page_checksum=True,
+        ) as writer:
+            for group in groups:
+                arrays = _arrow_table(table, group, start_ns)
+                writer.write_table(arrays, row_group_size=min(max(arrays.num_rows, 1), ROW_GROUP_MAX))
+            writer.add_key_value_metadata(
+                key_value_metadata(table.name, rows=rows, torn_rows=torn, start_monotonic_ns=start_ns)
+            )
+        _flush(part)
+        part.replace(path)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise StorageFull(
+                f"{path}: no room left for the history. Free space there and check the run again; the rows are kept."
+            ) from error
+        raise
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _arrow_table(table: Table, group: Sequence[_Rows], start_ns: int) -> pa.Table:
+    arrays = [np.concatenate([np.full(len(s.rows), s.client, dtype=np.int32) for s in group] or [_NO_CLIENTS])]
+    for column in table.columns:
+        kind = np.dtype(column.kind)
+        values = np.concatenate([s.rows[column.name] for s in group] or [np.empty(0, dtype=kind)])
+        if column.unit == "ns":
+            values = np.where(values == MISSING, MISSING, values - start_ns)
+        arrays.append(values)
+    return pa.table([pa.array(a) for a in arrays], schema=parquet_schema(table))
+
+
+_NO_CLIENTS = np.empty(0, dtype=np.int32)

@@ -1,0 +1,286 @@
+"""Reading a history: one Kafka partition at a time, only the columns that are asked for.
+
+`History.open` looks at every table's footer before anything is checked; the footers stay parsed. Data pages carry
+checksums, so that a rotten one is `HistoryUnreadable`, never a wrong number.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from harness.errors import HistoryUnreadable
+from harness.plan import Plan, parse_plan
+from harness.protocols import PartitionHistory
+from harness.recorder import RECORDER_CLIENT
+from harness.run_directory import RunDirectory
+from harness.schema import FORMAT_VERSION, NONE, TABLES, Isolation, ObservationKind, Role, Table
+
+PARTITIONED = tuple(name for name, table in TABLES.items() if table.partitioned)
+_ROLES = {"producer": Role.PRODUCER, "reader": Role.READER, "audit": Role.AUDIT, "sentinel": Role.SENTINEL}
+_LEVELS = {
+    None: Isolation.NOT_A_READER,
+    "read_uncommitted": Isolation.READ_UNCOMMITTED,
+    "read_committed": Isolation.READ_COMMITTED,
+}
+_ACKS = {"0": 0, "1": 1, "all": -1}
+_KEY = "prozess."
+
+
+def table_path(run: RunDirectory, table: str) -> Path:
+    """The Parquet file of a table."""
+    return run.history / f"{table}.parquet"
+
+
+def parquet_schema(table: Table) -> pa.Schema:
+    """Names and types of a table's Parquet form: int32 and int64, nothing is null."""
+    kinds = {"i4": pa.int32(), "i8": pa.int64()}
+    fields = [("client", pa.int32()), *((c.name, kinds[c.kind]) for c in table.columns)]
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields])
+
+
+def key_value_metadata(table: str, *, rows: int, torn_rows: int, start_monotonic_ns: int) -> dict[str, str]:
+    """What the footer of a table says about it."""
+    facts = {
+        "format_version": FORMAT_VERSION,
+        "table": table,
+        "rows": rows,
+        "torn_rows": torn_rows,
+        "start_monotonic_ns": start_monotonic_ns,
+    }
+    return {_KEY + name: str(value) for name, value in facts.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFacts:
+    """Arrays indexed by client id, as `PartitionHistory` has them."""
+
+    role: np.ndarray
+    isolation: np.ndarray
+    issued: np.ndarray
+    acks: np.ndarray
+
+
+class TableFile:
+    """One table's file with its footer parsed. Thread safe."""
+
+    def __init__(self, run: RunDirectory, table: Table) -> None:
+        """HistoryUnreadable if the file is missing, torn, of another version, or not this table."""
+        self.table, self.path = table, table_path(run, table.name)
+        try:
+            self.metadata: Any = pq.read_metadata(self.path)
+        except FileNotFoundError as error:
+            raise self._unreadable("is missing") from error
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreadable(f"is torn or no Parquet ({_first_line(error)})") from error
+        self.rows = int(self.metadata.num_rows)
+        version = self._fact("format_version")
+        if version != str(FORMAT_VERSION):
+            raise self._unreadable(f"has format version {version}; this prozess reads {FORMAT_VERSION}")
+        if self._fact("table") != table.name:
+            raise self._unreadable(f"holds table {self._fact('table')!r}")
+        if not self.metadata.schema.to_arrow_schema().equals(parquet_schema(table)):
+            raise self._unreadable(f"does not have the columns {', '.join(table.column_names)}")
+        if self._fact("rows") != str(self.rows):
+            raise self._unreadable(f"has {self.rows} rows instead of {self._fact('rows')}")
+
+    @property
+    def torn_rows(self) -> int:
+        """Rows that were left out because their writer died while writing them."""
+        return int(self._fact("torn_rows"))
+
+    @property
+    def start_monotonic_ns(self) -> int:
+        """What was subtracted from CLOCK_MONOTONIC."""
+        return int(self._fact("start_monotonic_ns"))
+
+    @cached_property
+    def row_groups(self) -> dict[int, tuple[int, ...]]:
+        """Partition → its row groups, of a partitioned table; from the statistics of the footer."""
+        column = self.table.column_names.index("partition")
+        found: dict[int, list[int]] = {}
+        for number in range(self.metadata.num_row_groups):
+            group = self.metadata.row_group(number)
+            if not group.num_rows:
+                continue
+            statistics = group.column(column).statistics
+            if statistics is None or not statistics.has_min_max or statistics.min != statistics.max:
+                raise self._unreadable(f"is not clustered by partition (row group {number})")
+            found.setdefault(int(statistics.min), []).append(number)
+        return {partition: tuple(groups) for partition, groups in sorted(found.items())}
+
+    def rows_of(self, partition: int) -> int:
+        """How many rows a partition has."""
+        return sum(int(self.metadata.row_group(group).num_rows) for group in self.row_groups.get(partition, ()))
+
+    def read(self, columns: Sequence[str], row_groups: Sequence[int] | None = None) -> dict[str, np.ndarray]:
+        """Columns of some row groups (None = all) as read-only arrays. HistoryUnreadable for a rotten page."""
+        groups = range(self.metadata.num_row_groups) if row_groups is None else row_groups
+        try:
+            # A reader per call: they are cheap with a parsed footer, and not safe to share between threads.
+            with pq.ParquetFile(
+                self.path, metadata=self.metadata, memory_map=True, page_checksum_verification=True
+            ) as file:
+                table = file.read_row_groups(list(groups), columns=list(columns), use_threads=False)
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreadable(f"is torn ({_first_line(error)})") from error
+        return {name: _array(table.column(name)) for name in columns}
+
+    def _fact(self, name: str) -> str:
+        held = self.metadata.metadata or {}
+        return str(held.get((_KEY + name).encode(), b"none").decode())
+
+    def _unreadable(self, what: str) -> HistoryUnreadable:
+        return HistoryUnreadable(
+            f"table {self.table.name}: {self.path} {what}. Delete it and check the run again to write it from the rows."
+        )
+
+
+class PartitionColumns(Mapping[str, np.ndarray]):
+    """Columns of one partition of a table, each decoded when it is first asked for. For one thread."""
+
+    def __init__(self, file: TableFile, partition: int) -> None:
+        self._file, self._groups = file, file.row_groups.get(partition, ())
+        self._length = file.rows_of(partition)
+        self._held: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._held:
+            if name not in self._file.table.column_names:
+                raise KeyError(name)
+            self._held |= self._file.read([name], self._groups) if self._groups else self._file.table.empty()
+        return self._held[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._file.table.column_names)
+
+    def __len__(self) -> int:
+        return len(self._file.table.column_names)
+
+
+class History:
+    """A run's history. Thread safe; `open` is cheap enough to be called by every task of an engine."""
+
+    def __init__(self, run: RunDirectory, plan: Plan) -> None:
+        self.run, self.plan = run, plan
+        self.files = {name: TableFile(run, table) for name, table in TABLES.items()}
+
+    @staticmethod
+    def open(run: RunDirectory) -> "History":
+        """HistoryUnreadable, with table and reason, if any table is missing, torn, or of another version."""
+        try:
+            text = run.plan.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise HistoryUnreadable(f"{run.plan} cannot be read: {error}.") from error
+        return History(run, parse_plan(text, source=str(run.plan)))
+
+    @property
+    def torn_rows(self) -> dict[str, int]:
+        """Table → rows left out as torn; only tables that have some."""
+        return {name: file.torn_rows for name, file in self.files.items() if file.torn_rows}
+
+    def rows(self, table: str) -> int:
+        """How many rows a table has."""
+        return self.files[table].rows
+
+    def table(self, table: str) -> dict[str, np.ndarray]:
+        """A whole table as arrays, column name → values: for small tables."""
+        return self.files[table].read(TABLES[table].column_names)
+
+    @cached_property
+    def partitions(self) -> tuple[int, ...]:
+        """Ids of every planned partition, and of any other that has rows; ascending."""
+        ids = {planned.partition for planned in self.plan.partitions}
+        return tuple(sorted(ids.union(*(self.files[name].row_groups for name in PARTITIONED))))
+
+    def manifest(self) -> pa.Table:
+        """One row per partition: partition (int32); for each partitioned table `<table>_rows` (int64) and
+        `<table>_row_groups` (list of int32)."""
+        columns: dict[str, Any] = {"partition": pa.array(self.partitions, pa.int32())}
+        for name in PARTITIONED:
+            file = self.files[name]
+            columns[f"{name}_rows"] = pa.array([file.rows_of(p) for p in self.partitions], pa.int64())
+            groups = [file.row_groups.get(p, ()) for p in self.partitions]
+            columns[f"{name}_row_groups"] = pa.array(groups, pa.list_(pa.int32()))
+        return pa.table(columns)
+
+    def partition_history(self, partition: int) -> PartitionHistory:
+        """Everything a kernel may look at. Columns of sends and reads are decoded when the kernel asks for them."""
+        facts = self.clients
+        return PartitionHistory(
+            partition=partition,
+            sends=PartitionColumns(self.files["sends"], partition),
+            reads=PartitionColumns(self.files["reads"], partition),
+            client_role=facts.role,
+            client_isolation=facts.isolation,
+            client_issued=facts.issued,
+            client_acks=facts.acks,
+            audit_end=self._audit_ends.get(partition, {}),
+            compacted=partition in self._compacted,
+            log_start=self._log_starts.get(partition, 0),
+        )
+
+    @cached_property
+    def clients(self) -> ClientFacts:
+        """What is known of each client: what was planned, then what it said itself. Not the recorder's own id."""
+        told = self.table("clients")
+        told = {name: values[told["client"] < RECORDER_CLIENT] for name, values in told.items()}
+        ids = told["client"]
+        size = 1 + max([int(ids.max(initial=-1)), *(planned.client for planned in self.plan.clients)], default=-1)
+        role = np.zeros(size, dtype=np.int32)
+        isolation = np.full(size, Isolation.NOT_A_READER, dtype=np.int32)
+        issued = np.full(size, NONE, dtype=np.int64)
+        acks = np.zeros(size, dtype=np.int32)
+        for planned in self.plan.clients:
+            role[planned.client] = _ROLES[planned.role]
+            isolation[planned.client] = _LEVELS[planned.isolation_level]
+            if planned.producer is not None:
+                acks[planned.client] = _ACKS[planned.producer.acks]
+        role[ids], isolation[ids] = told["role"], told["isolation"]
+        # A client that did not close its files may have issued more than it could record: nothing is said of those.
+        issued[ids] = np.where(told["complete"] == 1, told["issued"], NONE)
+        for array in (role, isolation, issued, acks):
+            array.setflags(write=False)
+        return ClientFacts(role, isolation, issued, acks)
+
+    @cached_property
+    def _observations(self) -> dict[str, np.ndarray]:
+        return self.table("observations")
+
+    @cached_property
+    def _audit_ends(self) -> dict[int, dict[int, int]]:
+        seen = self._observations
+        rows = np.flatnonzero(seen["kind"] == ObservationKind.AUDIT_COMPLETE)
+        rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]  # the latest audit counts
+        ends: dict[int, dict[int, int]] = {}
+        for partition, isolation, value in zip(
+            *(seen[name][rows].tolist() for name in ("partition", "isolation", "value")), strict=True
+        ):
+            ends.setdefault(partition, {})[isolation] = value
+        return ends
+
+    @cached_property
+    def _log_starts(self) -> dict[int, int]:
+        seen = self._observations
+        rows = np.flatnonzero(seen["kind"] == ObservationKind.LOG_START)
+        rows = rows[np.argsort(seen["value"][rows], kind="stable")]  # the greatest stays
+        return dict(zip(seen["partition"][rows].tolist(), seen["value"][rows].tolist(), strict=True))
+
+    @cached_property
+    def _compacted(self) -> frozenset[int]:
+        return frozenset(p for c in self.plan.cells if "compact" in c.topic.cleanup_policy for p in c.partitions)
+
+
+def _array(column: pa.ChunkedArray) -> np.ndarray:
+    array = column.to_numpy()
+    array.setflags(write=False)
+    return np.asarray(array)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
