@@ -43,9 +43,13 @@ SERVICES = {
     "metadata-log": "clusters.metadata_log:decode_metadata_log",
     "jars": "clusters.jars:ensure_jars",
     "java": "clusters.java:find_java",
+    "archives": "clusters.archives:build_archives",
+    "isolation": "clusters.sandbox:probe",
     "sandbox": "clusters.sandbox:enter_command",
     "nemesis": "nemesis.nemesis:Nemesis",
+    "check-fault": "nemesis.parameters:check_parameters",
     "heal": "nemesis.heal:heal_run",
+    "hold-alive": "nemesis.heal:hold_alive",
     "spark-session": "spark_checkers.session:start_session",
     "doctor": "clusters.doctor:probes",
 }

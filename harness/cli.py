@@ -1,0 +1,202 @@
+"""The command line: thin over the stages. Imports little, so that `prozess --help` is fast.
+
+Exit codes: 0 held, 1 violated, 2 unknown or interrupted, 254 bad arguments, 255 the harness failed.
+"""
+
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+
+from harness.errors import BadInput, ExitCode, ProzessError
+
+app = typer.Typer(
+    name="prozess",
+    help="Put your Kafka on trial: break a real cluster on purpose, prove from the history which promises held.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+RunsOption = Annotated[Path, typer.Option("--runs", help="Where run directories are made.")]
+EngineOption = Annotated[str, typer.Option(help="spark, or local (threads; for small histories).")]
+WorkersOption = Annotated[int, typer.Option(min=1, help="Threads, or Spark tasks at a time.")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE laid over the trial file, TOML values.")]
+RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Only the verdict.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print verdict.json instead of tables.")]
+
+
+@app.command()
+def run(  # noqa: PLR0913 - the options of a command
+    trial: Annotated[str, typer.Argument(help="A trial's name (see `prozess list`), its .toml file, or a plan.json.")],
+    seed: Annotated[int, typer.Option(help="The same seed gives the same schedule.")] = 1,
+    runs: RunsOption = Path("runs"),
+    engine: EngineOption = "spark",
+    workers: WorkersOption = 2,
+    isolation: Annotated[str, typer.Option(help="auto, namespaces, owner or signals.")] = "auto",
+    settings: SetOption = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a trial: cluster, clients, faults, audit, check, verdict, report."""
+    from harness.conduct import Options, conduct
+
+    plan = load_plan(trial, seed=seed, settings=settings)
+    options = Options(runs=runs, engine=engine, workers=workers, isolation=isolation, quiet=quiet, as_json=as_json)
+    raise typer.Exit(conduct(plan, options))
+
+
+@app.command()
+def check(
+    run_directory: RunArgument,
+    engine: EngineOption = "spark",
+    workers: WorkersOption = 2,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Check, judge and report a recorded run again. Needs no cluster."""
+    from harness.conduct import Options, recheck
+
+    options = Options(
+        runs=run_directory.parent, engine=engine, workers=workers, isolation="auto", quiet=quiet, as_json=as_json
+    )
+    raise typer.Exit(recheck(run_directory, options))
+
+
+@app.command()
+def report(run_directory: RunArgument) -> None:
+    """Write the reports of a judged run again."""
+    from harness.report import report_run
+    from harness.run_directory import RunDirectory
+
+    for path in report_run(RunDirectory.existing(run_directory)):
+        typer.echo(path)
+
+
+@app.command()
+def plan(
+    trial: Annotated[str, typer.Argument(help="A trial's name or file.")],
+    seed: Annotated[int, typer.Option(help="The same seed gives the same schedule.")] = 1,
+    settings: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print plan.json.")] = False,
+) -> None:
+    """Show what a trial would do: cells, what is excluded and why, clients, schedule."""
+    made = load_plan(trial, seed=seed, settings=settings)
+    if as_json:
+        typer.echo(made.model_dump_json(indent=1))
+        return
+    from harness.report.terminal import show_plan
+
+    show_plan(made)
+
+
+@app.command(name="list")
+def list_trials() -> None:
+    """The trials that come with prozess."""
+    from harness.report.terminal import show_trials
+    from harness.trial import known_trials, load_trial
+
+    show_trials([load_trial(str(path)) for path in known_trials().values()])
+
+
+@app.command()
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+    """What this machine offers, and what each lack costs."""
+    from dataclasses import asdict
+
+    from harness import catalogue
+    from harness.report.terminal import show_probes
+
+    probes = catalogue.service("doctor")()
+    if as_json:
+        typer.echo(json.dumps([asdict(probe) for probe in probes], indent=1))
+    else:
+        show_probes(probes)
+
+
+@app.command()
+def heal(
+    run_directory: Annotated[Path | None, typer.Argument(help="A run directory; without it, all under --runs.")] = None,
+    runs: RunsOption = Path("runs"),
+) -> None:
+    """Undo what an older run left behind. Safe to repeat; refuses a run that is still alive."""
+    from harness.conduct import heal_runs
+
+    raise typer.Exit(heal_runs(run_directory, runs))
+
+
+def load_plan(trial: str, *, seed: int, settings: list[str] | None) -> Any:  # noqa: ANN401 - Plan, imported late
+    """The plan of a trial by name or file, or a plan.json as it stands. BadInput for anything else."""
+    from harness.plan import make_plan, parse_plan
+    from harness.trial import load_trial
+
+    path = Path(trial)
+    if path.suffix == ".json" or (path / "plan.json").is_file():
+        if settings:
+            raise BadInput("--set changes a trial file; a plan.json is run as it stands.")
+        file = path if path.suffix == ".json" else path / "plan.json"
+        try:
+            return parse_plan(file.read_text(encoding="utf-8"), source=str(file))
+        except OSError as error:
+            raise BadInput(f"{str(file)!r} cannot be read: {error.strerror}. Give an existing plan.json.") from error
+    return make_plan(load_trial(trial, _overrides(settings or [])), seed=seed)
+
+
+def _overrides(settings: list[str]) -> dict[str, Any]:
+    import tomllib
+
+    laid_over = {}
+    for setting in settings:
+        key, separator, value = setting.partition("=")
+        if not separator or not key:
+            raise BadInput(f"--set {setting!r} is not KEY=VALUE, such as --set traffic.rate_hz=50.")
+        try:
+            laid_over[key.strip()] = tomllib.loads(f"v = {value}")["v"]
+        except tomllib.TOMLDecodeError:
+            laid_over[key.strip()] = value.strip()
+    return laid_over
+
+
+def main() -> None:
+    """The entry point: maps every way to end to an exit code, and prints one sentence instead of a traceback."""
+    if not __debug__:
+        sys.exit("prozess needs its assertions: do not run Python with -O.")
+    sys.exit(_main())
+
+
+def _main() -> int:
+    try:
+        result = app(standalone_mode=False)
+        return int(result or 0)
+    except click.ClickException as error:
+        error.show()
+        return int(ExitCode.BAD_INPUT)
+    except (click.Abort, KeyboardInterrupt):
+        typer.echo("Interrupted.", err=True)
+        return int(ExitCode.UNKNOWN)
+    except ProzessError as error:
+        typer.echo(f"prozess: {error}", err=True)
+        return int(error.exit_code)
+    except Exception as error:  # noqa: BLE001 - the last resort: say it in a sentence, keep the traceback in a file
+        typer.echo(
+            f"prozess: a mistake of ours: {type(error).__name__}: {error}. Details: {_keep_traceback()}", err=True
+        )
+        return int(ExitCode.HARNESS_FAILED)
+
+
+def _keep_traceback() -> str:
+    import tempfile
+
+    with tempfile.NamedTemporaryFile("w", prefix="prozess-", suffix=".traceback", delete=False) as file:
+        traceback.print_exc(file=file)
+    return file.name
+
+
+if __name__ == "__main__":
+    main()

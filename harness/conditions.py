@@ -1,0 +1,154 @@
+"""Conditions of a schedule, evaluated against the running trial. What they mean is in `harness.schedule`.
+
+Who leads and who is in sync is asked of every living broker itself, never of one: a broker cut off from the controllers goes
+on reporting what it last knew.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.clock import NS_PER_S
+from harness.plan import Plan
+from harness.protocols import AdminProtocol, BrokerView, PartitionView, Progress
+from harness.schedule import Acked, Condition, Elapsed, IsrIs, LeaderMoved, Selector, Settled, Unfenced
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The moment the previous step was done: what "since then" refers to."""
+
+    time_ns: int
+    progress: Mapping[int, Progress]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What conditions may look at."""
+
+    plan: Plan
+    admin: AdminProtocol
+    progress: Callable[[], Mapping[int, Progress]]
+    unhealed: Callable[[], Collection[int]]
+    """Node ids hit by faults that are not healed."""
+    now_ns: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Does it hold, and what was seen (for the error of a wait that ends)?"""
+
+    holds: bool
+    seen: str
+
+
+def evaluate(condition: Condition, world: World, since: Snapshot) -> Answer:
+    """Does `condition` hold now?"""
+    match condition:
+        case Elapsed():
+            assert isinstance(condition.seconds, int | float), "the plan draws every number"
+            passed_s = (world.now_ns() - since.time_ns) / NS_PER_S
+            return Answer(passed_s >= condition.seconds, f"{passed_s:.2f} s passed")
+        case Acked():
+            return _acked(condition, world, since)
+        case Settled():
+            return _settled(condition.cells, world)
+        case LeaderMoved():
+            return _leader_moved(condition, world)
+        case IsrIs():
+            return _isr_is(condition, world)
+        case Unfenced():
+            return _unfenced(condition, world)
+
+
+def partitions_of(plan: Plan, cells: Selector) -> list[int]:
+    """Dense ids of the partitions of the selected cells."""
+    return [partition for cell in plan.cells_matching(cells) for partition in cell.partitions]
+
+
+def _acked(condition: Acked, world: World, since: Snapshot) -> Answer:
+    now, behind = world.progress(), []
+    partitions = partitions_of(world.plan, condition.cells)
+    for partition in partitions:
+        gained = now[partition].ok - since.progress[partition].ok
+        if gained < condition.count:
+            behind.append((gained, partition))
+    if not behind:
+        return Answer(True, f"{len(partitions)} partitions acknowledged {condition.count}")
+    least, which = min(behind)
+    return Answer(
+        False,
+        f"{len(behind)} of {len(partitions)} partitions behind, partition {which} at {least} of {condition.count}",
+    )
+
+
+def _settled(cells: Selector, world: World) -> Answer:
+    now = world.progress()
+    flying = {p: _in_flight(now[p]) for p in partitions_of(world.plan, cells) if _in_flight(now[p])}
+    return Answer(not flying, f"{sum(flying.values())} records in flight to {len(flying)} partitions")
+
+
+def _in_flight(progress: Progress) -> int:
+    return progress.issued - progress.ok - progress.failed - progress.info
+
+
+def _leader_moved(condition: LeaderMoved, world: World) -> Answer:
+    hit = set(world.unhealed())
+
+    def wrong(partition: PartitionView) -> bool:
+        return partition.leader < 0 or partition.leader in hit
+
+    return _every_view(
+        world, condition.partition, wrong, avoid=hit, what="without a leader, or led by a node that was hit"
+    )
+
+
+def _isr_is(condition: IsrIs, world: World) -> Answer:
+    wanted = None if condition.brokers is None else set(condition.brokers)
+
+    def wrong(partition: PartitionView) -> bool:
+        return set(partition.isr) != (set(partition.replicas) if wanted is None else wanted)
+
+    expected = "all replicas" if wanted is None else str(sorted(wanted))
+    return _every_view(
+        world, condition.partition, wrong, avoid=set(world.unhealed()), what=f"whose ISR is not {expected}"
+    )
+
+
+def _every_view(
+    world: World, partition: int | None, wrong: Callable[[PartitionView], bool], *, avoid: set[int], what: str
+) -> Answer:
+    """Every broker that no fault holds must answer, and none may see a wrong partition."""
+    wanted = [p for p in world.plan.partitions if partition is None or p.partition == partition]
+    topics = sorted({p.topic_name for p in wanted})
+    views = world.admin.views(topics)
+    silent = sorted(node for node, view in views.items() if view is None and node not in avoid)
+    if silent:
+        return Answer(False, f"no answer from broker {', '.join(map(str, silent))}")
+    keys = [(p.topic_name, p.number) for p in wanted]
+    for node, view in sorted(views.items()):
+        if view is None or node in avoid:
+            continue
+        if bad := _wrong_in(view, keys, wrong):
+            return Answer(False, f"broker {node} sees {len(bad)} of {len(keys)} partitions {what}, such as {bad[0]}")
+    answered = sum(1 for node, view in views.items() if view is not None and node not in avoid)
+    return Answer(answered > 0, f"{answered} brokers agree")
+
+
+def _wrong_in(view: BrokerView, keys: Sequence[tuple[str, int]], wrong: Callable[[PartitionView], bool]) -> list[str]:
+    bad = []
+    for topic, number in keys:
+        partition = view.get((topic, number))
+        if partition is None or partition.error or wrong(partition):
+            shown = "unknown" if partition is None else f"leader {partition.leader}, ISR {list(partition.isr)}"
+            bad.append(f"{topic}-{number}: {shown}")
+    return bad
+
+
+def _unfenced(condition: Unfenced, world: World) -> Answer:
+    node = int(condition.node.rpartition("-")[2])
+    topics = sorted({p.topic_name for p in world.plan.partitions})
+    own = world.admin.view(node, topics)
+    if own is None:
+        return Answer(False, f"{condition.node} does not answer")
+    absent = [p for p in own.values() if node in p.replicas and node not in p.isr and p.leader < 0]
+    return Answer(not absent, f"{condition.node} answers; {len(absent)} of its partitions have no leader")

@@ -1,0 +1,223 @@
+"""Conducts a whole trial from one command: prepare, run, check, judge, report, with progress; and the exit code of it all."""
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness import catalogue
+from harness.clock import NS_PER_S, Clock, SystemClock
+from harness.errors import BadInput, ExitCode, ProzessError
+from harness.plan import Plan
+from harness.progress import ProgressView
+from harness.report import report_run
+from harness.report.terminal import show_verdict
+from harness.run_directory import RunDirectory, write_json
+from harness.stages.check import CheckOptions, check_run
+from harness.stages.judge import judge_run
+from harness.stages.run import RunResult, follow_run
+from harness.verdict import TrialVerdict, Verdict
+
+ISOLATIONS = ("namespaces", "owner", "signals")
+EXIT_CODES = {
+    Verdict.HELD: ExitCode.HELD,
+    Verdict.VIOLATED: ExitCode.VIOLATED,
+    Verdict.UNKNOWN: ExitCode.UNKNOWN,
+    Verdict.NOT_JUDGED: ExitCode.UNKNOWN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line may choose besides the trial."""
+
+    runs: Path
+    engine: str
+    workers: int
+    isolation: str
+    quiet: bool
+    as_json: bool
+
+
+@dataclass(slots=True)
+class Seconds:
+    """How long each part took, for the report and for budgets."""
+
+    clock: Clock
+    parts: dict[str, float] = field(default_factory=dict)
+
+    def measure(self, name: str, work: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the work gives
+        """Do the work, note its seconds."""
+        begun_ns = self.clock.monotonic_ns()
+        try:
+            return work()
+        finally:
+            self.parts[name] = round((self.clock.monotonic_ns() - begun_ns) / NS_PER_S, 2)
+
+
+def conduct(plan: Plan, options: Options) -> int:
+    """Run the plan; returns the exit code. Everything that was recorded is kept, whatever happens."""
+    clock = SystemClock()
+    seconds = Seconds(clock)
+    if options.engine not in catalogue.ENGINES:
+        raise BadInput(f"--engine {options.engine!r} is not known. Known: {', '.join(sorted(catalogue.ENGINES))}.")
+    run = new_run_directory(options.runs, plan, clock)
+    with ProgressView(quiet=options.quiet or options.as_json) as view:
+        view.begin(plan, run.path)
+        isolation = seconds.measure("prepare", lambda: prepare(plan, options.isolation, view))
+        spark = SparkAhead(options, view)
+
+        def on_event(event: dict[str, Any]) -> None:
+            view.on_event(event)
+            if event.get("event") == "phase" and event.get("name") in ("heal", "audit"):
+                spark.start()
+
+        result = seconds.measure("run", lambda: follow_run(plan, run, isolation=isolation, on_event=on_event))
+        seconds.parts.update({f"run: {name}": took_s for name, took_s in result.phases.items()})
+        if not result.interrupted and result.exit_code not in (ExitCode.HELD, ExitCode.UNKNOWN):
+            return _failed(run, result, seconds)
+        verdict = _check_and_judge(run, options, seconds, view, spark)
+    _present(run, verdict, options)
+    if result.interrupted or result.exit_code == ExitCode.UNKNOWN:
+        sys.stderr.write(f"prozess: {result.error or 'the run was interrupted'}\n")
+        return int(ExitCode.UNKNOWN)
+    return int(EXIT_CODES[verdict.verdict])
+
+
+def recheck(path: Path, options: Options) -> int:
+    """Check, judge and report an existing run."""
+    run = RunDirectory.existing(path)
+    seconds = Seconds(SystemClock())
+    with ProgressView(quiet=options.quiet or options.as_json) as view:
+        verdict = _check_and_judge(run, options, seconds, view, SparkAhead(options, view))
+    _present(run, verdict, options)
+    return int(EXIT_CODES[verdict.verdict])
+
+
+def heal_runs(path: Path | None, runs: Path) -> int:
+    """Heal one run, or every run under `runs`; says what was found."""
+    heal_run = catalogue.service("heal")
+    directories = [RunDirectory.existing(path)] if path else _runs_under(runs)
+    for run in directories:
+        report = heal_run(run, clock=SystemClock())
+        sys.stdout.write(f"{run.path.name}: {report}\n")
+    if not directories:
+        sys.stdout.write(f"No runs under {runs}: nothing to heal.\n")
+    return int(ExitCode.HELD)
+
+
+def _runs_under(runs: Path) -> list[RunDirectory]:
+    return [RunDirectory(p.parent.resolve()) for p in sorted(runs.glob("*/plan.json"))]
+
+
+def new_run_directory(runs: Path, plan: Plan, clock: Clock) -> RunDirectory:
+    """A fresh `<runs>/<trial>-<seed>-<UTC time>`; BadInput if it cannot be made."""
+    from datetime import UTC, datetime
+
+    stamp = datetime.fromtimestamp(clock.wall_ns() / NS_PER_S, UTC).strftime("%Y%m%dT%H%M%S")
+    for attempt in range(100):
+        suffix = f"-{attempt}" if attempt else ""
+        path = (runs / f"{plan.trial}-{plan.seed}-{stamp}{suffix}").resolve()
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise BadInput(f"--runs {str(runs)!r}: cannot make {path.name} there ({error.strerror}).") from error
+        run = RunDirectory(path)
+        run.create()
+        return run
+    raise BadInput(f"--runs {str(runs)!r} has a hundred runs of this second; try again.")
+
+
+def prepare(plan: Plan, wanted: str, view: ProgressView) -> str:
+    """Jars, Java, class archives; returns the isolation level, said aloud if it costs anything."""
+    if plan.backend != "local":
+        return "signals"
+    java = catalogue.service("java")()
+    jars = catalogue.service("jars")(plan.variant.kafka_version, progress=view.note)
+    catalogue.service("archives")(plan.variant.kafka_version, java, jars, progress=view.note)
+    if wanted != "auto":
+        if wanted not in ISOLATIONS:
+            raise BadInput(f"--isolation {wanted!r} is not known. Known: auto, {', '.join(ISOLATIONS)}.")
+        return wanted
+    support = catalogue.service("isolation")()
+    if support.level != "namespaces":
+        view.note(f"Isolation: {support.level}. {support.reason}")
+    return str(support.level)
+
+
+class SparkAhead:
+    """Starts Spark in a thread while the cluster is still busy, so that its start-up is hidden."""
+
+    def __init__(self, options: Options, view: ProgressView) -> None:
+        self._wanted = options.engine == "spark"
+        self._workers, self._view = options.workers, view
+        self._thread: threading.Thread | None = None
+        self._session: Any = None
+        self._error: ProzessError | None = None
+
+    def start(self) -> None:
+        """Begin, once."""
+        if self._wanted and self._thread is None:
+            self._thread = threading.Thread(target=self._start, name="spark-ahead", daemon=True)
+            self._thread.start()
+
+    def _start(self) -> None:
+        try:
+            self._session = catalogue.service("spark-session")(master=f"local[{self._workers}]")
+        except ProzessError as error:
+            self._error = error
+
+    def session(self) -> Any:  # noqa: ANN401 - a SparkSession, or None for other engines
+        """The session; waits for its start. Raises what went wrong."""
+        if not self._wanted:
+            return None
+        self.start()
+        assert self._thread is not None
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._session
+
+    def stop(self) -> None:
+        """End it, if it was started."""
+        if self._thread is not None:
+            self._thread.join()
+            if self._session is not None:
+                self._session.stop()
+
+
+def _check_and_judge(
+    run: RunDirectory, options: Options, seconds: Seconds, view: ProgressView, spark: SparkAhead
+) -> TrialVerdict:
+    view.phase("check", engine=options.engine)
+    try:
+        session = seconds.measure("check: wait for Spark", spark.session)
+        check = CheckOptions(engine=options.engine, workers=options.workers, session=session)  # type: ignore[arg-type]
+        findings = seconds.measure("check", lambda: check_run(run, check))
+    finally:
+        spark.stop()
+    verdict: TrialVerdict = seconds.measure("judge", lambda: judge_run(run, findings))
+    write_json(run.path / "seconds.json", seconds.parts)
+    seconds.measure("report", lambda: report_run(run))
+    write_json(run.path / "seconds.json", seconds.parts)
+    view.phase_done("check", sum(seconds.parts.get(part, 0.0) for part in ("check: wait for Spark", "check", "judge")))
+    return verdict
+
+
+def _present(run: RunDirectory, verdict: TrialVerdict, options: Options) -> None:
+    if options.as_json:
+        sys.stdout.write(verdict.model_dump_json(indent=1) + "\n")
+    elif options.quiet:
+        sys.stdout.write(f"{verdict.verdict}: {verdict.sentence}\n")
+    else:
+        show_verdict(verdict, run)
+
+
+def _failed(run: RunDirectory, result: RunResult, seconds: Seconds) -> int:
+    write_json(run.path / "seconds.json", seconds.parts)
+    sys.stderr.write(f"prozess: {result.error}\nWhat was recorded is kept in {run.path}.\n")
+    return int(result.exit_code)

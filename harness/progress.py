@@ -1,0 +1,96 @@
+"""Live progress of a run on the terminal: stages with their seconds, steps as they happen, the counts so far.
+
+On a terminal a spinner shows the current stage; elsewhere plain lines. Everything goes to standard error, so that
+`--json` and pipes stay clean.
+"""
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
+
+from harness.plan import Plan
+
+_NAMES = {
+    "cluster": "starting the cluster",
+    "topics": "creating topics",
+    "warm-up": "warming up until acknowledgements flow everywhere",
+    "schedule": "following the schedule",
+    "heal": "healing, waiting for whole ISR",
+    "audit": "auditing every partition from its start",
+    "teardown": "taking the cluster down",
+    "check": "checking the history",
+}
+
+
+class ProgressView:
+    """A context; `quiet` shows nothing."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._console = Console(stderr=True, quiet=quiet, highlight=False)
+        self._status: Status = self._console.status("preparing")
+
+    def __enter__(self) -> "ProgressView":
+        if self._console.is_terminal:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._status.stop()
+
+    def begin(self, plan: Plan, path: Path) -> None:
+        """Say what is about to happen."""
+        self._console.print(f"[bold]{escape(plan.title)}[/bold]")
+        self._console.print(
+            f"trial {plan.trial}, seed {plan.seed}: {len(plan.cells)} cells, {len(plan.partitions)} partitions, "
+            f"{len(plan.steps)} steps, Kafka {plan.variant.kafka_version} {plan.variant.metadata_mode}"
+        )
+        self._console.print(f"run directory {path}", soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        """A line worth reading."""
+        self._console.print(escape(text))
+
+    def phase(self, name: str, **details: Any) -> None:  # noqa: ANN401 - shown as text
+        """A stage began."""
+        shown = ", ".join(f"{key} {value}" for key, value in details.items())
+        self._status.update(_NAMES.get(name, name) + (f" ({shown})" if shown else ""))
+
+    def phase_done(self, name: str, took_s: float, traffic: dict[str, int] | None = None) -> None:
+        """A stage ended."""
+        self._console.print(f"  {took_s:6.1f} s  {_NAMES.get(name, name)}{_counts(traffic)}")
+
+    def on_event(self, event: dict[str, Any]) -> None:
+        """An event of the run stage."""
+        match event["event"]:
+            case "phase":
+                details = {k: v for k, v in event.items() if k in ("steps", "count")}
+                self.phase(event["name"], **details)
+            case "phase-done":
+                self.phase_done(event["name"], event["took_s"], event.get("traffic"))
+            case "step":
+                what = "" if event["what"] == "done" else f" [red]{escape(event['what'])}[/red]"
+                self._console.print(f"            {event['at_s']:6.2f} s  {escape(event['name'])}{what}")
+            case "dead-clients":
+                for name, words in event["clients"].items():
+                    self._console.print(f"[red]client {escape(name)} ended unasked: {escape(words)}[/red]")
+            case "audited" if event["incomplete"]:
+                self._console.print(f"[red]audit incomplete in {event['incomplete']}: {escape(event['first'])}[/red]")
+            case "no-ground-truth" | "error":
+                text = event.get("error") or event.get("text")
+                self._console.print(f"[red]{escape(str(text))}[/red]")
+            case "interrupt":
+                self._console.print("stopping: healing first; once more to stop at once")
+            case _:
+                pass
+
+
+def _counts(traffic: dict[str, int] | None) -> str:
+    if not traffic or not traffic.get("issued"):
+        return ""
+    return f"  [dim]{traffic['issued']:,} sent, {traffic['ok']:,} ok, {traffic['info']:,} unknown[/dim]"

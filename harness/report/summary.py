@@ -1,0 +1,38 @@
+"""summary.md: what a person reads in a pull request or a mail."""
+
+from pathlib import Path
+
+from harness.plan import Plan
+from harness.report.words import SIGNS, anomalies_of, brief, reproduce, seen_in, short, varying_axes
+from harness.run_directory import RunDirectory
+from harness.verdict import AnomalyOutcome, TrialVerdict
+
+
+def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict) -> Path:
+    """Write summary.md; returns its path."""
+    axes = varying_axes(verdict)
+    out = [f"# {verdict.verdict}: {verdict.title}", "", verdict.sentence, ""]
+    out += [f"- unknown: {reason}" for reason in verdict.unknown_reasons]
+    out += [
+        f"- control `{c.anomaly}`: " + (f"fired, {c.count:,} times" if c.fired else "silent") for c in verdict.controls
+    ]
+    out += ["", "| " + " | ".join([*map(short, axes), "verdict", "seen"]) + " |"]
+    out += ["|" + "---|" * (len(axes) + 2)]
+    for cell in verdict.cells:
+        out.append("| " + " | ".join([*(cell.axes[axis] for axis in axes), cell.verdict, seen_in(cell)]) + " |")
+    out += ["", "## What was seen, and why it may or may not be", ""]
+    for name in anomalies_of(verdict):
+        told: set[str] = set()
+        for cell in verdict.cells:
+            anomaly = cell.anomalies.get(name)
+            if anomaly is None or anomaly.outcome not in (AnomalyOutcome.VIOLATED, AnomalyOutcome.SHOWN):
+                continue
+            line = f"- {SIGNS[anomaly.outcome]} {brief(anomaly)}: {anomaly.reason}"
+            if line not in told:
+                told.add(line)
+                out.append(line)
+    out += ["", f"Seed {verdict.seed}; {len(plan.cells)} cells, {len(plan.excluded)} combinations excluded."]
+    out += ["", f"    {reproduce(run)}", ""]
+    path = run.path / "summary.md"
+    path.write_text("\n".join(out), encoding="utf-8")
+    return path

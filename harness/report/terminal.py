@@ -1,0 +1,104 @@
+"""Tables for the terminal."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from harness.plan import Plan
+from harness.report.words import VERDICT_SIGNS, reproduce, seen_in, short, varying_axes
+from harness.run_directory import RunDirectory
+from harness.schedule import Elapsed, Step
+from harness.trial import Trial
+from harness.verdict import TrialVerdict, Verdict
+
+_STYLES = {Verdict.HELD: "green", Verdict.VIOLATED: "bold red", Verdict.UNKNOWN: "yellow", Verdict.NOT_JUDGED: "dim"}
+
+
+def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
+    """The verdict table: a line per cell, what was seen in it, the controls, where the report is."""
+    console = Console(highlight=False)
+    axes = varying_axes(verdict)
+    table = Table(title=f"{verdict.trial}, seed {verdict.seed}", title_justify="left", pad_edge=False)
+    for axis in axes:
+        table.add_column(short(axis), overflow="fold")
+    table.add_column("verdict")
+    table.add_column("seen")
+    for cell in verdict.cells:
+        style = _STYLES[cell.verdict]
+        shown = f"[{style}]{VERDICT_SIGNS[cell.verdict]} {cell.verdict}[/{style}]"
+        table.add_row(*(escape(cell.axes[axis]) for axis in axes), shown, escape(seen_in(cell)))
+    console.print(table)
+    for control in verdict.controls:
+        said = f"fired in {len(control.fired_in)} of {len(control.cells)} cells, {control.count:,} times"
+        console.print(f"control {control.anomaly}: {said if control.fired else '[yellow]silent[/yellow]'}")
+    for reason in verdict.unknown_reasons[:8]:
+        console.print(f"[yellow]unknown: {escape(reason)}[/yellow]")
+    style = _STYLES[verdict.verdict]
+    console.print(f"[{style}]{VERDICT_SIGNS[verdict.verdict]} {verdict.verdict}[/{style}]  {escape(verdict.sentence)}")
+    console.print(f"report     {run.path / 'report.html'}", soft_wrap=True)
+    console.print(f"reproduce  {reproduce(run)}", soft_wrap=True)
+
+
+def show_plan(plan: Plan) -> None:
+    """Cells, exclusions, clients and the schedule of a plan."""
+    console = Console(highlight=False)
+    console.print(f"[bold]{escape(plan.title)}[/bold]  (trial {plan.trial}, seed {plan.seed})")
+    console.print(
+        f"{plan.variant.metadata_mode}, Kafka {plan.variant.kafka_version}, {plan.variant.brokers} brokers; "
+        f"{len(plan.cells)} cells, {len(plan.excluded)} combinations excluded, {len(plan.clients)} clients"
+    )
+    cells = Table(title="cells", title_justify="left", pad_edge=False)
+    axes = [a for a in (plan.cells[0].axes) if len({c.axes[a] for c in plan.cells}) > 1] if plan.cells else []
+    for heading in ("cell", *(short(axis) for axis in axes), "placement"):
+        cells.add_column(heading)
+    for cell in plan.cells:
+        placement = " ".join(str(list(plan.partitions[p].assignment)) for p in cell.partitions)
+        cells.add_row(str(cell.cell), *(cell.axes[axis] for axis in axes), placement)
+    console.print(cells)
+    reasons: dict[str, int] = {}
+    for exclusion in plan.excluded:
+        reasons[exclusion.reason] = reasons.get(exclusion.reason, 0) + 1
+    for reason, count in reasons.items():
+        console.print(f"excluded {count}: {escape(reason)}")
+    for number, step in enumerate(plan.steps):
+        console.print(f"step {number}: {escape(step.name)}: {escape(describe_step(step))}")
+
+
+def describe_step(step: Step) -> str:
+    """A step in words."""
+    parts = [f"at {step.at_s:g} s"] if step.at_s is not None else []
+    if isinstance(step.after, Elapsed):
+        parts.append(f"after {step.after.seconds} s")
+    elif step.after is not None:
+        details = step.after.model_dump(exclude={"condition"}, exclude_none=True, exclude_defaults=True)
+        parts.append(f"once {step.after.condition} {details or ''}".strip() + f" (at most {step.timeout_s:g} s)")
+    if step.do is not None:
+        details = step.do.model_dump(exclude={"kind"}, exclude_none=True, exclude_defaults=True)
+        parts.append(f"{step.do.kind} {details or ''}".strip())
+    return ", ".join(parts) or "nothing"
+
+
+def show_trials(trials: Sequence[Trial]) -> None:
+    """A line per trial, with the scenarios it runs."""
+    console = Console(highlight=False)
+    table = Table(pad_edge=False)
+    for heading in ("trial", "scenarios", "what happens"):
+        table.add_column(heading)
+    for trial in trials:
+        table.add_row(trial.name, " ".join(trial.scenarios), escape(trial.title))
+    console.print(table)
+
+
+def show_probes(probes: Sequence[Any]) -> None:
+    """What the machine offers: one line per probe, with the cost of each lack."""
+    console = Console(highlight=False)
+    table = Table(pad_edge=False)
+    for heading in ("", "what", "found", "without it"):
+        table.add_column(heading)
+    for probe in probes:
+        sign = "[green]✓[/green]" if probe.found else "[yellow]✗[/yellow]"
+        table.add_row(sign, escape(probe.name), escape(probe.detail), "" if probe.found else escape(probe.costs))
+    console.print(table)

@@ -1,0 +1,34 @@
+"""Stage three: history in, findings out. Needs no cluster; can be repeated on any run, with either engine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from harness import catalogue
+from harness.findings import write_findings
+from harness.history import ensure_history
+from harness.protocols import Finding
+from harness.run_directory import RunDirectory
+
+EngineName = Literal["local", "spark"]
+ANOMALIES: tuple[str, ...] = tuple(catalogue.KERNELS)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """How to check. `session`: a Spark session that was started ahead, if there is one."""
+
+    engine: EngineName = "spark"
+    workers: int = 2
+    anomalies: Sequence[str] = ANOMALIES
+    session: Any = None
+
+
+def check_run(run: RunDirectory, options: CheckOptions) -> Sequence[Finding]:
+    """Every kernel over every partition; writes `findings/`. HistoryUnreadable if the history cannot be read."""
+    ensure_history(run)
+    engine = catalogue.resolve(catalogue.ENGINES, options.engine, what="engine")
+    extra = {"session": options.session} if options.engine == "spark" else {}
+    findings: Sequence[Finding] = engine(run.path, options.anomalies, workers=options.workers, **extra)
+    write_findings(run, findings)
+    return findings

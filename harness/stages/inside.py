@@ -1,0 +1,328 @@
+"""The run stage, inside the sandbox: brings a cluster up, lets the clients work, carries out the schedule, heals, audits.
+
+    python -m harness.stages.inside RUN_DIRECTORY --isolation namespaces
+
+Stage two of plan → run → check → report: the only one that touches a cluster. It never judges. It speaks with the outer
+process over two pipes: events go out on standard output, and standard input says `stop` (or ends, when the outer process is
+gone); both mean: heal, keep what was recorded, end.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness import catalogue
+from harness.clock import NS_PER_S, Clock, SystemClock, wait_until
+from harness.conditions import Snapshot, World, evaluate
+from harness.errors import ExitCode, Interrupted, ProzessError
+from harness.events import Events
+from harness.plan import Plan, parse_plan
+from harness.protocols import AdminProtocol, Cluster, TopicSpec, Workload
+from harness.recorder import Recorder
+from harness.run_directory import RunDirectory, read_json, write_json
+from harness.schedule import IsrIs, Step
+from harness.stages.sampler import Sampler
+from harness.stages.schedule_runner import ScheduleRunner
+
+WARM_UP_ACKNOWLEDGED = 10
+"""Per partition, in each of two looks a second apart, before the trial's clock starts."""
+
+
+class InterruptibleClock(SystemClock):
+    """The machine's clock; `sleep` raises Interrupted once somebody asked the stage to stop, unless shielded."""
+
+    def __init__(self) -> None:
+        self.stop_asked = threading.Event()
+        self.why = ""
+        self._shielded = False
+
+    def ask_to_stop(self, why: str) -> None:
+        """From any thread or signal handler."""
+        self.why = self.why or why
+        self.stop_asked.set()
+
+    def sleep(self, seconds: float) -> None:
+        self.check()
+        if self._shielded:
+            super().sleep(seconds)
+        elif self.stop_asked.wait(seconds):
+            self.check()
+
+    def check(self) -> None:
+        """Raise if somebody asked to stop."""
+        if self.stop_asked.is_set() and not self._shielded:
+            raise Interrupted(f"the run was stopped: {self.why}")
+
+    @contextmanager
+    def shielded(self) -> Iterator[None]:
+        """What must be finished even so: healing."""
+        before, self._shielded = self._shielded, True
+        try:
+            yield
+        finally:
+            self._shielded = before
+
+
+class RunStage:
+    """One trial, from an empty directory to a recorded history."""
+
+    def __init__(
+        self, plan: Plan, run: RunDirectory, *, isolation: str, clock: InterruptibleClock, events: Events
+    ) -> None:
+        self.plan, self.run, self.clock, self.events = plan, run, clock, events
+        backend = catalogue.resolve(catalogue.BACKENDS, plan.backend, what="backend")
+        workload = catalogue.resolve(catalogue.WORKLOADS, plan.workload, what="workload")
+        self.recorder = Recorder(run)
+        self.cluster: Cluster = backend(plan, run, clock=clock, isolation=isolation)
+        self.admin: AdminProtocol = catalogue.service("admin")(self.cluster)
+        self.workload: Workload = workload(plan, run, cluster=self.cluster, clock=clock)
+        self.nemesis: Any = catalogue.service("nemesis")(run, self.cluster, self.admin, self.recorder, clock)
+        self._wall_minus_monotonic_ns = 0
+
+    def carry_out(self) -> None:
+        """Everything, in order; whatever happens, heal, end the clients, keep the logs and take the cluster down."""
+        with ExitStack() as at_exit:
+            at_exit.callback(self.recorder.close)
+            at_exit.callback(self._keep_ground_truth)
+            at_exit.callback(self._take_down)
+            at_exit.callback(self.workload.close)
+            at_exit.callback(self._heal_in_the_end)
+            self._bring_up()
+            at_exit.enter_context(Sampler(self.plan, self.cluster, self.recorder, self.clock))
+            self._warm_up()
+            done = self._follow_schedule()
+            self._recover(done)
+            self._audit()
+
+    def _bring_up(self) -> None:
+        with self._phase("cluster"):
+            self.cluster.setup()
+            self.cluster.wait_ready(timeout_s=self.plan.limits.ready_s)
+            write_json(self.run.cluster, dict(self.cluster.describe()))
+        with self._phase("topics", count=len(self.plan.cells)):
+            self.admin.create_topics(self._topics(), timeout_s=self.plan.limits.topics_s)
+
+    def _topics(self) -> list[TopicSpec]:
+        return [
+            TopicSpec(
+                name=cell.topic_name,
+                assignment=tuple(self.plan.partitions[p].assignment for p in cell.partitions),
+                properties=cell.topic.kafka_properties(),
+            )
+            for cell in self.plan.cells
+        ]
+
+    def _warm_up(self) -> None:
+        """Traffic until acknowledgements flow on every partition; only then does the trial's clock start."""
+        with self._phase("warm-up"):
+            self.workload.start()
+            self.workload.command("resume_sends")
+            for _ in range(2):
+                before = self.workload.progress()
+                wait_until(
+                    lambda before=before: self._acknowledged_everywhere(before),  # type: ignore[misc]
+                    awaited=f"{WARM_UP_ACKNOWLEDGED} acknowledgements on every partition",
+                    timeout_s=self.plan.limits.warm_up_s,
+                    clock=self.clock,
+                    last_seen=lambda: self._traffic() + self._dead(),
+                )
+            self._start_clock()
+
+    def _acknowledged_everywhere(self, before: Any) -> bool:  # noqa: ANN401 - Mapping[int, Progress]
+        now = self.workload.progress()
+        return all(now[p].ok - before[p].ok >= WARM_UP_ACKNOWLEDGED for p in now)
+
+    def _start_clock(self) -> None:
+        offset_ns, error_ns = measure_wall_offset(self.clock)
+        self._wall_minus_monotonic_ns = offset_ns
+        self.start_ns = self.clock.monotonic_ns()
+        write_json(
+            self.run.clock,
+            {"start_monotonic_ns": self.start_ns, "wall_minus_monotonic_ns": offset_ns, "wall_error_ns": error_ns},
+        )
+        self.events.emit("clock", start_monotonic_ns=self.start_ns)
+
+    def _world(self) -> World:
+        return World(
+            plan=self.plan,
+            admin=self.admin,
+            progress=self.workload.progress,
+            unhealed=self.nemesis.unhealed,
+            now_ns=self.clock.monotonic_ns,
+        )
+
+    def _follow_schedule(self) -> bool:
+        with self._phase("schedule", steps=len(self.plan.steps)):
+            runner = ScheduleRunner(
+                self._world(),
+                workload=self.workload,
+                nemesis=self.nemesis,
+                recorder=self.recorder,
+                clock=self.clock,
+                start_ns=self.start_ns,
+                announce=self._announce,
+            )
+            return runner.run()
+
+    def _announce(self, number: int, step: Step, what: str) -> None:
+        kind = step.do.kind if step.do is not None else "wait"
+        self.events.emit("step", number=number, name=step.name, kind=kind, what=what, traffic=self._totals())
+
+    def _recover(self, schedule_done: bool) -> None:
+        with self._phase("heal", schedule_done=schedule_done):
+            with self.clock.shielded():
+                self.nemesis.heal(None)
+            self._wait_whole()
+            self.workload.command("resume_sends")
+            self.clock.sleep(self.plan.settle_s)
+            self.workload.finish_sends(timeout_s=self.plan.limits.drain_s)
+            self._wait_whole()
+
+    def _wait_whole(self) -> None:
+        """Healed means: every partition's ISR is all its replicas, on every broker's own view."""
+        last = "nothing"
+
+        def whole() -> bool:
+            nonlocal last
+            answer = evaluate(IsrIs(condition="isr"), self._world(), Snapshot(self.clock.monotonic_ns(), {}))
+            last = answer.seen
+            return answer.holds
+
+        wait_until(
+            whole,
+            awaited="every ISR whole on every broker's own view",
+            timeout_s=self.plan.limits.heal_s,
+            clock=self.clock,
+            last_seen=lambda: last,
+            interval_s=0.1,
+        )
+
+    def _audit(self) -> None:
+        with self._phase("audit"):
+            result = self.workload.audit(timeout_s=self.plan.limits.audit_s)
+            first = next(iter(result.incomplete.values()), "")
+            self.events.emit("audited", complete=len(result.complete), incomplete=len(result.incomplete), first=first)
+
+    def _heal_in_the_end(self) -> None:
+        with self.clock.shielded():
+            self.nemesis.heal(None)
+        dead = self.workload.dead_clients()
+        write_json(self.run.path / "dead_clients.json", dict(dead))
+        if dead:
+            self.events.emit("dead-clients", clients=dict(dead))
+
+    def _take_down(self) -> None:
+        with self.clock.shielded(), self._phase("teardown"):
+            self.cluster.teardown()
+            self.cluster.collect_logs(self.run.logs)
+
+    def _keep_ground_truth(self) -> None:
+        """The controllers' own log, decoded: the source of who led and who was in sync."""
+        if not self.run.clock.exists():
+            return
+        try:
+            rows = self._decode()
+        except ProzessError as error:
+            self.events.emit("no-ground-truth", error=str(error))
+            return
+        self.recorder.extend("metadata", rows)
+        self.events.emit("ground-truth", rows=len(rows["time_ns"]))
+
+    def _decode(self) -> dict[str, np.ndarray]:
+        directories = [
+            directory
+            for node in self.cluster.nodes
+            if "controller" in node.roles
+            for directory in sorted(node.data_directory.glob("**/__cluster_metadata-0"))
+        ]
+        decoded: dict[str, np.ndarray] = catalogue.service("metadata-log")(
+            directories,
+            partition_ids={(p.topic_name, p.number): p.partition for p in self.plan.partitions},
+            wall_minus_monotonic_ns=self._wall_minus_monotonic_ns,
+        )
+        return decoded
+
+    @contextmanager
+    def _phase(self, name: str, **details: Any) -> Iterator[None]:  # noqa: ANN401 - JSON values
+        begun_ns = self.clock.monotonic_ns()
+        self.events.emit("phase", name=name, **details)
+        yield
+        took_s = (self.clock.monotonic_ns() - begun_ns) / NS_PER_S
+        self.events.emit("phase-done", name=name, took_s=round(took_s, 3), traffic=self._totals())
+
+    def _totals(self) -> dict[str, int]:
+        try:
+            counts = list(self.workload.progress().values())
+        except (OSError, RuntimeError):
+            return {}
+        return {name: sum(getattr(c, name) for c in counts) for name in ("issued", "ok", "failed", "info")}
+
+    def _traffic(self) -> str:
+        quiet = sorted(p for p, c in self.workload.progress().items() if c.ok == 0)
+        return f"{self._totals()}; {len(quiet)} partitions without any" + (f", such as {quiet[0]}" if quiet else "")
+
+    def _dead(self) -> str:
+        dead = self.workload.dead_clients()
+        return "".join(f"; client {name} ended: {words}" for name, words in list(dead.items())[:1])
+
+
+def measure_wall_offset(clock: Clock, *, tries: int = 50) -> tuple[int, int]:
+    """(CLOCK_REALTIME − CLOCK_MONOTONIC, half the width of the tightest of `tries` measurements), nanoseconds."""
+    best = (0, 2**62)
+    for _ in range(tries):
+        before, wall, after = clock.monotonic_ns(), clock.wall_ns(), clock.monotonic_ns()
+        if after - before < 2 * best[1]:
+            best = (wall - (before + after) // 2, (after - before + 1) // 2)
+    return best
+
+
+def _listen(clock: InterruptibleClock) -> None:
+    """Obey the outer process: `stop` or the end of its pipe."""
+
+    def listen() -> None:
+        line = sys.stdin.readline()
+        clock.ask_to_stop("by the user" if line.strip() == "stop" else "the outer process is gone")
+
+    threading.Thread(target=listen, name="control", daemon=True).start()
+    signal.signal(signal.SIGTERM, lambda *_: clock.ask_to_stop("SIGTERM"))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the stage; the exit code says how it ended. Errors for the user go out as an `error` event."""
+    parser = argparse.ArgumentParser(prog="prozess run stage")
+    parser.add_argument("run_directory", type=Path)
+    parser.add_argument("--isolation", required=True)
+    arguments = parser.parse_args(argv)
+    run = RunDirectory(arguments.run_directory)
+    clock = InterruptibleClock()
+    events = Events(run.events, os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8"), clock)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Whatever else prints must not disturb the events.
+    _listen(clock)
+    plan = parse_plan(json.dumps(read_json(run.plan)), source=str(run.plan))
+    code = ExitCode.HELD
+    with catalogue.service("hold-alive")(run):
+        try:
+            RunStage(plan, run, isolation=arguments.isolation, clock=clock, events=events).carry_out()
+        except ProzessError as error:
+            code = error.exit_code
+            events.emit("error", kind=type(error).__name__, text=str(error), exit_code=int(code))
+    events.emit("end", exit_code=int(code))
+    with suppress(OSError):
+        events.close()
+    return int(code)
+
+
+if __name__ == "__main__":
+    if not __debug__:
+        raise SystemExit("prozess needs its assertions: do not run Python with -O.")
+    raise SystemExit(main())

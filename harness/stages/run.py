@@ -1,0 +1,144 @@
+"""Stage two seen from outside: prepares the machine, starts the run stage in its sandbox, follows it, handles Ctrl-C.
+
+The outer process alone handles SIGINT. The run stage is a child in a session of its own; a supervisor in another session
+heals and tears down when this process is killed.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness import catalogue
+from harness.clock import SystemClock
+from harness.errors import ExitCode, HarnessFailed, UnsupportedFault
+from harness.plan import Plan
+from harness.run_directory import RunDirectory
+from harness.schedule import FaultAction
+from harness.supervisor import start_supervisor
+
+END_S = 60.0
+"""How long the stage may take to end after it said so, or was told to stop for the second time."""
+
+
+@dataclass(slots=True)
+class RunResult:
+    """How the run stage ended. `error`: its sentence for the user, if any."""
+
+    exit_code: int
+    error: str | None = None
+    interrupted: bool = False
+    phases: dict[str, float] = field(default_factory=dict)
+    """Phase → seconds."""
+
+
+OnEvent = Callable[[dict[str, Any]], None]
+
+
+def check_capabilities(plan: Plan, run: RunDirectory, *, isolation: str) -> None:
+    """Refuse, before anything starts, a schedule whose faults the backend cannot make here."""
+    backend = catalogue.resolve(catalogue.BACKENDS, plan.backend, what="backend")
+    cluster = backend(plan, run, clock=SystemClock(), isolation=isolation)
+    check_parameters = catalogue.service("check-fault")
+    for step in plan.steps:
+        if not isinstance(step.do, FaultAction):
+            continue
+        fault = catalogue.resolve(catalogue.FAULTS, step.do.fault, what="fault")
+        check_parameters(step.do.fault, step.do.parameters)
+        for capability in sorted(fault.needs):
+            if capability not in cluster.capabilities:
+                why = cluster.lacks.get(capability, "it has no such capability")
+                raise UnsupportedFault(
+                    f"Step {step.name!r} needs {step.do.fault!r}, which the {plan.backend} backend cannot do here: {why}. "
+                    "Remove the step, or run on a machine or backend that can (`prozess doctor` says what this one offers)."
+                )
+
+
+def start_stage(plan: Plan, run: RunDirectory, *, isolation: str) -> subprocess.Popen[str]:
+    """The run stage, in its sandbox where there is one."""
+    run.create()
+    run.plan.write_text(plan.model_dump_json(indent=1), encoding="utf-8")
+    command = [sys.executable, "-m", "harness.stages.inside", str(run.path), "--isolation", isolation]
+    if isolation == "namespaces":
+        command = catalogue.service("sandbox")(command)
+    with (run.logs / "run_stage.log").open("ab") as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+        )
+
+
+def follow_run(plan: Plan, run: RunDirectory, *, isolation: str, on_event: OnEvent) -> RunResult:
+    """Run the trial's stage to its end; every event goes to `on_event`. Ctrl-C once: heal, keep, end. Twice: at once."""
+    check_capabilities(plan, run, isolation=isolation)
+    stage = start_stage(plan, run, isolation=isolation)
+    supervisor = start_supervisor(run, stage.pid)
+    result = RunResult(exit_code=int(ExitCode.HARNESS_FAILED))
+    try:
+        _follow(stage, result, on_event)
+    finally:
+        _end(stage)
+        supervisor.done()
+    if result.error is None and result.exit_code not in tuple(ExitCode):
+        raise HarnessFailed(_last_words(run, result.exit_code))
+    return result
+
+
+def _follow(stage: subprocess.Popen[str], result: RunResult, on_event: OnEvent) -> None:
+    assert stage.stdout is not None
+    while True:
+        try:
+            for line in stage.stdout:
+                _take(line, result, on_event)
+            result.exit_code = stage.wait(timeout=END_S)
+            return
+        except KeyboardInterrupt:
+            if result.interrupted:
+                stage.terminate()
+            _ask_to_stop(stage)
+            result.interrupted = True
+            on_event({"event": "interrupt"})
+
+
+def _take(line: str, result: RunResult, on_event: OnEvent) -> None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return  # A torn last line of a stage that was killed.
+    if event.get("event") == "error":
+        result.error = event["text"]
+    elif event.get("event") == "phase-done":
+        result.phases[event["name"]] = event["took_s"]
+    on_event(event)
+
+
+def _ask_to_stop(stage: subprocess.Popen[str]) -> None:
+    assert stage.stdin is not None
+    with suppress(BrokenPipeError, ValueError):
+        stage.stdin.write("stop\n")
+        stage.stdin.flush()
+
+
+def _end(stage: subprocess.Popen[str]) -> None:
+    """No stage outlives this call."""
+    if stage.stdin is not None:
+        with suppress(BrokenPipeError):
+            stage.stdin.close()
+    try:
+        stage.wait(timeout=END_S)
+    except subprocess.TimeoutExpired:
+        stage.kill()
+        stage.wait(timeout=END_S)
+    if stage.stdout is not None:
+        stage.stdout.close()
+
+
+def _last_words(run: RunDirectory, exit_code: int) -> str:
+    log = run.logs / "run_stage.log"
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:] if log.exists() else []
+    return (
+        f"The run stage ended with status {exit_code} and said nothing. Its last words: {' | '.join(lines) or 'none'}. "
+        f"What was recorded is in {run.path}; see {log}."
+    )
