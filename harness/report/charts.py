@@ -1,0 +1,112 @@
+"""The timeline as one SVG: throughput, latency and replication over one time axis, with the faults as bands behind.
+
+Drawn by vl-convert without a browser; nothing is loaded from anywhere when the report is opened.
+"""
+
+import altair as alt
+import pandas as pd
+import vl_convert
+
+from harness.report.timeline import Row, Timeline
+
+WIDTH = 860
+_COLOURS = alt.Scale(
+    domain=["acks=0", "acks=1", "acks=all"],
+    range=["#8a6d3b", "#c2410c", "#1d4ed8"],
+)
+_DASHES = alt.Scale(domain=["acks=0", "acks=1", "acks=all"], range=[[2, 2], [6, 3], [1, 0]])
+
+
+def draw_timeline(timeline: Timeline, bands: list[Row]) -> str:
+    """SVG text."""
+    panels = [_throughput(timeline), _unknown(timeline), _latency(timeline), _replication(timeline)]
+    x_domain = [timeline.begin_s, timeline.end_s]
+    shown = [_with_bands(panel, bands, x_domain) for panel in panels if panel is not None]
+    chart = (
+        alt.vconcat(*shown, spacing=14)
+        .resolve_scale(color="shared", strokeDash="shared")
+        .configure_view(stroke="#d4d4d8")
+        .configure_axis(labelFontSize=11, titleFontSize=11, grid=True, gridColor="#f0f0f2")
+        .configure_legend(orient="top", title=None, labelFontSize=11)
+    )
+    return str(vl_convert.vegalite_to_svg(chart.to_json()))
+
+
+def _x() -> alt.X:
+    return alt.X("at_s:Q", title="seconds on the trial's clock")
+
+
+def _series() -> tuple[alt.Color, alt.StrokeDash]:
+    return alt.Color("acks:N", scale=_COLOURS, title=None), alt.StrokeDash("acks:N", scale=_DASHES, title=None)
+
+
+def _throughput(timeline: Timeline) -> alt.Chart | None:
+    rows = [row for row in timeline.traffic if row["outcome"] == "acknowledged"]
+    return _lines(rows, "per_s", "acknowledged per s", height=150)
+
+
+def _unknown(timeline: Timeline) -> alt.Chart | None:
+    rows = [row for row in timeline.traffic if row["outcome"] != "acknowledged"]
+    if not rows:
+        return None
+    colour, _ = _series()
+    chart: alt.Chart = (
+        alt.Chart(pd.DataFrame(rows))
+        .mark_bar(size=2)
+        .encode(x=_x(), y=alt.Y("sum(per_s):Q", title="unknown or refused per s"), color=colour)
+        .properties(width=WIDTH, height=70)
+    )
+    return chart
+
+
+def _latency(timeline: Timeline) -> alt.Chart | None:
+    rows = [{**row, "p99_ms": max(float(row["p99_ms"]), 0.1)} for row in timeline.latency]
+    return _lines(rows, "p99_ms", "99th percentile, ms", height=110, log=True)
+
+
+def _lines(rows: list[Row], column: str, title: str, *, height: int, log: bool = False) -> alt.Chart | None:
+    if not rows:
+        return None
+    colour, dash = _series()
+    scale = alt.Scale(type="log") if log else alt.Scale()
+    chart: alt.Chart = (
+        alt.Chart(pd.DataFrame(rows))
+        .mark_line(strokeWidth=1.6)
+        .encode(x=_x(), y=alt.Y(f"{column}:Q", title=title, scale=scale), color=colour, strokeDash=dash)
+        .properties(width=WIDTH, height=height)
+    )
+    return chart
+
+
+def _replication(timeline: Timeline) -> alt.Chart | None:
+    if not timeline.replication:
+        return None
+    chart: alt.Chart = (
+        alt.Chart(pd.DataFrame(timeline.replication))
+        .mark_area(interpolate="step-after", opacity=0.45, line=True)
+        .encode(
+            x=_x(),
+            y=alt.Y("partitions:Q", title="partitions", stack=None),
+            fill=alt.Fill(
+                "what:N",
+                title=None,
+                scale=alt.Scale(domain=["ISR not whole", "no leader"], range=["#a1a1aa", "#dc2626"]),
+            ),
+        )
+        .properties(width=WIDTH, height=80)
+    )
+    return chart
+
+
+def _with_bands(panel: alt.Chart, bands: list[Row], x_domain: list[float]) -> alt.LayerChart:
+    scale = alt.Scale(domain=x_domain, nice=False, clamp=True)
+    frame = pd.DataFrame(bands or [{"begin_s": 0.0, "end_s": 0.0, "fault": ""}])
+    base = alt.Chart(frame)
+    rectangles = base.mark_rect(opacity=0.13, color="#dc2626").encode(
+        x=alt.X("begin_s:Q", scale=scale, title="seconds on the trial's clock"), x2="end_s:Q"
+    )
+    names = base.mark_text(align="left", baseline="top", dx=2, dy=2, fontSize=9, color="#7f1d1d", angle=0).encode(
+        x=alt.X("begin_s:Q", scale=scale), y=alt.value(0), text="fault:N"
+    )
+    layers = [rectangles, panel, names] if bands else [rectangles, panel]
+    return alt.LayerChart(layer=layers)

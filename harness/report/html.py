@@ -1,0 +1,71 @@
+"""report.html: one file that opens offline. Sentence, controls, matrix, timeline with fault bands, witnesses, reproduce line."""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from harness.history import History
+from harness.plan import Plan
+from harness.report.charts import draw_timeline
+from harness.report.timeline import fault_bands, make_timeline
+from harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS, anomalies_of, reproduce, short, varying_axes
+from harness.run_directory import RunDirectory
+from harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict
+
+_WORST_FIRST = (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN)
+_SEND_COLUMNS = ("invoked_ns", "completed_ns", "outcome", "partition")
+
+
+def write_html(
+    run: RunDirectory, plan: Plan, verdict: TrialVerdict, seconds: Mapping[str, float], history: History
+) -> Path:
+    """Write report.html; returns its path."""
+    environment = Environment(
+        loader=PackageLoader("harness.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    axes = varying_axes(verdict)
+    names = {client.client: client.name for client in plan.clients}
+    text = environment.get_template("report.html.j2").render(
+        verdict=verdict,
+        plan=plan,
+        axes=axes,
+        anomalies=anomalies_of(verdict),
+        seen=_seen(verdict),
+        rows={"sends": history.rows("sends"), "reads": history.rows("reads")},
+        excluded=Counter(exclusion.reason for exclusion in plan.excluded),
+        timeline_svg=_timeline(plan, verdict, history),
+        reproduce=reproduce(run),
+        seconds_by_part=seconds,
+        signs=SIGNS,
+        meanings=MEANINGS,
+        verdict_signs=VERDICT_SIGNS,
+        short=short,
+        css=lambda text: str(text).replace(" ", "-"),
+        client=lambda client: names.get(client, f"client {client}"),
+        seconds=lambda value: "never" if value is None else f"{value:.3f}",
+        cell_label=lambda cell: ", ".join(f"{short(axis)}={cell.axes[axis]}" for axis in axes) or cell.name,
+    )
+    path = run.path / "report.html"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _seen(verdict: TrialVerdict) -> list[tuple[CellVerdict, CellAnomaly]]:
+    """What has something to show, worst first."""
+    found = [
+        (cell, anomaly)
+        for cell in verdict.cells
+        for anomaly in cell.anomalies.values()
+        if anomaly.outcome in _WORST_FIRST and (anomaly.witnesses or anomaly.count)
+    ]
+    return sorted(found, key=lambda pair: (_WORST_FIRST.index(pair[1].outcome), pair[0].cell))
+
+
+def _timeline(plan: Plan, verdict: TrialVerdict, history: History) -> str:
+    sends = history.files["sends"].read(_SEND_COLUMNS)
+    if not len(sends["partition"]):
+        return "<p>Nothing was sent.</p>"
+    timeline = make_timeline(plan, sends, history.table("metadata"))
+    return draw_timeline(timeline, fault_bands(verdict.faults, timeline.end_s))
