@@ -1,18 +1,112 @@
-"""How a Kafka JVM is started here: flags, heaps, and class-data archives."""
+"""Class-data archives (AppCDS): a Kafka JVM's classes parsed and laid out once, so that the next ones start faster.
 
-JVM_FLAGS: tuple[str, ...] = (
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-Xss512k",
-    "-XX:MaxDirectMemorySize=64m",
-    "-XX:ReservedCodeCacheSize=64m",
-    "-XX:+ExitOnOutOfMemoryError",
-    "-Djava.awt.headless=true",
-)
-"""For every Kafka server JVM. Measured against Kafka's own (G1, C2): half the CPU time until ready, 120-140 MB a node."""
-HEAP: dict[str, tuple[str, ...]] = {
-    "broker": ("-Xms64m", "-Xmx256m"),
-    "controller": ("-Xms32m", "-Xmx128m"),
-}
-"""By role; a combined node is a broker. The cleaner's buffer must be small (log.cleaner.dedupe.buffer.size=2097152)."""
+One archive per (Kafka version, JVM, class path), in the cache, made by one short run of a single combined node that
+writes and reads a topic: brokers and controllers map the same file, so the machine holds its pages once. Measured on two
+busy cores, see `docs/decisions.md`. A JVM ignores an archive that does not fit it (-Xshare:auto is the default), and
+checks size and time of each jar itself.
+"""
+
+import hashlib
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from clusters.archive_node import WarmUpNode
+from clusters.cache import make_cache
+from clusters.jars import class_path
+from clusters.java import JavaRuntime, java_identity
+from clusters.properties import BROKER
+from clusters.properties import HEAP as HEAP
+from clusters.properties import JVM_FLAGS as JVM_FLAGS
+from harness.clock import Clock, SystemClock
+from harness.errors import ClusterFailed, HarnessFailed
+
+BUILD_TIMEOUT_S = 120.0
 JVM_ENVIRONMENT: dict[str, str] = {"MALLOC_ARENA_MAX": "2"}
+"""For every Kafka JVM: glibc's arenas per thread cost more memory than they save time."""
+KEPT_MAX = 4
+"""Archives of other versions and JVMs that stay in the cache, 50 MB each."""
+_NAME = "kafka.jsa"
+_log = logging.getLogger(__name__)
+
+
+def class_data_archive(version: str, role: str, java: JavaRuntime, jars: tuple[Path, ...]) -> Path | None:
+    """The archive for JVMs of that role ("broker", "controller"), if it was built; None, at once, if not."""
+    assert role in HEAP, role
+    archive = _place(version, java, jars) / _NAME
+    return archive if archive.is_file() else None
+
+
+def archive_flags(archive: Path | None) -> tuple[str, ...]:
+    """JVM options that use an archive, silently doing without it if it does not fit."""
+    return () if archive is None else (f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off")
+
+
+def build_archives(
+    version: str,
+    java: JavaRuntime,
+    jars: tuple[Path, ...],
+    *,
+    clock: Clock | None = None,
+    timeout_s: float = BUILD_TIMEOUT_S,
+    progress: Callable[[str], None] | None = None,
+) -> None:
+    """Build the archive of a version if it is not there, by a run of a few seconds on loopback. Safe to call from
+    several processes. Never raises for the world's faults: without archives Kafka only starts slower, and `progress`
+    is told why."""
+    tell = progress or _log.info
+    try:
+        place = _place(version, java, jars)
+        if (place / _NAME).is_file():
+            return
+        place.mkdir(parents=True, exist_ok=True)
+        with FileLock(place.with_name(place.name + ".flock"), timeout=timeout_s):
+            if not (place / _NAME).is_file():
+                tell(f"Preparing a faster start for Kafka {version} (once, a few seconds) …")
+                _build(place, version, java, jars, clock or SystemClock(), timeout_s)
+                _prune(place)
+    except (HarnessFailed, OSError, Timeout) as error:
+        tell(f"Kafka {version} starts without class-data archives, about a quarter slower: {error}")
+
+
+def _place(version: str, java: JavaRuntime, jars: Sequence[Path]) -> Path:
+    told = hashlib.sha256()
+    for jar in jars:
+        stat = jar.stat()
+        told.update(f"{jar}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+    told.update(" ".join(JVM_FLAGS).encode())
+    return make_cache("archives") / f"{version}-{java_identity(java)}-{told.hexdigest()[:12]}"
+
+
+def _build(
+    place: Path, version: str, java: JavaRuntime, jars: tuple[Path, ...], clock: Clock, timeout_s: float
+) -> None:
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=place, ignore_cleanup_errors=True) as scratch:
+        made = Path(scratch) / _NAME
+        launcher = (*_die_with_parent(), str(java.executable), *HEAP[BROKER], *JVM_FLAGS)
+        node = WarmUpNode(version, launcher=launcher, class_path=class_path(jars), scratch=Path(scratch), clock=clock)
+        with node.running(f"-XX:ArchiveClassesAtExit={made}", "-Xlog:cds=off", environment=JVM_ENVIRONMENT):
+            node.warm_up(timeout_s=timeout_s)
+            node.end(timeout_s=timeout_s)
+        if not made.is_file():
+            raise ClusterFailed(f"the JVM of {java.home} wrote no archive; its last words: {node.last_words()}")
+        with made.open("rb") as file:
+            os.fsync(file.fileno())
+        made.rename(place / _NAME)
+
+
+def _prune(newest: Path) -> None:
+    others = [p for p in newest.parent.iterdir() if p.is_dir() and p != newest]
+    for old in sorted(others, key=lambda p: p.stat().st_mtime, reverse=True)[KEPT_MAX:]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _die_with_parent() -> tuple[str, ...]:
+    """The warm-up run lasts seconds and lives in the thread that waits for it: a death signal cannot hit it too early."""
+    setpriv = shutil.which("setpriv")
+    return (setpriv, "--pdeathsig", "KILL", "--") if setpriv else ()
