@@ -1,0 +1,280 @@
+"""One Kafka server of the local backend: a JVM as a child process, in its own network namespace where there are any."""
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from clusters.network import Network
+from clusters.orphans import recording_command
+from clusters.properties import Placement
+from harness.clock import Clock, wait_until
+from harness.errors import ClusterFailed, HarnessFailed, NotReady
+from harness.protocols import Node, NodeState
+from harness.schema import Tristate
+
+T = TypeVar("T")
+PROBE_PORT = 9099
+PROBE_TRIES, PROBE_TIMEOUT_S = 3, 0.1
+SIGNAL_TIMEOUT_S = 15.0
+"""A killed or paused process of a starved machine takes its time to die or stop."""
+_TAIL_BYTES = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start the server of a node."""
+
+    command: Callable[[], Sequence[str]]
+    """Asked at each start."""
+    log: Path
+    """Appended to, over every incarnation."""
+    working_directory: Path
+    record_pids: Path | None
+    """Where pid and start time go before anything runs; None where the sandbox's end is the server's end."""
+
+
+class LocalNode:
+    """`harness.protocols.Node`. Methods may be called from any thread."""
+
+    def __init__(self, placement: Placement, launch: Launch, *, network: Network | None, clock: Clock) -> None:
+        self._placement, self._launch, self._network, self._clock = placement, launch, network, clock
+        self._process: subprocess.Popen[bytes] | None = None
+        self._probe_socket: socket.socket | None = None
+        self._lock = threading.RLock()
+        self._probe_lock = threading.Lock()
+        self._probes = 0
+
+    @property
+    def name(self) -> str:
+        return self._placement.name
+
+    @property
+    def node_id(self) -> int:
+        return self._placement.node_id
+
+    @property
+    def roles(self) -> frozenset[str]:
+        return self._placement.roles
+
+    @property
+    def address(self) -> str:
+        return self._placement.data_address
+
+    @property
+    def data_directory(self) -> Path:
+        return self._placement.data_directory
+
+    @property
+    def placement(self) -> Placement:
+        """Every address and port of the node."""
+        return self._placement
+
+    @property
+    def os_pid(self) -> int | None:
+        with self._lock:
+            return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the last incarnation that ended; negative = signal."""
+        return self._process.poll() if self._process is not None else None
+
+    def state(self) -> NodeState:
+        with self._lock:
+            pid = self.os_pid
+            letter = _process_state(pid) if pid is not None else None
+        if letter is None or letter in "ZX":
+            return NodeState.STOPPED
+        return NodeState.PAUSED if letter in "Tt" else NodeState.RUNNING
+
+    # --- process ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        with self._lock:
+            if self.os_pid is not None:
+                return
+            self._process = self._inside(self._fork)
+
+    def _fork(self) -> subprocess.Popen[bytes]:
+        launch = self._launch
+        command = launch.command()
+        if launch.record_pids is not None:
+            command = recording_command(command, name=self.name, into=launch.record_pids)
+        try:
+            with launch.log.open("ab") as log:
+                return subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    cwd=launch.working_directory,
+                    env={**os.environ, "MALLOC_ARENA_MAX": "2"},
+                    start_new_session=True,  # a terminal's Ctrl-C is for the harness, not for the servers
+                )
+        except OSError as error:
+            raise ClusterFailed(f"{self.name} cannot be started: {error}.") from error
+
+    def kill(self) -> None:
+        with self._lock:
+            self._signal(signal.SIGKILL)
+            self._await_end(awaited=f"{self.name} to be gone after SIGKILL", timeout_s=SIGNAL_TIMEOUT_S)
+
+    def stop(self, *, timeout_s: float) -> None:
+        with self._lock:
+            self._signal(signal.SIGTERM)
+            self._await_end(awaited=f"{self.name} to shut down after SIGTERM", timeout_s=timeout_s)
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+        self._await_threads(stopped=True, awaited=f"every thread of {self.name} to be stopped")
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+        self._await_threads(stopped=False, awaited=f"{self.name} to run again")
+
+    def _signal(self, number: signal.Signals) -> None:
+        with self._lock:
+            if self._process is not None and self._process.poll() is None:
+                self._process.send_signal(number)
+
+    def _await_end(self, *, awaited: str, timeout_s: float) -> None:
+        if self._process is None:
+            return
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise NotReady(awaited=awaited, timeout_s=timeout_s, last_seen=f"process state {self.state()}") from error
+
+    def _await_threads(self, *, stopped: bool, awaited: str) -> None:
+        """A group stop is complete only when every thread is in state T."""
+
+        def reached() -> bool:
+            pid = self.os_pid
+            return pid is None or all((letter in "Tt") == stopped for letter in _thread_states(pid))
+
+        wait_until(
+            reached,
+            awaited=awaited,
+            timeout_s=SIGNAL_TIMEOUT_S,
+            clock=self._clock,
+            last_seen=lambda: f"process {self.state()}",
+            interval_s=0.005,
+        )
+
+    # --- network ----------------------------------------------------------------------------------------------------
+
+    def block(self, source: Node) -> None:
+        self.block_address(source.address)
+
+    def unblock(self, source: Node) -> None:
+        self.unblock_address(source.address)
+
+    def block_address(self, source_address: str) -> None:
+        """As `block`, for who is no node: the run stage's clients (`LocalCluster.client_address`)."""
+        if self._network is None:
+            raise HarnessFailed(f"{self.name} cannot be cut off: there are no network namespaces here.")
+        self._network.block(self.name, source_address)
+
+    def unblock_address(self, source_address: str) -> None:
+        """As `unblock`, for who is no node."""
+        if self._network is not None:
+            self._network.unblock(self.name, source_address)
+
+    def receives_from(self, source: Node) -> Tristate:
+        assert isinstance(source, LocalNode), source
+        with self._probe_lock:
+            ours, theirs = self._probe_socket, source._probe_socket
+            if ours is None or theirs is None:
+                return Tristate.UNKNOWN
+            try:
+                for _ in range(PROBE_TRIES):
+                    self._probes += 1
+                    asked = f"{source.name}>{self.name}:{self._probes}".encode()
+                    theirs.sendto(asked, (self.address, ours.getsockname()[1]))
+                    if _arrives(ours, asked, (source.address, theirs.getsockname()[1])):
+                        return Tristate.YES
+            except OSError:
+                return Tristate.UNKNOWN  # not sent, or no socket any more: nothing was observed
+            return Tristate.NO
+
+    def open_network(self) -> None:
+        """Bind the probe's socket where the server listens; it works while the server is dead or paused."""
+        self._probe_socket = self._inside(self._bind_probe)
+
+    def _bind_probe(self) -> socket.socket:
+        found = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        found.settimeout(PROBE_TIMEOUT_S)
+        # Without namespaces the port may be someone's: then any free one does.
+        found.bind((self.address, PROBE_PORT if self._network is not None else 0))
+        return found
+
+    def _inside(self, function: Callable[[], T]) -> T:
+        return function() if self._network is None else self._network.run_inside(self.name, function)
+
+    # --- for the cluster --------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the process, whatever its state, and close the probe. Safe to call twice."""
+        self.kill()
+        if self._probe_socket is not None:
+            self._probe_socket.close()
+            self._probe_socket = None
+
+    def log_tail(self) -> str:
+        """The last lines of the server's log."""
+        try:
+            with self._launch.log.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                return log.read().decode(errors="replace").strip()
+        except OSError:
+            return "(no log)"
+
+    def memory_mib(self) -> float | None:
+        """Proportional set size of the process, MiB; None when stopped."""
+        pid = self.os_pid
+        try:
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        except OSError:
+            return None
+        kib = [int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")]
+        return round(kib[0] / 1024, 1) if kib else None
+
+
+def _arrives(ours: socket.socket, asked: bytes, sender: tuple[str, int]) -> bool:
+    while True:
+        try:
+            told, address = ours.recvfrom(200)
+        except TimeoutError:
+            return False
+        if told == asked and address == sender:  # else a late one of an earlier probe
+            return True
+
+
+def _process_state(pid: int) -> str | None:
+    """The letter of /proc/PID/stat (proc(5)); None if there is no such process."""
+    return _letter(Path(f"/proc/{pid}/stat"))
+
+
+def _thread_states(pid: int) -> list[str]:
+    letters = (_letter(Path(f"/proc/{pid}/task/{thread}/stat")) for thread in _threads(pid))
+    return [letter for letter in letters if letter is not None]
+
+
+def _threads(pid: int) -> list[str]:
+    try:
+        return [thread.name for thread in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return []
+
+
+def _letter(stat: Path) -> str | None:
+    try:
+        return stat.read_text(errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return None

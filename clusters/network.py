@@ -1,0 +1,188 @@
+"""One network namespace per node, inside the sandbox: faults are routing rules, so iproute2 is all that is needed.
+
+    run stage's namespace      bridge `data` .254             bridge `observer` .254
+                               |      |      |                |      |      |
+    one namespace per node    .1     .2     .11              .1     .2     .11
+
+A one-way cut "nothing that A sends reaches B" is the rule `from A blackhole` in B's namespace: what arrives from A on the
+data network is dropped on input, without an answer, on connections old and new; what B sends to A is untouched, and so
+is the observer's link, whose source addresses are others. For rules to be asked before the table `local` (which has
+preference 0, and would deliver first), that one is moved back to preference 100 at set-up. See ip-rule(8).
+Neighbours are permanent entries, since a blackholed A would get no ARP answer and so be *told* "no route to host".
+Namespaces outlive the processes in them: a restart of a server undoes no cut.
+"""
+
+import ctypes
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from harness.errors import HarnessFailed, MissingTool
+
+T = TypeVar("T")
+DATA, OBSERVER = "data", "observer"
+SUBNETS = {DATA: "10.213.77", OBSERVER: "10.213.78"}
+"""Private, and only in the sandbox's own network namespace: they cannot collide with the host's."""
+RUN_STAGE_HOST = 254
+NAMESPACES = Path("/run/netns")
+COMMAND_TIMEOUT_S = 15.0
+_BLOCK_PREFERENCE, _LOCAL_PREFERENCE = 10, 100
+_LOCAL_LAST = [f"rule add pref {_LOCAL_PREFERENCE} lookup local", "rule del pref 0"]
+
+
+def address_of(host: int, network: str) -> str:
+    """Of the node with that host number (1…254) on that network."""
+    return f"{SUBNETS[network]}.{host}"
+
+
+def _mac_of(host: int, network: str) -> str:
+    return f"02:00:00:00:{list(SUBNETS).index(network):02x}:{host:02x}"
+
+
+class Network:
+    """The namespaces of one cluster: name → host number. At most one at a time in a sandbox."""
+
+    def __init__(self, hosts: Mapping[str, int]) -> None:
+        assert len(set(hosts.values())) == len(hosts), hosts
+        assert all(0 < host < RUN_STAGE_HOST for host in hosts.values()), hosts
+        self._hosts = dict(hosts)
+
+    def setup(self) -> None:
+        """Make everything, in one `ip` process for the run stage and one per node. HarnessFailed if `ip` refuses."""
+        NAMESPACES.mkdir(parents=True, exist_ok=True)
+        everyone = [*self._hosts.values(), RUN_STAGE_HOST]
+        lines = list(_LOCAL_LAST) if not _local_rule_is_last() else []
+        for network in SUBNETS:
+            lines += [
+                f"link add {network} address {_mac_of(RUN_STAGE_HOST, network)} type bridge forward_delay 0 stp_state 0",
+                f"addr add {address_of(RUN_STAGE_HOST, network)}/24 dev {network}",
+                f"link set {network} up",
+                *_neighbours(network, everyone, RUN_STAGE_HOST),
+            ]
+        lines += [line for name, host in self._hosts.items() for line in _attach(name, host)]
+        _ip_batch([], lines)
+        for name, host in self._hosts.items():
+            inside = ["link set lo up", *_LOCAL_LAST]
+            for network in SUBNETS:
+                inside += [
+                    f"addr add {address_of(host, network)}/24 dev {network}",
+                    f"link set {network} up",
+                    *_neighbours(network, everyone, host),
+                ]
+            _ip_batch(["-n", name], inside)
+
+    def teardown(self) -> None:
+        """Remove everything that is there; safe to call twice, and after a failed set-up."""
+        # Links first, by name: a namespace's own end of its links goes with it only some time after `netns del`.
+        links = [f"{network}{host}" for host in self._hosts.values() for network in SUBNETS] + list(SUBNETS)
+        existing = {name for _, name in socket.if_nameindex()}
+        lines = [f"link del {link}" for link in links if link in existing]
+        lines += [f"netns del {name}" for name in self._hosts if (NAMESPACES / name).exists()]
+        if lines:
+            _ip_batch([], lines)
+
+    def block(self, name: str | None, source_address: str) -> None:
+        """Drop what `source_address` sends to the node `name` (None: to the run stage). Safe to repeat."""
+        done = _ip([*_inside(name), "rule", "add", *_rule(source_address)])
+        if done.returncode and "File exists" not in done.stderr:
+            raise HarnessFailed(f"ip could not cut {source_address} → {name or 'clients'}: {done.stderr.strip()}")
+
+    def unblock(self, name: str | None, source_address: str) -> None:
+        """Undo `block`; safe when nothing is blocked."""
+        while (done := _ip([*_inside(name), "rule", "del", *_rule(source_address)])).returncode == 0:
+            pass
+        if "No such file" not in done.stderr:
+            raise HarnessFailed(f"ip could not heal {source_address} → {name or 'clients'}: {done.stderr.strip()}")
+
+    def run_inside(self, name: str, function: Callable[[], T]) -> T:
+        """Call `function` in the node's network namespace: in a thread of its own, since setns(2) acts on the calling
+        thread; a socket it makes stays in that namespace, and a process it starts is born there."""
+        return _call_in_namespace(NAMESPACES / name, function)
+
+
+def _inside(name: str | None) -> list[str]:
+    return [] if name is None else ["-n", name]
+
+
+def _rule(source_address: str) -> list[str]:
+    return ["pref", str(_BLOCK_PREFERENCE), "from", f"{source_address}/32", "blackhole"]
+
+
+def _attach(name: str, host: int) -> list[str]:
+    lines = [f"netns add {name}"]
+    for network in SUBNETS:
+        port = f"{network}{host}"
+        lines += [
+            f"link add {port} type veth peer name {network} address {_mac_of(host, network)} netns {name}",
+            f"link set {port} master {network} up",
+        ]
+    return lines
+
+
+def _neighbours(network: str, hosts: Iterable[int], me: int) -> list[str]:
+    return [
+        f"neigh replace {address_of(host, network)} lladdr {_mac_of(host, network)} dev {network} nud permanent"
+        for host in hosts
+        if host != me
+    ]
+
+
+def _local_rule_is_last() -> bool:
+    return "0:" not in {line.split("\t")[0] for line in _ip(["rule", "show"]).stdout.splitlines()}
+
+
+def _ip(arguments: list[str], *, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "LC_ALL": "C", "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin"}
+    try:
+        return subprocess.run(
+            ["ip", *arguments],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+            env=environment,
+        )
+    except FileNotFoundError as error:
+        raise MissingTool("`ip` is not installed; network namespaces need it. Install iproute2.") from error
+    except subprocess.TimeoutExpired as error:
+        raise HarnessFailed(f"ip {' '.join(arguments)} did not end within {COMMAND_TIMEOUT_S:g} s.") from error
+
+
+def _ip_batch(options: list[str], lines: list[str]) -> None:
+    done = _ip([*options, "-batch", "-"], text="\n".join(lines) + "\n")
+    if done.returncode:
+        raise HarnessFailed(f"ip {' '.join(options)} refused: {done.stderr.strip()[-500:]}")
+
+
+def _call_in_namespace(path: Path, function: Callable[[], T]) -> T:
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            _enter(path)
+            results.append(function())
+        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
+            errors.append(error)
+
+    thread = threading.Thread(target=body, name=f"in {path.name}")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def _enter(path: Path) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if libc.setns(descriptor, 0x40000000):  # CLONE_NEWNET
+            raise HarnessFailed(f"cannot enter the network namespace {path}: {os.strerror(ctypes.get_errno())}.")
+    finally:
+        os.close(descriptor)

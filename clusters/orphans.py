@@ -1,0 +1,73 @@
+"""Servers that could outlive the harness: where there is no pid namespace, each writes down who it is before it runs.
+
+One JSON line per process in `pids.jsonl` of the run. A pid alone may have become someone else's; with the start time
+(clock ticks since boot) and the boot's id it is this process and no other.
+"""
+
+import json
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from harness.run_directory import RunDirectory
+
+PIDS_NAME = "pids.jsonl"
+# The shell writes its own pid and start time, then becomes the server: there is no moment at which the server runs
+# unrecorded. Words of /proc/PID/stat hold no quote or backslash: the command name is the shell's.
+_RECORD = (
+    'read -r stat < "/proc/$$/stat"; read -r boot < /proc/sys/kernel/random/boot_id; '
+    'printf \'{"node": "%s", "boot": "%s", "stat": "%s"}\\n\' "$1" "$boot" "$stat" >> "$2"; '
+    'shift 2; exec "$@"'
+)
+
+
+def recording_command(command: Sequence[str], *, name: str, into: Path) -> list[str]:
+    """`command`, recording itself first. The process that is started is the one that is recorded."""
+    return ["sh", "-c", _RECORD, "sh", name, str(into), *command]
+
+
+def sweep_pids(run: RunDirectory) -> list[str]:
+    """SIGKILL what is left of the run's recorded processes; what was done, one sentence each. Never another's process."""
+    done = []
+    for name, pid, start_ticks in _recorded(run.path / PIDS_NAME):
+        if _start_ticks(pid) != start_ticks:
+            continue
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        except PermissionError:
+            done.append(f"{name} (pid {pid}) is still there and may not be killed by this user")
+            continue
+        done.append(f"killed {name} (pid {pid})")
+    return done
+
+
+def _recorded(path: Path) -> Iterator[tuple[str, int, int]]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return
+    for line in lines:
+        try:
+            record = json.loads(line)
+            found = str(record["node"]), int(record["stat"].split()[0]), _ticks_in(record["stat"])
+        except (ValueError, KeyError, IndexError):
+            continue  # torn by a crash: the process had not become a server yet
+        if record.get("boot") == boot:
+            yield found
+
+
+def _start_ticks(pid: int) -> int | None:
+    """Field 22 of /proc/PID/stat (proc(5)); None if there is no such process, or it is a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        return None if stat.rpartition(")")[2].split()[0] == "Z" else _ticks_in(stat)
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _ticks_in(stat: str) -> int:
+    return int(stat.rpartition(")")[2].split()[19])

@@ -1,0 +1,230 @@
+"""server.properties of each node, pure: a variant and where each node listens in, properties out.
+
+Listeners of a broker, each on its own port:
+    DATA        between brokers, and for workload clients: on the network that faults touch
+    OBSERVER    for administration and audit: on the link that no fault touches
+    CLIENT      for callers outside the sandbox, through the relay: advertised as 127.0.0.1 (only if there is a relay)
+Listeners of a controller:
+    CONTROLLER          quorum and brokers, on the network that faults touch
+    CONTROLLEROBSERVER  DescribeQuorum of the observer. Kafka talks to controllers on the first of
+                        `controller.listener.names` only (documentation of that setting), so this one carries nothing else.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.configuration import Variant
+from harness.errors import BadInput
+from harness.plan import FIRST_CONTROLLER_ID
+
+BROKER, CONTROLLER = "broker", "controller"
+
+HEAP: dict[str, tuple[str, ...]] = {BROKER: ("-Xms64m", "-Xmx256m"), CONTROLLER: ("-Xms32m", "-Xmx128m")}
+"""By role; a combined node is a broker. Measured: 100 k records/s through three such brokers without running out."""
+JVM_FLAGS: tuple[str, ...] = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",  # halves the CPU time of a start
+    "-Xss512k",
+    "-XX:MaxDirectMemorySize=64m",
+    "-XX:ReservedCodeCacheSize=64m",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-XX:-UsePerfData",  # its files in /tmp are named by pid, and pids of sandboxes are alike
+    "-Djava.awt.headless=true",
+    "-Djava.net.preferIPv4Stack=true",
+)
+
+SHAPING = (
+    "broker.session.timeout.ms",
+    "broker.heartbeat.interval.ms",
+    "replica.lag.time.max.ms",
+    "controller.quorum.election.timeout.ms",
+    "controller.quorum.fetch.timeout.ms",
+    "unclean.leader.election.enable",
+    "log.flush.interval.messages",
+)
+KAFKA_DEFAULTS = {
+    "broker.session.timeout.ms": "9000",
+    "broker.heartbeat.interval.ms": "2000",
+    "replica.lag.time.max.ms": "30000",
+    "controller.quorum.election.timeout.ms": "1000",
+    "controller.quorum.fetch.timeout.ms": "2000",
+    "log.flush.interval.messages": str(2**63 - 1),
+}
+"""Kafka's own (documentation of 3.9 and 4.3, broker configuration), for what we leave alone and the report states."""
+
+OURS = frozenset(
+    {
+        "node.id",
+        "broker.id",
+        "process.roles",
+        "listeners",
+        "advertised.listeners",
+        "inter.broker.listener.name",
+        "controller.listener.names",
+        "controller.quorum.voters",
+        "controller.quorum.bootstrap.servers",
+        "listener.security.protocol.map",
+        "log.dirs",
+        "log.dir",
+        "metadata.log.dir",
+        "zookeeper.connect",
+    }
+)
+"""Set by the backend; a trial that sets one of them is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where one node is: addresses and ports of its listeners, and its data directory."""
+
+    node_id: int
+    roles: frozenset[str]
+    data_address: str
+    observer_address: str
+    data_port: int
+    observer_port: int
+    controller_port: int
+    controller_observer_port: int
+    data_directory: Path
+    client_port: int = 0
+    """Of the CLIENT listener inside; 0 = none."""
+    relay_port: int = 0
+    """On 127.0.0.1 outside, what CLIENT advertises."""
+    rack: str | None = None
+
+    @property
+    def name(self) -> str:
+        """`broker-1`; `controller-3001` only if it is no broker."""
+        return f"{BROKER if BROKER in self.roles else CONTROLLER}-{self.node_id}"
+
+
+def node_roles(variant: Variant) -> dict[int, frozenset[str]]:
+    """Node id → roles. BadInput for what this backend does not run."""
+    version = variant.kafka_version.split(".")
+    if variant.metadata_mode == "zookeeper":
+        raise BadInput(
+            'metadata_mode = "zookeeper" is not run by the local backend. Use "kraft-isolated" or "kraft-combined".'
+        )
+    if not version[0].isdigit() or int(version[0]) < 3:
+        raise BadInput(f"kafka_version = {variant.kafka_version!r}: KRaft is run from 3.9 on. Use 4.3.1 or 3.9.2.")
+    unknown = sorted(OURS & variant.properties.keys())
+    if unknown:
+        raise BadInput(f"variant.properties sets {unknown[0]!r}, which the local backend sets itself. Remove it.")
+    if variant.metadata_mode == "kraft-combined":
+        return {i: frozenset({BROKER, CONTROLLER}) for i in range(1, variant.brokers + 1)}
+    controllers = {FIRST_CONTROLLER_ID + i: frozenset({CONTROLLER}) for i in range(variant.controllers)}
+    return controllers | {i: frozenset({BROKER}) for i in range(1, variant.brokers + 1)}
+
+
+def server_properties(variant: Variant, node: Placement, nodes: Sequence[Placement]) -> dict[str, str]:
+    """server.properties of `node`. The variant's properties are laid over the defaults, never over `OURS`."""
+    names = _listener_names(nodes)
+    return {
+        **_defaults(variant),
+        **({"broker.rack": node.rack} if node.rack and BROKER in node.roles else {}),
+        **variant.properties,
+        "node.id": str(node.node_id),
+        "process.roles": ",".join(sorted(node.roles)),
+        "log.dirs": str(node.data_directory),
+        "controller.quorum.voters": ",".join(
+            f"{n.node_id}@{n.data_address}:{n.controller_port}" for n in nodes if CONTROLLER in n.roles
+        ),
+        "controller.listener.names": "CONTROLLER,CONTROLLEROBSERVER",
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
+        **_listeners(node),
+    }
+
+
+def _listener_names(nodes: Sequence[Placement]) -> list[str]:
+    names = ["DATA", "OBSERVER", "CONTROLLER", "CONTROLLEROBSERVER"]
+    return [*names, "CLIENT"] if any(n.client_port for n in nodes) else names
+
+
+def _listeners(node: Placement) -> dict[str, str]:
+    bound, advertised = [], []
+    if BROKER in node.roles:
+        bound += [
+            f"DATA://{node.data_address}:{node.data_port}",
+            f"OBSERVER://{node.observer_address}:{node.observer_port}",
+        ]
+        advertised += bound
+        if node.client_port:
+            bound = [*bound, f"CLIENT://{node.data_address}:{node.client_port}"]
+            advertised = [*advertised, f"CLIENT://127.0.0.1:{node.relay_port}"]
+    if CONTROLLER in node.roles:
+        bound = [
+            *bound,
+            f"CONTROLLER://{node.data_address}:{node.controller_port}",
+            f"CONTROLLEROBSERVER://{node.observer_address}:{node.controller_observer_port}",
+        ]
+    found = {"listeners": ",".join(bound)}
+    if BROKER in node.roles:
+        found |= {"advertised.listeners": ",".join(advertised), "inter.broker.listener.name": "DATA"}
+    return found
+
+
+def _defaults(variant: Variant) -> dict[str, str]:
+    """A small fast cluster. Session and lag settings stay Kafka's own unless the trial sets them."""
+    replicas = min(3, variant.brokers)
+    internal = {
+        "offsets.topic.num.partitions": 3,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.num.partitions": 3,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": min(2, replicas),
+        "default.replication.factor": replicas,
+        "num.partitions": 3,
+    }
+    if int(variant.kafka_version.split(".")[0]) >= 4:  # share groups: KIP-932
+        internal |= {
+            "share.coordinator.state.topic.num.partitions": 3,
+            "share.coordinator.state.topic.replication.factor": replicas,
+            "share.coordinator.state.topic.min.isr": min(2, replicas),
+        }
+    small = {
+        "auto.create.topics.enable": "false",
+        "group.initial.rebalance.delay.ms": 0,
+        "log.cleaner.dedupe.buffer.size": 2 * 1024 * 1024,  # the default, 128 MiB, lives in the heap
+        "num.network.threads": 2,
+        "num.io.threads": 2,
+        "num.replica.fetchers": 1,
+        "background.threads": 2,
+        "log.index.size.max.bytes": 1024 * 1024,
+        "unclean.leader.election.enable": "false",
+    }
+    return {key: str(value) for key, value in (internal | small).items()}
+
+
+def shaping_settings(variant: Variant) -> dict[str, str]:
+    """The settings that shape a trial, as every node has them: the trial's, ours, else Kafka's own defaults."""
+    effective = KAFKA_DEFAULTS | _defaults(variant) | variant.properties
+    return {key: effective[key] for key in SHAPING} | dict(sorted(variant.properties.items()))
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """As a Java .properties file. Backslashes and line ends in values are escaped."""
+    return "".join(f"{key}={_escaped(value)}\n" for key, value in properties.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+
+
+def logging_properties(version: str) -> tuple[str, str, str]:
+    """(file name, text, JVM option up to and with `=`): server logs to stdout, one line per event, with milliseconds."""
+    if int(version.split(".")[0]) >= 4:
+        text = (
+            "status=error\n"
+            "appender.out.type=Console\nappender.out.name=out\nappender.out.target=SYSTEM_OUT\n"
+            "appender.out.layout.type=PatternLayout\nappender.out.layout.pattern=[%d] %p %m (%c)%n\n"
+            "rootLogger.level=INFO\nrootLogger.appenderRef.out.ref=out\n"
+        )
+        return "log4j2.properties", text, "-Dlog4j2.configurationFile="
+    text = (
+        "log4j.rootLogger=INFO, out\n"
+        "log4j.appender.out=org.apache.log4j.ConsoleAppender\nlog4j.appender.out.target=System.out\n"
+        "log4j.appender.out.layout=org.apache.log4j.PatternLayout\n"
+        "log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n\n"
+    )
+    return "log4j.properties", text, "-Dlog4j.configuration=file:"

@@ -1,0 +1,163 @@
+"""Formatting a KRaft data directory without a JVM: meta.properties and bootstrap.checkpoint.
+
+What `StorageTool format` writes. The checkpoint holds no cluster id, only the feature levels of a version, so it is made
+once per version by StorageTool itself and copied to every node. Without it a node starts all the same, with the newest
+metadata.version but every other feature at level 0 (no ELR, no TV2, no KIP-848); so the levels it promises are read
+back from it and asserted after the start.
+"""
+
+import base64
+import os
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from clusters.properties import properties_text
+from clusters.wire import Cursor
+from harness.errors import ClusterFailed, NotReady
+
+CHECKPOINT_NAME = "bootstrap.checkpoint"
+STORAGE_TOOL_TIMEOUT_S = 90.0
+FEATURE_LEVEL_RECORD = 12
+"""apiKey of FeatureLevelRecord (Kafka source, metadata/src/main/resources/common/metadata/FeatureLevelRecord.json)."""
+_BATCH_OVERHEAD_BYTES = 12  # base offset (8) and length (4) stand before what the length counts
+_RECORDS_AT = 61  # size of a v2 batch header (Kafka documentation, Message Format)
+_ATTRIBUTES_AT, _CONTROL_BATCH, _COMPRESSION = 21, 0x20, 0x07
+
+
+def new_kafka_uuid() -> str:
+    """22 characters of URL-safe base64; never with a leading `-`, which command lines would take for an option."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def format_directory(directory: Path, *, node_id: int, cluster_id: str, checkpoint: bytes) -> None:
+    """Make `directory` a freshly formatted, otherwise empty log directory."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    (directory / CHECKPOINT_NAME).write_bytes(checkpoint)
+    meta = {"version": "1", "cluster.id": cluster_id, "node.id": str(node_id), "directory.id": new_kafka_uuid()}
+    (directory / "meta.properties").write_text(properties_text(meta), encoding="utf-8")
+
+
+def bootstrap_checkpoint(version: str, *, java: Path, jars: Sequence[Path], cache: Path) -> bytes:
+    """The checkpoint of `version`, from the cache or made there by StorageTool (about a second).
+
+    ClusterFailed with the tool's words if it refuses; NotReady if another process holds the cache for too long.
+    """
+    cached = cache / f"{version}.{CHECKPOINT_NAME}"
+    if cached.is_file():
+        return cached.read_bytes()
+    cache.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(f"{cached}.lock", timeout=STORAGE_TOOL_TIMEOUT_S):
+            if not cached.is_file():
+                made = _run_storage_tool(version, java=java, jars=jars)
+                part = cached.with_name(f"{cached.name}.{os.getpid()}.part")
+                part.write_bytes(made)
+                part.replace(cached)
+    except Timeout as error:
+        raise NotReady(
+            awaited=f"the lock {cached}.lock", timeout_s=STORAGE_TOOL_TIMEOUT_S, last_seen="held by another process"
+        ) from error
+    return cached.read_bytes()
+
+
+def _run_storage_tool(version: str, *, java: Path, jars: Sequence[Path]) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="prozess-format-") as scratch:
+        data = Path(scratch) / "data"
+        properties = Path(scratch) / "server.properties"
+        properties.write_text(
+            properties_text(
+                {
+                    "process.roles": "controller",
+                    "node.id": "1",
+                    "controller.quorum.voters": "1@127.0.0.1:9095",
+                    "listeners": "CONTROLLER://127.0.0.1:9095",
+                    "controller.listener.names": "CONTROLLER",
+                    "log.dirs": str(data),
+                }
+            ),
+            encoding="utf-8",
+        )
+        command = [
+            str(java),
+            "-Xmx96m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            os.pathsep.join(map(str, jars)),
+        ]
+        command += ["kafka.tools.StorageTool", "format", "-t", new_kafka_uuid(), "-c", str(properties)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=STORAGE_TOOL_TIMEOUT_S, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise NotReady(
+                awaited=f"StorageTool of Kafka {version}",
+                timeout_s=STORAGE_TOOL_TIMEOUT_S,
+                last_seen=str(error.stdout or "no output")[-500:],
+            ) from error
+        checkpoint = data / CHECKPOINT_NAME
+        if done.returncode or not checkpoint.is_file():
+            words = (done.stderr + done.stdout).strip()[-1500:]
+            raise ClusterFailed(f"StorageTool of Kafka {version} could not format (exit {done.returncode}): {words}")
+        return checkpoint.read_bytes()
+
+
+def feature_levels(checkpoint: bytes) -> dict[str, int]:
+    """Feature name → level that a bootstrap.checkpoint promises. ClusterFailed if it is not one."""
+    try:
+        found = dict(_feature_records(checkpoint))
+    except ValueError as error:
+        raise ClusterFailed(f"bootstrap.checkpoint is not readable: {error}. Remove it from the cache.") from error
+    if "metadata.version" not in found:
+        raise ClusterFailed("bootstrap.checkpoint names no metadata.version. Remove it from the cache.")
+    return found
+
+
+def _feature_records(checkpoint: bytes) -> Iterator[tuple[str, int]]:
+    for batch in _batches(checkpoint):
+        attributes = int.from_bytes(batch[_ATTRIBUTES_AT : _ATTRIBUTES_AT + 2], "big")
+        if attributes & _COMPRESSION:
+            raise ValueError("compressed batch")
+        if attributes & _CONTROL_BATCH:
+            continue  # snapshot header and footer
+        cursor = Cursor(batch, _RECORDS_AT)
+        for _ in range(int.from_bytes(batch[_RECORDS_AT - 4 : _RECORDS_AT], "big")):
+            yield from _feature_record(_record_value(cursor.take(cursor.varint())))
+
+
+def _batches(data: bytes) -> Iterator[bytes]:
+    position = 0
+    while position < len(data):
+        length = int.from_bytes(data[position + 8 : position + 12], "big") + _BATCH_OVERHEAD_BYTES
+        if length <= _RECORDS_AT or position + length > len(data):
+            raise ValueError(f"torn batch at byte {position}")
+        yield data[position : position + length]
+        position += length
+
+
+def _record_value(record: bytes) -> bytes:
+    """Value of a v2 record: attributes, timestamp delta, offset delta, key, value, headers (Message Format)."""
+    cursor = Cursor(record, 1)
+    cursor.varint()
+    cursor.varint()
+    cursor.take(max(cursor.varint(), 0))
+    return cursor.take(cursor.varint())
+
+
+def _feature_record(value: bytes) -> Iterator[tuple[str, int]]:
+    """Frame version, record type, record version (KIP-595's metadata framing), then name (compact string) and level."""
+    cursor = Cursor(value)
+    cursor.unsigned_varint()
+    kind = cursor.unsigned_varint()
+    cursor.unsigned_varint()
+    if kind == FEATURE_LEVEL_RECORD:
+        yield cursor.compact_string() or "", cursor.int16()
