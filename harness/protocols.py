@@ -325,7 +325,7 @@ class Workload(Protocol):
 # --- checkers -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class PartitionHistory:
     """Everything a kernel may look at: the arrays of one Kafka partition, and small facts.
 
