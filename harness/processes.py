@@ -1,0 +1,119 @@
+"""Processes by identity: a pid together with its start time, so that a reused pid is never taken for the old process.
+
+Reads /proc alone and imports little: the supervisor starts with it. A zombie counts as gone: it holds nothing.
+"""
+
+import os
+import signal
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """`start_time`: clock ticks since boot, field 22 of /proc/PID/stat (proc(5)); the same in every pid namespace."""
+
+    pid: int
+    start_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """What /proc says about one process."""
+
+    identity: ProcessIdentity
+    state: str
+    """R, S, D, T (stopped by a signal), Z (zombie), … as in proc(5)."""
+    group: int
+    session: int
+
+
+def process_status(pid: int) -> ProcessStatus | None:
+    """The process with that pid; None if there is none, or only its zombie."""
+    try:
+        status = parse_stat((_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return None
+    return None if status.state in "ZX" else status
+
+
+def parse_stat(text: str) -> ProcessStatus:
+    """What a /proc/PID/stat says. ValueError or IndexError if it is no such text."""
+    # The second field is the name in parentheses, which may itself hold spaces and parentheses.
+    pid, fields = int(text[: text.index(" ")]), text[text.rindex(")") + 2 :].split()
+    return ProcessStatus(ProcessIdentity(pid, int(fields[19])), fields[0], int(fields[2]), int(fields[3]))
+
+
+def boot_id() -> str:
+    """Of this boot of the machine: start times mean nothing across boots (random(4))."""
+    return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def identify(pid: int) -> ProcessIdentity | None:
+    """Who has that pid now; None = nobody."""
+    status = process_status(pid)
+    return status.identity if status else None
+
+
+def is_running(identity: ProcessIdentity) -> bool:
+    """Is exactly this process still there? (Stopped by a signal counts as there.)"""
+    return identify(identity.pid) == identity
+
+
+def send_signal(identity: ProcessIdentity, number: signal.Signals) -> bool:
+    """Signal exactly this process, never a later one with the same pid. False if it is gone. PermissionError passes."""
+    try:
+        descriptor = os.pidfd_open(identity.pid)
+    except ProcessLookupError:
+        return False
+    try:
+        # The descriptor holds whoever has the pid now; after this look it cannot change under us.
+        if not is_running(identity):
+            return False
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(descriptor, number)
+            return True
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def all_processes() -> Iterable[ProcessStatus]:
+    """Every process that is visible here."""
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit() and (status := process_status(int(entry.name))) is not None:
+            yield status
+
+
+def session_members(session: int) -> list[ProcessStatus]:
+    """Every process of that session. A pid is not given out again while it names a session with members."""
+    return [status for status in all_processes() if status.session == session]
+
+
+def pid_namespace(pid: int | str = "self") -> int | None:
+    """Inode of a process's pid namespace; None if the process is gone or not ours to look at."""
+    try:
+        return (_PROC / str(pid) / "ns" / "pid").stat().st_ino
+    except OSError:
+        return None
+
+
+def namespace_init(*, inode: int, start_time: int) -> ProcessIdentity | None:
+    """The first process of a pid namespace, seen from outside, if it lives. Inodes are reused; start times tell apart."""
+    for status in all_processes():
+        identity = status.identity
+        if identity.start_time == start_time and pid_namespace(identity.pid) == inode and _is_init(identity.pid):
+            return identity
+    return None
+
+
+def _is_init(pid: int) -> bool:
+    with suppress(OSError):
+        for line in (_PROC / str(pid) / "status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("NSpid:"):
+                return line.split()[-1] == "1"
+    return False

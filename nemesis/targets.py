@@ -1,0 +1,157 @@
+"""Roles become nodes at the moment a fault strikes.
+
+Who leads a partition is what a majority of the living brokers say, each asked itself: one broker's answer may come from a
+zombie that was cut off, and which node is the active controller is asked of the quorum (Metadata names a random broker in
+KRaft).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from harness.clock import Clock, wait_until
+from harness.errors import ClusterFailed, NotReady
+from harness.protocols import AdminProtocol, BrokerView, Cluster, Node, NodeState, PartitionView
+from harness.schedule import Target, parse_target
+
+AGREE_S = 5.0
+"""How long brokers may take to agree on a partition: news of an election reaches them one by one."""
+
+
+class TargetMissing(ClusterFailed):
+    """What a fault is aimed at does not exist at this moment, or cannot be broken in this way now."""
+
+
+def node_named(cluster: Cluster, name: str) -> Node:
+    """The node of that name. TargetMissing if there is none."""
+    for node in cluster.nodes:
+        if node.name == name:
+            return node
+    known = ", ".join(node.name for node in cluster.nodes)
+    raise TargetMissing(f"There is no node {name!r}. Nodes: {known}.")
+
+
+class Roles:
+    """Resolves roles now. `partitions`: dense partition id → (topic, number)."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        admin: AdminProtocol,
+        partitions: Callable[[], Mapping[int, tuple[str, int]]],
+        clock: Clock,
+    ) -> None:
+        self._cluster, self._admin, self._partitions, self._clock = cluster, admin, partitions, clock
+
+    def resolve(self, text: str) -> tuple[Node, ...]:
+        """The nodes of one role (`harness.schedule.parse_target`), at least one. TargetMissing with the reason."""
+        target = parse_target(text)
+        if target.role == "node":
+            assert target.node is not None
+            return (node_named(self._cluster, target.node),)
+        if target.role == "active-controller":
+            return (self._active_controller(),)
+        nodes = self._of_partition(target)
+        if not nodes:
+            raise TargetMissing(f"{text}: the partition has no such replica now.")
+        return nodes
+
+    def others(self, others: str | Sequence[str], *, targets: Sequence[Node], roles: Sequence[str]) -> tuple[Node, ...]:
+        """The other side of a cut: never a target itself, each node once, at least one.
+
+        `all`, `controllers`, `brokers`; `followers` = of the partitions that the targets' own `roles` name; or a list of
+        roles and names of nodes.
+        """
+        found = self._named_side(others, roles) if isinstance(others, str) else self._listed_side(others)
+        aimed = {node.name for node in targets}
+        side = tuple({node.name: node for node in found if node.name not in aimed}.values())
+        if not side:
+            raise TargetMissing(f"others = {others!r}: nobody is left on the other side of {', '.join(sorted(aimed))}.")
+        return side
+
+    def _named_side(self, others: str, roles: Sequence[str]) -> Iterable[Node]:
+        if others == "all":
+            return self._cluster.nodes
+        if others in ("controllers", "brokers"):
+            return [node for node in self._cluster.nodes if others.removesuffix("s") in node.roles]
+        assert others == "followers", others
+        partitions = dict.fromkeys(p for text in roles if (p := parse_target(text).partition) is not None)
+        if not partitions:
+            raise TargetMissing(
+                f"others = 'followers' means the followers of the partition a target names, but {list(roles)} names none. "
+                'Give others = ["followers(p)"].'
+            )
+        return [node for partition in partitions for node in self.resolve(f"followers({partition})")]
+
+    def _listed_side(self, others: Sequence[str]) -> Iterable[Node]:
+        names = {node.name for node in self._cluster.nodes}
+        return [node for text in others for node in self.resolve(f"node:{text}" if text in names else text)]
+
+    def _active_controller(self) -> Node:
+        controller = self._admin.active_controller()
+        if controller is None:
+            raise TargetMissing("active-controller: no controller claims to lead the quorum now.")
+        return self._node(controller, "active-controller")
+
+    def _of_partition(self, target: Target) -> tuple[Node, ...]:
+        assert target.partition is not None
+        text = f"{target.role}({target.partition})"
+        partitions = self._partitions()
+        if target.partition not in partitions:
+            raise TargetMissing(f"{text}: the plan has no partition {target.partition}.")
+        view = self._agreed_view(text, *partitions[target.partition])
+        if target.role == "replicas":
+            return tuple(self._node(replica, text) for replica in view.replicas)
+        if view.leader < 0:
+            raise TargetMissing(f"{text}: the partition has no leader now.")
+        if target.role == "leader":
+            return (self._node(view.leader, text),)
+        return tuple(self._node(replica, text) for replica in view.replicas if replica != view.leader)
+
+    def _agreed_view(self, text: str, topic: str, number: int) -> PartitionView:
+        seen = "nothing"
+
+        def agreed() -> PartitionView | None:
+            nonlocal seen
+            living = [n.node_id for n in self._cluster.nodes if "broker" in n.roles and n.state() is NodeState.RUNNING]
+            views = self._admin.views([topic])
+            view, seen = majority_view(views, living, (topic, number))
+            return view
+
+        try:
+            return wait_until(
+                agreed,
+                awaited=f"a majority of the living brokers to agree on {topic}-{number}",
+                timeout_s=AGREE_S,
+                clock=self._clock,
+                last_seen=lambda: seen,
+            )
+        except NotReady as error:
+            raise TargetMissing(f"{text}: {error}.") from error
+
+    def _node(self, node_id: int, text: str) -> Node:
+        for node in self._cluster.nodes:
+            if node.node_id == node_id:
+                return node
+        raise TargetMissing(f"{text} is node {node_id}, which is none of this cluster's nodes.")
+
+
+def majority_view(
+    views: Mapping[int, BrokerView | None], living: Sequence[int], key: tuple[str, int]
+) -> tuple[PartitionView | None, str]:
+    """What more than half of the `living` brokers say alike (leader, epoch, replicas), and what was seen, for an error.
+
+    A living broker that does not answer, or does not know the partition, counts against; a view of one that is not living
+    does not count at all. The ISR of the returned view is that of one of them.
+    """
+    said = {broker: view[key] for broker in living if (view := views.get(broker)) is not None and key in view}
+    opinions = Counter((v.leader, v.leader_epoch, v.replicas) for v in said.values())
+    seen = ", ".join(
+        f"broker {broker}: leader {said[broker].leader} in epoch {said[broker].leader_epoch}"
+        if broker in said
+        else f"broker {broker}: no answer"
+        for broker in sorted(living)
+    )
+    for opinion, count in opinions.most_common(1):
+        if 2 * count > len(living):
+            return next(v for v in said.values() if (v.leader, v.leader_epoch, v.replicas) == opinion), seen
+    return None, seen or "no living broker"
