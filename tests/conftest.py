@@ -1,0 +1,53 @@
+"""Shared by all tests: parts of the machine that a test needs, skipped loudly, or failed where CI requires them."""
+
+import os
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+REQUIRED = frozenset(filter(None, os.environ.get("PROZESS_REQUIRE", "").split(",")))
+
+
+def _namespaces() -> str | None:
+    from clusters.sandbox import probe
+
+    support = probe()
+    return None if support.level == "namespaces" else support.reason
+
+
+def _chromium() -> str | None:
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    return None if found else "no chromium on PATH"
+
+
+def _java() -> str | None:
+    from clusters.java import find_java
+    from harness.errors import MissingTool
+
+    try:
+        find_java()
+    except MissingTool as error:
+        return str(error)
+    return None
+
+
+PARTS: dict[str, Callable[[], str | None]] = {"namespaces": _namespaces, "chromium": _chromium, "java": _java}
+
+
+@pytest.fixture(scope="session")
+def need() -> Callable[[str], None]:
+    """`need("chromium")`: go on if the machine has it; else skip with the reason, or fail if CI requires it."""
+    lacking: dict[str, str | None] = {}
+
+    def check(part: str) -> None:
+        if part not in lacking:
+            lacking[part] = PARTS[part]()
+        why = lacking[part]
+        if why is None:
+            return
+        if part in REQUIRED:
+            pytest.fail(f"PROZESS_REQUIRE names {part!r}, which is missing: {why}", pytrace=False)
+        pytest.skip(f"needs {part}: {why}")
+
+    return check

@@ -1,0 +1,131 @@
+"""Trial files and plans: what is accepted, what is refused and how, and that a plan is the same every time."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import BadInput
+from harness.plan import make_plan, parse_plan
+from harness.trial import Trial, known_trials, load_trial, parse_trial
+
+BASE = {"name": "x", "title": "t"}
+
+
+def one_step(**do):
+    return {"steps": [{"name": "a", "do": do}]}
+
+
+def plan_of(**document):
+    return make_plan(parse_trial(BASE | document, source="x.toml"), seed=1)
+
+
+@pytest.mark.parametrize("name", sorted(known_trials()))
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=5)
+def test_every_trial_that_ships_plans_round_trips_and_repeats(name, seed):
+    trial = load_trial(name)
+    plan = make_plan(trial, seed=seed)
+    assert plan == make_plan(trial, seed=seed)
+    assert parse_plan(plan.model_dump_json(), source="plan.json") == plan
+
+
+def test_smoke_has_every_valid_combination_and_says_why_the_others_are_left_out():
+    plan = make_plan(load_trial("smoke"), seed=1)
+    assert len(plan.cells) == 28
+    assert len(plan.excluded) == 20
+    assert all("idempotence" in exclusion.reason for exclusion in plan.excluded)
+    assert len({cell.name for cell in plan.cells}) == 28
+    assert {p.assignment for p in plan.partitions} == {(1, 2, 3)}
+
+
+def test_a_producer_serves_only_cells_of_one_configuration_and_one_fate():
+    plan = make_plan(load_trial("smoke"), seed=1)
+    for client in (c for c in plan.clients if c.role == "producer"):
+        cells = [plan.cells[plan.partitions[p].cell] for p in client.partitions]
+        assert all(cell.producer == client.producer for cell in cells)
+        assert len({cell.topic.model_dump_json() for cell in cells}) == 1
+
+
+def test_every_partition_has_exactly_one_producer_and_every_reader():
+    plan = make_plan(load_trial("null"), seed=1)
+    written = sorted(p for c in plan.clients if c.role == "producer" for p in c.partitions)
+    assert written == [p.partition for p in plan.partitions]
+    readers = [c for c in plan.clients if c.role == "reader"]
+    assert [c.isolation_level for c in readers] == ["read_uncommitted", "read_committed"]
+    assert [c.client for c in plan.clients] == list(range(len(plan.clients)))
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"axez": {}}, "axez is not a known key; did you mean 'axes'?"),
+        ({"traffic": {"rate_hz": "fast"}}, "traffic.rate_hz = 'fast'"),
+        ({"traffic": {"rate_hertz": 5}}, "did you mean 'rate_hz'?"),
+        ({"backend": "docker"}, "backend 'docker' is not known. Known:"),
+        ({"base": {"producer.acks": 2}}, "producer.acks = '2'"),
+        ({"base": {"producer.ack": 1}}, "'producer.ack' is not a setting of a cell"),
+        ({"axes": {"producer.acks": []}}, "axes.producer.acks is empty"),
+        ({"base": {"producer.acks": 1, "producer.enable_idempotence": True}}, "needs acks=all, not acks=1"),
+        ({"base": {"topic.min_insync_replicas": 4}}, "min.insync.replicas=4 exceeds replication.factor=3"),
+        ({"base": {"topic.replication_factor": 5}}, "needs as many brokers"),
+        ({"topics": {"placement": [[1, 1, 2]]}}, "different brokers out of"),
+        ({"topics": {"placement": [[1, 2]]}}, "at least replication.factor=3"),
+        ({"control": "required"}, "names none in [[controls]]"),
+        ({"controls": [{"anomaly": "lots", "cells": {}}]}, "anomaly 'lots' is not known"),
+        ({"controls": [{"anomaly": "lost", "cells": {"producer.acks": "7"}}]}, "no cell matches"),
+        ({"steps": [{"name": "a"}, {"name": "a"}]}, "two steps are named 'a'"),
+        ({"steps": [{"name": "a", "do": {"kind": "heal", "step": "b"}}]}, "which is no earlier step"),
+        (one_step(kind="fault", fault="flood", targets=["leader(0)"]), "fault 'flood' is not known"),
+        (one_step(kind="fault", fault="kill", targets=["leader(9)"]), "names partition 9"),
+        (one_step(kind="fault", fault="kill", targets=["node:broker-9"]), "there is no node 'broker-9'"),
+        (one_step(kind="send", count=1, cells={"producer.acks": "1"}), "no cell matches"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence_with_value_rule_and_way_out(document, words):
+    with pytest.raises(BadInput) as caught:
+        plan_of(**document)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_trial_names_the_nearest():
+    with pytest.raises(BadInput, match="Did you mean 'smoke'"):
+        load_trial("smok")
+
+
+def test_a_missing_file_and_a_broken_one_are_said_plainly(tmp_path):
+    with pytest.raises(BadInput, match="does not exist"):
+        load_trial(str(tmp_path / "none.toml"))
+    broken = tmp_path / "broken.toml"
+    broken.write_text("name = ")
+    with pytest.raises(BadInput, match="is not TOML"):
+        load_trial(str(broken))
+
+
+def test_overrides_are_laid_over_the_file():
+    trial = load_trial("smoke", {"traffic.rate_hz": 7, "base.topic.flush_messages": 1})
+    assert trial.traffic.rate_hz == 7
+    assert all(cell.topic.flush_messages == 1 for cell in make_plan(trial, seed=1).cells)
+
+
+def test_a_plan_of_another_version_is_refused():
+    plan = plan_of()
+    text = plan.model_copy(update={"format_version": 99}).model_dump_json()
+    with pytest.raises(BadInput, match="format version 99"):
+        parse_plan(text, source="plan.json")
+    with pytest.raises(BadInput, match="is not a plan of this version"):
+        parse_plan("{}", source="plan.json")
+
+
+def test_an_exclusion_by_the_author_carries_its_reason():
+    plan = plan_of(
+        axes={"producer.acks": ["1", "all"]}, exclude=[{"when": {"producer.acks": "1"}, "reason": "not of interest"}]
+    )
+    assert [c.axes["producer.acks"] for c in plan.cells] == ["all"]
+    assert [e.reason for e in plan.excluded] == ["not of interest"]
+
+
+def test_a_trial_is_frozen():
+    trial = Trial.model_validate(BASE)
+    with pytest.raises(ValueError, match="frozen"):
+        trial.name = "y"
