@@ -22,6 +22,8 @@ from harness.run_directory import RunDirectory
 from harness.schema import FORMAT_VERSION, NONE, TABLES, Isolation, ObservationKind, Role, Table
 
 PARTITIONED = tuple(name for name, table in TABLES.items() if table.partitioned)
+READ_WHOLE_ROWS = 1 << 14
+"""Up to this many rows one call for all columns is cheaper than one for each."""
 _ROLES = {"producer": Role.PRODUCER, "reader": Role.READER, "audit": Role.AUDIT, "sentinel": Role.SENTINEL}
 _LEVELS = {
     None: Isolation.NOT_A_READER,
@@ -153,7 +155,12 @@ class PartitionColumns(Mapping[str, np.ndarray]):
         if name not in self._held:
             if name not in self._file.table.column_names:
                 raise KeyError(name)
-            self._held |= self._file.read([name], self._groups) if self._groups else self._file.table.empty()
+            if not self._groups:
+                self._held = self._file.table.empty()
+            elif self._length <= READ_WHOLE_ROWS:
+                self._held = self._file.read(self._file.table.column_names, self._groups)
+            else:
+                self._held |= self._file.read([name], self._groups)
         return self._held[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -197,6 +204,10 @@ class History:
         """Ids of every planned partition, and of any other that has rows; ascending."""
         ids = {planned.partition for planned in self.plan.partitions}
         return tuple(sorted(ids.union(*(self.files[name].row_groups for name in PARTITIONED))))
+
+    def rows_of(self, partition: int) -> int:
+        """How many rows a partition has, over all partitioned tables."""
+        return sum(self.files[name].rows_of(partition) for name in PARTITIONED)
 
     def manifest(self) -> pa.Table:
         """One row per partition: partition (int32); for each partitioned table `<table>_rows` (int64) and

@@ -1,0 +1,107 @@
+"""The Spark engine: Spark distributes, Python reads the Parquet itself and runs the same kernels; only findings return.
+
+Spark's own path from Parquet into Python workers moves about 4 M rows/s; the kernels do several times that. So no row of
+the history passes through the JVM: each task gets a list of partitions and reads their row groups.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from harness import catalogue
+from harness.errors import HarnessFailed
+from harness.findings import FINDINGS_SCHEMA, findings_from_arrow, findings_to_arrow
+from harness.history_reader import PARTITIONED, History
+from harness.kernels import check_partition, resolve_kernels
+from harness.protocols import Finding
+from harness.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TASKS_PER_WORKER = 2
+"""Enough to level out what the balance by rows misses; each further task costs about 20 ms."""
+ROWS_PER_TASK_MIN = 250_000
+"""Below this, what a kernel saves is less than what starting a task costs."""
+
+Groups = Sequence[Sequence[int]]
+Batches = Iterator[pa.RecordBatch]
+
+
+def check_with_spark(
+    run_directory: Path, anomalies: Sequence[str], *, workers: int, session: "SparkSession | None" = None
+) -> list[Finding]:
+    """Findings of every anomaly in every partition, ordered by partition, then as `anomalies`: those of the local engine.
+
+    `workers`: tasks at a time. `session`: a running one, left running; else one is started here, and stopped. The run
+    directory must be readable under the same path where Spark's workers are. HistoryUnreadable, MissingTool; HarnessFailed
+    if Spark does.
+    """
+    assert workers > 0, workers
+    if session is None:
+        from spark_checkers.session import (
+            start_session,
+        )  # importing pyspark takes time that a caller may not have spent
+
+        session = start_session(master=f"local[{workers}]")
+        try:
+            return check_with_spark(run_directory, anomalies, workers=workers, session=session)
+        finally:
+            session.stop()
+    resolve_kernels(anomalies)
+    manifest = History.open(RunDirectory(run_directory)).manifest()
+    groups = balance(manifest, tasks_max=TASKS_PER_WORKER * workers)
+    if not groups:
+        return []
+    names = {name: catalogue.KERNELS[name] for name in anomalies}
+    found = findings_from_arrow(_collect(session, len(groups), _task(str(run_directory), names, groups)))
+    rank = {name: number for number, name in enumerate(anomalies)}
+    return sorted(found, key=lambda finding: (finding.partition, rank[finding.anomaly]))
+
+
+def balance(manifest: pa.Table, *, tasks_max: int) -> list[list[int]]:
+    """Partitions in at most `tasks_max` groups of nearly equal rows, each group ascending. The same manifest gives the
+    same groups: the largest partition first, each to the group with the fewest rows so far.
+    """
+    rows = manifest.column(f"{PARTITIONED[0]}_rows")
+    for name in PARTITIONED[1:]:
+        rows = pc.add(rows, manifest.column(f"{name}_rows"))
+    sizes = sorted(zip(rows.to_pylist(), manifest.column("partition").to_pylist(), strict=True), reverse=True)
+    total = sum(size for size, _ in sizes)
+    tasks = max(1, min(tasks_max, len(sizes), total // ROWS_PER_TASK_MIN))
+    groups: list[list[int]] = [[] for _ in range(tasks)]
+    heap = [(0, number) for number in range(tasks)]
+    for size, partition in sizes:
+        filled, number = heapq.heappop(heap)
+        groups[number].append(partition)
+        heapq.heappush(heap, (filled + size, number))
+    return [sorted(group) for group in groups if group]
+
+
+def _task(run_directory: str, names: dict[str, str], groups: Groups) -> Callable[[Batches], Batches]:
+    def check_groups(batches: Batches) -> Batches:
+        """Runs in Spark's Python worker: numbers of groups in, findings out."""
+        kernels = resolve_kernels(list(names), names)
+        history = History.open(RunDirectory(Path(run_directory)))
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for partition in groups[number]:
+                    yield findings_to_arrow(check_partition(history.partition_history(partition), kernels))
+
+    return check_groups
+
+
+def _collect(session: "SparkSession", tasks: int, task: Callable[[Batches], Batches]) -> pa.Table:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    try:
+        # `range` gives each of its partitions exactly one number, without a shuffle.
+        numbers = session.range(0, tasks, 1, numPartitions=tasks)
+        return numbers.mapInArrow(task, from_arrow_schema(FINDINGS_SCHEMA)).toArrow()
+    except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
+        first = next((line for line in str(error).splitlines()[::-1] if line.strip()), type(error).__name__)
+        raise HarnessFailed(f"Spark could not check the history: {first.strip()}. Try --engine local.") from error

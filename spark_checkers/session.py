@@ -1,0 +1,193 @@
+"""Starting Spark: small, quiet, and gone when this process is.
+
+The Java virtual machine writes to a log in a directory of its own instead of to the user's terminal. It reads our end of a
+pipe and ends with us, however we end; what it left on disk is removed when we end orderly.
+"""
+
+import atexit
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from harness.errors import BadInput, HarnessFailed, MissingTool, NotReady
+
+JVM_TIMEOUT_S = 120.0
+"""From the launch of the virtual machine until it can be talked to; 4 s is usual."""
+_lock = threading.Lock()
+
+
+def start_session(*, master: str = "local[2]", remote: str | None = None, java_home: str | None = None) -> SparkSession:
+    """A Spark session. May be called from any thread; a second call in this process returns the session there is.
+
+    `master`: where the tasks run. `remote`: address of a Spark Connect server (`sc://host:port`) instead; needs no Java.
+    `java_home`: the Java to use; None = JAVA_HOME, else `java` of the PATH. End it with `session.stop()`.
+
+    Raises MissingTool without Java 17, NotReady if it does not come up, HarnessFailed or BadInput if Spark refuses.
+    """
+    with _lock, _untouched_process():
+        if remote is not None:
+            return _connect(remote)
+        directory = _scratch_directory()
+        configuration = _configuration(master, directory)
+        try:
+            if SparkContext._gateway is None:
+                gateway = _launch(configuration, directory / "spark.log", _java(java_home))
+                SparkContext._ensure_initialized(gateway=gateway)
+            SparkContext.getOrCreate(configuration)
+            return SparkSession.builder.getOrCreate()
+        except HarnessFailed:
+            raise
+        except Exception as error:  # py4j raises what Java did
+            raise HarnessFailed(f"Spark did not start with master {master!r}: {_last_line(error)}.") from error
+
+
+def _configuration(master: str, directory: Path) -> SparkConf:
+    settings = {
+        "spark.master": master,
+        "spark.app.name": "prozess",
+        # The virtual machine only schedules: no row of the history passes through it.
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.io.tmpdir=" + str(directory),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(directory),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+        "spark.python.worker.reuse": "true",
+    }
+    if not master.startswith("local"):
+        # Executors elsewhere must find the way back to the driver.
+        del settings["spark.driver.bindAddress"], settings["spark.driver.host"]
+    return SparkConf(loadDefaults=False).setAll(list(settings.items()))
+
+
+def _connect(remote: str) -> SparkSession:
+    if importlib.util.find_spec("grpc") is None:
+        raise MissingTool(
+            f"The Spark Connect server {remote!r} needs the package grpcio, which is not installed. Install it with "
+            "`pip install 'pyspark[connect]'`, or leave --remote away."
+        )
+    try:
+        return SparkSession.builder.remote(remote).getOrCreate()
+    except PySparkException as error:
+        raise BadInput(
+            f"No Spark Connect server answers at {remote!r}: {_last_line(error)}. Give --remote as sc://host:port."
+        ) from error
+
+
+_directories: list[Path] = []
+
+
+def _scratch_directory() -> Path:
+    """Where this process's Spark keeps its files: one for as long as the process lives, since the JVM stays, too."""
+    if not _directories:
+        _directories.append(Path(tempfile.mkdtemp(prefix="prozess-spark-")))
+        atexit.register(_clean_up, os.getpid())
+    return _directories[0]
+
+
+def _clean_up(owner: int) -> None:
+    if os.getpid() != owner:
+        return
+    if SparkContext._active_spark_context is not None:
+        # Its threads here would print that they lost their connection.
+        with contextlib.suppress(Exception):
+            SparkContext._active_spark_context.stop()
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        process.kill()  # it holds nothing that is worth the second its own shutdown takes
+        process.wait(timeout=10)
+    for directory in _directories:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _java(java_home: str | None) -> Path:
+    home = java_home or os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home) / "bin") if home else None)
+    if found is None:
+        where = f"{home!r} has no bin/java" if home else "JAVA_HOME is not set and there is no `java` on the PATH"
+        raise MissingTool(
+            f"Spark needs Java 17 or newer: {where}. Install one, or check with --engine local, which needs none."
+        )
+    return Path(found)
+
+
+def _launch(configuration: SparkConf, log: Path, java: Path) -> Any:  # noqa: ANN401 - py4j has no types
+    """The gateway to a new virtual machine that writes to `log`."""
+    answer: list[Any] = []
+
+    def launch() -> None:
+        try:
+            with log.open("wb") as file:
+                answer.append(launch_gateway(configuration, {"stdout": file, "stderr": file}))  # type: ignore[no-untyped-call]
+        except Exception as error:  # noqa: BLE001 - handed to the caller's thread
+            answer.append(error)
+
+    if home := _home_of(java):
+        os.environ["JAVA_HOME"] = home
+    # pyspark waits for the machine without a limit of its own; a thread that it keeps waiting does not keep us.
+    thread = threading.Thread(target=launch, name="spark-launch", daemon=True)
+    thread.start()
+    thread.join(JVM_TIMEOUT_S)
+    if not answer:
+        raise NotReady(awaited="Spark's Java virtual machine", timeout_s=JVM_TIMEOUT_S, last_seen=_tail(log))
+    if isinstance(answer[0], Exception):
+        said = _tail(log)
+        old = "UnsupportedClassVersionError" in said
+        raise MissingTool(
+            f"Spark could not start Java with {java}: {'it is older than Java 17' if old else said}. Set JAVA_HOME to a "
+            "Java 17 or newer, or check with --engine local."
+        ) from answer[0]
+    return answer[0]
+
+
+def _home_of(java: Path) -> str | None:
+    home = java.resolve().parent.parent
+    return str(home) if (home / "lib").is_dir() else None
+
+
+@contextlib.contextmanager
+def _untouched_process() -> Iterator[None]:
+    """pyspark takes SIGINT for itself, and its settings from the environment: both are as before afterwards."""
+    main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT) if main else None
+    before = {name: os.environ.get(name) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME")}
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        if main:
+            signal.signal(signal.SIGINT, handler)
+
+
+def _tail(log: Path) -> str:
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("WARNING")]
+    return " / ".join(lines[-3:])[-600:] or "nothing"
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__).removesuffix(".")
