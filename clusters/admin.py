@@ -1,0 +1,326 @@
+"""Kafka administration over the observer's link: what each node says, asked of exactly that node.
+
+Views, quorum, features and offsets are raw requests (`clusters.wire_requests`), because a client library may ask any broker
+and a zombie lies. Creating topics and reading configurations go through librdkafka, bootstrapped on the observer's
+listeners: brokers then advertise those listeners, so that no fault is in the way.
+"""
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
+
+from clusters.wire import Request, WireClient
+from clusters.wire_requests import (
+    DESCRIBE_TOPIC_PARTITIONS,
+    EARLIEST,
+    LATEST,
+    EligibleReplicas,
+    MetadataAnswer,
+    OffsetAnswer,
+    api_versions_request,
+    describe_quorum_request,
+    describe_topic_partitions_request,
+    list_offsets_request,
+    metadata_request,
+)
+from harness.clock import NS_PER_S, Clock, SystemClock, wait_until
+from harness.errors import BadInput, ClusterFailed, NotReady
+from harness.protocols import BrokerView, Cluster, NodeState, PartitionView, TopicSpec
+from harness.schema import Isolation
+
+T = TypeVar("T")
+_USERS_FAULT = {
+    KafkaError.INVALID_CONFIG,
+    KafkaError.INVALID_PARTITIONS,
+    KafkaError.INVALID_REPLICATION_FACTOR,
+    KafkaError.INVALID_REPLICA_ASSIGNMENT,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.TOPIC_EXCEPTION,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffsets:
+    """What one broker, taking itself for the leader, says of a partition's offsets. None = it did not tell."""
+
+    node: int
+    leader_epoch: int
+    """In which it answered (of the high watermark's answer); NONE = not told."""
+    log_start: int | None
+    high_watermark: int | None
+    last_stable_offset: int | None
+
+
+class Admin:
+    """`harness.protocols.AdminProtocol` for every cluster whose brokers speak Kafka's protocol. Safe from many threads."""
+
+    def __init__(self, cluster: Cluster, *, clock: Clock | None = None) -> None:
+        self._cluster = cluster
+        self._clock = clock or SystemClock()
+        self._brokers = WireClient(lambda: cluster.observer_servers, name="broker", clock=self._clock)
+        self._controllers = WireClient(lambda: cluster.controller_servers, name="controller", clock=self._clock)
+        self._threads = ThreadPoolExecutor(max_workers=16, thread_name_prefix="observer")
+        self._client: AdminClient | None = None
+        # Whoever forgets `close` must not leave sockets to the garbage collector.
+        self._finalizer = weakref.finalize(self, _close, self._brokers, self._controllers, self._threads)
+
+    def close(self) -> None:
+        """Give back connections and threads. Safe to call twice; the object is of no use afterwards."""
+        self._finalizer()
+        self._client = None
+
+    # --- views ---
+
+    def view(self, node_id: int, topics: Sequence[str], *, timeout_s: float = 2.0) -> BrokerView | None:
+        """What exactly this broker says of these topics; None if it does not answer. Unknown topics are not there."""
+        answer = self._metadata(node_id, topics, timeout_s)
+        return None if answer is None else answer.partitions
+
+    def views(self, topics: Sequence[str], *, timeout_s: float = 2.0) -> Mapping[int, BrokerView | None]:
+        """`view` of every broker, in parallel: all together within `timeout_s`."""
+        return self._each(self._cluster.observer_servers, lambda node: self.view(node, topics, timeout_s=timeout_s))
+
+    def living_brokers(self, node_id: int, *, timeout_s: float = 2.0) -> frozenset[int] | None:
+        """Ids of the brokers that this broker names as alive (unfenced); None if it does not answer."""
+        answer = self._metadata(node_id, (), timeout_s)
+        return None if answer is None else answer.brokers
+
+    def elr(
+        self, topics: Sequence[str], *, timeout_s: float = 5.0
+    ) -> Mapping[tuple[str, int], EligibleReplicas] | None:
+        """Eligible leader replicas (KIP-966) as the first broker that answers sees them. None: the brokers cannot say
+        (older than 3.8), or none answers."""
+        deadline_ns = self._deadline_ns(timeout_s)
+        for node_id in self._living_first():
+            versions = self._ask(node_id, api_versions_request(), deadline_ns)
+            if versions is None:
+                continue
+            if DESCRIBE_TOPIC_PARTITIONS not in versions.apis:
+                return None
+            found: dict[tuple[str, int], EligibleReplicas] = {}
+            page = None
+            while True:
+                answer = self._ask(node_id, describe_topic_partitions_request(topics, page=page), deadline_ns)
+                if answer is None:
+                    break
+                found |= answer.partitions
+                if (page := answer.next_page) is None:
+                    return found
+        return None
+
+    def active_controller(self, *, timeout_s: float = 2.0) -> int | None:
+        """Who answers DescribeQuorum as leader, of several (one is deposed and does not know) the one with the highest
+        epoch; None if no one does. The others answer with an error, or name somebody else."""
+        quorum = self._each(
+            self._cluster.controller_servers,
+            lambda node: self._controllers.ask(node, describe_quorum_request(), timeout_s=timeout_s),
+        )
+        claims = [
+            (answers[0].leader_epoch, node)
+            for node, answers in quorum.items()
+            if answers and answers[0].error == 0 and answers[0].leader == node
+        ]
+        return max(claims)[1] if claims else None
+
+    def features(self, *, timeout_s: float = 5.0) -> Mapping[str, int]:
+        """Finalized feature levels, as the first broker that answers knows them; a level of 0 may be left out by it.
+        NotReady if none answers."""
+        deadline_ns = self._deadline_ns(timeout_s)
+        for node_id in self._living_first():
+            answer = self._ask(node_id, api_versions_request(), deadline_ns)
+            if answer is not None:
+                return answer.features
+        raise NotReady(awaited="feature levels from any broker", timeout_s=timeout_s, last_seen="no broker answered")
+
+    def log_starts_and_ends(
+        self, topics: Sequence[str], *, timeout_s: float = 5.0
+    ) -> Mapping[tuple[str, int], Sequence[PartitionOffsets]]:
+        """Log start, high watermark and last stable offset of every partition, from each broker that takes itself for its
+        leader (two, if one is a zombie). A partition for which nobody answers is not there."""
+        deadline_ns = self._deadline_ns(timeout_s)
+        per_node = self._each(
+            self._cluster.observer_servers, lambda node: self._offsets_of(node, topics, deadline_ns) or {}
+        )
+        found: dict[tuple[str, int], list[PartitionOffsets]] = {}
+        for offsets in per_node.values():
+            for key, value in offsets.items():
+                found.setdefault(key, []).append(value)
+        return found
+
+    # --- changes and configurations ---
+
+    def create_topics(self, topics: Sequence[TopicSpec], *, timeout_s: float) -> None:
+        """Create them as assigned, and return once the own view of every running broker has each of their partitions with
+        a leader and whole ISR.
+
+        BadInput: Kafka refuses the name, a property or the assignment. ClusterFailed: it refuses otherwise. NotReady: not
+        whole in time, with what is lacking where.
+        """
+        if not topics:
+            return
+        deadline_ns = self._deadline_ns(timeout_s)
+        requested = self._admin_client().create_topics(
+            [
+                NewTopic(
+                    topic.name,
+                    num_partitions=len(topic.assignment),
+                    replica_assignment=[list(replicas) for replicas in topic.assignment],
+                    config=dict(topic.properties),
+                )
+                for topic in topics
+            ],
+            request_timeout=timeout_s,
+            operation_timeout=timeout_s,
+        )
+        for name, future in requested.items():
+            _result(future, self._left_s(deadline_ns), what=f"create topic {name!r}")
+        expected = {(t.name, number): frozenset(r) for t in topics for number, r in enumerate(t.assignment)}
+        lacking = ["no broker was asked yet"]
+
+        def whole() -> bool:
+            lacking[0] = self._lacking(expected)
+            return not lacking[0]
+
+        wait_until(
+            whole,
+            awaited=f"{len(expected)} partitions with leader and whole ISR on every running broker's own view",
+            timeout_s=max(0.0, self._left_s(deadline_ns)),
+            clock=self._clock,
+            last_seen=lambda: lacking[0],
+        )
+
+    def describe_configs(
+        self, *, brokers: Sequence[int] = (), topics: Sequence[str] = (), timeout_s: float = 10.0
+    ) -> Mapping[str, Mapping[str, str | None]]:
+        """Effective properties by "broker:1", "topic:NAME" (a sensitive value is None). ClusterFailed if refused."""
+        if not brokers and not topics:
+            return {}
+        resources = [ConfigResource(ResourceType.BROKER, str(broker)) for broker in brokers]
+        resources += [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        deadline_ns = self._deadline_ns(timeout_s)
+        described = {}
+        for resource, future in self._admin_client().describe_configs(resources, request_timeout=timeout_s).items():
+            name = f"{resource.restype.name.lower()}:{resource.name}"
+            entries = _result(future, self._left_s(deadline_ns), what=f"describe the configuration of {name}")
+            described[name] = {key: entry.value for key, entry in entries.items()}
+        return described
+
+    # --- inside ---
+
+    def _metadata(self, node_id: int, topics: Sequence[str], timeout_s: float) -> MetadataAnswer | None:
+        answers = self._brokers.ask(node_id, metadata_request(topics), timeout_s=timeout_s)
+        return None if answers is None else answers[0]
+
+    def _ask(self, node_id: int, request: Request[T], deadline_ns: int) -> T | None:
+        answers = self._brokers.ask(node_id, request, timeout_s=self._left_s(deadline_ns))
+        return None if answers is None else answers[0]
+
+    def _offsets_of(
+        self, node_id: int, topics: Sequence[str], deadline_ns: int
+    ) -> Mapping[tuple[str, int], PartitionOffsets] | None:
+        metadata = self._ask(node_id, metadata_request(topics), deadline_ns)
+        led: dict[str, list[int]] = {}
+        for (topic, number), seen in (metadata.partitions if metadata else {}).items():
+            if seen.leader == node_id:
+                led.setdefault(topic, []).append(number)
+        if not led:
+            return None
+        asked = (
+            (EARLIEST, Isolation.READ_UNCOMMITTED),
+            (LATEST, Isolation.READ_UNCOMMITTED),
+            (LATEST, Isolation.READ_COMMITTED),
+        )
+        requests = [list_offsets_request(led, timestamp=timestamp, isolation=level) for timestamp, level in asked]
+        answers = self._brokers.ask(node_id, *requests, timeout_s=self._left_s(deadline_ns))
+        if answers is None:
+            return None
+        starts, watermarks, stable = answers
+        return {
+            key: PartitionOffsets(
+                node_id, watermark.leader_epoch, _told(starts.get(key)), _told(watermark), _told(stable.get(key))
+            )
+            for key, watermark in watermarks.items()
+        }
+
+    def _lacking(self, expected: Mapping[tuple[str, int], frozenset[int]]) -> str:
+        """What the first broker that lacks something lacks; "" = nothing."""
+        running = self._running_brokers()
+        if dead := frozenset().union(*expected.values()).difference(running):
+            return f"of the brokers that hold replicas, {sorted(dead)} are not running"
+        topics = sorted({topic for topic, _ in expected})
+        views = self._each(running, lambda node: self.view(node, topics))
+        for node, seen in views.items():
+            if seen is None:
+                return f"broker {node} does not answer"
+            for key, replicas in expected.items():
+                if (problem := _not_whole(seen.get(key), replicas)) is not None:
+                    return f"on broker {node}, {key[0]}-{key[1]} {problem}"
+        return ""
+
+    def _running_brokers(self) -> list[int]:
+        nodes = self._cluster.nodes
+        return [n.node_id for n in nodes if "broker" in n.roles and n.state() is NodeState.RUNNING]
+
+    def _living_first(self) -> list[int]:
+        running = self._running_brokers()
+        return running + [node for node in self._cluster.observer_servers if node not in running]
+
+    def _each(self, nodes: Sequence[int] | Mapping[int, object], call: Callable[[int], T]) -> dict[int, T]:
+        futures: dict[int, Future[T]] = {node: self._threads.submit(call, node) for node in nodes}
+        return {node: future.result() for node, future in futures.items()}
+
+    def _admin_client(self) -> AdminClient:
+        if self._client is None:
+            servers = ",".join(f"{host}:{port}" for host, port in self._cluster.observer_servers.values())
+            self._client = AdminClient(
+                {
+                    "bootstrap.servers": servers,
+                    "client.id": "prozess-admin",
+                    "log_level": 0,
+                    "reconnect.backoff.max.ms": 500,
+                    "socket.connection.setup.timeout.ms": 5_000,
+                }
+            )
+        return self._client
+
+    def _deadline_ns(self, timeout_s: float) -> int:
+        return self._clock.monotonic_ns() + int(timeout_s * NS_PER_S)
+
+    def _left_s(self, deadline_ns: int) -> float:
+        return (deadline_ns - self._clock.monotonic_ns()) / NS_PER_S
+
+
+def _close(brokers: WireClient, controllers: WireClient, threads: ThreadPoolExecutor) -> None:
+    threads.shutdown(wait=True)
+    brokers.close()
+    controllers.close()
+
+
+def _told(answer: OffsetAnswer | None) -> int | None:
+    return answer.log_offset if answer is not None and answer.error == 0 and answer.log_offset >= 0 else None
+
+
+def _not_whole(seen: PartitionView | None, replicas: frozenset[int]) -> str | None:
+    if seen is None:
+        return "is not known yet"
+    if seen.leader < 0:
+        return "has no leader"
+    return None if frozenset(seen.isr) == replicas else f"has ISR {sorted(seen.isr)} of {sorted(replicas)}"
+
+
+def _result(future: "Future[T]", timeout_s: float, *, what: str) -> T:
+    """The result of a librdkafka call, with our errors."""
+    try:
+        return future.result(max(0.1, timeout_s))
+    except TimeoutError as error:
+        raise ClusterFailed(f"Kafka did not {what} in time.") from error
+    except KafkaException as error:
+        reason = error.args[0]
+        if reason.code() in _USERS_FAULT:
+            raise BadInput(f"Kafka refuses to {what}: {reason.str()}. Change that value in the trial.") from error
+        raise ClusterFailed(f"Kafka refuses to {what}: {reason.name()}: {reason.str()}.") from error
