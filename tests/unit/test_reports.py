@@ -1,0 +1,166 @@
+"""Reports from a hand-made verdict: what each of them must say."""
+
+import json
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from harness.history import write_history
+from harness.plan import make_plan
+from harness.recorder import Recorder
+from harness.report import report_run
+from harness.report.timeline import make_timeline
+from harness.report.words import seen_in
+from harness.rows import RowWriter
+from harness.run_directory import RunDirectory, write_json
+from harness.schema import METADATA, MISSING, SENDS, MetadataKind, MetadataSource, Outcome
+from harness.trial import parse_trial
+from harness.verdict import (
+    AnomalyOutcome,
+    CellAnomaly,
+    CellVerdict,
+    ControlResult,
+    FaultShown,
+    TrialVerdict,
+    Verdict,
+    WitnessShown,
+    worst,
+)
+
+S = 1_000_000_000
+
+
+@pytest.fixture
+def plan():
+    document = {
+        "name": "tiny",
+        "title": "Two <cells>",
+        "axes": {"producer.acks": ["1", "all"]},
+        "topics": {"partitions": 1},
+    }
+    return make_plan(parse_trial(document, source="x"), seed=3)
+
+
+@pytest.fixture
+def verdict(plan):
+    witness = WitnessShown(
+        partition=0, topic="cell-000", number=0, client=1, sequence=41, log_offset=7, begin_s=1.5, end_s=1.6,
+        effect="permitted", rule="lost-2", faults=("kill it",),
+    )  # fmt: skip
+    lost = CellAnomaly(
+        anomaly="lost", outcome=AnomalyOutcome.SHOWN, verdict=Verdict.HELD, count=1200, permitted=1200,
+        reason="acks=1 waits for the leader only", source="Kafka docs: acks", witnesses=(witness,),
+    )  # fmt: skip
+    held = CellAnomaly(anomaly="lost", outcome=AnomalyOutcome.VIOLATED, verdict=Verdict.VIOLATED, count=2, forbidden=2)
+    unsure = CellAnomaly(
+        anomaly="skipped", outcome=AnomalyOutcome.UNKNOWN, verdict=Verdict.UNKNOWN, reason="audit incomplete"
+    )
+    cells = tuple(
+        CellVerdict(cell=c.cell, name=c.name, axes=c.axes, verdict=v, anomalies=a)
+        for c, v, a in zip(
+            plan.cells,
+            (Verdict.UNKNOWN, Verdict.VIOLATED),
+            ({"lost": lost, "skipped": unsure}, {"lost": held}),
+            strict=True,
+        )
+    )
+    return TrialVerdict(
+        verdict=Verdict.VIOLATED, sentence="acks=all lost 2 records & that is forbidden.", trial="tiny",
+        title="Two <cells>", seed=3, cells=cells,
+        controls=(ControlResult(anomaly="lost", cells=(0,), fired_in=(0,), count=1200, required=True),),
+        unknown_reasons=("the audit of partition 0 is incomplete",),
+        faults=(FaultShown(step="kill it", fault="kill", nodes=("broker-1",), begin_s=1.55, end_s=None, effective=True),),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path, plan, verdict):
+    run = RunDirectory(tmp_path)
+    run.create()
+    run.plan.write_text(plan.model_dump_json())
+    write_json(run.clock, {"start_monotonic_ns": 0, "wall_minus_monotonic_ns": 0, "wall_error_ns": 0})
+    writer = RowWriter(run.rows, SENDS, 1)
+    for i in range(100):
+        writer.append(
+            i * S // 50, i * S // 50 + S // 100, i, i, -1, -1, i % 2, Outcome.OK if i % 10 else Outcome.INFO, 0, 9
+        )
+    recorder = Recorder(run)
+    recorder.close()
+    write_history(run)
+    run.verdict.write_text(verdict.model_dump_json())
+    return run
+
+
+def test_the_html_opens_offline_and_says_everything(run):
+    report_run(run)
+    text = (run.path / "report.html").read_text()
+    assert "http://" not in text.replace("http://www.w3.org", "")
+    assert "https://" not in text
+    assert "<script" not in text
+    for said in (
+        "Two &lt;cells&gt;", "acks=all lost 2 records &amp; that is forbidden.", "1,200", "acks=1 waits for the leader only",
+        "the audit of partition 0 is incomplete", "broker-1", "never", "#41", "kill it", "fired in 1 cells",
+        f"prozess run {run.plan}", "<svg",
+    ):  # fmt: skip
+        assert said in text, said
+
+
+def test_junit_has_a_case_per_cell_and_anomaly_and_unknown_is_an_error(run):
+    report_run(run)
+    suite = ElementTree.parse(run.path / "junit.xml").getroot()
+    assert {k: suite.get(k) for k in ("tests", "failures", "errors", "skipped")} == {
+        "tests": "3", "failures": "1", "errors": "1", "skipped": "0",
+    }  # fmt: skip
+    assert len(suite.findall("testcase/failure")) == 1
+    assert suite.find("testcase/error").get("message") == "audit incomplete"
+
+
+def test_the_summary_shows_each_cell_and_the_command_that_repeats_it(run):
+    report_run(run)
+    text = (run.path / "summary.md").read_text()
+    assert "| 1 | unknown | skipped unknown, lost 1,200 (permitted) |" in text
+    assert "| all | violated | lost 2 (forbidden) |" in text
+    assert f"prozess run {run.plan}" in text
+
+
+def test_what_was_seen_is_told_worst_first(verdict):
+    assert seen_in(verdict.cells[0]) == "skipped unknown, lost 1,200 (permitted)"
+
+
+def test_a_verdict_round_trips(verdict):
+    assert TrialVerdict.model_validate_json(verdict.model_dump_json()) == verdict
+    assert json.loads(verdict.model_dump_json())["cells"][1]["anomalies"]["lost"]["outcome"] == "violated"
+
+
+def test_the_worst_verdict_wins_and_nothing_judged_is_unknown():
+    assert worst([Verdict.HELD, Verdict.UNKNOWN, Verdict.VIOLATED]) is Verdict.VIOLATED
+    assert worst([Verdict.HELD, Verdict.UNKNOWN]) is Verdict.UNKNOWN
+    assert worst([Verdict.HELD, Verdict.NOT_JUDGED]) is Verdict.HELD
+    assert worst([Verdict.NOT_JUDGED]) is Verdict.UNKNOWN
+    assert worst([]) is Verdict.UNKNOWN
+
+
+def test_the_timeline_counts_every_completion_once_and_follows_the_controllers_log(plan):
+    count = 40
+    sends = SENDS.empty() | {
+        "invoked_ns": np.arange(count) * S // 10,
+        "completed_ns": np.append(np.arange(count - 1) * S // 10 + S // 20, MISSING),
+        "outcome": np.zeros(count, np.int32) + Outcome.OK,
+        "partition": np.arange(count, dtype=np.int32) % 2,
+    }
+    changes = METADATA.empty() | {
+        "time_ns": np.array([-S, -S, 1 * S, 2 * S]),
+        "partition": np.array([0, 1, 0, 0], np.int32),
+        "isr": np.array([0b1110, 0b1110, 0b1100, 0b1110]),
+        "replicas": np.full(4, 0b1110),
+        "leader": np.array([1, 2, -1, 3], np.int32),
+        "kind": np.full(4, MetadataKind.PARTITION, np.int32),
+        "source": np.full(4, MetadataSource.CONTROLLER_LOG, np.int32),
+    }
+    timeline = make_timeline(plan, sends, changes)
+    assert sum(row["per_s"] for row in timeline.traffic) * 0.25 == count - 1
+    leaderless = {row["at_s"]: row["partitions"] for row in timeline.replication if row["what"] == "no leader"}
+    assert (leaderless[0.75], leaderless[1.0], leaderless[1.75], leaderless[2.0]) == (0, 1, 1, 0)
+    assert {row["acks"] for row in timeline.latency} == {"acks=1", "acks=all"}
+    assert all(abs(row["p50_ms"] - 50) < 1 for row in timeline.latency)
