@@ -1,0 +1,226 @@
+"""The audit's client processes: sentinels, and the two reads of every partition from its log start through its sentinel.
+
+End of partition is not the end: right after a failover a full read came back empty and was whole later. So a sentinel is
+written to each partition with acks=all, and only a read that was given that very record has seen the partition. Every name
+resolution goes over the observer's listeners, which no fault touches.
+"""
+
+from collections.abc import Mapping
+from concurrent.futures import wait
+from typing import Any
+
+import numpy as np
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined] # it is in its __init__
+
+from harness.plan import SENTINEL_CLIENT
+from harness.rows import RowWriter
+from harness.schema import MISSING, NONE, OBSERVATIONS, SENDS, Isolation, ObservationKind, Outcome
+from workloads.carrier import IDENTITY, IDENTITY_OFFSET, SENTINEL_KEY, encoder, key_id
+from workloads.client import Client
+from workloads.outcomes import outcomes_by_code
+from workloads.producer import NS_PER_S, POLL_S, completer
+from workloads.properties import FOR_A_BROKEN_CLUSTER, retries_allowed
+from workloads.reader import Reading
+
+LOOK_UP_S = 5.0
+RETRY_NS = 200_000_000
+
+
+class SentinelWriter:
+    """The role `sentinel`: on `write`, one acknowledged record to each partition, and says at which offsets. Recorded in
+    `sends` like any other. A send that fails, or whose offset is not told, is followed by another until the limit."""
+
+    def __init__(self, client: Client) -> None:
+        spec = client.spec
+        assert spec.client == SENTINEL_CLIENT, spec
+        self._client, self._spec = client, spec
+        self._sends = RowWriter(client.rows, SENDS, spec.client)
+        self._encode = encoder(sender=spec.client, value_bytes=spec.value_bytes)
+        outcomes = outcomes_by_code(retries_allowed=retries_allowed(spec.properties))
+        self._complete = completer(self._sends, outcomes, client.now_ns, lambda partition, error: None)
+        self._producer = Producer({**spec.properties, "on_delivery": self._reported, "error_cb": client.on_error})
+        self._names = {dense: (topic, number) for dense, topic, number in spec.partitions}
+        self._written: dict[int, int] = {}
+        self._problems: dict[int, str] = dict.fromkeys(self._names, "no delivery report came")
+        self._again_ns: dict[int, int] = {}
+        self._stopped = False
+
+    def run(self) -> None:
+        """Wait for `write`, write, tell `sentinels`, and wait for `stop`."""
+        while not self._stopped:
+            self._client.heartbeat(self._client.now_ns())
+            for command in self._client.control.until(timeout_s=POLL_S):
+                if command["do"] == "write":
+                    self._write(command["timeout_s"])
+                self._stopped = self._stopped or command["do"] == "stop"
+                self._client.control.tell("done", number=command["number"])
+
+    def issued(self) -> int:
+        """Sentinels tried."""
+        return self._sends.count
+
+    def close(self) -> None:
+        """Flush."""
+        self._sends.close()
+
+    def _write(self, timeout_s: float) -> None:
+        until_ns = self._client.now_ns() + int(timeout_s * NS_PER_S)
+        self._again_ns = dict.fromkeys(self._names, 0)
+        while len(self._written) < len(self._names) and (now_ns := self._client.now_ns()) < until_ns:
+            self._client.check()
+            self._client.heartbeat(now_ns)
+            for dense in [d for d, again_ns in self._again_ns.items() if again_ns <= now_ns]:
+                del self._again_ns[dense]
+                self._send(dense)
+            self._producer.poll(POLL_S)
+        missing = {dense: problem for dense, problem in self._problems.items() if dense not in self._written}
+        self._client.control.tell("sentinels", written=list(self._written.items()), missing=list(missing.items()))
+
+    def _send(self, dense: int) -> None:
+        topic, number = self._names[dense]
+        sequence, size = self._sends.count, self._spec.value_bytes
+        now_ns = self._client.now_ns()
+        self._sends.append(now_ns, MISSING, NONE, sequence, NONE, key_id(SENTINEL_KEY), dense, 0, 0, size)
+        try:
+            self._producer.produce(topic, self._encode(dense, sequence), SENTINEL_KEY, number)
+        except (BufferError, KafkaException) as error:
+            code = KafkaError._QUEUE_FULL if isinstance(error, BufferError) else error.args[0].code()
+            completed = self._client.now_ns()
+            values = (now_ns, completed, NONE, sequence, NONE, key_id(SENTINEL_KEY), dense, Outcome.FAIL, code, size)
+            self._sends.rewrite(sequence, *map(int, values))
+            self._try_again(dense, str(error))
+
+    def _reported(self, error: KafkaError | None, message: Message) -> None:
+        self._complete(error, message)
+        dense, _ = IDENTITY.unpack_from(message.value() or b"", IDENTITY_OFFSET)
+        offset = message.offset()
+        if error is None and offset is not None and offset >= 0:
+            self._written[dense] = offset
+        else:
+            self._try_again(dense, f"{error.name()}: {error.str()}" if error else "acknowledged without an offset")
+
+    def _try_again(self, dense: int, problem: str) -> None:
+        self._problems[dense] = f"the sentinel was not acknowledged: {problem}"
+        self._again_ns[dense] = self._client.now_ns() + RETRY_NS
+
+
+class AuditReader:
+    """The role `audit`: on `read`, reads each partition from its log start through the sentinel at the offset given, and
+    tells `audited`. Offsets it looked up, and how far it got, are rows of `observations`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client, self._spec = client, client.spec
+        self._names = {dense: (topic, number) for dense, topic, number in client.spec.partitions}
+        self._observations = RowWriter(client.rows, OBSERVATIONS, client.spec.client)
+        self._isolation = Isolation(client.launch.isolation)
+        # Retried connections and all: an observer's own client, without the reader's consumer settings.
+        servers = str(client.spec.properties["bootstrap.servers"])
+        self._admin = AdminClient({**FOR_A_BROKEN_CLUSTER, "bootstrap.servers": servers})
+        self._reading: Reading | None = None
+        self._stopped = False
+
+    def run(self) -> None:
+        """Wait for `read`, read, tell `audited`, and wait for `stop`."""
+        while not self._stopped:
+            self._client.heartbeat(self._client.now_ns())
+            for command in self._client.control.until(timeout_s=POLL_S):
+                if command["do"] == "read":
+                    self._audit(dict(command["through"]), command["timeout_s"])
+                self._stopped = self._stopped or command["do"] == "stop"
+                self._client.control.tell("done", number=command["number"])
+
+    def issued(self) -> int:
+        """Records read."""
+        return self._reading.rows.writer.count if self._reading else 0
+
+    def close(self) -> None:
+        """Flush."""
+        self._observations.close()
+        if self._reading is not None:
+            self._reading.close()
+
+    def _audit(self, through: Mapping[int, int], timeout_s: float) -> None:
+        until_ns = self._client.now_ns() + int(timeout_s * NS_PER_S)
+        starts = self._observe(ObservationKind.LOG_START)
+        self._reading = Reading(self._client, start_offsets=starts)
+        incomplete = {dense: "its log start could not be looked up" for dense in through if dense not in starts}
+        complete, more = self._read(self._reading, {d: s for d, s in through.items() if d in starts}, until_ns)
+        for dense, offset in complete.items():
+            self._observed(ObservationKind.AUDIT_COMPLETE, dense, offset, NONE)
+        self._observe(ObservationKind.HIGH_WATERMARK)
+        # Retention may have moved it while we read; checkers take the greatest.
+        self._observe(ObservationKind.LOG_START)
+        self._client.control.tell(
+            "audited", complete=list(complete.items()), incomplete=list((incomplete | more).items())
+        )
+
+    def _read(
+        self, reading: Reading, through: Mapping[int, int], until_ns: int
+    ) -> tuple[dict[int, int], dict[int, str]]:
+        """Which partitions were read through their sentinels, and why the others were not."""
+        open_ = np.zeros(len(reading.rows.next_offset), dtype=bool)
+        target = np.full(len(open_), np.iinfo(np.int64).max, dtype=np.int64)
+        for dense, offset in through.items():
+            open_[dense], target[dense] = True, offset
+        complete: dict[int, int] = {}
+        while open_.any() and (now_ns := self._client.now_ns()) < until_ns:
+            self._client.heartbeat(now_ns)
+            columns = reading.consume()
+            if columns is None:
+                continue
+            partitions = columns["partition"]
+            is_sentinel = (columns["log_offset"] == target[partitions]) & (columns["sender"] == SENTINEL_CLIENT)
+            for dense in partitions[is_sentinel & open_[partitions]].tolist():
+                complete[dense] = through[dense]
+                open_[dense] = False
+            open_ &= reading.rows.next_offset <= target
+        # One reset loses the thread of that partition: it was not read from its start in one go.
+        for dense in reading.was_reset:
+            complete.pop(dense, None)
+        return complete, {d: self._why(reading, d, s) for d, s in through.items() if d not in complete}
+
+    def _why(self, reading: Reading, dense: int, sentinel: int) -> str:
+        position = int(reading.rows.next_offset[dense])
+        if dense in reading.was_reset:
+            return "the position was out of range while it was read"
+        if position > sentinel:
+            return f"the record at offset {sentinel} is not the sentinel that was acknowledged there"
+        return f"read to offset {position}, not through the sentinel at {sentinel}, within the limit"
+
+    def _observe(self, kind: ObservationKind) -> dict[int, int]:
+        """Look an offset up for every partition at once, and record the answers; a partition without one is left out."""
+        spec = OffsetSpec.earliest() if kind is ObservationKind.LOG_START else OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        # At read_committed `latest` is the last stable offset (KIP-98); the high watermark is what read_uncommitted sees.
+        asked = {TopicPartition(*name): dense for dense, name in self._names.items()}
+        answers = self._admin.list_offsets(
+            dict.fromkeys(asked, spec), isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=LOOK_UP_S
+        )
+        waiting = set(answers.values())
+        until_ns = self._client.now_ns() + int((LOOK_UP_S + 1) * NS_PER_S)
+        while waiting and self._client.now_ns() < until_ns:
+            waiting = wait(waiting, timeout=POLL_S).not_done
+            self._client.heartbeat(self._client.now_ns())
+        found: dict[int, int] = {}
+        for partition, future in answers.items():
+            dense = asked[partition]
+            try:
+                answer = future.result(timeout=0)
+            except (KafkaException, TimeoutError) as error:
+                self._client.log(f"{kind.name} of partition {dense}: {error or 'no answer'}")
+                continue
+            found[dense] = answer.offset
+            self._observed(kind, dense, answer.offset, answer.leader_epoch)
+        return found
+
+    def _observed(self, kind: ObservationKind, dense: int, value: int, leader_epoch: int | None) -> None:
+        values: dict[str, Any] = {
+            "time_ns": self._client.now_ns(),
+            "value": value,
+            "partition": dense,
+            "kind": kind,
+            "node": NONE,
+            "leader_epoch": NONE if leader_epoch is None else leader_epoch,
+            "isolation": self._isolation,
+        }
+        self._observations.append(*(int(values[column.name]) for column in OBSERVATIONS.columns))

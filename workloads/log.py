@@ -1,0 +1,249 @@
+"""The log workload: pipelined producers and tailing readers on every cell, and the audit that reads what is really there.
+
+Each client of the plan is a process. The run stage commands them over pipes and follows their rows; it never handles a record
+itself.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+import numpy as np
+
+from harness.clock import Clock, wait_until
+from harness.errors import NotReady
+from harness.plan import Plan, PlannedClient
+from harness.protocols import AuditResult, ClientSpec, Progress
+from harness.run_directory import RunDirectory
+from harness.schema import CLIENTS, NONE, Isolation
+from workloads.client import Launch
+from workloads.processes import ClientProcess, ClientProcesses
+from workloads.progress import SendsTail, progress_of
+from workloads.properties import Property, producer_properties, reader_properties, sentinel_properties
+
+COMMAND_LIMIT_S = 10.0
+"""For pause and resume: longer than any client may be busy with one batch."""
+SEND_LIMIT_S = 60.0
+FINISH_GRACE_S = 5.0
+ANSWER_GRACE_S = 10.0
+"""What a client may need beyond the limit it was given, to say what it reached."""
+SENTINEL_SHARE = 0.5
+"""Of the audit's limit, at most, for the sentinels."""
+
+
+_ROLES = ("producer", "reader", "audit", "sentinel")
+_ISOLATION = {
+    "read_uncommitted": Isolation.READ_UNCOMMITTED,
+    "read_committed": Isolation.READ_COMMITTED,
+}
+
+
+class Servers(Protocol):
+    """What this workload needs of a cluster."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+    @property
+    def observer_servers(self) -> Mapping[int, tuple[str, int]]: ...
+
+
+class LogWorkload:
+    """`harness.protocols.Workload`. Nothing runs before `start`."""
+
+    def __init__(self, plan: Plan, run: RunDirectory, *, cluster: Servers, clock: Clock) -> None:
+        self._plan, self._run, self._cluster, self._clock = plan, run, cluster, clock
+        self._processes = ClientProcesses(rows=run.rows, logs=run.logs, clock=clock)
+        self._of_cell = {cell.cell: cell.partitions for cell in plan.cells}
+        self._planned = {role: [c for c in plan.clients if c.role == role] for role in _ROLES}
+        self._tails: dict[int, SendsTail] = {}
+        self._exits_noted: set[int] = set()
+
+    def start(self) -> None:
+        """Start producers and readers, each in its process; return once each is ready. Producers wait for
+        `resume_sends`. BadInput if librdkafka refuses a configuration; else HarnessFailed or NotReady."""
+        planned = [*self._planned["producer"], *self._planned["reader"]]
+        self._processes.start([self._launch(client, self._cluster.bootstrap_servers) for client in planned])
+        count = len(self._plan.partitions)
+        self._tails = {c.client: SendsTail(self._run.rows, c.client, count) for c in self._planned["producer"]}
+
+    def command(self, name: str, **arguments: Any) -> None:  # noqa: ANN401 - checked by the schedule's models
+        """pause_sends(), resume_sends(), send(cells, count): returns once every living producer has carried it out.
+        NotReady, naming those that have not, after a limit."""
+        producers = self._running("producer")
+        match name:
+            case "pause_sends":
+                self._processes.command(producers, "pause", timeout_s=COMMAND_LIMIT_S)
+            case "resume_sends":
+                self._processes.command(producers, "resume", timeout_s=COMMAND_LIMIT_S)
+            case "send":
+                partitions = sorted(p for cell in arguments["cells"] for p in self._of_cell[cell])
+                wanted = set(partitions)
+                concerned = {c.client for c in self._planned["producer"] if wanted.intersection(c.partitions)}
+                self._processes.command(
+                    [p for p in producers if p.client in concerned],
+                    "send",
+                    timeout_s=SEND_LIMIT_S,
+                    partitions=partitions,
+                    count=arguments["count"],
+                )
+            case _:
+                raise AssertionError(name)
+
+    def progress(self) -> Mapping[int, Progress]:
+        """Per dense partition id, from the rows of the producers. What a dead producer left open counts as info."""
+        self._processes.poll()
+        # Who is dead is asked before its rows are read: it cannot complete one after.
+        dead = [i for i, client in enumerate(self._tails) if not self._processes.clients[client].running]
+        for tail in self._tails.values():
+            tail.advance()
+        return progress_of(tuple(self._tails.values()), dead, partitions=len(self._plan.partitions))
+
+    def dead_clients(self) -> Mapping[str, str]:
+        """Clients that ended although nobody asked them to: name → exit and last words."""
+        self._processes.poll()
+        self._note_exits()
+        dead = [p for p in self._processes.clients.values() if not p.running and (p.exit_code or not p.expected_to_end)]
+        return {p.name: _obituary(p, self._processes.last_words(p)) for p in dead if not p.killed}
+
+    def finish_sends(self, *, timeout_s: float) -> None:
+        """No new sends; the producers end when every report has come, or at the limit, where the rest stays INFO."""
+        producers = self._running("producer")
+        for process in producers:
+            process.expected_to_end = True
+        self._processes.tell(producers, "finish", timeout_s=timeout_s)
+        if not self._processes.wait(producers, timeout_s=timeout_s + FINISH_GRACE_S):
+            self._processes.end(producers)
+        self._note_exits()
+
+    def audit(self, *, timeout_s: float) -> AuditResult:
+        """Sentinels with acks=all to each partition, then a read of each from its start through its sentinel at both
+        isolation levels, over the observer's listeners. To be called once."""
+        servers = ",".join(f"{host}:{port}" for host, port in self._cluster.observer_servers.values())
+        planned = [*self._planned["sentinel"], *self._planned["audit"]]
+        until_ns = self._clock.monotonic_ns() + int(timeout_s * 1e9)
+        started = self._processes.start([self._launch(client, servers, limit_s=timeout_s) for client in planned])
+        sentinels = [p for p in started if p.role == "sentinel"]
+        readers = [p for p in started if p.role == "audit"]
+
+        self._processes.tell(sentinels, "write", timeout_s=self._left_s(until_ns) * SENTINEL_SHARE)
+        written: dict[int, int] = {}
+        missing: dict[int, str] = {}
+        for _, said in self._answers(sentinels, "sentinels", limit_s=self._left_s(until_ns)).items():
+            written |= dict(said["written"])
+            missing |= dict(said["missing"])
+        self._processes.tell(readers, "read", through=sorted(written.items()), timeout_s=self._left_s(until_ns))
+        answers = self._answers(readers, "audited", limit_s=self._left_s(until_ns))
+        result = self._result(written, missing, answers)
+        self._processes.end(started)
+        return result
+
+    def close(self) -> None:
+        """End every client. Safe to call twice."""
+        self._processes.close()
+        self._note_exits()
+
+    # --- parts ------------------------------------------------------------------------------------------------------
+
+    def _running(self, role: str) -> list[ClientProcess]:
+        self._processes.poll()
+        return [p for p in self._processes.clients.values() if p.role == role and p.running]
+
+    def _left_s(self, until_ns: int) -> float:
+        return max(0.1, (until_ns - self._clock.monotonic_ns()) / 1e9)
+
+    def _launch(self, planned: PlannedClient, servers: str, *, limit_s: float = 0.0) -> Launch:
+        partitions = self._plan.partitions
+        spec = ClientSpec(
+            client=planned.client,
+            role=planned.role,
+            name=planned.name,
+            bootstrap_servers=servers,
+            properties=self._properties(planned, servers, limit_s),
+            partitions=tuple((p, partitions[p].topic_name, partitions[p].number) for p in planned.partitions),
+            rate_hz=self._plan.traffic.rate_hz if planned.role == "producer" else 0,
+            value_bytes=self._plan.traffic.value_bytes,
+            unacknowledged_max=self._plan.traffic.unacknowledged_max,
+        )
+        isolation = _ISOLATION[planned.isolation_level] if planned.isolation_level else Isolation.NOT_A_READER
+        return Launch(spec=spec, rows=self._run.rows, isolation=int(isolation))
+
+    def _properties(self, planned: PlannedClient, servers: str, limit_s: float) -> dict[str, Property]:
+        name = planned.name
+        if planned.producer is not None:
+            return producer_properties(
+                planned.producer,
+                bootstrap_servers=servers,
+                client_name=name,
+                partitions=len(planned.partitions),
+                unacknowledged_max=self._plan.traffic.unacknowledged_max,
+            )
+        if planned.isolation_level is not None:
+            return reader_properties(planned.isolation_level, bootstrap_servers=servers, client_name=name)
+        return sentinel_properties(bootstrap_servers=servers, client_name=name, timeout_s=limit_s)
+
+    def _answers(self, processes: list[ClientProcess], event: str, *, limit_s: float) -> dict[int, dict[str, Any]]:
+        """What each said, by client id; one that ended or was silent is not in it."""
+        found: dict[int, dict[str, Any]] = {}
+
+        def all_answered() -> bool:
+            self._processes.poll()
+            for process in processes:
+                for said in process.events:
+                    if said["event"] == event:
+                        found[process.client] = said
+            return all(p.client in found or not p.running for p in processes)
+
+        with suppress(NotReady):  # what did not answer becomes `incomplete`, with the reason
+            wait_until(
+                all_answered, awaited=event, timeout_s=limit_s + ANSWER_GRACE_S, clock=self._clock, interval_s=0.01
+            )
+        return found
+
+    def _result(
+        self, written: Mapping[int, int], missing: Mapping[int, str], answers: Mapping[int, Mapping[str, Any]]
+    ) -> AuditResult:
+        complete: dict[tuple[int, int], int] = {}
+        incomplete: dict[tuple[int, int], str] = {}
+        no_sentinel = f"no sentinel was written: {self._silence('sentinel')}"
+        for planned in self._planned["audit"]:
+            assert planned.isolation_level is not None
+            isolation = int(_ISOLATION[planned.isolation_level])
+            answer = answers.get(planned.client)
+            read = dict(answer["complete"]) if answer else {}
+            why = dict(answer["incomplete"]) if answer else {}
+            for partition in planned.partitions:
+                key = (partition, isolation)
+                if partition in read:
+                    complete[key] = read[partition]
+                elif partition not in written:
+                    incomplete[key] = missing.get(partition, no_sentinel)
+                else:
+                    incomplete[key] = why.get(partition, f"it was not read: {self._silence(planned.name)}")
+        return AuditResult(complete=complete, incomplete=incomplete)
+
+    def _silence(self, name: str) -> str:
+        """Why a client said nothing."""
+        process = next(p for p in self._processes.clients.values() if p.name == name)
+        if process.running:
+            return f"{name} did not answer within the limit"
+        return f"{name}: {_obituary(process, self._processes.last_words(process))}"
+
+    def _note_exits(self) -> None:
+        """Complete `clients.exit_code` for those that could not do it themselves: killed by a signal, or crashed. Their
+        `ended_ns` stays MISSING: nobody saw the moment."""
+        for process in self._processes.clients.values():
+            path = self._run.rows / f"{CLIENTS.name}.{process.client}.0.rows"
+            if process.running or process.client in self._exits_noted or not path.exists():
+                continue
+            self._exits_noted.add(process.client)
+            row = np.memmap(path, dtype=CLIENTS.row_dtype, mode="r+", shape=(1,))
+            if row["mark"][0] == 1 and row["exit_code"][0] == NONE:
+                row["exit_code"][0] = process.exit_code
+                row.flush()
+
+
+def _obituary(process: ClientProcess, last_words: str) -> str:
+    code = process.exit_code
+    assert code is not None
+    how = f"killed by signal {-code}" if code < 0 else f"exit {code}"
+    return f"{how}: {last_words}"

@@ -1,0 +1,278 @@
+"""Client processes as their parent sees them: start, command, notice their end, end them. Needs no thread.
+
+Everything the parent knows comes over two kinds of pipe: one control pipe per client, and the zygote's, which tells of
+starts and exits. Both are read whenever something is asked here.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.clock import Clock, wait_until
+from harness.errors import BadInput, HarnessFailed
+from workloads.client import ClientExit, Launch
+from workloads.zygote import MESSAGE_BYTES_MAX
+
+START_LIMIT_S = 30.0
+STOP_LIMIT_S = 3.0
+KILL_LIMIT_S = 5.0
+_INTERVAL_S = 0.005
+
+
+@dataclass
+class ClientProcess:
+    """One client process. `exit_code` None = running; negative = the signal that ended it."""
+
+    client: int
+    name: str
+    role: str
+    log: Path
+    connection: socket.socket
+    os_pid: int | None = None
+    exit_code: int | None = None
+    ready: bool = False
+    expected_to_end: bool = False
+    killed: bool = False
+    """By us, because it did not stop when asked."""
+    last_words: str = ""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    """What it said and nobody took yet."""
+    received: bytes = b""
+    replies: set[int] = field(default_factory=set)
+    """Numbers of the commands it has carried out."""
+
+    @property
+    def running(self) -> bool:
+        """Not known to have ended."""
+        return self.exit_code is None
+
+
+class ClientProcesses:
+    """Starts and holds client processes. `close` ends all of them, and the zygote."""
+
+    def __init__(self, *, rows: Path, logs: Path, clock: Clock) -> None:
+        self._rows, self._logs, self._clock = rows, logs, clock
+        self._zygote: subprocess.Popen[bytes] | None = None
+        self._pipe: socket.socket | None = None
+        self._by_pid: dict[int, ClientProcess] = {}
+        self._command = 0
+        self.clients: dict[int, ClientProcess] = {}
+        """By client id; ended ones stay."""
+
+    def start(self, launches: Sequence[Launch]) -> list[ClientProcess]:
+        """Start them and return once each is ready. BadInput if librdkafka refuses a configuration; HarnessFailed, with
+        its last words, if one ends; NotReady after START_LIMIT_S."""
+        started = [self._start(launch) for launch in launches]
+
+        def all_ready() -> bool:
+            self.poll()
+            for process in started:
+                if not process.running:
+                    error = BadInput if process.exit_code == ClientExit.REFUSED else HarnessFailed
+                    raise error(f"Client {process.name} did not start: {self.last_words(process)}")
+            return all(process.ready for process in started)
+
+        wait_until(
+            all_ready,
+            awaited=f"{len(started)} client processes to be ready",
+            timeout_s=START_LIMIT_S,
+            clock=self._clock,
+            last_seen=lambda: f"not ready: {', '.join(p.name for p in started if not p.ready)}",
+            interval_s=_INTERVAL_S,
+        )
+        return started
+
+    def command(
+        self,
+        processes: Iterable[ClientProcess],
+        name: str,
+        *,
+        timeout_s: float,
+        **arguments: Any,  # noqa: ANN401 - JSON
+    ) -> None:
+        """Tell each of them, and return once each that still runs has carried it out; NotReady after `timeout_s`."""
+        told = self.tell(processes, name, **arguments)
+        number = self._command
+
+        def waiting() -> list[str]:
+            return [p.name for p in told if p.running and number not in p.replies]
+
+        def all_done() -> bool:
+            self.poll()
+            return not waiting()
+
+        wait_until(
+            all_done,
+            awaited=f"the clients to carry out {name}",
+            timeout_s=timeout_s,
+            clock=self._clock,
+            last_seen=lambda: f"nothing from {', '.join(waiting())}",
+            interval_s=_INTERVAL_S,
+        )
+
+    def tell(self, processes: Iterable[ClientProcess], name: str, **arguments: Any) -> list[ClientProcess]:  # noqa: ANN401
+        """Tell each of them that still runs, without waiting. Returns those that were told."""
+        self._command += 1
+        line = json.dumps({"do": name, "number": self._command, **arguments}).encode() + b"\n"
+        return [process for process in processes if process.running and _sent(process.connection, line)]
+
+    def poll(self) -> None:
+        """Take in what clients and zygote have said. Never blocks."""
+        # Exits first, then what the clients said: so a client that is seen to have ended has been heard out.
+        self._poll_zygote()
+        for process in self.clients.values():
+            self._poll_client(process)
+
+    def wait(self, processes: Iterable[ClientProcess], *, timeout_s: float) -> bool:
+        """Until all of them have ended. False if some still run after `timeout_s`."""
+        awaited = list(processes)
+        deadline_ns = self._clock.monotonic_ns() + int(timeout_s * 1e9)
+        while True:
+            self.poll()
+            if not any(p.running for p in awaited):
+                return True
+            if self._clock.monotonic_ns() >= deadline_ns:
+                return False
+            self._clock.sleep(_INTERVAL_S)
+
+    def end(self, processes: Iterable[ClientProcess]) -> None:
+        """Stop them; kill what does not stop within STOP_LIMIT_S. All of them have ended on return."""
+        ending = list(processes)
+        for process in ending:
+            process.expected_to_end = True
+        self.tell(ending, "stop")
+        if self.wait(ending, timeout_s=STOP_LIMIT_S):
+            return
+        for process in ending:
+            if process.running and process.os_pid is not None:
+                process.killed = True
+                os.kill(process.os_pid, signal.SIGKILL)  # its zygote has not reaped it: the pid is still its own
+        if not self.wait(ending, timeout_s=KILL_LIMIT_S):
+            left = ", ".join(f"{p.name} (pid {p.os_pid})" for p in ending if p.running)
+            raise HarnessFailed(f"These client processes survived SIGKILL for {KILL_LIMIT_S:g} s: {left}.")
+
+    def close(self) -> None:
+        """End every client and the zygote. Safe to call twice."""
+        if self._zygote is None or self._pipe is None:
+            return
+        try:
+            self.end(self.clients.values())
+        finally:
+            for process in self.clients.values():
+                process.connection.close()
+            self._pipe.close()
+            try:
+                self._zygote.wait(timeout=KILL_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                self._zygote.kill()
+                self._zygote.wait()
+            self._zygote = self._pipe = None
+
+    def last_words(self, process: ClientProcess) -> str:
+        """Why it ended, in its own words, else the end of its log."""
+        if process.last_words:
+            return process.last_words
+        try:
+            lines = process.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        except OSError:
+            lines = []
+        return lines[-1] if lines else "it left no word"
+
+    def _start(self, launch: Launch) -> ClientProcess:
+        pipe = self._ensure_zygote()
+        spec = launch.spec
+        assert spec.client not in self.clients, spec
+        ours, theirs = socket.socketpair()
+        log = self._logs / f"client-{spec.name.replace('/', '_')}.log"
+        with theirs:
+            request = json.dumps({"name": spec.name, "log": str(log)}).encode()
+            assert len(request) < MESSAGE_BYTES_MAX
+            socket.send_fds(pipe, [request], [theirs.fileno()])
+        process = ClientProcess(client=spec.client, name=spec.name, role=spec.role, log=log, connection=ours)
+        self.clients[spec.client] = process
+        ours.settimeout(START_LIMIT_S)
+        line = json.dumps({"launch": launch.model_dump(mode="json")}).encode() + b"\n"
+        if not _sent(ours, line):
+            raise HarnessFailed(f"Client {spec.name} did not start: it closed its control pipe. See {log}.")
+        return process
+
+    def _ensure_zygote(self) -> socket.socket:
+        if self._pipe is not None:
+            return self._pipe
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # numpy's OpenBLAS would start threads, and what forks must have none.
+        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        with theirs:
+            self._zygote = subprocess.Popen(
+                [sys.executable, "-m", "workloads.zygote", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=environment,
+            )
+        self._pipe = ours
+        return ours
+
+    def _poll_zygote(self) -> None:
+        if self._pipe is None or self._zygote is None:
+            return
+        while select.select([self._pipe], [], [], 0)[0]:
+            message = self._pipe.recv(MESSAGE_BYTES_MAX)
+            if not message:
+                self._zygote_is_gone()
+                return
+            said = json.loads(message)
+            if "started" in said:
+                process = next(p for p in self.clients.values() if p.name == said["name"] and p.os_pid is None)
+                process.os_pid = said["started"]
+                self._by_pid[said["started"]] = process
+            else:
+                process = self._by_pid[said["exited"]]
+                self._poll_client(process)
+                process.exit_code = said["status"]
+
+    def _zygote_is_gone(self) -> None:
+        """Its children were killed with it (PR_SET_PDEATHSIG)."""
+        for process in self.clients.values():
+            if process.running:
+                process.exit_code = -signal.SIGKILL
+                process.last_words = process.last_words or "the process that client processes are forked from died"
+
+    def _poll_client(self, process: ClientProcess) -> None:
+        while process.running and select.select([process.connection], [], [], 0)[0]:
+            try:
+                chunk = process.connection.recv(1 << 20)
+            except OSError:
+                return
+            if not chunk:
+                return
+            *lines, process.received = (process.received + chunk).split(b"\n")
+            for line in lines:
+                _take(process, json.loads(line))
+
+
+def _take(process: ClientProcess, said: Mapping[str, Any]) -> None:
+    match said["event"]:
+        case "ready":
+            process.ready = True
+        case "done":
+            process.replies.add(said["number"])
+        case "ended":
+            process.last_words = said["reason"]
+        case _:
+            process.events.append(dict(said))
+
+
+def _sent(connection: socket.socket, line: bytes) -> bool:
+    try:
+        connection.sendall(line)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,255 @@
+"""A pipelined producer: issues at a rate, interleaved over its partitions, and records every send.
+
+A send's row is written before produce() and completed in place by its delivery report; a row nobody completes is INFO. So
+nothing that reached Kafka is missing from the history, whoever is killed when. What a partition's cap of unacknowledged
+records holds back is recorded as withheld, and is no send.
+"""
+
+import struct
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from harness.rows import RowWriter
+from harness.schema import MISSING, NONE, SENDS, WITHHELD, Outcome
+from workloads.carrier import IDENTITY, IDENTITY_OFFSET, encoder
+from workloads.client import Client, FatalClient, NowNs
+from workloads.outcomes import INSTANCE_IS_DEAD, outcomes_by_code
+from workloads.properties import retries_allowed
+
+POLL_S = 0.02
+CATCH_UP_NS = 100_000_000
+"""What a starved producer is behind by more than this is not caught up: a burst would be another workload."""
+ISSUE_MAX = 500
+"""Records issued between two polls."""
+FATAL_DRAIN_NS = 500_000_000
+"""How long a dead instance may still hand out delivery reports."""
+NS_PER_S = 1_000_000_000
+
+assert sys.byteorder == "little", "rows are little-endian, and completed with native stores"
+_AT = {name: SENDS.row_dtype.fields[name][1] for name in SENDS.row_dtype.names or ()}  # type: ignore[index]
+_PAIR, _SINGLE = struct.Struct("@ii"), struct.Struct("@q")
+assert _AT["code"] == _AT["outcome"] + 4, "completed with one store"
+
+PartitionName = tuple[int, str, int]
+"""Dense id, topic, number within the topic."""
+
+
+def completer(
+    sends: RowWriter, outcomes: dict[int, Outcome], now_ns: NowNs, settled: Callable[[int, KafkaError | None], None]
+) -> Callable[[KafkaError | None, Message], None]:
+    """The delivery callback shared by all sends of a client: finds the row by the identity in the value and completes it.
+
+    `settled(partition, error)` is called for each. `completed_ns` is written last: whoever follows the rows live takes a row
+    that has it as whole. Reading the identity from the value is faster than a closure per record (benchmarks/recording.py).
+    """
+    slot, unpack = sends.slot, IDENTITY.unpack_from
+    pack_pair, pack_single, outcome_at = _PAIR.pack_into, _SINGLE.pack_into, outcomes.get
+    at_outcome, at_offset, at_completed = _AT["outcome"], _AT["log_offset"], _AT["completed_ns"]
+    unknown, ok = int(Outcome.INFO), int(Outcome.OK)
+
+    def complete(error: KafkaError | None, message: Message) -> None:
+        completed_ns = now_ns()
+        partition, sequence = unpack(message.value() or b"", IDENTITY_OFFSET)
+        row, start = slot(sequence)
+        if error is None:
+            # None with acks=0, and for a duplicate sequence, which is a success that does not know its offset.
+            log_offset = message.offset()
+            if log_offset is not None and log_offset >= 0:
+                pack_single(row, start + at_offset, log_offset)
+            pack_pair(row, start + at_outcome, ok, 0)
+        else:
+            code = error.code()
+            pack_pair(row, start + at_outcome, int(outcome_at(code, unknown)), code)
+        pack_single(row, start + at_completed, completed_ns)
+        settled(partition, error)
+
+    return complete
+
+
+class LogProducer:
+    """The role `producer`. Starts paused; commands: resume, pause, send, finish, stop."""
+
+    def __init__(self, client: Client) -> None:
+        spec = client.spec
+        self._client, self._spec, self._now_ns = client, spec, client.now_ns
+        self._sends = RowWriter(client.rows, SENDS, spec.client)
+        self._withheld = WithheldRows(RowWriter(client.rows, WITHHELD, spec.client), client.now_ns)
+        self._encode = encoder(sender=spec.client, value_bytes=spec.value_bytes)
+        self._in_flight = {dense: 0 for dense, _, _ in spec.partitions}
+        outcomes = outcomes_by_code(retries_allowed=retries_allowed(spec.properties))
+        report = completer(self._sends, outcomes, client.now_ns, self._settled)
+        self._producer = Producer({**spec.properties, "on_delivery": report, "error_cb": client.on_error})
+        self._period_ns = NS_PER_S / (spec.rate_hz * len(spec.partitions)) if spec.rate_hz else 0.0
+        self._resumed, self._stopped = False, False
+        self._due_ns, self._turn = 0.0, 0
+        self._asked: deque[PartitionName] = deque()
+        self._asked_by: deque[tuple[int, int]] = deque()
+        self._asked_count = self._asked_done = 0
+        self._finish_by_ns: int | None = None
+
+    def run(self) -> None:
+        """Until `stop`, or until `finish` and every delivery report has come, or its limit has."""
+        while not self._done():
+            for command in self._client.control.commands():
+                self._obey(command)
+            now_ns = self._now_ns()
+            self._client.heartbeat(now_ns)
+            self._issue_asked()
+            wait_s = 0.0 if self._asked else self._issue_due(now_ns)
+            self._producer.poll(wait_s)
+            if self._client.fatal is not None:
+                self._drain_dead()
+
+    def issued(self) -> int:
+        """Rows of `sends`: each is one sequence."""
+        return self._sends.count
+
+    def close(self) -> None:
+        """Flush `sends` and `withheld`."""
+        self._sends.close()
+        self._withheld.close()
+
+    # --- commands ---------------------------------------------------------------------------------------------------
+
+    def _obey(self, command: dict[str, Any]) -> None:
+        match command["do"]:
+            case "resume":
+                self._resumed, self._due_ns = True, float(self._now_ns())
+            case "pause":
+                self._resumed = False
+                self._withheld.end_all()
+            case "send":
+                return self._ask(command)
+            case "finish":
+                self._resumed = False
+                self._asked.clear()
+                self._finish_by_ns = self._now_ns() + int(command["timeout_s"] * NS_PER_S)
+            case "stop":
+                self._stopped = True
+            case unknown:
+                raise AssertionError(unknown)
+        self._client.control.tell("done", number=command["number"])
+
+    def _ask(self, command: dict[str, Any]) -> None:
+        """Answered once everything asked for has been issued."""
+        chosen = set(command["partitions"])
+        round_ = [partition for partition in self._spec.partitions if partition[0] in chosen]
+        self._asked.extend(round_ * command["count"])
+        self._asked_count += len(round_) * command["count"]
+        self._asked_by.append((self._asked_count, command["number"]))
+
+    def _done(self) -> bool:
+        if self._stopped or self._finish_by_ns is None:
+            return self._stopped
+        return not any(self._in_flight.values()) or self._now_ns() >= self._finish_by_ns
+
+    # --- issuing ----------------------------------------------------------------------------------------------------
+
+    def _issue_asked(self) -> None:
+        count = min(ISSUE_MAX, len(self._asked))
+        if count:
+            self._issue([self._asked.popleft() for _ in range(count)])
+            self._asked_done += count
+        while self._asked_by and self._asked_by[0][0] <= self._asked_done:
+            self._client.control.tell("done", number=self._asked_by.popleft()[1])
+
+    def _issue_due(self, now_ns: int) -> float:
+        """Issue what the rate owes until now, and return how long to wait for the next, in seconds."""
+        if not self._resumed or not self._period_ns:
+            return POLL_S
+        self._due_ns = max(self._due_ns, now_ns - CATCH_UP_NS)
+        if self._due_ns <= now_ns:
+            count = min(ISSUE_MAX, int((now_ns - self._due_ns) / self._period_ns) + 1)
+            partitions, turn = self._spec.partitions, self._turn
+            self._issue(partitions[(turn + i) % len(partitions)] for i in range(count))
+            self._turn = (turn + count) % len(partitions)
+            self._due_ns += count * self._period_ns
+        return min(POLL_S, max(0.0, (self._due_ns - now_ns) / NS_PER_S))
+
+    def _issue(self, turns: Iterable[PartitionName]) -> None:
+        """One record for each turn, recorded before it is attempted."""
+        in_flight, now_ns, encode, produce = self._in_flight, self._now_ns, self._encode, self._producer.produce
+        append, size, cap, holding = (
+            self._sends.append,
+            self._spec.value_bytes,
+            self._spec.unacknowledged_max,
+            self._withheld,
+        )
+        sequence = self._sends.count
+        for dense, topic, number in turns:
+            if in_flight[dense] >= cap:
+                holding.hold(dense)
+                continue
+            if holding.open:
+                holding.release(dense)
+            append(now_ns(), MISSING, NONE, sequence, NONE, NONE, dense, 0, 0, size)
+            try:
+                produce(topic, encode(dense, sequence), None, number)
+                in_flight[dense] += 1
+            except BufferError:
+                self._refused(sequence, KafkaError._QUEUE_FULL)
+                self._producer.poll(0)
+            except KafkaException as error:
+                self._refused(sequence, error.args[0].code())
+                if error.args[0].fatal() or error.args[0].code() in INSTANCE_IS_DEAD:
+                    self._client.fatal = self._client.fatal or error.args[0].str()
+                    return
+            sequence += 1
+
+    def _refused(self, sequence: int, code: int) -> None:
+        """produce() raised: the record never entered the client's queue, so it certainly failed."""
+        row, start = self._sends.slot(sequence)
+        _PAIR.pack_into(row, start + _AT["outcome"], int(Outcome.FAIL), code)
+        _SINGLE.pack_into(row, start + _AT["completed_ns"], self._now_ns())
+
+    def _settled(self, partition: int, error: KafkaError | None) -> None:
+        self._in_flight[partition] -= 1
+        if error is not None and (error.fatal() or error.code() in INSTANCE_IS_DEAD):
+            self._client.fatal = self._client.fatal or f"{error.name()}: {error.str()}"
+
+    def _drain_dead(self) -> None:
+        """The instance is dead. What it still reports is recorded; everything else stays INFO."""
+        until_ns = self._now_ns() + FATAL_DRAIN_NS
+        while any(self._in_flight.values()) and self._now_ns() < until_ns:
+            self._producer.poll(POLL_S)
+            self._client.heartbeat(self._now_ns())
+        raise FatalClient(self._client.fatal)
+
+
+class WithheldRows:
+    """Rows of `withheld`: one per stretch during which a partition's cap held records back."""
+
+    def __init__(self, writer: RowWriter, now_ns: NowNs) -> None:
+        self._writer, self._now_ns = writer, now_ns
+        self.open: dict[int, tuple[int, int, int]] = {}
+        """Dense partition → (row, begun_ns, count)."""
+
+    def hold(self, partition: int) -> None:
+        """One record more is held back."""
+        if partition not in self.open:
+            begun_ns = self._now_ns()
+            row = self._writer.append(begun_ns, MISSING, 1, partition)
+            self.open[partition] = row, begun_ns, 1
+            return
+        row, begun_ns, count = self.open[partition]
+        self.open[partition] = row, begun_ns, count + 1
+        self._writer.rewrite(row, begun_ns, MISSING, count + 1, partition)
+
+    def release(self, partition: int) -> None:
+        """Records are issued again; safe when nothing was held back."""
+        if partition in self.open:
+            row, begun_ns, count = self.open.pop(partition)
+            self._writer.rewrite(row, begun_ns, self._now_ns(), count, partition)
+
+    def end_all(self) -> None:
+        """Nothing is to be issued any more: nothing is held back."""
+        for partition in tuple(self.open):
+            self.release(partition)
+
+    def close(self) -> None:
+        """Flush. Open stretches stay open: still held back at the end."""
+        self._writer.close()

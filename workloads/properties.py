@@ -1,0 +1,100 @@
+"""Configurations as librdkafka spells them. Pure.
+
+The back-offs are lowered for a cluster that is being broken: with the defaults (reconnect.backoff.max.ms 10 s,
+topic.metadata.refresh.interval.ms 5 min) the time to recover would be the client's and not the cluster's. They shape what is
+measured, so they are here in one place, for the report to state. A configuration's own `properties` win over all.
+"""
+
+from collections.abc import Mapping
+
+from harness.configuration import IsolationLevel, ProducerConfiguration
+from harness.errors import BadInput
+
+Property = str | int | float | bool
+RETRIES_MAX = 2_147_483_647
+"""librdkafka's own maximum, and its default, of message.send.max.retries."""
+_RETRY_KEYS = ("message.send.max.retries", "retries")
+
+FOR_A_BROKEN_CLUSTER: dict[str, Property] = {
+    "socket.timeout.ms": 10_000,
+    "socket.connection.setup.timeout.ms": 3_000,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 300,
+    "topic.metadata.refresh.interval.ms": 1_000,
+    "topic.metadata.refresh.fast.interval.ms": 100,
+    "retry.backoff.ms": 100,
+    "retry.backoff.max.ms": 200,
+    "log_level": 0,
+    "log.connection.close": False,
+}
+_QUEUE_MESSAGES_MAX = 10_000_000
+
+
+def producer_properties(
+    configuration: ProducerConfiguration,
+    *,
+    bootstrap_servers: str,
+    client_name: str,
+    partitions: int,
+    unacknowledged_max: int,
+) -> dict[str, Property]:
+    """A librdkafka producer as the configuration says. Its queue holds the unacknowledged records of all its partitions,
+    so that the cap of each, and not the queue, is what holds back. BadInput if the configuration is for another client."""
+    if configuration.client != "librdkafka":
+        raise BadInput(
+            f"producer.client={configuration.client!r} is not a client of the log workload, which runs librdkafka. "
+            'Set it to "librdkafka".'
+        )
+    return {
+        **FOR_A_BROKEN_CLUSTER,
+        "bootstrap.servers": bootstrap_servers,
+        "client.id": client_name,
+        "acks": configuration.acks,
+        "enable.idempotence": configuration.enable_idempotence,
+        "message.send.max.retries": 0 if configuration.retries == "0" else RETRIES_MAX,
+        "max.in.flight.requests.per.connection": configuration.max_in_flight,
+        "delivery.timeout.ms": configuration.delivery_timeout_ms,
+        "compression.type": configuration.compression_type,
+        "linger.ms": configuration.linger_ms,
+        "queue.buffering.max.messages": min(_QUEUE_MESSAGES_MAX, max(100_000, 2 * partitions * unacknowledged_max)),
+        **configuration.properties,
+    }
+
+
+def sentinel_properties(*, bootstrap_servers: str, client_name: str, timeout_s: float) -> dict[str, Property]:
+    """The audit's own writer: acks=all, retrying to its limit."""
+    configuration = ProducerConfiguration(acks="all", linger_ms=0, delivery_timeout_ms=max(1, int(timeout_s * 1000)))
+    return producer_properties(
+        configuration, bootstrap_servers=bootstrap_servers, client_name=client_name, partitions=1, unacknowledged_max=1
+    )
+
+
+def reader_properties(
+    isolation_level: IsolationLevel, *, bootstrap_servers: str, client_name: str
+) -> dict[str, Property]:
+    """A reader by assignment. `auto.offset.reset=error` hands every reset (out of range, truncation by KIP-320) to us: we
+    go back to the log start ourselves, as `earliest` would, and can record it. isolation.level and check.crcs are always
+    set: librdkafka's defaults (read_committed, no checks) differ from Java's."""
+    return {
+        **{key: value for key, value in FOR_A_BROKEN_CLUSTER.items()},
+        "bootstrap.servers": bootstrap_servers,
+        "client.id": client_name,
+        "group.id": f"prozess-{client_name}",  # librdkafka wants one; nothing is committed
+        "isolation.level": isolation_level,
+        "check.crcs": True,
+        "auto.offset.reset": "error",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": False,
+        "allow.auto.create.topics": False,
+        "fetch.wait.max.ms": 100,
+        "fetch.error.backoff.ms": 100,
+        "fetch.queue.backoff.ms": 100,
+    }
+
+
+def retries_allowed(properties: Mapping[str, Property]) -> bool:
+    """May the client try twice? Yes unless every spelling of the setting that is there says 0; absent is librdkafka's
+    default, which is the maximum."""
+    given = [str(properties[key]) for key in _RETRY_KEYS if key in properties]
+    return not given or any(value.strip() != "0" for value in given)
