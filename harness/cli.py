@@ -9,7 +9,6 @@ import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 
 from harness.errors import BadInput, ExitCode, ProzessError
@@ -22,6 +21,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+# typer brings its own click since 0.26, and names only some of its exceptions; this is the root of them.
+UsageProblem: type[Exception] = typer.BadParameter.__mro__[2]
+assert UsageProblem.__name__ == "ClickException"
 
 RunsOption = Annotated[Path, typer.Option("--runs", help="Where run directories are made.")]
 EngineOption = Annotated[str, typer.Option(help="spark, or local (threads; for small histories).")]
@@ -174,10 +177,10 @@ def _main() -> int:
     try:
         result = app(standalone_mode=False)
         return int(result or 0)
-    except click.ClickException as error:
-        error.show()
+    except UsageProblem as error:
+        error.show()  # type: ignore[attr-defined] # every ClickException has it
         return int(ExitCode.BAD_INPUT)
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         typer.echo("Interrupted.", err=True)
         return int(ExitCode.UNKNOWN)
     except ProzessError as error:

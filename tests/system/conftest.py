@@ -1,0 +1,105 @@
+"""Helpers for tests that run the real command."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.clock import SystemClock, wait_until
+
+
+class Command:
+    """`prozess …` as a process of its own."""
+
+    def __init__(self, arguments: list[str], directory: Path) -> None:
+        self.runs = directory / "runs"
+        self._errors = (directory / "stderr.txt").open("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "harness.cli", *arguments, "--runs", str(self.runs)],
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            start_new_session=True,
+        )
+
+    def output(self, *, timeout_s: float) -> str:
+        """Standard output, once it ended by itself."""
+        return self.process.communicate(timeout=timeout_s)[0]
+
+    @property
+    def errors(self) -> str:
+        self._errors.flush()
+        return Path(self._errors.name).read_text()
+
+    @property
+    def run_directory(self) -> Path:
+        (found,) = self.runs.iterdir()
+        return found
+
+    def wait_event(self, matches: Callable[[dict], bool], *, what: str, timeout_s: float) -> dict:
+        """The first event of the run stage that matches."""
+
+        def look() -> dict | None:
+            assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.errors}"
+            files = list(self.runs.glob("*/events.jsonl")) if self.runs.exists() else []
+            lines = files[0].read_text().splitlines() if files else []
+            return next((e for line in lines if (e := _event(line)) and matches(e)), None)
+
+        return wait_until(look, awaited=what, timeout_s=timeout_s, clock=SystemClock(), interval_s=0.02)
+
+    def end(self) -> None:
+        """Kill it and close everything; for the end of a test."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate(timeout=30)
+        self._errors.close()
+
+
+def _event(line: str) -> dict | None:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def left_behind(path: Path) -> list[str]:
+    """Processes that name this path in their command line or working directory, this one excepted."""
+    found = []
+    for process in psutil.process_iter(["pid", "cmdline", "cwd"]):
+        words = " ".join(process.info["cmdline"] or ()) + " " + (process.info["cwd"] or "")
+        if str(path) in words and process.pid != os.getpid():
+            found.append(f"{process.pid} {words[:200]}")
+    return found
+
+
+def wait_nothing_left(path: Path, *, timeout_s: float) -> None:
+    """Return once no process of that run is left."""
+    left: list[str] = []
+
+    def none() -> bool:
+        left[:] = left_behind(path)
+        return not left
+
+    wait_until(
+        none, awaited="no process of the run", timeout_s=timeout_s, clock=SystemClock(), last_seen=lambda: str(left)
+    )
+
+
+@pytest.fixture
+def prozess(tmp_path: Path) -> Iterator[Callable[..., Command]]:
+    """`prozess("run", "smoke")` starts the command; whatever is left of it is killed after the test."""
+    started: list[Command] = []
+
+    def start(*arguments: str) -> Command:
+        started.append(Command(list(arguments), tmp_path))
+        return started[-1]
+
+    yield start
+    for command in started:
+        command.end()

@@ -1,0 +1,61 @@
+"""The harness killed or interrupted in the middle of a fault: nothing is left, and what was recorded is readable."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from harness.history import History, ensure_history
+from harness.run_directory import RunDirectory
+from tests.system.conftest import wait_nothing_left
+
+pytestmark = pytest.mark.cluster
+
+
+def frozen(event):
+    return event["event"] == "step" and event["name"] == "freeze the followers"
+
+
+def prozess_on(run, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "harness.cli", *arguments, str(run.path)], capture_output=True, text=True, timeout=120
+    )
+
+
+def test_after_a_sigkill_in_mid_fault_nothing_is_left_and_the_history_is_readable(prozess, need):
+    need("java")
+    need("namespaces")
+    command = prozess("run", "smoke", "--engine", "local")
+    command.wait_event(frozen, what="frozen followers", timeout_s=180)
+    run = RunDirectory(command.run_directory)
+    os.kill(command.process.pid, signal.SIGKILL)
+    command.process.wait(timeout=10)
+    wait_nothing_left(run.path, timeout_s=60)
+    healed = prozess_on(run, "heal")
+    assert healed.returncode == 0, healed.stderr
+    ensure_history(run)
+    history = History.open(run)
+    assert history.rows("sends") > 1000
+    assert history.rows("faults") > 0
+    again = prozess_on(run, "check", "--engine", "local", "--quiet")
+    assert again.returncode == 2, again.stdout + again.stderr
+    assert again.stdout.startswith("unknown:")
+
+
+def test_control_c_heals_keeps_what_was_recorded_and_still_reports(prozess, need):
+    need("java")
+    need("namespaces")
+    command = prozess("run", "smoke", "--engine", "local", "--quiet")
+    command.wait_event(frozen, what="frozen followers", timeout_s=180)
+    run = RunDirectory(command.run_directory)
+    os.kill(command.process.pid, signal.SIGINT)
+    output = command.output(timeout_s=120)
+    assert command.process.returncode == 2, command.errors
+    assert output.startswith("unknown:")
+    assert (run.path / "report.html").is_file()
+    assert "stopped: by the user" in command.errors
+    wait_nothing_left(run.path, timeout_s=10)
+    faults = History.open(run).table("faults")
+    assert 4 in faults["phase"], "healed: UNDONE rows are there"
