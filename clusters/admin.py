@@ -322,5 +322,7 @@ def _result(future: "Future[T]", timeout_s: float, *, what: str) -> T:
     except KafkaException as error:
         reason = error.args[0]
         if reason.code() in _USERS_FAULT:
-            raise BadInput(f"Kafka refuses to {what}: {reason.str()}. Change that value in the trial.") from error
-        raise ClusterFailed(f"Kafka refuses to {what}: {reason.name()}: {reason.str()}.") from error
+            raise BadInput(
+                f"Kafka refuses to {what}: {reason.str().rstrip('.')}. Change that value in the trial."
+            ) from error
+        raise ClusterFailed(f"Kafka refuses to {what}: {reason.name()}: {reason.str().rstrip('.')}.") from error
