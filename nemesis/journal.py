@@ -19,6 +19,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from harness.configuration import Frozen
+from harness.errors import StorageFull
 from harness.protocols import Undo
 
 
@@ -114,7 +115,8 @@ class Journal:
         fault: str,
         targets: Sequence[str],
     ) -> list[JournalEntry]:
-        """Write what will undo a fault. On return it is on the disk (fsync), and the fault may be made."""
+        """Write what will undo a fault. On return it is on the disk (fsync), and the fault may be made. StorageFull if it
+        cannot be."""
         first = max(self._entries, default=-1) + 1
         entries = [
             JournalEntry(
@@ -138,11 +140,18 @@ class Journal:
     def _append(self, entries: Sequence[JournalEntry], *, sync: bool) -> None:
         created = not self._path.exists()
         lines = "".join(json.dumps(e.model_dump(mode="json"), ensure_ascii=False) + "\n" for e in entries)
-        with self._path.open("ab") as file:
-            file.write(lines.encode())
-            file.flush()
-            if sync:
-                os.fsync(file.fileno())
+        with self._path.open("ab", buffering=0) as file:
+            size = file.tell()
+            try:
+                _write_whole(file.fileno(), lines.encode())
+                if sync:
+                    os.fsync(file.fileno())
+            except OSError as error:
+                file.truncate(size)  # No half line before the next one.
+                raise StorageFull(
+                    f"{self._path}: the undo journal cannot be written ({error.strerror}). Free space there or give another "
+                    "--runs directory; no fault is made without it."
+                ) from error
         if created:
             _sync_directory(self._path.parent)
         self._entries |= {entry.id: entry for entry in entries}
@@ -157,6 +166,11 @@ def _cut_torn_line(path: Path) -> None:
                 file.truncate(whole)
     except FileNotFoundError:
         return
+
+
+def _write_whole(descriptor: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(descriptor, content) :]
 
 
 def _sync_directory(path: Path) -> None:

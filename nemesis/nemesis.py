@@ -180,10 +180,10 @@ class Nemesis:
         try:
             aim.fault.apply(aim.targets, aim.parameters, self._cluster)
         except BaseException as error:
-            self._record_undos(row, aim.undos, FaultPhase.FAILED, detail=f"{type(error).__name__}: {error}")
             self._take_back(entries)
+            self._record_undos(row, aim.undos, FaultPhase.FAILED, detail=f"{type(error).__name__}: {error}")
             if isinstance(error, HarnessFailed | OSError):
-                raise ClusterFailed(f"Step {step.name!r}: {step.do and aim.fault.name} failed: {error}") from error
+                raise ClusterFailed(f"Step {step.name!r}: {aim.fault.name} failed: {error}") from error
             raise
 
     def _take_back(self, entries: Sequence[JournalEntry]) -> None:
@@ -228,9 +228,9 @@ class Nemesis:
 
     def _carry_out(self, due: Mapping[Undo, Sequence[JournalEntry]]) -> tuple[list[Undo], list[str]]:
         """Carry out every undo, whatever one of them raises; which were done, and the errors of the others."""
-        done: list[Undo] = []
+        done: dict[Undo, int] = {}
         failures: list[str] = []
-        for undo, entries in due.items():
+        for undo in due:
             try:
                 undo_now(undo, self._cluster)
             except Exception as error:
@@ -238,10 +238,11 @@ class Nemesis:
                 LOG.exception("undo failed: %s", _text(undo))
                 failures.append(f"{_text(undo)}: {error}")
                 continue
-            done.append(undo)
-            for entry in entries:
-                self._record_undos(self._row(entry), [undo], FaultPhase.UNDONE)
-        return done, failures
+            done[undo] = self._clock.monotonic_ns()
+        for undo, done_ns in done.items():  # Only now: a history that cannot be written must not keep a fault in place.
+            for entry in due[undo]:
+                self._record(self._row(entry), FaultPhase.UNDONE, node=undo.node, peer=undo.peer, time_ns=done_ns)
+        return list(done), failures
 
     def _conclude(self, entries: Sequence[JournalEntry], effect: Effect) -> None:
         """Record what was seen of an undo, for every fault it undid."""
@@ -273,13 +274,14 @@ class Nemesis:
         peer: str | None = None,
         effect: Tristate = Tristate.UNKNOWN,
         detail: str = "",
+        time_ns: int | None = None,
     ) -> None:
         """One row of `faults`. Of a cut, `node` receives and `peer` sends."""
         ids = {n.name: n.node_id for n in self._cluster.nodes}
         self._recorder.write(
             "faults",
             **row,
-            time_ns=self._clock.monotonic_ns(),
+            time_ns=self._clock.monotonic_ns() if time_ns is None else time_ns,
             phase=int(phase),
             node=NONE if node is None else ids.get(node, NONE),
             peer=NONE if peer is None else ids.get(peer, NONE),

@@ -1,7 +1,7 @@
 """Parameters of faults, checked when a trial is planned, long before the fault strikes."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from pydantic import ValidationError
@@ -10,6 +10,8 @@ from harness import catalogue
 from harness.configuration import Frozen
 from harness.errors import BadInput
 from harness.protocols import Fault
+from harness.schedule import parse_target
+from nemesis.targets import is_role
 
 
 class NoParameters(Frozen):
@@ -25,15 +27,41 @@ class PlannedFault(Fault, Protocol):
     """Parameters that name the other side of the targets: the nemesis resolves them to names of nodes before `undos`."""
 
 
-def check_parameters(fault_name: str, parameters: Mapping[str, Any]) -> None:
-    """BadInput (value, rule, way out) if a step gives `fault_name` parameters it cannot take."""
+def check_parameters(
+    fault_name: str,
+    parameters: Mapping[str, Any],
+    *,
+    targets: Sequence[str] | None = None,
+    nodes: Collection[str] | None = None,
+) -> None:
+    """BadInput (value, rule, way out) if a step gives `fault_name` parameters it cannot take.
+
+    With the step's `targets` and the names of the cluster's `nodes`, what the parameters name is checked against them too.
+    """
     fault: PlannedFault = catalogue.resolve(catalogue.FAULTS, fault_name, what="fault")
     try:
-        fault.parameters_model.model_validate(dict(parameters))
+        checked = fault.parameters_model.model_validate(dict(parameters))
     except ValidationError as error:
         problem = error.errors()[0]
         known = sorted(fault.parameters_model.model_fields)
         raise BadInput(f"fault {fault_name!r}: {_explain(problem, known)}") from error
+    for name in sorted(fault.role_parameters):
+        _check_roles(f"fault {fault_name!r}: {name}", getattr(checked, name), targets, nodes)
+
+
+def _check_roles(
+    where: str, value: str | tuple[str, ...], targets: Sequence[str] | None, nodes: Collection[str] | None
+) -> None:
+    named_partitions = targets is None or any(parse_target(text).partition is not None for text in targets)
+    if value == "followers" and not named_partitions:
+        raise BadInput(
+            f"{where} = 'followers' means those of the partitions that the targets name; {list(targets or ())} name none. "
+            f'Give {where.split()[-1]} = ["followers(p)"].'
+        )
+    for text in value if isinstance(value, tuple) and nodes is not None else ():
+        name = parse_target(text).node if is_role(text) else text
+        if name is not None and name not in (nodes or ()):
+            raise BadInput(f"{where}: there is no node {name!r}. Nodes: {', '.join(sorted(nodes or ()))}.")
 
 
 def _explain(problem: Any, known: list[str]) -> str:  # noqa: ANN401 - pydantic's ErrorDetails

@@ -15,7 +15,7 @@ from harness.protocols import Capability, Cluster, Effect, Node, Undo
 from harness.schedule import parse_target
 from harness.schema import Tristate
 from nemesis.effects import Seen, Watch, observe
-from nemesis.targets import node_named
+from nemesis.targets import is_role, node_named
 
 SIDES = ("all", "brokers", "controllers", "followers")
 Direction = Literal["both", "to-targets", "from-targets"]
@@ -29,7 +29,7 @@ def _side(value: object) -> object:
     if not isinstance(value, list | tuple) or not value or not all(isinstance(text, str) for text in value):
         raise ValueError(f"it must be one of {', '.join(SIDES)}, or a list, not empty, of roles and names of nodes")
     for text in value:
-        if "(" in text or ":" in text:
+        if is_role(text):
             parse_target(text)
     return tuple(value)
 

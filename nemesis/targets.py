@@ -21,6 +21,11 @@ class TargetMissing(ClusterFailed):
     """What a fault is aimed at does not exist at this moment, or cannot be broken in this way now."""
 
 
+def is_role(text: str) -> bool:
+    """A role, and not the bare name of a node?"""
+    return "(" in text or ":" in text or text == "active-controller"
+
+
 def node_named(cluster: Cluster, name: str) -> Node:
     """The node of that name. TargetMissing if there is none."""
     for node in cluster.nodes:
@@ -83,8 +88,7 @@ class Roles:
         return [node for partition in partitions for node in self.resolve(f"followers({partition})")]
 
     def _listed_side(self, others: Sequence[str]) -> Iterable[Node]:
-        names = {node.name for node in self._cluster.nodes}
-        return [node for text in others for node in self.resolve(f"node:{text}" if text in names else text)]
+        return [node for text in others for node in self.resolve(text if is_role(text) else f"node:{text}")]
 
     def _active_controller(self) -> Node:
         controller = self._admin.active_controller()

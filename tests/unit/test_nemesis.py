@@ -1,0 +1,471 @@
+"""The nemesis: journaled before made, verified by observation, undone in any order from any state."""
+
+import json
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.clock import FakeClock
+from harness.errors import BadInput, ClusterFailed, StorageFull
+from harness.plan import make_plan
+from harness.protocols import NodeState, PartitionView
+from harness.run_directory import RunDirectory
+from harness.schedule import FaultAction, Step
+from harness.schema import NONE, TABLES, FaultPhase, Tristate
+from harness.trial import parse_trial
+from nemesis.journal import UndoState, read_journal
+from nemesis.nemesis import Nemesis
+from nemesis.parameters import check_parameters
+from nemesis.partition import cuts
+
+TRIAL = {
+    "name": "unit",
+    "title": "",
+    "topics": {"partitions": 1, "placement": [[1, 2, 3]]},
+    "base": {"topic.replication_factor": 3},
+}
+
+
+class World:
+    """What nodes share: who is alive, who stands still, which links are cut, and a log of what was done."""
+
+    def __init__(self):
+        self.log = []
+        self.broken = {}
+        """(action, node) → what it raises."""
+        self.deaf = set()
+        """Actions that do nothing, silently."""
+
+    def act(self, action, node, *more):
+        self.log.append((action, node, *more))
+        if error := self.broken.get((action, node)):
+            raise error
+        return action not in self.deaf
+
+
+class FakeNode:
+    def __init__(self, world, name, node_id, role):
+        self.world, self.name, self.node_id, self.roles = world, name, node_id, frozenset({role})
+        self.observed = NodeState.RUNNING
+        self.blocked = set()
+
+    def state(self):
+        return self.observed
+
+    def kill(self):
+        if self.world.act("kill", self.name):
+            self.observed = NodeState.STOPPED
+
+    def start(self):
+        if self.world.act("start", self.name) and self.observed is NodeState.STOPPED:
+            self.observed = NodeState.RUNNING
+
+    def pause(self):
+        if self.world.act("pause", self.name) and self.observed is NodeState.RUNNING:
+            self.observed = NodeState.PAUSED
+
+    def resume(self):
+        if self.world.act("resume", self.name) and self.observed is NodeState.PAUSED:
+            self.observed = NodeState.RUNNING
+
+    def block(self, source):
+        if self.world.act("block", self.name, source.name):
+            self.blocked.add(source.name)
+
+    def unblock(self, source):
+        if self.world.act("unblock", self.name, source.name):
+            self.blocked.discard(source.name)
+
+    def receives_from(self, source):
+        if ("receives_from", self.name) in self.world.broken:
+            return Tristate.UNKNOWN
+        return Tristate.NO if source.name in self.blocked else Tristate.YES
+
+
+class FakeCluster:
+    def __init__(self, world):
+        self.nodes = [FakeNode(world, "controller-3001", 3001, "controller")]
+        self.nodes += [FakeNode(world, f"broker-{b}", b, "broker") for b in (1, 2, 3)]
+
+    def __getitem__(self, name):
+        return next(node for node in self.nodes if node.name == name)
+
+    def is_whole(self):
+        return all(node.observed is NodeState.RUNNING and not node.blocked for node in self.nodes)
+
+
+class FakeAdmin:
+    def __init__(self):
+        self.leader, self.controller = 1, 3001
+
+    def views(self, topics, *, timeout_s=2.0):
+        view = PartitionView(leader=self.leader, leader_epoch=1, replicas=(1, 2, 3), isr=(1, 2, 3))
+        return {b: {(topics[0], 0): view} for b in (1, 2, 3)}
+
+    def active_controller(self, *, timeout_s=2.0):
+        return self.controller
+
+
+class FakeRecorder:
+    def __init__(self):
+        self.rows, self.texts = [], []
+        self.full_at = None
+
+    def write(self, table, **columns):
+        assert columns.keys() <= {c.name for c in TABLES[table].columns}
+        if self.full_at is not None and FaultPhase(columns["phase"]) is self.full_at:
+            raise StorageFull("no room")
+        self.rows.append(columns)
+        return len(self.rows) - 1
+
+    def code(self, dictionary, text):
+        self.texts.append(f"{dictionary}:{text}")
+        return len(self.texts) - 1
+
+    def phases(self, fault=None):
+        return [
+            (FaultPhase(r["phase"]).name, r["node"], r["peer"], r["effect"])
+            for r in self.rows
+            if fault is None or r["fault"] == fault
+        ]
+
+    def detail(self, row):
+        return self.texts[row["detail"]] if row["detail"] != NONE else ""
+
+
+class Bench:
+    def __init__(self, path):
+        self.run = RunDirectory(path)
+        self.run.create()
+        plan = make_plan(parse_trial(TRIAL, source="unit"), seed=1)
+        self.run.plan.write_text(plan.model_dump_json())
+        self.world, self.recorder, self.admin, self.clock = World(), FakeRecorder(), FakeAdmin(), FakeClock()
+        self.cluster = FakeCluster(self.world)
+        self.nemesis = self.fresh_nemesis()
+
+    def fresh_nemesis(self):
+        return Nemesis(self.run, self.cluster, self.admin, self.recorder, self.clock)
+
+    def strike(self, name, fault, *targets, **parameters):
+        action = FaultAction(kind="fault", fault=fault, targets=targets, parameters=parameters)
+        return self.nemesis.strike(7, Step(name=name, do=action))
+
+    def open(self):
+        return [(e.step, e.undo.action, e.undo.node) for e in read_journal(self.run.journal).open]
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path / "run")
+
+
+def test_a_kill_is_journaled_applied_verified_undone_and_seen_to_be_undone(bench):
+    struck = bench.strike("kill the leader", "kill", "leader(0)")
+    assert (struck.nodes, struck.effective) == (("broker-1",), Tristate.YES)
+    assert bench.cluster["broker-1"].observed is NodeState.STOPPED
+    assert bench.nemesis.unhealed() == {1}
+    (effect,) = bench.nemesis.heal("kill the leader")
+    assert (effect.node, effect.effect) == ("broker-1", Tristate.YES)
+    assert bench.recorder.phases() == [
+        ("JOURNALED", 1, NONE, -1),
+        ("APPLIED", 1, NONE, -1),
+        ("VERIFIED", 1, NONE, 1),
+        ("UNDONE", 1, NONE, -1),
+        ("UNDO_VERIFIED", 1, NONE, 1),
+    ]
+    assert all(row["step"] == 7 and row["fault"] == 0 for row in bench.recorder.rows)
+    assert (bench.cluster.is_whole(), bench.open(), set(bench.nemesis.unhealed())) == (True, [], set())
+
+
+def test_the_undo_is_in_the_journal_before_the_fault_is_made(bench):
+    seen = []
+    node = bench.cluster["broker-1"]
+    kill = node.kill
+    node.kill = lambda: (seen.append(bench.open()), kill())
+    bench.strike("k", "kill", "node:broker-1")
+    assert seen == [[("k", "start", "broker-1")]]
+
+
+def test_a_pause_of_the_followers_hits_both_and_leaves_the_leader_alone(bench):
+    struck = bench.strike("freeze", "pause", "followers(0)")
+    assert struck.nodes == ("broker-2", "broker-3")
+    assert bench.nemesis.unhealed() == {2, 3}
+    assert bench.cluster["broker-1"].observed is NodeState.RUNNING
+    bench.nemesis.heal("freeze")
+    assert bench.cluster.is_whole()
+
+
+def test_what_was_hit_is_written_down_per_role(bench):
+    bench.strike("cut", "partition", "leader(0)", "node:broker-2", others="controllers")
+    bench.strike("kill", "kill", "active-controller")
+    said = json.loads(bench.run.resolved.read_text())
+    assert [(e["step"], e["step_number"], e["role"], e["nodes"]) for e in said] == [
+        ("cut", 7, "leader(0)", ["broker-1"]),
+        ("cut", 7, "node:broker-2", ["broker-2"]),
+        ("cut", 7, "others", ["controller-3001"]),
+        ("kill", 7, "active-controller", ["controller-3001"]),
+    ]
+    assert all(isinstance(e["time_ns"], int) for e in said)
+
+
+@pytest.mark.parametrize(
+    ("direction", "cut"),
+    [
+        ("both", {(1, 2), (1, 3), (2, 1), (3, 1)}),
+        ("to-targets", {(1, 2), (1, 3)}),
+        ("from-targets", {(2, 1), (3, 1)}),
+    ],
+)
+def test_a_partition_cuts_exactly_the_directions_asked_for_and_heals_them(bench, direction, cut):
+    struck = bench.strike("cut", "partition", "leader(0)", others="followers", direction=direction)
+    assert struck.effective is Tristate.YES
+    brokers = [n for n in bench.cluster.nodes if n.node_id < 3000]
+    really = {(n.node_id, s.node_id) for n in brokers for s in brokers if n.receives_from(s) is Tristate.NO}
+    assert really == cut
+    assert {(r[1], r[2]) for r in bench.recorder.phases() if r[0] == "VERIFIED" and r[3] == 1} == cut
+    assert bench.nemesis.unhealed() == {1}, "only the side aimed at counts as hit"
+    assert all(effect.effect is Tristate.YES for effect in bench.nemesis.heal(None))
+    assert bench.cluster.is_whole()
+
+
+def test_a_cut_that_lets_datagrams_through_is_recorded_as_without_effect(bench):
+    bench.world.deaf.add("block")
+    struck = bench.strike("cut", "partition", "leader(0)", others="followers")
+    assert struck.effective is Tristate.NO
+    assert {e.detail for e in struck.effects} == {"datagrams still arrive"}
+
+
+def test_a_one_way_cut_that_closes_the_other_way_too_is_not_the_fault_asked_for(bench):
+    node = bench.cluster["broker-2"]
+    bench.cluster["broker-1"].blocked.add("broker-2")
+    struck = bench.strike("cut", "partition", "node:broker-1", others=["broker-2"], direction="from-targets")
+    assert node.blocked == {"broker-1"}
+    assert struck.effective is Tristate.UNKNOWN
+    assert "the other way is cut as well" in struck.effects[0].detail
+
+
+def test_a_cut_nobody_can_observe_is_unknown(bench):
+    bench.world.broken["receives_from", "broker-2"] = True
+    struck = bench.strike("cut", "partition", "node:broker-1", others=["broker-2"])
+    assert struck.effective is Tristate.UNKNOWN
+
+
+@pytest.mark.parametrize("fault", ["kill", "pause"])
+def test_a_signal_that_did_nothing_is_recorded_as_without_effect(bench, fault):
+    bench.world.deaf.add(fault)
+    struck = bench.strike("s", fault, "leader(0)")
+    assert struck.effective is Tristate.NO
+    assert ("VERIFIED", 1, NONE, 0) in bench.recorder.phases()
+
+
+def test_a_target_that_does_not_exist_now_fails_the_step_and_touches_nothing(bench):
+    bench.admin.leader = -1
+    with pytest.raises(ClusterFailed, match=r"Step 'k': leader\(0\): the partition has no leader now"):
+        bench.strike("k", "kill", "node:broker-2", "leader(0)")
+    assert bench.world.log == []
+    assert bench.open() == []
+    assert bench.recorder.phases() == [("FAILED", NONE, NONE, -1)]
+    assert "no leader now" in bench.recorder.detail(bench.recorder.rows[0])
+    assert not bench.run.resolved.exists()
+
+
+def test_a_node_without_a_process_is_neither_killed_nor_paused_and_keeps_its_own_undo(bench):
+    bench.strike("first", "kill", "node:broker-1")
+    for fault in ("kill", "pause"):
+        with pytest.raises(ClusterFailed, match="broker-1 cannot be"):
+            bench.strike("again", fault, "node:broker-2", "node:broker-1")
+    assert bench.cluster["broker-2"].observed is NodeState.RUNNING
+    assert bench.open() == [("first", "start", "broker-1")]
+
+
+def test_a_fault_that_fails_half_way_is_taken_back_whole(bench):
+    bench.world.broken["kill", "broker-3"] = ClusterFailed("no")
+    with pytest.raises(ClusterFailed, match="Step 'k': kill failed: no"):
+        bench.strike("k", "kill", "followers(0)")
+    assert ("kill", "broker-2") in bench.world.log, "it was made half-way"
+    assert bench.cluster.is_whole()
+    assert bench.open() == []
+    assert [r[:2] for r in bench.recorder.phases() if r[0] == "FAILED"] == [("FAILED", 2), ("FAILED", 3)]
+    assert set(bench.nemesis.unhealed()) == set()
+
+
+def test_what_could_not_be_taken_back_at_once_is_healed_later(bench):
+    bench.world.broken["block", "controller-3001"] = ClusterFailed("ip refused")
+    bench.world.broken["unblock", "broker-1"] = ClusterFailed("ip refused again")
+    with pytest.raises(ClusterFailed, match=r"partition failed: ip refused$"):
+        bench.strike("cut", "partition", "node:broker-1", others=["controller-3001"])
+    assert bench.open() == [("cut", "unblock", "broker-1")]
+    bench.world.broken.clear()
+    bench.nemesis.heal(None)
+    assert bench.cluster.is_whole()
+    assert bench.open() == []
+
+
+def test_an_interruption_in_the_midst_of_a_fault_is_taken_back_and_passes_on(bench):
+    bench.world.broken["pause", "broker-3"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        bench.strike("p", "pause", "followers(0)")
+    assert bench.cluster.is_whole()
+
+
+def test_one_undo_that_raises_does_not_keep_the_others_from_being_done(bench):
+    bench.strike("a", "kill", "node:broker-1")
+    bench.strike("b", "pause", "node:broker-2")
+    bench.strike("c", "partition", "node:broker-3", others="controllers")
+    bench.world.broken["resume", "broker-2"] = RuntimeError("cannot")
+    with pytest.raises(ClusterFailed, match="1 of 4 undos did not work: resume broker-2: cannot"):
+        bench.nemesis.heal(None)
+    assert bench.cluster["broker-1"].observed is NodeState.RUNNING
+    assert not bench.cluster["broker-3"].blocked
+    assert bench.open() == [("b", "resume", "broker-2")]
+    assert bench.nemesis.unhealed() == {2}
+    bench.world.broken.clear()
+    bench.nemesis.heal(None)
+    assert bench.cluster.is_whole()
+
+
+def test_an_undo_that_is_seen_not_to_work_stays_open(bench):
+    bench.strike("b", "pause", "node:broker-2")
+    bench.world.deaf.add("resume")
+    with pytest.raises(ClusterFailed, match="resume broker-2: the process is paused"):
+        bench.nemesis.heal(None)
+    assert bench.recorder.phases()[-1] == ("UNDO_VERIFIED", 2, NONE, 0)
+    assert bench.open() == [("b", "resume", "broker-2")]
+
+
+def test_a_history_that_is_full_keeps_no_fault_in_place(bench):
+    bench.strike("a", "kill", "node:broker-1")
+    bench.strike("b", "pause", "node:broker-2")
+    bench.recorder.full_at = FaultPhase.UNDONE
+    with pytest.raises(StorageFull):
+        bench.nemesis.heal(None)
+    assert bench.cluster.is_whole()
+
+
+def test_healing_twice_and_healing_nothing_do_nothing(bench):
+    assert bench.nemesis.heal(None) == []
+    assert bench.nemesis.heal("no such step") == []
+    bench.strike("a", "kill", "node:broker-1")
+    bench.nemesis.heal(None)
+    rows, log = len(bench.recorder.rows), len(bench.world.log)
+    assert bench.nemesis.heal(None) == []
+    assert bench.nemesis.heal("a") == []
+    assert (len(bench.recorder.rows), len(bench.world.log)) == (rows, log)
+
+
+def test_everything_is_undone_newest_first(bench):
+    bench.strike("a", "pause", "node:broker-1")
+    bench.strike("b", "kill", "node:broker-2")
+    bench.world.log.clear()
+    bench.nemesis.heal(None)
+    assert bench.world.log == [("start", "broker-2"), ("resume", "broker-1")]
+
+
+@pytest.mark.parametrize("order", list(permutations(["freeze", "kill", "cut"])))
+def test_a_node_paused_and_cut_and_killed_is_whole_after_healing_in_any_order(bench, order):
+    bench.strike("freeze", "pause", "node:broker-1")
+    bench.strike("cut", "partition", "node:broker-1", others="brokers")
+    bench.strike("kill", "kill", "node:broker-1")
+    for step in order:
+        assert all(effect.effect is Tristate.YES for effect in bench.nemesis.heal(step))
+    assert bench.cluster.is_whole()
+    assert bench.open() == []
+
+
+def test_a_restart_undoes_a_pause_but_no_cut(bench):
+    bench.strike("freeze", "pause", "node:broker-1")
+    bench.strike("cut", "partition", "node:broker-2", others=["broker-3"])
+    for name in ("broker-1", "broker-2"):
+        bench.cluster[name].kill()
+        bench.cluster[name].start()
+    assert bench.nemesis.unhealed() == {2}
+    bench.world.log.clear()
+    bench.nemesis.heal(None)
+    assert ("resume", "broker-1") not in bench.world.log, "the new process never stood still"
+    assert ("unblock", "broker-2", "broker-3") in bench.world.log
+    assert bench.cluster.is_whole()
+
+
+def test_a_link_that_two_steps_cut_opens_when_both_are_healed(bench):
+    bench.strike("a", "partition", "node:broker-1", others=["broker-2"], direction="to-targets")
+    bench.strike("b", "partition", "node:broker-1", others=["broker-2", "broker-3"], direction="to-targets")
+    (effect,) = bench.nemesis.heal("a")
+    assert (effect.effect, effect.detail) == (Tristate.NO, "step 'b' still holds it")
+    assert bench.cluster["broker-1"].blocked == {"broker-2", "broker-3"}
+    assert not any(phase.startswith("UND") for phase, *_ in bench.recorder.phases(fault=0))
+    bench.nemesis.heal("b")
+    assert bench.cluster.is_whole()
+    for fault, count in ((0, 1), (1, 2)):
+        assert sum(p[0] == "UNDO_VERIFIED" and p[3] == 1 for p in bench.recorder.phases(fault)) == count
+    assert bench.open() == []
+
+
+def test_a_nemesis_that_comes_after_a_crash_heals_what_the_first_one_broke(bench):
+    bench.strike("a", "kill", "node:broker-1")
+    bench.strike("b", "partition", "node:broker-2", others="all")
+    bench.nemesis = bench.fresh_nemesis()
+    assert bench.nemesis.unhealed() == {1, 2}
+    bench.nemesis.heal(None)
+    assert bench.cluster.is_whole()
+    struck = bench.strike("c", "kill", "node:broker-1")
+    assert struck.number == 2
+
+
+def test_journal_marks_follow_the_fault(bench):
+    bench.strike("a", "kill", "node:broker-1")
+    assert [e.state for e in read_journal(bench.run.journal).entries] == [UndoState.APPLIED]
+    bench.nemesis.heal("a")
+    assert [e.state for e in read_journal(bench.run.journal).entries] == [UndoState.UNDONE]
+
+
+@pytest.mark.parametrize(
+    ("fault", "parameters", "says"),
+    [
+        ("partition", {"direction": "sideways"}, "direction = 'sideways': Input should be 'both'"),
+        ("partition", {"others": "everyone"}, "others = 'everyone': it must be one of all, brokers"),
+        ("partition", {"others": []}, "others = .*a list, not empty"),
+        ("partition", {"others": ["boss(1)"]}, "'boss.1.' is not a role"),
+        ("partition", {"direction": 3}, "direction = 3"),
+        ("partition", {"directions": "both"}, "no parameter 'directions'; .*Did you mean 'direction'"),
+        ("kill", {"signal": 9}, "fault 'kill': there is no parameter 'signal'; it takes none"),
+        ("maim", {}, "fault 'maim' is not known. Known: kill"),
+    ],
+)
+def test_wrong_parameters_are_refused_when_a_trial_is_planned(fault, parameters, says):
+    with pytest.raises(BadInput, match=says):
+        check_parameters(fault, parameters)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{}, {"others": "followers", "direction": "to-targets"}, {"others": ["broker-1", "leader(0)", "node:broker-2"]}],
+)
+def test_good_parameters_of_a_partition_are_accepted(parameters):
+    check_parameters("partition", parameters)
+
+
+def test_nodes_and_partitions_that_parameters_name_are_checked_against_the_plan():
+    nodes = ["broker-1", "broker-2"]
+    check_parameters("partition", {"others": ["broker-2", "leader(0)"]}, targets=["node:broker-1"], nodes=nodes)
+    for named in ("brooker-2", "node:brooker-2"):
+        with pytest.raises(BadInput, match=r"others: there is no node 'brooker-2'\. Nodes: broker-1, broker-2"):
+            check_parameters("partition", {"others": [named]}, targets=["node:broker-1"], nodes=nodes)
+    check_parameters("partition", {"others": "followers"}, targets=["leader(0)"], nodes=nodes)
+    with pytest.raises(BadInput, match=r"name none. Give others = \["):
+        check_parameters("partition", {"others": "followers"}, targets=["active-controller"], nodes=nodes)
+
+
+SIDE = st.sets(st.sampled_from("abcdef"), min_size=1)
+
+
+@given(targets=SIDE, others=SIDE)
+def test_the_two_one_way_cuts_are_disjoint_and_together_the_cut_of_both_ways(targets, others):
+    others = others - targets
+    inward, outward = (set(cuts(targets, others, d)) for d in ("to-targets", "from-targets"))
+    assert inward | outward == set(cuts(targets, others, "both"))
+    assert not inward & outward
+    assert len(inward) == len(outward) == len(targets) * len(others)
+    assert inward == {(source, receiver) for receiver, source in outward}
+    assert all(receiver in targets for receiver, _ in inward)
