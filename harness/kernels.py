@@ -29,6 +29,6 @@ def run_kernel(name: str, kernel: Kernel, history: PartitionHistory) -> KernelRe
         assert len(result.witnesses) <= min(WITNESSES_MAX, result.count), (len(result.witnesses), result.count)
     except Exception as error:  # noqa: BLE001 - one failing kernel must not cost the verdict of all the others
         _log.exception("kernel %s failed on partition %d", name, history.partition)
-        reason = f"the kernel {name} failed: {type(error).__name__}: {error}".strip().removesuffix(":")
-        return KernelResult(no_witnesses(), count=0, judged=0, incomplete=reason)
+        reason = f"the kernel {name} failed: {type(error).__name__}: {error}".encode("utf-8", "replace").decode()
+        return KernelResult(no_witnesses(), count=0, judged=0, incomplete=reason.strip().removesuffix(":"))
     return result

@@ -27,6 +27,8 @@ TASKS_PER_WORKER = 2
 """Enough to level out what the balance by rows misses; each further task costs about 20 ms."""
 ROWS_PER_TASK_MIN = 250_000
 """Below this, what a kernel saves is less than what starting a task costs."""
+PARTITION_COST_ROWS = 5_000
+"""What opening a partition and calling the kernels costs, however few rows there are, as a number of rows."""
 
 Groups = Sequence[Sequence[int]]
 Batches = Iterator[pa.RecordBatch]
@@ -70,7 +72,8 @@ def balance(manifest: pa.Table, *, tasks_max: int) -> list[list[int]]:
     rows = manifest.column(f"{PARTITIONED[0]}_rows")
     for name in PARTITIONED[1:]:
         rows = pc.add(rows, manifest.column(f"{name}_rows"))
-    sizes = sorted(zip(rows.to_pylist(), manifest.column("partition").to_pylist(), strict=True), reverse=True)
+    costs = pc.add(rows, PARTITION_COST_ROWS).to_pylist()
+    sizes = sorted(zip(costs, manifest.column("partition").to_pylist(), strict=True), reverse=True)
     total = sum(size for size, _ in sizes)
     tasks = max(1, min(tasks_max, len(sizes), total // ROWS_PER_TASK_MIN))
     groups: list[list[int]] = [[] for _ in range(tasks)]

@@ -1,0 +1,209 @@
+"""The Spark engine finds exactly what the local one finds, and Spark leaves the process and the machine as they were."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pytest
+
+from checkers.engine import check_locally
+from harness import catalogue
+from harness.errors import HarnessFailed, HistoryUnreadable, MissingTool
+from harness.history import History, write_history
+from harness.plan import make_plan
+from harness.protocols import Finding
+from harness.rows import RowWriter
+from harness.run_directory import RunDirectory, write_json
+from harness.schema import TABLES
+from harness.trial import parse_trial
+from harness.witnesses import WITNESS
+from spark_checkers.engine import balance, check_with_spark
+from spark_checkers.session import start_session
+
+pytestmark = pytest.mark.spark
+
+KERNELS = '''
+import os
+import numpy as np
+from harness.protocols import KernelResult
+from harness.witnesses import make_witnesses, no_witnesses
+
+
+def unread(history):
+    """Acknowledged offsets that no reader was given."""
+    sends, reads = history.sends, history.reads
+    gone = ~np.isin(sends["log_offset"], reads["log_offset"])
+    columns = {name: sends[name][gone] for name in ("sequence", "log_offset", "client", "partition", "outcome")}
+    columns |= {"begin_ns": sends["invoked_ns"][gone], "end_ns": sends["completed_ns"][gone]}
+    return KernelResult(make_witnesses(int(gone.sum()), columns), count=int(gone.sum()), judged=len(gone))
+
+
+def process(history):
+    """Not a fact of the history: who ran this."""
+    return KernelResult(make_witnesses(1, {"sequence": os.getpid()}), count=1, judged=1, incomplete="päid")
+
+
+def failing(history):
+    if history.partition % 2:
+        raise OSError("partition is odd")
+    return KernelResult(no_witnesses(), count=0, judged=0)
+'''
+NAMES = {"unread": "unread", "process": "process", "failing": "failing"}
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory, need):
+    need("java")
+    folder = tmp_path_factory.mktemp("kernels")
+    (folder / "kernels_for_spark.py").write_text(KERNELS, encoding="utf-8")
+    before = signal.getsignal(signal.SIGINT), os.environ.get("JAVA_HOME"), os.environ.get("PYSPARK_PYTHON")
+    started = []
+    thread = threading.Thread(target=lambda: started.append(start_session()))
+    thread.start()
+    thread.join()
+    after = signal.getsignal(signal.SIGINT), os.environ.get("JAVA_HOME"), os.environ.get("PYSPARK_PYTHON")
+    assert after == before
+    (session,) = started
+    assert start_session() is session
+    assert signal.getsignal(signal.SIGINT) is before[0]
+    session.addArtifacts(str(folder / "kernels_for_spark.py"), pyfile=True)
+    sys.path.insert(0, str(folder))
+    yield session
+    sys.path.remove(str(folder))
+    session.stop()
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """30 000 sends and reads of four clients over 8 partitions, offsets random: about a third is unread."""
+    monkeypatch.setattr(catalogue, "KERNELS", {name: f"kernels_for_spark:{f}" for name, f in NAMES.items()})
+    run = RunDirectory(tmp_path / "run")
+    run.create()
+    trial = parse_trial({"name": "small", "title": "", "topics": {"partitions": 8}}, source="test")
+    run.plan.write_text(make_plan(trial, seed=1).model_dump_json())
+    write_json(run.clock, {"start_monotonic_ns": 1_000})
+    rng = np.random.default_rng(7)
+    for table, clients in (("sends", (1, 2)), ("reads", (3, 4))):
+        for client in clients:
+            columns = {c.name: rng.integers(-5, 5_000, 15_000) for c in TABLES[table].columns}
+            columns["partition"] = rng.integers(0, 8, 15_000) ** 2 // 8
+            writer = RowWriter(run.rows, TABLES[table], client)
+            writer.extend(columns)
+            writer.close()
+    write_history(run)
+    return run
+
+
+def facts(finding: Finding) -> tuple[str, int, int, int, str | None, bytes]:
+    result = finding.result
+    assert result.witnesses.dtype == WITNESS
+    witnesses = result.witnesses.tobytes()
+    return finding.anomaly, finding.partition, result.count, result.judged, result.incomplete, witnesses
+
+
+def test_both_engines_find_the_same_bit_for_bit(run, session):
+    anomalies = ["unread", "failing"]
+    local = check_locally(run.path, anomalies, workers=2)
+    assert sum(f.result.count for f in local) > 1_000
+    for workers in (1, 2, 3):
+        spark = check_with_spark(run.path, anomalies, workers=workers, session=session)
+        assert [facts(f) for f in spark] == [facts(f) for f in local]
+
+
+def test_the_kernels_run_in_processes_of_spark(run, session, monkeypatch):
+    monkeypatch.setattr("spark_checkers.engine.ROWS_PER_TASK_MIN", 1)
+    findings = check_with_spark(run.path, ["process"], workers=2, session=session)
+    assert [f.partition for f in findings] == list(range(8))
+    pids = {int(f.result.witnesses["sequence"][0]) for f in findings}
+    assert os.getpid() not in pids
+    assert {f.result.incomplete for f in findings} == {"päid"}
+
+
+def test_an_unreadable_history_is_told_before_spark_is_asked(run, session):
+    (run.history / "sends.parquet").unlink()
+    with pytest.raises(HistoryUnreadable, match="table sends"):
+        check_with_spark(run.path, ["unread"], workers=2, session=session)
+
+
+def test_what_goes_wrong_in_spark_is_one_sentence(run, session, monkeypatch):
+    monkeypatch.setattr("spark_checkers.engine.balance", lambda manifest, tasks_max: [[0], [10**9, "no number"]])
+    with pytest.raises(HarnessFailed, match=r"Spark could not check the history: .*--engine local"):
+        check_with_spark(run.path, ["process"], workers=2, session=session)
+
+
+def test_groups_are_balanced_whole_and_always_the_same(monkeypatch):
+    monkeypatch.setattr("spark_checkers.engine.ROWS_PER_TASK_MIN", 10)
+    monkeypatch.setattr("spark_checkers.engine.PARTITION_COST_ROWS", 1)
+    rows = [5, 90, 0, 40, 35, 20, 0, 10]
+    none = [0] * 8
+    manifest = pa.table(
+        {"partition": range(8), "sends_rows": rows, "reads_rows": none, "processed_rows": none, "replicas_rows": none}
+    )
+    groups = balance(manifest, tasks_max=2)
+    assert sorted(p for group in groups for p in group) == list(range(8))
+    assert sorted(sum(rows[p] for p in group) for group in groups) in ([99, 101], [100, 100])
+    assert balance(manifest, tasks_max=2) == groups
+    assert len(balance(manifest, tasks_max=100)) == 8
+    assert balance(manifest.slice(0, 0), tasks_max=4) == []
+    monkeypatch.setattr("spark_checkers.engine.ROWS_PER_TASK_MIN", 10_000)
+    assert balance(manifest, tasks_max=4) == [list(range(8))]
+
+
+def test_an_empty_history_has_findings_that_judged_nothing(run, session):
+    for rows in run.rows.iterdir():
+        rows.unlink()
+    write_history(run)
+    assert History.open(run).rows("sends") == 0
+    findings = check_with_spark(run.path, ["unread"], workers=2, session=session)
+    assert [(f.partition, f.result.judged) for f in findings] == [(p, 0) for p in range(8)]
+
+
+SCRIPT = """
+from pyspark import SparkContext
+from spark_checkers.session import start_session
+session = start_session(master="local[1]")
+assert session.range(3).mapInArrow(lambda batches: batches, "id long").count() == 3
+print(SparkContext._gateway.proc.pid, session.conf.get("spark.local.dir"), flush=True)
+"""
+
+
+def test_spark_is_quiet_and_leaves_nothing_behind(need, tmp_path):
+    need("java")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SCRIPT],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    pid, directory = done.stdout.split()
+    assert not psutil.pid_exists(int(pid))
+    assert Path(directory).parent == tmp_path
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("where", ["java_home", "nowhere"])
+def test_without_java_the_way_out_is_named(where, tmp_path):
+    call = f"java_home={str(tmp_path)!r}" if where == "java_home" else ""
+    script = f"from spark_checkers.session import start_session\nfrom harness.errors import {MissingTool.__name__}\n"
+    script += f"try:\n    start_session({call})\nexcept MissingTool as error:\n    print(error)"
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env=environment | {"PATH": str(tmp_path)},
+    )
+    assert "Spark needs Java 17 or newer" in done.stdout
+    assert "--engine local" in done.stdout
+    assert (str(tmp_path) in done.stdout) == (where == "java_home")

@@ -1,0 +1,124 @@
+"""Findings survive the way to disk and through Arrow bit for bit; damage is named."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness import findings as findings_module
+from harness.errors import HistoryUnreadable
+from harness.findings import findings_from_arrow, findings_to_arrow, read_findings, write_findings
+from harness.plan import make_plan
+from harness.protocols import Finding, KernelResult
+from harness.run_directory import RunDirectory
+from harness.schema import MISSING, NONE
+from harness.trial import parse_trial
+from harness.witnesses import WITNESS, make_witnesses, no_witnesses
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    run.create()
+    trial = parse_trial({"name": "small", "title": "", "axes": {"producer.acks": ["1", "all"]}}, source="test")
+    run.plan.write_text(make_plan(trial, seed=1).model_dump_json(), encoding="utf-8")
+    return run
+
+
+def same(left: list[Finding], right: list[Finding]) -> bool:
+    return len(left) == len(right) and all(
+        (a.anomaly, a.partition, a.result.count, a.result.judged, a.result.incomplete)
+        == (b.anomaly, b.partition, b.result.count, b.result.judged, b.result.incomplete)
+        and a.result.witnesses.dtype == b.result.witnesses.dtype == WITNESS
+        and a.result.witnesses.tobytes() == b.result.witnesses.tobytes()
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+SOME = [
+    Finding("lost", 0, KernelResult(no_witnesses(), count=0, judged=12)),
+    Finding("lost", 1, KernelResult(make_witnesses(2, {"sequence": np.array([3, 10**12])}), count=2, judged=12)),
+    Finding(
+        "misplaced", 1, KernelResult(make_witnesses(1, {"partition": 3}), count=400_000, judged=9, incomplete="ä: …")
+    ),
+    Finding("lost", 77, KernelResult(no_witnesses(), count=0, judged=0, incomplete="")),
+]
+
+
+def test_findings_come_back_from_disk_as_they_were(run):
+    write_findings(run, SOME)
+    assert same(read_findings(run), SOME)
+
+
+def test_findings_come_back_from_arrow_as_they_were():
+    assert same(findings_from_arrow(pa.Table.from_batches([findings_to_arrow(SOME)])), SOME)
+
+
+def test_no_findings_are_none_and_not_an_error(run):
+    write_findings(run, [])
+    assert read_findings(run) == []
+    assert findings_from_arrow(pa.Table.from_batches([findings_to_arrow([])])) == []
+
+
+def test_the_cell_of_each_partition_is_told_and_unknown_ones_are_none(run):
+    write_findings(run, SOME)
+    assert pq.read_table(run.findings / "findings.parquet").column("cell").to_pylist() == [0, 0, 0, NONE]
+    write_findings(run, [Finding("lost", 3, KernelResult(no_witnesses(), count=0, judged=1))])
+    assert pq.read_table(run.findings / "findings.parquet").column("cell").to_pylist() == [1]
+
+
+def test_witnesses_on_disk_name_their_anomaly(run):
+    write_findings(run, SOME)
+    table = pq.read_table(run.findings / "witnesses.parquet")
+    assert table.column("anomaly").to_pylist() == ["lost", "lost", "misplaced"]
+    assert table.column("finding").to_pylist() == [1, 1, 2]
+    assert table.column("begin_ns").to_pylist() == [MISSING] * 3
+    assert table.schema.names[2:] == list(WITNESS.names)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.text(max_size=5),
+            st.integers(-1, 9),
+            st.integers(0, 5),
+            st.none() | st.text(max_size=5),
+            st.binary(min_size=88, max_size=88),
+        ),
+        max_size=6,
+    ),
+    st.integers(1, 4),
+)
+def test_any_findings_survive_any_batching(rows, batch_size):
+    assert WITNESS.itemsize == 88
+    made = [
+        Finding(name, partition, KernelResult(np.frombuffer(raw * n, dtype=WITNESS), count=n, judged=n, incomplete=why))
+        for name, partition, n, why, raw in rows
+    ]
+    batches = [findings_to_arrow(made[i : i + batch_size]) for i in range(0, len(made), batch_size)]
+    table = pa.Table.from_batches(batches, schema=findings_module.FINDINGS_SCHEMA)
+    assert same(findings_from_arrow(table), made)
+    assert same(findings_from_arrow(table.combine_chunks()), made)
+    assert same(findings_from_arrow(table.slice(1)), made[1:])
+
+
+@pytest.mark.parametrize("name", ["findings", "witnesses"])
+def test_damage_is_named(run, name):
+    write_findings(run, SOME)
+    path = run.findings / f"{name}.parquet"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(HistoryUnreadable, match=rf"{name}\.parquet is torn"):
+        read_findings(run)
+    path.unlink()
+    with pytest.raises(HistoryUnreadable, match=rf"{name}\.parquet is missing"):
+        read_findings(run)
+    pq.write_table(pa.table({"a": [1]}), path)
+    with pytest.raises(HistoryUnreadable, match="format version none"):
+        read_findings(run)
+    pq.write_table(pa.table({"a": [1]}).replace_schema_metadata({"prozess.format_version": "1"}), path)
+    with pytest.raises(HistoryUnreadable, match="does not have the columns"):
+        read_findings(run)

@@ -1,0 +1,108 @@
+"""The local engine: every kernel on every partition, in order, and a failing kernel is unknown, never a crash."""
+
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from checkers.engine import check_locally
+from harness import catalogue
+from harness.errors import BadInput, HistoryUnreadable
+from harness.history import write_history
+from harness.plan import make_plan
+from harness.protocols import KernelResult
+from harness.rows import RowWriter
+from harness.run_directory import RunDirectory, write_json
+from harness.schema import TABLES
+from harness.trial import parse_trial
+from harness.witnesses import make_witnesses, no_witnesses
+
+
+def odd_sequences(history):
+    odd = history.sends["sequence"][history.sends["sequence"] % 2 == 1]
+    witnesses = make_witnesses(len(odd), {"sequence": odd, "partition": history.partition})
+    return KernelResult(witnesses, count=len(odd), judged=len(history.sends["sequence"]))
+
+
+def fails_on_partition_one(history):
+    if history.partition == 1:
+        raise ZeroDivisionError("one is odd")
+    return KernelResult(no_witnesses(), count=0, judged=1)
+
+
+def counts_too_little(history):
+    return KernelResult(make_witnesses(2, {}), count=1, judged=1)
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    module = types.ModuleType("kernels_of_this_test")
+    for function in (odd_sequences, fails_on_partition_one, counts_too_little):
+        setattr(module, function.__name__, function)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    names = {"odd": "odd_sequences", "failing": "fails_on_partition_one", "wrong": "counts_too_little"}
+    monkeypatch.setattr(catalogue, "KERNELS", {name: f"{module.__name__}:{f}" for name, f in names.items()})
+
+
+@pytest.fixture
+def run(tmp_path, kernels):
+    run = RunDirectory(tmp_path / "run")
+    run.create()
+    run.plan.write_text(make_plan(parse_trial({"name": "small", "title": ""}, source="t"), seed=1).model_dump_json())
+    write_json(run.clock, {"start_monotonic_ns": 0})
+    writer = RowWriter(run.rows, TABLES["sends"], 1)
+    columns = {c.name: np.zeros(90, dtype=np.int64) for c in TABLES["sends"].columns}
+    writer.extend(columns | {"sequence": np.arange(90), "partition": np.arange(90) % 3})
+    writer.close()
+    write_history(run)
+    return run
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_every_partition_is_checked_by_every_kernel_in_order(run, workers):
+    findings = check_locally(run.path, ["failing", "odd"], workers=workers)
+    assert [(f.partition, f.anomaly) for f in findings] == [(p, a) for p in range(3) for a in ("failing", "odd")]
+    odd = [f.result for f in findings if f.anomaly == "odd"]
+    assert [(r.count, r.judged, r.incomplete) for r in odd] == [(15, 30, None)] * 3
+    assert odd[1].witnesses["sequence"].tolist() == list(range(1, 90, 6))
+    assert set(odd[2].witnesses["partition"].tolist()) == {2}
+
+
+def test_a_kernel_that_raises_has_judged_nothing_and_says_why(run, caplog):
+    results = {f.partition: f.result for f in check_locally(run.path, ["failing"], workers=2)}
+    assert (results[0].incomplete, results[0].judged) == (None, 1)
+    assert (results[1].count, results[1].judged) == (0, 0)
+    assert results[1].incomplete == "the kernel failing failed: ZeroDivisionError: one is odd"
+    assert "kernel failing failed on partition 1" in caplog.text
+    assert "Traceback" in caplog.text
+
+
+def test_a_kernel_that_contradicts_itself_has_judged_nothing(run):
+    results = [f.result for f in check_locally(run.path, ["wrong"], workers=1)]
+    assert all(
+        r.judged == 0 and "counts" not in str(r.count) and "the kernel wrong failed" in str(r.incomplete)
+        for r in results
+    )
+    assert all(len(r.witnesses) == 0 for r in results)
+
+
+def test_a_rotten_page_makes_what_needs_it_unknown_and_nothing_else(run):
+    path = run.history / "sends.parquet"
+    rotten = bytearray(path.read_bytes())
+    rotten[20] ^= 0xFF  # in the first row group: partition 0
+    path.write_bytes(rotten)
+    results = {f.partition: f.result for f in check_locally(run.path, ["odd"], workers=2)}
+    assert "HistoryUnreadable: table sends" in str(results[0].incomplete)
+    assert [results[p].incomplete for p in (1, 2)] == [None, None]
+
+
+def test_an_unreadable_history_is_an_error_for_the_user(run):
+    (run.history / "reads.parquet").write_bytes(b"")
+    with pytest.raises(HistoryUnreadable, match="table reads"):
+        check_locally(run.path, ["odd"], workers=1)
+
+
+def test_an_unknown_anomaly_is_an_error_for_the_user(run):
+    with pytest.raises(BadInput, match=r"anomaly 'ood' is not known. Known: failing, odd, wrong"):
+        check_locally(run.path, ["ood"], workers=1)
