@@ -14,7 +14,7 @@ from clusters.cache import make_cache
 from clusters.jars import class_path, ensure_jars
 from clusters.java import JavaRuntime, find_java
 from clusters.local_node import Launch, LocalNode
-from clusters.network import DATA, RUN_STAGE_HOST, Network, address_of
+from clusters.network import DATA, RELAY_HOST, RUN_STAGE_HOST, Network, address_of
 from clusters.orphans import PIDS_NAME
 from clusters.placements import place_nodes
 from clusters.properties import (
@@ -114,6 +114,11 @@ class LocalCluster:
     def client_address(self) -> str:
         """Where workload clients of this process come from: what `LocalNode.block_address` takes to cut them off."""
         return address_of(RUN_STAGE_HOST, DATA) if self._network is not None else "127.0.0.1"
+
+    @property
+    def relay_address(self) -> str | None:
+        """Where a relay calls from, other than `client_address`; None: the system's choice."""
+        return address_of(RELAY_HOST, DATA) if self._network is not None else None
 
     def setup(self) -> None:
         self.teardown()

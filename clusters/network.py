@@ -1,6 +1,6 @@
 """One network namespace per node, inside the sandbox: faults are routing rules, so iproute2 is all that is needed.
 
-    run stage's namespace      bridge `data` .254             bridge `observer` .254
+    run stage's namespace      bridge `data` .254 .253        bridge `observer` .254
                                |      |      |                |      |      |
     one namespace per node    .1     .2     .11              .1     .2     .11
 
@@ -17,7 +17,7 @@ import os
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,6 +28,8 @@ DATA, OBSERVER = "data", "observer"
 SUBNETS = {DATA: "10.213.77", OBSERVER: "10.213.78"}
 """Private, and only in the sandbox's own network namespace: they cannot collide with the host's."""
 RUN_STAGE_HOST = 254
+RELAY_HOST = 253
+"""Relayed clients call from here, so that they can be cut off without cutting off the run stage's own."""
 NAMESPACES = Path("/run/netns")
 COMMAND_TIMEOUT_S = 15.0
 _BLOCK_PREFERENCE, _LOCAL_PREFERENCE = 10, 100
@@ -48,13 +50,13 @@ class Network:
 
     def __init__(self, hosts: Mapping[str, int]) -> None:
         assert len(set(hosts.values())) == len(hosts), hosts
-        assert all(0 < host < RUN_STAGE_HOST for host in hosts.values()), hosts
+        assert all(0 < host < RELAY_HOST for host in hosts.values()), hosts
         self._hosts = dict(hosts)
 
     def setup(self) -> None:
         """Make everything, in one `ip` process for the run stage and one per node. HarnessFailed if `ip` refuses."""
         NAMESPACES.mkdir(parents=True, exist_ok=True)
-        everyone = [*self._hosts.values(), RUN_STAGE_HOST]
+        everyone = {host: host for host in (*self._hosts.values(), RUN_STAGE_HOST)} | {RELAY_HOST: RUN_STAGE_HOST}
         lines = list(_LOCAL_LAST) if not _local_rule_is_last() else []
         for network in SUBNETS:
             lines += [
@@ -63,6 +65,7 @@ class Network:
                 f"link set {network} up",
                 *_neighbours(network, everyone, RUN_STAGE_HOST),
             ]
+        lines.append(f"addr add {address_of(RELAY_HOST, DATA)}/24 dev {DATA}")
         lines += [line for name, host in self._hosts.items() for line in _attach(name, host)]
         _ip_batch([], lines)
         for name, host in self._hosts.items():
@@ -123,11 +126,12 @@ def _attach(name: str, host: int) -> list[str]:
     return lines
 
 
-def _neighbours(network: str, hosts: Iterable[int], me: int) -> list[str]:
+def _neighbours(network: str, owners: Mapping[int, int], me: int) -> list[str]:
+    """`owners`: host number of each address → whose interface it is on."""
     return [
-        f"neigh replace {address_of(host, network)} lladdr {_mac_of(host, network)} dev {network} nud permanent"
-        for host in hosts
-        if host != me
+        f"neigh replace {address_of(host, network)} lladdr {_mac_of(owner, network)} dev {network} nud permanent"
+        for host, owner in owners.items()
+        if owner != me
     ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from clusters.network import DATA, OBSERVER, address_of
-from clusters.properties import BROKER, Placement, node_roles
+from clusters.properties import BROKER, Placement, node_name, node_roles
 from harness.configuration import Variant
 from harness.errors import ClusterFailed
 from harness.plan import FIRST_CONTROLLER_ID
@@ -34,13 +34,12 @@ def place_nodes(
     hosts = {node_id: host_number(node_id) for node_id in roles}
     ports: Sequence[int] = PORTS
     if shared_host:
-        ports = free_ports([f"127.0.0.{host}" for host in hosts.values()], len(PORTS), first=_first_port())
+        ports = free_ports([f"127.0.0.{host}" for host in hosts.values()], len(PORTS), first=first_port())
     data, observer, client, controller, controller_observer = ports
     placements = []
     for node_id, of_node in sorted(roles.items(), key=lambda item: (BROKER in item[1], item[0])):
         host = hosts[node_id]
         relayed = relay_ports.get(node_id, 0) if BROKER in of_node else 0
-        name = f"{BROKER if BROKER in of_node else 'controller'}-{node_id}"
         placements.append(
             Placement(
                 node_id=node_id,
@@ -51,7 +50,7 @@ def place_nodes(
                 observer_port=observer,
                 controller_port=controller,
                 controller_observer_port=controller_observer,
-                data_directory=directory / name / "data",
+                data_directory=directory / node_name(node_id, of_node) / "data",
                 client_port=client if relayed else 0,
                 relay_port=relayed,
                 rack=variant.racks[(node_id - 1) % len(variant.racks)] if variant.racks else None,
@@ -60,7 +59,7 @@ def place_nodes(
     return tuple(placements)
 
 
-def _first_port() -> int:
+def first_port() -> int:
     """Clusters of several processes look in different places first."""
     return SHARED_PORTS.start + (os.getpid() * 37) % len(SHARED_PORTS)
 

@@ -95,8 +95,12 @@ class Placement:
 
     @property
     def name(self) -> str:
-        """`broker-1`; `controller-3001` only if it is no broker."""
-        return f"{BROKER if BROKER in self.roles else CONTROLLER}-{self.node_id}"
+        return node_name(self.node_id, self.roles)
+
+
+def node_name(node_id: int, roles: frozenset[str]) -> str:
+    """`broker-1`; `controller-3001` only if it is no broker."""
+    return f"{BROKER if BROKER in roles else CONTROLLER}-{node_id}"
 
 
 def node_roles(variant: Variant) -> dict[int, frozenset[str]]:
