@@ -5,6 +5,7 @@ nothing that reached Kafka is missing from the history, whoever is killed when. 
 records holds back is recorded as withheld, and is no send.
 """
 
+import mmap
 import struct
 import sys
 from collections import deque
@@ -31,8 +32,10 @@ NS_PER_S = 1_000_000_000
 
 assert sys.byteorder == "little", "rows are little-endian, and completed with native stores"
 _AT = {name: SENDS.row_dtype.fields[name][1] for name in SENDS.row_dtype.names or ()}  # type: ignore[index]
-_PAIR, _SINGLE = struct.Struct("@ii"), struct.Struct("@q")
-assert _AT["code"] == _AT["outcome"] + 4, "completed with one store"
+_OUTCOME, _COMPLETED = struct.Struct("@ii"), struct.Struct("@qq")
+"""outcome, code; completed_ns, log_offset."""
+assert _AT["code"] == _AT["outcome"] + 4
+assert _AT["log_offset"] == _AT["completed_ns"] + 8
 
 PartitionName = tuple[int, str, int]
 """Dense id, topic, number within the topic."""
@@ -43,31 +46,44 @@ def completer(
 ) -> Callable[[KafkaError | None, Message], None]:
     """The delivery callback shared by all sends of a client: finds the row by the identity in the value and completes it.
 
-    `settled(partition, error)` is called for each. `completed_ns` is written last: whoever follows the rows live takes a row
-    that has it as whole. Reading the identity from the value is faster than a closure per record (benchmarks/recording.py).
+    `settled(partition, error)` is called for each. `completed_ns` is written after the outcome: whoever follows the rows
+    live takes a row that has it as judged. Reading the identity from the value costs less than a closure per record, and
+    remembering the segment less than asking for it (benchmarks/recording.py).
     """
-    slot, unpack = sends.slot, IDENTITY.unpack_from
-    pack_pair, pack_single, outcome_at = _PAIR.pack_into, _SINGLE.pack_into, outcomes.get
-    at_outcome, at_offset, at_completed = _AT["outcome"], _AT["log_offset"], _AT["completed_ns"]
+    unpack, pack_outcome, pack_completed = IDENTITY.unpack_from, _OUTCOME.pack_into, _COMPLETED.pack_into
+    at_outcome, at_completed, size = _AT["outcome"], _AT["completed_ns"], SENDS.row_dtype.itemsize
     unknown, ok = int(Outcome.INFO), int(Outcome.OK)
+    row: mmap.mmap | None = None
+    first = end = 0
 
     def complete(error: KafkaError | None, message: Message) -> None:
-        completed_ns = now_ns()
-        partition, sequence = unpack(message.value() or b"", IDENTITY_OFFSET)
-        row, start = slot(sequence)
+        nonlocal row, first, end
+        completed_ns, log_offset = now_ns(), NONE
+        partition, sequence = unpack(message.value(), IDENTITY_OFFSET)  # type: ignore[arg-type] # we sent one
+        if not first <= sequence < end:
+            row, first, end = segment_of(sends, sequence)
+        assert row is not None
+        start = (sequence - first) * size
         if error is None:
             # None with acks=0, and for a duplicate sequence, which is a success that does not know its offset.
-            log_offset = message.offset()
-            if log_offset is not None and log_offset >= 0:
-                pack_single(row, start + at_offset, log_offset)
-            pack_pair(row, start + at_outcome, ok, 0)
+            told = message.offset()
+            if told is not None and told >= 0:
+                log_offset = told
+            pack_outcome(row, start + at_outcome, ok, 0)
         else:
             code = error.code()
-            pack_pair(row, start + at_outcome, int(outcome_at(code, unknown)), code)
-        pack_single(row, start + at_completed, completed_ns)
+            pack_outcome(row, start + at_outcome, int(outcomes.get(code, unknown)), code)
+        pack_completed(row, start + at_completed, completed_ns, log_offset)
         settled(partition, error)
 
     return complete
+
+
+def segment_of(writer: RowWriter, index: int) -> tuple[mmap.mmap, int, int]:
+    """The mapping that holds row `index`, the first row in it, and the first row after it."""
+    mapping, offset = writer.slot(index)
+    first = index - offset // writer.table.row_dtype.itemsize
+    return mapping, first, first + len(mapping) // writer.table.row_dtype.itemsize
 
 
 class LogProducer:
@@ -203,8 +219,8 @@ class LogProducer:
     def _refused(self, sequence: int, code: int) -> None:
         """produce() raised: the record never entered the client's queue, so it certainly failed."""
         row, start = self._sends.slot(sequence)
-        _PAIR.pack_into(row, start + _AT["outcome"], int(Outcome.FAIL), code)
-        _SINGLE.pack_into(row, start + _AT["completed_ns"], self._now_ns())
+        _OUTCOME.pack_into(row, start + _AT["outcome"], int(Outcome.FAIL), code)
+        _COMPLETED.pack_into(row, start + _AT["completed_ns"], self._now_ns(), NONE)
 
     def _settled(self, partition: int, error: KafkaError | None) -> None:
         self._in_flight[partition] -= 1
