@@ -100,9 +100,9 @@ class FakeAdmin:
     def __init__(self):
         self.leader, self.controller = 1, 3001
 
-    def views(self, topics, *, timeout_s=2.0):
+    def view(self, node_id, topics, *, timeout_s=2.0):
         view = PartitionView(leader=self.leader, leader_epoch=1, replicas=(1, 2, 3), isr=(1, 2, 3))
-        return {b: {(topics[0], 0): view} for b in (1, 2, 3)}
+        return {(topic, 0): view for topic in topics}
 
     def active_controller(self, *, timeout_s=2.0):
         return self.controller
