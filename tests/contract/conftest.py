@@ -1,0 +1,75 @@
+"""Clusters for the contract suite: each backend behind the same fixture, one cluster per module."""
+
+import os
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.clock import SystemClock
+from harness.configuration import Variant
+from harness.plan import Plan, make_plan
+from harness.run_directory import RunDirectory
+from harness.trial import Trial
+
+READY_S = 120.0
+SESSION_TIMEOUT_S = 4.0
+
+BACKENDS = [
+    pytest.param("clusters.fake:FakeCluster", id="fake"),
+    pytest.param("clusters.hosted:HostedCluster", id="local", marks=pytest.mark.cluster),
+]
+
+
+def plan_of(**variant: Any) -> Plan:
+    """A plan with that variant and one small cell; brokers' sessions are short."""
+    properties = {
+        "broker.session.timeout.ms": str(int(SESSION_TIMEOUT_S * 1000)),
+        "broker.heartbeat.interval.ms": "500",
+    }
+    trial = Trial(
+        name="contract",
+        title="The contract of a cluster",
+        base={"topic.replication_factor": 1},
+        variant=Variant(**{"properties": properties, **variant}),
+    )
+    return make_plan(trial, seed=1)
+
+
+def new_run(path: Path) -> RunDirectory:
+    run = RunDirectory(path)
+    run.create()
+    return run
+
+
+def new_cluster(backend: str, plan: Plan, run: RunDirectory) -> Any:
+    module, _, name = backend.partition(":")
+    return getattr(import_module(module), name)(plan, run, clock=SystemClock())
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """1 controller and 3 brokers, ready. Tests leave it as they found it: whole and healed."""
+    built = new_cluster(request.param, plan_of(), new_run(tmp_path_factory.mktemp("run")))
+    try:
+        built.setup()
+        built.wait_ready(timeout_s=READY_S)
+        yield built
+    finally:
+        built.teardown()
+
+
+def processes_naming(text: str) -> dict[int, str]:
+    """pid → command line of every process (but this one) whose command line names `text`."""
+    found = {}
+    for directory in Path("/proc").iterdir():
+        if directory.name.isdigit() and int(directory.name) != os.getpid():
+            try:
+                line = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue  # ended meanwhile
+            if text in line:
+                found[int(directory.name)] = line[:200]
+    return found
