@@ -1,0 +1,11 @@
+"""What a configuration promises, and whether what happened broke it. Stage judge: findings and evidence in, verdict out.
+
+table.py is the authority; facts.py and envelope.py say what happened; evaluate.py applies one to the other. Pure values.
+"""
+
+from harness.guarantees.evaluate import satisfiable
+from harness.guarantees.evidence import Evidence
+from harness.guarantees.judge import judge
+from harness.guarantees.table import TABLE
+
+__all__ = ["TABLE", "Evidence", "judge", "satisfiable"]

@@ -1,0 +1,81 @@
+"""Why something cannot be told: reasons that concern the whole trial, and reasons that concern one cell.
+
+A doubt takes a *held* or *permitted, not seen* away and makes it unknown; what was seen stands.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from harness.guarantees.evidence import Evidence
+from harness.guarantees.faults import text_of
+from harness.plan import Cell, Plan
+from harness.schedule import FaultAction
+from harness.schema import NONE, StepOutcome, Tristate
+
+_UNTIMED = ("metadata", "observations", "heartbeats", "metrics", "replicas")
+"""Tables whose lack makes predicates unknown, where a witness needs them, and nothing else."""
+
+
+def trial_doubts(plan: Plan, evidence: Evidence) -> tuple[str, ...]:
+    """Why nothing of this trial can be held, worst first; empty = it went as planned."""
+    incomplete = (
+        f"the history is incomplete: {name}: {why}" for name, why in evidence.incomplete.items() if name not in _UNTIMED
+    )
+    return (*_step_doubts(plan, evidence), *_fault_doubts(plan, evidence), *incomplete)
+
+
+def _step_doubts(plan: Plan, evidence: Evidence) -> Iterator[str]:
+    steps = evidence.steps
+    for number, step in enumerate(plan.steps):
+        rows = np.flatnonzero(steps["step"] == number)
+        if not len(rows):
+            yield f"the run ended before step {step.name!r}"
+            return
+        outcome = StepOutcome(int(steps["outcome"][rows[-1]]))
+        if outcome is StepOutcome.DONE:
+            continue
+        how = {StepOutcome.TIMED_OUT: "timed out", StepOutcome.FAILED: "failed"}.get(outcome, "was skipped")
+        detail = text_of(evidence.dictionaries, "detail", int(steps["detail"][rows[-1]]))
+        later = len(plan.steps) - number - 1
+        depends = f"; the {later} steps after it depended on it" if later > 1 else ""
+        yield f"step {step.name!r} {how}{f' ({detail})' if detail else ''}{depends}"
+        return  # What follows is its consequence.
+
+
+def _fault_doubts(plan: Plan, evidence: Evidence) -> Iterator[str]:
+    for number, step in enumerate(plan.steps):
+        if not isinstance(step.do, FaultAction):
+            continue
+        records = [f for f in evidence.fault_records if f.step == number]
+        if not records:
+            yield f"the {step.do.fault} of step {step.name!r} never struck"
+        for fault in records:
+            told = f" ({fault.detail})" if fault.detail else ""
+            if fault.effective is Tristate.NO:
+                yield f"the {step.do.fault} of step {step.name!r} had no effect{told}"
+            elif fault.effective is Tristate.UNKNOWN:
+                yield f"the {step.do.fault} of step {step.name!r} was not proven to work{told}"
+
+
+def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
+    """Why nothing of this cell can be held: a client that served it died, or did not close its files."""
+    served = [c for c in plan.clients if set(c.partitions) & set(cell.partitions)]
+    found = []
+    for client in served:
+        if client.name in evidence.dead_clients:
+            found.append(f"client {client.name} died unasked ({evidence.dead_clients[client.name]})")
+        elif client.role in ("producer", "reader") and (why := _unfinished(evidence, client.client)):
+            found.append(f"client {client.name} {why}")
+    return tuple(found)
+
+
+def _unfinished(evidence: Evidence, client: int) -> str | None:
+    clients = evidence.clients
+    rows = np.flatnonzero(clients["client"] == client)
+    if not len(rows):
+        return "left no record of itself"
+    exit_code = int(clients["exit_code"][rows[-1]])
+    if int(clients["complete"][rows[-1]]) != 1:
+        return f"did not close its files (exit {'unknown' if exit_code == NONE else exit_code})"
+    return f"ended with status {exit_code}" if exit_code not in (0, NONE) else None

@@ -1,0 +1,335 @@
+"""The envelope of one partition: what really happened to the records that witnesses speak of. guarantees.md §1.2 as arrays.
+
+Every predicate takes an array of WITNESS and returns int8 of the same length: 1 so, 0 not so, -1 unknown. Times are widened
+by the clock error, always so that a permission is not withheld for a few milliseconds. Loops run over elections and faults,
+never over records.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from harness.configuration import Acks
+from harness.guarantees.faults import FOREVER, FaultRecord
+from harness.guarantees.logic import FALSE, UNKNOWN, Truth, both, constant, doubted, either, negate, truth
+from harness.guarantees.timeline import Election, Timeline, no_timeline
+from harness.schema import MISSING, NONE, Outcome, Tristate
+
+LAG_FACTOR = 1.5
+"""A follower that lags leaves the ISR within replica.lag.time.max.ms plus half of it between two checks.
+[ReplicaManager: scheduler period replicaLagTimeMaxMs / 2]"""
+
+
+@dataclass(frozen=True, slots=True)
+class Wiped:
+    """No intact copy could lead from `begin_ns` on; records sent after `destroyed_ns` are not concerned."""
+
+    begin_ns: int
+    destroyed_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Envelope:
+    """Facts about one partition. `None` of a setting or table: not known, never a default."""
+
+    timeline: Timeline = field(default_factory=no_timeline)
+    faults: Sequence[FaultRecord] = ()
+    error_ns: int = 0
+    acks: Acks
+    unclean_enabled: bool
+    lag_max_ns: int | None = None
+    """replica.lag.time.max.ms."""
+    producer_expiry_ns: int | None = None
+    """producer.id.expiration.ms."""
+    epoch_starts: Mapping[int, int] | None = None
+    """Leader epoch → first offset of its batches in the replicas' logs; None = no logs were read."""
+    high_watermarks: tuple[np.ndarray, np.ndarray] = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+    """(time_ns ascending, offset) as observed."""
+    log_starts: tuple[np.ndarray, np.ndarray] = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+    """(time_ns ascending, offset) as observed."""
+
+    # --- what a witness says about its record -----------------------------------------------------------------------
+
+    @staticmethod
+    def begun_ns(witnesses: np.ndarray) -> np.ndarray:
+        """When the record's send was invoked, or the first thing known of it; -FOREVER = nothing is."""
+        earliest = _earliest(witnesses, "end_ns", "seen_ns", "other_ns")
+        begun = np.where(witnesses["begin_ns"] != MISSING, witnesses["begin_ns"], earliest)
+        return np.asarray(np.where(begun == FOREVER, -FOREVER, begun))
+
+    def acknowledged_ns(self, witnesses: np.ndarray) -> np.ndarray:
+        """When a broker's acknowledgement had arrived; FOREVER = never. With acks=0 no broker ever says anything."""
+        acknowledged = (witnesses["outcome"] == Outcome.OK) & (self.acks != "0")
+        return _or_never(np.where(acknowledged, witnesses["end_ns"], MISSING))
+
+    def existed_ns(self, witnesses: np.ndarray) -> np.ndarray:
+        """By when the record was certainly in a log: acknowledged, or given to a consumer; FOREVER = not known."""
+        return np.asarray(np.minimum(self.acknowledged_ns(witnesses), _or_never(witnesses["seen_ns"])))
+
+    def committed(self, witnesses: np.ndarray) -> Truth:
+        """acks=all acknowledged it, a consumer was given it, or the high watermark was seen above it. Not seen = no."""
+        acknowledged = (witnesses["outcome"] == Outcome.OK) & (self.acks == "all")
+        return truth(acknowledged | (witnesses["seen_ns"] != MISSING) | self._below_watermark(witnesses))
+
+    def _below_watermark(self, witnesses: np.ndarray) -> np.ndarray:
+        """A high watermark above its offset was seen after its acknowledgement and before any later change of leader."""
+        times, values = self.high_watermarks
+        acknowledged_ns = self.acknowledged_ns(witnesses)
+        until_ns = np.full(len(witnesses), FOREVER)
+        for election in reversed(self.timeline.elections):
+            later = election.time_ns + self.error_ns > acknowledged_ns
+            until_ns = np.where(later, election.time_ns - self.error_ns, until_ns)
+        last = np.searchsorted(times, until_ns, side="left") - 1
+        if not len(times):
+            return np.zeros(len(witnesses), dtype=bool)
+        known = (last >= 0) & (times[last] > acknowledged_ns) & (witnesses["log_offset"] != NONE)
+        return np.asarray(known & (values[last] > witnesses["log_offset"]))
+
+    def _reaches(self, election: Election, offset: np.ndarray) -> np.ndarray:
+        """offset ≥ first offset of that epoch: only those were decided anew. Without logs, or offset, the test is skipped."""
+        if self.epoch_starts is None:
+            return np.ones(len(offset), dtype=bool)
+        starts = [start for epoch, start in self.epoch_starts.items() if epoch >= election.epoch]
+        return np.asarray((offset == NONE) | (offset >= min(starts, default=-FOREVER)))
+
+    # --- acks=1: the tail that a change of leader takes away --------------------------------------------------------
+
+    def tail(self, witnesses: np.ndarray) -> Truth:
+        """Not committed, and some later leader never had it, whatever the cause of the move; or the leader that
+        acknowledged it was destroyed. A move while the send was under way counts, if the old leader could still answer:
+        on which side of it the append fell cannot be told. [acks; KAFKA-20554]"""
+        if not self.timeline.known:
+            return both(constant(UNKNOWN, len(witnesses)), negate(self.committed(witnesses)))
+        begun_ns = self.begun_ns(witnesses)
+        parts = [self._destroyed_leader(witnesses, begun_ns)]
+        for election in self.timeline.elections:
+            moved = either(self._moves_away(election, begun_ns), self._zombie_answered(election, begun_ns))
+            missed = negate(self.had(election, witnesses, begun_ns))
+            parts.append(both(moved, truth(self._reaches(election, witnesses["log_offset"])), missed))
+        return both(negate(self.committed(witnesses)), either(*parts))
+
+    def _moves_away(self, election: Election, begun_ns: np.ndarray) -> Truth:
+        """The election came after the send began, and the leader before it was not already dead by then."""
+        dead_ns = min(
+            (
+                f.proven_ns
+                for f in self.faults
+                if f.may("stops") is Tristate.YES
+                and election.previous in f.hit
+                and f.proven_ns > election.previous_since_ns
+            ),
+            default=FOREVER,
+        )
+        return truth((election.time_ns + self.error_ns >= begun_ns) & (begun_ns <= dead_ns + self.error_ns))
+
+    def _zombie_answered(self, election: Election, begun_ns: np.ndarray) -> Truth:
+        """The leader deposed by it, cut off or frozen then, may still have acknowledged until it was in sync again."""
+        after_ns = election.time_ns - self.error_ns
+        rejoined_ns = self.timeline.rejoined_ns(election.previous, election.time_ns) + self.error_ns
+        causes = [
+            either(np.int8(f.may("freezes")), np.int8(f.may("cuts")))
+            for f in self.faults
+            if election.previous in f.nodes and f.begin_ns <= election.time_ns + self.error_ns and f.end_ns >= after_ns
+        ]
+        return both(either(*causes), truth((begun_ns >= after_ns) & (begun_ns <= rejoined_ns)))
+
+    def had(self, election: Election, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:
+        """The new leader had the (uncommitted) record: it acknowledged it itself, or it stayed in the ISR so long after
+        the acknowledgement, under a leader that could reach the controller, that lagging would have cost it its place."""
+        itself = self.timeline.leader_at(begun_ns) == election.leader
+        acknowledged_ns = self.existed_ns(witnesses)
+        since_ns = acknowledged_ns - self.error_ns
+        until_ns = np.minimum(self.timeline.in_sync_until(election.leader, since_ns), election.time_ns - self.error_ns)
+        stayed = truth(until_ns > since_ns)
+        if self.lag_max_ns is None:
+            long_enough = doubted(stayed, known=False)
+            end_ns = until_ns
+        else:
+            end_ns = acknowledged_ns + int(LAG_FACTOR * self.lag_max_ns) + self.error_ns
+            long_enough = both(stayed, truth(until_ns >= end_ns))
+        cut_off = self._leader_hampered(since_ns, end_ns)
+        return either(truth(itself), both(long_enough, negate(cut_off)))
+
+    def _leader_hampered(self, since_ns: np.ndarray, until_ns: np.ndarray) -> Truth:
+        """The leader of that time was cut from somebody or frozen for a while, so it may not have shrunk the ISR."""
+        leader = self.timeline.leader_at(since_ns)
+        parts = []
+        for f in self.faults:
+            overlap = (f.begin_ns - self.error_ns <= until_ns) & (f.end_ns + self.error_ns >= since_ns)
+            touched = truth(overlap & np.isin(leader, f.nodes))
+            parts.append(both(touched, either(np.int8(f.may("freezes")), np.int8(f.may("cuts")))))
+        return either(constant(0, len(leader)), *parts)
+
+    def _destroyed_leader(self, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:
+        leader = self.timeline.leader_at(begun_ns)
+        parts = [
+            both(truth(np.isin(leader, f.hit) & (f.end_ns >= begun_ns)), np.int8(f.may("destroys")))
+            for f in self.faults
+        ]
+        return either(constant(0, len(witnesses)), *parts)
+
+    # --- hard: committed data may be missing ------------------------------------------------------------------------
+
+    def cutoff(self, witnesses: np.ndarray) -> Truth:
+        """An unclean election made a log without it the truth: certainly so if the record existed before, possibly if
+        its send had begun."""
+        existed_ns, begun_ns = self.existed_ns(witnesses), self.begun_ns(witnesses)
+
+        def when(e: Election) -> Truth:
+            certainly, possibly = e.time_ns > existed_ns + self.error_ns, e.time_ns + self.error_ns >= begun_ns
+            return np.where(certainly, 1, np.where(possibly, UNKNOWN, 0)).astype(np.int8)
+
+        return self._any_unclean(
+            len(witnesses), lambda e: both(when(e), truth(self._reaches(e, witnesses["log_offset"])))
+        )
+
+    def cutoff_after_read(self, witnesses: np.ndarray) -> Truth:
+        """The same, after a consumer was given the record. Before it, but after the send: a deposed leader that does not
+        know yet may have served the read, unknown."""
+        seen_ns, begun_ns = _or_never(witnesses["seen_ns"]), self.begun_ns(witnesses)
+
+        def when(e: Election) -> Truth:
+            after, possibly = e.time_ns + self.error_ns >= seen_ns, e.time_ns + self.error_ns >= begun_ns
+            return np.where(after, 1, np.where(possibly, UNKNOWN, 0)).astype(np.int8)
+
+        return self._any_unclean(
+            len(witnesses), lambda e: both(when(e), truth(self._reaches(e, witnesses["log_offset"])))
+        )
+
+    def cutoff_of_either(self, witnesses: np.ndarray) -> Truth:
+        """An unclean election came after the first of the two was sent or seen: the offset was given away again."""
+        first_ns = np.minimum(_never_if_long_ago(self.begun_ns(witnesses)), _or_never(witnesses["other_ns"]))
+        first_ns = np.where(first_ns == FOREVER, -FOREVER, first_ns)
+        seen_ns = np.minimum(self.existed_ns(witnesses), _or_never(witnesses["other_ns"]))
+
+        def when(e: Election) -> Truth:
+            certainly, possibly = e.time_ns + self.error_ns >= seen_ns, e.time_ns + self.error_ns >= first_ns
+            return np.where(certainly, 1, np.where(possibly, UNKNOWN, 0)).astype(np.int8)
+
+        return self._any_unclean(
+            len(witnesses), lambda e: both(when(e), truth(self._reaches(e, witnesses["log_offset"])))
+        )
+
+    def unclean_before(self, witnesses: np.ndarray) -> Truth:
+        """An unclean election before the later of the witness's two events: positions of the old log mean nothing now."""
+        later_ns = _or_never(witnesses["end_ns"])
+        return self._any_unclean(len(witnesses), lambda e: truth(e.time_ns - self.error_ns <= later_ns))
+
+    def elected_unclean(self) -> Tristate:
+        """Was there any unclean election of this partition?"""
+        return Tristate(int(self._any_unclean(1, lambda _: constant(1, 1))[0]))
+
+    def _any_unclean(self, length: int, holds: Callable[[Election], Truth]) -> Truth:
+        if not self.timeline.known:
+            # False by configuration: nobody was allowed to elect from outside, and nobody asked for it.
+            asked = either(*(np.int8(f.may("elects_unclean")) for f in self.faults))
+            return constant(FALSE if not self.unclean_enabled and asked == FALSE else UNKNOWN, length)
+        parts = [both(self._unclean(e), holds(e)) for e in self.timeline.elections]
+        return either(constant(0, length), *parts)
+
+    def _unclean(self, election: Election) -> Truth:
+        if not election.last_leader_standing:
+            return truth(election.from_outside)
+        # The last leader came back: harmless unless its copy was destroyed meanwhile. [KIP-966]
+        return either(*(
+            np.int8(f.may("destroys"))
+            for f in self.faults
+            if election.leader in f.hit and f.begin_ns - self.error_ns <= election.time_ns
+        ))  # fmt: skip
+
+    # --- destroyed copies -------------------------------------------------------------------------------------------
+
+    def wiped(self, witnesses: np.ndarray) -> Truth:
+        """At some time every copy that could lead had been destroyed after the record's send began."""
+        begun_ns = self.begun_ns(witnesses)
+        return self._wiped_when(lambda w: begun_ns <= w.destroyed_ns + self.error_ns, len(witnesses))
+
+    def wiped_after_read(self, witnesses: np.ndarray) -> Truth:
+        """The same, at some time after a consumer was given the record."""
+        seen_ns = _or_never(witnesses["seen_ns"])
+        return self._wiped_when(lambda w: seen_ns <= w.destroyed_ns + self.error_ns, len(witnesses))
+
+    def wiped_before(self, witnesses: np.ndarray) -> Truth:
+        """Every copy that could lead had been destroyed at some time before the later of the witness's two events."""
+        later_ns = _or_never(witnesses["end_ns"])
+        return self._wiped_when(lambda w: w.begin_ns - self.error_ns <= later_ns, len(witnesses))
+
+    def _wiped_when(self, holds: Callable[["Wiped"], np.ndarray], length: int) -> Truth:
+        if all(f.may("destroys") is Tristate.NO for f in self.faults):
+            return constant(FALSE, length)
+        if not self.timeline.known or any(f.may("destroys") is Tristate.UNKNOWN for f in self.faults):
+            return constant(UNKNOWN, length)
+        return either(constant(0, length), *(truth(holds(wiped)) for wiped in self.wiped_moments))
+
+    @cached_property
+    def wiped_moments(self) -> tuple["Wiped", ...]:
+        """Every moment from which no member of safe(p) = ISR ∪ ELR, else the last known leader, was intact: each had been
+        destroyed and not yet copied from an intact one (left ISR ∪ ELR and came back into the ISR since)."""
+        line = self.timeline
+        wipes = [(f.begin_ns, node) for f in self.faults if f.may("destroys") is Tristate.YES for node in f.hit]
+        moments = np.unique(np.concatenate([line.time_ns, np.array([t for t, _ in wipes], dtype=np.int64)]))
+        gone: dict[int, int] = {}
+        left: set[int] = set()
+        found: list[Wiped] = []
+        for moment in moments.tolist():
+            row = int(line.index_at(np.asarray(moment)))
+            if row < 0:
+                continue
+            isr, eligible = int(line.isr[row]), int(line.isr[row] | line.elr[row])
+            for node in [n for n in left if isr >> n & 1]:
+                left.remove(node)
+                del gone[node]
+            left |= {n for n in gone if not eligible >> n & 1}
+            for wiped_ns, node in wipes:
+                if wiped_ns == moment:
+                    gone[node] = moment
+                    left.discard(node)
+            safe = [n for n in range(63) if (eligible or int(line.last_known_elr[row])) >> n & 1]
+            if safe and all(n in gone for n in safe):
+                found.append(Wiped(moment, min(gone[n] for n in safe)))
+        return tuple(found)
+
+    # --- the rest ---------------------------------------------------------------------------------------------------
+
+    def forgot(self, witnesses: np.ndarray) -> Truth:
+        """The producer's state had expired before the send ended, so a retry was taken for new.
+        [KIP-854 producer.id.expiration.ms]"""
+        lived_ns = np.where(witnesses["end_ns"] == MISSING, FOREVER, witnesses["end_ns"] - self.begun_ns(witnesses))
+        if self.producer_expiry_ns is None:
+            return constant(UNKNOWN, len(witnesses))
+        return truth(lived_ns + self.error_ns >= self.producer_expiry_ns)
+
+    def log_start_passed(self, witnesses: np.ndarray) -> Truth:
+        """The log start was seen beyond the position: what the reader jumped over had been deleted. Not seen = no."""
+        times, values = self.log_starts
+        if not len(times):
+            return constant(FALSE, len(witnesses))
+        position = np.where(
+            witnesses["other_offset"] == NONE,
+            witnesses["log_offset"],
+            np.minimum(witnesses["log_offset"], witnesses["other_offset"]),
+        )
+        return truth((position != NONE) & (int(values.max()) > position))
+
+    def reply_endangered(self, witnesses: np.ndarray) -> np.ndarray:
+        """bool: a fault or a change of leader overlapped the send, so a reply may have been lost. Names a cause, permits
+        nothing."""
+        begun_ns, end_ns = self.begun_ns(witnesses) - self.error_ns, _or_never(witnesses["end_ns"]) + self.error_ns
+        moments = [(e.time_ns, e.time_ns) for e in self.timeline.elections]
+        moments += [(f.begin_ns, f.end_ns) for f in self.faults]
+        overlaps = [(begin <= end_ns) & (end >= begun_ns) for begin, end in moments]
+        return np.logical_or.reduce(overlaps) if overlaps else np.zeros(len(witnesses), dtype=bool)
+
+
+def _or_never(times_ns: np.ndarray) -> np.ndarray:
+    return np.where(times_ns == MISSING, FOREVER, times_ns)
+
+
+def _never_if_long_ago(times_ns: np.ndarray) -> np.ndarray:
+    return np.where(times_ns == -FOREVER, FOREVER, times_ns)
+
+
+def _earliest(witnesses: np.ndarray, *names: str) -> np.ndarray:
+    return np.asarray(np.minimum.reduce([_or_never(witnesses[name]) for name in names]))

@@ -1,0 +1,158 @@
+"""Everything the judge may look at besides plan and findings, as plain values; and the facts derived from it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from harness.clock import NS_PER_S
+from harness.guarantees.envelope import Envelope
+from harness.guarantees.faults import NATURES, Columns, FaultNature, FaultRecord, fault_records
+from harness.guarantees.timeline import Timeline, no_timeline, timelines
+from harness.history_reader import History
+from harness.plan import Cell, Plan
+from harness.run_directory import RunDirectory, read_json
+from harness.schema import TABLES, ObservationKind
+
+EVIDENCE_TABLES = ("metadata", "faults", "steps", "clients", "heartbeats", "observations")
+"""What judging reads; `replicas` beside them where there are any."""
+METADATA_RESOLUTION_NS = 1_000_000
+"""The controller stamps its records in whole milliseconds."""
+NO_CLOCK_ERROR_NS = NS_PER_S
+_PRODUCER_EXPIRY_DEFAULT_MS = 86_400_000
+"""producer.id.expiration.ms where a cluster of ours was given none. [Kafka documentation, broker configuration; KIP-854]"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """One run's evidence. Tables are dicts of arrays in the Parquet form of `harness.schema`; times in ns since the trial's
+    start."""
+
+    metadata: Columns
+    faults: Columns
+    steps: Columns
+    clients: Columns
+    heartbeats: Columns
+    observations: Columns
+    replicas: Columns | None = None
+    """None = no segments were read."""
+    dictionaries: Mapping[str, Sequence[str]]
+    clock_error_ns: int
+    """How far times of `metadata` may be off from the rest."""
+    cluster: Mapping[str, Any] = field(default_factory=dict)
+    """`Cluster.describe`: features, settings, kafka_version. A key that is not there is unknown, never a default."""
+    incomplete: Mapping[str, str] = field(default_factory=dict)
+    """What of the history is missing or torn: table (or file) → why."""
+    dead_clients: Mapping[str, str] = field(default_factory=dict)
+    """Clients that ended although nobody asked them to: name → how."""
+    failures: Mapping[str, str] = field(default_factory=dict)
+    """Anomalies whose check failed: name → why."""
+    natures: Mapping[str, FaultNature] = field(default_factory=lambda: NATURES)
+
+    @staticmethod
+    def from_tables(
+        tables: Mapping[str, Columns],
+        *,
+        dictionaries: Mapping[str, Sequence[str]],
+        clock_error_ns: int,
+        cluster: Mapping[str, Any],
+        **more: Any,  # noqa: ANN401 - the other fields of this class
+    ) -> "Evidence":
+        """From whatever tables there are; a missing one (other than `replicas`) is empty and said to be incomplete."""
+        missing = {name: "it is missing" for name in EVIDENCE_TABLES if name not in tables}
+        found: dict[str, Any] = {name: tables.get(name, TABLES[name].empty()) for name in EVIDENCE_TABLES}
+        return Evidence(
+            **found,
+            replicas=tables.get("replicas"),
+            dictionaries=dictionaries,
+            clock_error_ns=clock_error_ns,
+            cluster=cluster,
+            incomplete=missing | dict(more.pop("incomplete", {})),
+            **more,
+        )
+
+    @staticmethod
+    def from_run(run: RunDirectory, plan: Plan, tables: Mapping[str, Columns]) -> "Evidence":
+        """The same, with what else the files of a run say. HistoryUnreadable if one of them is torn."""
+        assert plan.variant.brokers < 63, "broker masks have 63 bits"
+        incomplete = {t: f"{n} rows were torn and left out" for t, n in History.open(run).torn_rows.items()}
+        error_ns = NO_CLOCK_ERROR_NS
+        if run.clock.exists():
+            error_ns = METADATA_RESOLUTION_NS + int(read_json(run.clock).get("wall_error_ns", NO_CLOCK_ERROR_NS))
+        else:
+            incomplete["clock.json"] = "the trial's clock never started"
+        dead = run.path / "dead_clients.json"
+        return Evidence.from_tables(
+            tables,
+            dictionaries=read_json(run.dictionaries) if run.dictionaries.exists() else {},
+            clock_error_ns=error_ns,
+            cluster=read_json(run.cluster) if run.cluster.exists() else {},
+            incomplete=incomplete,
+            dead_clients=read_json(dead) if dead.exists() else {},
+        )
+
+    @cached_property
+    def timelines(self) -> Mapping[int, Timeline]:
+        """Dense partition id → ground truth."""
+        return timelines(self.metadata)
+
+    @cached_property
+    def fault_records(self) -> tuple[FaultRecord, ...]:
+        """Every fault as it happened."""
+        return fault_records(self.faults, self.dictionaries, self.natures)
+
+    @property
+    def kafka_version(self) -> str | None:
+        """What the cluster really runs; None = not known."""
+        version = self.cluster.get("kafka_version")
+        return None if version is None else str(version)
+
+    def setting_ms(self, key: str) -> int | None:
+        """An effective broker setting in ms; None = not known."""
+        value = str(self.cluster.get("settings", {}).get(key, ""))
+        return int(value) if value.isdigit() else None
+
+    def envelope(self, plan: Plan, cell: Cell, partition: int) -> Envelope:
+        """What happened to one partition of a cell."""
+        lag_max_ms = self.setting_ms("replica.lag.time.max.ms")
+        return Envelope(
+            timeline=self.timelines.get(partition, no_timeline()),
+            faults=self.fault_records,
+            error_ns=self.clock_error_ns,
+            acks=cell.producer.acks,
+            unclean_enabled=cell.topic.unclean_leader_election_enable,
+            lag_max_ns=None if lag_max_ms is None else lag_max_ms * 1_000_000,
+            producer_expiry_ns=self._producer_expiry_ms(plan) * 1_000_000,
+            epoch_starts=self._epoch_starts(partition),
+            high_watermarks=self._observed(partition, ObservationKind.HIGH_WATERMARK),
+            log_starts=self._observed(partition, ObservationKind.LOG_START),
+        )
+
+    def _producer_expiry_ms(self, plan: Plan) -> int:
+        """As read from the cluster, else as the plan sets it, else Kafka's default: a cluster that was started from the plan
+        has no other broker property than those that were written for it."""
+        planned = plan.variant.properties.get("producer.id.expiration.ms", "")
+        read = self.setting_ms("producer.id.expiration.ms")
+        return read if read is not None else int(planned) if planned.isdigit() else _PRODUCER_EXPIRY_DEFAULT_MS
+
+    def _epoch_starts(self, partition: int) -> Mapping[int, int] | None:
+        """First offset of each leader epoch, by the epochs in the batch headers of all replicas. [KIP-101]"""
+        if self.replicas is None:
+            return None
+        rows = np.flatnonzero(self.replicas["partition"] == partition)
+        if not len(rows):
+            return None
+        epochs, where = np.unique(self.replicas["leader_epoch"][rows], return_inverse=True)
+        starts = np.full(len(epochs), np.iinfo(np.int64).max)
+        np.minimum.at(starts, where, self.replicas["base_offset"][rows])
+        end = int(self.replicas["last_offset"][rows].max()) + 1
+        # An epoch after the last one with records begins at the end of the log.
+        return dict(zip(epochs.tolist(), starts.tolist(), strict=True)) | {int(epochs[-1]) + 1: end, 2**31: end}
+
+    def _observed(self, partition: int, kind: ObservationKind) -> tuple[np.ndarray, np.ndarray]:
+        seen = self.observations
+        rows = np.flatnonzero((seen["partition"] == partition) & (seen["kind"] == kind))
+        rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
+        return seen["time_ns"][rows], seen["value"][rows]

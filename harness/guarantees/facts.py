@@ -1,0 +1,234 @@
+"""The facts that rules are made of: by name, from a cell's configuration or from the envelope of a partition.
+
+A fact of the envelope is asked in two ways: of witnesses (is it so?), and of what happened at all (could it be so?): the
+second tells "permitted, not seen" from "held", and predicts before anything ran.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.configuration import Acks, ProducerConfiguration
+from harness.guarantees.envelope import Envelope
+from harness.guarantees.faults import FaultNature
+from harness.guarantees.logic import FALSE, UNKNOWN, Truth, constant, either, truth
+from harness.plan import Cell
+from harness.schema import Tristate
+
+Version = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What of a cell's configuration the table asks for."""
+
+    acks: Acks
+    idempotent: bool
+    retries: bool
+    several_in_flight: bool
+    lifo: bool = False
+    unclean_enabled: bool = False
+    version: Version | None = None
+    """Of the oldest broker; None = not known."""
+
+
+def configuration_of(cell: Cell, kafka_version: str | None) -> Configuration:
+    """Derived from a cell and the version the cluster really runs."""
+    producer = cell.producer
+    return Configuration(
+        acks=producer.acks,
+        idempotent=is_idempotent(producer),
+        retries=producer.retries != "0",
+        several_in_flight=producer.max_in_flight > 1,
+        lifo=producer.properties.get("queuing.strategy", "fifo") == "lifo",
+        unclean_enabled=cell.topic.unclean_leader_election_enable,
+        version=parse_version(kafka_version),
+    )
+
+
+def is_idempotent(producer: ProducerConfiguration) -> bool:
+    """librdkafka: exactly when set; Java: silently off when acks, retries or requests in flight contradict a default.
+    [KIP-679; librdkafka CONFIGURATION]"""
+    fits = producer.acks == "all" and producer.retries != "0" and producer.max_in_flight <= 5
+    return producer.enable_idempotence and (fits or producer.client == "librdkafka")
+
+
+def parse_version(text: str | None) -> Version | None:
+    """ "4.3.1" → (4, 3, 1); None if it is no release's number."""
+    parts = (text or "").split("-")[0].split(".")
+    return tuple(int(p) for p in parts) if all(p.isdigit() for p in parts) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happened:
+    """What happened to a cell's partitions at all, or could under given faults."""
+
+    moved: Tristate
+    """The leader of one of them changed or died."""
+    unclean: Tristate
+    """A leader from outside ISR and ELR was elected."""
+    destroyed: Tristate
+    """Copies were destroyed."""
+    deleted: Tristate = Tristate.NO
+    """The log start passed some record."""
+    forgotten: Tristate = Tristate.NO
+    """A send outlived the broker's memory of its producer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One fact. Exactly one of `of_configuration` and (`of_witnesses`, `could`) is given."""
+
+    meaning: str
+    of_configuration: Callable[[Configuration], Tristate] | None = None
+    of_witnesses: Callable[[Envelope, np.ndarray], Truth] | None = None
+    could: Callable[[Happened], Tristate] | None = None
+
+
+def _is(condition: bool) -> Tristate:
+    return Tristate.YES if condition else Tristate.NO
+
+
+def _version_fact(meaning: str, holds: Callable[[Version], bool]) -> Fact:
+    return Fact(meaning, lambda c: Tristate.UNKNOWN if c.version is None else _is(holds(c.version)))
+
+
+def _leader_changed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    if not envelope.timeline.known:
+        return constant(UNKNOWN, len(witnesses))
+    begun_ns = envelope.begun_ns(witnesses)
+    changes = (truth(e.time_ns + envelope.error_ns >= begun_ns) for e in envelope.timeline.elections)
+    return either(constant(FALSE, len(witnesses)), *changes)
+
+
+FACTS: Mapping[str, Fact] = {
+    "acks=0": Fact("the producer waits for no reply", lambda c: _is(c.acks == "0")),
+    "acks=1": Fact("the producer waits for the leader alone", lambda c: _is(c.acks == "1")),
+    "idempotent": Fact("enable.idempotence is in effect", lambda c: _is(c.idempotent)),
+    "retries": Fact("the producer sends again what failed", lambda c: _is(c.retries)),
+    "several in flight": Fact("max.in.flight.requests.per.connection > 1", lambda c: _is(c.several_in_flight)),
+    "lifo": Fact("queuing.strategy=lifo (librdkafka)", lambda c: _is(c.lifo)),
+    "brokers to 3.9.0 or 4.0.0": _version_fact(
+        "a broker is 3.9.0 or older, or 4.0.0", lambda v: v[:3] <= (3, 9, 0) or v[:3] == (4, 0, 0)
+    ),
+    "brokers to 3.4.0": _version_fact("a broker is 3.4.0 or older", lambda v: v[:3] <= (3, 4, 0)),
+    "committed": Fact(
+        "acks=all acknowledged it, a consumer was given it, or the high watermark was seen above it",
+        of_witnesses=Envelope.committed,
+        could=lambda _: Tristate.UNKNOWN,
+    ),
+    "tail": Fact(
+        "not committed, and a later leader never had it, or the leader that acknowledged it was destroyed",
+        of_witnesses=Envelope.tail,
+        could=lambda h: _possibly(h.moved, h.destroyed),
+    ),
+    "leader changed": Fact(
+        "the partition's leader changed after the send began",
+        of_witnesses=_leader_changed,
+        could=lambda h: _possibly(h.moved),
+    ),
+    "cutoff": Fact(
+        "an unclean election later than the record, and its offset not below that epoch's start",
+        of_witnesses=Envelope.cutoff,
+        could=lambda h: _possibly(h.unclean),
+    ),
+    "cutoff after the read": Fact(
+        "an unclean election after a consumer was given the record, its offset not below that epoch's start",
+        of_witnesses=Envelope.cutoff_after_read,
+        could=lambda h: _possibly(h.unclean),
+    ),
+    "cutoff of either": Fact(
+        "an unclean election after the first of the two records was sent or seen",
+        of_witnesses=Envelope.cutoff_of_either,
+        could=lambda h: _possibly(h.unclean),
+    ),
+    "unclean before": Fact(
+        "an unclean election before the later of the two reads",
+        of_witnesses=Envelope.unclean_before,
+        could=lambda h: _possibly(h.unclean),
+    ),
+    "wiped": Fact(
+        "every copy that could lead was destroyed after the send began",
+        of_witnesses=Envelope.wiped,
+        could=lambda h: _possibly(h.destroyed),
+    ),
+    "wiped after the read": Fact(
+        "every copy that could lead was destroyed after a consumer was given the record",
+        of_witnesses=Envelope.wiped_after_read,
+        could=lambda h: _possibly(h.destroyed),
+    ),
+    "wiped before": Fact(
+        "every copy that could lead was destroyed before the later of the two reads",
+        of_witnesses=Envelope.wiped_before,
+        could=lambda h: _possibly(h.destroyed),
+    ),
+    "forgot": Fact(
+        "the send took longer than producer.id.expiration.ms",
+        of_witnesses=Envelope.forgot,
+        could=lambda h: _possibly(h.forgotten),
+    ),
+    "log start passed": Fact(
+        "the log start was seen beyond the reader's position",
+        of_witnesses=Envelope.log_start_passed,
+        could=lambda h: _possibly(h.deleted),
+    ),
+}
+
+
+def _possibly(*causes: Tristate) -> Tristate:
+    """A fact that has such causes: impossible if none of them happened, else open."""
+    return Tristate.NO if all(c is Tristate.NO for c in causes) else Tristate.UNKNOWN
+
+
+def of_witnesses(name: str, configuration: Configuration, envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """A fact of each witness."""
+    fact = FACTS[name]
+    if fact.of_configuration is not None:
+        return constant(int(fact.of_configuration(configuration)), len(witnesses))
+    assert fact.of_witnesses is not None, name
+    return fact.of_witnesses(envelope, witnesses)
+
+
+def could_be(name: str, configuration: Configuration, happened: Happened) -> Truth:
+    """Could the fact hold of any witness there might have been? Scalar."""
+    fact = FACTS[name]
+    if fact.of_configuration is not None:
+        return np.asarray(np.int8(fact.of_configuration(configuration)))
+    assert fact.could is not None, name
+    return np.asarray(np.int8(fact.could(happened)))
+
+
+def could_happen(natures: Mapping[str, FaultNature | None], *, unclean_enabled: bool) -> Happened:
+    """What faults of these kinds could bring about; None = a kind nobody described: anything."""
+    if not natures:
+        return Happened(moved=Tristate.NO, unclean=Tristate.NO, destroyed=Tristate.NO)
+    known = [n for n in natures.values() if n is not None]
+    anything = len(known) < len(natures)
+    out = anything or any(n.stops or n.freezes or n.cuts or n.destroys for n in known)
+    unclean = anything or any(n.elects_unclean for n in known) or (out and unclean_enabled)
+    return Happened(
+        moved=Tristate.UNKNOWN if out or unclean else Tristate.NO,
+        unclean=Tristate.UNKNOWN if unclean else Tristate.NO,
+        destroyed=Tristate.UNKNOWN if anything or any(n.destroys for n in known) else Tristate.NO,
+    )
+
+
+def what_happened(envelope: Envelope, *, sends_lived_ns: int) -> Happened:
+    """What did happen to one partition. `sends_lived_ns`: no send could take longer (delivery.timeout.ms)."""
+    timeline, faults = envelope.timeline, envelope.faults
+    destroyed = either(*(np.int8(f.may("destroys")) for f in faults))
+    died = any(
+        f.may("stops") is Tristate.YES and int(timeline.leader_at(np.array([f.begin_ns - 1]))[0]) in f.hit
+        for f in faults
+    )
+    moved = Tristate.YES if timeline.elections or died else Tristate.NO
+    expiry_ns = envelope.producer_expiry_ns
+    forgotten = Tristate.UNKNOWN if expiry_ns is None else _is(sends_lived_ns >= expiry_ns)
+    return Happened(
+        moved=moved if timeline.known else Tristate.UNKNOWN,
+        unclean=envelope.elected_unclean(),
+        destroyed=Tristate(int(destroyed)),
+        deleted=_is(bool(len(envelope.log_starts[1])) and int(envelope.log_starts[1].max()) > 0),
+        forgotten=forgotten,
+    )

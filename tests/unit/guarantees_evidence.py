@@ -1,0 +1,207 @@
+"""Hand-made evidence for the tests of the judge: times in seconds, tables as few rows as show the point."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.catalogue import KERNELS
+from harness.guarantees import Evidence
+from harness.plan import Plan, make_plan
+from harness.protocols import Finding, KernelResult
+from harness.schema import (
+    MISSING,
+    NONE,
+    TABLES,
+    FaultPhase,
+    MetadataKind,
+    MetadataSource,
+    Outcome,
+    StepOutcome,
+    Tristate,
+)
+from harness.trial import parse_trial
+from harness.witnesses import make_witnesses
+
+MS = 1_000_000
+DICTIONARIES = {"fault": ["kill", "pause", "partition", "wipe", "mystery"], "detail": ["broker-1 answered"]}
+CLUSTER = {"kafka_version": "4.3.1", "settings": {"replica.lag.time.max.ms": "10000"}, "features": {}}
+
+
+def ns(seconds: float) -> int:
+    """Seconds as nanoseconds."""
+    return round(seconds * 1e9)
+
+
+def mask(*nodes: int) -> int:
+    """A broker mask."""
+    return sum(1 << node for node in nodes)
+
+
+def table(name: str, rows: Sequence[Mapping[str, int]]) -> dict[str, np.ndarray]:
+    """A table in the Parquet form; what a row does not say is NONE."""
+    empty = TABLES[name].empty()
+    return {c: np.array([row.get(c, NONE) for row in rows], dtype=a.dtype) for c, a in empty.items()}
+
+
+def state(
+    at_s: float, partition: int, leader: int, epoch: int, isr: Sequence[int], elr: Sequence[int] = (), last: int = 0
+) -> dict[str, int]:
+    """A row of ground truth."""
+    return {
+        "time_ns": ns(at_s),
+        "kind": MetadataKind.PARTITION,
+        "source": MetadataSource.CONTROLLER_LOG,
+        "partition": partition,
+        "leader": leader,
+        "leader_epoch": epoch,
+        "isr": mask(*isr),
+        "elr": mask(*elr),
+        "last_known_elr": mask(last) if last else 0,
+    }
+
+
+def fault(
+    number: int,
+    kind: str,
+    nodes: Sequence[int],
+    begin_s: float,
+    end_s: float | None,
+    *,
+    step: int = 0,
+    effect: Tristate | None = Tristate.YES,
+) -> list[dict[str, int]]:
+    """Rows of one fault; `end_s` None: never undone; `effect` None: never verified."""
+    code = DICTIONARIES["fault"].index(kind)
+    rows = []
+
+    def add(phase: FaultPhase, at_s: float, effect: Tristate = Tristate.UNKNOWN) -> None:
+        rows.extend(
+            {
+                "fault": number,
+                "kind": code,
+                "step": step,
+                "phase": phase,
+                "time_ns": ns(at_s),
+                "node": n,
+                "effect": effect,
+            }
+            for n in nodes
+        )
+
+    add(FaultPhase.JOURNALED, begin_s - 0.001)
+    add(FaultPhase.APPLIED, begin_s)
+    if effect is not None:
+        add(FaultPhase.VERIFIED, begin_s + 0.001, effect)
+    if end_s is not None:
+        add(FaultPhase.UNDONE, end_s)
+        add(FaultPhase.UNDO_VERIFIED, end_s + 0.001, Tristate.YES)
+    return rows
+
+
+def witnesses(count: int = 1, *, begin_s: float | None = 4.0, end_s: float | None = 4.1, **columns: Any) -> np.ndarray:
+    """`count` like witnesses; sequences from 0, offsets from 100."""
+    given = {name: ns(value) if name.endswith("_s") else value for name, value in columns.items()}
+    times = {name.replace("_s", "_ns") if name.endswith("_s") else name: value for name, value in given.items()}
+    return make_witnesses(
+        count,
+        {
+            "partition": 0,
+            "client": 1,
+            "sequence": np.arange(count),
+            "log_offset": 100 + np.arange(count),
+            "outcome": Outcome.OK,
+            "begin_ns": MISSING if begin_s is None else ns(begin_s),
+            "end_ns": MISSING if end_s is None else ns(end_s),
+            **times,
+        },
+    )
+
+
+def result(found: np.ndarray, *, judged: int = 1000, more: int = 0, incomplete: str | None = None) -> KernelResult:
+    """A kernel's result; `more`: found beyond the witnesses."""
+    return KernelResult(found, len(found) + more, judged, incomplete)
+
+
+def findings(plan: Plan, found: Mapping[tuple[str, int], KernelResult] | None = None) -> list[Finding]:
+    """Every kernel over every partition: clean, but for `found`."""
+    clean = result(make_witnesses(0, {}))
+    return [
+        Finding(anomaly, p.partition, (found or {}).get((anomaly, p.partition), clean))
+        for anomaly in KERNELS
+        for p in plan.partitions
+    ]
+
+
+def plan(
+    axes: Mapping[str, Sequence[Any]],
+    *,
+    steps: Sequence[Mapping[str, Any]] = (),
+    controls: Sequence[Mapping[str, Any]] = (),
+    required: bool = False,
+    base: Mapping[str, Any] | None = None,
+) -> Plan:
+    """A plan with one partition per cell on brokers 1, 2, 3."""
+    return make_plan(
+        parse_trial(
+            {
+                "name": "made-by-hand",
+                "title": "made by hand",
+                "control": "required" if required else "optional",
+                "controls": list(controls),
+                "topics": {"partitions": 1, "placement": [[1, 2, 3]]},
+                "base": dict(base or {}),
+                "axes": dict(axes),
+                "steps": list(steps),
+            },
+            source="test",
+        ),
+        seed=1,
+    )
+
+
+def strike(name: str, kind: str, target: str = "leader(0)") -> dict[str, Any]:
+    """A step that makes a fault."""
+    return {"name": name, "do": {"kind": "fault", "fault": kind, "targets": [target]}}
+
+
+def evidence(
+    plan: Plan,
+    *,
+    metadata: Sequence[Mapping[str, int]] = (),
+    faults: Sequence[Mapping[str, int]] = (),
+    outcomes: Mapping[int, StepOutcome] | None = None,
+    steps_done: int | None = None,
+    **more: Any,
+) -> Evidence:
+    """Every planned step done (but for `outcomes`), every client ended cleanly."""
+    done = len(plan.steps) if steps_done is None else steps_done
+    tables = {
+        "metadata": table("metadata", metadata),
+        "faults": table("faults", faults),
+        "steps": table(
+            "steps", [{"step": s, "outcome": (outcomes or {}).get(s, StepOutcome.DONE)} for s in range(done)]
+        ),
+        "clients": table("clients", [{"client": c.client, "exit_code": 0, "complete": 1} for c in plan.clients]),
+        "heartbeats": table("heartbeats", []),
+        "observations": table("observations", more.pop("observations", [])),
+    }
+    if "replicas" in more:
+        tables["replicas"] = table("replicas", more.pop("replicas"))
+    more = {"dictionaries": DICTIONARIES, "clock_error_ns": MS, "cluster": CLUSTER} | more
+    for missing in more.pop("without", ()):
+        del tables[missing]
+    return Evidence.from_tables(tables, **more)
+
+
+def failover(partitions: int, *, at_s: float = 5.0, isr: Sequence[int] = (1, 2, 3)) -> list[dict[str, int]]:
+    """Ground truth of a clean failover of each partition from 1 to 2."""
+    return [
+        row
+        for p in range(partitions)
+        for row in (
+            state(-10, p, 1, 0, isr),
+            state(at_s, p, 2, 1, [n for n in isr if n != 1]),
+            state(at_s + 5, p, 2, 1, isr),
+        )
+    ]
