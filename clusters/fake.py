@@ -1,0 +1,313 @@
+"""A cluster in memory: no process, no network, no Kafka. For tests of schedules, faults and whatever waits.
+
+It keeps the protocols of `harness.protocols` to the letter, so that the same contract tests run against it and against real
+clusters; what Kafka would do in the meantime is `clusters.fake_world`, on the clock it is given.
+"""
+
+import itertools
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from clusters.fake_world import Timings, World
+from clusters.properties import node_name, node_roles
+from harness.clock import Clock, wait_until
+from harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady
+from harness.plan import Plan
+from harness.protocols import BrokerView, Capability, Node, NodeState, TopicSpec
+from harness.run_directory import RunDirectory
+from harness.schema import Tristate
+
+EVERYTHING: Mapping[Capability, str] = dict.fromkeys(Capability, "in memory")
+FEATURES: Mapping[str, int] = {"metadata.version": 30, "transaction.version": 2, "group.version": 1}
+_PIDS = itertools.count((1 << 22) + 1)
+"""Above any pid that Linux gives (PID_MAX_LIMIT, proc(5)): never someone's process."""
+_HOST = "fake.invalid"
+"""Reserved never to resolve (RFC 2606): whoever takes a fake cluster for a real one gets an error, not a connection."""
+
+
+class FakeNode:
+    """`harness.protocols.Node` in memory."""
+
+    def __init__(self, cluster: "FakeCluster", node_id: int, roles: frozenset[str], data_directory: Path) -> None:
+        self._cluster, self._id, self._roles, self._data_directory = cluster, node_id, roles, data_directory
+        self._pid: int | None = None
+        self.log: list[str] = []
+        """What its server log would say."""
+
+    @property
+    def name(self) -> str:
+        return node_name(self._id, self._roles)
+
+    @property
+    def node_id(self) -> int:
+        return self._id
+
+    @property
+    def roles(self) -> frozenset[str]:
+        return self._roles
+
+    @property
+    def address(self) -> str:
+        return f"{self.name}.{_HOST}"
+
+    @property
+    def data_directory(self) -> Path:
+        return self._data_directory
+
+    @property
+    def os_pid(self) -> int | None:
+        return None if self.state() is NodeState.STOPPED else self._pid
+
+    def state(self) -> NodeState:
+        if self._cluster.world is None:
+            return NodeState.STOPPED
+        self._cluster.world.advance()
+        return self._cluster.world.processes[self._id].state
+
+    def kill(self) -> None:
+        self._need(Capability.KILL)
+        self.end("killed")
+
+    def end(self, why: str) -> None:
+        """The process is gone, whatever the backend can do to it. Safe on a stopped node."""
+        if self.state() is not NodeState.STOPPED:
+            self._world().end(self._id)
+            self.log.append(why)
+
+    def stop(self, *, timeout_s: float) -> None:
+        self._need(Capability.STOP)
+        if self.state() is NodeState.STOPPED:
+            return
+        self._world().terminate(self._id)
+        wait_until(
+            lambda: self.state() is NodeState.STOPPED,
+            awaited=f"{self.name} to shut down after SIGTERM",
+            timeout_s=timeout_s,
+            clock=self._cluster.clock,
+            last_seen=lambda: f"process {self.state()}",
+        )
+        self.log.append("shut down")
+
+    def start(self) -> None:
+        if self.state() is NodeState.STOPPED:
+            self._pid = next(_PIDS)
+            self._world().start(self._id)
+            self.log.append("started")
+
+    def pause(self) -> None:
+        self._need(Capability.PAUSE)
+        self._world().set_paused(self._id, True)
+
+    def resume(self) -> None:
+        self._world().set_paused(self._id, False)
+
+    def block(self, source: Node) -> None:
+        self._need(Capability.BLOCK)
+        self._world().set_blocked(source.node_id, self._id, True)
+
+    def unblock(self, source: Node) -> None:
+        if self._cluster.world is not None:
+            self._cluster.world.set_blocked(source.node_id, self._id, False)
+
+    def receives_from(self, source: Node) -> Tristate:
+        if self._cluster.world is None:
+            return Tristate.UNKNOWN
+        return Tristate.NO if (source.node_id, self._id) in self._cluster.world.blocked else Tristate.YES
+
+    def _world(self) -> World:
+        if self._cluster.world is None:
+            raise ClusterFailed(f"{self.name} does not exist: the cluster is not set up.")
+        return self._cluster.world
+
+    def _need(self, capability: Capability) -> None:
+        if capability in self._cluster.lacks:
+            raise HarnessFailed(f"{self.name}: this backend cannot {capability}: {self._cluster.lacks[capability]}")
+
+
+class FakeCluster:
+    """`harness.protocols.Cluster` in memory."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        run: RunDirectory,
+        *,
+        clock: Clock,
+        isolation: str | None = None,
+        capabilities: Mapping[Capability, str] = EVERYTHING,
+        timings: Timings | None = None,
+    ) -> None:
+        """`isolation`: taken for the sake of the run stage, nothing here needs any. `capabilities`: what it can do; the
+        rest is lacking. `timings`: None = the timeouts of the plan's variant, Kafka's defaults where it names none."""
+        self.clock, self.isolation = clock, isolation
+        self.world: World | None = None
+        """None unless set up."""
+        self._variant, self._run, self._capabilities = plan.variant, run, dict(capabilities)
+        self._timings = timings or _timings(plan.variant.properties)
+        roles = sorted(node_roles(plan.variant).items(), key=lambda item: ("broker" in item[1], item[0]))
+        self._nodes = tuple(FakeNode(self, n, r, run.nodes / node_name(n, r) / "data") for n, r in roles)
+
+    @property
+    def nodes(self) -> Sequence[FakeNode]:
+        return self._nodes
+
+    @property
+    def capabilities(self) -> Mapping[Capability, str]:
+        return self._capabilities
+
+    @property
+    def lacks(self) -> Mapping[Capability, str]:
+        return {c: "this fake was told that it cannot." for c in Capability if c not in self._capabilities}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{node.address}:9092" for node in self._nodes if "broker" in node.roles)
+
+    @property
+    def observer_servers(self) -> Mapping[int, tuple[str, int]]:
+        return {node.node_id: (node.address, 9093) for node in self._nodes if "broker" in node.roles}
+
+    @property
+    def controller_servers(self) -> Mapping[int, tuple[str, int]]:
+        return {node.node_id: (node.address, 9096) for node in self._nodes if "controller" in node.roles}
+
+    def admin(self) -> "FakeAdmin":
+        """The administration of this cluster (`clusters.admin.Admin` needs real brokers)."""
+        return FakeAdmin(self)
+
+    def setup(self) -> None:
+        self.teardown()
+        self.world = World({node.node_id: node.roles for node in self._nodes}, self._timings, self.clock)
+        for node in self._nodes:
+            shutil.rmtree(node.data_directory, ignore_errors=True)
+            node.data_directory.mkdir(parents=True)
+            node.log.clear()
+            node.start()
+
+    def wait_ready(self, *, timeout_s: float) -> None:
+        brokers = frozenset(self.observer_servers)
+        wait_until(
+            lambda: all(self.admin().living_brokers(broker) == brokers for broker in brokers),
+            awaited="every broker to see every broker unfenced",
+            timeout_s=timeout_s,
+            clock=self.clock,
+            last_seen=lambda: str({broker: self.admin().living_brokers(broker) for broker in sorted(brokers)}),
+        )
+
+    def describe(self) -> Mapping[str, Any]:
+        return {
+            "backend": "fake",
+            "kafka_version": self._variant.kafka_version,
+            "metadata_mode": self._variant.metadata_mode,
+            "features": dict(FEATURES),
+            "nodes": {n.name: {"id": n.node_id, "state": n.state().value, "pid": n.os_pid} for n in self._nodes},
+        }
+
+    def collect_logs(self, into: Path) -> None:
+        into.mkdir(parents=True, exist_ok=True)
+        for node in self._nodes:
+            (into / f"{node.name}.log").write_text("".join(f"{line}\n" for line in node.log), encoding="utf-8")
+
+    def teardown(self) -> None:
+        for node in self._nodes:
+            node.end("taken down")
+        self.world = None
+
+
+class FakeAdmin:
+    """`harness.protocols.AdminProtocol` of a fake cluster: each broker says what it believes."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    def create_topics(self, topics: Sequence[TopicSpec], *, timeout_s: float) -> None:
+        if not topics:
+            return
+        world = self._world(timeout_s)
+        keys = {(topic.name, number): replicas for topic in topics for number, replicas in enumerate(topic.assignment)}
+        for (name, _), replicas in keys.items():
+            if unknown := set(replicas) - set(world.brokers):
+                raise BadInput(f"Topic {name!r} is assigned to brokers {sorted(unknown)}, which do not exist.")
+            if any(name == known for known, _ in world.partitions):
+                raise ClusterFailed(f"Topic {name!r} exists already.")
+        for topic in topics:
+            unclean = topic.properties.get("unclean.leader.election.enable") == "true"
+            for number, replicas in enumerate(topic.assignment):
+                world.create((topic.name, number), replicas, unclean=unclean)
+
+        def whole() -> bool:
+            views = self.views([topic.name for topic in topics])
+            running = {n.node_id for n in self._cluster.nodes if n.node_id in views and n.state() is NodeState.RUNNING}
+            return running.issuperset(*keys.values()) and all(
+                (view := views[broker]) is not None
+                and key in view
+                and view[key].leader >= 0
+                and set(view[key].isr) == set(replicas)
+                for broker in running
+                for key, replicas in keys.items()
+            )
+
+        wait_until(
+            whole,
+            awaited=f"{len(keys)} partitions with leader and whole ISR on every running broker's own view",
+            timeout_s=timeout_s,
+            clock=self._cluster.clock,
+            last_seen=lambda: str(self.views([topic.name for topic in topics])),
+        )
+
+    def view(self, node_id: int, topics: Sequence[str], *, timeout_s: float = 2.0) -> BrokerView | None:
+        """Answers at once, or not at all: `timeout_s` is not waited for."""
+        world = self._cluster.world
+        if world is None:
+            return None
+        world.advance()
+        known = world.knowledge.get(node_id) if world.answers(node_id) else None
+        return None if known is None else {key: seen for key, seen in known.partitions.items() if key[0] in topics}
+
+    def views(self, topics: Sequence[str], *, timeout_s: float = 2.0) -> Mapping[int, BrokerView | None]:
+        return {broker: self.view(broker, topics) for broker in self._cluster.observer_servers}
+
+    def living_brokers(self, node_id: int, *, timeout_s: float = 2.0) -> frozenset[int] | None:
+        """Whom this broker believes alive; None if it does not answer."""
+        world = self._cluster.world
+        if world is None:
+            return None
+        world.advance()
+        known = world.knowledge.get(node_id) if world.answers(node_id) else None
+        return None if known is None else known.living
+
+    def active_controller(self, *, timeout_s: float = 2.0) -> int | None:
+        world = self._cluster.world
+        if world is None:
+            return None
+        world.advance()
+        return world.active if world.active is not None and world.answers(world.active) else None
+
+    def features(self, *, timeout_s: float = 5.0) -> Mapping[str, int]:
+        self._world(timeout_s)
+        return FEATURES
+
+    def _world(self, timeout_s: float) -> World:
+        """The world once a broker answers."""
+        world = self._cluster.world
+        if world is None:
+            raise NotReady(awaited="a broker to answer", timeout_s=timeout_s, last_seen="the cluster is not set up")
+        wait_until(
+            lambda: any(self.living_brokers(broker) is not None for broker in world.brokers),
+            awaited="a broker to answer",
+            timeout_s=timeout_s,
+            clock=self._cluster.clock,
+            last_seen=lambda: "none answers",
+        )
+        return world
+
+
+def _timings(properties: Mapping[str, str]) -> Timings:
+    """The variant's own timeouts, with Kafka's defaults."""
+    default = Timings()
+    return Timings(
+        session_s=float(properties.get("broker.session.timeout.ms", default.session_s * 1000)) / 1000,
+        lag_s=float(properties.get("replica.lag.time.max.ms", default.lag_s * 1000)) / 1000,
+    )
