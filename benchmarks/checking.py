@@ -1,0 +1,219 @@
+"""How fast a history is written and checked: rows → Parquet, the local engine, Spark cold and warm, against a plain scan.
+
+    python benchmarks/checking.py [--rows 20000000] [--keep DIRECTORY]
+
+Makes a history in which exactly LOST records are lost, so that every timed check is also seen to find them. Everything is
+measured in one go on one machine; the ratios say more than the seconds. Times are wall clock; cold is a fresh process from
+its start to the findings, warm the best of three more in the same process.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from harness import catalogue
+from harness.history import write_history
+from harness.history_reader import History
+from harness.plan import make_plan
+from harness.rows import RowWriter
+from harness.run_directory import RunDirectory, write_json
+from harness.schema import NONE, TABLES, Isolation, ObservationKind, Outcome, Role
+from harness.trial import parse_trial
+
+PARTITIONS, PRODUCERS, BATCH, LOST = 64, 16, 256, 50
+FIRST_PRODUCER, READER, AUDIT = 10, 2, 4
+SCANNED = {
+    "sends": ["client", "sequence", "log_offset", "outcome", "invoked_ns", "completed_ns"],
+    "reads": ["client", "sender", "sequence", "log_offset", "span", "read_ns"],
+}
+WORKERS = 2
+
+
+def generate(run: RunDirectory, rows: int) -> int:
+    """A third sends, a third the audit's reads, a third a tailing reader's. Returns the rows really made."""
+    run.create()
+    trial = parse_trial({"name": "bench", "title": "", "topics": {"partitions": PARTITIONS}}, source="benchmark")
+    run.plan.write_text(make_plan(trial, seed=1).model_dump_json(), encoding="utf-8")
+    write_json(run.clock, {"start_monotonic_ns": 10**9})
+    depth = max(BATCH, rows // 3 // PARTITIONS // BATCH * BATCH)  # records per partition
+    rng = np.random.default_rng(1)
+    for producer in range(PRODUCERS):
+        sequence = np.arange(depth * PARTITIONS // PRODUCERS)
+        invoked = 10**9 + (sequence * PRODUCERS + producer) * 1_000
+        columns = {
+            "invoked_ns": invoked,
+            "completed_ns": invoked + rng.integers(10**6, 2 * 10**7, len(sequence)),
+            "log_offset": sequence // PARTITIONS * PRODUCERS + producer,
+            "sequence": sequence,
+            "partition": sequence % PARTITIONS,
+            "outcome": Outcome.OK,
+            "code": 0,
+            "size": 100,
+        }
+        _extend(run, "sends", FIRST_PRODUCER + producer, columns)
+        _extend(run, "clients", FIRST_PRODUCER + producer, _client(Role.PRODUCER, len(sequence)))
+    shape = (depth // BATCH, PARTITIONS, BATCH)  # batches of the partitions in turn
+    block, partition, within = (axis.ravel() for axis in np.indices(shape, dtype=np.int32))
+    offset = block.astype(np.int64) * BATCH + within
+    sequence = offset // PRODUCERS * PARTITIONS + partition
+    kept = np.ones(len(offset), dtype=bool)
+    kept[rng.choice(len(offset), LOST, replace=False)] = False
+    for client in (READER, AUDIT):
+        columns = {
+            "read_ns": 2 * 10**9 + np.arange(len(offset)) * 1_000,
+            "log_offset": offset,
+            "sequence": sequence,
+            "sender": FIRST_PRODUCER + offset % PRODUCERS,
+            "partition": partition,
+            "sent_partition": partition,
+            "span": 0,
+            "flags": 0,
+            "leader_epoch": 0,
+        }
+        _extend(run, "reads", client, {n: v[kept] if isinstance(v, np.ndarray) else v for n, v in columns.items()})
+    ends = {"value": depth, "partition": np.arange(PARTITIONS), "kind": ObservationKind.AUDIT_COMPLETE, "isolation": 0}
+    _extend(run, "observations", AUDIT, ends)
+    return depth * PARTITIONS * 3 - 2 * LOST
+
+
+def _client(role: Role, issued: int) -> dict[str, np.ndarray | int]:
+    return {"issued": np.array([issued]), "role": role, "isolation": Isolation.NOT_A_READER, "complete": 1}
+
+
+def _extend(run: RunDirectory, table: str, client: int, columns: dict[str, np.ndarray | int]) -> None:
+    length = max(len(v) for v in columns.values() if isinstance(v, np.ndarray))
+    writer = RowWriter(run.rows, TABLES[table], client)
+    writer.extend({c.name: np.broadcast_to(columns.get(c.name, NONE), length) for c in TABLES[table].columns})
+    writer.close()
+
+
+def scan(run: RunDirectory) -> None:
+    """The floor: pyarrow decodes the columns that the kernels look at, and nothing is done with them."""
+    pa.set_cpu_count(WORKERS)
+    for table, columns in SCANNED.items():
+        pq.read_table(run.history / f"{table}.parquet", columns=columns, memory_map=True, partitioning=None)
+
+
+def seconds(work: Callable[[], object], times: int) -> tuple[float, float]:
+    """(the best wall clock of `times`, the mean CPU seconds of this process and its children)."""
+    taken, before = [], _cpu_s()
+    for _ in range(times):
+        begin = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - begin)
+    return min(taken), (_cpu_s() - before) / times
+
+
+def _family() -> list[psutil.Process]:
+    ours = psutil.Process()
+    return [ours, *ours.children(recursive=True)]
+
+
+def _cpu_s() -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in _family())
+
+
+def _peak_mb() -> float:
+    """The most memory of each process of ours that is alive, summed: pages they share count more than once."""
+    status = [Path(f"/proc/{process.pid}/status").read_text(encoding="ascii") for process in _family()]
+    return sum(int(text.split("VmHWM:")[1].split()[0]) for text in status) / 1024
+
+
+def child(engine: str, path: Path) -> None:
+    """In a fresh process: check once, say so, check three times more, say how fast that was."""
+    anomalies = list(catalogue.KERNELS)
+    options = {}
+    if engine == "spark":
+        options["session"] = catalogue.service("spark-session")(master=f"local[{WORKERS}]")
+    check = catalogue.resolve(catalogue.ENGINES, engine, what="engine")
+
+    def work() -> None:
+        findings = check(path, anomalies, workers=WORKERS, **options)
+        failed = {f.result.incomplete for f in findings if "failed:" in (f.result.incomplete or "")}
+        found = sum(f.result.count for f in findings if f.anomaly == "lost")
+        assert (found, failed) == (LOST, set()), (found, failed)
+
+    work()
+    print("cold", flush=True)
+    warm, cpu = seconds(work, 3)
+    print(json.dumps({"warm": warm, "cpu": cpu, "peak_mb": _peak_mb()}), flush=True)
+
+
+def measure(engine: str, path: Path) -> tuple[float, dict[str, float]]:
+    """Cold seconds; and warm seconds, warm CPU seconds and peak MB by name."""
+    begin = time.perf_counter()
+    command = [sys.executable, __file__, "--engine", engine, "--keep", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline().strip()
+        cold = time.perf_counter() - begin
+        rest = process.stdout.readline()
+    assert (first, process.returncode) == ("cold", 0), f"{engine}: exit code {process.returncode}"
+    return cold, json.loads(rest)
+
+
+def report(run: RunDirectory, rows: int) -> None:
+    """Measure everything and print the table."""
+    print(f"{rows:,} rows, {PARTITIONS} partitions, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before\n")
+    converted, converted_cpu = seconds(lambda: write_history(run), 1)
+    scan(run)
+    floor, floor_cpu = seconds(lambda: scan(run), 3)
+    size = sum(file.stat().st_size for file in run.history.iterdir())
+    print(f"{'':<22}{'s':>8}{'Mrows/s':>10}{'× scan':>8}{'CPU s':>8}{'Mrows/CPU s':>13}{'peak MB':>9}")
+    _line("rows → Parquet", rows, converted, floor, converted_cpu)
+    _line("plain pyarrow scan", rows, floor, floor, floor_cpu)
+    for engine in ("local", "spark"):
+        cold, warm = measure(engine, run.path)
+        _line(f"{engine}, cold process", rows, cold, floor)
+        _line(f"{engine}, warm", rows, warm["warm"], floor, warm["cpu"], warm["peak_mb"])
+    print(
+        f"\n{size / rows:.1f} bytes per row in Parquet; {len(catalogue.KERNELS)} kernels; load {os.getloadavg()[0]:.1f} after"
+    )
+
+
+def _line(
+    what: str, rows: int, taken: float, floor: float, cpu: float | None = None, peak_mb: float | None = None
+) -> None:
+    line = f"{what:<22}{taken:8.2f}{rows / taken / 1e6:10.1f}{taken / floor:8.1f}"
+    line += "" if cpu is None else f"{cpu:8.2f}{rows / max(cpu, 1e-3) / 1e6:13.1f}"
+    print(line + ("" if peak_mb is None else f"{peak_mb:9.0f}"))
+
+
+def main() -> None:
+    """The benchmark, or with --engine one of its processes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--keep", type=Path, help="use this directory (made if it is not there) and keep it")
+    parser.add_argument("--engine", choices=sorted(catalogue.ENGINES), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.engine:
+        child(arguments.engine, arguments.keep)
+        return
+    folder = arguments.keep or Path(tempfile.mkdtemp(prefix="prozess-bench-")) / "run"
+    try:
+        run = RunDirectory(folder)
+        if run.plan.exists():
+            history = History.open(run)
+            rows = history.rows("sends") + history.rows("reads")
+        else:
+            rows = generate(run, arguments.rows)
+        report(run, rows)
+    finally:
+        if not arguments.keep:
+            shutil.rmtree(folder.parent, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
