@@ -71,5 +71,5 @@ def processes_naming(text: str) -> dict[int, str]:
             except OSError:
                 continue  # ended meanwhile
             if text in line:
-                found[int(directory.name)] = line[:200]
+                found[int(directory.name)] = line
     return found

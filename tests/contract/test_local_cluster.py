@@ -118,7 +118,7 @@ def test_nothing_is_left_after_teardown(tmp_path: Path) -> None:
     cluster.teardown()
     nothing_left(run)
     assert (run.nodes / "broker-1" / "data" / "meta.properties").is_file()  # data stays readable
-    assert (run.logs / "broker-1.log").stat().st_size > 0
+    assert (run.logs / "broker-1.log").is_file()
 
 
 _CALLER = """

@@ -1,0 +1,112 @@
+"""The nemesis on real brokers: what it says it did is what was observed, and healing leaves a whole cluster."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from harness import catalogue
+from harness.run_directory import RunDirectory
+from nemesis.journal import read_journal
+
+# Inside the sandbox: one line of JSON per strike and heal.
+INSIDE = """
+import json, sys
+from pathlib import Path
+from harness import catalogue
+from harness.clock import SystemClock
+from harness.errors import ClusterFailed
+from harness.plan import make_plan
+from harness.protocols import TopicSpec
+from harness.recorder import Recorder
+from harness.run_directory import RunDirectory
+from harness.schedule import FaultAction, Step
+from harness.trial import parse_trial
+
+clock, run = SystemClock(), RunDirectory(Path(sys.argv[1]))
+run.create()
+plan = make_plan(parse_trial({
+    "name": "contract", "title": "", "topics": {"partitions": 1, "placement": [[1, 2, 3]]},
+    "base": {"topic.replication_factor": 3},
+}, source="the test"), seed=1)
+run.plan.write_text(plan.model_dump_json())
+cluster = catalogue.resolve(catalogue.BACKENDS, "local", what="backend")(plan, run, clock=clock)
+steps = json.loads(sys.argv[2])
+with catalogue.service("hold-alive")(run), Recorder(run) as recorder:
+    try:
+        cluster.setup()
+        cluster.wait_ready(timeout_s=120)
+        admin = catalogue.service("admin")(cluster)
+        admin.create_topics([TopicSpec("cell-000", ((1, 2, 3),))], timeout_s=60)
+        nemesis = catalogue.service("nemesis")(run, cluster, admin, recorder, clock)
+        for number, (name, what) in enumerate(steps):
+            begun_ns = clock.monotonic_ns()
+            said = {"name": name}
+            try:
+                if what is None:
+                    effects = nemesis.heal(name if name != "everything" else None)
+                else:
+                    struck = nemesis.strike(number, Step(name=name, do=FaultAction(kind="fault", **what)))
+                    effects, said["nodes"] = struck.effects, struck.nodes
+                said["effects"] = sorted({e.effect.name for e in effects})
+                said["edges"] = sorted([e.node, e.peer] for e in effects)
+            except ClusterFailed as error:
+                said["error"] = str(error)
+            said["unhealed"] = sorted(nemesis.unhealed())
+            said["took_s"] = (clock.monotonic_ns() - begun_ns) / 1e9
+            print(json.dumps(said), flush=True)
+        cluster.wait_ready(timeout_s=120)
+        print(json.dumps({"name": "ready again"}), flush=True)
+    finally:
+        cluster.teardown()
+"""
+
+
+def fault(fault, *targets, **parameters):
+    return {"fault": fault, "targets": targets, "parameters": parameters}
+
+
+STEPS = [
+    ("one way", fault("partition", "leader(0)", others="followers", direction="to-targets")),
+    ("both ways", fault("partition", "leader(0)", others="controllers")),
+    ("one way", None),
+    ("both ways", None),
+    ("freeze", fault("pause", "followers(0)")),
+    ("kill", fault("kill", "leader(0)")),
+    ("kill nobody", fault("kill", "leader(0)")),
+    ("freeze", None),
+    ("kill", None),
+    ("freeze one", fault("pause", "node:broker-2")),
+    ("kill the frozen one", fault("kill", "node:broker-2")),
+    ("kill the controller", fault("kill", "active-controller")),
+    ("everything", None),
+]
+
+
+@pytest.mark.cluster
+@pytest.mark.skipif(
+    catalogue.service("isolation")().level != "namespaces",
+    reason="no network namespaces on this machine: no partitions",
+)
+def test_faults_on_real_brokers_take_effect_are_observed_and_are_healed_in_any_order(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    command = catalogue.service("sandbox")([sys.executable, "-c", INSIDE, str(run.path), json.dumps(STEPS)])
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=400, check=True)
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [s["name"] for s in said] == [name for name, _ in STEPS] + ["ready again"]
+    one_way, both_ways, _, _, freeze, kill, nobody, _, _, _, frozen, controller, everything, _ = said
+    (leader,) = one_way["nodes"]
+    followers = {"broker-1", "broker-2", "broker-3"} - {leader}
+    assert one_way["edges"] == sorted([leader, follower] for follower in followers)
+    assert both_ways["edges"] == sorted([[leader, "controller-3001"], ["controller-3001", leader]])
+    assert set(freeze["nodes"]) == followers
+    assert kill["nodes"] == [leader]
+    assert kill["took_s"] < 1.5, "paused brokers must not keep a fault waiting"
+    assert "no broker is running" in nobody["error"]
+    assert controller["nodes"] == ["controller-3001"]
+    assert all(s["effects"] == ["YES"] for s in said if "effects" in s)
+    assert [s["unhealed"] for s in said[:-1]][-3:] == [[2], [2, 3001], []]
+    assert frozen["nodes"] == ["broker-2"]
+    assert len(everything["edges"]) == 3, "two faults of broker-2, one of the controller"
+    assert read_journal(run.journal).open == ()
