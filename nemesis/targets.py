@@ -118,6 +118,8 @@ class Roles:
         def agreed() -> PartitionView | None:
             nonlocal seen
             living = [n.node_id for n in self._cluster.nodes if "broker" in n.roles and n.state() is NodeState.RUNNING]
+            if not living:
+                raise TargetMissing(f"{text}: no broker is running now that could say.")
             view, seen = majority_view(self._views_of(living, topic), living, (topic, number))
             return view
 

@@ -88,6 +88,13 @@ def test_one_answer_of_three_living_brokers_is_not_enough():
     assert clock.now_ns >= AGREE_S * 1e9
 
 
+def test_without_a_running_broker_nobody_leads_and_nobody_is_waited_for():
+    roles, _, admin, clock = make({}, states={f"broker-{b}": NodeState.PAUSED for b in (1, 2, 3)})
+    with pytest.raises(TargetMissing, match="no broker is running now"):
+        roles.resolve("leader(0)")
+    assert (admin.asked, clock.now_ns) == ([], 0)
+
+
 def test_brokers_that_disagree_at_first_are_asked_until_they_agree():
     roles, _, admin, clock = make({1: view(1), 2: view(2, epoch=6), 3: None})
     sleep = clock.sleep
