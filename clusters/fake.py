@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from clusters.fake_world import Timings, World
-from clusters.properties import node_name, node_roles
+from clusters.properties import node_name, node_roles, shaping_settings
+from clusters.storage_format import new_kafka_uuid
 from harness.clock import Clock, wait_until
 from harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady
 from harness.plan import Plan
@@ -20,7 +21,13 @@ from harness.run_directory import RunDirectory
 from harness.schema import Tristate
 
 EVERYTHING: Mapping[Capability, str] = dict.fromkeys(Capability, "in memory")
-FEATURES: Mapping[str, int] = {"metadata.version": 30, "transaction.version": 2, "group.version": 1}
+FEATURES: Mapping[str, int] = {
+    "metadata.version": 30,
+    "eligible.leader.replicas.version": 1,
+    "transaction.version": 2,
+    "group.version": 1,
+}
+"""As a real 4.3.1 cluster has them; the model has no ELR all the same (`clusters.fake_world`)."""
 _PIDS = itertools.count((1 << 22) + 1)
 """Above any pid that Linux gives (PID_MAX_LIMIT, proc(5)): never someone's process."""
 _HOST = "fake.invalid"
@@ -140,12 +147,13 @@ class FakeCluster:
         timings: Timings | None = None,
     ) -> None:
         """`isolation`: taken for the sake of the run stage, nothing here needs any. `capabilities`: what it can do; the
-        rest is lacking. `timings`: None = the timeouts of the plan's variant, Kafka's defaults where it names none."""
+        rest is lacking. `timings`: None = those that real brokers of the plan's variant would have."""
         self.clock, self.isolation = clock, isolation
         self.world: World | None = None
         """None unless set up."""
         self._variant, self._run, self._capabilities = plan.variant, run, dict(capabilities)
-        self._timings = timings or _timings(plan.variant.properties)
+        self._timings = timings or _timings(shaping_settings(plan.variant))
+        self._cluster_id = ""
         roles = sorted(node_roles(plan.variant).items(), key=lambda item: ("broker" in item[1], item[0]))
         self._nodes = tuple(FakeNode(self, n, r, run.nodes / node_name(n, r) / "data") for n, r in roles)
 
@@ -179,6 +187,7 @@ class FakeCluster:
 
     def setup(self) -> None:
         self.teardown()
+        self._cluster_id = new_kafka_uuid()
         self.world = World({node.node_id: node.roles for node in self._nodes}, self._timings, self.clock)
         for node in self._nodes:
             shutil.rmtree(node.data_directory, ignore_errors=True)
@@ -201,6 +210,8 @@ class FakeCluster:
             "backend": "fake",
             "kafka_version": self._variant.kafka_version,
             "metadata_mode": self._variant.metadata_mode,
+            "cluster_id": self._cluster_id,
+            "settings": shaping_settings(self._variant),
             "features": dict(FEATURES),
             "nodes": {n.name: {"id": n.node_id, "state": n.state().value, "pid": n.os_pid} for n in self._nodes},
         }
@@ -240,7 +251,7 @@ class FakeAdmin:
         def whole() -> bool:
             views = self.views([topic.name for topic in topics])
             running = {n.node_id for n in self._cluster.nodes if n.node_id in views and n.state() is NodeState.RUNNING}
-            return running.issuperset(*keys.values()) and all(
+            return running.issuperset(broker for replicas in keys.values() for broker in replicas) and all(
                 (view := views[broker]) is not None
                 and key in view
                 and view[key].leader >= 0
@@ -304,10 +315,9 @@ class FakeAdmin:
         return world
 
 
-def _timings(properties: Mapping[str, str]) -> Timings:
-    """The variant's own timeouts, with Kafka's defaults."""
-    default = Timings()
+def _timings(settings: Mapping[str, str]) -> Timings:
+    """The timeouts that real brokers of this variant would have."""
     return Timings(
-        session_s=float(properties.get("broker.session.timeout.ms", default.session_s * 1000)) / 1000,
-        lag_s=float(properties.get("replica.lag.time.max.ms", default.lag_s * 1000)) / 1000,
+        session_s=float(settings["broker.session.timeout.ms"]) / 1000,
+        lag_s=float(settings["replica.lag.time.max.ms"]) / 1000,
     )
