@@ -1,0 +1,280 @@
+"""What this machine offers, found by trying it, and what each lack costs.
+
+Probes run side by side, each within its limit; none raises, and none leaves anything behind.
+"""
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusters import sandbox
+from clusters.cache import cache_directory
+from clusters.ivy import find_ivy
+from clusters.java import find_java
+from clusters.locks import locked_versions
+from harness.errors import ProzessError
+
+PROBE_TIMEOUT_S = 20.0
+COMMAND_TIMEOUT_S = 8.0
+FREE_DISK_MIN_BYTES = 2 * 1024**3
+MEMORY_MIN_BYTES = 1536 * 1024**2
+"""One controller and three brokers take 430 MB, Spark and the clients about 1 GB."""
+DESCRIPTORS_MIN = 8192
+"""A broker holds about three files per replica; hundreds of cells make thousands."""
+CORES_MIN = 2
+LOAD_PER_CORE_MAX = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One thing a machine may have."""
+
+    name: str
+    found: bool
+    detail: str
+    """What was found, or why it is not there."""
+    costs: str
+    """What the lack costs, or would cost, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    name: str
+    answer: Callable[[Mapping[str, str]], tuple[bool, str]]
+    costs: str
+
+
+def probes(environment: Mapping[str, str] = os.environ, *, timeout_s: float = PROBE_TIMEOUT_S) -> list[Probe]:
+    """Every probe, in the order of `prozess doctor`. Takes at most `timeout_s`."""
+    return _ask_all(_QUESTIONS, environment, timeout_s=timeout_s)
+
+
+def _ask_all(questions: Sequence[_Question], environment: Mapping[str, str], *, timeout_s: float) -> list[Probe]:
+    answers: dict[str, tuple[bool, str]] = {}
+
+    def ask(question: _Question) -> None:
+        try:
+            answers[question.name] = question.answer(environment)
+        except subprocess.TimeoutExpired as error:
+            answers[question.name] = False, f"{Path(error.cmd[0]).name} gave no answer within {error.timeout:g} s"
+        except Exception as error:  # noqa: BLE001 - whatever a strange machine does, the other probes are shown
+            answers[question.name] = False, f"could not be tried: {error}"
+
+    threads = [threading.Thread(target=ask, args=(q,), daemon=True, name=f"probe {q.name}") for q in questions]
+    for thread in threads:
+        thread.start()
+    stop = threading.Event()
+    timer = threading.Timer(timeout_s, stop.set)
+    timer.daemon = True
+    timer.start()
+    for thread in threads:
+        while thread.is_alive() and not stop.is_set():
+            thread.join(0.05)
+    timer.cancel()
+    silent = False, f"no answer within {timeout_s:g} s"
+    return [Probe(q.name, *answers.get(q.name, silent), q.costs) for q in questions]
+
+
+def _run(command: Sequence[str], *, directory: Path | None = None) -> tuple[int, str]:
+    """Exit code and output; 127 if there is no such program."""
+    try:
+        done = subprocess.run(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=COMMAND_TIMEOUT_S,
+            cwd=directory,
+            check=False,
+        )
+    except OSError as error:
+        return 127, error.strerror or str(error)
+    return done.returncode, done.stdout.strip()
+
+
+def _line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:160] if lines else "it says nothing"
+
+
+def _program(environment: Mapping[str, str], *names: str) -> str | None:
+    """Path of the first program of these names; system directories count although users' PATH may lack them."""
+    path = environment.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+    return next(filter(None, (shutil.which(name, path=path) for name in names)), None)
+
+
+def _version_of(environment: Mapping[str, str], *names: str) -> tuple[bool, str]:
+    program = _program(environment, *names)
+    if program is None:
+        return False, f"{' or '.join(names)} is not on PATH"
+    code, output = _run([program, "--version"])
+    return code == 0, f"{program}: {_line(output)}"
+
+
+# --- the probes -----------------------------------------------------------------------------------------------------
+
+
+def _java(environment: Mapping[str, str]) -> tuple[bool, str]:
+    try:
+        found = find_java(environment)
+    except ProzessError as error:
+        return False, str(error)
+    return True, f"Java {found.major} at {found.home} ({found.origin})"
+
+
+def _jars(environment: Mapping[str, str]) -> tuple[bool, str]:
+    cached = [v for v in locked_versions() if (cache_directory(environment) / "jars" / f"kafka-{v}").is_dir()]
+    ways = [
+        name
+        for name, way in (("Maven", _program(environment, "mvn")), ("Ivy from pyspark", find_ivy()))
+        if way is not None
+    ]
+    here = f"in the cache: {', '.join(cached) or 'none yet'}; can be fetched with {' or '.join(ways) or 'nothing'}"
+    return bool(cached or ways), here
+
+
+def _namespaces(environment: Mapping[str, str]) -> tuple[bool, str]:
+    support = sandbox.probe()
+    return support.level == "namespaces", support.reason
+
+
+def _ip(environment: Mapping[str, str]) -> tuple[bool, str]:
+    program = _program(environment, "ip")
+    if program is None:
+        return False, "ip is not on PATH (package iproute2)"
+    code, output = _run([program, "-Version"])
+    return code == 0, f"{program}: {_line(output)}"
+
+
+def _docker(environment: Mapping[str, str]) -> tuple[bool, str]:
+    program = _program(environment, "docker")
+    if program is None:
+        return False, "docker is not on PATH"
+    code, engine = _run([program, "version", "--format", "{{.Server.Version}}"])
+    if code != 0:
+        return False, f"no engine answers: {_line(engine)}"
+    code, compose = _run([program, "compose", "version", "--short"])
+    if code != 0:
+        return False, f"engine {_line(engine)}, but no compose plugin: {_line(compose)}"
+    return True, f"engine {_line(engine)}, compose {_line(compose)}"
+
+
+def _loop_disks(environment: Mapping[str, str]) -> tuple[bool, str]:
+    losetup, mkfs = _program(environment, "losetup"), _program(environment, "mkfs.ext4")
+    if losetup is None or mkfs is None:
+        return False, "losetup (util-linux) or mkfs.ext4 (e2fsprogs) is not installed"
+    if os.geteuid() != 0:
+        return False, "needs root"
+    with tempfile.TemporaryDirectory(prefix="prozess-doctor-") as directory:
+        image = Path(directory) / "disk"
+        with image.open("wb") as file:
+            file.truncate(1024 * 1024)
+        try:
+            code, output = _run([losetup, "--find", "--show", str(image)])
+            return code == 0, f"a file was attached as {output}" if code == 0 else _line(output)
+        finally:
+            _, attached = _run([losetup, "--noheadings", "--output", "NAME", "--associated", str(image)])
+            for device in re.findall(r"^/dev/loop\d+", attached, re.MULTILINE):
+                _run([losetup, "--detach", device])
+
+
+def _compiler(environment: Mapping[str, str]) -> tuple[bool, str]:
+    program = _program(environment, "cc", "gcc", "clang")
+    if program is None:
+        return False, "cc is not on PATH"
+    with tempfile.TemporaryDirectory(prefix="prozess-doctor-") as directory:
+        source = Path(directory) / "probe.c"
+        source.write_text("#include <unistd.h>\nint prozess_probe(int f) { return fsync(f); }\n", encoding="utf-8")
+        code, output = _run([program, "-shared", "-fPIC", "-o", "probe.so", "probe.c"], directory=Path(directory))
+    return code == 0, f"{program} builds shared libraries" if code == 0 else f"{program}: {_line(output)}"
+
+
+def _toxiproxy(environment: Mapping[str, str]) -> tuple[bool, str]:
+    return _version_of(environment, "toxiproxy-server", "toxiproxy")
+
+
+def _chromium(environment: Mapping[str, str]) -> tuple[bool, str]:
+    return _version_of(environment, "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+
+def _netem(environment: Mapping[str, str]) -> tuple[bool, str]:
+    tc = _program(environment, "tc")
+    if tc is None:
+        return False, "tc is not on PATH (package iproute2)"
+    support = sandbox.probe()
+    if support.level != "namespaces":
+        return False, "only tried in a network namespace, and there is none"
+    code, output = _run([*support.prefix, tc, "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"])
+    return code == 0, "the kernel has it" if code == 0 else _line(output)
+
+
+def _disk(environment: Mapping[str, str]) -> tuple[bool, str]:
+    free: dict[str, int] = {}
+    for what, wanted in (("cache", cache_directory(environment)), ("runs", Path.cwd())):
+        there = next(p for p in (wanted, *wanted.parents) if p.exists())
+        free[f"{what} at {wanted}"] = shutil.disk_usage(there).free
+    told = ", ".join(f"{size / 1024**3:.1f} GiB for {what}" for what, size in free.items())
+    return min(free.values()) >= FREE_DISK_MIN_BYTES, told
+
+
+def _memory(environment: Mapping[str, str]) -> tuple[bool, str]:
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
+    if match is None:
+        return False, "/proc/meminfo does not say"
+    available = int(match[1]) * 1024
+    return available >= MEMORY_MIN_BYTES, f"{available / 1024**3:.1f} GiB available"
+
+
+def _descriptors(environment: Mapping[str, str]) -> tuple[bool, str]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = hard == resource.RLIM_INFINITY or hard >= DESCRIPTORS_MIN
+    limit = {resource.RLIM_INFINITY: "unlimited"}
+    return enough, f"{limit.get(soft, soft)}, can be raised to {limit.get(hard, hard)} (ulimit -n, -Hn)"
+
+
+def _cores(environment: Mapping[str, str]) -> tuple[bool, str]:
+    cores = len(os.sched_getaffinity(0))
+    load = os.getloadavg()[0]
+    return (
+        cores >= CORES_MIN and load <= LOAD_PER_CORE_MAX * cores,
+        f"{cores} for this process, load {load:.1f} in the last minute",
+    )
+
+
+_QUESTIONS = (
+    _Question("java", _java, "Nothing runs: Kafka and Spark need Java 17 or newer."),
+    _Question("kafka jars", _jars, "The local backend cannot start Kafka."),
+    _Question(
+        "namespaces",
+        _namespaces,
+        "No partitions or link faults with the local backend, and a crashed harness leaves its servers to the supervisor.",
+    ),
+    _Question("ip", _ip, "No network namespaces for nodes, so no partitions with the local backend."),
+    _Question("docker", _docker, "The compose backend is not available: no runs on your own images."),
+    _Question(
+        "loop disks",
+        _loop_disks,
+        "No frozen, slow or failing disks, and power loss is modelled by recorded fsyncs instead of a shut-down disk.",
+    ),
+    _Question("c compiler", _compiler, "No power loss without root and no clock faults: both preload a small library."),
+    _Question("toxiproxy", _toxiproxy, "No latency, bandwidth, reset or slow-close faults on clients' links."),
+    _Question("chromium", _chromium, "Reports are not tested in a browser; making and reading them needs none here."),
+    _Question("netem", _netem, "No kernel-level delay and jitter between nodes; latency faults go through toxiproxy."),
+    _Question("disk space", _disk, "A run stops with what it has recorded when its disk is full."),
+    _Question("memory", _memory, "Brokers may be killed by the kernel in mid-run, which is then no fault of Kafka's."),
+    _Question("descriptors", _descriptors, "Trials with many cells end in 'Too many open files' on a broker."),
+    _Question(
+        "cores",
+        _cores,
+        "Starved observers: verdicts on timing (unavailability, stalls) become unknown, and runs are slow.",
+    ),
+)
