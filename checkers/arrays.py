@@ -128,7 +128,8 @@ class PartitionIndex:
         """(first row, row after the last, client) of each stretch of `reads` by one client."""
         client = self.reads["client"]
         starts = np.flatnonzero(differs_from_previous(client)).tolist()
-        return [(a, b, int(client[a])) for a, b in zip(starts, [*starts[1:], len(client)], strict=True)]
+        stops = [*starts[1:], len(client)] if starts else []
+        return [(a, b, int(client[a])) for a, b in zip(starts, stops, strict=True)]
 
     def has(self, client: int, table: np.ndarray, value: int) -> bool:
         """Is `table[client]` this value? False for whoever is no client of the trial."""
@@ -150,6 +151,11 @@ class PartitionIndex:
         for a, b, client in self.reader_runs:
             consumer[a:b] = not self.has(client, self.client_role, Role.AUDIT)
         return consumer
+
+    @lazy
+    def records_read(self) -> int:
+        """How many records were given to anyone, sentinels left out."""
+        return int(np.count_nonzero(self.reads["sender"] != SENTINEL_CLIENT))
 
     # --- which record ----------------------------------------------------------------------------------------------
 
@@ -287,7 +293,8 @@ class PartitionIndex:
         Compaction keeps the last record of each key, and drops tombstones after delete.retention.ms
         (https://kafka.apache.org/documentation/#compaction). Records without key are not compacted.
         """
-        cleaned: np.ndarray = offset < self.log_start
+        # Offset NONE is below any log start that moved; a log that still starts at 0 has lost nothing to retention.
+        cleaned: np.ndarray = (offset < self.log_start) & (self.log_start > 0)
         if self.compacted and len(offset):
             ids = self.reads["key"][self.log.rows]
             order = np.argsort(ids, kind="stable")

@@ -65,7 +65,7 @@ def offset_conflict(history: PartitionHistory) -> KernelResult:
         & (index.fact(index.client_acks, index.sends["client"], unknown=0) == -1)
         & (index.sends["client"] != SENTINEL_CLIENT)
     )
-    judged = len(acknowledged) + len(index.reads["client"])
+    judged = len(acknowledged) + index.records_read
     seen = _conflicting(_unconfirmed(index, acknowledged))
     if not len(seen.offset):
         return KernelResult(make_witnesses(0, {}), count=0, judged=judged, incomplete=index.incomplete())

@@ -3,7 +3,7 @@
 import numpy as np
 
 from checkers.arrays import PartitionIndex
-from checkers.lookup import differs_from_previous
+from checkers.lookup import Lookup, differs_from_previous, distinct
 from harness.plan import SENTINEL_CLIENT
 from harness.protocols import KernelResult, PartitionHistory
 from harness.schema import MISSING, NONE, Outcome, ReadFlag
@@ -20,7 +20,10 @@ def phantom(history: PartitionHistory) -> KernelResult:
     index = PartitionIndex.of(history)
     # What agrees with the log is judged there, once.
     rows = np.concatenate([index.log.rows, index.unmatched_reads])
-    return _records_seen(index, rows[index.never_issued(rows)])
+    rows = rows[index.never_issued(rows)]
+    if len(rows):  # now everyone who was given one of them
+        rows = np.flatnonzero(Lookup(distinct(index.read_key[rows])).find(index.read_key) >= 0)
+    return _records_seen(index, rows)
 
 
 def corrupt(history: PartitionHistory) -> KernelResult:
@@ -75,7 +78,7 @@ def resurrected(history: PartitionHistory) -> KernelResult:
 def _records_seen(index: PartitionIndex, rows: np.ndarray) -> KernelResult:
     """A finding of these rows of `reads`: one witness per record and offset, with whoever was given it first; a consumer
     before the audit."""
-    reads, judged = index.reads, int(np.count_nonzero(index.reads["sender"] != SENTINEL_CLIENT))
+    reads, judged = index.reads, index.records_read
     audit = ~index.by_consumer[rows]
     order = np.lexsort((reads["read_ns"][rows], audit, index.read_key[rows], reads["log_offset"][rows]))
     rows, audit = rows[order], audit[order]

@@ -1,0 +1,143 @@
+"""Hand-written partitions: rows as tuples, the smallest that show something.
+
+    history(
+        sends=[(PRODUCER, 0, OK, 0), (PRODUCER, 1, INFO, NONE)],     # client, sequence, outcome, acknowledged offset
+        log=[(0, PRODUCER, 0)],                                     # offset, client, sequence: what the audit read
+        reads=[(READER, 0, PRODUCER, 0)],                           # reader, offset, client, sequence, in order of reading
+    )
+
+A dict at the end of a row overrides single columns. `visible` is V(p), the same as the log unless told otherwise. The
+sentinel is sent, acknowledged and read by the audit at offset `sentinel`; None = the audit did not get there.
+Times: sends begin at 10, 20, … and take 5; reads happen at 1010, 1020, …; the sentinel is sent at SENTINEL_NS.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.plan import SENTINEL_CLIENT
+from harness.protocols import PartitionHistory
+from harness.schema import NONE, READS, SENDS, Isolation, Outcome, Role, Table
+
+OK, FAIL, INFO = Outcome.OK, Outcome.FAIL, Outcome.INFO
+PRODUCER, PRODUCER_2, PRODUCER_ACKS_1, PRODUCER_ACKS_0, CRASHED = 1, 2, 3, 4, 5
+READER, READER_2, READER_COMMITTED, READER_COMMITTED_2, AUDIT, AUDIT_COMMITTED = 11, 12, 13, 14, 15, 16
+CLIENTS = 17
+ACKS = {PRODUCER: -1, PRODUCER_2: -1, PRODUCER_ACKS_1: 1, PRODUCER_ACKS_0: 0, CRASHED: -1}
+COMMITTED_LEVEL = (READER_COMMITTED, READER_COMMITTED_2, AUDIT_COMMITTED)
+ISSUED = 1000
+PARTITION, OTHER_PARTITION = 7, 8
+SENTINEL_NS, AUDIT_NS = 1_000_000, 2_000_000
+CORRUPT = {"sender": NONE, "sequence": NONE, "sent_partition": NONE, "key": NONE, "flags": 1}
+
+Row = Sequence[Any]
+
+
+def history(
+    sends: Iterable[Row] = (),
+    log: Iterable[Row] = (),
+    reads: Iterable[Row] = (),
+    *,
+    visible: Iterable[Row] | None = None,
+    sentinel: int | None = 1_000,
+    issued: Mapping[int, int] | None = None,
+    compacted: bool = False,
+    log_start: int = 0,
+) -> PartitionHistory:
+    """One partition, PARTITION, with these rows. `issued`: client → sequences issued, where not ISSUED."""
+    log = list(log)
+    rows = [_send(number, row) for number, row in enumerate(sends)]
+    given = [_read(1_010 + 10 * number, row) for number, row in enumerate(reads)]
+    levels = ((AUDIT, log), (AUDIT_COMMITTED, log if visible is None else list(visible)))
+    for client, audited in levels:
+        given += [_read(AUDIT_NS + number, (client, *row)) for number, row in enumerate(audited)]
+        if sentinel is not None:
+            given.append(_read(AUDIT_NS + len(audited), (client, sentinel, SENTINEL_CLIENT, 0)))
+    if sentinel is not None:
+        times = {"invoked_ns": SENTINEL_NS, "completed_ns": SENTINEL_NS + 5}
+        rows.append(_send(0, (SENTINEL_CLIENT, 0, OK, sentinel, times)))
+    ends = {} if sentinel is None else dict.fromkeys((Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED), sentinel)
+    rows.sort(key=lambda row: (row["client"], row["sequence"]))
+    given.sort(key=lambda row: row["client"])  # stable: the order of reading stays
+    return make(rows, given, ends=ends, issued=issued or {}, compacted=compacted, log_start=log_start)
+
+
+def make(
+    sends: Sequence[Mapping[str, int]],
+    reads: Sequence[Mapping[str, int]],
+    *,
+    ends: Mapping[int, int],
+    issued: Mapping[int, int],
+    compacted: bool = False,
+    log_start: int = 0,
+) -> PartitionHistory:
+    """The arrays of these rows, which are in their final order, and the clients named in this module."""
+    role, isolation = np.zeros(CLIENTS, dtype=np.int32), np.full(CLIENTS, -1, dtype=np.int32)
+    role[SENTINEL_CLIENT], role[list(ACKS)] = Role.SENTINEL, Role.PRODUCER
+    role[READER : AUDIT_COMMITTED + 1] = Role.READER
+    role[[AUDIT, AUDIT_COMMITTED]] = Role.AUDIT
+    isolation[READER : AUDIT_COMMITTED + 1] = Isolation.READ_UNCOMMITTED
+    isolation[list(COMMITTED_LEVEL)] = Isolation.READ_COMMITTED
+    limits, acks = np.full(CLIENTS, NONE, dtype=np.int64), np.zeros(CLIENTS, dtype=np.int32)
+    for client, value in ACKS.items():
+        acks[client] = value
+        limits[client] = issued.get(client, NONE if client == CRASHED else ISSUED)
+    return PartitionHistory(
+        partition=PARTITION,
+        sends=_columns(SENDS, sends),
+        reads=_columns(READS, reads),
+        client_role=role,
+        client_isolation=isolation,
+        client_issued=limits,
+        client_acks=acks,
+        audit_end=dict(ends),
+        compacted=compacted,
+        log_start=log_start,
+    )
+
+
+def send_row(client: int, sequence: int, outcome: int, offset: int, invoked_ns: int) -> dict[str, int]:
+    """A row of `sends`, completed 5 ns later."""
+    return {
+        "client": client,
+        "sequence": sequence,
+        "outcome": outcome,
+        "log_offset": offset,
+        "invoked_ns": invoked_ns,
+        "completed_ns": invoked_ns + 5,
+        "transaction": NONE,
+        "key": NONE,
+        "partition": PARTITION,
+        "code": 0,
+        "size": 100,
+    }
+
+
+def read_row(reader: int, offset: int, sender: int, sequence: int, read_ns: int) -> dict[str, int]:
+    """A row of `reads`, in span 0, of a record that was sent here."""
+    return {
+        "client": reader,
+        "log_offset": offset,
+        "sender": sender,
+        "sequence": sequence,
+        "read_ns": read_ns,
+        "key": NONE,
+        "partition": PARTITION,
+        "sent_partition": PARTITION,
+        "span": 0,
+        "flags": 0,
+        "leader_epoch": NONE,
+    }
+
+
+def _send(number: int, row: Row) -> dict[str, int]:
+    return send_row(*row[:4], 10 * (number + 1)) | (row[4] if len(row) > 4 else {})
+
+
+def _read(read_ns: int, row: Row) -> dict[str, int]:
+    return read_row(*row[:4], read_ns) | (row[4] if len(row) > 4 else {})
+
+
+def _columns(table: Table, rows: Sequence[Mapping[str, int]]) -> dict[str, np.ndarray]:
+    return {name: np.array([row[name] for row in rows], dtype=e.dtype) for name, e in table.empty().items()}
