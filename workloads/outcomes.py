@@ -36,7 +36,7 @@ REVIEWED: tuple[CodeRule, ...] = (
     CodeRule(KafkaError.NO_ERROR, "NO_ERROR", Outcome.OK, Outcome.OK, "acknowledged as acks asked; acks=0: handed over"),
     _refused("NOT_ENOUGH_REPLICAS", "checked before the append (Partition.appendRecordsToLeader)"),
     _refused("MSG_SIZE_TOO_LARGE", "the leader validates the size of the batch before it appends (MESSAGE_TOO_LARGE)"),
-    _refused("INVALID_MSG_SIZE", "the batch exceeds the segment: refused before the append (RECORD_LIST_TOO_LARGE)"),
+    _refused("RECORD_LIST_TOO_LARGE", "the batch exceeds the segment: refused before the append"),
     _refused("INVALID_RECORD", "LogValidator refuses the batch before the append"),
     _refused("INVALID_TIMESTAMP", "LogValidator refuses the batch before the append"),
     _refused("TOPIC_AUTHORIZATION_FAILED", "checked before the append (KafkaApis.handleProduceRequest)"),
@@ -55,8 +55,7 @@ REVIEWED: tuple[CodeRule, ...] = (
     _unknown("_FATAL", "the instance died; whatever was in flight may have arrived"),
     _unknown("_FENCED", "a newer producer took over; whatever was in flight may have arrived"),
 )  # fmt: skip
-"""Kafka's names MESSAGE_TOO_LARGE and RECORD_LIST_TOO_LARGE are librdkafka's MSG_SIZE_TOO_LARGE (10) and INVALID_MSG_SIZE
-(18)."""
+"""Kafka's MESSAGE_TOO_LARGE is librdkafka's MSG_SIZE_TOO_LARGE (10)."""
 
 _WITH = {rule.code: rule.with_retries for rule in REVIEWED}
 _WITHOUT = {rule.code: rule.without_retries for rule in REVIEWED}
