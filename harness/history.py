@@ -168,6 +168,7 @@ def partition_order(partition: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
     """
     if not len(partition):
         return np.empty(0, dtype=np.uint32), np.empty(0, dtype=partition.dtype), np.zeros(1, dtype=np.int64)
+    partition = np.ascontiguousarray(partition)
     low = int(partition.min())
     # 16-bit keys are sorted by radix, which is stable and several times faster than a comparison sort.
     narrow = int(partition.max()) - low < 1 << 16
