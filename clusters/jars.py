@@ -39,8 +39,7 @@ def ensure_jars(
     BadInput for what is no version; MissingTool if the jars cannot be had, or are not those of the lock; NotReady if
     another process keeps fetching beyond the limit.
     """
-    if not _VERSION.fullmatch(version):
-        raise BadInput(f"Kafka version {version!r} is not one; it has the form 4.3.1. Locked: {_known()}.")
+    _check_version(version)
     tell = progress or _log.info
     directory = make_cache("jars", environment=environment)
     target = directory / f"kafka-{version}"
@@ -69,6 +68,7 @@ def resolved_lock(
 ) -> str:
     """A lock for that version, from a fresh resolution of its dependencies that no older lock takes part in. For
     maintainers. Errors as of `ensure_jars`."""
+    _check_version(version)
     with tempfile.TemporaryDirectory(prefix="prozess-lock-") as directory:
         request = Request(version, roots(version), exact=False)
         fetched = _fetch(request, Path(directory), progress or _log.info, environment)
@@ -94,6 +94,11 @@ def roots(version: str) -> tuple[Coordinates, ...]:
         return (*kafka, Coordinates("org.slf4j", "slf4j-reload4j", "1.7.36"))
     log4j = "org.apache.logging.log4j"
     return (*kafka, Coordinates(log4j, "log4j-slf4j-impl", "2.25.5"), Coordinates(log4j, "log4j-core", "2.25.5"))
+
+
+def _check_version(version: str) -> None:
+    if not _VERSION.fullmatch(version):
+        raise BadInput(f"Kafka version {version!r} is not one; it has the form 4.3.1. Locked: {_known()}.")
 
 
 def _present(target: Path, locked: tuple[LockedJar, ...] | None) -> tuple[Path, ...] | None:

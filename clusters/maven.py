@@ -22,7 +22,12 @@ def fetch_with_maven(
     settings apply. MissingTool if it cannot be done."""
     (workspace / "pom.xml").write_text(project_text(request), encoding="utf-8")
     command = [str(maven), "--batch-mode", "--quiet", "--file", "pom.xml", "dependency:copy-dependencies"]
-    command += ["-DoutputDirectory=layout", "-DincludeScope=runtime", "-Dmdep.useRepositoryLayout=true"]
+    command += [
+        "-DoutputDirectory=layout",
+        "-DincludeScope=runtime",
+        "-Dmdep.useRepositoryLayout=true",
+        "-Dstyle.color=never",
+    ]
     if request.exact:
         command.append("-DexcludeTransitive=true")
     if environment.get("PROZESS_MAVEN_URL"):

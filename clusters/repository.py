@@ -91,20 +91,22 @@ _CAUSES = (  # first match decides; the patterns are what Maven 3.8/3.9 and Ivy 
         "Free space, or set PROZESS_CACHE.",
     ),
     (
-        r"status code: 40[137]|Not authorized|Authentication failed|HTTP response code: 40[137]",
+        r"status code: 40[137]|Not authorized|Authentication failed|HTTP response code: 40[137]|"
+        r"CLIENT ERROR: (?:Unauthorized|Forbidden|Proxy)|Unauthorized",
         "the repository refuses access",
         _WAY_OUT,
     ),
     (r"offline mode", "Maven is set to offline and does not have them", "Allow it the network in its settings.xml."),
     (
-        r"UnknownHost|Unknown host|Name or service not known|name resolution|nodename nor servname",
+        r"UnknownHost|Unknown host|Host \S+ not found|Name or service not known|name resolution|nodename nor servname",
         "the name of the repository's host cannot be resolved",
         _WAY_OUT,
     ),
     (r"PKIX|SSLHandshake|SSLException|certificate", "its certificate is not trusted by this Java", _WAY_OUT),
+    (r"No plugin found for prefix", "the repository does not give Maven its dependency plugin", _WAY_OUT),
     (
-        r"Connection refused|[Tt]imed out|[Tt]imeout|unreachable|No route|Connection reset|Could not transfer|"
-        r"Server access [Ee]rror|status code: 5\d\d|ConnectException|SocketException",
+        r"Connection refused|[Tt]imed out|[Cc]onnect timeout|SERVER ERROR|unreachable|No route|Connection reset|"
+        r"Could not transfer|Server access [Ee]rror|status code: 5\d\d|ConnectException|SocketException",
         "the repository cannot be reached",
         _WAY_OUT,
     ),
@@ -124,8 +126,9 @@ def explain_failure(name: str, request: Request, output: str) -> str:
     )
     if missing:
         artifact = next(filter(None, missing.groups()))
-        return (
-            f"{what}: the repository has no {artifact}. Give a version of Kafka that was published, for instance 4.3.1."
-        )
-    lines = [re.sub(r"\w+://\S+", "…", line.strip()) for line in output.splitlines() if line.strip()]
-    return f"{what}: it says {lines[-1][:200]!r}. {_WAY_OUT}" if lines else f"{what}: it says nothing. {_WAY_OUT}"
+        way_out = _WAY_OUT if request.exact else "Give a version of Kafka that was published, for instance 4.3.1."
+        return f"{what}: the repository has no {artifact}. {way_out}"
+    said = re.sub(r"\x1b\[[\d;]*m|\w+://\S+", "", output)
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["nothing"]
+    telling = next((line for line in lines if "ERROR" in line), lines[-1])
+    return f"{what}: it says {telling[:200]!r}. {_WAY_OUT}"
