@@ -35,10 +35,11 @@ def decode_metadata_log(
 ) -> dict[str, np.ndarray]:
     """The committed metadata log as columns of `harness.schema.METADATA` (without `client`), in log order.
 
-    `metadata_directories`: the data directory of *each* controller (or its `__cluster_metadata-0`). With several, only what
-    a majority of them holds is committed and decoded; an unfinished tail of a deposed controller is left out.
+    `metadata_directories`: the data directory of *each* controller (or its `__cluster_metadata-0`), missing ones too: they
+    count. With several, only what a majority of them holds is committed and decoded; an unfinished tail of a deposed
+    controller is left out.
     `partition_ids`: (topic, number) → dense id of the partitions of interest; others are left out. Brokers and controllers
-    are all there. `wall_minus_monotonic_ns`: turns the records' wall clock (ms) into CLOCK_MONOTONIC ns.
+    are all there. `wall_minus_monotonic_ns`: turns the records' wall clock, cut to ms, into CLOCK_MONOTONIC ns.
 
     A row states what holds from its time on. A deleted topic's partition has no replicas. Where the log begins with a
     snapshot, its content is stated at the time of the last record it contains.
@@ -61,6 +62,8 @@ def decode_metadata_log(
                         replay.record(record, batch)
     except Malformed as error:
         raise HistoryUnreadable(f"The metadata log in {log.directory} {error}.") from error
+    except OSError as error:
+        raise HistoryUnreadable(f"A snapshot in {log.directory} cannot be read: {error.strerror}.") from error
     rows = np.array(replay.finish(), dtype=np.int64).reshape(-1, len(METADATA.columns))
     return {column.name: rows[:, i].astype(column.kind) for i, column in enumerate(METADATA.columns)}
 

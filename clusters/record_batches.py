@@ -34,7 +34,7 @@ _CRC32C = _crc32c_table()
 
 
 def crc32c(data: bytes) -> int:
-    """Castagnoli's checksum. About 15 MB/s: for metadata logs, not for data."""
+    """Castagnoli's checksum. Some MB/s: for metadata logs, not for data."""
     table, value = _CRC32C, 0xFFFFFFFF
     for byte in data:
         value = table[(value ^ byte) & 0xFF] ^ (value >> 8)

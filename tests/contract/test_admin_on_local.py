@@ -1,0 +1,138 @@
+"""Administration and ground truth on real brokers of both supported lines: what they say is what happened."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from harness import catalogue
+
+# Inside the sandbox: one JSON object with everything that was seen.
+INSIDE = """
+import json, subprocess, sys
+from pathlib import Path
+from harness import catalogue
+from harness.clock import SystemClock, wait_until
+from harness.errors import BadInput, ClusterFailed, NotReady
+from harness.plan import make_plan
+from harness.protocols import TopicSpec
+from harness.run_directory import RunDirectory
+from harness.trial import parse_trial
+
+clock, run, version = SystemClock(), RunDirectory(Path(sys.argv[1])), sys.argv[2]
+run.create()
+plan = make_plan(parse_trial({
+    "name": "contract", "title": "", "topics": {"partitions": 2}, "base": {"topic.replication_factor": 3},
+    "variant": {"kafka_version": version, "properties": {"broker.session.timeout.ms": 4000}},
+}, source="the test"), seed=1)
+cluster = catalogue.resolve(catalogue.BACKENDS, "local", what="backend")(plan, run, clock=clock)
+seen = {}
+
+def refusal(call):
+    try:
+        call()
+    except (BadInput, ClusterFailed, NotReady) as error:
+        return [type(error).__name__, str(error)]
+
+def described(views):
+    return {node: view and {f"{t}-{n}": [s.leader, sorted(s.isr)] for (t, n), s in view.items()}
+            for node, view in views.items()}
+
+try:
+    cluster.setup()
+    cluster.wait_ready(timeout_s=120)
+    admin = catalogue.service("admin")(cluster)
+    admin.create_topics([TopicSpec("alpha", ((1, 2, 3), (2, 3, 1)), {"min.insync.replicas": "2"})], timeout_s=60)
+    seen["views"] = described(admin.views(["alpha", "absent"]))
+    seen["active"], seen["features"] = admin.active_controller(), dict(admin.features())
+    seen["living"] = sorted(admin.living_brokers(2))
+    seen["offsets"] = {f"{t}-{n}": [[o.node, o.log_start, o.high_watermark, o.last_stable_offset] for o in found]
+                       for (t, n), found in admin.log_starts_and_ends(["alpha"]).items()}
+    configurations = admin.describe_configs(brokers=[1], topics=["alpha"])
+    seen["topic"] = configurations["topic:alpha"]["min.insync.replicas"]
+    seen["broker"] = configurations["broker:1"]["broker.session.timeout.ms"]
+    seen["again"] = refusal(lambda: admin.create_topics([TopicSpec("alpha", ((1,),))], timeout_s=20))
+    seen["bad"] = refusal(lambda: admin.create_topics([TopicSpec("b", ((1,),), {"retention.ms": "soon"})], timeout_s=20))
+    killed = next(n for n in cluster.nodes if n.node_id == 1)
+    killed.kill()
+    seen["dead replica"] = refusal(lambda: admin.create_topics([TopicSpec("c", ((1, 2),))], timeout_s=1))
+    wait_until(lambda: admin.view(2, ["alpha"])["alpha", 0].leader == 2, awaited="a new leader", timeout_s=60, clock=clock)
+    wait_until(lambda: admin.living_brokers(3) == {2, 3}, awaited="the news", timeout_s=60, clock=clock)
+    seen["after"] = described(admin.views(["alpha"]))
+    elr = admin.elr(["alpha"])
+    seen["elr"] = elr and [list(elr["alpha", 0].elr), list(elr["alpha", 0].last_known_elr)]
+    admin.close()
+finally:
+    cluster.teardown()
+directories = [node.data_directory for node in cluster.nodes if "controller" in node.roles]
+columns = catalogue.service("metadata-log")(
+    directories, partition_ids={("alpha", 0): 0, ("alpha", 1): 1}, wall_minus_monotonic_ns=0)
+seen["rows"] = {name: values.tolist() for name, values in columns.items()}
+tool = "kafka.tools.DumpLogSegments" if version < "4.3" else "org.apache.kafka.tools.DumpLogSegments"
+jars = ":".join(str(jar) for jar in catalogue.service("jars")(version))
+log = next(directories[0].glob("__cluster_metadata-0/*.log"))
+java = str(catalogue.service("java")().executable)
+seen["dump"] = subprocess.run(
+    [java, "-Xmx96m", "-cp", jars, tool, "--files", str(log), "--cluster-metadata-decoder"],
+    capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+print(json.dumps(seen))
+"""
+
+
+def mask(brokers) -> int:
+    return sum(1 << broker for broker in brokers)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("version", ["4.3.1", "3.9.2"])
+def test_what_brokers_and_controllers_say_is_what_happened(tmp_path, version):
+    command = catalogue.service("sandbox")([sys.executable, "-c", INSIDE, str(tmp_path / "run"), version])
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=400, check=True)
+    seen = json.loads(done.stdout.splitlines()[-1])
+
+    assert seen["views"] == {b: {"alpha-0": [1, [1, 2, 3]], "alpha-1": [2, [1, 2, 3]]} for b in "123"}
+    assert seen["active"] == 3001
+    assert seen["living"] == [1, 2, 3]
+    assert seen["offsets"] == {"alpha-0": [[1, 0, 0, 0]], "alpha-1": [[2, 0, 0, 0]]}
+    assert (seen["topic"], seen["broker"]) == ("2", "4000")
+    assert seen["again"][0] == "ClusterFailed"
+    assert "TOPIC_ALREADY_EXISTS" in seen["again"][1]
+    assert seen["bad"][0] == "BadInput"
+    assert "retention.ms" in seen["bad"][1]
+    assert seen["dead replica"][0] == "NotReady"
+    assert seen["after"]["1"] is None
+    assert seen["after"]["2"] == seen["after"]["3"] == {"alpha-0": [2, [2, 3]], "alpha-1": [2, [2, 3]]}
+    if version == "4.3.1":
+        assert seen["features"]["eligible.leader.replicas.version"] == 1
+    assert seen["elr"] == [[], []], "two of three are in sync, as many as min.insync.replicas"
+    assert_ground_truth(seen["rows"], seen["dump"])
+
+
+def assert_ground_truth(rows, dump) -> None:
+    """Every row of a partition against the record that Kafka's own decoder prints for its offset."""
+    at = {position: i for i, position in enumerate(rows["log_position"]) if rows["partition"][i] >= 0}
+    compared, topic = set(), None
+    for line in dump:
+        if (match := re.match(r"\| offset: (\d+) CreateTime: (\d+) .*?payload: (\{.*\})$", line)) is None:
+            continue
+        record, offset = json.loads(match[3]), int(match[1])
+        data = record["data"]
+        if record["type"] == "TOPIC_RECORD" and data["name"] == "alpha":
+            topic = data["topicId"]
+        if record["type"] in ("PARTITION_RECORD", "PARTITION_CHANGE_RECORD") and data["topicId"] == topic:
+            row = at[offset]
+            compared.add(offset)
+            assert rows["time_ns"][row] == int(match[2]) * 1_000_000
+            assert rows["partition"][row] == data["partitionId"]
+            assert rows["isr"][row] == mask(data["isr"])
+            if "leader" in data:
+                assert rows["leader"][row] == data["leader"]
+    assert compared == set(at)
+    assert len(compared) >= 4
+    last = {partition: i for i, partition in enumerate(rows["partition"]) if partition >= 0}
+    assert [(rows["leader"][last[p]], rows["leader_epoch"][last[p]], rows["isr"][last[p]]) for p in (0, 1)] == [
+        (2, 1, mask([2, 3])),
+        (2, 0, mask([2, 3])),
+    ]
