@@ -82,7 +82,7 @@ class _Since:
 
 def _locked(method: "Callable[Concatenate[World, P], T]") -> "Callable[Concatenate[World, P], T]":
     @wraps(method)
-    def locked(world: "World", *arguments: P.args, **named: P.kwargs) -> T:
+    def locked(world: "World", /, *arguments: P.args, **named: P.kwargs) -> T:
         with world.lock:
             return method(world, *arguments, **named)
 
