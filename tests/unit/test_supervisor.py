@@ -34,7 +34,7 @@ with hold_alive(run):
     with (run.path / "pids.jsonl").open("w") as file:
         print(json.dumps({"node": "broker-1", "pid": node.pid, "start_time": identify(node.pid).start_time}), file=file)
     os.kill(node.pid, signal.SIGSTOP)
-    helper = subprocess.Popen(["sh", "-c", "trap '' TERM; while :; do sleep 600; done"])
+    helper = subprocess.Popen(["sh", "-c", "trap '' TERM; exec sleep 600"])
     if stubborn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:
