@@ -39,9 +39,10 @@ def check_with_spark(
 ) -> list[Finding]:
     """Findings of every anomaly in every partition, ordered by partition, then as `anomalies`: those of the local engine.
 
-    `workers`: tasks at a time. `session`: a running one, left running; else one is started here, and stopped. The run
-    directory must be readable under the same path where Spark's workers are. HistoryUnreadable, MissingTool; HarnessFailed
-    if Spark does.
+    `workers`: tasks at a time. `session`: a running one, left running; else the one that this process has, or one started
+    and stopped here. The run directory must be readable under the same path where Spark's workers are.
+
+    Raises HistoryUnreadable, MissingTool; HarnessFailed if Spark fails.
     """
     assert workers > 0, workers
     if session is None:

@@ -1,5 +1,7 @@
 """The Spark engine finds exactly what the local one finds, and Spark leaves the process and the machine as they were."""
 
+import contextlib
+import importlib.util
 import os
 import signal
 import subprocess
@@ -165,12 +167,22 @@ def test_an_empty_history_has_findings_that_judged_nothing(run, session):
 
 
 SCRIPT = """
-from pyspark import SparkContext
+import psutil
 from spark_checkers.session import start_session
 session = start_session(master="local[1]")
 assert session.range(3).mapInArrow(lambda batches: batches, "id long").count() == 3
-print(SparkContext._gateway.proc.pid, session.conf.get("spark.local.dir"), flush=True)
+family = psutil.Process().children(recursive=True)
+assert len(family) >= 3, family  # the virtual machine, the daemon of the workers, a worker
+print(session.conf.get("spark.local.dir"), *(process.pid for process in family), flush=True)
 """
+
+
+def living(pids: list[str]) -> list[psutil.Process]:
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(int(pid)))
+    return found
 
 
 def test_spark_is_quiet_and_leaves_nothing_behind(need, tmp_path):
@@ -184,8 +196,9 @@ def test_spark_is_quiet_and_leaves_nothing_behind(need, tmp_path):
         env=os.environ | {"TMPDIR": str(tmp_path)},
     )
     assert (done.returncode, done.stderr) == (0, "")
-    pid, directory = done.stdout.split()
-    assert not psutil.pid_exists(int(pid))
+    directory, *pids = done.stdout.split()
+    _, left = psutil.wait_procs(living(pids), timeout=10)
+    assert left == []
     assert Path(directory).parent == tmp_path
     assert list(tmp_path.iterdir()) == []
 
@@ -207,3 +220,9 @@ def test_without_java_the_way_out_is_named(where, tmp_path):
     assert "Spark needs Java 17 or newer" in done.stdout
     assert "--engine local" in done.stdout
     assert (str(tmp_path) in done.stdout) == (where == "java_home")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("grpc") is not None, reason="grpcio is installed: nothing is missing")
+def test_without_the_package_for_connect_the_way_out_is_named():
+    with pytest.raises(MissingTool, match=r"pyspark\[connect\]"):
+        start_session(remote="sc://127.0.0.1:1")
