@@ -21,7 +21,8 @@ def draw_timeline(timeline: Timeline, bands: list[Row]) -> str:
     """SVG text."""
     panels = [_throughput(timeline), _unknown(timeline), _latency(timeline), _replication(timeline)]
     x_domain = [timeline.begin_s, timeline.end_s]
-    shown = [_with_bands(panel, bands, x_domain) for panel in panels if panel is not None]
+    drawn = [panel for panel in panels if panel is not None]
+    shown = [_with_bands(panel, bands, x_domain, last=panel is drawn[-1], first=panel is drawn[0]) for panel in drawn]
     chart = (
         alt.vconcat(*shown, spacing=14)
         .resolve_scale(color="shared", strokeDash="shared")
@@ -33,7 +34,7 @@ def draw_timeline(timeline: Timeline, bands: list[Row]) -> str:
 
 
 def _x() -> alt.X:
-    return alt.X("at_s:Q", title="seconds on the trial's clock")
+    return alt.X("at_s:Q", title=None)
 
 
 def _series() -> tuple[alt.Color, alt.StrokeDash]:
@@ -98,15 +99,20 @@ def _replication(timeline: Timeline) -> alt.Chart | None:
     return chart
 
 
-def _with_bands(panel: alt.Chart, bands: list[Row], x_domain: list[float]) -> alt.LayerChart:
+def _with_bands(
+    panel: alt.Chart, bands: list[Row], x_domain: list[float], *, first: bool, last: bool
+) -> alt.LayerChart:
+    """The panel over the bands of the faults; the first panel names them, one line each, the last one names the axis."""
+    title = "seconds on the trial's clock" if last else None
     scale = alt.Scale(domain=x_domain, nice=False, clamp=True)
-    frame = pd.DataFrame(bands or [{"begin_s": 0.0, "end_s": 0.0, "fault": ""}])
-    base = alt.Chart(frame)
+    numbered = [band | {"line": float(index * 11 + 3)} for index, band in enumerate(bands)]
+    base = alt.Chart(pd.DataFrame(numbered or [{"begin_s": 0.0, "end_s": 0.0, "fault": "", "line": 0.0}]))
     rectangles = base.mark_rect(opacity=0.13, color="#dc2626").encode(
-        x=alt.X("begin_s:Q", scale=scale, title="seconds on the trial's clock"), x2="end_s:Q"
+        x=alt.X("begin_s:Q", scale=scale, title=title), x2="end_s:Q"
     )
-    names = base.mark_text(align="left", baseline="top", dx=2, dy=2, fontSize=9, color="#7f1d1d", angle=0).encode(
-        x=alt.X("begin_s:Q", scale=scale), y=alt.value(0), text="fault:N"
+    names = base.mark_text(align="left", baseline="top", dx=3, fontSize=9, color="#7f1d1d").encode(
+        x=alt.X("begin_s:Q", scale=scale, title=title), y=alt.Y("line:Q", scale=None), text="fault:N"
     )
-    layers = [rectangles, panel, names] if bands else [rectangles, panel]
-    return alt.LayerChart(layer=layers)
+    chart = alt.LayerChart(layer=[rectangles, panel, names] if bands and first else [rectangles, panel])
+    layered: alt.LayerChart = chart.resolve_scale(y="independent")
+    return layered

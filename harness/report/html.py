@@ -1,10 +1,12 @@
-"""report.html: one file that opens offline. Sentence, controls, matrix, timeline with fault bands, witnesses, reproduce line."""
+"""report.html: one file that opens offline: sentence, controls, matrix, timeline with fault bands, witnesses."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from harness.history import History
 from harness.plan import Plan
@@ -42,6 +44,7 @@ def write_html(
         meanings=MEANINGS,
         verdict_signs=VERDICT_SIGNS,
         short=short,
+        breakable=_breakable,
         css=lambda text: str(text).replace(" ", "-"),
         client=lambda client: names.get(client, f"client {client}"),
         seconds=lambda value: "never" if value is None else f"{value:.3f}",
@@ -50,6 +53,11 @@ def write_html(
     path = run.path / "report.html"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def _breakable(text: str) -> Markup:
+    """A heading that may break after dots and hyphens, so that narrow columns keep narrow."""
+    return Markup("<wbr>").join(Markup.escape(part) for part in re.split(r"(?<=[.-])", text))
 
 
 def _seen(verdict: TrialVerdict) -> list[tuple[CellVerdict, CellAnomaly]]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -16,15 +17,23 @@ from harness.verdict import TrialVerdict, Verdict
 
 _STYLES = {Verdict.HELD: "green", Verdict.VIOLATED: "bold red", Verdict.UNKNOWN: "yellow", Verdict.NOT_JUDGED: "dim"}
 
+# Headings of narrow columns; everything else keeps Kafka's spelling.
+_BRIEF = {
+    "enable.idempotence": "idempotence",
+    "min.insync.replicas": "min.insync",
+    "unclean.leader.election.enable": "unclean",
+    "replication.factor": "replicas",
+}
+
 
 def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
     """The verdict table: a line per cell, what was seen in it, the controls, where the report is."""
     console = Console(highlight=False)
     axes = varying_axes(verdict)
-    table = Table(title=f"{verdict.trial}, seed {verdict.seed}", title_justify="left", pad_edge=False)
+    table = Table(title=f"{verdict.trial}, seed {verdict.seed}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for axis in axes:
-        table.add_column(short(axis), overflow="fold")
-    table.add_column("verdict")
+        table.add_column(_BRIEF.get(short(axis), short(axis)), no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
     table.add_column("seen")
     for cell in verdict.cells:
         style = _STYLES[cell.verdict]
@@ -50,9 +59,9 @@ def show_plan(plan: Plan) -> None:
         f"{plan.variant.metadata_mode}, Kafka {plan.variant.kafka_version}, {plan.variant.brokers} brokers; "
         f"{len(plan.cells)} cells, {len(plan.excluded)} combinations excluded, {len(plan.clients)} clients"
     )
-    cells = Table(title="cells", title_justify="left", pad_edge=False)
+    cells = Table(title="cells", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     axes = [a for a in (plan.cells[0].axes) if len({c.axes[a] for c in plan.cells}) > 1] if plan.cells else []
-    for heading in ("cell", *(short(axis) for axis in axes), "placement"):
+    for heading in ("cell", *(_BRIEF.get(short(axis), short(axis)) for axis in axes), "placement"):
         cells.add_column(heading)
     for cell in plan.cells:
         placement = " ".join(str(list(plan.partitions[p].assignment)) for p in cell.partitions)
@@ -84,7 +93,7 @@ def describe_step(step: Step) -> str:
 def show_trials(trials: Sequence[Trial]) -> None:
     """A line per trial, with the scenarios it runs."""
     console = Console(highlight=False)
-    table = Table(pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("trial", "scenarios", "what happens"):
         table.add_column(heading)
     for trial in trials:
@@ -95,7 +104,7 @@ def show_trials(trials: Sequence[Trial]) -> None:
 def show_probes(probes: Sequence[Any]) -> None:
     """What the machine offers: one line per probe, with the cost of each lack."""
     console = Console(highlight=False)
-    table = Table(pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("", "what", "found", "without it"):
         table.add_column(heading)
     for probe in probes:
