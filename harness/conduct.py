@@ -71,7 +71,7 @@ def conduct(plan: Plan, options: Options) -> int:
 
         def on_event(event: dict[str, Any]) -> None:
             view.on_event(event)
-            if event.get("event") == "phase" and event.get("name") in ("heal", "audit"):
+            if is_quiet_from_here(plan, event):
                 spark.start()
 
         result = seconds.measure("run", lambda: follow_run(plan, run, isolation=isolation, on_event=on_event))
@@ -84,6 +84,14 @@ def conduct(plan: Plan, options: Options) -> int:
         sys.stderr.write(f"prozess: {result.error or 'the run was interrupted'}\n")
         return int(ExitCode.UNKNOWN)
     return int(EXIT_CODES[verdict.verdict])
+
+
+def is_quiet_from_here(plan: Plan, event: dict[str, Any]) -> bool:
+    """Has the schedule done its last deed, so that Spark may start without disturbing what is timed?"""
+    last_deed = max((number for number, step in enumerate(plan.steps) if step.do is not None), default=-1)
+    if event.get("event") == "step":
+        return int(event["number"]) >= last_deed >= 0
+    return event.get("event") == "phase" and event.get("name") == "heal"
 
 
 def recheck(path: Path, options: Options) -> int:
