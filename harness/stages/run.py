@@ -43,11 +43,12 @@ def check_capabilities(plan: Plan, run: RunDirectory, *, isolation: str) -> None
     backend = catalogue.resolve(catalogue.BACKENDS, plan.backend, what="backend")
     cluster = backend(plan, run, clock=SystemClock(), isolation=isolation)
     check_parameters = catalogue.service("check-fault")
+    nodes = [node.name for node in cluster.nodes]
     for step in plan.steps:
         if not isinstance(step.do, FaultAction):
             continue
         fault = catalogue.resolve(catalogue.FAULTS, step.do.fault, what="fault")
-        check_parameters(step.do.fault, step.do.parameters)
+        check_parameters(step.do.fault, step.do.parameters, targets=step.do.targets, nodes=nodes)
         for capability in sorted(fault.needs):
             if capability not in cluster.capabilities:
                 why = cluster.lacks.get(capability, "it has no such capability")
