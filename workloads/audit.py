@@ -18,9 +18,8 @@ from harness.rows import RowWriter
 from harness.schema import MISSING, NONE, OBSERVATIONS, SENDS, Isolation, ObservationKind, Outcome
 from workloads.carrier import IDENTITY, IDENTITY_OFFSET, SENTINEL_KEY, encoder, key_id
 from workloads.client import Client
-from workloads.outcomes import outcomes_by_code
 from workloads.producer import NS_PER_S, POLL_S, completer
-from workloads.properties import FOR_A_BROKEN_CLUSTER, retries_allowed
+from workloads.properties import FOR_A_BROKEN_CLUSTER
 from workloads.reader import Reading
 
 LOOK_UP_S = 5.0
@@ -37,8 +36,7 @@ class SentinelWriter:
         self._client, self._spec = client, spec
         self._sends = RowWriter(client.rows, SENDS, spec.client)
         self._encode = encoder(sender=spec.client, value_bytes=spec.value_bytes)
-        outcomes = outcomes_by_code(retries_allowed=retries_allowed(spec.properties))
-        self._complete = completer(self._sends, outcomes, client.now_ns, lambda partition, error: None)
+        self._complete = completer(self._sends, spec.properties, client.now_ns, lambda partition, error: None)
         self._producer = Producer({**spec.properties, "on_delivery": self._reported, "error_cb": client.on_error})
         self._names = {dense: (topic, number) for dense, topic, number in spec.partitions}
         self._written: dict[int, int] = {}
@@ -73,7 +71,7 @@ class SentinelWriter:
             for dense in [d for d, again_ns in self._again_ns.items() if again_ns <= now_ns]:
                 del self._again_ns[dense]
                 self._send(dense)
-            self._producer.poll(POLL_S)
+            self._client.serve(self._producer.poll, POLL_S)
         missing = {dense: problem for dense, problem in self._problems.items() if dense not in self._written}
         self._client.control.tell("sentinels", written=list(self._written.items()), missing=list(missing.items()))
 

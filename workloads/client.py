@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from pydantic import Field
@@ -32,6 +32,7 @@ CLOCK_OF_THIS_HOST = 0
 LAUNCH_LIMIT_S = 30
 
 NowNs = Callable[[], int]
+Result = TypeVar("Result")
 
 
 class ClientExit(IntEnum):
@@ -139,6 +140,17 @@ class Client:
         if error.fatal() or now - self._last_errors_ns.get(error.code(), MISSING) >= ERROR_REPEAT_NS:
             self._last_errors_ns[error.code()] = now
             self.log(f"{error.name()} {error.str()}")
+
+    def serve(self, call: Callable[..., Result], *arguments: float) -> Result | None:
+        """Call what runs librdkafka's callbacks (poll, consume). The binding raises a fatal error from there instead of
+        handing it to the error callback: remembered here, and None returned."""
+        try:
+            return call(*arguments)
+        except KafkaException as error:
+            if not error.args[0].fatal():
+                raise
+            self.on_error(error.args[0])
+            return None
 
     def log(self, text: str) -> None:
         """One line into the client's log, with the time on the trial's clock (CLOCK_MONOTONIC). A full disk is no reason

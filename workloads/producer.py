@@ -9,7 +9,7 @@ import mmap
 import struct
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -18,7 +18,7 @@ from harness.rows import RowWriter
 from harness.schema import MISSING, NONE, SENDS, WITHHELD, Outcome
 from workloads.carrier import IDENTITY, IDENTITY_OFFSET, encoder
 from workloads.client import Client, FatalClient, NowNs
-from workloads.outcomes import INSTANCE_IS_DEAD, outcomes_by_code
+from workloads.outcomes import INSTANCE_IS_DEAD, certain_within_ns, outcomes_by_code
 from workloads.properties import retries_allowed
 
 POLL_S = 0.02
@@ -32,8 +32,8 @@ NS_PER_S = 1_000_000_000
 
 assert sys.byteorder == "little", "rows are little-endian, and completed with native stores"
 _AT = {name: SENDS.row_dtype.fields[name][1] for name in SENDS.row_dtype.names or ()}  # type: ignore[index]
-_OUTCOME, _COMPLETED = struct.Struct("@ii"), struct.Struct("@qq")
-"""outcome, code; completed_ns, log_offset."""
+_OUTCOME, _COMPLETED, _INVOKED = struct.Struct("@ii"), struct.Struct("@qq"), struct.Struct("@q")
+"""outcome, code; completed_ns, log_offset; invoked_ns."""
 assert _AT["code"] == _AT["outcome"] + 4
 assert _AT["log_offset"] == _AT["completed_ns"] + 8
 
@@ -42,17 +42,21 @@ PartitionName = tuple[int, str, int]
 
 
 def completer(
-    sends: RowWriter, outcomes: dict[int, Outcome], now_ns: NowNs, settled: Callable[[int, KafkaError | None], None]
+    sends: RowWriter,
+    properties: Mapping[str, str | int | float | bool],
+    now_ns: NowNs,
+    settled: Callable[[int, KafkaError | None], None],
 ) -> Callable[[KafkaError | None, Message], None]:
     """The delivery callback shared by all sends of a client: finds the row by the identity in the value and completes it.
 
-    `settled(partition, error)` is called for each. `completed_ns` is written after the outcome: whoever follows the rows
-    live takes a row that has it as judged. Reading the identity from the value costs less than a closure per record, and
-    remembering the segment less than asking for it (benchmarks/recording.py).
+    `properties` are the producer's: they decide what an error code proves. `settled(partition, error)` is called for each.
+    `completed_ns` is written after the outcome: whoever follows the rows live takes a row that has it as judged. Reading the
+    identity from the value costs less than a closure per record, and remembering the segment less than asking for it.
     """
     unpack, pack_outcome, pack_completed = IDENTITY.unpack_from, _OUTCOME.pack_into, _COMPLETED.pack_into
     at_outcome, at_completed, size = _AT["outcome"], _AT["completed_ns"], SENDS.row_dtype.itemsize
-    unknown, ok = int(Outcome.INFO), int(Outcome.OK)
+    outcomes, certain_ns = outcomes_by_code(retries_allowed=retries_allowed(properties)), certain_within_ns(properties)
+    invoked_at, unknown, ok, fail = _INVOKED.unpack_from, int(Outcome.INFO), int(Outcome.OK), int(Outcome.FAIL)
     row: mmap.mmap | None = None
     first = end = 0
 
@@ -72,7 +76,10 @@ def completer(
             pack_outcome(row, start + at_outcome, ok, 0)
         else:
             code = error.code()
-            pack_outcome(row, start + at_outcome, int(outcomes.get(code, unknown)), code)
+            outcome = int(outcomes.get(code, unknown))
+            if outcome == fail and completed_ns - invoked_at(row, start + _AT["invoked_ns"])[0] >= certain_ns:
+                outcome = unknown  # it may have been the answer to a second attempt
+            pack_outcome(row, start + at_outcome, outcome, code)
         pack_completed(row, start + at_completed, completed_ns, log_offset)
         settled(partition, error)
 
@@ -96,8 +103,7 @@ class LogProducer:
         self._withheld = WithheldRows(RowWriter(client.rows, WITHHELD, spec.client), client.now_ns)
         self._encode = encoder(sender=spec.client, value_bytes=spec.value_bytes)
         self._in_flight = {dense: 0 for dense, _, _ in spec.partitions}
-        outcomes = outcomes_by_code(retries_allowed=retries_allowed(spec.properties))
-        report = completer(self._sends, outcomes, client.now_ns, self._settled)
+        report = completer(self._sends, spec.properties, client.now_ns, self._settled)
         self._producer = Producer({**spec.properties, "on_delivery": report, "error_cb": client.on_error})
         self._period_ns = NS_PER_S / (spec.rate_hz * len(spec.partitions)) if spec.rate_hz else 0.0
         self._resumed, self._stopped = False, False
@@ -116,7 +122,7 @@ class LogProducer:
             self._client.heartbeat(now_ns)
             self._issue_asked()
             wait_s = 0.0 if self._asked else self._issue_due(now_ns)
-            self._producer.poll(wait_s)
+            self._client.serve(self._producer.poll, wait_s)
             if self._client.fatal is not None:
                 self._drain_dead()
 
@@ -208,7 +214,7 @@ class LogProducer:
                 in_flight[dense] += 1
             except BufferError:
                 self._refused(sequence, KafkaError._QUEUE_FULL)
-                self._producer.poll(0)
+                self._client.serve(self._producer.poll, 0)
             except KafkaException as error:
                 self._refused(sequence, error.args[0].code())
                 if error.args[0].fatal() or error.args[0].code() in INSTANCE_IS_DEAD:
@@ -231,7 +237,7 @@ class LogProducer:
         """The instance is dead. What it still reports is recorded; everything else stays INFO."""
         until_ns = self._now_ns() + FATAL_DRAIN_NS
         while any(self._in_flight.values()) and self._now_ns() < until_ns:
-            self._producer.poll(POLL_S)
+            self._client.serve(self._producer.poll, POLL_S)
             self._client.heartbeat(self._now_ns())
         raise FatalClient(self._client.fatal)
 

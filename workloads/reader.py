@@ -104,7 +104,7 @@ class Reading:
         if self._client.fatal is not None:
             self._renew()
         self._reset_what_is_due()
-        messages = self._consumer.consume(CONSUME_RECORDS_MAX, timeout_s)
+        messages = self._client.serve(self._consumer.consume, CONSUME_RECORDS_MAX, timeout_s) or []
         errors = list(map(Message.error, messages))
         if errors.count(None) != len(errors):
             for message in (m for m, error in zip(messages, errors, strict=True) if error is not None):

@@ -1,7 +1,7 @@
 """librdkafka's own mock cluster as a fixture's value: brokers without Java, with faults on demand.
 
-Driven through the shared library that confluent_kafka brings ("rdkafka_mock.h"; an experimental interface, so a missing symbol
-is an error here and not a skip: the version is pinned).
+Driven through the shared library that confluent_kafka brings (rdkafka_mock.h, an experimental interface: a symbol that is
+missing is an error here, and not a skip).
 """
 
 import ctypes

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from harness.schema import Outcome
-from workloads.outcomes import REVIEWED, outcome_of, outcomes_by_code
+from workloads.outcomes import REVIEWED, certain_within_ns, outcome_of, outcomes_by_code
 
 CERTAIN_WITHOUT_RETRIES = {
     KafkaError.NOT_ENOUGH_REPLICAS,
@@ -35,6 +35,12 @@ def test_every_line_is_one_code_with_librdkafkas_name_and_a_reason():
     for rule in REVIEWED:
         assert getattr(KafkaError, rule.name) == rule.code
         assert len(rule.reason) > 20
+
+
+def test_a_refusal_is_certain_only_before_the_earliest_resend():
+    assert certain_within_ns({}) == 80_000_000
+    assert certain_within_ns({"retry.backoff.ms": "50"}) == 40_000_000
+    assert certain_within_ns({"retry.backoff.ms": 500, "retry.backoff.max.ms": 200}) == 160_000_000
 
 
 def test_the_callbacks_dictionary_is_the_table():

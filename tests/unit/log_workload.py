@@ -1,0 +1,115 @@
+"""A log workload on a mock cluster, for tests with real client processes."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.clock import SystemClock, wait_until
+from harness.plan import Plan, PlannedClient, make_plan
+from harness.protocols import Workload
+from harness.rows import read_rows
+from harness.run_directory import RunDirectory
+from harness.schema import TABLES
+from harness.trial import parse_trial
+from tests.unit.mock_kafka import MockKafka, mock_kafka
+from workloads.log import LogWorkload
+
+CLOCK = SystemClock()
+LIMIT_S = 15.0
+
+
+def plan_of(
+    *,
+    partitions: int = 2,
+    rate_hz: float = 200,
+    traffic: dict[str, Any] | None = None,
+    properties: dict[str, str] | None = None,
+    **axes: Any,
+) -> Plan:
+    """A plan with these producer axes: `acks=["0", "all"]` becomes `producer.acks`. `properties`: of every producer."""
+    document = {
+        "name": "test",
+        "title": "test",
+        "topics": {"partitions": partitions},
+        "traffic": {"rate_hz": rate_hz, **(traffic or {})},
+        "axes": {f"producer.{key}": values for key, values in axes.items()} or {"producer.acks": ["all"]},
+    }
+    plan = make_plan(parse_trial(document, source="test"), seed=1)
+
+    def with_properties(client: PlannedClient) -> PlannedClient:
+        if client.producer is None or properties is None:
+            return client
+        producer = client.producer.model_copy(update={"properties": properties})
+        return client.model_copy(update={"producer": producer})
+
+    return plan.model_copy(update={"clients": tuple(map(with_properties, plan.clients))})
+
+
+class Bench:
+    """A workload, its run directory and the mock cluster under it."""
+
+    def __init__(self, plan: Plan, path: Path, kafka: MockKafka) -> None:
+        self.plan, self.run, self.kafka = plan, RunDirectory(path), kafka
+        self.run.create()
+        for cell in plan.cells:
+            kafka.create(cell.topic_name, partitions=len(cell.partitions))
+        self.workload: Workload = LogWorkload(plan, self.run, cluster=kafka, clock=CLOCK)
+        self.producers = {c.name: c.client for c in plan.clients if c.role == "producer"}
+        self.clients = {c.name: c.client for c in plan.clients}
+
+    @property
+    def producer(self) -> int:
+        """The only producer."""
+        (client,) = self.producers.values()
+        return client
+
+    def rows(self, table: str, client: int) -> np.ndarray:
+        rows, torn = read_rows(self.run.rows, TABLES[table], client)
+        assert torn == 0
+        return rows
+
+    def pid(self, client: int) -> int:
+        return int(self.rows("clients", client)["os_pid"][0])
+
+    def total(self, count: str) -> int:
+        return sum(getattr(progress, count) for progress in self.workload.progress().values())
+
+    def until(self, probe: Any, awaited: str) -> None:
+        wait_until(probe, awaited=awaited, timeout_s=LIMIT_S, clock=CLOCK, interval_s=0.01, last_seen=self.seen)
+
+    def seen(self) -> str:
+        return f"{dict(self.workload.progress())}; dead: {dict(self.workload.dead_clients())}"
+
+    def until_dead(self, name: str) -> str:
+        self.until(lambda: name in self.workload.dead_clients(), f"{name} to be reported dead")
+        return self.workload.dead_clients()[name]
+
+
+@contextmanager
+def bench(plan: Plan, path: Path, *, brokers: int = 1) -> Iterator[Bench]:
+    """A started workload; closed at the end, whatever happens."""
+    with mock_kafka(brokers=brokers) as kafka:
+        made = Bench(plan, path, kafka)
+        try:
+            made.workload.start()
+            yield made
+        finally:
+            made.workload.close()
+
+
+def alive(pid: int) -> bool:
+    """Is there a process of that id that is not a zombie?"""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def children() -> set[int]:
+    """Process ids of this process's children."""
+    return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()}
