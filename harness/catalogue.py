@@ -11,7 +11,6 @@ from harness.errors import BadInput
 
 BACKENDS = {
     "local": "clusters.local:LocalCluster",
-    "fake": "clusters.fake:FakeCluster",
 }
 WORKLOADS = {
     "log": "workloads.log:LogWorkload",

@@ -238,12 +238,8 @@ class RunStage:
         self.events.emit("ground-truth", rows=len(rows["time_ns"]))
 
     def _decode(self) -> dict[str, np.ndarray]:
-        directories = [
-            directory
-            for node in self.cluster.nodes
-            if "controller" in node.roles
-            for directory in sorted(node.data_directory.glob("**/__cluster_metadata-0"))
-        ]
+        # Each controller's, missing ones too: only what a majority of them holds is committed.
+        directories = [node.data_directory for node in self.cluster.nodes if "controller" in node.roles]
         decoded: dict[str, np.ndarray] = catalogue.service("metadata-log")(
             directories,
             partition_ids={(p.topic_name, p.number): p.partition for p in self.plan.partitions},
