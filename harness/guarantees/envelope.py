@@ -138,7 +138,9 @@ class Envelope:
     def had(self, election: Election, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:
         """The new leader had the (uncommitted) record: it acknowledged it itself, or it stayed in the ISR so long after
         the acknowledgement, under a leader that could reach the controller, that lagging would have cost it its place."""
-        itself = self.timeline.leader_at(begun_ns) == election.leader
+        # A send that seems to begin after the election reached the deposed leader, if anything (clock error, zombie).
+        asked = np.where(begun_ns < election.time_ns, self.timeline.leader_at(begun_ns), election.previous)
+        itself = asked == election.leader
         acknowledged_ns = self.existed_ns(witnesses)
         since_ns = acknowledged_ns - self.error_ns
         until_ns = np.minimum(self.timeline.in_sync_until(election.leader, since_ns), election.time_ns - self.error_ns)

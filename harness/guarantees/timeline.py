@@ -64,6 +64,8 @@ class Timeline:
 
     def leader_at(self, time_ns: np.ndarray) -> np.ndarray:
         """Node id; NONE = no leader, or before the first row."""
+        if not self.known:
+            return np.full(np.shape(time_ns), NONE)
         index = self.index_at(time_ns)
         return np.where(index >= 0, self.leader[index], NONE)
 
@@ -88,6 +90,8 @@ def timelines(metadata: Columns) -> Mapping[int, Timeline]:
     rows = np.flatnonzero(truth & (metadata["partition"] != NONE))
     keys = (metadata["time_ns"], metadata["log_position"], metadata["partition"])
     rows = rows[np.lexsort(tuple(key[rows] for key in keys))]
+    if not len(rows):
+        return {}
     partition = metadata["partition"][rows]
     ids, starts = np.unique(partition, return_index=True)
     return {

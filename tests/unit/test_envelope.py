@@ -1,0 +1,302 @@
+"""What happened to records, from hand-made ground truth. Node 1 leads first; the clock error is 1 ms unless said."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.guarantees.envelope import Envelope
+from harness.guarantees.faults import NATURES, FaultNature, fault_records
+from harness.guarantees.logic import both, either, negate
+from harness.guarantees.timeline import timelines
+from harness.schema import NONE, MetadataSource, Outcome, Tristate
+from tests.unit.guarantees_evidence import DICTIONARIES, MS, fault, ns, state, table, witnesses
+
+SO, NOT_SO, UNKNOWN = 1, 0, -1
+MORE_NATURES = {**NATURES, "wipe": FaultNature(stops=True, destroys=True)}
+
+
+def envelope(rows: list[dict[str, int]], faults: list[dict[str, int]] | None = None, **more: Any) -> Envelope:
+    known = timelines(table("metadata", rows))
+    given = {"acks": "1", "unclean_enabled": False, "error_ns": MS, "lag_max_ns": ns(10)} | more
+    records = fault_records(table("faults", faults or []), DICTIONARIES, MORE_NATURES)
+    return Envelope(**({"timeline": known[0]} if known else {}), faults=records, **given)
+
+
+def failover(at_s: float = 6.0, *, elected_isr: tuple[int, ...] = (2, 3)) -> list[dict[str, int]]:
+    return [state(-10, 0, 1, 0, (1, 2, 3)), state(at_s, 0, 2, 1, elected_isr)]
+
+
+def one(found: np.ndarray) -> int:
+    assert found.dtype == np.int8
+    assert found.shape == (1,)
+    return int(found[0])
+
+
+# --- committed ------------------------------------------------------------------------------------------------------
+
+
+def test_an_acks_all_acknowledgement_commits_and_an_acks_1_one_does_not():
+    assert one(envelope(failover(), acks="all").committed(witnesses())) == SO
+    assert one(envelope(failover(), acks="1").committed(witnesses())) == NOT_SO
+
+
+def test_what_a_consumer_was_given_is_committed_whatever_acks():
+    assert one(envelope(failover(), acks="0").committed(witnesses(seen_s=4.5))) == SO
+
+
+def test_a_high_watermark_above_the_offset_commits_only_in_the_same_leadership():
+    def seen(at_s: float) -> Envelope:
+        return envelope(failover(), high_watermarks=(np.array([ns(at_s)]), np.array([200])))
+
+    assert one(seen(5.0).committed(witnesses())) == SO
+    assert one(seen(7.0).committed(witnesses())) == NOT_SO
+    assert one(seen(3.0).committed(witnesses())) == NOT_SO
+
+
+# --- tail -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_leader_change_just_after_an_acks_1_acknowledgement_makes_it_tail():
+    assert one(envelope(failover()).tail(witnesses())) == SO
+
+
+def test_without_a_later_leader_change_nothing_is_tail():
+    assert one(envelope(failover(at_s=3.0)).tail(witnesses())) == NOT_SO
+
+
+def test_long_after_the_acknowledgement_a_leader_that_was_in_sync_throughout_had_the_record():
+    assert one(envelope(failover(at_s=19.0)).tail(witnesses())) == SO
+    assert one(envelope(failover(at_s=19.2)).tail(witnesses())) == NOT_SO
+
+
+def test_a_leader_that_left_the_isr_in_between_need_not_have_had_it():
+    rows = [
+        state(-10, 0, 1, 0, (1, 2, 3)),
+        state(8, 0, 1, 0, (1, 3)),
+        state(12, 0, 1, 0, (1, 2, 3)),
+        state(30, 0, 2, 1, (2, 3)),
+    ]
+    assert one(envelope(rows).tail(witnesses())) == SO
+
+
+def test_a_leader_elected_from_elr_never_had_what_was_acknowledged_below_min_isr():
+    rows = [state(-10, 0, 1, 0, (1,), elr=(2,)), state(40, 0, 2, 1, (2,))]
+    assert one(envelope(rows).tail(witnesses())) == SO
+
+
+def test_an_unknown_lag_limit_leaves_the_tail_unknown_if_the_new_leader_was_in_sync():
+    assert one(envelope(failover(at_s=19.2), lag_max_ns=None).tail(witnesses())) == UNKNOWN
+    rows = [state(-10, 0, 1, 0, (1,)), state(40, 0, 2, 1, (2,))]
+    assert one(envelope(rows, lag_max_ns=None).tail(witnesses())) == SO
+
+
+def test_a_leader_cut_off_for_a_while_may_not_have_shrunk_the_isr():
+    cut = fault(0, "partition", [1], 5, 9)
+    assert one(envelope(failover(at_s=40), cut).tail(witnesses())) == SO
+    doubtful = fault(0, "partition", [1], 5, 9, effect=None)
+    assert one(envelope(failover(at_s=40), doubtful).tail(witnesses())) == UNKNOWN
+    elsewhere = fault(0, "partition", [3], 5, 9)
+    assert one(envelope(failover(at_s=40), elsewhere).tail(witnesses())) == NOT_SO
+
+
+def test_the_leader_that_acknowledged_it_and_came_back_had_it():
+    rows = [state(-10, 0, 1, 0, (1,)), state(5, 0, NONE, 1, (1,)), state(9, 0, 1, 2, (1,))]
+    assert one(envelope(rows, fault(0, "kill", [1], 4.5, 7)).tail(witnesses())) == NOT_SO
+
+
+def test_a_send_that_began_when_the_old_leader_was_dead_went_to_the_new_one():
+    killed = fault(0, "kill", [1], 4.5, 9)
+    assert one(envelope(failover(), killed).tail(witnesses(begin_s=5.0, end_s=6.5))) == NOT_SO
+    assert one(envelope(failover(), killed).tail(witnesses(begin_s=4.4, end_s=6.5))) == SO
+
+
+def test_a_deposed_leader_that_was_frozen_may_still_acknowledge_until_it_follows():
+    rows = [*failover(at_s=6.0), state(12, 0, 2, 1, (1, 2, 3))]
+    frozen = fault(0, "pause", [1], 2, 9)
+    assert one(envelope(rows, frozen).tail(witnesses(begin_s=9.1, end_s=9.2))) == SO
+    assert one(envelope(rows, frozen).tail(witnesses(begin_s=13, end_s=13.1))) == NOT_SO
+    assert one(envelope(rows).tail(witnesses(begin_s=9.1, end_s=9.2))) == NOT_SO
+
+
+def test_an_offset_below_the_start_of_the_new_epoch_is_no_tail():
+    assert one(envelope(failover(), epoch_starts={0: 0, 1: 100}).tail(witnesses())) == SO
+    assert one(envelope(failover(), epoch_starts={0: 0, 1: 101}).tail(witnesses())) == NOT_SO
+    assert one(envelope(failover(), epoch_starts={0: 0, 1: 101}).tail(witnesses(log_offset=NONE))) == SO
+
+
+def test_a_leader_change_within_the_clock_error_counts():
+    after = witnesses(begin_s=6.05, end_s=6.1)
+    assert one(envelope(failover(at_s=6.0), error_ns=100 * MS).tail(after)) == SO
+    assert one(envelope(failover(at_s=6.0), error_ns=MS).tail(after)) == NOT_SO
+
+
+def test_without_ground_truth_tail_is_unknown_but_for_what_is_committed():
+    assert one(envelope([]).tail(witnesses())) == UNKNOWN
+    assert one(envelope([]).tail(witnesses(seen_s=4.2))) == NOT_SO
+
+
+def test_samples_are_no_ground_truth():
+    rows = [{**row, "source": MetadataSource.SAMPLE} for row in failover()]
+    assert one(envelope(rows).tail(witnesses())) == UNKNOWN
+
+
+def test_an_epoch_bumped_under_the_same_leader_moves_nothing():
+    rows = [state(-10, 0, 1, 0, (1, 2, 3)), state(6, 0, 1, 1, (1, 2))]
+    assert one(envelope(rows).tail(witnesses())) == NOT_SO
+
+
+# --- unclean elections ----------------------------------------------------------------------------------------------
+
+UNCLEAN = [state(-10, 0, 1, 0, (1, 2, 3)), state(3, 0, 1, 0, (1,)), state(6, 0, 2, 1, (2,))]
+
+
+def test_a_leader_from_outside_isr_and_elr_cuts_off_what_existed_before():
+    assert one(envelope(UNCLEAN, acks="all").cutoff(witnesses())) == SO
+    assert one(envelope(failover(), acks="all").cutoff(witnesses())) == NOT_SO
+
+
+def test_a_record_of_the_unclean_epoch_itself_is_not_cut_off():
+    assert one(envelope(UNCLEAN, acks="all").cutoff(witnesses(begin_s=7, end_s=7.1))) == NOT_SO
+
+
+def test_a_send_under_way_during_the_unclean_election_is_unknown():
+    assert one(envelope(UNCLEAN, acks="all").cutoff(witnesses(begin_s=5.9, end_s=6.5))) == UNKNOWN
+
+
+def test_only_offsets_from_the_start_of_the_unclean_epoch_on_are_cut_off():
+    assert one(envelope(UNCLEAN, acks="all", epoch_starts={0: 0, 1: 100}).cutoff(witnesses())) == SO
+    assert one(envelope(UNCLEAN, acks="all", epoch_starts={0: 0, 1: 101}).cutoff(witnesses())) == NOT_SO
+
+
+def test_an_election_from_elr_is_clean():
+    rows = [state(-10, 0, 1, 0, (1,), elr=(2,)), state(6, 0, 2, 1, (2,))]
+    assert one(envelope(rows, acks="all").cutoff(witnesses())) == NOT_SO
+
+
+def test_the_last_known_leader_is_harmless_unless_its_data_was_destroyed():
+    rows = [
+        state(-10, 0, 1, 0, (1,)),
+        state(5, 0, NONE, 1, (), last=1),
+        state(9, 0, 1, 2, (1,)),
+    ]
+    assert one(envelope(rows, fault(0, "kill", [1], 4.5, 8), acks="all").cutoff(witnesses())) == NOT_SO
+    assert one(envelope(rows, fault(0, "wipe", [1], 4.5, 8), acks="all").cutoff(witnesses())) == SO
+
+
+def test_without_ground_truth_uncleanness_is_false_only_by_configuration():
+    assert one(envelope([], acks="all").cutoff(witnesses())) == NOT_SO
+    assert one(envelope([], acks="all", unclean_enabled=True).cutoff(witnesses())) == UNKNOWN
+    assert one(envelope([], fault(0, "mystery", [1], 1, 2), acks="all").cutoff(witnesses())) == UNKNOWN
+
+
+@pytest.mark.parametrize(("seen_s", "expected"), [(5.0, SO), (6.5, UNKNOWN)])
+def test_a_read_before_the_unclean_election_is_excused_and_one_after_it_doubtful(seen_s, expected):
+    found = envelope(UNCLEAN, acks="all").cutoff_after_read(witnesses(begin_s=4, end_s=4.1, seen_s=seen_s))
+    assert one(found) == expected
+
+
+def test_a_record_sent_after_the_unclean_election_and_read_is_not_excused():
+    found = envelope(UNCLEAN, acks="all").cutoff_after_read(witnesses(begin_s=7, end_s=7.1, seen_s=7.2))
+    assert one(found) == NOT_SO
+
+
+def test_positions_mean_nothing_after_an_unclean_election():
+    env = envelope(UNCLEAN)
+    assert one(env.unclean_before(witnesses(begin_s=4, end_s=7))) == SO
+    assert one(env.unclean_before(witnesses(begin_s=4, end_s=5))) == NOT_SO
+
+
+# --- destroyed copies -----------------------------------------------------------------------------------------------
+
+
+def test_kills_and_freezes_and_cuts_destroy_nothing():
+    rows = [*fault(0, "kill", [1, 2, 3], 5, 6), *fault(1, "pause", [1], 7, 8), *fault(2, "partition", [1], 7, 8)]
+    assert one(envelope([], rows).wiped(witnesses())) == NOT_SO
+
+
+def test_a_fault_nobody_described_or_proved_leaves_it_unknown():
+    assert one(envelope(failover(), fault(0, "mystery", [1], 5, 6)).wiped(witnesses())) == UNKNOWN
+    assert one(envelope(failover(), fault(0, "wipe", [1], 5, 6, effect=None)).wiped(witnesses())) == UNKNOWN
+    assert one(envelope(failover(), fault(0, "wipe", [1], 5, 6, effect=Tristate.NO)).wiped(witnesses())) == NOT_SO
+
+
+def test_the_only_copy_wiped_excuses_what_was_written_before_and_nothing_after():
+    rows = [state(-10, 0, 1, 0, (1,)), state(5.5, 0, NONE, 1, (1,)), state(8, 0, 1, 2, (1,))]
+    env = envelope(rows, fault(0, "wipe", [1], 5, 7), acks="all")
+    assert one(env.wiped(witnesses())) == SO
+    assert one(env.wiped(witnesses(begin_s=9, end_s=9.1))) == NOT_SO
+    assert one(env.wiped_after_read(witnesses(seen_s=4.5))) == SO
+    assert one(env.wiped_after_read(witnesses(seen_s=9.5))) == NOT_SO
+
+
+def test_one_of_three_wiped_excuses_nothing_while_an_intact_copy_is_in_sync():
+    env = envelope(failover(), fault(0, "wipe", [1], 5, 7), acks="all")
+    assert one(env.wiped(witnesses())) == NOT_SO
+
+
+def test_a_wiped_copy_that_came_back_into_the_isr_is_intact_again():
+    rows = [
+        state(-10, 0, 1, 0, (1, 2)),
+        state(6, 0, 2, 1, (2,)),
+        state(9, 0, 2, 1, (1, 2)),
+        state(12, 0, 1, 2, (1,)),
+    ]
+    twice = [*fault(0, "wipe", [1], 5, 7), *fault(1, "wipe", [2], 11, 13)]
+    assert one(envelope(rows, twice, acks="all").wiped(witnesses())) == NOT_SO
+    never_back = [rows[0], rows[1], state(12, 0, NONE, 2, (2,))]
+    assert one(envelope(never_back, twice, acks="all").wiped(witnesses())) == SO
+
+
+# --- the rest -------------------------------------------------------------------------------------------------------
+
+
+def test_a_producer_is_forgotten_when_a_send_outlives_its_id():
+    env = envelope([], producer_expiry_ns=ns(1))
+    assert one(env.forgot(witnesses(begin_s=4, end_s=6))) == SO
+    assert one(env.forgot(witnesses(begin_s=4, end_s=4.5))) == NOT_SO
+    assert one(envelope([], producer_expiry_ns=None).forgot(witnesses())) == UNKNOWN
+
+
+def test_a_log_start_beyond_the_position_was_seen():
+    starts = (np.array([ns(5)]), np.array([150]))
+    assert one(envelope([], log_starts=starts).log_start_passed(witnesses(log_offset=100, other_offset=160))) == SO
+    assert one(envelope([], log_starts=starts).log_start_passed(witnesses(log_offset=150, other_offset=160))) == NOT_SO
+    assert one(envelope([]).log_start_passed(witnesses())) == NOT_SO
+
+
+def test_predicates_of_no_witnesses_are_empty():
+    nothing = witnesses(0)
+    for env in (envelope([]), envelope(failover()), envelope(UNCLEAN, fault(0, "wipe", [1], 5, 7))):
+        for name in ("committed", "tail", "cutoff", "cutoff_after_read", "cutoff_of_either", "wiped", "forgot"):
+            assert getattr(env, name)(nothing).shape == (0,), name
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([1, 0, -1]), min_size=1, max_size=4))
+def test_logic_is_kleenes(values):
+    parts = [np.array([v], dtype=np.int8) for v in values]
+    all_of = 0 if 0 in values else -1 if -1 in values else 1
+    any_of = 1 if 1 in values else -1 if -1 in values else 0
+    assert int(both(*parts)[0]) == all_of
+    assert int(either(*parts)[0]) == any_of
+    assert int(negate(parts[0])[0]) == {1: 0, 0: 1, -1: -1}[values[0]]
+
+
+@settings(deadline=None)
+@given(
+    begin=st.floats(0, 40),
+    length=st.floats(0, 5),
+    outcome=st.sampled_from(list(Outcome)),
+    seen=st.one_of(st.none(), st.floats(0, 40)),
+    error=st.sampled_from([0, 1, 500]),
+)
+def test_a_wider_clock_error_never_withdraws_a_tail(begin, length, outcome, seen, error):
+    found = witnesses(
+        begin_s=begin, end_s=begin + length, outcome=outcome, **({} if seen is None else {"seen_s": seen})
+    )
+    narrow = one(envelope(failover(), error_ns=error * MS).tail(found))
+    wide = one(envelope(failover(), error_ns=(error + 1000) * MS).tail(found))
+    assert not (narrow == SO and wide == NOT_SO)

@@ -1,0 +1,430 @@
+"""Verdicts from hand-made evidence. Cells have one partition each, on brokers 1, 2, 3; partition p belongs to cell p."""
+
+import numpy as np
+import pytest
+
+from harness.guarantees import TABLE, judge
+from harness.guarantees.faults import NATURES, FaultNature
+from harness.plan import Plan
+from harness.schema import StepOutcome, Tristate
+from harness.verdict import AnomalyOutcome, CellAnomaly, TrialVerdict, Verdict
+from harness.witnesses import WITNESSES_SHOWN, make_witnesses
+from tests.unit.guarantees_evidence import (
+    CLUSTER,
+    evidence,
+    failover,
+    fault,
+    findings,
+    plan,
+    result,
+    state,
+    strike,
+    witnesses,
+)
+
+KILL = [strike("kill the leader", "kill")]
+KILLED = fault(0, "kill", [1], 4.5, 8)
+SMOKE_STEPS = [strike("freeze the followers", "pause", "followers(0)"), *KILL]
+SMOKE_FAULTS = [*fault(0, "pause", [2, 3], 3, 4.6, step=0), *fault(1, "kill", [1], 4.5, 8, step=1)]
+ACKS = {"producer.acks": ["0", "1", "all"]}
+CONTROL = [{"anomaly": "lost", "cells": {"producer.acks": "1"}}]
+ACKS_0, ACKS_1, ACKS_ALL = 0, 1, 2
+UNCLEAN = [state(-10, 0, 1, 0, (1, 2, 3)), state(3, 0, 1, 0, (1,)), state(6, 0, 2, 1, (2,))]
+
+
+def smoke() -> Plan:
+    return plan(ACKS, steps=SMOKE_STEPS, controls=CONTROL, required=True)
+
+
+def lost_in(cell: int, count: int = 100, **columns):
+    return {("lost", cell): result(witnesses(count, partition=cell, **columns))}
+
+
+def smoke_verdict(found, **more) -> TrialVerdict:
+    made = smoke()
+    given = {"metadata": failover(3), "faults": SMOKE_FAULTS} | more
+    return judge(made, findings(made, found), evidence(made, **given))
+
+
+def of(verdict: TrialVerdict, cell: int, anomaly: str = "lost") -> CellAnomaly:
+    return verdict.cells[cell].anomalies[anomaly]
+
+
+# --- the smoke choreography -----------------------------------------------------------------------------------------
+
+
+def test_smoke_holds_acks_1_loses_and_the_control_proves_acks_all():
+    verdict = smoke_verdict(lost_in(ACKS_1, 1600))
+    assert verdict.verdict is Verdict.HELD
+    assert verdict.sentence == (
+        "Held: 1 of 1 acks=all cell kept every promise under pause and kill; "
+        "acks=1 lost 1,600 acknowledged records, as it may."
+    )
+    shown = of(verdict, ACKS_1)
+    assert (shown.outcome, shown.permitted, shown.count) == (AnomalyOutcome.SHOWN, 1600, 1600)
+    assert shown.reason.startswith("1,600 acknowledged or read records are gone: acks=1 waits for the leader only")
+    assert shown.reason.endswith("acks=all would have kept them.")
+    held = of(verdict, ACKS_ALL)
+    assert (held.outcome, held.proven) == (AnomalyOutcome.HELD, True)
+    assert of(verdict, ACKS_0).outcome is AnomalyOutcome.PERMITTED
+    lost, *_ = verdict.controls
+    assert (lost.anomaly, lost.fired_in, lost.count, lost.required) == ("lost", (ACKS_1,), 1600, True)
+    assert verdict.unknown_reasons == ()
+    assert TrialVerdict.model_validate_json(verdict.model_dump_json()) == verdict
+
+
+def test_the_same_loss_in_an_acks_all_cell_violates():
+    verdict = smoke_verdict(lost_in(ACKS_1) | lost_in(ACKS_ALL, 7))
+    assert verdict.verdict is Verdict.VIOLATED
+    assert verdict.sentence == (
+        "Violated: 7 acknowledged or read records are gone in 1 acks=all cell under pause and kill, which nothing permits."
+    )
+    broken = of(verdict, ACKS_ALL)
+    assert (broken.outcome, broken.forbidden, broken.permitted) == (AnomalyOutcome.VIOLATED, 7, 0)
+    assert {w.effect for w in broken.witnesses} == {"forbidden"}
+    assert {w.rule for w in broken.witnesses} == {"lost/forbidden"}
+    assert broken.defects == ()
+
+
+def test_a_violation_on_an_affected_release_names_the_known_defect():
+    verdict = smoke_verdict(lost_in(ACKS_1) | lost_in(ACKS_ALL), cluster=CLUSTER | {"kafka_version": "3.9.0"})
+    assert verdict.verdict is Verdict.VIOLATED
+    assert of(verdict, ACKS_ALL).defects == (TABLE["lost"].rules[-1].defect,)
+    assert "KAFKA-18991" in of(verdict, ACKS_ALL).reason
+
+
+def test_losing_an_acks_1_record_that_a_consumer_had_read_violates():
+    verdict = smoke_verdict(lost_in(ACKS_1, 3, seen_s=4.2))
+    assert of(verdict, ACKS_1).outcome is AnomalyOutcome.VIOLATED
+
+
+def test_losing_an_acks_1_record_long_after_the_acknowledgement_violates():
+    assert (
+        of(smoke_verdict(lost_in(ACKS_1), metadata=failover(3, at_s=19.2)), ACKS_1).outcome is AnomalyOutcome.VIOLATED
+    )
+    assert of(smoke_verdict(lost_in(ACKS_1), metadata=failover(3, at_s=18.9)), ACKS_1).outcome is AnomalyOutcome.SHOWN
+
+
+def test_an_election_from_elr_permits_losing_what_acks_1_acknowledged_long_before():
+    made = plan({"producer.acks": ["1"]}, base={"topic.min_insync_replicas": 2}, steps=KILL)
+    rows = [state(-10, 0, 1, 0, (1,), elr=(2,)), state(40, 0, 2, 1, (2,))]
+    verdict = judge(made, findings(made, lost_in(0)), evidence(made, metadata=rows, faults=KILLED))
+    assert of(verdict, 0).outcome is AnomalyOutcome.SHOWN
+
+
+def test_acks_1_without_any_leader_change_has_no_excuse():
+    made = plan({"producer.acks": ["1"]})
+    rows = [state(-10, 0, 1, 0, (1, 2, 3))]
+    verdict = judge(made, findings(made, lost_in(0)), evidence(made, metadata=rows))
+    assert of(verdict, 0).outcome is AnomalyOutcome.VIOLATED
+    quiet = judge(made, findings(made), evidence(made, metadata=rows))
+    assert of(quiet, 0).outcome is AnomalyOutcome.HELD
+
+
+def test_one_forbidden_witness_among_permitted_ones_violates_and_is_shown_first():
+    found = np.concatenate([witnesses(50, partition=ACKS_1), witnesses(1, partition=ACKS_1, seen_s=4.2)])
+    broken = of(smoke_verdict({("lost", ACKS_1): result(found)}), ACKS_1)
+    assert (broken.outcome, broken.forbidden, broken.permitted) == (AnomalyOutcome.VIOLATED, 1, 50)
+    assert len(broken.witnesses) == WITNESSES_SHOWN
+    assert [w.effect for w in broken.witnesses[:2]] == ["forbidden", "permitted"]
+
+
+# --- unclean elections, idempotence, destroyed data -----------------------------------------------------------------
+
+
+def test_an_unclean_election_permits_losing_reading_and_rewinding_what_it_cut_off():
+    made = plan({"topic.unclean_leader_election_enable": [True]}, steps=KILL)
+    found = lost_in(0) | {
+        ("dirty-read", 0): result(witnesses(2, seen_s=4.3, reader=3)),
+        ("offset-conflict", 0): result(witnesses(2, other_s=9.0, case=1)),
+        ("rewound", 0): result(witnesses(1, end_s=7.0, reader=3)),
+        ("skipped", 0): result(witnesses(1, end_s=7.0, reader=3)),
+    }
+    verdict = judge(made, findings(made, found), evidence(made, metadata=UNCLEAN, faults=KILLED))
+    for anomaly in ("lost", "dirty-read", "offset-conflict", "rewound", "skipped"):
+        assert of(verdict, 0, anomaly).outcome is AnomalyOutcome.SHOWN, anomaly
+        assert {w.rule for w in of(verdict, 0, anomaly).witnesses} == {f"{anomaly}/unclean"}
+    assert verdict.verdict is Verdict.HELD
+    assert "unclean elections lost 100 acknowledged records" in verdict.sentence
+
+
+@pytest.mark.parametrize("anomaly", ["lost", "dirty-read", "offset-conflict", "rewound", "skipped"])
+def test_after_a_clean_failover_the_same_is_forbidden(anomaly):
+    made = plan({"topic.unclean_leader_election_enable": [True]}, steps=KILL)
+    found = {(anomaly, 0): result(witnesses(2, end_s=7.0, seen_s=4.3, other_s=9.0, reader=3))}
+    verdict = judge(made, findings(made, found), evidence(made, metadata=failover(1), faults=KILLED))
+    assert of(verdict, 0, anomaly).outcome is AnomalyOutcome.VIOLATED
+
+
+def test_only_offsets_of_the_unclean_epoch_on_are_permitted_to_go():
+    made = plan({"topic.unclean_leader_election_enable": [True]}, steps=KILL)
+    segments = [
+        {"partition": 0, "node": 2, "leader_epoch": 0, "base_offset": 0, "last_offset": 149},
+        {"partition": 0, "node": 2, "leader_epoch": 1, "base_offset": 150, "last_offset": 300},
+    ]
+    given = evidence(made, metadata=UNCLEAN, faults=KILLED, replicas=segments)
+    lost = of(judge(made, findings(made, lost_in(0)), given), 0)
+    assert (lost.outcome, lost.forbidden, lost.permitted) == (AnomalyOutcome.VIOLATED, 50, 50)
+
+
+def test_without_idempotence_a_retry_may_stand_twice_and_with_it_never():
+    made = plan({"producer.enable_idempotence": [False, True]})
+    found = {("duplicate", p): result(witnesses(5, partition=p, other_offset=200)) for p in (0, 1)}
+    verdict = judge(made, findings(made, found), evidence(made, metadata=failover(2)))
+    assert of(verdict, 0, "duplicate").outcome is AnomalyOutcome.SHOWN
+    assert of(verdict, 1, "duplicate").outcome is AnomalyOutcome.VIOLATED
+
+
+def test_without_retries_a_duplicate_is_forbidden():
+    made = plan({"producer.retries": ["0"]})
+    found = {("duplicate", 0): result(witnesses(5)), ("reordered", 0): result(witnesses(5))}
+    verdict = judge(made, findings(made, found), evidence(made, metadata=failover(1)))
+    assert of(verdict, 0, "duplicate").outcome is AnomalyOutcome.VIOLATED
+    assert of(verdict, 0, "reordered").outcome is AnomalyOutcome.VIOLATED
+
+
+def test_one_request_in_flight_keeps_the_order_without_idempotence():
+    made = plan({"producer.max_in_flight": [1, 5]})
+    found = {("reordered", p): result(witnesses(5, partition=p)) for p in (0, 1)}
+    verdict = judge(made, findings(made, found), evidence(made, metadata=failover(2)))
+    assert of(verdict, 0, "reordered").outcome is AnomalyOutcome.VIOLATED
+    assert of(verdict, 1, "reordered").outcome is AnomalyOutcome.SHOWN
+
+
+def test_wiping_the_only_copy_permits_the_loss():
+    made = plan({"topic.replication_factor": [1]}, steps=KILL)
+    rows = [state(-10, 0, 1, 0, (1,)), state(5.5, 0, -1, 1, (1,)), state(8, 0, 1, 2, (1,))]
+    natures = {**NATURES, "wipe": FaultNature(stops=True, destroys=True)}
+    wiped = evidence(made, metadata=rows, faults=fault(0, "wipe", [1], 5, 7), natures=natures)
+    assert of(judge(made, findings(made, lost_in(0)), wiped), 0).outcome is AnomalyOutcome.SHOWN
+    killed = evidence(made, metadata=rows, faults=fault(0, "kill", [1], 5, 7))
+    assert of(judge(made, findings(made, lost_in(0)), killed), 0).outcome is AnomalyOutcome.VIOLATED
+
+
+@pytest.mark.parametrize("anomaly", ["phantom", "corrupt", "misplaced", "resurrected"])
+def test_what_nothing_permits_violates_whatever_happened(anomaly):
+    made = plan({"producer.acks": ["0"], "topic.unclean_leader_election_enable": [True]}, steps=KILL)
+    found = {(anomaly, 0): result(witnesses(1))}
+    verdict = judge(made, findings(made, found), evidence(made, metadata=UNCLEAN, faults=KILLED))
+    assert of(verdict, 0, anomaly).outcome is AnomalyOutcome.VIOLATED
+
+
+# --- unknown --------------------------------------------------------------------------------------------------------
+
+
+def test_without_ground_truth_an_acks_1_loss_is_unknown_and_an_acks_all_loss_is_not():
+    made = plan(ACKS, steps=KILL)
+    given = evidence(made, faults=KILLED, without=("metadata",))
+    verdict = judge(made, findings(made, lost_in(ACKS_1) | lost_in(ACKS_ALL)), given)
+    assert of(verdict, ACKS_1).outcome is AnomalyOutcome.UNKNOWN
+    assert "the controllers' log says nothing about partition 1" in of(verdict, ACKS_1).reason
+    assert of(verdict, ACKS_ALL).outcome is AnomalyOutcome.VIOLATED
+
+
+def test_a_lag_limit_that_was_not_read_is_unknown_and_no_default():
+    verdict = smoke_verdict(lost_in(ACKS_1), cluster={"kafka_version": "4.3.1"})
+    assert of(verdict, ACKS_1).outcome is AnomalyOutcome.UNKNOWN
+
+
+@pytest.mark.parametrize("effect", [None, Tristate.UNKNOWN, Tristate.NO])
+def test_a_fault_without_proven_effect_makes_the_trial_unknown(effect):
+    made = plan(ACKS, steps=KILL)
+    given = evidence(made, metadata=failover(3), faults=fault(0, "kill", [1], 4.5, 8, effect=effect))
+    verdict = judge(made, findings(made), given)
+    assert verdict.verdict is Verdict.UNKNOWN
+    assert of(verdict, ACKS_ALL).outcome is AnomalyOutcome.UNKNOWN
+    assert verdict.faults[0].effective is (False if effect is Tristate.NO else None)
+    assert verdict.sentence.startswith("Unknown: the kill of step 'kill the leader' ")
+    assert len(verdict.unknown_reasons) == 1
+
+
+def test_a_fault_that_never_struck_makes_the_trial_unknown():
+    made = plan(ACKS, steps=KILL)
+    verdict = judge(made, findings(made), evidence(made, metadata=failover(3)))
+    assert verdict.verdict is Verdict.UNKNOWN
+    assert verdict.unknown_reasons[0] == "the kill of step 'kill the leader' never struck"
+
+
+def test_a_step_that_timed_out_makes_what_was_not_seen_unknown_and_leaves_what_was_seen():
+    verdict = smoke_verdict(lost_in(ACKS_1), outcomes={0: StepOutcome.TIMED_OUT, 1: StepOutcome.SKIPPED})
+    assert verdict.verdict is Verdict.UNKNOWN
+    assert verdict.unknown_reasons == ("step 'freeze the followers' timed out",)
+    assert of(verdict, ACKS_1).outcome is AnomalyOutcome.SHOWN
+    assert of(verdict, ACKS_ALL).outcome is AnomalyOutcome.UNKNOWN
+    broken = smoke_verdict(lost_in(ACKS_ALL), outcomes={0: StepOutcome.TIMED_OUT, 1: StepOutcome.SKIPPED})
+    assert broken.verdict is Verdict.VIOLATED
+
+
+def test_a_run_that_ended_early_is_unknown():
+    verdict = smoke_verdict(lost_in(ACKS_1), steps_done=1)
+    assert verdict.unknown_reasons == ("the run ended before step 'kill the leader'",)
+    assert verdict.verdict is Verdict.UNKNOWN
+
+
+def test_an_incomplete_audit_makes_a_loss_and_its_absence_unknown_but_not_a_duplicate():
+    made = plan({"producer.enable_idempotence": [True]})
+    found = {
+        ("lost", 0): result(witnesses(3), incomplete="the sentinel was not acknowledged"),
+        ("dirty-read", 0): result(make_witnesses(0, {}), incomplete="the sentinel was not acknowledged"),
+        ("duplicate", 0): result(witnesses(3), incomplete="the sentinel was not acknowledged"),
+    }
+    verdict = judge(made, findings(made, found), evidence(made, metadata=failover(1)))
+    assert of(verdict, 0, "lost").outcome is AnomalyOutcome.UNKNOWN
+    assert of(verdict, 0, "lost").unknown == 3
+    assert of(verdict, 0, "dirty-read").reason == "The sentinel was not acknowledged."
+    assert of(verdict, 0, "duplicate").outcome is AnomalyOutcome.VIOLATED
+
+
+@pytest.mark.parametrize(
+    ("change", "anomalies", "text"),
+    [
+        ({"failures": {"lost": "MemoryError"}}, ["lost"], "Its check failed: MemoryError."),
+        (
+            {"incomplete": {"sends": "3 rows were torn"}},
+            list(TABLE),
+            "The history is incomplete: sends: 3 rows were torn.",
+        ),
+        ({"without": ("clients",)}, list(TABLE), "left no record of itself"),
+        ({"dead_clients": {"reader-read_committed": "SIGSEGV"}}, list(TABLE), "died unasked (SIGSEGV)"),
+    ],
+)
+def test_gaps_in_the_evidence_make_held_unknown(change, anomalies, text):
+    made = plan({"producer.enable_idempotence": [True]})
+    verdict = judge(made, findings(made), evidence(made, metadata=failover(1), **change))
+    assert verdict.verdict is Verdict.UNKNOWN
+    for anomaly in TABLE:
+        outcome = of(verdict, 0, anomaly)
+        assert (outcome.outcome is AnomalyOutcome.UNKNOWN) == (anomaly in anomalies), anomaly
+        assert (text in outcome.reason) == (anomaly in anomalies), outcome.reason
+    assert len(verdict.unknown_reasons) <= 2
+
+
+def test_a_dead_client_concerns_only_the_cells_it_served():
+    made = plan(ACKS)
+    producer = next(c for c in made.clients if c.role == "producer" and c.partitions == (ACKS_1,))
+    verdict = judge(
+        made, findings(made), evidence(made, metadata=failover(3), dead_clients={producer.name: "signal 9"})
+    )
+    assert of(verdict, ACKS_1).outcome is AnomalyOutcome.UNKNOWN
+    assert of(verdict, ACKS_ALL).outcome is AnomalyOutcome.HELD
+
+
+def test_a_check_without_result_is_unknown():
+    made = plan({"producer.enable_idempotence": [True]})
+    found = [f for f in findings(made) if f.anomaly != "phantom"]
+    verdict = judge(made, found, evidence(made, metadata=failover(1)))
+    assert of(verdict, 0, "phantom").reason == "Its check gave no result for partitions 0."
+    assert verdict.verdict is Verdict.UNKNOWN
+
+
+def test_nothing_judged_is_unknown_except_for_sends_that_certainly_failed():
+    made = plan({"producer.enable_idempotence": [True]})
+    nothing = result(make_witnesses(0, {}), judged=0)
+    found = {(anomaly, 0): nothing for anomaly in TABLE}
+    verdict = judge(made, findings(made, found), evidence(made, metadata=failover(1)))
+    for anomaly in TABLE:
+        expected = AnomalyOutcome.NOT_JUDGED if anomaly == "resurrected" else AnomalyOutcome.UNKNOWN
+        assert of(verdict, 0, anomaly).outcome is expected, anomaly
+    assert of(verdict, 0, "lost").reason == "Nothing to judge: no record was acknowledged or read."
+    assert verdict.verdict is Verdict.UNKNOWN
+
+
+def test_witnesses_beyond_the_limit_are_unknown_unless_one_is_forbidden():
+    found = {("lost", ACKS_1): result(witnesses(10, partition=ACKS_1), more=5)}
+    overflow = of(smoke_verdict(found), ACKS_1)
+    assert (overflow.outcome, overflow.count, overflow.unknown) == (AnomalyOutcome.UNKNOWN, 15, 5)
+    assert "only the first 10 of them were kept" in overflow.reason
+    found = {("lost", ACKS_ALL): result(witnesses(10, partition=ACKS_ALL), more=5)}
+    assert of(smoke_verdict(found), ACKS_ALL).outcome is AnomalyOutcome.VIOLATED
+
+
+# --- controls -------------------------------------------------------------------------------------------------------
+
+
+def test_a_silent_required_control_makes_what_it_proves_unknown():
+    verdict = smoke_verdict({})
+    assert verdict.verdict is Verdict.UNKNOWN
+    assert of(verdict, ACKS_ALL).outcome is AnomalyOutcome.UNKNOWN
+    assert of(verdict, ACKS_ALL).proven is False
+    assert verdict.unknown_reasons == ("the control of 'lost' showed nothing: 1 cell with acks=1 should have",)
+    assert of(verdict, ACKS_ALL, "rewound").outcome is AnomalyOutcome.HELD
+
+
+def test_a_silent_optional_control_leaves_held_unproven():
+    made = plan(ACKS, steps=KILL, controls=CONTROL)
+    verdict = judge(made, findings(made), evidence(made, metadata=failover(3), faults=KILLED))
+    assert verdict.verdict is Verdict.HELD
+    held = of(verdict, ACKS_ALL)
+    assert (held.outcome, held.proven) == (AnomalyOutcome.HELD, False)
+    assert "Unproven" in held.reason
+
+
+def test_where_a_trial_names_no_control_the_tables_is_asked():
+    made = plan(ACKS, steps=KILL)
+    silent = judge(made, findings(made), evidence(made, metadata=failover(3), faults=KILLED))
+    assert [(c.anomaly, c.cells, c.required) for c in silent.controls] == [("lost", (ACKS_1,), False)]
+    assert of(silent, ACKS_ALL).proven is False
+    fired = judge(made, findings(made, lost_in(ACKS_1)), evidence(made, metadata=failover(3), faults=KILLED))
+    assert of(fired, ACKS_ALL).proven is True
+
+
+def test_a_control_proves_only_cells_of_the_same_placement():
+    made = plan(
+        {"producer.acks": ["1", "all"], "topic.replication_factor": [1, 3]},
+        steps=KILL,
+        controls=[{"anomaly": "lost", "cells": {"producer.acks": "1", "topic.replication_factor": "3"}}],
+    )
+    verdict = judge(made, findings(made, lost_in(1)), evidence(made, metadata=failover(4), faults=KILLED))
+    assert {c.name: c.anomalies["lost"].proven for c in verdict.cells if "acks_all" in c.name} == {
+        "acks_all-replication_factor_1": None,
+        "acks_all-replication_factor_3": True,
+    }
+
+
+# --- the whole trial ------------------------------------------------------------------------------------------------
+
+
+def test_the_null_trial_holds_without_controls():
+    made = plan(ACKS, base={"producer.retries": "0"})
+    rows = [state(-10, p, 1, 0, (1, 2, 3)) for p in range(3)]
+    verdict = judge(made, findings(made), evidence(made, metadata=rows))
+    assert verdict.verdict is Verdict.HELD
+    assert verdict.sentence == "Held: 1 of 1 acks=all cell kept every promise, with no fault."
+    assert verdict.controls == ()
+    assert verdict.faults == ()
+    assert of(verdict, ACKS_1).outcome is AnomalyOutcome.HELD
+    assert of(verdict, ACKS_1).proven is None
+    assert verdict.facts == {"at_risk": "possible, but not seen: lost in 1 cell"}
+
+
+def test_the_sentence_of_an_unknown_trial_gives_the_first_reason_and_what_was_held():
+    verdict = smoke_verdict(lost_in(ACKS_1), outcomes={1: StepOutcome.FAILED})
+    assert verdict.sentence == (
+        "Unknown: step 'kill the leader' failed; 0 of 3 cells held under pause and kill; "
+        "acks=1 lost 100 acknowledged records, as it may."
+    )
+
+
+def test_worst_first_violated_beats_unknown_beats_held():
+    verdict = smoke_verdict(lost_in(ACKS_1) | lost_in(ACKS_ALL), outcomes={1: StepOutcome.FAILED})
+    assert verdict.verdict is Verdict.VIOLATED
+    assert [c.verdict for c in verdict.cells] == [Verdict.UNKNOWN, Verdict.UNKNOWN, Verdict.VIOLATED]
+    assert verdict.sentence.endswith("; 2 other cells unknown.")
+
+
+def test_witnesses_and_faults_are_shown_with_names_and_seconds():
+    verdict = smoke_verdict(lost_in(ACKS_1, 1))
+    (shown,) = of(verdict, ACKS_1).witnesses
+    assert (shown.topic, shown.number, shown.begin_s, shown.end_s) == ("cell-001", 0, 4.0, 4.1)
+    assert shown.faults == ("freeze the followers", "kill the leader")
+    assert (shown.effect, shown.rule, shown.seen_s, shown.reader) == ("permitted", "lost/acks-1", None, None)
+    pause, kill = verdict.faults
+    assert (pause.fault, pause.nodes, pause.begin_s, pause.end_s) == ("pause", ("broker-2", "broker-3"), 3.0, 4.6)
+    assert (kill.step, kill.nodes, kill.effective) == ("kill the leader", ("broker-1",), True)
+
+
+def test_a_witness_far_from_any_fault_shows_none():
+    made = plan({"producer.acks": ["1"]}, steps=KILL)
+    found = lost_in(0, 1, begin_s=30.0, end_s=30.1)
+    (shown,) = of(judge(made, findings(made, found), evidence(made, metadata=failover(1), faults=KILLED)), 0).witnesses
+    assert shown.faults == ()
