@@ -41,11 +41,12 @@ class _Rows:
 
 
 def ensure_history(run: RunDirectory) -> None:
-    """Write the history unless it is there, readable, and no older than the rows, the clock and the plan.
+    """Write the history unless it is there, readable, and no older than the rows, the clock, the plan and the run's end.
 
     A history without any rows beside it (an archived run) is left as it is.
     """
-    inputs = [*run.rows.glob("*.rows"), run.clock, run.plan]
+    # The events, because writing to mapped memory need not change a file's time: one written during the run is too old.
+    inputs = [*run.rows.glob("*.rows"), run.clock, run.plan, run.events]
     newest_ns = max((path.stat().st_mtime_ns for path in inputs if path.exists()), default=0)
     written = [table_path(run, table) for table in TABLES]
     if all(path.exists() for path in written):

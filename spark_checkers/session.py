@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from harness.errors import BadInput, HarnessFailed, MissingTool, NotReady
+from harness.errors import BadInput, HarnessFailed, MissingTool, NotReady, ProzessError
 
 JVM_TIMEOUT_S = 120.0
 """From the launch of the virtual machine until it can be talked to; 4 s is usual."""
@@ -48,10 +48,10 @@ def start_session(*, master: str = "local[2]", remote: str | None = None, java_h
                 SparkContext._ensure_initialized(gateway=gateway)
             SparkContext.getOrCreate(configuration)
             return SparkSession.builder.getOrCreate()
-        except HarnessFailed:
+        except ProzessError:
             raise
         except Exception as error:  # py4j raises what Java did
-            raise HarnessFailed(f"Spark did not start with master {master!r}: {_last_line(error)}.") from error
+            raise _refused(_first_line(error), master) from error
 
 
 def _configuration(master: str, directory: Path) -> SparkConf:
@@ -88,7 +88,7 @@ def _connect(remote: str) -> SparkSession:
         return SparkSession.builder.remote(remote).getOrCreate()
     except PySparkException as error:
         raise BadInput(
-            f"No Spark Connect server answers at {remote!r}: {_last_line(error)}. Give --remote as sc://host:port."
+            f"No Spark Connect server answers at {remote!r}: {_first_line(error)}. Give --remote as sc://host:port."
         ) from error
 
 
@@ -149,13 +149,24 @@ def _launch(configuration: SparkConf, log: Path, java: Path) -> Any:  # noqa: AN
     if not answer:
         raise NotReady(awaited="Spark's Java virtual machine", timeout_s=JVM_TIMEOUT_S, last_seen=_tail(log))
     if isinstance(answer[0], Exception):
-        said = _tail(log)
-        old = "UnsupportedClassVersionError" in said
-        raise MissingTool(
-            f"Spark could not start Java with {java}: {'it is older than Java 17' if old else said}. Set JAVA_HOME to a "
-            "Java 17 or newer, or check with --engine local."
-        ) from answer[0]
+        raise _explain(_tail(log), configuration.get("spark.master"), java) from answer[0]
     return answer[0]
+
+
+def _explain(said: str, master: str | None, java: Path) -> HarnessFailed | BadInput:
+    if "UnsupportedClassVersionError" in said or "Exception" not in said:
+        what = "it is older than Java 17" if "UnsupportedClassVersionError" in said else said
+        return MissingTool(
+            f"Spark could not start Java with {java}: {what}. Set JAVA_HOME to a Java 17 or newer, or check with "
+            "--engine local."
+        )
+    return _refused(said, master)
+
+
+def _refused(said: str, master: str | None) -> HarnessFailed | BadInput:
+    if "master" in said.lower():
+        return BadInput(f"Spark refuses --master {master!r}: {said}. Give local[N] or spark://host:port, for example.")
+    return HarnessFailed(f"Spark did not start: {said}. Try --engine local.")
 
 
 def _home_of(java: Path) -> str | None:
@@ -183,11 +194,15 @@ def _untouched_process() -> Iterator[None]:
 
 
 def _tail(log: Path) -> str:
+    """What the virtual machine said before it ended: its first complaint, else its last words."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("WARNING")]
-    return " / ".join(lines[-3:])[-600:] or "nothing"
+    complaints = [line for line in lines if "Exception" in line or line.startswith("Error")]
+    old = [line for line in lines if "UnsupportedClassVersionError" in line]
+    return ([*old, *complaints, *lines[-1:], "nothing"])[0].removesuffix(".")[:600]
 
 
-def _last_line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__).removesuffix(".")
+    said = [line.removeprefix(": ") for line in lines if line.startswith(": ")]  # py4j: what Java threw
+    return [*said, *lines, type(error).__name__][0].removesuffix(".")

@@ -222,6 +222,14 @@ def test_without_java_the_way_out_is_named(where, tmp_path):
     assert (str(tmp_path) in done.stdout) == (where == "java_home")
 
 
+def test_a_master_that_is_none_is_named(need):
+    need("java")
+    script = "from spark_checkers.session import start_session\nstart_session(master='locl[2]')"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
+    assert "BadInput: Spark refuses --master 'locl[2]'" in done.stderr.splitlines()[-1]
+    assert "Give local[N]" in done.stderr.splitlines()[-1]
+
+
 @pytest.mark.skipif(importlib.util.find_spec("grpc") is not None, reason="grpcio is installed: nothing is missing")
 def test_without_the_package_for_connect_the_way_out_is_named():
     with pytest.raises(MissingTool, match=r"pyspark\[connect\]"):

@@ -360,6 +360,17 @@ def test_ensure_writes_again_when_rows_came_later(small):
     assert History.open(small.run).rows("sends") == 1
 
 
+def test_a_history_from_before_the_runs_end_is_written_again(small):
+    ensure_history(small.run)
+    early_ns = min(path.stat().st_mtime_ns for path in small.run.history.iterdir())
+    small.send(1, [{"partition": 0, "sequence": 0}])
+    os.utime(small.run.rows / "sends.1.0.rows", ns=(early_ns, early_ns))  # as on a file system in memory
+    small.run.events.write_text("{}\n")
+    os.utime(small.run.events, ns=(early_ns + 10**9, early_ns + 10**9))
+    ensure_history(small.run)
+    assert History.open(small.run).rows("sends") == 1
+
+
 def test_ensure_replaces_a_torn_history_from_the_rows_but_not_one_without_rows(small):
     small.send(1, [{"partition": 0, "sequence": 0}])
     ensure_history(small.run)
