@@ -50,7 +50,7 @@ def fetch_with_ivy(
     command = [str(java), "-XX:TieredStopAtLevel=1", f"-Divy.default.ivy.user.dir={workspace / 'user'}"]
     if repository:
         command.append(f"-Dprozess.maven.url={repository.rstrip('/')}/")
-    command += ["-jar", str(ivy), "-warn", "-settings", "ivysettings.xml", "-ivy", "ivy.xml"]
+    command += ["-jar", str(ivy), "-verbose", "-settings", "ivysettings.xml", "-ivy", "ivy.xml"]
     command += ["-cache", str(workspace / "cache"), "-retrieve", _LAYOUT]
     run_resolver("Ivy", command, workspace=workspace, request=request, environment=environment)
     return laid_down(workspace / "layout")
