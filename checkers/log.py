@@ -8,7 +8,7 @@ import numpy as np
 
 from checkers.arrays import PartitionIndex
 from checkers.conflict import offset_conflict as offset_conflict
-from checkers.lookup import UNREADABLE, differs_from_previous, distinct
+from checkers.lookup import UNREADABLE, Lookup, differs_from_previous, distinct
 from harness.plan import SENTINEL_CLIENT
 from harness.protocols import KernelResult, PartitionHistory
 from harness.schema import NONE, Isolation, Outcome
@@ -36,7 +36,7 @@ def lost(history: PartitionHistory) -> KernelResult:
         judged = int(np.count_nonzero((sends["outcome"] == Outcome.OK) & (sends["client"] != SENTINEL_CLIENT)))
         return KernelResult(no_witnesses(), count=0, judged=judged, incomplete=reason)
     acknowledged, acknowledged_judged, doubtful = _lost_acknowledged(index)
-    seen_row, seen_send, proven_judged = _lost_proven(index)
+    seen_row, seen_send, proven_judged, resolved = _lost_proven(index, doubtful)
     count = len(acknowledged) + len(seen_row)
     witnesses = no_witnesses()
     if count:
@@ -52,10 +52,11 @@ def lost(history: PartitionHistory) -> KernelResult:
             sequence=_pick(by_send, sends["sequence"], row, reads["sequence"], read),
             offset=_pick(by_send, sends["log_offset"], row, reads["log_offset"], read),
         )
+    unknown = len(doubtful) - resolved
     reason = (
-        f"{doubtful} acknowledged records without offset may have been removed by cleaning, or be the unreadable ones"
+        f"{unknown} acknowledged records without offset may have been removed by cleaning, or be the unreadable ones"
     )
-    return KernelResult(witnesses, count, acknowledged_judged + proven_judged, reason if doubtful else None)
+    return KernelResult(witnesses, count, acknowledged_judged + proven_judged, reason if unknown else None)
 
 
 def _pick(first: np.ndarray, a: np.ndarray, row_a: np.ndarray, b: np.ndarray, row_b: np.ndarray) -> np.ndarray:
@@ -64,8 +65,9 @@ def _pick(first: np.ndarray, a: np.ndarray, row_a: np.ndarray, b: np.ndarray, ro
     return picked
 
 
-def _lost_acknowledged(index: PartitionIndex) -> tuple[np.ndarray, int, int]:
-    """Rows of `sends` that are ok and not in L(p), how many were judged, and how many cannot be told."""
+def _lost_acknowledged(index: PartitionIndex) -> tuple[np.ndarray, int, np.ndarray]:
+    """Rows of `sends` that are ok and not in L(p), how many were judged, and the rows that cannot be told for want of an
+    offset."""
     sends = index.sends
     ok = (sends["outcome"] == Outcome.OK) & (sends["client"] != SENTINEL_CLIENT)
     rows = np.flatnonzero(ok & ~index.send_confirmed)
@@ -81,14 +83,15 @@ def _lost_acknowledged(index: PartitionIndex) -> tuple[np.ndarray, int, int]:
     if index.unreadable_positions:
         position = index.send_position[rows]
         maybe |= (offset == NONE) | ((position >= 0) & (index.log.key[position] == UNREADABLE))
-    doubtful = int(np.count_nonzero(maybe & ~excused & (offset == NONE)))
+    doubtful = rows[maybe & ~excused & (offset == NONE)]
     excused |= maybe
     return rows[~excused], judged - int(np.count_nonzero(excused)), doubtful
 
 
-def _lost_proven(index: PartitionIndex) -> tuple[np.ndarray, np.ndarray, int]:
+def _lost_proven(index: PartitionIndex, doubtful: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, int]:
     """Records that somebody was given although nobody acknowledged them, and that are not in L(p): the first such rows of
-    `reads`, their rows of `sends` (-1: not recorded, the producer crashed), and how many proven records were judged.
+    `reads`, their rows of `sends` (-1: not recorded, the producer crashed), and how many proven records were judged. So are
+    `doubtful` rows of `sends`, of which nobody but a reader knows the offset; how many of them that resolved comes last.
 
     In a transaction only what was seen at read_committed is proven: a record given to a read_uncommitted reader may be an
     aborted one, and even the log need not keep that.
@@ -103,6 +106,9 @@ def _lost_proven(index: PartitionIndex) -> tuple[np.ndarray, np.ndarray, int]:
     row = index.send_rows(index.read_key[rows])
     kept = row < 0
     kept[~kept] = sends["outcome"][row[~kept]] == Outcome.INFO
+    told = Lookup(doubtful).find(row) >= 0
+    resolved = len(distinct(row[told]))
+    kept |= told
     tombstone = np.zeros(len(rows), dtype=bool)
     tombstone[row >= 0] = sends["size"][row[row >= 0]] == NONE
     transactional = np.zeros(len(rows), dtype=bool)
@@ -120,7 +126,7 @@ def _lost_proven(index: PartitionIndex) -> tuple[np.ndarray, np.ndarray, int]:
     key = index.read_key[rows]
     first = differs_from_previous(key)
     rows, row = rows[first], row[first]
-    return rows, row, in_log + len(rows)
+    return rows, row, in_log + len(rows), resolved
 
 
 def _lost_witnesses(

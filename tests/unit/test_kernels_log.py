@@ -176,6 +176,14 @@ def test_a_success_without_offset_may_be_the_unreadable_record():
     assert result.incomplete is not None
 
 
+def test_a_reader_may_know_the_offset_that_an_acknowledgement_did_not_tell():
+    sends = [(PRODUCER, 0, OK, NONE), (PRODUCER, 1, OK, 1)]
+    result = lost(history(sends, [(1, PRODUCER, 1, CORRUPT)], [(READER, 0, PRODUCER, 0)]))
+    assert (result.count, result.incomplete) == (1, None)
+    assert (result.witnesses[0]["outcome"], result.witnesses[0]["log_offset"]) == (OK, 0)
+    assert lost(history(sends, [(1, PRODUCER, 1)], [(READER, 0, PRODUCER, 0)], log_start=1)).count == 0
+
+
 def test_in_a_transaction_only_what_was_seen_at_read_committed_is_proven():
     sends = [(PRODUCER, 0, INFO, NONE, {"transaction": 1})]
     assert lost(history(sends, [], [(READER, 0, PRODUCER, 0)])).count == 0

@@ -1,0 +1,119 @@
+"""All eleven kernels against a model of Kafka: valid histories are clean, and what was planted is found, exactly."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from harness import catalogue
+from harness.kernels import check_partition, resolve_kernels
+from harness.protocols import Finding, PartitionHistory
+from harness.schema import Outcome
+from tests.unit.kafka_anomalies import KINDS, Spoiler
+from tests.unit.kafka_model import facts
+
+KERNELS = resolve_kernels(list(catalogue.KERNELS))
+QUICK = settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
+
+
+def findings(history: PartitionHistory) -> list[Finding]:
+    """Of every kernel; a kernel that crashed has an `incomplete` of its own kind, which no other may use."""
+    found = check_partition(history, KERNELS)
+    for finding in found:
+        assert "failed" not in (finding.result.incomplete or ""), finding.result.incomplete
+        assert len(finding.result.witnesses) == finding.result.count
+        assert (finding.result.witnesses["partition"] == history.partition).all()
+    return found
+
+
+def counts(history: PartitionHistory) -> Counter[str]:
+    """Anomaly → count, those found."""
+    return Counter({f.anomaly: f.result.count for f in findings(history) if f.result.count})
+
+
+@settings(QUICK, max_examples=150)
+@given(facts())
+def test_a_valid_history_shows_no_anomaly(made):
+    history = made[0].history()
+    assert counts(history) == {}
+    assert [f.result.incomplete for f in findings(history)] == [None] * len(KERNELS)
+
+
+@QUICK
+@given(facts(duplicates=True))
+def test_where_retries_may_double_records_just_those_are_found(made):
+    assert counts(made[0].history()) == Counter({"duplicate": made[0].copies} if made[0].copies else {})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_planted_is_found_exactly(kind):
+    planted = 0
+
+    @QUICK
+    @given(facts())
+    def check(made):
+        nonlocal planted
+        expected = getattr(Spoiler(*made), kind)()
+        assume(expected is not None)
+        planted += 1
+        assert counts(made[0].history()) == Counter({name: count for name, count in expected.items() if count})
+
+    check()
+    assert planted >= 20
+
+
+@settings(QUICK, max_examples=150)
+@given(facts(), st.lists(st.sampled_from(KINDS), min_size=2, max_size=6))
+def test_several_anomalies_at_once_are_all_found(made, kinds):
+    spoiler, expected = Spoiler(*made), Counter()
+    for kind in kinds:
+        expected.update(getattr(spoiler, kind)() or {})
+    assert counts(made[0].history()) == +expected
+
+
+@QUICK
+@given(facts(), st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
+def test_presence_stands_without_an_audit_and_absence_is_not_concluded(made, kinds):
+    spoiler = Spoiler(*made)
+    for kind in kinds:
+        getattr(spoiler, kind)()
+    whole = made[0].history()
+    without = PartitionHistory(
+        **{name: getattr(whole, name) for name in whole.__dataclass_fields__} | {"audit_end": {}}
+    )
+    before, after = counts(whole), counts(without)
+    assert {"lost", "dirty-read", "skipped"}.isdisjoint(after)
+    presence = {
+        "duplicate",
+        "reordered",
+        "offset-conflict",
+        "phantom",
+        "corrupt",
+        "misplaced",
+        "resurrected",
+        "rewound",
+    }
+    for name in presence:
+        assert after[name] >= before[name]
+    incomplete = {f.anomaly for f in findings(without) if f.result.incomplete}
+    assert {"lost", "dirty-read", "duplicate", "resurrected"} <= incomplete
+
+
+@QUICK
+@given(facts())
+def test_every_lost_record_is_named_with_its_send(made):
+    expected = Spoiler(*made).lost()
+    assume(expected is not None)
+    history = made[0].history()
+    witness = next(f for f in findings(history) if f.anomaly == "lost").result.witnesses[0]
+    send = made[0].sends[int(witness["client"]), int(witness["sequence"])]
+    assert witness["outcome"] == Outcome.OK
+    assert (witness["begin_ns"], witness["end_ns"]) == (send["invoked_ns"], send["completed_ns"])
+    assert witness["log_offset"] == send["log_offset"]
