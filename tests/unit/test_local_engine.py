@@ -52,8 +52,10 @@ def run(tmp_path, kernels):
     run.plan.write_text(make_plan(parse_trial({"name": "small", "title": ""}, source="t"), seed=1).model_dump_json())
     write_json(run.clock, {"start_monotonic_ns": 0})
     writer = RowWriter(run.rows, TABLES["sends"], 1)
-    columns = {c.name: np.zeros(90, dtype=np.int64) for c in TABLES["sends"].columns}
-    writer.extend(columns | {"sequence": np.arange(90), "partition": np.arange(90) % 3})
+    columns = {c.name: np.zeros(92, dtype=np.int64) for c in TABLES["sends"].columns}
+    sequence, partition = np.arange(92), np.arange(92) % 3
+    sequence[90:], partition[90:] = (90, 92), 2  # the last partition is the largest
+    writer.extend(columns | {"sequence": sequence, "partition": partition})
     writer.close()
     write_history(run)
     return run
@@ -64,7 +66,7 @@ def test_every_partition_is_checked_by_every_kernel_in_order(run, workers):
     findings = check_locally(run.path, ["failing", "odd"], workers=workers)
     assert [(f.partition, f.anomaly) for f in findings] == [(p, a) for p in range(3) for a in ("failing", "odd")]
     odd = [f.result for f in findings if f.anomaly == "odd"]
-    assert [(r.count, r.judged, r.incomplete) for r in odd] == [(15, 30, None)] * 3
+    assert [(r.count, r.judged, r.incomplete) for r in odd] == [(15, 30, None), (15, 30, None), (15, 32, None)]
     assert odd[1].witnesses["sequence"].tolist() == list(range(1, 90, 6))
     assert set(odd[2].witnesses["partition"].tolist()) == {2}
 
