@@ -171,7 +171,10 @@ class Spoiler:
             (rows, i)
             for rows in self.facts.reads.values()
             for i in range(1, len(rows) + 1)
-            if hole is not None and rows[i - 1]["log_offset"] < hole and (i == len(rows) or _straddle(rows, i, hole))
+            if hole is not None
+            and rows[i - 1]["log_offset"] < hole
+            and (i == len(rows) or _straddle(rows, i, hole))
+            and not self._between(rows[i - 1]["log_offset"], hole)
         ]
         if hole is None or not places:
             return None
@@ -179,7 +182,8 @@ class Spoiler:
         outcome = self.rng.choice((FAIL, INFO))
         sequence = self._fresh_send(hole, outcome)
         before = rows[i - 1]
-        rows.insert(i, before | {"log_offset": hole, "sender": PRODUCER_2, "sequence": sequence})
+        row = read_row(before["client"], hole, PRODUCER_2, sequence, before["read_ns"])
+        rows.insert(i, row | {"span": before["span"]})
         return {"dirty-read": 1, "lost": int(outcome == INFO)}
 
     def skipped(self) -> Expected | None:
@@ -255,6 +259,9 @@ class Spoiler:
         hole = self.rng.choice(holes)
         self.touched.add(hole)
         return hole
+
+    def _between(self, low: int, high: int) -> bool:
+        return any(low < e.offset < high for e in self.facts.log)
 
     def _fresh_send(self, offset: int, outcome: int) -> int:
         """A send of PRODUCER_2, which nobody else uses; its sequences rise with the offsets they are for."""
