@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from harness.configuration import Acks
+from harness.guarantees.destruction import Wiped, wiped_moments
 from harness.guarantees.faults import FOREVER, FaultRecord
 from harness.guarantees.logic import FALSE, UNKNOWN, Truth, both, constant, doubted, either, negate, truth
 from harness.guarantees.timeline import Election, Timeline, no_timeline
@@ -20,14 +21,6 @@ from harness.schema import MISSING, NONE, Outcome, Tristate
 LAG_FACTOR = 1.5
 """A follower that lags leaves the ISR within replica.lag.time.max.ms plus half of it between two checks.
 [ReplicaManager: scheduler period replicaLagTimeMaxMs / 2]"""
-
-
-@dataclass(frozen=True, slots=True)
-class Wiped:
-    """No intact copy could lead from `begin_ns` on; records sent after `destroyed_ns` are not concerned."""
-
-    begin_ns: int
-    destroyed_ns: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,8 +139,7 @@ class Envelope:
         until_ns = np.minimum(self.timeline.in_sync_until(election.leader, since_ns), election.time_ns - self.error_ns)
         stayed = truth(until_ns > since_ns)
         if self.lag_max_ns is None:
-            long_enough = doubted(stayed, known=False)
-            end_ns = until_ns
+            long_enough, end_ns = doubted(stayed, known=False), since_ns
         else:
             end_ns = acknowledged_ns + int(LAG_FACTOR * self.lag_max_ns) + self.error_ns
             long_enough = both(stayed, truth(until_ns >= end_ns))
@@ -155,13 +147,14 @@ class Envelope:
         return either(truth(itself), both(long_enough, negate(cut_off)))
 
     def _leader_hampered(self, since_ns: np.ndarray, until_ns: np.ndarray) -> Truth:
-        """The leader of that time was cut from somebody or frozen for a while, so it may not have shrunk the ISR."""
+        """The leader of that time was cut from somebody, frozen or dead for a while, so it may not have shrunk the ISR."""
         leader = self.timeline.leader_at(since_ns)
         parts = []
         for f in self.faults:
             overlap = (f.begin_ns - self.error_ns <= until_ns) & (f.end_ns + self.error_ns >= since_ns)
             touched = truth(overlap & np.isin(leader, f.nodes))
-            parts.append(both(touched, either(np.int8(f.may("freezes")), np.int8(f.may("cuts")))))
+            harm = either(*(np.int8(f.may(what)) for what in ("stops", "freezes", "cuts")))
+            parts.append(both(touched, harm))
         return either(constant(0, len(leader)), *parts)
 
     def _destroyed_leader(self, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:
@@ -258,7 +251,7 @@ class Envelope:
         later_ns = _or_never(witnesses["end_ns"])
         return self._wiped_when(lambda w: w.begin_ns - self.error_ns <= later_ns, len(witnesses))
 
-    def _wiped_when(self, holds: Callable[["Wiped"], np.ndarray], length: int) -> Truth:
+    def _wiped_when(self, holds: Callable[[Wiped], np.ndarray], length: int) -> Truth:
         if all(f.may("destroys") is Tristate.NO for f in self.faults):
             return constant(FALSE, length)
         if not self.timeline.known or any(f.may("destroys") is Tristate.UNKNOWN for f in self.faults):
@@ -266,32 +259,9 @@ class Envelope:
         return either(constant(0, length), *(truth(holds(wiped)) for wiped in self.wiped_moments))
 
     @cached_property
-    def wiped_moments(self) -> tuple["Wiped", ...]:
-        """Every moment from which no member of safe(p) = ISR ∪ ELR, else the last known leader, was intact: each had been
-        destroyed and not yet copied from an intact one (left ISR ∪ ELR and came back into the ISR since)."""
-        line = self.timeline
-        wipes = [(f.begin_ns, node) for f in self.faults if f.may("destroys") is Tristate.YES for node in f.hit]
-        moments = np.unique(np.concatenate([line.time_ns, np.array([t for t, _ in wipes], dtype=np.int64)]))
-        gone: dict[int, int] = {}
-        left: set[int] = set()
-        found: list[Wiped] = []
-        for moment in moments.tolist():
-            row = int(line.index_at(np.asarray(moment)))
-            if row < 0:
-                continue
-            isr, eligible = int(line.isr[row]), int(line.isr[row] | line.elr[row])
-            for node in [n for n in left if isr >> n & 1]:
-                left.remove(node)
-                del gone[node]
-            left |= {n for n in gone if not eligible >> n & 1}
-            for wiped_ns, node in wipes:
-                if wiped_ns == moment:
-                    gone[node] = moment
-                    left.discard(node)
-            safe = [n for n in range(63) if (eligible or int(line.last_known_elr[row])) >> n & 1]
-            if safe and all(n in gone for n in safe):
-                found.append(Wiped(moment, min(gone[n] for n in safe)))
-        return tuple(found)
+    def wiped_moments(self) -> tuple[Wiped, ...]:
+        """Every moment from which no intact copy could lead."""
+        return wiped_moments(self.timeline, self.faults)
 
     # --- the rest ---------------------------------------------------------------------------------------------------
 

@@ -119,7 +119,8 @@ def _judge_cell(
             forbidden=tally.forbidden,
             permitted=tally.permitted,
             unknown=tally.unknown,
-            reason=outcome_reason(guarantee, outcome, tally, rule, why or _gap(tally, envelopes)),
+            reason=outcome_reason(guarantee, outcome, tally, rule, why or _gap(tally, envelopes))
+            + (_cause(tally, envelopes) if guarantee.by_resending and outcome is AnomalyOutcome.SHOWN else ""),
             source=rule.source if rule and outcome is not AnomalyOutcome.VIOLATED else guarantee.source,
             defects=tuple(dict.fromkeys(r.defect for r in tally.defects(guarantee))),
             witnesses=show_witnesses(plan, cell, guarantee, tally, evidence),
@@ -146,6 +147,13 @@ def _gap(tally: Tally, envelopes: Mapping[int, Envelope]) -> str:
     if unproven := next((f for f in faults if f.effective is Tristate.UNKNOWN), None):
         return f"the {unproven.kind} was not proven to work"
     return "when or where they were written, or a setting of the brokers, is not known exactly enough"
+
+
+def _cause(tally: Tally, envelopes: Mapping[int, Envelope]) -> str:
+    """What may have cost the replies: names a cause, permits nothing."""
+    of = tally.witnesses["partition"]
+    endangered = sum(int(e.reply_endangered(tally.witnesses[of == p]).sum()) for p, e in envelopes.items())
+    return f" {endangered:,} of {tally.count:,} were under way during a fault or a change of leader."
 
 
 def _possible(anomaly: str, configuration: Configuration, happened: Sequence[Happened]) -> Rule | None:
@@ -227,9 +235,10 @@ def _proven(held: CellAnomaly, result: ControlResult, silent: Sequence[str]) -> 
 
 
 def _cells_text(plan: Plan, control: Control) -> str:
-    """What its cells have in common, as a person would name them."""
-    axes = [plan.cells[c].axes for c in control.cells]
-    common = {k: v for k, v in axes[0].items() if all(a.get(k) == v for a in axes)}
+    """How many they are, and the setting that tells them from the other cells."""
+    chosen = [plan.cells[c].axes for c in control.cells]
+    common = {k: v for k, v in chosen[0].items() if all(axes.get(k) == v for axes in chosen)}
     telling = {k: v for k, v in common.items() if any(cell.axes.get(k) != v for cell in plan.cells)}
-    named = " ".join(f"{k.partition('.')[2]}={v}" for k, v in telling.items())
+    enough = [{k: v} for k, v in telling.items() if len(plan.cells_matching({k: v})) == len(control.cells)]
+    named = " ".join(f"{k.partition('.')[2]}={v}" for k, v in (enough[0] if enough else telling).items())
     return f"{number_of(len(control.cells), 'cell')}{f' with {named}' if named else ''}"

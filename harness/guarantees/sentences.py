@@ -12,7 +12,7 @@ from harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, Verdict
 COSTS_MAX = 3
 """So many permitted findings are named in the trial's sentence."""
 _RULES = {rule.id: rule for guarantee in TABLE.values() for rule in guarantee.rules}
-_DID = {rule.id: guarantee.did for guarantee in TABLE.values() for rule in guarantee.rules}
+_DID = {rule.id: rule.did or guarantee.did for guarantee in TABLE.values() for rule in guarantee.rules}
 
 
 def counted(forms: tuple[str, str], count: int) -> str:
@@ -35,7 +35,8 @@ def outcome_reason(guarantee: Guarantee, outcome: AnomalyOutcome, tally: Tally, 
             return f"{found}{of} anything that happened and this configuration would excuse.{known}"
         case AnomalyOutcome.SHOWN:
             assert rule is not None
-            return f"{found}: {rule.reason}; {rule.change} {guarantee.undone}."
+            seen = _capital(counted(rule.found or guarantee.found, tally.permitted))
+            return f"{seen}: {rule.reason}; {rule.change} {guarantee.undone}."
         case AnomalyOutcome.PERMITTED:
             assert rule is not None
             return f"Not seen, though it was possible: {rule.reason}."

@@ -34,6 +34,9 @@ class Rule:
     """Why, for a person."""
     change: str = ""
     """What would have prevented it."""
+    found: tuple[str, str] | None = None
+    did: tuple[str, str] | None = None
+    """As of the guarantee, where the rule says more precisely what was found."""
     source: str
     defect: str = ""
     """Of a known defect: "KAFKA-nnnn, fixed in …"."""
@@ -53,6 +56,8 @@ class Guarantee:
     """What the change of a rule would have done."""
     absence: bool = False
     """Its findings, not only their lack, need a complete audit: something is missing."""
+    by_resending: bool = False
+    """It comes of sending again: how many overlapped something that may have cost a reply is told."""
     nothing: str
     """What it means that nothing was judged."""
     nothing_is_unknown: bool = True
@@ -97,7 +102,7 @@ _LOST = Guarantee(
     anomaly="lost",
     promise="A record that was acknowledged, or given to a consumer, stays in the log.",
     found=("1 acknowledged or read record is gone", "{n} acknowledged or read records are gone"),
-    did=("lost 1 acknowledged record", "lost {n} acknowledged records"),
+    did=("lost 1 acknowledged or read record", "lost {n} acknowledged or read records"),
     undone="would have kept them",
     absence=True,
     nothing="no record was acknowledged or read",
@@ -109,14 +114,18 @@ _LOST = Guarantee(
             label="acks=0",
             reason="acks=0 waits for no reply, so a loss needs no fault",
             change="acks=all",
+            found=("1 sent record is gone", "{n} sent records are gone"),
+            did=("lost 1 record that was sent", "lost {n} records that were sent"),
             source="Kafka documentation, producer configuration acks",
         ),
         Rule(
             id="lost/acks-1",
             when=("acks=1", "tail"),
             label="acks=1",
-            reason="acks=1 waits for the leader only, and the leader changed before the others had them",
+            reason="acks=1 waits for the leader only",
             change="acks=all",
+            found=("1 acknowledged record is gone", "{n} acknowledged records are gone"),
+            did=("lost 1 acknowledged record", "lost {n} acknowledged records"),
             source="Kafka documentation, producer configuration acks; KAFKA-20554; seen: 1000 of 1000, on a killed leader, a "
             "clean stop and a preferred election",
         ),
@@ -137,6 +146,7 @@ _DUPLICATE = Guarantee(
     promise="One record stands in the log once.",
     found=("1 record stands in the log more than once", "{n} records stand in the log more than once"),
     did=("put 1 record in more than once", "put {n} records in more than once"),
+    by_resending=True,
     nothing="no record was in the log",
     source="KIP-98, enable.idempotence; with retries=0 a record is sent once",
     rules=(
@@ -163,7 +173,8 @@ _REORDERED = Guarantee(
     promise="What one producer sends to one partition stands in the order of sending.",
     found=("1 record stands before one that was sent earlier", "{n} records stand before one that was sent earlier"),
     did=("put 1 record out of order", "put {n} records out of order"),
-    nothing="no partition had two records of one producer",
+    by_resending=True,
+    nothing="no record was in the log",
     source="Kafka documentation, design, message delivery; KIP-98; one request in flight, or no retries, keeps the order",
     rules=(
         Rule(

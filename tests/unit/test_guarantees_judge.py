@@ -62,8 +62,9 @@ def test_smoke_holds_acks_1_loses_and_the_control_proves_acks_all():
     )
     shown = of(verdict, ACKS_1)
     assert (shown.outcome, shown.permitted, shown.count) == (AnomalyOutcome.SHOWN, 1600, 1600)
-    assert shown.reason.startswith("1,600 acknowledged or read records are gone: acks=1 waits for the leader only")
-    assert shown.reason.endswith("acks=all would have kept them.")
+    assert shown.reason == (
+        "1,600 acknowledged records are gone: acks=1 waits for the leader only; acks=all would have kept them."
+    )
     held = of(verdict, ACKS_ALL)
     assert (held.outcome, held.proven) == (AnomalyOutcome.HELD, True)
     assert of(verdict, ACKS_0).outcome is AnomalyOutcome.PERMITTED
@@ -99,10 +100,19 @@ def test_losing_an_acks_1_record_that_a_consumer_had_read_violates():
 
 
 def test_losing_an_acks_1_record_long_after_the_acknowledgement_violates():
-    assert (
-        of(smoke_verdict(lost_in(ACKS_1), metadata=failover(3, at_s=19.2)), ACKS_1).outcome is AnomalyOutcome.VIOLATED
-    )
-    assert of(smoke_verdict(lost_in(ACKS_1), metadata=failover(3, at_s=18.9)), ACKS_1).outcome is AnomalyOutcome.SHOWN
+    made = plan({"producer.acks": ["1"]}, steps=KILL)
+
+    def outcome(at_s: float) -> AnomalyOutcome:
+        given = evidence(made, metadata=failover(1, at_s=at_s), faults=fault(0, "kill", [1], 40, 45))
+        return of(judge(made, findings(made, lost_in(0)), given), 0).outcome
+
+    assert outcome(19.2) is AnomalyOutcome.VIOLATED
+    assert outcome(18.9) is AnomalyOutcome.SHOWN
+
+
+def test_a_leader_that_died_soon_after_could_not_shrink_the_isr_however_late_the_election():
+    late = smoke_verdict(lost_in(ACKS_1), metadata=failover(3, at_s=40))
+    assert of(late, ACKS_1).outcome is AnomalyOutcome.SHOWN
 
 
 def test_an_election_from_elr_permits_losing_what_acks_1_acknowledged_long_before():
@@ -145,7 +155,7 @@ def test_an_unclean_election_permits_losing_reading_and_rewinding_what_it_cut_of
         assert of(verdict, 0, anomaly).outcome is AnomalyOutcome.SHOWN, anomaly
         assert {w.rule for w in of(verdict, 0, anomaly).witnesses} == {f"{anomaly}/unclean"}
     assert verdict.verdict is Verdict.HELD
-    assert "unclean elections lost 100 acknowledged records" in verdict.sentence
+    assert "unclean elections lost 100 acknowledged or read records" in verdict.sentence
 
 
 @pytest.mark.parametrize("anomaly", ["lost", "dirty-read", "offset-conflict", "rewound", "skipped"])
@@ -172,7 +182,19 @@ def test_without_idempotence_a_retry_may_stand_twice_and_with_it_never():
     found = {("duplicate", p): result(witnesses(5, partition=p, other_offset=200)) for p in (0, 1)}
     verdict = judge(made, findings(made, found), evidence(made, metadata=failover(2)))
     assert of(verdict, 0, "duplicate").outcome is AnomalyOutcome.SHOWN
+    assert of(verdict, 0, "duplicate").reason.endswith("0 of 5 were under way during a fault or a change of leader.")
     assert of(verdict, 1, "duplicate").outcome is AnomalyOutcome.VIOLATED
+    during = {("duplicate", 0): result(witnesses(5, begin_s=4.9, end_s=6))}
+    verdict = judge(made, findings(made, during), evidence(made, metadata=failover(2)))
+    assert of(verdict, 0, "duplicate").reason.endswith("5 of 5 were under way during a fault or a change of leader.")
+
+
+def test_what_acks_0_lost_was_sent_and_not_acknowledged():
+    verdict = smoke_verdict(lost_in(ACKS_1) | lost_in(ACKS_0, 12))
+    assert of(verdict, ACKS_0).reason.startswith("12 sent records are gone: acks=0 waits for no reply")
+    assert verdict.sentence.endswith(
+        "acks=1 lost 100 acknowledged records and acks=0 lost 12 records that were sent, as they may."
+    )
 
 
 def test_without_retries_a_duplicate_is_forbidden():
