@@ -128,7 +128,9 @@ def _cpu_s() -> float:
 def _peak_mb() -> float:
     """The most memory of each process of ours that is alive, summed: pages they share count more than once."""
     status = [Path(f"/proc/{process.pid}/status").read_text(encoding="ascii") for process in _family()]
-    return sum(int(text.split("VmHWM:")[1].split()[0]) for text in status) / 1024
+    return (
+        sum(int(text.split("VmHWM:")[1].split()[0]) for text in status if "VmHWM:" in text) / 1024
+    )  # zombies have none
 
 
 def child(engine: str, path: Path) -> None:
