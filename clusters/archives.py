@@ -21,7 +21,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from clusters.archive_node import WarmUpNode
-from clusters.cache import make_cache
+from clusters.cache import make_cache, sha256_of
 from clusters.jars import class_path
 from clusters.java import JavaRuntime, java_identity
 from harness.clock import Clock, SystemClock
@@ -105,7 +105,7 @@ def _whole(place: Path) -> bool:
     """Are the files of an archive there, with the checksums they were made with?"""
     try:
         made: dict[str, str] = json.loads((place / _CHECKSUMS).read_text(encoding="utf-8"))
-        return _NAME in made and all(_sha256(place / name) == checksum for name, checksum in made.items())
+        return _NAME in made and all(sha256_of(place / name) == checksum for name, checksum in made.items())
     except (OSError, ValueError):
         return False
 
@@ -129,7 +129,7 @@ def _build(
         if not archive.is_file():
             raise ClusterFailed(f"the JVM of {java.home} wrote no archive; its last words: {node.last_words()}")
         archive.rename(place / _NAME)
-    write_json(place / _CHECKSUMS, {name: _sha256(place / name) for name in made})
+    write_json(place / _CHECKSUMS, {name: sha256_of(place / name) for name in made})
 
 
 def _own_base(base: Path, launcher: tuple[str, ...], timeout_s: float) -> tuple[str, ...]:
@@ -148,11 +148,6 @@ def _own_base(base: Path, launcher: tuple[str, ...], timeout_s: float) -> tuple[
         last = (dumped.stdout.strip().splitlines() or ["none"])[-1][-300:]
         raise ClusterFailed(f"Java could not archive its own classes; its last words: {last}")
     return (f"-XX:SharedArchiveFile={base}",)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _prune(newest: Path) -> None:

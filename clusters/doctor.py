@@ -180,7 +180,7 @@ def _loop_disks(environment: Mapping[str, str]) -> tuple[bool, str]:
             file.truncate(1024 * 1024)
         try:
             code, output = _run([losetup, "--find", "--show", str(image)])
-            return code == 0, f"a file was attached as {output}" if code == 0 else _line(output)
+            return code == 0, f"a file can be attached (tried {output})" if code == 0 else _line(output)
         finally:
             _, attached = _run([losetup, "--noheadings", "--output", "NAME", "--associated", str(image)])
             for device in re.findall(r"^/dev/loop\d+", attached, re.MULTILINE):

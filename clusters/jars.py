@@ -4,7 +4,6 @@ Who fetches, in this order: with `PROZESS_MAVEN_URL` set, from there (Ivy, else 
 user's own settings; the Ivy that pyspark carries, from the mirror in `~/.m2/settings.xml` or Maven Central.
 """
 
-import hashlib
 import logging
 import os
 import re
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from clusters.cache import make_cache
+from clusters.cache import home_directory, make_cache, sha256_of
 from clusters.ivy import fetch_with_ivy, find_ivy
 from clusters.java import find_java
 from clusters.locks import Coordinates, LockedJar, format_lock, locked_versions, parse_lock, read_lock
@@ -150,8 +149,7 @@ def _fetch(
     if (maven is None or repository) and ivy is not None:
         java = find_java(environment)
         if repository is None:
-            home = Path(environment.get("HOME") or Path.home())
-            repository = mirror_of_central(home / ".m2" / "settings.xml", environment)
+            repository = mirror_of_central(home_directory(environment) / ".m2" / "settings.xml", environment)
         tell(f"Fetching Kafka {request.kafka_version} with Ivy (about 55 MB, a minute or two) …")
         return fetch_with_ivy(
             request, ivy=ivy, java=java.executable, workspace=workspace, repository=repository, environment=environment
@@ -182,7 +180,7 @@ def collect(fetched: Mapping[Coordinates, Path], into: Path) -> tuple[LockedJar,
                 f"{coordinates} and another artifact are both called {place.name}; this version of Kafka cannot be used."
             )
         path.rename(place)
-        manifest.append(LockedJar(coordinates, place.stat().st_size, _sha256(place)))
+        manifest.append(LockedJar(coordinates, place.stat().st_size, sha256_of(place)))
     return tuple(sorted(manifest, key=lambda jar: jar.coordinates.file_name))
 
 
@@ -201,11 +199,6 @@ def verify(version: str, manifest: tuple[LockedJar, ...], locked: tuple[LockedJa
             )
     if here:
         raise MissingTool(f"Kafka {version}: {min(here).file_name} came along, and is not in the lock. {way_out}")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _known() -> str:

@@ -1,6 +1,7 @@
 """Fetching jars with the user's own Maven, which knows their mirrors, proxies and passwords."""
 
 import os
+import pwd
 from collections.abc import Mapping
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -33,10 +34,22 @@ def fetch_with_maven(
     if environment.get("PROZESS_MAVEN_URL"):
         (workspace / "settings.xml").write_text(_SETTINGS, encoding="utf-8")
         command += ["--settings", "settings.xml"]
+    if not _has_home():
+        command.append(f"-Dmaven.repo.local={workspace / 'repository'}")
     run_resolver(
         "Maven", command, workspace=workspace, request=request, environment={"JAVA_HOME": str(java_home), **environment}
     )
     return laid_down(workspace / "layout")
+
+
+def _has_home() -> bool:
+    """Java takes the home directory from the account, not from HOME; accounts of containers may have none, or no right
+    to it, and then Maven has nowhere to keep its repository."""
+    try:
+        home = pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return False
+    return os.access(home, os.W_OK | os.X_OK)
 
 
 def project_text(request: Request) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from clusters import archives as module
 from clusters.archives import archive_flags, build_archives, class_data_archive
+from clusters.cache import sha256_of
 from clusters.java import JavaRuntime
 
 
@@ -30,7 +31,7 @@ def lay_down(java: JavaRuntime, jars: tuple[Path, ...]) -> Path:
     place = module._place("4.3.1", java, jars)
     place.mkdir(parents=True)
     (place / "kafka.jsa").write_bytes(b"archive")
-    (place / "checksums.json").write_text(json.dumps({"kafka.jsa": module._sha256(place / "kafka.jsa")}))
+    (place / "checksums.json").write_text(json.dumps({"kafka.jsa": sha256_of(place / "kafka.jsa")}))
     return place / "kafka.jsa"
 
 

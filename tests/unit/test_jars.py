@@ -333,3 +333,24 @@ def test_a_cache_that_cannot_be_made_says_how_to_choose_another(tmp_path: Path) 
     (tmp_path / "file").touch()
     with pytest.raises(MissingTool, match="PROZESS_CACHE"):
         make_cache("jars", environment={"PROZESS_CACHE": str(tmp_path / "file")})
+
+
+def test_a_user_without_home_or_account_is_told_to_name_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_account(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr("pwd.getpwuid", no_account)
+    with pytest.raises(MissingTool, match="PROZESS_CACHE"):
+        cache_directory({})
+
+
+def test_maven_keeps_its_repository_in_the_workspace_where_the_account_has_no_home(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clusters.maven._has_home", lambda: True)
+    world.maven(then=f"open({str(world.cache / 'arguments')!r}, 'w').write(' '.join(sys.argv))")
+    world.ensure()
+    assert "maven.repo.local" not in (world.cache / "arguments").read_text()
+    monkeypatch.setattr("clusters.maven._has_home", lambda: False)
+    world.ensure("9.8.8")
+    assert "maven.repo.local" in (world.cache / "arguments").read_text()
