@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from harness.clock import Clock, wait_until
-from harness.errors import NotReady
+from harness.errors import HarnessFailed, NotReady
 from harness.plan import Plan, PlannedClient
 from harness.protocols import AuditResult, ClientSpec, Progress
 from harness.run_directory import RunDirectory
@@ -121,7 +121,15 @@ class LogWorkload:
         servers = ",".join(f"{host}:{port}" for host, port in self._cluster.observer_servers.values())
         planned = [*self._planned["sentinel"], *self._planned["audit"]]
         until_ns = self._clock.monotonic_ns() + int(timeout_s * 1e9)
-        started = self._processes.start([self._launch(client, servers, limit_s=timeout_s) for client in planned])
+        try:
+            started = self._processes.start([self._launch(client, servers, limit_s=timeout_s) for client in planned])
+        except (
+            HarnessFailed
+        ) as error:  # an audit that cannot be made leaves everything unknown; the run still has a history
+            every = [
+                (p, int(_ISOLATION[c.isolation_level])) for c in planned if c.isolation_level for p in c.partitions
+            ]
+            return AuditResult(complete={}, incomplete=dict.fromkeys(every, str(error)))
         sentinels = [p for p in started if p.role == "sentinel"]
         readers = [p for p in started if p.role == "audit"]
 

@@ -193,7 +193,7 @@ class ClientProcesses:
         ours, theirs = socket.socketpair()
         log = self._logs / f"client-{spec.name.replace('/', '_')}.log"
         with theirs:
-            request = json.dumps({"name": spec.name, "log": str(log)}).encode()
+            request = json.dumps({"client": spec.client, "log": str(log)}).encode()
             assert len(request) < MESSAGE_BYTES_MAX
             socket.send_fds(pipe, [request], [theirs.fileno()])
         process = ClientProcess(client=spec.client, name=spec.name, role=spec.role, log=log, connection=ours)
@@ -209,13 +209,16 @@ class ClientProcesses:
             return self._pipe
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # numpy's OpenBLAS would start threads, and what forks must have none.
-        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        threadless = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        # -P and this path: the clients run this very code, whatever the working directory holds.
+        here = str(Path(__file__).resolve().parent.parent)
+        path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
         with theirs:
             self._zygote = subprocess.Popen(
-                [sys.executable, "-m", "workloads.zygote", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "workloads.zygote", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env=environment,
+                env=os.environ | threadless | {"PYTHONPATH": path},
             )
         self._pipe = ours
         return ours
@@ -223,14 +226,14 @@ class ClientProcesses:
     def _poll_zygote(self) -> None:
         if self._pipe is None or self._zygote is None:
             return
-        while select.select([self._pipe], [], [], 0)[0]:
+        while _readable(self._pipe):
             message = self._pipe.recv(MESSAGE_BYTES_MAX)
             if not message:
                 self._zygote_is_gone()
                 return
             said = json.loads(message)
             if "started" in said:
-                process = next(p for p in self.clients.values() if p.name == said["name"] and p.os_pid is None)
+                process = self.clients[said["client"]]
                 process.os_pid = said["started"]
                 self._by_pid[said["started"]] = process
             else:
@@ -246,7 +249,7 @@ class ClientProcesses:
                 process.last_words = process.last_words or "the process that client processes are forked from died"
 
     def _poll_client(self, process: ClientProcess) -> None:
-        while process.running and select.select([process.connection], [], [], 0)[0]:
+        while process.running and _readable(process.connection):
             try:
                 chunk = process.connection.recv(1 << 20)
             except OSError:
@@ -268,6 +271,12 @@ def _take(process: ClientProcess, said: Mapping[str, Any]) -> None:
             process.last_words = said["reason"]
         case _:
             process.events.append(dict(said))
+
+
+def _readable(connection: socket.socket) -> bool:
+    poll = select.poll()  # select() cannot take descriptors beyond 1023
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _sent(connection: socket.socket, line: bytes) -> bool:

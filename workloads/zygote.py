@@ -4,8 +4,8 @@ Like multiprocessing's forkserver, and for its reason: librdkafka's threads do n
 (confluent-kafka-python#172), so clients must be created after it, in a child of a process that has no thread. Unlike it, it
 and all its children end with whoever started it: it ends at the end of its pipe, and its children with it (PR_SET_PDEATHSIG).
 
-Its pipe is a SOCK_SEQPACKET socket. In: {"name", "log"} with the client's end of a control pipe (SCM_RIGHTS).
-Out: {"started": pid, "name"} and {"exited": pid, "status"}.
+Its pipe is a SOCK_SEQPACKET socket. In: {"client", "log"} with the client's end of a control pipe (SCM_RIGHTS).
+Out: {"started": pid, "client"} and {"exited": pid, "status"}.
 """
 
 import ctypes
@@ -21,6 +21,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from workloads.audit import AuditReader, SentinelWriter
 from workloads.client import Client, ClientExit, Work, run_client
@@ -65,7 +66,7 @@ def serve(connection: socket.socket) -> None:
                 _become_client(connection, (wake_read, wake_write), descriptors[0], request)
             os.close(descriptors[0])
             children.add(pid)
-            connection.sendall(json.dumps({"started": pid, "name": request["name"]}).encode())
+            connection.sendall(json.dumps({"started": pid, "client": request["client"]}).encode())
 
 
 def _reaped(children: set[int]) -> list[tuple[int, int]]:
@@ -89,7 +90,7 @@ def _end(children: set[int]) -> None:
         os.waitpid(pid, 0)
 
 
-def _become_client(connection: socket.socket, pipes: tuple[int, int], control: int, request: dict[str, str]) -> None:
+def _become_client(connection: socket.socket, pipes: tuple[int, int], control: int, request: dict[str, Any]) -> None:
     """In the child: let go of what is the zygote's, and be the client. Never returns."""
     code: int = ClientExit.CRASHED
     try:
