@@ -1,9 +1,6 @@
-"""Rows to clustered Parquet and back: nothing is lost, nothing invented, and damage is named."""
+"""Rows to clustered Parquet and back: nothing is lost, nothing invented."""
 
 import json
-import os
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -14,58 +11,11 @@ from hypothesis import strategies as st
 from harness import history_reader
 from harness.dictionaries import Dictionaries
 from harness.errors import HistoryUnreadable
-from harness.history import History, ensure_history, partition_order, write_history
-from harness.plan import make_plan
-from harness.recorder import RECORDER_CLIENT, Recorder
+from harness.history import partition_order, write_history
+from harness.recorder import RECORDER_CLIENT
 from harness.rows import RowWriter, segment_rows
-from harness.run_directory import RunDirectory, write_json
-from harness.schema import (
-    MISSING,
-    NONE,
-    TABLES,
-    Isolation,
-    ObservationKind,
-    Role,
-)
-from harness.trial import parse_trial
-
-START_NS = 5_000_000_000
-TRIAL = {
-    "name": "small",
-    "title": "two cells of two partitions",
-    "base": {"topic.cleanup_policy": "delete"},
-    "axes": {"producer.acks": ["1", "all"]},
-    "topics": {"partitions": 2},
-}
-
-
-@dataclass
-class Small:
-    """A run without rows: partitions 0…3, clients 0 sentinel, 1 and 2 producers, 3 and 4 readers, 5 and 6 audits."""
-
-    run: RunDirectory
-
-    def send(self, client: int, rows: list[dict[str, int]]) -> None:
-        self.write("sends", client, rows)
-
-    def write(self, table: str, client: int, rows: list[dict[str, int]]) -> None:
-        writer = RowWriter(self.run.rows, TABLES[table], client)
-        for row in rows:
-            writer.append(*(row.get(c.name, MISSING if c.unit == "ns" else NONE) for c in TABLES[table].columns))
-        writer.close()
-
-    def history(self) -> History:
-        write_history(self.run)
-        return History.open(self.run)
-
-
-def make_small(path: Path, *, started: bool = True) -> Small:
-    run = RunDirectory(path)
-    run.create()
-    run.plan.write_text(make_plan(parse_trial(TRIAL, source="test"), seed=1).model_dump_json(), encoding="utf-8")
-    if started:
-        write_json(run.clock, {"start_monotonic_ns": START_NS, "wall_minus_monotonic_ns": 0, "wall_error_ns": 0})
-    return Small(run)
+from harness.schema import MISSING, NONE, TABLES, Isolation, ObservationKind, Role
+from tests.unit.small_runs import START_NS, make_small
 
 
 @pytest.fixture
@@ -260,132 +210,6 @@ def test_large_partitions_are_decoded_column_by_column(small, monkeypatch):
         sends["no such column"]
 
 
-# --- damage ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_missing_table_is_named(small):
-    write_history(small.run)
-    (small.run.history / "observations.parquet").unlink()
-    with pytest.raises(HistoryUnreadable, match=r"table observations: .*is missing"):
-        History.open(small.run)
-
-
-@pytest.mark.parametrize("kept", [0, 3, 0.5, 0.99])
-def test_a_truncated_table_is_named(small, kept):
-    small.send(1, [{"partition": 0, "sequence": s} for s in range(500)])
-    write_history(small.run)
-    path = small.run.history / "sends.parquet"
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * kept) if isinstance(kept, float) else kept])
-    with pytest.raises(HistoryUnreadable, match=r"table sends: .*is torn or no Parquet"):
-        History.open(small.run)
-
-
-def test_a_rotten_page_is_named_and_never_a_wrong_number(small):
-    small.send(1, [{"partition": 0, "sequence": s * s, "invoked_ns": s} for s in range(500)])
-    write_history(small.run)
-    path = small.run.history / "sends.parquet"
-    column = pq.read_metadata(path).row_group(0).column(TABLES["sends"].column_names.index("sequence"))
-    rotten = bytearray(path.read_bytes())
-    rotten[column.data_page_offset + column.total_compressed_size - 20] ^= 0xFF
-    path.write_bytes(rotten)
-    sends = History.open(small.run).partition_history(0).sends
-    with pytest.raises(HistoryUnreadable, match=r"table sends: .*is torn"):
-        sends["sequence"]
-
-
-def test_another_format_version_is_refused(small, monkeypatch):
-    write_history(small.run)
-    monkeypatch.setattr(history_reader, "FORMAT_VERSION", 2)
-    with pytest.raises(HistoryUnreadable, match="has format version 1; this prozess reads 2"):
-        History.open(small.run)
-
-
-def test_a_table_under_another_name_is_refused(small):
-    write_history(small.run)
-    (small.run.history / "steps.parquet").write_bytes((small.run.history / "faults.parquet").read_bytes())
-    with pytest.raises(HistoryUnreadable, match=r"table steps: .*holds table 'faults'"):
-        History.open(small.run)
-
-
-def test_a_parquet_file_of_somebody_else_is_refused(small):
-    write_history(small.run)
-    path = small.run.history / "sends.parquet"
-    pq.write_table(pq.read_table(path).drop_columns(["key"]), path)
-    with pytest.raises(HistoryUnreadable, match="table sends"):
-        History.open(small.run)
-
-
-def test_a_torn_clock_is_named(small):
-    small.run.clock.write_text('{"start_monotonic_ns": 12')
-    with pytest.raises(HistoryUnreadable, match=r"clock\.json"):
-        write_history(small.run)
-    small.run.clock.write_text("{}")
-    with pytest.raises(HistoryUnreadable, match="start_monotonic_ns"):
-        write_history(small.run)
-
-
-# --- once, and again ------------------------------------------------------------------------------------------------
-
-
-def _bytes(run: RunDirectory) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in run.history.iterdir()}
-
-
-def test_writing_twice_gives_the_same_files_and_leaves_nothing_else(small):
-    small.send(1, [{"partition": 1, "sequence": 0}])
-    write_history(small.run)
-    first = _bytes(small.run)
-    write_history(small.run)
-    assert _bytes(small.run) == first
-    assert set(first) == {f"{name}.parquet" for name in TABLES}
-
-
-def test_ensure_writes_what_is_missing_and_only_then(small):
-    ensure_history(small.run)
-    stamps = {path: path.stat().st_mtime_ns for path in small.run.history.iterdir()}
-    ensure_history(small.run)
-    assert {path: path.stat().st_mtime_ns for path in small.run.history.iterdir()} == stamps
-    (small.run.history / "sends.parquet").unlink()
-    ensure_history(small.run)
-    assert History.open(small.run).rows("sends") == 0
-
-
-def test_ensure_writes_again_when_rows_came_later(small):
-    ensure_history(small.run)
-    small.send(1, [{"partition": 0, "sequence": 0}])
-    later_ns = max(path.stat().st_mtime_ns for path in small.run.history.iterdir()) + 10**9
-    os.utime(small.run.rows / "sends.1.0.rows", ns=(later_ns, later_ns))
-    ensure_history(small.run)
-    assert History.open(small.run).rows("sends") == 1
-
-
-def test_a_history_from_before_the_runs_end_is_written_again(small):
-    ensure_history(small.run)
-    early_ns = min(path.stat().st_mtime_ns for path in small.run.history.iterdir())
-    small.send(1, [{"partition": 0, "sequence": 0}])
-    os.utime(small.run.rows / "sends.1.0.rows", ns=(early_ns, early_ns))  # as on a file system in memory
-    small.run.events.write_text("{}\n")
-    os.utime(small.run.events, ns=(early_ns + 10**9, early_ns + 10**9))
-    ensure_history(small.run)
-    assert History.open(small.run).rows("sends") == 1
-
-
-def test_ensure_replaces_a_torn_history_from_the_rows_but_not_one_without_rows(small):
-    small.send(1, [{"partition": 0, "sequence": 0}])
-    ensure_history(small.run)
-    path = small.run.history / "sends.parquet"
-    path.write_bytes(b"PAR1")
-    ensure_history(small.run)
-    assert History.open(small.run).rows("sends") == 1
-    for rows in small.run.rows.iterdir():
-        rows.unlink()
-    ensure_history(small.run)
-    path.write_bytes(b"PAR1")
-    with pytest.raises(HistoryUnreadable):
-        ensure_history(small.run)
-
-
 # --- properties -----------------------------------------------------------------------------------------------------
 
 _PARTITIONS = st.one_of(
@@ -440,46 +264,3 @@ def test_what_was_written_is_what_is_read(tmp_path_factory, sends, reads):
                 assert columns[column.name].tolist() == [v if v == MISSING else v - shift for v in values]
             seen[table] += len(expected)
     assert seen == {table: len(rows) for table, rows in written.items()}
-
-
-# --- recorder -------------------------------------------------------------------------------------------------------
-
-
-def test_the_recorder_takes_columns_by_name_and_fills_the_rest(small):
-    with Recorder(small.run) as recorder:
-        code = recorder.code("fault", "kill")
-        recorder.write("faults", time_ns=START_NS + 3, fault=0, kind=code, node=2)
-        recorder.write("steps", step=4)
-        recorder.extend("metadata", {"time_ns": np.array([START_NS, START_NS + 1]), "leader": np.array([1, 2])})
-    history = small.history()
-    faults = history.table("faults")
-    assert {name: faults[name].tolist() for name in ("client", "time_ns", "node", "peer", "detail")} == {
-        "client": [RECORDER_CLIENT], "time_ns": [3], "node": [2], "peer": [NONE], "detail": [NONE],
-    }  # fmt: skip
-    assert Dictionaries(small.run.dictionaries).text("fault", faults["kind"].tolist()[0]) == "kill"
-    assert history.table("steps")["fired_ns"].tolist() == [MISSING]
-    assert history.table("metadata")["leader"].tolist() == [1, 2]
-    assert history.table("metadata")["partition"].tolist() == [NONE, NONE]
-
-
-def test_the_recorder_refuses_columns_that_are_not_there(small):
-    with Recorder(small.run) as recorder, pytest.raises(AssertionError, match="no columns"):
-        recorder.write("faults", tine_ns=3)
-
-
-def test_codes_stay_the_same_and_are_on_disk_at_once(small):
-    first = Dictionaries(small.run.dictionaries)
-    codes = [first.code("detail", text) for text in ("a", "b", "a")]
-    assert codes == [0, 1, 0]
-    again = Dictionaries(small.run.dictionaries)
-    assert again.code("detail", "b") == 1
-    assert again.code("detail", "ü") == 2
-    assert (again.text("detail", 2), again.text("detail", NONE)) == ("ü", "")
-    with pytest.raises(HistoryUnreadable, match="no text for code 9"):
-        again.text("detail", 9)
-
-
-def test_dictionaries_that_are_none_are_named(small):
-    small.run.dictionaries.write_text('{"detail": 3}')
-    with pytest.raises(HistoryUnreadable, match=r"dictionaries\.json"):
-        Dictionaries(small.run.dictionaries)
