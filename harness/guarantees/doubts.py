@@ -61,13 +61,13 @@ def _fault_doubts(plan: Plan, evidence: Evidence) -> Iterator[str]:
 def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
     """Why nothing of this cell can be held: a client that served it died, or did not close its files."""
     served = [c for c in plan.clients if set(c.partitions) & set(cell.partitions)]
-    found = []
+    died = [c for c in served if c.name in evidence.dead_clients]
+    told = [f"client {c.name} died unasked ({evidence.dead_clients[c.name]})" for c in died]
     for client in served:
-        if client.name in evidence.dead_clients:
-            found.append(f"client {client.name} died unasked ({evidence.dead_clients[client.name]})")
-        elif client.role in ("producer", "reader") and (why := _unfinished(evidence, client.client)):
-            found.append(f"client {client.name} {why}")
-    return tuple(found)
+        if client not in died and client.role in ("producer", "reader"):
+            why = _unfinished(evidence, client.client)
+            told += [f"client {client.name} {why}"] if why else []
+    return tuple(told)
 
 
 def _unfinished(evidence: Evidence, client: int) -> str | None:

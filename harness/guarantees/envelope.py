@@ -99,6 +99,8 @@ class Envelope:
         parts = [self._destroyed_leader(witnesses, begun_ns)]
         for election in self.timeline.elections:
             moved = either(self._moves_away(election, begun_ns), self._zombie_answered(election, begun_ns))
+            if not moved.any():
+                continue
             missed = negate(self.had(election, witnesses, begun_ns))
             parts.append(both(moved, truth(self._reaches(election, witnesses["log_offset"])), missed))
         return both(negate(self.committed(witnesses)), either(*parts))
@@ -221,7 +223,7 @@ class Envelope:
             # False by configuration: nobody was allowed to elect from outside, and nobody asked for it.
             asked = either(*(np.int8(f.may("elects_unclean")) for f in self.faults))
             return constant(FALSE if not self.unclean_enabled and asked == FALSE else UNKNOWN, length)
-        parts = [both(self._unclean(e), holds(e)) for e in self.timeline.elections]
+        parts = [both(unclean, holds(e)) for e in self.timeline.elections if (unclean := self._unclean(e)) != FALSE]
         return either(constant(0, length), *parts)
 
     def _unclean(self, election: Election) -> Truth:

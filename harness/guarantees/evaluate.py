@@ -56,8 +56,13 @@ def evaluate(guarantee: Guarantee, fact: Callable[[str], Truth], length: int) ->
 
 
 def condition(rule: Rule, fact: Callable[[str], Truth]) -> Truth:
-    """The conjunction of its facts."""
-    return both(*(negate(fact(name[4:])) if name.startswith("not ") else fact(name) for name in rule.when))
+    """The conjunction of its facts. Those that can no longer matter are not asked for."""
+    holds = np.asarray(TRUE)
+    for name in rule.when:
+        holds = both(holds, negate(fact(name[4:])) if name.startswith("not ") else fact(name))
+        if (holds == FALSE).all():
+            break
+    return holds
 
 
 def evaluate_witnesses(

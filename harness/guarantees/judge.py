@@ -172,7 +172,7 @@ def _why_unknown(
     if tally.incomplete:
         return tally.incomplete[0]
     if doubts:
-        return doubts[0]
+        return "; ".join(doubts)
     return f"nothing to judge: {guarantee.nothing}" if not tally.judged and guarantee.nothing_is_unknown else None
 
 

@@ -3,9 +3,14 @@
 import numpy as np
 import pytest
 
-from harness.guarantees import TABLE, judge
+from harness.guarantees import TABLE, Evidence, judge
+from harness.guarantees.evidence import EVIDENCE_TABLES
 from harness.guarantees.faults import NATURES, FaultNature
+from harness.history import ensure_history
+from harness.history_reader import History
 from harness.plan import Plan
+from harness.recorder import Recorder
+from harness.run_directory import RunDirectory, write_json
 from harness.schema import StepOutcome, Tristate
 from harness.verdict import AnomalyOutcome, CellAnomaly, TrialVerdict, Verdict
 from harness.witnesses import WITNESSES_SHOWN, make_witnesses
@@ -450,3 +455,47 @@ def test_a_witness_far_from_any_fault_shows_none():
     found = lost_in(0, 1, begin_s=30.0, end_s=30.1)
     (shown,) = of(judge(made, findings(made, found), evidence(made, metadata=failover(1), faults=KILLED)), 0).witnesses
     assert shown.faults == ()
+
+
+# --- from the files of a run ----------------------------------------------------------------------------------------
+
+
+def run_of(made: Plan, path) -> RunDirectory:
+    run = RunDirectory(path)
+    run.create()
+    run.plan.write_text(made.model_dump_json(), encoding="utf-8")
+    write_json(run.clock, {"start_monotonic_ns": 0, "wall_minus_monotonic_ns": 0, "wall_error_ns": 250_000})
+    write_json(run.cluster, CLUSTER)
+    write_json(run.path / "dead_clients.json", {"reader-read_committed": "killed by signal 11"})
+    return run
+
+
+def evidence_of(run: RunDirectory, made: Plan) -> Evidence:
+    ensure_history(run)
+    history = History.open(run)
+    return Evidence.from_run(run, made, {name: history.table(name) for name in EVIDENCE_TABLES})
+
+
+def test_evidence_is_read_from_the_files_of_a_run(tmp_path):
+    made = plan(ACKS, steps=KILL)
+    run = run_of(made, tmp_path)
+    with Recorder(run) as recorder:
+        recorder.write("steps", step=0, outcome=StepOutcome.TIMED_OUT, detail=recorder.code("detail", "waited 30 s"))
+    given = evidence_of(run, made)
+    assert given.clock_error_ns == 1_250_000
+    assert given.setting_ms("replica.lag.time.max.ms") == 10_000
+    assert given.setting_ms("producer.id.expiration.ms") is None
+    assert given.incomplete == {}
+    verdict = judge(made, findings(made), given)
+    assert verdict.verdict is Verdict.UNKNOWN
+    assert verdict.unknown_reasons[0] == "step 'kill the leader' timed out (waited 30 s)"
+    assert any("died unasked (killed by signal 11)" in why for why in verdict.unknown_reasons)
+
+
+def test_a_trial_whose_clock_never_started_is_unknown(tmp_path):
+    made = plan(ACKS)
+    run = run_of(made, tmp_path)
+    run.clock.unlink()
+    given = evidence_of(run, made)
+    assert given.incomplete == {"clock.json": "the trial's clock never started"}
+    assert judge(made, findings(made), given).verdict is Verdict.UNKNOWN
