@@ -223,8 +223,8 @@ def reordered(history: PartitionHistory) -> KernelResult:
         is_first[found.first] = True
         is_first &= ~index.never_issued(log.rows) & ~index.sent_elsewhere(log.rows)
         line = found.grouped[is_first[found.grouped]]
-        sender, key = index.reads["sender"][log.rows[line]], log.key[line]
-        descent = np.flatnonzero((key[1:] < key[:-1]) & (sender[1:] == sender[:-1]))
+        key = log.key[line]  # clients come in ascending order, so keys descend only within one
+        descent = np.flatnonzero(key[1:] < key[:-1])
         before, after = line[descent], line[descent + 1]
     if len(after) and (index.compacted or index.log_start > 0):
         reason = (

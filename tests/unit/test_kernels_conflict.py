@@ -86,6 +86,11 @@ def test_two_consumers_where_nobody_else_looked():
     assert (witness["reader"], witness["other_client"], witness["other_ns"]) == (READER, PRODUCER_2, 1_020)
 
 
+def test_the_last_record_of_the_log_seen_where_the_log_has_a_hole_is_an_observation_there():
+    reads = [(READER, 5, PRODUCER, 0), (READER_2, 5, PRODUCER, 1)]
+    assert offset_conflict(history([], [(0, PRODUCER, 0)], reads)).count == 1
+
+
 def test_one_consumer_that_saw_two_records_at_one_offset():
     reads = [(READER, 5, PRODUCER, 0), (READER, 5, PRODUCER, 1, {"span": 1})]
     assert offset_conflict(history([], [], reads)).count == 1
