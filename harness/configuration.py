@@ -82,3 +82,46 @@ class Variant(Frozen):
     racks: tuple[str, ...] = ()
     properties: dict[str, Text] = Field(default_factory=dict)
     """Broker properties laid over the defaults of the backend."""
+
+
+class GroupConfiguration(Frozen):
+    """What varies per consumer group. `protocol` is how members share partitions; `commit` when they say what they did."""
+
+    client: Literal["librdkafka", "java"] = "librdkafka"
+    protocol: Literal["classic-eager", "classic-cooperative", "consumer"] = "classic-cooperative"
+    """classic-eager: range; classic-cooperative: cooperative-sticky (KIP-429); consumer: KIP-848."""
+    commit: Literal["auto", "auto-stored", "sync-after", "sync-before", "async-after", "on-revoke", "none"] = (
+        "sync-after"
+    )
+    """auto: at an interval, what was delivered; auto-stored: at an interval, what was stored after processing; before,
+    after: relative to processing the batch; on-revoke: only when partitions are taken away and at the end."""
+    auto_commit_interval_ms: PositiveInt = 1_000
+    auto_offset_reset: Literal["earliest", "latest", "error"] = "earliest"
+    isolation_level: IsolationLevel = "read_committed"
+    static_membership: bool = False
+    session_timeout_ms: PositiveInt = 6_000
+    """classic protocols only: with KIP-848 it is the broker's."""
+    max_poll_interval_ms: PositiveInt = 300_000
+    processing_ms: Annotated[float, Field(ge=0)] = 0
+    """How long processing one record takes."""
+    batch: PositiveInt = 100
+    """Records per poll at most."""
+    members: Annotated[int, Field(ge=1, le=16)] = 2
+    properties: dict[str, Text] = Field(default_factory=dict)
+
+
+class TransactionConfiguration(Frozen):
+    """What varies per transactional producer."""
+
+    records: PositiveInt = 10
+    """Per transaction, over the cell's partitions."""
+    abort_share: Annotated[float, Field(ge=0, le=1)] = 0.2
+    """Share of transactions that are aborted on purpose."""
+    timeout_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of transactions that are left open past their timeout."""
+    transaction_timeout_ms: PositiveInt = 10_000
+    transactional_ids: Annotated[int, Field(ge=1, le=16)] = 2
+    """Producers at work side by side, each with an id of its own."""
+    rate_hz: Annotated[float, Field(gt=0)] = 10
+    """Transactions per second and id, at most."""
+    properties: dict[str, Text] = Field(default_factory=dict)

@@ -6,12 +6,26 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.configuration import Frozen, ProducerConfiguration, TopicConfiguration, Variant
+from harness.configuration import (
+    Frozen,
+    GroupConfiguration,
+    ProducerConfiguration,
+    TopicConfiguration,
+    TransactionConfiguration,
+    Variant,
+)
 from harness.errors import BadInput
 from harness.schedule import Selector
-from harness.trial import Trial
+from harness.trial import Trial, WorkloadSpec
 
-_SCOPES: dict[str, type[Frozen]] = {"topic": TopicConfiguration, "producer": ProducerConfiguration}
+_SCOPES: dict[str, type[Frozen]] = {
+    "topic": TopicConfiguration,
+    "producer": ProducerConfiguration,
+    "group": GroupConfiguration,
+    "transaction": TransactionConfiguration,
+}
+SCOPES_OF: dict[str, tuple[str, ...]] = {"log": ("topic", "producer")}
+"""Which configurations the cells of each kind of workload have."""
 
 
 class Combination(Frozen):
@@ -20,6 +34,8 @@ class Combination(Frozen):
     axes: dict[str, str]
     topic: TopicConfiguration
     producer: ProducerConfiguration
+    group: GroupConfiguration | None = None
+    transaction: TransactionConfiguration | None = None
 
 
 class Exclusion(Frozen):
@@ -39,8 +55,9 @@ def selects(selector: Selector, axes: Mapping[str, str]) -> bool:
     return all(axes.get(key) in (value if isinstance(value, tuple) else (value,)) for key, value in selector.items())
 
 
-def why_invalid(topic: TopicConfiguration, producer: ProducerConfiguration, variant: Variant) -> str | None:
+def why_invalid(combination: Combination, variant: Variant) -> str | None:
     """The rule this combination breaks, with its source; None = valid."""
+    topic, producer = combination.topic, combination.producer
     if producer.enable_idempotence and producer.acks != "all":
         return f"enable.idempotence=true needs acks=all, not acks={producer.acks} (KIP-98)"
     if producer.enable_idempotence and producer.retries == "0":
@@ -57,28 +74,27 @@ def why_invalid(topic: TopicConfiguration, producer: ProducerConfiguration, vari
     return None
 
 
-def expand(trial: Trial) -> tuple[tuple[Combination, ...], tuple[Exclusion, ...]]:
+def expand(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Combination, ...], tuple[Exclusion, ...]]:
     """Every valid combination in the order of the axes, and what was left out. BadInput if nothing is left, or if an
-    axis names no setting."""
-    for key in (*trial.base, *trial.axes):
-        _check_key(key)
-    for key, values in trial.axes.items():
+    axis names no setting of this kind of workload."""
+    for key in (*workload.base, *workload.axes):
+        _check_key(key, workload.kind)
+    for key, values in workload.axes.items():
         if not values:
             raise BadInput(f"axes.{key} is empty: give at least one value, or remove the axis.")
     kept: list[Combination] = []
     left_out: list[Exclusion] = []
-    for values in product(*trial.axes.values()):
-        chosen = dict(zip(trial.axes, values, strict=True))
-        axes = {key: text_of(value) for key, value in (trial.base | chosen).items()}
-        topic, producer = (_configured(scope, trial.base | chosen) for scope in ("topic", "producer"))
-        assert isinstance(topic, TopicConfiguration)
-        assert isinstance(producer, ProducerConfiguration)
-        reason = next((e.reason for e in trial.exclude if selects(e.when, axes)), None)
-        reason = reason or why_invalid(topic, producer, trial.variant)
+    for values in product(*workload.axes.values()):
+        chosen = workload.base | dict(zip(workload.axes, values, strict=True))
+        axes = {"workload": workload.kind} | {key: text_of(value) for key, value in chosen.items()}
+        configured: dict[str, Any] = {scope: _configured(scope, chosen) for scope in SCOPES_OF[workload.kind]}
+        combination = Combination(axes=axes, **configured)
+        reason = next((e.reason for e in workload.exclude if selects(e.when, axes)), None)
+        reason = reason or why_invalid(combination, trial.variant)
         if reason:
             left_out.append(Exclusion(axes=axes, reason=reason))
         else:
-            kept.append(Combination(axes=axes, topic=topic, producer=producer))
+            kept.append(combination)
     if not kept:
         raise BadInput(
             f"Trial {trial.name!r} has no valid cell: all {len(left_out)} combinations are excluded, the first because "
@@ -87,11 +103,12 @@ def expand(trial: Trial) -> tuple[tuple[Combination, ...], tuple[Exclusion, ...]
     return tuple(kept), tuple(left_out)
 
 
-def _check_key(key: str) -> None:
+def _check_key(key: str, kind: str) -> None:
+    scopes = {scope: _SCOPES[scope].model_fields for scope in SCOPES_OF[kind]}
     scope, _, name = key.partition(".")
-    if scope not in _SCOPES or name not in _SCOPES[scope].model_fields or name == "properties":
-        known = [f"{s}.{f}" for s, model in _SCOPES.items() for f in model.model_fields if f != "properties"]
-        raise BadInput(f"{key!r} is not a setting of a cell. Known: {', '.join(sorted(known))}.")
+    if name == "properties" or name not in scopes.get(scope, {}):
+        known = [f"{s}.{field}" for s, fields in scopes.items() for field in fields if field != "properties"]
+        raise BadInput(f"{key!r} is not a setting of a {kind} cell. Known: {', '.join(sorted(known))}.")
 
 
 def _configured(scope: str, values: Mapping[str, Any]) -> Frozen:

@@ -7,14 +7,22 @@ import random
 from collections.abc import Sequence
 from itertools import groupby
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
-from harness.configuration import Frozen, IsolationLevel, ProducerConfiguration, TopicConfiguration, Variant
+from harness.configuration import (
+    Frozen,
+    GroupConfiguration,
+    IsolationLevel,
+    ProducerConfiguration,
+    TopicConfiguration,
+    TransactionConfiguration,
+    Variant,
+)
 from harness.errors import BadInput
 from harness.matrix import Combination, Exclusion, expand, selects
 from harness.schedule import FaultAction, Step, draw, parse_target
 from harness.schema import FORMAT_VERSION
-from harness.trial import Limits, Traffic, Trial
+from harness.trial import Limits, Traffic, Trial, WorkloadSpec
 
 FIRST_CONTROLLER_ID = 3001
 """Isolated controllers are numbered from here, as Kafka's own system tests do; brokers from 1."""
@@ -26,10 +34,13 @@ class Cell(Frozen):
 
     cell: int
     name: str
+    workload: str
     topic_name: str
     axes: dict[str, str]
     topic: TopicConfiguration
     producer: ProducerConfiguration
+    group: GroupConfiguration | None = None
+    transaction: TransactionConfiguration | None = None
     partitions: tuple[int, ...]
     """Dense ids."""
 
@@ -52,6 +63,7 @@ class PlannedClient(Frozen):
     """producer, reader, audit, sentinel."""
     name: str
     partitions: tuple[int, ...]
+    traffic: Traffic = Field(default_factory=Traffic)
     producer: ProducerConfiguration | None = None
     isolation_level: IsolationLevel | None = None
 
@@ -73,9 +85,7 @@ class Plan(Frozen):
     scenarios: tuple[str, ...]
     seed: int
     backend: str
-    workload: str
     variant: Variant
-    traffic: Traffic
     limits: Limits
     settle_s: float
     cells: tuple[Cell, ...]
@@ -97,26 +107,25 @@ class Plan(Frozen):
 
 def make_plan(trial: Trial, *, seed: int) -> Plan:
     """The plan of a trial. The same trial and seed give the same plan, to the letter."""
-    combinations, excluded = expand(trial)
     rng = random.Random(seed)
-    cells, partitions = _lay_out(trial, combinations)
+    layout = _Layout()
+    for workload in trial.workloads:
+        layout.add(trial, workload)
     plan = Plan(
         trial=trial.name,
         title=trial.title,
         scenarios=trial.scenarios,
         seed=seed,
         backend=trial.backend,
-        workload=trial.workload,
         variant=trial.variant,
-        traffic=trial.traffic,
         limits=trial.limits,
         settle_s=trial.settle_s,
-        cells=cells,
-        excluded=excluded,
-        partitions=partitions,
-        clients=_clients(trial, cells, partitions),
+        cells=tuple(layout.cells),
+        excluded=tuple(layout.excluded),
+        partitions=tuple(layout.partitions),
+        clients=_clients(trial, layout),
         steps=draw(trial.steps, rng),
-        controls=_controls(trial, cells),
+        controls=_controls(trial, layout.cells),
     )
     _check_steps(plan)
     return plan
@@ -135,46 +144,60 @@ def parse_plan(text: str, *, source: str) -> Plan:
     return plan
 
 
-def _lay_out(
-    trial: Trial, combinations: Sequence[Combination]
-) -> tuple[tuple[Cell, ...], tuple[PlannedPartition, ...]]:
-    varying = [axis for axis, values in trial.axes.items() if len(values) > 1]
-    cells: list[Cell] = []
-    partitions: list[PlannedPartition] = []
-    for number, combination in enumerate(combinations):
+class _Layout:
+    """Cells and partitions as they are numbered through, over all workloads of a trial."""
+
+    def __init__(self) -> None:
+        self.cells: list[Cell] = []
+        self.partitions: list[PlannedPartition] = []
+        self.excluded: list[Exclusion] = []
+        self.cells_of: list[list[Cell]] = []
+        """Per workload of the trial."""
+
+    def add(self, trial: Trial, workload: WorkloadSpec) -> None:
+        """The cells of one workload, each with a topic of its own."""
+        combinations, excluded = expand(trial, workload)
+        varying = [axis for axis, values in workload.axes.items() if len(values) > 1]
+        self.excluded += excluded
+        self.cells_of.append([self._add(trial, workload, c, varying) for c in combinations])
+
+    def _add(self, trial: Trial, workload: WorkloadSpec, combination: Combination, varying: Sequence[str]) -> Cell:
+        number, first = len(self.cells), len(self.partitions)
         topic_name = f"cell-{number:03d}"
-        ids = tuple(range(len(partitions), len(partitions) + trial.topics.partitions))
-        for index, partition in enumerate(ids):
-            assignment = _assignment(trial, combination.topic.replication_factor, index)
-            partitions.append(
+        for index in range(workload.topics.partitions):
+            self.partitions.append(
                 PlannedPartition(
-                    partition=partition,
+                    partition=first + index,
                     topic_name=topic_name,
                     number=index,
                     cell=number,
-                    assignment=assignment,
+                    assignment=_assignment(trial, workload, combination.topic.replication_factor, index),
                 )
             )
-        name = "-".join(f"{axis.partition('.')[2]}_{combination.axes[axis]}" for axis in varying) or trial.name
-        cells.append(
-            Cell(
-                cell=number,
-                name=name,
-                topic_name=topic_name,
-                axes=combination.axes,
-                topic=combination.topic,
-                producer=combination.producer,
-                partitions=ids,
-            )
+        words = [f"{axis.partition('.')[2]}_{combination.axes[axis]}" for axis in varying]
+        if len(trial.workloads) > 1:
+            words.insert(0, workload.kind)
+        cell = Cell(
+            cell=number,
+            name="-".join(words) or trial.name,
+            workload=workload.kind,
+            topic_name=topic_name,
+            axes=combination.axes,
+            topic=combination.topic,
+            producer=combination.producer,
+            group=combination.group,
+            transaction=combination.transaction,
+            partitions=tuple(range(first, len(self.partitions))),
         )
-    return tuple(cells), tuple(partitions)
+        self.cells.append(cell)
+        return cell
 
 
-def _assignment(trial: Trial, replication_factor: int, index: int) -> tuple[int, ...]:
-    brokers = trial.variant.brokers
-    if not trial.topics.placement:
+def _assignment(trial: Trial, workload: WorkloadSpec, replication_factor: int, index: int) -> tuple[int, ...]:
+    brokers, placement = trial.variant.brokers, workload.topics.placement
+    if not placement:
         return tuple((index + shift) % brokers + 1 for shift in range(replication_factor))
-    placed = trial.topics.placement[index % len(trial.topics.placement)]
+    placed = placement[index % len(placement)]
     if len(placed) < replication_factor or len(set(placed)) < len(placed) or max(placed) > brokers:
         raise BadInput(
             f"topics.placement {list(placed)} must name at least replication.factor={replication_factor} different "
@@ -183,9 +206,26 @@ def _assignment(trial: Trial, replication_factor: int, index: int) -> tuple[int,
     return placed[:replication_factor]
 
 
-def _clients(trial: Trial, cells: Sequence[Cell], partitions: Sequence[PlannedPartition]) -> tuple[PlannedClient, ...]:
-    every = tuple(p.partition for p in partitions)
+def _clients(trial: Trial, layout: _Layout) -> tuple[PlannedClient, ...]:
+    every = tuple(p.partition for p in layout.partitions)
     clients = [PlannedClient(client=SENTINEL_CLIENT, role="sentinel", name="sentinel", partitions=every)]
+    for workload, cells in zip(trial.workloads, layout.cells_of, strict=True):
+        _add_producers(clients, workload, cells, layout.partitions)
+        mine = tuple(p for cell in cells for p in cell.partitions)
+        for level in workload.isolation_levels:
+            _add_reader(clients, "reader", level, mine, prefix=workload.kind if len(trial.workloads) > 1 else "")
+    for level in ("read_uncommitted", "read_committed"):
+        _add_reader(clients, "audit", level, every, prefix="")
+    return tuple(clients)
+
+
+def _add_producers(
+    clients: list[PlannedClient],
+    workload: WorkloadSpec,
+    cells: Sequence[Cell],
+    partitions: Sequence[PlannedPartition],
+) -> None:
+    """One producer per configuration and fate."""
 
     def fate(cell: Cell) -> str:
         placement = [partitions[p].assignment for p in cell.partitions]
@@ -199,22 +239,19 @@ def _clients(trial: Trial, cells: Sequence[Cell], partitions: Sequence[PlannedPa
                 role="producer",
                 name=f"producer-{served[0].name}",
                 partitions=tuple(sorted(p for cell in served for p in cell.partitions)),
+                traffic=workload.traffic,
                 producer=served[0].producer,
             )
         )
-    for role in ("reader", "audit"):
-        levels = trial.isolation_levels if role == "reader" else ("read_uncommitted", "read_committed")
-        for level in levels:
-            clients.append(
-                PlannedClient(
-                    client=len(clients),
-                    role=role,
-                    name=f"{role}-{level}",
-                    partitions=every,
-                    isolation_level=level,
-                )
-            )
-    return tuple(clients)
+
+
+def _add_reader(
+    clients: list[PlannedClient], role: str, level: IsolationLevel, partitions: tuple[int, ...], *, prefix: str
+) -> None:
+    name = "-".join(filter(None, (role, prefix, level)))
+    clients.append(
+        PlannedClient(client=len(clients), role=role, name=name, partitions=partitions, isolation_level=level)
+    )
 
 
 def _controls(trial: Trial, cells: Sequence[Cell]) -> tuple[Control, ...]:

@@ -59,29 +59,40 @@ class ControlSpec(Frozen):
     cells: Selector
 
 
-class Trial(Frozen):
-    """A trial file. Axes are `scope.key` = list of values, scope being topic or producer."""
+class WorkloadSpec(Frozen):
+    """One kind of client activity, with its own matrix of cells. Axes are `scope.key` = list of values."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
-    title: str
-    scenarios: tuple[str, ...] = ()
-    backend: str = "local"
-    workload: str = "log"
-    control: Literal["required", "optional"] = "optional"
-    controls: tuple[ControlSpec, ...] = ()
-    variant: Variant = Field(default_factory=Variant)
+    kind: str
     traffic: Traffic = Field(default_factory=Traffic)
     topics: Topics = Field(default_factory=Topics)
-    limits: Limits = Field(default_factory=Limits)
     base: dict[str, Any] = Field(default_factory=dict)
     """`scope.key` = value, for every cell."""
     axes: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
     exclude: tuple[Exclude, ...] = ()
     isolation_levels: tuple[IsolationLevel, ...] = ("read_uncommitted", "read_committed")
-    """One tailing reader at each."""
+    """One tailing reader at each, over all cells of the workload."""
+
+
+class Trial(Frozen):
+    """A trial file. A trial with a single workload may write that workload's keys at the top level, with `workload` for
+    its kind."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    title: str
+    scenarios: tuple[str, ...] = ()
+    backend: str = "local"
+    control: Literal["required", "optional"] = "optional"
+    controls: tuple[ControlSpec, ...] = ()
+    variant: Variant = Field(default_factory=Variant)
+    limits: Limits = Field(default_factory=Limits)
+    workloads: Annotated[tuple[WorkloadSpec, ...], Field(min_length=1)]
     steps: tuple[Step, ...] = ()
     settle_s: NonNegativeFloat = 1.0
     """Traffic goes on this long after the last step and the heal."""
+
+
+_OF_WORKLOAD = tuple(key for key in WorkloadSpec.model_fields if key != "kind")
+_OF_FILE = (*(key for key in Trial.model_fields if key != "workloads"), "workload", *_OF_WORKLOAD)
 
 
 def trial_directories() -> tuple[Path, ...]:
@@ -126,17 +137,31 @@ def load_trial(name_or_path: str, overrides: dict[str, Any] | None = None) -> Tr
 def parse_trial(document: dict[str, Any], *, source: str) -> Trial:
     """A trial from a parsed document. `BadInput` names the first wrong keys, what they must be, and near misses."""
     try:
-        trial = Trial.model_validate(document)
+        trial = Trial.model_validate(_with_workloads(document, source))
     except ValidationError as error:
-        raise BadInput(f"{source}: {_explain(error)}") from error
+        raise BadInput(f"{source}: {_explain(error, single='workloads' not in document)}") from error
     _check_names(trial, source)
     return trial
+
+
+def _with_workloads(document: dict[str, Any], source: str) -> dict[str, Any]:
+    """The document with its only workload moved under `workloads`, if it was written at the top level."""
+    mine = [key for key in ("workload", *_OF_WORKLOAD) if key in document]
+    if "workloads" in document:
+        if mine:
+            raise BadInput(
+                f"{source}: {', '.join(mine)} at the top level and [[workloads]] cannot go together; "
+                "put them under one of the workloads."
+            )
+        return document
+    only = {key: document[key] for key in mine if key != "workload"} | {"kind": document.get("workload", "log")}
+    return {key: value for key, value in document.items() if key not in mine} | {"workloads": [only]}
 
 
 def _check_names(trial: Trial, source: str) -> None:
     for kind, names, what in (
         (catalogue.BACKENDS, [trial.backend], "backend"),
-        (catalogue.WORKLOADS, [trial.workload], "workload"),
+        (catalogue.WORKLOADS, [w.kind for w in trial.workloads], "workload"),
         (catalogue.KERNELS, [c.anomaly for c in trial.controls], "anomaly"),
         (
             catalogue.FAULTS,
@@ -156,13 +181,16 @@ def _check_names(trial: Trial, source: str) -> None:
         seen.add(step.name)
 
 
-def _explain(error: ValidationError) -> str:
+def _explain(error: ValidationError, *, single: bool) -> str:
     parts = []
     for problem in error.errors()[:3]:
-        where = ".".join(str(part) for part in problem["loc"]) or "the file"
+        place = problem["loc"]
+        if single and place[:2] == ("workloads", 0):
+            place = place[2:]
+        where = ".".join(str(part) for part in place) or "the file"
         if problem["type"] == "extra_forbidden":
             key = str(problem["loc"][-1])
-            near = difflib.get_close_matches(key, _keys_at(problem["loc"][:-1]), n=1)
+            near = difflib.get_close_matches(key, _keys_at(place[:-1], single=single), n=1)
             hint = f"did you mean {near[0]!r}?" if near else "remove it."
             parts.append(f"{where} is not a known key; {hint}")
         else:
@@ -171,19 +199,32 @@ def _explain(error: ValidationError) -> str:
     return " ".join(parts) + (f" ({more} more)" if more > 0 else "")
 
 
-def _keys_at(location: tuple[int | str, ...]) -> list[str]:
+def _keys_at(place: tuple[int | str, ...], *, single: bool) -> list[str]:
+    """The keys that may be written at a place of the file, for near misses."""
+    if not place:
+        return sorted(_OF_FILE if single else Trial.model_fields)
     model: Any = Trial
-    for part in location:
-        if not isinstance(part, str) or part not in getattr(model, "model_fields", {}):
-            return sorted(Step.model_fields) if location and location[0] == "steps" else []
-        annotation = model.model_fields[part].annotation
-        model = Step if part == "steps" else annotation
+    for part in place:
+        if part == "steps":
+            model = Step
+        elif part == "workloads":
+            model = WorkloadSpec
+        elif isinstance(part, str):
+            fields = getattr(model, "model_fields", {})
+            if model is Trial and single and part not in fields:
+                fields = WorkloadSpec.model_fields
+            if part not in fields:
+                return []
+            model = fields[part].annotation
     return sorted(getattr(model, "model_fields", {}))
 
 
 def _lay_over(document: dict[str, Any], dotted: str, value: Any) -> None:  # noqa: ANN401 - TOML values
     head, _, rest = dotted.partition(".")
-    if head in ("base", "axes") or not rest:
+    if head in _OF_WORKLOAD and "workloads" in document:
+        for workload in document["workloads"]:
+            _lay_over(workload, dotted, value)
+    elif head in ("base", "axes") or not rest:
         if rest:
             document.setdefault(head, {})[rest] = value
         else:

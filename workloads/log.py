@@ -168,9 +168,9 @@ class LogWorkload:
             bootstrap_servers=servers,
             properties=self._properties(planned, servers, limit_s),
             partitions=tuple((p, partitions[p].topic_name, partitions[p].number) for p in planned.partitions),
-            rate_hz=self._plan.traffic.rate_hz if planned.role == "producer" else 0,
-            value_bytes=self._plan.traffic.value_bytes,
-            unacknowledged_max=self._plan.traffic.unacknowledged_max,
+            rate_hz=planned.traffic.rate_hz if planned.role == "producer" else 0,
+            value_bytes=planned.traffic.value_bytes,
+            unacknowledged_max=planned.traffic.unacknowledged_max,
         )
         isolation = _ISOLATION[planned.isolation_level] if planned.isolation_level else Isolation.NOT_A_READER
         return Launch(spec=spec, rows=self._run.rows, isolation=int(isolation))
@@ -183,7 +183,7 @@ class LogWorkload:
                 bootstrap_servers=servers,
                 client_name=name,
                 partitions=len(planned.partitions),
-                unacknowledged_max=self._plan.traffic.unacknowledged_max,
+                unacknowledged_max=planned.traffic.unacknowledged_max,
             )
         if planned.isolation_level is not None:
             return reader_properties(planned.isolation_level, bootstrap_servers=servers, client_name=name)

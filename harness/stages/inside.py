@@ -80,7 +80,7 @@ class RunStage:
     ) -> None:
         self.plan, self.run, self.clock, self.events = plan, run, clock, events
         backend = catalogue.resolve(catalogue.BACKENDS, plan.backend, what="backend")
-        workload = catalogue.resolve(catalogue.WORKLOADS, plan.workload, what="workload")
+        workload = catalogue.service("clients")
         self.recorder = Recorder(run)
         self.cluster: Cluster = backend(plan, run, clock=clock, isolation=isolation)
         self.admin: AdminProtocol = catalogue.service("admin")(self.cluster)

@@ -63,7 +63,7 @@ def test_every_partition_has_exactly_one_producer_and_every_reader():
         ({"traffic": {"rate_hertz": 5}}, "did you mean 'rate_hz'?"),
         ({"backend": "docker"}, "backend 'docker' is not known. Known:"),
         ({"base": {"producer.acks": 2}}, "producer.acks = '2'"),
-        ({"base": {"producer.ack": 1}}, "'producer.ack' is not a setting of a cell"),
+        ({"base": {"producer.ack": 1}}, "'producer.ack' is not a setting of a log cell"),
         ({"axes": {"producer.acks": []}}, "axes.producer.acks is empty"),
         ({"base": {"producer.acks": 1, "producer.enable_idempotence": True}}, "needs acks=all, not acks=1"),
         ({"base": {"topic.min_insync_replicas": 4}}, "min.insync.replicas=4 exceeds replication.factor=3"),
@@ -104,7 +104,7 @@ def test_a_missing_file_and_a_broken_one_are_said_plainly(tmp_path):
 
 def test_overrides_are_laid_over_the_file():
     trial = load_trial("smoke", {"traffic.rate_hz": 7, "base.topic.flush_messages": 1})
-    assert trial.traffic.rate_hz == 7
+    assert trial.workloads[0].traffic.rate_hz == 7
     assert all(cell.topic.flush_messages == 1 for cell in make_plan(trial, seed=1).cells)
 
 
@@ -126,6 +126,6 @@ def test_an_exclusion_by_the_author_carries_its_reason():
 
 
 def test_a_trial_is_frozen():
-    trial = Trial.model_validate(BASE)
+    trial = Trial.model_validate(BASE | {"workloads": [{"kind": "log"}]})
     with pytest.raises(ValueError, match="frozen"):
         trial.name = "y"
