@@ -127,6 +127,18 @@ class _Caller(_End):
         super().__init__()
         self._relay, self._route = relay, route
         self._connecting: asyncio.Task[None] | None = None
+        self._early: list[bytes] = []
+
+    def data_received(self, data: bytes) -> None:
+        """Python up to 3.11.2 (Debian 12's) reads on although `connection_made` paused: its transport adds the reader
+        only afterwards. What comes then is kept for the upstream, and reading is paused once more, now in earnest."""
+        if self.other is not None and self.other.transport is not None:
+            super().data_received(data)
+            return
+        self._early.append(data)
+        if self.transport is not None:
+            self.transport.resume_reading()
+            self.transport.pause_reading()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -158,8 +170,11 @@ class _Caller(_End):
             return
         if self.transport is None or self.transport.is_closing():
             upstream.reset()
-        else:
-            self.transport.resume_reading()
+            return
+        for data in self._early:
+            super().data_received(data)
+        self._early.clear()
+        self.transport.resume_reading()
 
 
 class Relay:

@@ -143,7 +143,8 @@ def test_nothing_is_left_after_a_sigkill(tmp_path: Path, level: str, victim: str
         pytest.skip(f"no namespaces here: {probe().reason}")
     run = new_run(tmp_path)
     run.plan.write_text(plan_of(brokers=1).model_dump_json())
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), ISOLATION_VARIABLE: level}
+    paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), ISOLATION_VARIABLE: level}
     caller = subprocess.Popen(
         [sys.executable, "-c", _CALLER, str(run.path)],
         stdin=subprocess.PIPE,
