@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from harness.clock import NS_PER_S
 from harness.configuration import Acks
 from harness.guarantees.destruction import Wiped, wiped_moments
 from harness.guarantees.faults import FOREVER, FaultRecord
@@ -21,6 +22,9 @@ from harness.schema import MISSING, NONE, Outcome, Tristate
 LAG_FACTOR = 1.5
 """A follower that lags leaves the ISR within replica.lag.time.max.ms plus half of it between two checks.
 [ReplicaManager: scheduler period replicaLagTimeMaxMs / 2]"""
+DEPOSED_NS = NS_PER_S
+"""A living leader answers as one until it has replayed the record that deposed it: normally ms (brokers long-poll the
+metadata log, KIP-595), on a busy machine more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,18 +71,18 @@ class Envelope:
         return truth(acknowledged | (witnesses["seen_ns"] != MISSING) | self._below_watermark(witnesses))
 
     def _below_watermark(self, witnesses: np.ndarray) -> np.ndarray:
-        """A high watermark above its offset was seen after its acknowledgement and before any later change of leader."""
+        """bool: a high watermark above its offset was seen after its acknowledgement, in the one leadership that can have
+        acknowledged it. Later ones may have given the offset to another record."""
         times, values = self.high_watermarks
-        acknowledged_ns = self.acknowledged_ns(witnesses)
-        until_ns = np.full(len(witnesses), FOREVER)
-        for election in reversed(self.timeline.elections):
-            later = election.time_ns + self.error_ns > acknowledged_ns
-            until_ns = np.where(later, election.time_ns - self.error_ns, until_ns)
-        last = np.searchsorted(times, until_ns, side="left") - 1
-        if not len(times):
+        if not len(times) or not self.timeline.known:
             return np.zeros(len(witnesses), dtype=bool)
-        known = (last >= 0) & (times[last] > acknowledged_ns) & (witnesses["log_offset"] != NONE)
-        return np.asarray(known & (values[last] > witnesses["log_offset"]))
+        begun_ns, until_ns = self.begun_ns(witnesses), np.full(len(witnesses), FOREVER)
+        for election in reversed(self.timeline.elections):
+            moved = either(self._moves_away(election, begun_ns), self._zombie_answered(election, begun_ns))
+            until_ns = np.where(moved != FALSE, election.time_ns - self.error_ns, until_ns)
+        last = np.searchsorted(times, until_ns, side="left") - 1
+        seen = (last >= 0) & (times[last] > self.acknowledged_ns(witnesses)) & (witnesses["log_offset"] != NONE)
+        return np.asarray(seen & (values[last] > witnesses["log_offset"]))
 
     def _reaches(self, election: Election, offset: np.ndarray) -> np.ndarray:
         """offset ≥ first offset of that epoch: only those were decided anew. Without logs, or offset, the test is skipped."""
@@ -106,7 +110,8 @@ class Envelope:
         return both(negate(self.committed(witnesses)), either(*parts))
 
     def _moves_away(self, election: Election, begun_ns: np.ndarray) -> Truth:
-        """The election came after the send began, and the leader before it was not already dead by then."""
+        """The election came after the send began, or so shortly before that the old leader may not have known; and that one
+        was not already dead by then."""
         dead_ns = min(
             (
                 f.proven_ns
@@ -117,7 +122,8 @@ class Envelope:
             ),
             default=FOREVER,
         )
-        return truth((election.time_ns + self.error_ns >= begun_ns) & (begun_ns <= dead_ns + self.error_ns))
+        known_ns = election.time_ns + DEPOSED_NS + self.error_ns
+        return truth((begun_ns <= known_ns) & (begun_ns <= dead_ns + self.error_ns))
 
     def _zombie_answered(self, election: Election, begun_ns: np.ndarray) -> Truth:
         """The leader deposed by it, cut off or frozen then, may still have acknowledged until it was in sync again."""

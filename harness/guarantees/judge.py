@@ -141,8 +141,8 @@ def _gap(tally: Tally, envelopes: Mapping[int, Envelope]) -> str:
     if tally.incomplete:
         return tally.incomplete[0]
     unknown = np.unique(tally.witnesses["partition"][tally.judgement == Judgement.UNKNOWN]).tolist()
-    if dark := [p for p in unknown if p in envelopes and not envelopes[p].timeline.known]:
-        return f"the controllers' log says nothing about partition {dark[0]}"
+    if any(p in envelopes and not envelopes[p].timeline.known for p in unknown):
+        return "the controllers' log says nothing about who led their partition"
     faults = next((e.faults for e in envelopes.values()), ())
     if unproven := next((f for f in faults if f.effective is Tristate.UNKNOWN), None):
         return f"the {unproven.kind} was not proven to work"

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from harness.catalogue import KERNELS
-from harness.guarantees import Evidence
+from harness.guarantees import Evidence, judge
 from harness.plan import Plan, make_plan
 from harness.protocols import Finding, KernelResult
 from harness.schema import (
@@ -21,6 +21,7 @@ from harness.schema import (
     Tristate,
 )
 from harness.trial import parse_trial
+from harness.verdict import CellAnomaly, TrialVerdict
 from harness.witnesses import make_witnesses
 
 MS = 1_000_000
@@ -205,3 +206,37 @@ def failover(partitions: int, *, at_s: float = 5.0, isr: Sequence[int] = (1, 2, 
             state(at_s + 5, p, 2, 1, isr),
         )
     ]
+
+
+# --- the smoke choreography, one cell for each acks -----------------------------------------------------------------
+
+KILL = [strike("kill the leader", "kill")]
+KILLED = fault(0, "kill", [1], 4.5, 8)
+SMOKE_STEPS = [strike("freeze the followers", "pause", "followers(0)"), *KILL]
+SMOKE_FAULTS = [*fault(0, "pause", [2, 3], 3, 4.6, step=0), *fault(1, "kill", [1], 4.5, 8, step=1)]
+ACKS = {"producer.acks": ["0", "1", "all"]}
+CONTROL = [{"anomaly": "lost", "cells": {"producer.acks": "1"}}]
+ACKS_0, ACKS_1, ACKS_ALL = 0, 1, 2
+UNCLEAN = [state(-10, 0, 1, 0, (1, 2, 3)), state(3, 0, 1, 0, (1,)), state(6, 0, 2, 1, (2,))]
+
+
+def smoke() -> Plan:
+    """Followers frozen, the leader killed, acks=1 as the required control."""
+    return plan(ACKS, steps=SMOKE_STEPS, controls=CONTROL, required=True)
+
+
+def lost_in(cell: int, count: int = 100, **columns: Any) -> dict[tuple[str, int], KernelResult]:
+    """So many lost records in the partition of a cell."""
+    return {("lost", cell): result(witnesses(count, partition=cell, **columns))}
+
+
+def smoke_verdict(found: Mapping[tuple[str, int], KernelResult], **more: Any) -> TrialVerdict:
+    """The verdict of the smoke trial with these findings."""
+    made = smoke()
+    given = {"metadata": failover(3), "faults": SMOKE_FAULTS} | more
+    return judge(made, findings(made, found), evidence(made, **given))
+
+
+def of(verdict: TrialVerdict, cell: int, anomaly: str = "lost") -> CellAnomaly:
+    """One anomaly in one cell."""
+    return verdict.cells[cell].anomalies[anomaly]

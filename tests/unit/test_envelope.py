@@ -54,6 +54,17 @@ def test_a_high_watermark_above_the_offset_commits_only_in_the_same_leadership()
     assert one(seen(5.0).committed(witnesses())) == SO
     assert one(seen(7.0).committed(witnesses())) == NOT_SO
     assert one(seen(3.0).committed(witnesses())) == NOT_SO
+    assert one(seen(9.0).committed(witnesses(begin_s=8, end_s=8.1))) == SO
+
+
+def test_a_high_watermark_says_nothing_of_what_a_deposed_leader_acknowledged():
+    later = (np.array([ns(20)]), np.array([200]))
+    rows = [*failover(), state(12, 0, 2, 1, (1, 2, 3))]
+    frozen = envelope(rows, fault(0, "pause", [1], 2, 9), high_watermarks=later)
+    assert one(frozen.committed(witnesses(begin_s=9.1, end_s=9.2))) == NOT_SO
+    during_the_move = envelope(rows, high_watermarks=later)
+    assert one(during_the_move.committed(witnesses(begin_s=5.999, end_s=6.01))) == NOT_SO
+    assert one(envelope([], high_watermarks=later).committed(witnesses())) == NOT_SO
 
 
 # --- tail -----------------------------------------------------------------------------------------------------------
@@ -64,7 +75,7 @@ def test_a_leader_change_just_after_an_acks_1_acknowledgement_makes_it_tail():
 
 
 def test_without_a_later_leader_change_nothing_is_tail():
-    assert one(envelope(failover(at_s=3.0)).tail(witnesses())) == NOT_SO
+    assert one(envelope(failover(at_s=2.5)).tail(witnesses())) == NOT_SO
 
 
 def test_long_after_the_acknowledgement_a_leader_that_was_in_sync_throughout_had_the_record():
@@ -128,9 +139,15 @@ def test_an_offset_below_the_start_of_the_new_epoch_is_no_tail():
 
 
 def test_a_leader_change_within_the_clock_error_counts():
-    after = witnesses(begin_s=6.05, end_s=6.1)
+    after = witnesses(begin_s=7.05, end_s=7.1)
     assert one(envelope(failover(at_s=6.0), error_ns=100 * MS).tail(after)) == SO
     assert one(envelope(failover(at_s=6.0), error_ns=MS).tail(after)) == NOT_SO
+
+
+def test_a_living_leader_answers_until_it_knows_that_it_was_deposed():
+    just_after = witnesses(begin_s=6.5, end_s=6.6)
+    assert one(envelope(failover()).tail(just_after)) == SO
+    assert one(envelope(failover(), fault(0, "kill", [1], 5, 9)).tail(just_after)) == NOT_SO
 
 
 def test_without_ground_truth_tail_is_unknown_but_for_what_is_committed():

@@ -1,59 +1,35 @@
-"""Verdicts from hand-made evidence. Cells have one partition each, on brokers 1, 2, 3; partition p belongs to cell p."""
+"""What is permitted, forbidden and proven, from hand-made evidence. Partition p belongs to cell p, on brokers 1, 2, 3."""
 
 import numpy as np
 import pytest
 
-from harness.guarantees import TABLE, Evidence, judge
-from harness.guarantees.evidence import EVIDENCE_TABLES
+from harness.guarantees import TABLE, judge
 from harness.guarantees.faults import NATURES, FaultNature
-from harness.history import ensure_history
-from harness.history_reader import History
-from harness.plan import Plan
-from harness.recorder import Recorder
-from harness.run_directory import RunDirectory, write_json
-from harness.schema import StepOutcome, Tristate
-from harness.verdict import AnomalyOutcome, CellAnomaly, TrialVerdict, Verdict
-from harness.witnesses import WITNESSES_SHOWN, make_witnesses
+from harness.schema import StepOutcome
+from harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
+from harness.witnesses import WITNESSES_SHOWN
 from tests.unit.guarantees_evidence import (
+    ACKS,
+    ACKS_0,
+    ACKS_1,
+    ACKS_ALL,
     CLUSTER,
+    CONTROL,
+    KILL,
+    KILLED,
+    UNCLEAN,
     evidence,
     failover,
     fault,
     findings,
+    lost_in,
+    of,
     plan,
     result,
+    smoke_verdict,
     state,
-    strike,
     witnesses,
 )
-
-KILL = [strike("kill the leader", "kill")]
-KILLED = fault(0, "kill", [1], 4.5, 8)
-SMOKE_STEPS = [strike("freeze the followers", "pause", "followers(0)"), *KILL]
-SMOKE_FAULTS = [*fault(0, "pause", [2, 3], 3, 4.6, step=0), *fault(1, "kill", [1], 4.5, 8, step=1)]
-ACKS = {"producer.acks": ["0", "1", "all"]}
-CONTROL = [{"anomaly": "lost", "cells": {"producer.acks": "1"}}]
-ACKS_0, ACKS_1, ACKS_ALL = 0, 1, 2
-UNCLEAN = [state(-10, 0, 1, 0, (1, 2, 3)), state(3, 0, 1, 0, (1,)), state(6, 0, 2, 1, (2,))]
-
-
-def smoke() -> Plan:
-    return plan(ACKS, steps=SMOKE_STEPS, controls=CONTROL, required=True)
-
-
-def lost_in(cell: int, count: int = 100, **columns):
-    return {("lost", cell): result(witnesses(count, partition=cell, **columns))}
-
-
-def smoke_verdict(found, **more) -> TrialVerdict:
-    made = smoke()
-    given = {"metadata": failover(3), "faults": SMOKE_FAULTS} | more
-    return judge(made, findings(made, found), evidence(made, **given))
-
-
-def of(verdict: TrialVerdict, cell: int, anomaly: str = "lost") -> CellAnomaly:
-    return verdict.cells[cell].anomalies[anomaly]
-
 
 # --- the smoke choreography -----------------------------------------------------------------------------------------
 
@@ -236,135 +212,6 @@ def test_what_nothing_permits_violates_whatever_happened(anomaly):
     assert of(verdict, 0, anomaly).outcome is AnomalyOutcome.VIOLATED
 
 
-# --- unknown --------------------------------------------------------------------------------------------------------
-
-
-def test_without_ground_truth_an_acks_1_loss_is_unknown_and_an_acks_all_loss_is_not():
-    made = plan(ACKS, steps=KILL)
-    given = evidence(made, faults=KILLED, without=("metadata",))
-    verdict = judge(made, findings(made, lost_in(ACKS_1) | lost_in(ACKS_ALL)), given)
-    assert of(verdict, ACKS_1).outcome is AnomalyOutcome.UNKNOWN
-    assert "the controllers' log says nothing about partition 1" in of(verdict, ACKS_1).reason
-    assert of(verdict, ACKS_ALL).outcome is AnomalyOutcome.VIOLATED
-
-
-def test_a_lag_limit_that_was_not_read_is_unknown_and_no_default():
-    verdict = smoke_verdict(lost_in(ACKS_1), cluster={"kafka_version": "4.3.1"})
-    assert of(verdict, ACKS_1).outcome is AnomalyOutcome.UNKNOWN
-
-
-@pytest.mark.parametrize("effect", [None, Tristate.UNKNOWN, Tristate.NO])
-def test_a_fault_without_proven_effect_makes_the_trial_unknown(effect):
-    made = plan(ACKS, steps=KILL)
-    given = evidence(made, metadata=failover(3), faults=fault(0, "kill", [1], 4.5, 8, effect=effect))
-    verdict = judge(made, findings(made), given)
-    assert verdict.verdict is Verdict.UNKNOWN
-    assert of(verdict, ACKS_ALL).outcome is AnomalyOutcome.UNKNOWN
-    assert verdict.faults[0].effective is (False if effect is Tristate.NO else None)
-    assert verdict.sentence.startswith("Unknown: the kill of step 'kill the leader' ")
-    assert len(verdict.unknown_reasons) == 1
-
-
-def test_a_fault_that_never_struck_makes_the_trial_unknown():
-    made = plan(ACKS, steps=KILL)
-    verdict = judge(made, findings(made), evidence(made, metadata=failover(3)))
-    assert verdict.verdict is Verdict.UNKNOWN
-    assert verdict.unknown_reasons[0] == "the kill of step 'kill the leader' never struck"
-
-
-def test_a_step_that_timed_out_makes_what_was_not_seen_unknown_and_leaves_what_was_seen():
-    verdict = smoke_verdict(lost_in(ACKS_1), outcomes={0: StepOutcome.TIMED_OUT, 1: StepOutcome.SKIPPED})
-    assert verdict.verdict is Verdict.UNKNOWN
-    assert verdict.unknown_reasons == ("step 'freeze the followers' timed out",)
-    assert of(verdict, ACKS_1).outcome is AnomalyOutcome.SHOWN
-    assert of(verdict, ACKS_ALL).outcome is AnomalyOutcome.UNKNOWN
-    broken = smoke_verdict(lost_in(ACKS_ALL), outcomes={0: StepOutcome.TIMED_OUT, 1: StepOutcome.SKIPPED})
-    assert broken.verdict is Verdict.VIOLATED
-
-
-def test_a_run_that_ended_early_is_unknown():
-    verdict = smoke_verdict(lost_in(ACKS_1), steps_done=1)
-    assert verdict.unknown_reasons == ("the run ended before step 'kill the leader'",)
-    assert verdict.verdict is Verdict.UNKNOWN
-
-
-def test_an_incomplete_audit_makes_a_loss_and_its_absence_unknown_but_not_a_duplicate():
-    made = plan({"producer.enable_idempotence": [True]})
-    found = {
-        ("lost", 0): result(witnesses(3), incomplete="the sentinel was not acknowledged"),
-        ("dirty-read", 0): result(make_witnesses(0, {}), incomplete="the sentinel was not acknowledged"),
-        ("duplicate", 0): result(witnesses(3), incomplete="the sentinel was not acknowledged"),
-    }
-    verdict = judge(made, findings(made, found), evidence(made, metadata=failover(1)))
-    assert of(verdict, 0, "lost").outcome is AnomalyOutcome.UNKNOWN
-    assert of(verdict, 0, "lost").unknown == 3
-    assert of(verdict, 0, "dirty-read").reason == "The sentinel was not acknowledged."
-    assert of(verdict, 0, "duplicate").outcome is AnomalyOutcome.VIOLATED
-
-
-@pytest.mark.parametrize(
-    ("change", "anomalies", "text"),
-    [
-        ({"failures": {"lost": "MemoryError"}}, ["lost"], "Its check failed: MemoryError."),
-        (
-            {"incomplete": {"sends": "3 rows were torn"}},
-            list(TABLE),
-            "The history is incomplete: sends: 3 rows were torn.",
-        ),
-        ({"without": ("clients",)}, list(TABLE), "left no record of itself"),
-        ({"dead_clients": {"reader-read_committed": "SIGSEGV"}}, list(TABLE), "died unasked (SIGSEGV)"),
-    ],
-)
-def test_gaps_in_the_evidence_make_held_unknown(change, anomalies, text):
-    made = plan({"producer.enable_idempotence": [True]})
-    verdict = judge(made, findings(made), evidence(made, metadata=failover(1), **change))
-    assert verdict.verdict is Verdict.UNKNOWN
-    for anomaly in TABLE:
-        outcome = of(verdict, 0, anomaly)
-        assert (outcome.outcome is AnomalyOutcome.UNKNOWN) == (anomaly in anomalies), anomaly
-        assert (text in outcome.reason) == (anomaly in anomalies), outcome.reason
-    assert len(verdict.unknown_reasons) <= 2
-
-
-def test_a_dead_client_concerns_only_the_cells_it_served():
-    made = plan(ACKS)
-    producer = next(c for c in made.clients if c.role == "producer" and c.partitions == (ACKS_1,))
-    verdict = judge(
-        made, findings(made), evidence(made, metadata=failover(3), dead_clients={producer.name: "signal 9"})
-    )
-    assert of(verdict, ACKS_1).outcome is AnomalyOutcome.UNKNOWN
-    assert of(verdict, ACKS_ALL).outcome is AnomalyOutcome.HELD
-
-
-def test_a_check_without_result_is_unknown():
-    made = plan({"producer.enable_idempotence": [True]})
-    found = [f for f in findings(made) if f.anomaly != "phantom"]
-    verdict = judge(made, found, evidence(made, metadata=failover(1)))
-    assert of(verdict, 0, "phantom").reason == "Its check gave no result for partitions 0."
-    assert verdict.verdict is Verdict.UNKNOWN
-
-
-def test_nothing_judged_is_unknown_except_for_sends_that_certainly_failed():
-    made = plan({"producer.enable_idempotence": [True]})
-    nothing = result(make_witnesses(0, {}), judged=0)
-    found = {(anomaly, 0): nothing for anomaly in TABLE}
-    verdict = judge(made, findings(made, found), evidence(made, metadata=failover(1)))
-    for anomaly in TABLE:
-        expected = AnomalyOutcome.NOT_JUDGED if anomaly == "resurrected" else AnomalyOutcome.UNKNOWN
-        assert of(verdict, 0, anomaly).outcome is expected, anomaly
-    assert of(verdict, 0, "lost").reason == "Nothing to judge: no record was acknowledged or read."
-    assert verdict.verdict is Verdict.UNKNOWN
-
-
-def test_witnesses_beyond_the_limit_are_unknown_unless_one_is_forbidden():
-    found = {("lost", ACKS_1): result(witnesses(10, partition=ACKS_1), more=5)}
-    overflow = of(smoke_verdict(found), ACKS_1)
-    assert (overflow.outcome, overflow.count, overflow.unknown) == (AnomalyOutcome.UNKNOWN, 15, 5)
-    assert "only the first 10 of them were kept" in overflow.reason
-    found = {("lost", ACKS_ALL): result(witnesses(10, partition=ACKS_ALL), more=5)}
-    assert of(smoke_verdict(found), ACKS_ALL).outcome is AnomalyOutcome.VIOLATED
-
-
 # --- controls -------------------------------------------------------------------------------------------------------
 
 
@@ -455,47 +302,3 @@ def test_a_witness_far_from_any_fault_shows_none():
     found = lost_in(0, 1, begin_s=30.0, end_s=30.1)
     (shown,) = of(judge(made, findings(made, found), evidence(made, metadata=failover(1), faults=KILLED)), 0).witnesses
     assert shown.faults == ()
-
-
-# --- from the files of a run ----------------------------------------------------------------------------------------
-
-
-def run_of(made: Plan, path) -> RunDirectory:
-    run = RunDirectory(path)
-    run.create()
-    run.plan.write_text(made.model_dump_json(), encoding="utf-8")
-    write_json(run.clock, {"start_monotonic_ns": 0, "wall_minus_monotonic_ns": 0, "wall_error_ns": 250_000})
-    write_json(run.cluster, CLUSTER)
-    write_json(run.path / "dead_clients.json", {"reader-read_committed": "killed by signal 11"})
-    return run
-
-
-def evidence_of(run: RunDirectory, made: Plan) -> Evidence:
-    ensure_history(run)
-    history = History.open(run)
-    return Evidence.from_run(run, made, {name: history.table(name) for name in EVIDENCE_TABLES})
-
-
-def test_evidence_is_read_from_the_files_of_a_run(tmp_path):
-    made = plan(ACKS, steps=KILL)
-    run = run_of(made, tmp_path)
-    with Recorder(run) as recorder:
-        recorder.write("steps", step=0, outcome=StepOutcome.TIMED_OUT, detail=recorder.code("detail", "waited 30 s"))
-    given = evidence_of(run, made)
-    assert given.clock_error_ns == 1_250_000
-    assert given.setting_ms("replica.lag.time.max.ms") == 10_000
-    assert given.setting_ms("producer.id.expiration.ms") is None
-    assert given.incomplete == {}
-    verdict = judge(made, findings(made), given)
-    assert verdict.verdict is Verdict.UNKNOWN
-    assert verdict.unknown_reasons[0] == "step 'kill the leader' timed out (waited 30 s)"
-    assert any("died unasked (killed by signal 11)" in why for why in verdict.unknown_reasons)
-
-
-def test_a_trial_whose_clock_never_started_is_unknown(tmp_path):
-    made = plan(ACKS)
-    run = run_of(made, tmp_path)
-    run.clock.unlink()
-    given = evidence_of(run, made)
-    assert given.incomplete == {"clock.json": "the trial's clock never started"}
-    assert judge(made, findings(made), given).verdict is Verdict.UNKNOWN
