@@ -176,44 +176,30 @@ class Envelope:
     # --- hard: committed data may be missing ------------------------------------------------------------------------
 
     def cutoff(self, witnesses: np.ndarray) -> Truth:
-        """An unclean election made a log without it the truth: certainly so if the record existed before, possibly if
-        its send had begun."""
-        existed_ns, begun_ns = self.existed_ns(witnesses), self.begun_ns(witnesses)
-
-        def when(e: Election) -> Truth:
-            certainly, possibly = e.time_ns > existed_ns + self.error_ns, e.time_ns + self.error_ns >= begun_ns
-            return np.where(certainly, 1, np.where(possibly, UNKNOWN, 0)).astype(np.int8)
-
-        return self._any_unclean(
-            len(witnesses), lambda e: both(when(e), truth(self._reaches(e, witnesses["log_offset"])))
-        )
+        """An unclean election made a log without it the truth: certainly so if the record existed before; unknown if its
+        send had only begun, or if the deposed leader may have taken it."""
+        existed_ns = self.existed_ns(witnesses)
+        return self._cut_off(witnesses, lambda e: e.time_ns > existed_ns + self.error_ns)
 
     def cutoff_after_read(self, witnesses: np.ndarray) -> Truth:
-        """The same, after a consumer was given the record. Before it, but after the send: a deposed leader that does not
-        know yet may have served the read, unknown."""
-        seen_ns, begun_ns = _or_never(witnesses["seen_ns"]), self.begun_ns(witnesses)
-
-        def when(e: Election) -> Truth:
-            after, possibly = e.time_ns + self.error_ns >= seen_ns, e.time_ns + self.error_ns >= begun_ns
-            return np.where(after, 1, np.where(possibly, UNKNOWN, 0)).astype(np.int8)
-
-        return self._any_unclean(
-            len(witnesses), lambda e: both(when(e), truth(self._reaches(e, witnesses["log_offset"])))
-        )
+        """The same, after a consumer was given the record; unknown if a deposed leader may have served the read."""
+        seen_ns = _or_never(witnesses["seen_ns"])
+        return self._cut_off(witnesses, lambda e: e.time_ns + self.error_ns >= seen_ns)
 
     def cutoff_of_either(self, witnesses: np.ndarray) -> Truth:
-        """An unclean election came after the first of the two was sent or seen: the offset was given away again."""
-        first_ns = np.minimum(_never_if_long_ago(self.begun_ns(witnesses)), _or_never(witnesses["other_ns"]))
-        first_ns = np.where(first_ns == FOREVER, -FOREVER, first_ns)
-        seen_ns = np.minimum(self.existed_ns(witnesses), _or_never(witnesses["other_ns"]))
+        """An unclean election came after the first of the two was acknowledged or seen: the offset was given away again."""
+        first_ns = np.minimum(self.existed_ns(witnesses), _or_never(witnesses["other_ns"]))
+        return self._cut_off(witnesses, lambda e: e.time_ns + self.error_ns >= first_ns)
 
-        def when(e: Election) -> Truth:
-            certainly, possibly = e.time_ns + self.error_ns >= seen_ns, e.time_ns + self.error_ns >= first_ns
-            return np.where(certainly, 1, np.where(possibly, UNKNOWN, 0)).astype(np.int8)
+    def _cut_off(self, witnesses: np.ndarray, certainly: Callable[[Election], np.ndarray]) -> Truth:
+        begun_ns, offset = self.begun_ns(witnesses), witnesses["log_offset"]
 
-        return self._any_unclean(
-            len(witnesses), lambda e: both(when(e), truth(self._reaches(e, witnesses["log_offset"])))
-        )
+        def holds(election: Election) -> Truth:
+            possibly = either(self._moves_away(election, begun_ns), self._zombie_answered(election, begun_ns)) != FALSE
+            when = np.where(certainly(election), 1, np.where(possibly, UNKNOWN, 0)).astype(np.int8)
+            return both(when, truth(self._reaches(election, offset)))
+
+        return self._any_unclean(len(witnesses), holds)
 
     def unclean_before(self, witnesses: np.ndarray) -> Truth:
         """An unclean election before the later of the witness's two events: positions of the old log mean nothing now."""
@@ -305,10 +291,6 @@ class Envelope:
 
 def _or_never(times_ns: np.ndarray) -> np.ndarray:
     return np.where(times_ns == MISSING, FOREVER, times_ns)
-
-
-def _never_if_long_ago(times_ns: np.ndarray) -> np.ndarray:
-    return np.where(times_ns == -FOREVER, FOREVER, times_ns)
 
 
 def _earliest(witnesses: np.ndarray, *names: str) -> np.ndarray:

@@ -176,11 +176,32 @@ def test_a_leader_from_outside_isr_and_elr_cuts_off_what_existed_before():
 
 
 def test_a_record_of_the_unclean_epoch_itself_is_not_cut_off():
-    assert one(envelope(UNCLEAN, acks="all").cutoff(witnesses(begin_s=7, end_s=7.1))) == NOT_SO
+    assert one(envelope(UNCLEAN, acks="all").cutoff(witnesses(begin_s=7.5, end_s=7.6))) == NOT_SO
 
 
 def test_a_send_under_way_during_the_unclean_election_is_unknown():
     assert one(envelope(UNCLEAN, acks="all").cutoff(witnesses(begin_s=5.9, end_s=6.5))) == UNKNOWN
+
+
+def test_what_an_isolated_leader_took_after_the_unclean_election_is_unknown_until_it_follows():
+    rows = [*UNCLEAN, state(12, 0, 2, 1, (1, 2))]
+    isolated = envelope(rows, fault(0, "partition", [1], 2, 9), acks="all")
+    assert one(isolated.cutoff(witnesses(begin_s=8, end_s=8.1))) == UNKNOWN
+    assert one(isolated.cutoff_after_read(witnesses(begin_s=8, end_s=8.1, seen_s=8.2))) == UNKNOWN
+    assert one(isolated.cutoff(witnesses(begin_s=13, end_s=13.1))) == NOT_SO
+    assert one(envelope(rows, acks="all").cutoff(witnesses(begin_s=8, end_s=8.1))) == NOT_SO
+
+
+def test_a_send_that_began_after_the_old_leaders_death_is_not_cut_off():
+    killed = fault(0, "kill", [1], 4.5, 9)
+    assert one(envelope(UNCLEAN, killed, acks="all").cutoff(witnesses(begin_s=5.5, end_s=6.5))) == NOT_SO
+
+
+def test_an_offset_is_given_away_again_by_an_unclean_election_after_either_was_seen():
+    env = envelope(UNCLEAN, acks="all")
+    assert one(env.cutoff_of_either(witnesses(other_s=9.0))) == SO
+    assert one(env.cutoff_of_either(witnesses(begin_s=8, end_s=8.1, other_s=9.0))) == NOT_SO
+    assert one(envelope(failover(), acks="all").cutoff_of_either(witnesses(other_s=9.0))) == NOT_SO
 
 
 def test_only_offsets_from_the_start_of_the_unclean_epoch_on_are_cut_off():
@@ -216,7 +237,7 @@ def test_a_read_before_the_unclean_election_is_excused_and_one_after_it_doubtful
 
 
 def test_a_record_sent_after_the_unclean_election_and_read_is_not_excused():
-    found = envelope(UNCLEAN, acks="all").cutoff_after_read(witnesses(begin_s=7, end_s=7.1, seen_s=7.2))
+    found = envelope(UNCLEAN, acks="all").cutoff_after_read(witnesses(begin_s=7.5, end_s=7.6, seen_s=7.7))
     assert one(found) == NOT_SO
 
 
