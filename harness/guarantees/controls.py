@@ -1,7 +1,7 @@
 """Controls: which cells are expected to show an anomaly under a fault, so that its absence elsewhere means something.
 
 A trial names its own; where it names none, the table's are asked, as optional ones. A control proves cells that lived
-through the same faults with the same placement (the traffic of a trial is the same for all).
+through the same faults with the same placement and traffic.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -76,8 +76,11 @@ def control_result(control: Control, outcomes: Mapping[int, Mapping[str, CellAno
 
 
 def proves(plan: Plan, cells: Sequence[int], cell: Cell) -> bool:
-    """Does one of these control cells have the same placement as `cell`?"""
-    return any(_placement(plan, plan.cells[c]) == _placement(plan, cell) for c in cells)
+    """Does one of these control cells have the same traffic (workload) and placement as `cell`?"""
+    return any(
+        plan.cells[c].workload == cell.workload and _placement(plan, plan.cells[c]) == _placement(plan, cell)
+        for c in cells
+    )
 
 
 def _placement(plan: Plan, cell: Cell) -> frozenset[tuple[int, ...]]:

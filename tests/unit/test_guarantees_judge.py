@@ -255,6 +255,14 @@ def test_a_control_proves_only_cells_of_the_same_placement():
     }
 
 
+def test_a_control_proves_only_cells_of_the_same_workload():
+    made = plan(ACKS, steps=KILL, controls=CONTROL)
+    other = made.cells[ACKS_ALL].model_copy(update={"workload": "another"})
+    made = made.model_copy(update={"cells": (*made.cells[:ACKS_ALL], other)})
+    verdict = judge(made, findings(made, lost_in(ACKS_1)), evidence(made, metadata=failover(3), faults=KILLED))
+    assert of(verdict, ACKS_ALL).proven is None
+
+
 # --- the whole trial ------------------------------------------------------------------------------------------------
 
 
