@@ -1,4 +1,4 @@
-"""Copies whose data was destroyed, and whether an intact one was left to lead. guarantees.md §1.2, `gone` and `wiped`."""
+"""Copies whose data was destroyed, and whether an intact one was left to lead."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The envelope of one partition: what really happened to the records that witnesses speak of. guarantees.md §1.2 as arrays.
+"""The envelope of one partition: what really happened to the records that witnesses speak of.
 
 Every predicate takes an array of WITNESS and returns int8 of the same length: 1 so, 0 not so, -1 unknown. Times are widened
 by the clock error, always so that a permission is not withheld for a few milliseconds. Loops run over elections and faults,

@@ -1,4 +1,4 @@
-"""Rules applied to facts: what each witness is, and what could have been permitted at all. guarantees.md §0."""
+"""Rules applied to facts: what each witness is, and what could have been permitted at all. See docs/guarantees.md."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
