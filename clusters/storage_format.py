@@ -18,16 +18,14 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from clusters.properties import properties_text
-from clusters.wire import Cursor
+from clusters.record_batches import read_batches, read_records
+from clusters.wire import Cursor, Malformed
 from harness.errors import ClusterFailed, NotReady
 
 CHECKPOINT_NAME = "bootstrap.checkpoint"
 STORAGE_TOOL_TIMEOUT_S = 90.0
 FEATURE_LEVEL_RECORD = 12
 """apiKey of FeatureLevelRecord (Kafka source, metadata/src/main/resources/common/metadata/FeatureLevelRecord.json)."""
-_BATCH_OVERHEAD_BYTES = 12  # base offset (8) and length (4) stand before what the length counts
-_RECORDS_AT = 61  # size of a v2 batch header (Kafka documentation, Message Format)
-_ATTRIBUTES_AT, _CONTROL_BATCH, _COMPRESSION = 21, 0x20, 0x07
 
 
 def new_kafka_uuid() -> str:
@@ -115,42 +113,22 @@ def feature_levels(checkpoint: bytes) -> dict[str, int]:
     """Feature name → level that a bootstrap.checkpoint promises. ClusterFailed if it is not one."""
     try:
         found = dict(_feature_records(checkpoint))
-    except ValueError as error:
-        raise ClusterFailed(f"bootstrap.checkpoint is not readable: {error}. Remove it from the cache.") from error
+    except Malformed as error:
+        raise ClusterFailed(f"bootstrap.checkpoint {error}. Remove it from the cache.") from error
     if "metadata.version" not in found:
         raise ClusterFailed("bootstrap.checkpoint names no metadata.version. Remove it from the cache.")
     return found
 
 
 def _feature_records(checkpoint: bytes) -> Iterator[tuple[str, int]]:
-    for batch in _batches(checkpoint):
-        attributes = int.from_bytes(batch[_ATTRIBUTES_AT : _ATTRIBUTES_AT + 2], "big")
-        if attributes & _COMPRESSION:
-            raise ValueError("compressed batch")
-        if attributes & _CONTROL_BATCH:
+    found = read_batches(checkpoint)
+    if found.torn_at is not None:
+        raise Malformed(f"is torn at byte {found.torn_at}: {found.torn_reason}")
+    for batch in found.batches:
+        if batch.control:
             continue  # snapshot header and footer
-        cursor = Cursor(batch, _RECORDS_AT)
-        for _ in range(int.from_bytes(batch[_RECORDS_AT - 4 : _RECORDS_AT], "big")):
-            yield from _feature_record(_record_value(cursor.take(cursor.varint())))
-
-
-def _batches(data: bytes) -> Iterator[bytes]:
-    position = 0
-    while position < len(data):
-        length = int.from_bytes(data[position + 8 : position + 12], "big") + _BATCH_OVERHEAD_BYTES
-        if length <= _RECORDS_AT or position + length > len(data):
-            raise ValueError(f"torn batch at byte {position}")
-        yield data[position : position + length]
-        position += length
-
-
-def _record_value(record: bytes) -> bytes:
-    """Value of a v2 record: attributes, timestamp delta, offset delta, key, value, headers (Message Format)."""
-    cursor = Cursor(record, 1)
-    cursor.varint()
-    cursor.varint()
-    cursor.take(max(cursor.varint(), 0))
-    return cursor.take(cursor.varint())
+        for record in read_records(batch):
+            yield from _feature_record(record.value or b"")
 
 
 def _feature_record(value: bytes) -> Iterator[tuple[str, int]]:

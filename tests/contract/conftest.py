@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from harness.clock import SystemClock
-from harness.configuration import Variant
 from harness.plan import Plan, make_plan
 from harness.run_directory import RunDirectory
-from harness.trial import Trial
+from harness.trial import parse_trial
 
 READY_S = 120.0
 SESSION_TIMEOUT_S = 4.0
@@ -29,13 +28,14 @@ def plan_of(**variant: Any) -> Plan:
         "broker.session.timeout.ms": str(int(SESSION_TIMEOUT_S * 1000)),
         "broker.heartbeat.interval.ms": "500",
     }
-    trial = Trial(
-        name="contract",
-        title="The contract of a cluster",
-        base={"topic.replication_factor": 1},
-        variant=Variant(**{"properties": properties, **variant}),
-    )
-    return make_plan(trial, seed=1)
+    document = {
+        "name": "contract",
+        "title": "The contract of a cluster",
+        "workload": "log",
+        "base": {"topic.replication_factor": 1},
+        "variant": {"properties": properties, **variant},
+    }
+    return make_plan(parse_trial(document, source="contract"), seed=1)
 
 
 def new_run(path: Path) -> RunDirectory:
