@@ -29,7 +29,7 @@ from clusters.properties import (
     shaping_settings,
 )
 from clusters.ready import Readiness
-from clusters.sandbox import COSTS, Isolation, isolation_here
+from clusters.sandbox import COSTS, Isolation, checked_isolation, isolation_here
 from clusters.storage_format import bootstrap_checkpoint, feature_levels, format_directory, new_kafka_uuid
 from harness.clock import Clock
 from harness.errors import ClusterFailed
@@ -53,7 +53,7 @@ class LocalCluster:
         """`isolation`: how nodes are kept apart; None = as the sandbox told this process. `relay_ports`: broker id → port
         on 127.0.0.1 outside, where a relay listens for it; each such broker gets a CLIENT listener that advertises it."""
         self._variant, self._run, self._clock = plan.variant, run, clock
-        self._isolation: Isolation = isolation or isolation_here()
+        self._isolation = isolation_here() if isolation is None else checked_isolation(isolation)
         self._placements = place_nodes(
             plan.variant, run.nodes, shared_host=self._isolation != "namespaces", relay_ports=relay_ports or {}
         )

@@ -55,6 +55,7 @@ class Network:
 
     def setup(self) -> None:
         """Make everything, in one `ip` process for the run stage and one per node. HarnessFailed if `ip` refuses."""
+        refuse_outside()
         NAMESPACES.mkdir(parents=True, exist_ok=True)
         everyone = {host: host for host in (*self._hosts.values(), RUN_STAGE_HOST)} | {RELAY_HOST: RUN_STAGE_HOST}
         lines = list(_LOCAL_LAST) if not _local_rule_is_last() else []
@@ -105,6 +106,17 @@ class Network:
         """Call `function` in the node's network namespace: in a thread of its own, since setns(2) acts on the calling
         thread; a socket it makes stays in that namespace, and a process it starts is born there."""
         return _call_in_namespace(NAMESPACES / name, function)
+
+
+def refuse_outside(routes: Path = Path("/proc/net/route")) -> None:
+    """HarnessFailed where there is a default route: that is the host's own network, and none of ours to change."""
+    for line in routes.read_text().splitlines()[1:]:
+        words = line.split()
+        if words[1] == "00000000" == words[7]:
+            raise HarnessFailed(
+                f"Network namespaces are made inside the sandbox only, but this process is in the network of {words[0]}. "
+                "Start it through clusters.sandbox.enter_command, or use another isolation."
+            )
 
 
 def _inside(name: str | None) -> list[str]:

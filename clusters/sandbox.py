@@ -17,7 +17,7 @@ from typing import Literal, cast, get_args
 from clusters.orphans import sweep_pids as sweep_pids
 from harness.errors import BadInput
 
-Isolation = Literal["namespaces", "owner", "signals"]
+Isolation = Literal["namespaces", "signals"]
 ISOLATION_VARIABLE = "PROZESS_ISOLATION"
 """Set inside by `enter_command`; a user may set it to force a lesser level."""
 TRIAL_TIMEOUT_S = 20.0
@@ -58,12 +58,9 @@ class SandboxSupport:
 
 COSTS: dict[Isolation, tuple[str, ...]] = {
     "namespaces": (),
-    "owner": (
-        "No packet loss, delay or bandwidth faults: all nodes share one network stack.",
-        "A supervisor must end servers and remove rules after a crash of the harness; nothing does so by itself.",
-    ),
     "signals": (
-        "No network partitions, one-way or both ways: trials with the fault `partition` are refused.",
+        "No network partitions, one-way or both ways: trials with the fault `partition` are refused. (Firewall rules by "
+        "owner could make them for root even here; this version makes none.)",
         "A supervisor must end servers after a crash of the harness; the kernel does not.",
     ),
 }
@@ -88,20 +85,23 @@ def enter_command(argv: Sequence[str]) -> list[str]:
 
 def isolation_here() -> Isolation:
     """The level this process runs at, as `enter_command` said; outside any sandbox "signals"."""
-    return _checked(os.environ.get(ISOLATION_VARIABLE) or "signals")
+    return checked_isolation(os.environ.get(ISOLATION_VARIABLE) or "signals")
 
 
-def _checked(text: str) -> Isolation:
+def checked_isolation(text: str) -> Isolation:
+    """The level of that name; BadInput if there is none."""
     if text not in get_args(Isolation):
         levels = ", ".join(get_args(Isolation))
-        raise BadInput(f"{ISOLATION_VARIABLE} = {text!r} must be one of {levels}, or unset for the best that works.")
+        raise BadInput(
+            f"isolation ({ISOLATION_VARIABLE}) = {text!r} must be one of {levels}, or unset for the best that works."
+        )
     return cast("Isolation", text)
 
 
 @cache
 def _probe(forced: str) -> SandboxSupport:
-    if forced and _checked(forced) != "namespaces":
-        level = _checked(forced)
+    if forced and checked_isolation(forced) != "namespaces":
+        level = checked_isolation(forced)
         return SandboxSupport(level, f"{ISOLATION_VARIABLE} = {forced} asks for it.", COSTS[level])
     missing = [tool for tool in ("unshare", "ip", "mount") if _which(tool) is None]
     if missing:
