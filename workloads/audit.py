@@ -6,23 +6,20 @@ resolution goes over the observer's listeners, which no fault touches.
 """
 
 from collections.abc import Mapping
-from concurrent.futures import wait
 from typing import Any
 
 import numpy as np
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined] # it is in its __init__
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from harness.plan import SENTINEL_CLIENT
 from harness.rows import RowWriter
 from harness.schema import MISSING, NONE, OBSERVATIONS, SENDS, Isolation, ObservationKind, Outcome
 from workloads.carrier import IDENTITY, IDENTITY_OFFSET, SENTINEL_KEY, encoder, key_id
 from workloads.client import Client
+from workloads.offsets import Offsets
 from workloads.producer import NS_PER_S, POLL_S, completer
-from workloads.properties import FOR_A_BROKEN_CLUSTER
 from workloads.reader import Reading
 
-LOOK_UP_S = 5.0
 RETRY_NS = 200_000_000
 
 
@@ -109,12 +106,9 @@ class AuditReader:
 
     def __init__(self, client: Client) -> None:
         self._client, self._spec = client, client.spec
-        self._names = {dense: (topic, number) for dense, topic, number in client.spec.partitions}
         self._observations = RowWriter(client.rows, OBSERVATIONS, client.spec.client)
         self._isolation = Isolation(client.launch.isolation)
-        # Retried connections and all: an observer's own client, without the reader's consumer settings.
-        servers = str(client.spec.properties["bootstrap.servers"])
-        self._admin = AdminClient({**FOR_A_BROKEN_CLUSTER, "bootstrap.servers": servers})
+        self._offsets = Offsets(client)
         self._reading: Reading | None = None
         self._stopped = False
 
@@ -188,37 +182,19 @@ class AuditReader:
 
     def _observe(self, kind: ObservationKind) -> dict[int, int]:
         """Look an offset up for every partition at once, and record the answers; a partition without one is left out."""
-        spec = OffsetSpec.earliest() if kind is ObservationKind.LOG_START else OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        # At read_committed `latest` is the last stable offset (KIP-98); the high watermark is what read_uncommitted sees.
-        asked = {TopicPartition(*name): dense for dense, name in self._names.items()}
-        answers = self._admin.list_offsets(
-            dict.fromkeys(asked, spec), isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=LOOK_UP_S
-        )
-        waiting = set(answers.values())
-        until_ns = self._client.now_ns() + int((LOOK_UP_S + 1) * NS_PER_S)
-        while waiting and self._client.now_ns() < until_ns:
-            waiting = wait(waiting, timeout=POLL_S).not_done
-            self._client.heartbeat(self._client.now_ns())
-        found: dict[int, int] = {}
-        for partition, future in answers.items():
-            dense = asked[partition]
-            try:
-                answer = future.result(timeout=0)
-            except (KafkaException, TimeoutError) as error:
-                self._client.log(f"{kind.name} of partition {dense}: {error or 'no answer'}")
-                continue
-            found[dense] = answer.offset
+        found = self._offsets.earliest() if kind is ObservationKind.LOG_START else self._offsets.latest()
+        for dense, answer in found.items():
             self._observed(kind, dense, answer.offset, answer.leader_epoch)
-        return found
+        return {dense: answer.offset for dense, answer in found.items()}
 
-    def _observed(self, kind: ObservationKind, dense: int, value: int, leader_epoch: int | None) -> None:
+    def _observed(self, kind: ObservationKind, dense: int, value: int, leader_epoch: int) -> None:
         values: dict[str, Any] = {
             "time_ns": self._client.now_ns(),
             "value": value,
             "partition": dense,
             "kind": kind,
             "node": NONE,
-            "leader_epoch": NONE if leader_epoch is None else leader_epoch,
+            "leader_epoch": leader_epoch,
             "isolation": self._isolation,
         }
         self._observations.append(*(int(values[column.name]) for column in OBSERVATIONS.columns))

@@ -55,6 +55,8 @@ class Launch(Frozen):
 
     spec: ClientSpec
     rows: Path
+    planned: int
+    """Client id of the plan: its own, or that of the client whose place it takes."""
     isolation: int = Isolation.NOT_A_READER.value
     start_offsets: dict[int, int] = Field(default_factory=dict)
     """Dense partition id → offset to begin at, for readers; absent = 0."""
@@ -187,6 +189,7 @@ class Client:
             "isolation": self._isolation,
             "exit_code": exit_code,
             "os_pid": os.getpid(),
+            "planned": self.launch.planned,
             "clock": CLOCK_OF_THIS_HOST,
             "complete": complete,
         }

@@ -24,7 +24,8 @@ from workloads.properties import Property, producer_properties, reader_propertie
 COMMAND_LIMIT_S = 10.0
 """For pause and resume: longer than any client may be busy with one batch."""
 SEND_LIMIT_S = 60.0
-FINISH_GRACE_S = 5.0
+FINISH_GRACE_S = 15.0
+"""Beyond the limit given: for the end of producers with acks=0 (`producer.HANDLED_LIMIT_NS`)."""
 ANSWER_GRACE_S = 10.0
 """What a client may need beyond the limit it was given, to say what it reached."""
 SENTINEL_SHARE = 0.5
@@ -173,7 +174,7 @@ class LogWorkload:
             unacknowledged_max=planned.traffic.unacknowledged_max,
         )
         isolation = _ISOLATION[planned.isolation_level] if planned.isolation_level else Isolation.NOT_A_READER
-        return Launch(spec=spec, rows=self._run.rows, isolation=int(isolation))
+        return Launch(spec=spec, rows=self._run.rows, planned=planned.client, isolation=int(isolation))
 
     def _properties(self, planned: PlannedClient, servers: str, limit_s: float) -> dict[str, Property]:
         name = planned.name

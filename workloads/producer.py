@@ -18,6 +18,7 @@ from harness.rows import RowWriter
 from harness.schema import MISSING, NONE, SENDS, WITHHELD, Outcome
 from workloads.carrier import IDENTITY, IDENTITY_OFFSET, encoder
 from workloads.client import Client, FatalClient, NowNs
+from workloads.offsets import Offsets
 from workloads.outcomes import INSTANCE_IS_DEAD, certain_within_ns, outcomes_by_code
 from workloads.properties import retries_allowed
 
@@ -28,6 +29,8 @@ ISSUE_MAX = 500
 """Records issued between two polls."""
 FATAL_DRAIN_NS = 500_000_000
 """How long a dead instance may still hand out delivery reports."""
+HANDLED_LIMIT_NS, HANDLED_QUIET_NS, HANDLED_INTERVAL_S = 10_000_000_000, 1_500_000_000, 0.05
+"""With acks=0, at the end: how long to wait at most, how long without growth, how often to look."""
 NS_PER_S = 1_000_000_000
 
 assert sys.byteorder == "little", "rows are little-endian, and completed with native stores"
@@ -103,6 +106,8 @@ class LogProducer:
         self._withheld = WithheldRows(RowWriter(client.rows, WITHHELD, spec.client), client.now_ns)
         self._encode = encoder(sender=spec.client, value_bytes=spec.value_bytes)
         self._in_flight = {dense: 0 for dense, _, _ in spec.partitions}
+        self._reported = dict(self._in_flight)
+        """By dense partition: reported without an error."""
         report = completer(self._sends, spec.properties, client.now_ns, self._settled)
         self._producer = Producer({**spec.properties, "on_delivery": report, "error_cb": client.on_error})
         self._period_ns = NS_PER_S / (spec.rate_hz * len(spec.partitions)) if spec.rate_hz else 0.0
@@ -125,6 +130,8 @@ class LogProducer:
             self._client.serve(self._producer.poll, wait_s)
             if self._client.fatal is not None:
                 self._drain_dead()
+        if not self._stopped and str(self._spec.properties.get("acks")) == "0":
+            self._wait_until_handled()
 
     def issued(self) -> int:
         """Rows of `sends`: each is one sequence."""
@@ -230,8 +237,29 @@ class LogProducer:
 
     def _settled(self, partition: int, error: KafkaError | None) -> None:
         self._in_flight[partition] -= 1
+        self._reported[partition] += error is None
         if error is not None and (error.fatal() or error.code() in INSTANCE_IS_DEAD):
             self._client.fatal = self._client.fatal or f"{error.name()}: {error.str()}"
+
+    def _wait_until_handled(self) -> None:
+        """Stay connected until the brokers have handled what acks=0 only put into sockets.
+
+        A broker that is behind may find, among the produce requests, one that it answers. If this process has ended by then,
+        its kernel resets the connection, and the broker drops everything behind that request: lost by us and not by Kafka
+        (seen without any fault: the last 1.7 s of a partition). No answer tells when it has caught up; so look until the
+        partitions hold as many records as were sent, or have not grown for a while, because some were really lost.
+        """
+        offsets, began_ns = Offsets(self._client), self._now_ns()
+        last: dict[int, int] = {}
+        grown_ns = began_ns
+        while (now_ns := self._now_ns()) - began_ns < HANDLED_LIMIT_NS and now_ns - grown_ns < HANDLED_QUIET_NS:
+            ends = {dense: found.offset for dense, found in offsets.latest().items()}
+            if all(ends.get(dense, 0) >= count for dense, count in self._reported.items()):
+                return
+            if ends != last:
+                last, grown_ns = ends, self._now_ns()
+            self._client.serve(self._producer.poll, HANDLED_INTERVAL_S)
+            self._client.heartbeat(self._now_ns())
 
     def _drain_dead(self) -> None:
         """The instance is dead. What it still reports is recorded; everything else stays INFO."""

@@ -14,9 +14,10 @@ from confluent_kafka import KafkaError
 
 from harness.errors import BadInput
 from harness.schema import MISSING, NONE, Outcome
-from tests.unit.log_workload import LIMIT_S, alive, bench, children, plan_of
+from tests.unit.log_workload import CLOCK, LIMIT_S, alive, bench, children, plan_of
 from tests.unit.mock_kafka import INIT_PRODUCER_ID_API, PRODUCE_API
 from workloads.client import ClientExit
+from workloads.producer import HANDLED_QUIET_NS
 
 DESCRIPTORS = Path("/proc/self/fd")
 SLOW_BACKOFF = {"retry.backoff.ms": "10000", "retry.backoff.max.ms": "10000"}
@@ -116,6 +117,30 @@ def test_with_retries_a_refused_send_is_tried_again_and_succeeds(tmp_path):
         b.kafka.refuse(PRODUCE_API, [KafkaError.NOT_ENOUGH_REPLICAS] * 3)
         b.workload.command("send", cells=(0,), count=1)
         b.until(lambda: b.total("ok") == 1, "the retry")
+
+
+def test_an_acks_0_producer_stays_until_the_partitions_hold_what_it_sent(tmp_path):
+    with bench(plan_of(partitions=2, acks=["0"]), tmp_path) as b:
+        b.workload.command("send", cells=(0,), count=50)
+        b.until(lambda: b.total("ok") == 100, "reports")
+        began_ns = CLOCK.monotonic_ns()
+        b.workload.finish_sends(timeout_s=LIMIT_S)
+        assert CLOCK.monotonic_ns() - began_ns < HANDLED_QUIET_NS  # it found them, and did not wait for silence
+        assert b.rows("clients", b.producer)["exit_code"] == 0
+
+
+def test_an_acks_0_producer_whose_records_were_lost_ends_all_the_same(tmp_path):
+    with bench(plan_of(partitions=1, acks=["0"]), tmp_path) as b:
+        b.workload.command("send", cells=(0,), count=1)
+        b.until(lambda: b.total("ok") == 1, "a connection")
+        b.kafka.refuse(PRODUCE_API, [KafkaError.NOT_LEADER_FOR_PARTITION])  # nobody is told: acks=0
+        b.workload.command("send", cells=(0,), count=1)
+        b.until(lambda: b.total("ok") == 2, "the report")
+        b.workload.finish_sends(timeout_s=LIMIT_S)
+        last_ns = b.rows("sends", b.producer)["completed_ns"].max()
+        (told,) = b.rows("clients", b.producer)
+        assert told["exit_code"] == 0
+        assert told["ended_ns"] - last_ns >= HANDLED_QUIET_NS
 
 
 def test_what_the_cap_holds_back_is_withheld_and_not_attempted(tmp_path):

@@ -103,7 +103,7 @@ def test_a_position_out_of_range_is_a_reset_and_begins_a_new_span(tmp_path):
         )
         processes = ClientProcesses(rows=rows, logs=logs, clock=CLOCK)
         try:
-            processes.start([Launch(spec=spec, rows=rows)])
+            processes.start([Launch(spec=spec, rows=rows, planned=spec.client)])
             reads = wait_until(
                 lambda: (found := read(rows, "reads", 5)) is not None and len(found) == 150 and found.size and [found],
                 awaited="150 records",
