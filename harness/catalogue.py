@@ -13,8 +13,23 @@ BACKENDS = {
     "local": "clusters.local:LocalCluster",
 }
 WORKLOADS = {
-    "log": "workloads.log:LogWorkload",
+    "log": "harness.workload_plans.log:plan_clients",
 }
+"""Kind of workload → the function that plans its clients."""
+ROLES = {
+    "producer": "workloads.producer:LogProducer",
+    "reader": "workloads.reader:LogReader",
+    "audit": "workloads.audit:AuditReader",
+    "sentinel": "workloads.audit:SentinelWriter",
+}
+"""Role of a client → what runs in its process."""
+LAUNCHES = {
+    "producer": "workloads.properties:launch_producer",
+    "reader": "workloads.properties:launch_reader",
+    "audit": "workloads.properties:launch_reader",
+    "sentinel": "workloads.properties:launch_sentinel",
+}
+"""Role → the function that makes its properties and options from the plan."""
 FAULTS = {
     "kill": "nemesis.kill:Kill",
     "pause": "nemesis.pause:Pause",
@@ -33,6 +48,10 @@ KERNELS = {
     "skipped": "checkers.reading:skipped",
     "rewound": "checkers.reading:rewound",
 }
+CELL_KERNELS: dict[str, str] = {}
+"""Kernels over a whole cell, for what concerns several of its partitions: groups, transactions."""
+CELL_KERNELS_APPLY: dict[str, tuple[str, ...]] = {}
+"""Anomaly of CELL_KERNELS → the kinds of workload whose cells it is judged in."""
 ENGINES = {
     "local": "checkers.engine:check_locally",
     "spark": "spark_checkers.engine:check_with_spark",

@@ -4,6 +4,7 @@
 checksums, so that a rotten one is `HistoryUnreadable`, never a wrong number.
 """
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 
 from harness.errors import HistoryUnreadable
 from harness.plan import Plan, parse_plan
-from harness.protocols import PartitionHistory
+from harness.protocols import CellHistory, PartitionHistory
 from harness.recorder import RECORDER_CLIENT
 from harness.run_directory import RunDirectory
 from harness.schema import FORMAT_VERSION, NONE, TABLES, Isolation, ObservationKind, Role, Table
@@ -32,6 +33,8 @@ _LEVELS = {
 }
 _ACKS = {"0": 0, "1": 1, "all": -1}
 _KEY = "prozess."
+_TABLES_OF_CLIENTS = ("transactions", "commits", "assignments", "positions", "clients", "heartbeats")
+_TABLES_OF_PARTITIONS = ("observations", "processed")
 
 
 def table_path(run: RunDirectory, table: str) -> Path:
@@ -176,6 +179,8 @@ class History:
     def __init__(self, run: RunDirectory, plan: Plan) -> None:
         self.run, self.plan = run, plan
         self.files = {name: TableFile(run, table) for name, table in TABLES.items()}
+        self._held: dict[str, dict[str, np.ndarray]] = {}
+        self._lock = threading.Lock()
 
     @staticmethod
     def open(run: RunDirectory) -> "History":
@@ -236,6 +241,36 @@ class History:
             log_start=self._log_starts.get(partition, 0),
         )
 
+    def cell_history(self, cell: int) -> CellHistory:
+        """Everything a kernel over a whole cell may look at."""
+        planned = self.plan.cells[cell]
+        clients = [c for c in self.plan.clients if not set(c.partitions).isdisjoint(planned.partitions)]
+        ids = self._incarnations([c.client for c in clients])
+        tables = {
+            name: _rows(self._small(name), np.isin(self._small(name)["client"], ids)) for name in _TABLES_OF_CLIENTS
+        }
+        for name in _TABLES_OF_PARTITIONS:
+            tables[name] = _rows(self._small(name), np.isin(self._small(name)["partition"], planned.partitions))
+        return CellHistory(
+            cell=planned,
+            partitions={p: self.partition_history(p) for p in planned.partitions},
+            tables=tables,
+            clients=clients,
+        )
+
+    def _incarnations(self, planned: Sequence[int]) -> np.ndarray:
+        """Client ids of these planned clients and of those that took their place later."""
+        told = self._small("clients")
+        later = told["client"][np.isin(told["planned"], planned)]
+        return np.concatenate([np.asarray(planned, dtype=np.int64), later.astype(np.int64)])
+
+    def _small(self, name: str) -> dict[str, np.ndarray]:
+        """A whole table, read once."""
+        with self._lock:
+            if name not in self._held:
+                self._held[name] = self.table(name)
+            return self._held[name]
+
     @cached_property
     def clients(self) -> ClientFacts:
         """What is known of each client: what was planned, then what it said itself. Not the recorder's own id."""
@@ -253,6 +288,9 @@ class History:
             if planned.producer is not None:
                 acks[planned.client] = _ACKS[planned.producer.acks]
         role[ids], isolation[ids] = told["role"], told["isolation"]
+        # A client that took a planned one's place has its configuration.
+        restarted = told["planned"] != NONE
+        acks[ids[restarted]] = acks[told["planned"][restarted]]
         # A client that did not close its files may have issued more than it could record: nothing is said of those.
         issued[ids] = np.where(told["complete"] == 1, told["issued"], NONE)
         for array in (role, isolation, issued, acks):
@@ -291,6 +329,10 @@ def _array(column: pa.ChunkedArray) -> np.ndarray:
     array = column.to_numpy()
     array.setflags(write=False)
     return np.asarray(array)
+
+
+def _rows(table: Mapping[str, np.ndarray], chosen: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: values[chosen] for name, values in table.items()}
 
 
 def _first_line(error: Exception) -> str:

@@ -4,11 +4,11 @@ Stage one of plan → run → check → report. Pure: no clock, no file, no clus
 """
 
 import random
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Callable, Sequence
 
 from pydantic import Field, ValidationError
 
+from harness import catalogue
 from harness.configuration import (
     Frozen,
     GroupConfiguration,
@@ -27,6 +27,7 @@ from harness.trial import Limits, Traffic, Trial, WorkloadSpec
 FIRST_CONTROLLER_ID = 3001
 """Isolated controllers are numbered from here, as Kafka's own system tests do; brokers from 1."""
 SENTINEL_CLIENT = 0
+ISOLATION_LEVELS: tuple[IsolationLevel, ...] = ("read_uncommitted", "read_committed")
 
 
 class Cell(Frozen):
@@ -56,7 +57,7 @@ class PlannedPartition(Frozen):
 
 
 class PlannedClient(Frozen):
-    """A client to be: one process. Producers serve every cell with the same configuration and the same fate."""
+    """A client to be: one process."""
 
     client: int
     role: str
@@ -144,6 +145,10 @@ def parse_plan(text: str, *, source: str) -> Plan:
     return plan
 
 
+ClientPlanner = Callable[[WorkloadSpec, Sequence[Cell], Sequence[PlannedPartition], str], Sequence[PlannedClient]]
+"""(workload, its cells, all partitions, prefix of names) → its clients; their ids are given afterwards."""
+
+
 class _Layout:
     """Cells and partitions as they are numbered through, over all workloads of a trial."""
 
@@ -207,51 +212,21 @@ def _assignment(trial: Trial, workload: WorkloadSpec, replication_factor: int, i
 
 
 def _clients(trial: Trial, layout: _Layout) -> tuple[PlannedClient, ...]:
+    """The sentinel, then the clients of each workload, then the audit; numbered through."""
     every = tuple(p.partition for p in layout.partitions)
     clients = [PlannedClient(client=SENTINEL_CLIENT, role="sentinel", name="sentinel", partitions=every)]
     for workload, cells in zip(trial.workloads, layout.cells_of, strict=True):
-        _add_producers(clients, workload, cells, layout.partitions)
-        mine = tuple(p for cell in cells for p in cell.partitions)
-        for level in workload.isolation_levels:
-            _add_reader(clients, "reader", level, mine, prefix=workload.kind if len(trial.workloads) > 1 else "")
-    for level in ("read_uncommitted", "read_committed"):
-        _add_reader(clients, "audit", level, every, prefix="")
+        plan_clients: ClientPlanner = catalogue.resolve(catalogue.WORKLOADS, workload.kind, what="workload")
+        prefix = f"{workload.kind}-" if len(trial.workloads) > 1 else ""
+        clients += _numbered(plan_clients(workload, cells, layout.partitions, prefix), first=len(clients))
+    for level in ISOLATION_LEVELS:
+        audit = PlannedClient(client=0, role="audit", name=f"audit-{level}", partitions=every, isolation_level=level)
+        clients += _numbered([audit], first=len(clients))
     return tuple(clients)
 
 
-def _add_producers(
-    clients: list[PlannedClient],
-    workload: WorkloadSpec,
-    cells: Sequence[Cell],
-    partitions: Sequence[PlannedPartition],
-) -> None:
-    """One producer per configuration and fate."""
-
-    def fate(cell: Cell) -> str:
-        placement = [partitions[p].assignment for p in cell.partitions]
-        return f"{cell.producer.model_dump_json()} {cell.topic.model_dump_json()} {placement}"
-
-    for _, group in groupby(sorted(cells, key=fate), key=fate):
-        served = tuple(group)
-        clients.append(
-            PlannedClient(
-                client=len(clients),
-                role="producer",
-                name=f"producer-{served[0].name}",
-                partitions=tuple(sorted(p for cell in served for p in cell.partitions)),
-                traffic=workload.traffic,
-                producer=served[0].producer,
-            )
-        )
-
-
-def _add_reader(
-    clients: list[PlannedClient], role: str, level: IsolationLevel, partitions: tuple[int, ...], *, prefix: str
-) -> None:
-    name = "-".join(filter(None, (role, prefix, level)))
-    clients.append(
-        PlannedClient(client=len(clients), role=role, name=name, partitions=partitions, isolation_level=level)
-    )
+def _numbered(clients: Sequence[PlannedClient], *, first: int) -> list[PlannedClient]:
+    return [client.model_copy(update={"client": first + index}) for index, client in enumerate(clients)]
 
 
 def _controls(trial: Trial, cells: Sequence[Cell]) -> tuple[Control, ...]:

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from harness.clock import Clock
 from harness.configuration import Frozen
+from harness.plan import Cell, PlannedClient
 from harness.schema import Tristate
 
 
@@ -267,6 +268,8 @@ class ClientSpec(Frozen):
     value_bytes: int = 100
     unacknowledged_max: int = 1000
     """Per partition; what exceeds it is withheld."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """What only this role needs, as JSON values; the role says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,12 +370,31 @@ class KernelResult:
 Kernel = Callable[[PartitionHistory], KernelResult]
 
 
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class CellHistory:
+    """Everything a kernel over a whole cell may look at: its partitions, and its rows of the tables that have no partition
+    clustering. Column name → array of equal length, in the Parquet form, as they were written."""
+
+    cell: Cell
+    partitions: Mapping[int, PartitionHistory]
+    """Dense id → history, of every partition of the cell."""
+    tables: Mapping[str, Mapping[str, np.ndarray]]
+    """`transactions`, `commits`, `assignments`, `positions`, `clients`, `heartbeats`: rows of the cell's own clients.
+    `observations`: rows of its partitions. `processed`: rows of its partitions."""
+    clients: Sequence[PlannedClient]
+    """The planned clients that serve this cell, the audit included."""
+
+
+CellKernel = Callable[[CellHistory], KernelResult]
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one kernel found in one partition, by name: what engines return and guarantees judge."""
+    """What one kernel found in one partition or cell, by name: what engines return and guarantees judge."""
 
     anomaly: str
     partition: int
+    """Dense id; of a kernel over a whole cell: the cell's first partition (each witness names its own)."""
     result: KernelResult
 
 

@@ -356,6 +356,7 @@ CLIENTS = _t(
     ("isolation", "i4", "Isolation", ""),
     ("exit_code", "i4", "status", "0 clean; negative = signal; NONE = unknown"),
     ("os_pid", "i4", "pid", ""),
+    ("planned", "i4", "client id", "of the plan: its own, or that of the client whose place it took; NONE = none"),
     ("clock", "i4", "host id", "clients on the same clock may be ordered"),
     ("complete", "i4", "0/1", "1: the client closed its files itself"),
 )

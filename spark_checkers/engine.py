@@ -6,17 +6,17 @@ the history passes through the JVM: each task gets a list of partitions and read
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from harness import catalogue
 from harness.errors import HarnessFailed
 from harness.findings import FINDINGS_SCHEMA, findings_from_arrow, findings_to_arrow
 from harness.history_reader import PARTITIONED, History
-from harness.kernels import check_partition, resolve_kernels
+from harness.kernels import KernelNames, check_cell, check_partition, in_order
 from harness.protocols import Finding
 from harness.run_directory import RunDirectory
 
@@ -30,7 +30,15 @@ ROWS_PER_TASK_MIN = 250_000
 PARTITION_COST_ROWS = 5_000
 """What opening a partition and calling the kernels costs, however few rows there are, as a number of rows."""
 
-Groups = Sequence[Sequence[int]]
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one Spark task checks."""
+
+    partitions: Sequence[int]
+    cells: Sequence[int]
+
+
 Batches = Iterator[pa.RecordBatch]
 
 
@@ -55,15 +63,15 @@ def check_with_spark(
             return check_with_spark(run_directory, anomalies, workers=workers, session=session)
         finally:
             session.stop()
-    resolve_kernels(anomalies)
-    manifest = History.open(RunDirectory(run_directory)).manifest()
-    groups = balance(manifest, tasks_max=TASKS_PER_WORKER * workers)
-    if not groups:
+    names = KernelNames.of(anomalies)
+    history = History.open(RunDirectory(run_directory))
+    groups = balance(history.manifest(), tasks_max=TASKS_PER_WORKER * workers)
+    cells = [cell.cell for cell in history.plan.cells] if names.cell else []
+    tasks = [Task(partitions=group, cells=cells[number :: len(groups)]) for number, group in enumerate(groups)]
+    if not tasks:
         return []
-    names = {name: catalogue.KERNELS[name] for name in anomalies}
-    found = findings_from_arrow(_collect(session, len(groups), _task(str(run_directory), names, groups)))
-    rank = {name: number for number, name in enumerate(anomalies)}
-    return sorted(found, key=lambda finding: (finding.partition, rank[finding.anomaly]))
+    found = findings_from_arrow(_collect(session, len(tasks), _work(str(run_directory), names, tasks)))
+    return in_order(found, anomalies)
 
 
 def balance(manifest: pa.Table, *, tasks_max: int) -> list[list[int]]:
@@ -86,26 +94,28 @@ def balance(manifest: pa.Table, *, tasks_max: int) -> list[list[int]]:
     return [sorted(group) for group in groups if group]
 
 
-def _task(run_directory: str, names: dict[str, str], groups: Groups) -> Callable[[Batches], Batches]:
-    def check_groups(batches: Batches) -> Batches:
-        """Runs in Spark's Python worker: numbers of groups in, findings out."""
-        kernels = resolve_kernels(list(names), names)
+def _work(run_directory: str, names: KernelNames, tasks: Sequence[Task]) -> Callable[[Batches], Batches]:
+    def check_tasks(batches: Batches) -> Batches:
+        """Runs in Spark's Python worker: numbers of tasks in, findings out."""
+        kernels = names.resolve()
         history = History.open(RunDirectory(Path(run_directory)))
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for partition in groups[number]:
-                    yield findings_to_arrow(check_partition(history.partition_history(partition), kernels))
+                for partition in tasks[number].partitions:
+                    yield findings_to_arrow(check_partition(history.partition_history(partition), kernels.partition))
+                for cell in tasks[number].cells:
+                    yield findings_to_arrow(check_cell(history.cell_history(cell), kernels.cell))
 
-    return check_groups
+    return check_tasks
 
 
-def _collect(session: "SparkSession", tasks: int, task: Callable[[Batches], Batches]) -> pa.Table:
+def _collect(session: "SparkSession", tasks: int, work: Callable[[Batches], Batches]) -> pa.Table:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     try:
         # `range` gives each of its partitions exactly one number, without a shuffle.
         numbers = session.range(0, tasks, 1, numPartitions=tasks)
-        return numbers.mapInArrow(task, from_arrow_schema(FINDINGS_SCHEMA)).toArrow()
+        return numbers.mapInArrow(work, from_arrow_schema(FINDINGS_SCHEMA)).toArrow()
     except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
         first = next((line for line in str(error).splitlines()[::-1] if line.strip()), type(error).__name__)
         raise HarnessFailed(f"Spark could not check the history: {first.strip()}. Try --engine local.") from error

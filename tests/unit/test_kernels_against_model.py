@@ -7,13 +7,13 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from harness import catalogue
-from harness.kernels import check_partition, resolve_kernels
+from harness.kernels import KernelNames, check_partition
 from harness.protocols import Finding, PartitionHistory
 from harness.schema import Outcome
 from tests.unit.kafka_anomalies import KINDS, Spoiler
 from tests.unit.kafka_model import facts
 
-KERNELS = resolve_kernels(list(catalogue.KERNELS))
+KERNELS = KernelNames.of(list(catalogue.KERNELS)).resolve().partition
 QUICK = settings(
     max_examples=40,
     deadline=None,

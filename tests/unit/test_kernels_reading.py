@@ -8,7 +8,7 @@ import pytest
 from checkers.arrays import PartitionIndex
 from checkers.reading import DIRTY_GONE, DIRTY_REPLACED, dirty_read, rewound, skipped
 from harness import catalogue
-from harness.kernels import resolve_kernels
+from harness.kernels import KernelNames
 from harness.plan import SENTINEL_CLIENT
 from harness.protocols import PartitionHistory
 from harness.schema import NONE, READS, SENDS
@@ -197,7 +197,7 @@ def test_the_audit_is_judged_like_any_client():
 
 # --- all of them ----------------------------------------------------------------------------------------------------
 
-KERNELS = resolve_kernels(list(catalogue.KERNELS))
+KERNELS = KernelNames.of(list(catalogue.KERNELS)).resolve().partition
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)

@@ -1,0 +1,48 @@
+"""The log workload: pipelined producers and tailing readers on every cell."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from harness.plan import Cell, PlannedClient, PlannedPartition
+from harness.trial import WorkloadSpec
+
+
+def plan_clients(
+    workload: WorkloadSpec, cells: Sequence[Cell], partitions: Sequence[PlannedPartition], prefix: str
+) -> list[PlannedClient]:
+    """Producers, then a reader per isolation level over all cells."""
+    return [*plan_producers(workload, cells, partitions), *plan_readers(workload, cells, prefix)]
+
+
+def plan_producers(
+    workload: WorkloadSpec, cells: Sequence[Cell], partitions: Sequence[PlannedPartition]
+) -> list[PlannedClient]:
+    """One producer per configuration and fate: it serves every cell that shares both."""
+
+    def fate(cell: Cell) -> str:
+        placement = [partitions[p].assignment for p in cell.partitions]
+        return f"{cell.producer.model_dump_json()} {cell.topic.model_dump_json()} {placement}"
+
+    producers = []
+    for _, group in groupby(sorted(cells, key=fate), key=fate):
+        served = tuple(group)
+        producers.append(
+            PlannedClient(
+                client=0,
+                role="producer",
+                name=f"producer-{served[0].name}",
+                partitions=tuple(sorted(p for cell in served for p in cell.partitions)),
+                traffic=workload.traffic,
+                producer=served[0].producer,
+            )
+        )
+    return producers
+
+
+def plan_readers(workload: WorkloadSpec, cells: Sequence[Cell], prefix: str) -> list[PlannedClient]:
+    """One tailing reader at each isolation level of the workload."""
+    mine = tuple(p for cell in cells for p in cell.partitions)
+    return [
+        PlannedClient(client=0, role="reader", name=f"reader-{prefix}{level}", partitions=mine, isolation_level=level)
+        for level in workload.isolation_levels
+    ]
