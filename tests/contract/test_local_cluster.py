@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from clusters.hosted import HostedCluster
 from clusters.orphans import sweep_pids
-from clusters.sandbox import ISOLATION_VARIABLE, probe
+from clusters.sandbox import ISOLATION_VARIABLE, enter_command
 from harness.clock import SystemClock, wait_until
 from harness.errors import BadInput, ClusterFailed, NotReady
 from harness.protocols import Capability, NodeState
@@ -65,6 +65,12 @@ def write_and_read(servers: str, count: int) -> int:
     return len({message.value() for message in seen} & {str(number).encode() for number in range(count)})
 
 
+def with_checkout(**more: str) -> dict[str, str]:
+    """An environment in which a child process finds our packages."""
+    paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **more}
+
+
 def bring_up(cluster: HostedCluster) -> None:
     cluster.setup()
     cluster.wait_ready(timeout_s=READY_S)
@@ -110,6 +116,22 @@ def test_a_property_that_the_backend_sets_itself_is_refused(tmp_path: Path) -> N
         HostedCluster(plan_of(properties={"listeners": "X://:1"}), new_run(tmp_path), clock=CLOCK)
 
 
+def test_no_cut_touches_the_observers_link(tmp_path: Path, need: Callable[[str], None]) -> None:
+    need("namespaces")
+    run = new_run(tmp_path)
+    run.plan.write_text(plan_of(brokers=2).model_dump_json())
+    done = subprocess.run(
+        enter_command([sys.executable, str(Path(__file__).with_name("inside_the_sandbox.py")), str(run.path)]),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env=with_checkout(),
+    )
+    assert (done.returncode, done.stdout) == (0, "observed\n"), done.stderr
+    nothing_left(run)
+
+
 def test_nothing_is_left_after_teardown(tmp_path: Path) -> None:
     run = new_run(tmp_path)
     cluster = HostedCluster(plan_of(brokers=1), run, clock=CLOCK)
@@ -138,13 +160,12 @@ sys.stdin.read()
 
 @pytest.mark.parametrize("level", ["namespaces", "signals"])
 @pytest.mark.parametrize("victim", ["caller", "host"])
-def test_nothing_is_left_after_a_sigkill(tmp_path: Path, level: str, victim: str) -> None:
-    if level == "namespaces" and probe().level != "namespaces":
-        pytest.skip(f"no namespaces here: {probe().reason}")
+def test_nothing_is_left_after_a_sigkill(tmp_path: Path, level: str, victim: str, need: Callable[[str], None]) -> None:
+    if level == "namespaces":
+        need("namespaces")
     run = new_run(tmp_path)
     run.plan.write_text(plan_of(brokers=1).model_dump_json())
-    paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), ISOLATION_VARIABLE: level}
+    environment = with_checkout(**{ISOLATION_VARIABLE: level})
     caller = subprocess.Popen(
         [sys.executable, "-c", _CALLER, str(run.path)],
         stdin=subprocess.PIPE,
