@@ -25,8 +25,8 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from harness.rows import RowWriter
 from harness.schema import MISSING, NONE, READS, SENDS
 from workloads.carrier import encoder
-from workloads.producer import completer
 from workloads.reader import CONSUME_RECORDS_MAX, CONSUME_S, ReadRows
+from workloads.send_rows import completer
 
 READ_TOPIC = "bench-read"
 PARTITIONS = tuple((number, READ_TOPIC, number) for number in range(4))

@@ -13,12 +13,13 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from harness.plan import SENTINEL_CLIENT
 from harness.rows import RowWriter
-from harness.schema import MISSING, NONE, OBSERVATIONS, SENDS, Isolation, ObservationKind, Outcome
+from harness.schema import MISSING, NONE, OBSERVATIONS, SENDS, Isolation, ObservationKind
 from workloads.carrier import IDENTITY, IDENTITY_OFFSET, SENTINEL_KEY, encoder, key_id
 from workloads.client import Client
 from workloads.offsets import Offsets
-from workloads.producer import NS_PER_S, POLL_S, completer
+from workloads.producer import NS_PER_S, POLL_S
 from workloads.reader import Reading
+from workloads.send_rows import complete_refused, completer
 
 RETRY_NS = 200_000_000
 
@@ -81,9 +82,7 @@ class SentinelWriter:
             self._producer.produce(topic, self._encode(dense, sequence), SENTINEL_KEY, number)
         except (BufferError, KafkaException) as error:
             code = KafkaError._QUEUE_FULL if isinstance(error, BufferError) else error.args[0].code()
-            completed = self._client.now_ns()
-            values = (now_ns, completed, NONE, sequence, NONE, key_id(SENTINEL_KEY), dense, Outcome.FAIL, code, size)
-            self._sends.rewrite(sequence, *map(int, values))
+            complete_refused(self._sends, sequence, code=code, completed_ns=self._client.now_ns())
             self._try_again(dense, str(error))
 
     def _reported(self, error: KafkaError | None, message: Message) -> None:

@@ -75,7 +75,7 @@ class ClientProcesses:
         def all_ready() -> bool:
             self.poll()
             for process in started:
-                if not process.running:
+                if not process.running and not process.ready:  # one that was ready and died since is a dead client
                     error = BadInput if process.exit_code == ClientExit.REFUSED else HarnessFailed
                     raise error(f"Client {process.name} did not start: {self.last_words(process)}")
             return all(process.ready for process in started)

@@ -5,22 +5,19 @@ nothing that reached Kafka is missing from the history, whoever is killed when. 
 records holds back is recorded as withheld, and is no send.
 """
 
-import mmap
-import struct
-import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from harness.rows import RowWriter
-from harness.schema import MISSING, NONE, SENDS, WITHHELD, Outcome
-from workloads.carrier import IDENTITY, IDENTITY_OFFSET, encoder
-from workloads.client import Client, FatalClient, NowNs
+from harness.schema import MISSING, NONE, SENDS, WITHHELD
+from workloads.carrier import encoder
+from workloads.client import Client, FatalClient
 from workloads.offsets import Offsets
-from workloads.outcomes import INSTANCE_IS_DEAD, certain_within_ns, outcomes_by_code
-from workloads.properties import retries_allowed
+from workloads.outcomes import INSTANCE_IS_DEAD
+from workloads.send_rows import WithheldRows, complete_refused, completer
 
 POLL_S = 0.02
 CATCH_UP_NS = 100_000_000
@@ -33,67 +30,8 @@ HANDLED_LIMIT_NS, HANDLED_QUIET_NS, HANDLED_INTERVAL_S = 10_000_000_000, 1_500_0
 """With acks=0, at the end: how long to wait at most, how long without growth, how often to look."""
 NS_PER_S = 1_000_000_000
 
-assert sys.byteorder == "little", "rows are little-endian, and completed with native stores"
-_AT = {name: SENDS.row_dtype.fields[name][1] for name in SENDS.row_dtype.names or ()}  # type: ignore[index]
-_OUTCOME, _COMPLETED, _INVOKED = struct.Struct("@ii"), struct.Struct("@qq"), struct.Struct("@q")
-"""outcome, code; completed_ns, log_offset; invoked_ns."""
-assert _AT["code"] == _AT["outcome"] + 4
-assert _AT["log_offset"] == _AT["completed_ns"] + 8
-
 PartitionName = tuple[int, str, int]
 """Dense id, topic, number within the topic."""
-
-
-def completer(
-    sends: RowWriter,
-    properties: Mapping[str, str | int | float | bool],
-    now_ns: NowNs,
-    settled: Callable[[int, KafkaError | None], None],
-) -> Callable[[KafkaError | None, Message], None]:
-    """The delivery callback shared by all sends of a client: finds the row by the identity in the value and completes it.
-
-    `properties` are the producer's: they decide what an error code proves. `settled(partition, error)` is called for each.
-    `completed_ns` is written after the outcome: whoever follows the rows live takes a row that has it as judged. Reading the
-    identity from the value costs less than a closure per record, and remembering the segment less than asking for it.
-    """
-    unpack, pack_outcome, pack_completed = IDENTITY.unpack_from, _OUTCOME.pack_into, _COMPLETED.pack_into
-    at_outcome, at_completed, size = _AT["outcome"], _AT["completed_ns"], SENDS.row_dtype.itemsize
-    outcomes, certain_ns = outcomes_by_code(retries_allowed=retries_allowed(properties)), certain_within_ns(properties)
-    invoked_at, unknown, ok, fail = _INVOKED.unpack_from, int(Outcome.INFO), int(Outcome.OK), int(Outcome.FAIL)
-    row: mmap.mmap | None = None
-    first = end = 0
-
-    def complete(error: KafkaError | None, message: Message) -> None:
-        nonlocal row, first, end
-        completed_ns, log_offset = now_ns(), NONE
-        partition, sequence = unpack(message.value(), IDENTITY_OFFSET)  # type: ignore[arg-type] # we sent one
-        if not first <= sequence < end:
-            row, first, end = segment_of(sends, sequence)
-        assert row is not None
-        start = (sequence - first) * size
-        if error is None:
-            # None with acks=0, and for a duplicate sequence, which is a success that does not know its offset.
-            told = message.offset()
-            if told is not None and told >= 0:
-                log_offset = told
-            pack_outcome(row, start + at_outcome, ok, 0)
-        else:
-            code = error.code()
-            outcome = int(outcomes.get(code, unknown))
-            if outcome == fail and completed_ns - invoked_at(row, start + _AT["invoked_ns"])[0] >= certain_ns:
-                outcome = unknown  # it may have been the answer to a second attempt
-            pack_outcome(row, start + at_outcome, outcome, code)
-        pack_completed(row, start + at_completed, completed_ns, log_offset)
-        settled(partition, error)
-
-    return complete
-
-
-def segment_of(writer: RowWriter, index: int) -> tuple[mmap.mmap, int, int]:
-    """The mapping that holds row `index`, the first row in it, and the first row after it."""
-    mapping, offset = writer.slot(index)
-    first = index - offset // writer.table.row_dtype.itemsize
-    return mapping, first, first + len(mapping) // writer.table.row_dtype.itemsize
 
 
 class LogProducer:
@@ -231,9 +169,7 @@ class LogProducer:
 
     def _refused(self, sequence: int, code: int) -> None:
         """produce() raised: the record never entered the client's queue, so it certainly failed."""
-        row, start = self._sends.slot(sequence)
-        _OUTCOME.pack_into(row, start + _AT["outcome"], int(Outcome.FAIL), code)
-        _COMPLETED.pack_into(row, start + _AT["completed_ns"], self._now_ns(), NONE)
+        complete_refused(self._sends, sequence, code=code, completed_ns=self._now_ns())
 
     def _settled(self, partition: int, error: KafkaError | None) -> None:
         self._in_flight[partition] -= 1
@@ -268,38 +204,3 @@ class LogProducer:
             self._client.serve(self._producer.poll, POLL_S)
             self._client.heartbeat(self._now_ns())
         raise FatalClient(self._client.fatal)
-
-
-class WithheldRows:
-    """Rows of `withheld`: one per stretch during which a partition's cap held records back."""
-
-    def __init__(self, writer: RowWriter, now_ns: NowNs) -> None:
-        self._writer, self._now_ns = writer, now_ns
-        self.open: dict[int, tuple[int, int, int]] = {}
-        """Dense partition → (row, begun_ns, count)."""
-
-    def hold(self, partition: int) -> None:
-        """One record more is held back."""
-        if partition not in self.open:
-            begun_ns = self._now_ns()
-            row = self._writer.append(begun_ns, MISSING, 1, partition)
-            self.open[partition] = row, begun_ns, 1
-            return
-        row, begun_ns, count = self.open[partition]
-        self.open[partition] = row, begun_ns, count + 1
-        self._writer.rewrite(row, begun_ns, MISSING, count + 1, partition)
-
-    def release(self, partition: int) -> None:
-        """Records are issued again; safe when nothing was held back."""
-        if partition in self.open:
-            row, begun_ns, count = self.open.pop(partition)
-            self._writer.rewrite(row, begun_ns, self._now_ns(), count, partition)
-
-    def end_all(self) -> None:
-        """Nothing is to be issued any more: nothing is held back."""
-        for partition in tuple(self.open):
-            self.release(partition)
-
-    def close(self) -> None:
-        """Flush. Open stretches stay open: still held back at the end."""
-        self._writer.close()

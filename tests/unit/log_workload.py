@@ -1,7 +1,7 @@
 """A log workload on a mock cluster, for tests with real client processes."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -90,10 +90,13 @@ class Bench:
 
 
 @contextmanager
-def bench(plan: Plan, path: Path, *, brokers: int = 1) -> Iterator[Bench]:
-    """A started workload; closed at the end, whatever happens."""
+def bench(
+    plan: Plan, path: Path, *, brokers: int = 1, before: Callable[[MockKafka], None] = lambda kafka: None
+) -> Iterator[Bench]:
+    """A started workload; closed at the end, whatever happens. `before` its start, the cluster may be prepared."""
     with mock_kafka(brokers=brokers) as kafka:
         made = Bench(plan, path, kafka)
+        before(kafka)
         try:
             made.workload.start()
             yield made

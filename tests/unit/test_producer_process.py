@@ -179,8 +179,10 @@ def test_a_full_queue_is_a_certain_failure_and_recorded(tmp_path):
 
 
 def test_a_fatal_error_ends_the_client_with_a_reason_and_leaves_its_sends_info(tmp_path):
-    with bench(plan_of(partitions=1, enable_idempotence=[True]), tmp_path) as b:
-        b.kafka.refuse(INIT_PRODUCER_ID_API, [KafkaError.CLUSTER_AUTHORIZATION_FAILED] * 50)
+    def forbid(kafka):
+        kafka.refuse(INIT_PRODUCER_ID_API, [KafkaError.CLUSTER_AUTHORIZATION_FAILED] * 50)
+
+    with bench(plan_of(partitions=1, enable_idempotence=[True]), tmp_path, before=forbid) as b:
         b.workload.command("resume_sends")
         (name,) = b.producers
         why = b.until_dead(name)
