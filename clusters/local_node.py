@@ -6,6 +6,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -15,6 +16,7 @@ from clusters.orphans import recording_command
 from clusters.properties import Placement
 from harness.clock import Clock, wait_until
 from harness.errors import ClusterFailed, HarnessFailed, NotReady
+from harness.processes import parse_stat, process_status
 from harness.protocols import Node, NodeState
 from harness.schema import Tristate
 
@@ -88,10 +90,10 @@ class LocalNode:
     def state(self) -> NodeState:
         with self._lock:
             pid = self.os_pid
-            letter = _process_state(pid) if pid is not None else None
-        if letter is None or letter in "ZX":
+            status = process_status(pid) if pid is not None else None
+        if status is None:
             return NodeState.STOPPED
-        return NodeState.PAUSED if letter in "Tt" else NodeState.RUNNING
+        return NodeState.PAUSED if status.state in "Tt" else NodeState.RUNNING
 
     # --- process ----------------------------------------------------------------------------------------------------
 
@@ -256,25 +258,11 @@ def _arrives(ours: socket.socket, asked: bytes, sender: tuple[str, int]) -> bool
             return True
 
 
-def _process_state(pid: int) -> str | None:
-    """The letter of /proc/PID/stat (proc(5)); None if there is no such process."""
-    return _letter(Path(f"/proc/{pid}/stat"))
-
-
 def _thread_states(pid: int) -> list[str]:
-    letters = (_letter(Path(f"/proc/{pid}/task/{thread}/stat")) for thread in _threads(pid))
-    return [letter for letter in letters if letter is not None]
-
-
-def _threads(pid: int) -> list[str]:
-    try:
-        return [thread.name for thread in Path(f"/proc/{pid}/task").iterdir()]
-    except OSError:
-        return []
-
-
-def _letter(stat: Path) -> str | None:
-    try:
-        return stat.read_text(errors="replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return None
+    """The letter of each thread (proc(5)); one that ends meanwhile is left out."""
+    letters = []
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError, ValueError, IndexError):
+                letters.append(parse_stat((thread / "stat").read_text(errors="replace")).state)
+    return letters

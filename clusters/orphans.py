@@ -5,11 +5,11 @@ One JSON line per process in `pids.jsonl` of the run. A pid alone may have becom
 """
 
 import json
-import os
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from harness.processes import ProcessIdentity, boot_id, parse_stat, send_signal
 from harness.run_directory import RunDirectory
 
 PIDS_NAME = "pids.jsonl"
@@ -30,44 +30,25 @@ def recording_command(command: Sequence[str], *, name: str, into: Path) -> list[
 def sweep_pids(run: RunDirectory) -> list[str]:
     """SIGKILL what is left of the run's recorded processes; what was done, one sentence each. Never another's process."""
     done = []
-    for name, pid, start_ticks in _recorded(run.path / PIDS_NAME):
-        if _start_ticks(pid) != start_ticks:
-            continue
+    for name, identity in _recorded(run.path / PIDS_NAME):
         try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+            if send_signal(identity, signal.SIGKILL):
+                done.append(f"killed {name} (pid {identity.pid})")
         except PermissionError:
-            done.append(f"{name} (pid {pid}) is still there and may not be killed by this user")
-            continue
-        done.append(f"killed {name} (pid {pid})")
+            done.append(f"{name} (pid {identity.pid}) is still there and may not be killed by this user")
     return done
 
 
-def _recorded(path: Path) -> Iterator[tuple[str, int, int]]:
+def _recorded(path: Path) -> Iterator[tuple[str, ProcessIdentity]]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return
     for line in lines:
         try:
             record = json.loads(line)
-            found = str(record["node"]), int(record["stat"].split()[0]), _ticks_in(record["stat"])
+            found = str(record["node"]), parse_stat(record["stat"]).identity
         except (ValueError, KeyError, IndexError):
             continue  # torn by a crash: the process had not become a server yet
-        if record.get("boot") == boot:
+        if record.get("boot") == boot_id():
             yield found
-
-
-def _start_ticks(pid: int) -> int | None:
-    """Field 22 of /proc/PID/stat (proc(5)); None if there is no such process, or it is a zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-        return None if stat.rpartition(")")[2].split()[0] == "Z" else _ticks_in(stat)
-    except (OSError, IndexError, ValueError):
-        return None
-
-
-def _ticks_in(stat: str) -> int:
-    return int(stat.rpartition(")")[2].split()[19])
