@@ -247,9 +247,9 @@ class LocalCluster:
 
     def _check_alive(self) -> None:
         for node in self._nodes:
-            if node.exit_code is not None:
+            if (code := node.died) is not None:
                 raise ClusterFailed(
-                    f"{node.name} ended by itself (exit {node.exit_code}). Its last log lines, from "
+                    f"{node.name} ended by itself (exit {code}). Its last log lines, from "
                     f"{self._log_of(node.name)}:\n{node.log_tail()}"
                 )
 

@@ -47,6 +47,7 @@ class LocalNode:
     def __init__(self, placement: Placement, launch: Launch, *, network: Network | None, clock: Clock) -> None:
         self._placement, self._launch, self._network, self._clock = placement, launch, network, clock
         self._process: subprocess.Popen[bytes] | None = None
+        self._asked_to_end = False
         self._probe_socket: socket.socket | None = None
         self._lock = threading.RLock()
         self._probe_lock = threading.Lock()
@@ -83,9 +84,10 @@ class LocalNode:
             return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     @property
-    def exit_code(self) -> int | None:
-        """Of the last incarnation that ended; negative = signal."""
-        return self._process.poll() if self._process is not None else None
+    def died(self) -> int | None:
+        """Exit code of the server (negative: a signal) if it ended although nobody here asked it to."""
+        with self._lock:
+            return None if self._process is None or self._asked_to_end else self._process.poll()
 
     def state(self) -> NodeState:
         with self._lock:
@@ -101,7 +103,7 @@ class LocalNode:
         with self._lock:
             if self.os_pid is not None:
                 return
-            self._process = self._inside(self._fork)
+            self._process, self._asked_to_end = self._inside(self._fork), False
 
     def _fork(self) -> subprocess.Popen[bytes]:
         launch = self._launch
@@ -123,14 +125,22 @@ class LocalNode:
             raise ClusterFailed(f"{self.name} cannot be started: {error}.") from error
 
     def kill(self) -> None:
-        with self._lock:
-            self._signal(signal.SIGKILL)
-            self._await_end(awaited=f"{self.name} to be gone after SIGKILL", timeout_s=SIGNAL_TIMEOUT_S)
+        self._end(signal.SIGKILL, awaited=f"{self.name} to be gone after SIGKILL", timeout_s=SIGNAL_TIMEOUT_S)
 
     def stop(self, *, timeout_s: float) -> None:
+        self._end(signal.SIGTERM, awaited=f"{self.name} to shut down after SIGTERM", timeout_s=timeout_s)
+
+    def _end(self, number: signal.Signals, *, awaited: str, timeout_s: float) -> None:
+        """Signal and wait, without the lock: a node that shuts down slowly can still be looked at, and killed."""
         with self._lock:
-            self._signal(signal.SIGTERM)
-            self._await_end(awaited=f"{self.name} to shut down after SIGTERM", timeout_s=timeout_s)
+            process, self._asked_to_end = self._process, True
+            self._signal(number)
+        if process is None:
+            return
+        try:
+            process.wait(timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise NotReady(awaited=awaited, timeout_s=timeout_s, last_seen=f"process {self.state().value}") from error
 
     def pause(self) -> None:
         self._signal(signal.SIGSTOP)
@@ -145,14 +155,6 @@ class LocalNode:
             if self._process is not None and self._process.poll() is None:
                 self._process.send_signal(number)
 
-    def _await_end(self, *, awaited: str, timeout_s: float) -> None:
-        if self._process is None:
-            return
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired as error:
-            raise NotReady(awaited=awaited, timeout_s=timeout_s, last_seen=f"process state {self.state()}") from error
-
     def _await_threads(self, *, stopped: bool, awaited: str) -> None:
         """A group stop is complete only when every thread is in state T."""
 
@@ -165,7 +167,7 @@ class LocalNode:
             awaited=awaited,
             timeout_s=SIGNAL_TIMEOUT_S,
             clock=self._clock,
-            last_seen=lambda: f"process {self.state()}",
+            last_seen=lambda: f"process {self.state().value}",
             interval_s=0.005,
         )
 
