@@ -14,7 +14,7 @@ from harness.guarantees.envelope import Envelope
 from harness.guarantees.faults import FaultNature
 from harness.guarantees.logic import FALSE, UNKNOWN, Truth, constant, either, truth
 from harness.plan import Cell
-from harness.schema import Tristate
+from harness.schema import Outcome, Tristate
 
 Version = tuple[int, ...]
 
@@ -28,6 +28,8 @@ class Configuration:
     retries: bool
     several_in_flight: bool
     lifo: bool = False
+    librdkafka: bool = True
+    """The producer is librdkafka's; else Java's."""
     unclean_enabled: bool = False
     version: Version | None = None
     """Of the oldest broker; None = not known."""
@@ -42,6 +44,7 @@ def configuration_of(cell: Cell, kafka_version: str | None) -> Configuration:
         retries=producer.retries != "0",
         several_in_flight=producer.max_in_flight > 1,
         lifo=producer.properties.get("queuing.strategy", "fifo") == "lifo",
+        librdkafka=producer.client == "librdkafka",
         unclean_enabled=cell.topic.unclean_leader_election_enable,
         version=parse_version(kafka_version),
     )
@@ -108,6 +111,7 @@ FACTS: Mapping[str, Fact] = {
     "idempotent": Fact("enable.idempotence is in effect", lambda c: _is(c.idempotent)),
     "retries": Fact("the producer sends again what failed", lambda c: _is(c.retries)),
     "several in flight": Fact("max.in.flight.requests.per.connection > 1", lambda c: _is(c.several_in_flight)),
+    "librdkafka": Fact("the producer is librdkafka's", lambda c: _is(c.librdkafka)),
     "lifo": Fact("queuing.strategy=lifo (librdkafka)", lambda c: _is(c.lifo)),
     "brokers to 3.9.0 or 4.0.0": _version_fact(
         "a broker is 3.9.0 or older, or 4.0.0", lambda v: v[:3] <= (3, 9, 0) or v[:3] == (4, 0, 0)
@@ -122,6 +126,11 @@ FACTS: Mapping[str, Fact] = {
         "not committed, and a later leader never had it, or the leader that acknowledged it was destroyed",
         of_witnesses=Envelope.tail,
         could=lambda h: _possibly(h.moved, h.destroyed),
+    ),
+    "given up": Fact(
+        "the client did not learn what became of the send",
+        of_witnesses=lambda _, witnesses: truth(witnesses["outcome"] == Outcome.INFO),
+        could=lambda _: Tristate.UNKNOWN,
     ),
     "leader changed": Fact(
         "the partition's leader changed after the send began",

@@ -148,7 +148,7 @@ _DUPLICATE = Guarantee(
     did=("put 1 record in more than once", "put {n} records in more than once"),
     by_resending=True,
     nothing="no record was in the log",
-    source="KIP-98, enable.idempotence; with retries=0 a record is sent once",
+    source="KIP-98, enable.idempotence; with retries=0 a Java client sends a record once",
     rules=(
         Rule(
             id="duplicate/not-idempotent",
@@ -157,6 +157,15 @@ _DUPLICATE = Guarantee(
             reason="without enable.idempotence a record whose reply was lost is sent, and kept, again",
             change="enable.idempotence=true",
             source="Kafka documentation, producer configuration enable.idempotence; seen: 500 of 500, and 0 with it on",
+        ),
+        Rule(
+            id="duplicate/librdkafka-resends",
+            when=("not idempotent", "librdkafka", "leader changed"),
+            label="librdkafka without enable.idempotence",
+            reason="librdkafka sends again after a leader change even with retries=0, and the first copy may have been kept",
+            change="enable.idempotence=true",
+            source="seen with librdkafka 2.16.0 after NOT_LEADER_OR_FOLLOWER, LEADER_NOT_AVAILABLE and "
+            "UNKNOWN_TOPIC_OR_PART: such errors do not count as a retry; 11 of 11 on brokers that moved a leader",
         ),
         Rule(
             id="duplicate/forgot",
@@ -175,8 +184,34 @@ _REORDERED = Guarantee(
     did=("put 1 record out of order", "put {n} records out of order"),
     by_resending=True,
     nothing="no record was in the log",
-    source="Kafka documentation, design, message delivery; KIP-98; one request in flight, or no retries, keeps the order",
+    source="Kafka documentation, design, message delivery; KIP-98; one request in flight keeps the order",
     rules=(
+        Rule(
+            id="reordered/acks-0",
+            when=("acks=0",),
+            label="acks=0",
+            reason="acks=0 waits for no reply, so what goes over a new connection may overtake what the broker has not "
+            "handled of the old one",
+            change="enable.idempotence=true",
+            source="seen: brokers slowed to seconds, connections made anew; a broker handles requests of one connection in "
+            "order, of two in any",
+        ),
+        Rule(
+            id="reordered/given-up",
+            when=("not idempotent", "given up"),
+            label="requests given up without enable.idempotence",
+            reason="the client gave the request up (a time-out), sent the next, and the broker handled the first one later",
+            change="enable.idempotence=true",
+            source="seen: _MSG_TIMED_OUT after 10 s, appended behind records sent later, with retries=0; delivery.timeout.ms",
+        ),
+        Rule(
+            id="reordered/librdkafka-resends",
+            when=("not idempotent", "librdkafka", "several in flight", "leader changed"),
+            label="librdkafka without enable.idempotence",
+            reason="librdkafka sends again after a leader change even with retries=0, behind what was sent meanwhile",
+            change="enable.idempotence=true",
+            source="seen with librdkafka 2.16.0; see duplicate/librdkafka-resends",
+        ),
         Rule(
             id="reordered/not-idempotent",
             when=("not idempotent", "retries", "several in flight"),

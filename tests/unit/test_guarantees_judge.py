@@ -5,7 +5,7 @@ import pytest
 
 from harness.guarantees import TABLE, judge
 from harness.guarantees.faults import NATURES, FaultNature
-from harness.schema import StepOutcome
+from harness.schema import Outcome, StepOutcome
 from harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
 from harness.witnesses import WITNESSES_SHOWN
 from tests.unit.guarantees_evidence import (
@@ -178,12 +178,34 @@ def test_what_acks_0_lost_was_sent_and_not_acknowledged():
     )
 
 
-def test_without_retries_a_duplicate_is_forbidden():
+def seen_five_times(partition):
+    return {(name, partition): result(witnesses(5)) for name in ("duplicate", "reordered")}
+
+
+def test_without_retries_and_without_a_change_of_leader_a_duplicate_and_a_reordering_are_forbidden():
     made = plan({"producer.retries": ["0"]})
-    found = {("duplicate", 0): result(witnesses(5)), ("reordered", 0): result(witnesses(5))}
-    verdict = judge(made, findings(made, found), evidence(made, metadata=failover(1)))
+    rows = [state(-10, 0, 1, 0, (1, 2, 3))]
+    verdict = judge(made, findings(made, seen_five_times(0)), evidence(made, metadata=rows))
     assert of(verdict, 0, "duplicate").outcome is AnomalyOutcome.VIOLATED
     assert of(verdict, 0, "reordered").outcome is AnomalyOutcome.VIOLATED
+
+
+def test_librdkafka_resends_after_a_change_of_leader_even_without_retries_and_java_does_not():
+    made = plan({"producer.client": ["librdkafka", "java"]}, base={"producer.retries": "0"})
+    found = seen_five_times(0) | seen_five_times(1)
+    verdict = judge(made, findings(made, found), evidence(made, metadata=failover(2)))
+    for name in ("duplicate", "reordered"):
+        assert of(verdict, 0, name).outcome is AnomalyOutcome.SHOWN
+        assert of(verdict, 1, name).outcome is AnomalyOutcome.VIOLATED
+
+
+def test_a_send_that_was_given_up_may_arrive_late_and_only_idempotence_forbids_it():
+    made = plan({"producer.enable_idempotence": [False, True]}, base={"producer.client": "java"})
+    late = {("reordered", p): result(witnesses(1, outcome=Outcome.INFO)) for p in (0, 1)}
+    rows = [state(-10, p, 1, 0, (1, 2, 3)) for p in range(2)]
+    verdict = judge(made, findings(made, late), evidence(made, metadata=rows))
+    assert of(verdict, 0, "reordered").outcome is AnomalyOutcome.SHOWN
+    assert of(verdict, 1, "reordered").outcome is AnomalyOutcome.VIOLATED
 
 
 def test_one_request_in_flight_keeps_the_order_without_idempotence():
@@ -276,7 +298,7 @@ def test_the_null_trial_holds_without_controls():
     assert verdict.faults == ()
     assert of(verdict, ACKS_1).outcome is AnomalyOutcome.HELD
     assert of(verdict, ACKS_1).proven is None
-    assert verdict.facts == {"at_risk": "possible, but not seen: lost in 1 cell"}
+    assert verdict.facts == {"at_risk": "possible, but not seen: lost in 1 cell, reordered in 3 cells"}
 
 
 def test_the_sentence_of_an_unknown_trial_gives_the_first_reason_and_what_was_held():
