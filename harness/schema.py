@@ -66,6 +66,14 @@ class ObservationKind(IntEnum):
     AUDIT_COMPLETE = 5
     """value = offset of the sentinel through which the audit client named in `client` read this partition."""
     FIRST_POSITION = 6
+    REPLICA_LOG_START = 7
+    """Of the copy on `node`, from its own files: `log-start-offset-checkpoint`, else the base of its first segment."""
+    REPLICA_LOG_END = 8
+    """Of the copy on `node`: behind the last whole batch in its segments."""
+    REPLICA_HIGH_WATERMARK = 9
+    """`replication-offset-checkpoint` of `node`, written every 5 s: the high watermark was at least there."""
+    REPLICA_EPOCH_START = 10
+    """Leader epoch `leader_epoch` begins at this offset, by the `leader-epoch-checkpoint` of `node` (KIP-101)."""
 
 
 class MetadataKind(IntEnum):
@@ -316,19 +324,23 @@ METADATA = _t(
 )
 REPLICAS = _t(
     "replicas",
-    "Record batches found in each replica's own log segments at the end.",
+    "Record batches found in each replica's own log segments: headers, in the order of the log.",
+    ("read_ns", "i8", "ns", "when the segments were read"),
     ("base_offset", "i8", "offset", ""),
     ("last_offset", "i8", "offset", ""),
     ("producer_id", "i8", "id", ""),
-    ("checksum", "i8", "crc32c", ""),
+    ("checksum", "i8", "crc32c", "as stored; it covers everything from the attributes on, not the leader epoch"),
+    ("base_timestamp_ms", "i8", "ms", ""),
     ("max_timestamp_ms", "i8", "ms", ""),
     ("partition", "i4", "partition id", ""),
-    ("node", "i4", "node id", ""),
-    ("leader_epoch", "i4", "epoch", ""),
+    ("node", "i4", "node id", "whose copy it is"),
+    ("step", "i4", "step number", "of the `inspect` that read it; NONE = at the end, after the audit"),
+    ("leader_epoch", "i4", "epoch", "of the leader that appended it"),
     ("producer_epoch", "i4", "epoch", ""),
     ("base_sequence", "i4", "count", ""),
     ("records", "i4", "count", ""),
-    ("attributes", "i4", "bits", "of the batch header"),
+    ("size", "i4", "bytes", "of the whole batch"),
+    ("attributes", "i4", "bits", "of the batch header: 0-2 compression, 3 timestamp type, 4 transactional, 5 control"),
     partitioned=True,
 )
 METRICS = _t(
