@@ -57,7 +57,7 @@ ENGINES = {
     "spark": "spark_checkers.engine:check_with_spark",
 }
 SERVICES = {
-    "clients": "workloads.log:LogWorkload",
+    "clients": "workloads.clients:Clients",
     "admin": "clusters.admin:Admin",
     "metadata-log": "clusters.metadata_log:decode_metadata_log",
     "jars": "clusters.jars:ensure_jars",

@@ -42,7 +42,7 @@ def run(  # noqa: PLR0913 - the options of a command
     runs: RunsOption = Path("runs"),
     engine: EngineOption = "spark",
     workers: WorkersOption = 2,
-    isolation: Annotated[str, typer.Option(help="auto, namespaces, owner or signals.")] = "auto",
+    isolation: Annotated[str, typer.Option(help="auto, namespaces or signals.")] = "auto",
     settings: SetOption = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,

@@ -20,7 +20,7 @@ from harness.stages.judge import judge_run
 from harness.stages.run import RunResult, follow_run
 from harness.verdict import TrialVerdict, Verdict
 
-ISOLATIONS = ("namespaces", "owner", "signals")
+ISOLATIONS = ("namespaces", "signals")
 EXIT_CODES = {
     Verdict.HELD: ExitCode.HELD,
     Verdict.VIOLATED: ExitCode.VIOLATED,
@@ -153,7 +153,7 @@ def prepare(plan: Plan, wanted: str, view: ProgressView) -> str:
         return wanted
     support = catalogue.service("isolation")()
     if support.level != "namespaces":
-        view.note(f"Isolation: {support.level}. {support.reason}")
+        view.note(" ".join((f"Isolation: {support.level}. {support.reason}", *support.costs)))
     return str(support.level)
 
 

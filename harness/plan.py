@@ -67,6 +67,14 @@ class PlannedClient(Frozen):
     traffic: Traffic = Field(default_factory=Traffic)
     producer: ProducerConfiguration | None = None
     isolation_level: IsolationLevel | None = None
+    cell: int | None = None
+    """The only cell it serves, where it serves one."""
+    group: GroupConfiguration | None = None
+    group_id: str | None = None
+    transaction: TransactionConfiguration | None = None
+    transactional_id: str | None = None
+    instance: int = 0
+    """Number among its like: member of its group, producer of its cell."""
 
 
 class Control(Frozen):

@@ -6,14 +6,37 @@ measured, so they are here in one place, for the report to state. A configuratio
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from harness.configuration import IsolationLevel, ProducerConfiguration
 from harness.errors import BadInput
+from harness.plan import Plan, PlannedClient
 
 Property = str | int | float | bool
 RETRIES_MAX = 2_147_483_647
 """librdkafka's own maximum, and its default, of message.send.max.retries."""
 _RETRY_KEYS = ("message.send.max.retries", "retries")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchContext:
+    """What the settings of a client are made from."""
+
+    plan: Plan
+    planned: PlannedClient
+    servers: str
+    limit_s: float
+    """How long its work may take, where it is limited; else 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Of one client: librdkafka's properties, and what only its role needs (JSON values)."""
+
+    properties: dict[str, Property]
+    options: dict[str, Any] = field(default_factory=dict)
+
 
 FOR_A_BROKEN_CLUSTER: dict[str, Property] = {
     "socket.timeout.ms": 10_000,
@@ -30,6 +53,39 @@ FOR_A_BROKEN_CLUSTER: dict[str, Property] = {
 _QUEUE_MESSAGES_MAX = 10_000_000
 
 
+def launch_producer(context: LaunchContext) -> Settings:
+    """Of the role `producer`."""
+    planned = context.planned
+    assert planned.producer is not None, planned
+    return Settings(
+        producer_properties(
+            planned.producer,
+            bootstrap_servers=context.servers,
+            client_name=planned.name,
+            partitions=len(planned.partitions),
+            unacknowledged_max=planned.traffic.unacknowledged_max,
+        )
+    )
+
+
+def launch_reader(context: LaunchContext) -> Settings:
+    """Of the roles `reader` and `audit`."""
+    planned = context.planned
+    assert planned.isolation_level is not None, planned
+    return Settings(
+        reader_properties(planned.isolation_level, bootstrap_servers=context.servers, client_name=planned.name)
+    )
+
+
+def launch_sentinel(context: LaunchContext) -> Settings:
+    """Of the role `sentinel`."""
+    return Settings(
+        sentinel_properties(
+            bootstrap_servers=context.servers, client_name=context.planned.name, timeout_s=context.limit_s
+        )
+    )
+
+
 def producer_properties(
     configuration: ProducerConfiguration,
     *,
@@ -42,7 +98,7 @@ def producer_properties(
     so that the cap of each, and not the queue, is what holds back. BadInput if the configuration is for another client."""
     if configuration.client != "librdkafka":
         raise BadInput(
-            f"producer.client={configuration.client!r} is not a client of the log workload, which runs librdkafka. "
+            f"producer.client={configuration.client!r} is not a client that runs here yet, only librdkafka is. "
             'Set it to "librdkafka".'
         )
     return {

@@ -23,17 +23,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workloads.audit import AuditReader, SentinelWriter
+from harness import catalogue
 from workloads.client import Client, ClientExit, Work, run_client
-from workloads.producer import LogProducer
-from workloads.reader import LogReader
 
 ROLES: dict[str, Callable[[Client], Work]] = {
-    "producer": LogProducer,
-    "reader": LogReader,
-    "audit": AuditReader,
-    "sentinel": SentinelWriter,
+    role: catalogue.resolve(catalogue.ROLES, role, what="role") for role in catalogue.ROLES
 }
+"""Imported here, once, for every client."""
 MESSAGE_BYTES_MAX = 64 * 1024
 ORPHANS_LIMIT_S = 5.0
 _PR_SET_PDEATHSIG = 1

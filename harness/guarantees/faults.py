@@ -86,7 +86,6 @@ def _record(
 ) -> FaultRecord:
     phase, time_ns, effect = rows["phase"], rows["time_ns"], rows["effect"]
     kind = text_of(dictionaries, "fault", int(rows["kind"][0]))
-    begun = time_ns[phase == FaultPhase.APPLIED] if (phase == FaultPhase.APPLIED).any() else time_ns
     verified, undone = phase == FaultPhase.VERIFIED, time_ns[phase == FaultPhase.UNDONE]
     healed = (phase == FaultPhase.UNDO_VERIFIED) & (effect == Tristate.YES)
     effective = _all_of(effect[verified])
@@ -98,7 +97,8 @@ def _record(
         step=int(rows["step"][0]),
         nodes=tuple(n for n in np.unique([rows["node"], rows["peer"]]).tolist() if n != NONE),
         hit=tuple(n for n in np.unique(rows["node"]).tolist() if n != NONE),
-        begin_ns=int(begun.min()),
+        # Journaled before it is applied: a fault acts from there on at the earliest, and intervals only widen.
+        begin_ns=int(time_ns.min()),
         proven_ns=int(time_ns[verified].max()) if effective is Tristate.YES else FOREVER,
         undone_ns=int(undone.max()) if len(undone) else None,
         end_ns=int(time_ns[healed].max()) if _healed(rows, healed) else FOREVER,

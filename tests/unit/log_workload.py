@@ -16,7 +16,7 @@ from harness.run_directory import RunDirectory
 from harness.schema import TABLES
 from harness.trial import parse_trial
 from tests.unit.mock_kafka import MockKafka, mock_kafka
-from workloads.log import LogWorkload
+from workloads.clients import Clients
 
 CLOCK = SystemClock()
 LIMIT_S = 15.0
@@ -57,7 +57,7 @@ class Bench:
         self.run.create()
         for cell in plan.cells:
             kafka.create(cell.topic_name, partitions=len(cell.partitions))
-        self.workload: Workload = LogWorkload(plan, self.run, cluster=kafka, clock=CLOCK)
+        self.workload: Workload = Clients(plan, self.run, cluster=kafka, clock=CLOCK)
         self.producers = {c.name: c.client for c in plan.clients if c.role == "producer"}
         self.clients = {c.name: c.client for c in plan.clients}
 

@@ -52,7 +52,7 @@ def _library() -> ctypes.CDLL:
 
 
 class MockKafka:
-    """A running mock cluster; what `LogWorkload` needs of a cluster, and faults."""
+    """A running mock cluster; what `Clients` needs of a cluster, and faults."""
 
     def __init__(self, cluster: int, brokers: int) -> None:
         self._cluster, self._brokers = cluster, range(1, brokers + 1)

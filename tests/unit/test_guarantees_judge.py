@@ -323,7 +323,7 @@ def test_witnesses_and_faults_are_shown_with_names_and_seconds():
     assert shown.faults == ("freeze the followers", "kill the leader")
     assert (shown.effect, shown.rule, shown.seen_s, shown.reader) == ("permitted", "lost/acks-1", None, None)
     pause, kill = verdict.faults
-    assert (pause.fault, pause.nodes, pause.begin_s, pause.end_s) == ("pause", ("broker-2", "broker-3"), 3.0, 4.6)
+    assert (pause.fault, pause.nodes, pause.begin_s, pause.end_s) == ("pause", ("broker-2", "broker-3"), 2.999, 4.6)
     assert (kill.step, kill.nodes, kill.effective) == ("kill the leader", ("broker-1",), True)
 
 

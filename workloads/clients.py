@@ -1,15 +1,16 @@
-"""The log workload: pipelined producers and tailing readers on every cell, and the audit that reads what is really there.
+"""All clients of a trial, of every workload: started, commanded, followed, ended; and the audit that reads what is there.
 
-Each client of the plan is a process. The run stage commands them over pipes and follows their rows; it never handles a record
-itself.
+Each client of the plan is a process; what it does is its role's (`harness.catalogue.ROLES`). The run stage commands them over
+pipes and follows their rows; it never handles a record itself.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
 
+from harness import catalogue
 from harness.clock import Clock, wait_until
 from harness.errors import HarnessFailed, NotReady
 from harness.plan import Plan, PlannedClient
@@ -19,7 +20,7 @@ from harness.schema import CLIENTS, NONE, Isolation
 from workloads.client import Launch
 from workloads.processes import ClientProcess, ClientProcesses
 from workloads.progress import SendsTail, progress_of
-from workloads.properties import Property, producer_properties, reader_properties, sentinel_properties
+from workloads.properties import LaunchContext, Settings
 
 COMMAND_LIMIT_S = 10.0
 """For pause and resume: longer than any client may be busy with one batch."""
@@ -32,7 +33,9 @@ SENTINEL_SHARE = 0.5
 """Of the audit's limit, at most, for the sentinels."""
 
 
-_ROLES = ("producer", "reader", "audit", "sentinel")
+SENDING = ("producer",)
+"""Roles that obey pause, resume, send and finish, and whose rows in `sends` are the trial's progress."""
+_OF_THE_AUDIT = ("sentinel", "audit")
 _ISOLATION = {
     "read_uncommitted": Isolation.READ_UNCOMMITTED,
     "read_committed": Isolation.READ_COMMITTED,
@@ -48,29 +51,31 @@ class Servers(Protocol):
     def observer_servers(self) -> Mapping[int, tuple[str, int]]: ...
 
 
-class LogWorkload:
+class Clients:
     """`harness.protocols.Workload`. Nothing runs before `start`."""
 
     def __init__(self, plan: Plan, run: RunDirectory, *, cluster: Servers, clock: Clock) -> None:
         self._plan, self._run, self._cluster, self._clock = plan, run, cluster, clock
         self._processes = ClientProcesses(rows=run.rows, logs=run.logs, clock=clock)
         self._of_cell = {cell.cell: cell.partitions for cell in plan.cells}
-        self._planned = {role: [c for c in plan.clients if c.role == role] for role in _ROLES}
+        self._planned: dict[str, list[PlannedClient]] = {role: [] for role in catalogue.ROLES}
+        for client in plan.clients:
+            self._planned[client.role].append(client)
         self._tails: dict[int, SendsTail] = {}
         self._exits_noted: set[int] = set()
 
     def start(self) -> None:
-        """Start producers and readers, each in its process; return once each is ready. Producers wait for
+        """Start all clients but the audit's, each in its process; return once each is ready. Those that send wait for
         `resume_sends`. BadInput if librdkafka refuses a configuration; else HarnessFailed or NotReady."""
-        planned = [*self._planned["producer"], *self._planned["reader"]]
+        planned = [client for client in self._plan.clients if client.role not in _OF_THE_AUDIT]
         self._processes.start([self._launch(client, self._cluster.bootstrap_servers) for client in planned])
         count = len(self._plan.partitions)
-        self._tails = {c.client: SendsTail(self._run.rows, c.client, count) for c in self._planned["producer"]}
+        self._tails = {c.client: SendsTail(self._run.rows, c.client, count) for c in planned if c.role in SENDING}
 
     def command(self, name: str, **arguments: Any) -> None:  # noqa: ANN401 - checked by the schedule's models
         """pause_sends(), resume_sends(), send(cells, count): returns once every living producer has carried it out.
         NotReady, naming those that have not, after a limit."""
-        producers = self._running("producer")
+        producers = self._running(SENDING)
         match name:
             case "pause_sends":
                 self._processes.command(producers, "pause", timeout_s=COMMAND_LIMIT_S)
@@ -79,7 +84,7 @@ class LogWorkload:
             case "send":
                 partitions = sorted(p for cell in arguments["cells"] for p in self._of_cell[cell])
                 wanted = set(partitions)
-                concerned = {c.client for c in self._planned["producer"] if wanted.intersection(c.partitions)}
+                concerned = {c.client for c in self._plan.clients if wanted.intersection(c.partitions)}
                 self._processes.command(
                     [p for p in producers if p.client in concerned],
                     "send",
@@ -108,7 +113,7 @@ class LogWorkload:
 
     def finish_sends(self, *, timeout_s: float) -> None:
         """No new sends; the producers end when every report has come, or at the limit, where the rest stays INFO."""
-        producers = self._running("producer")
+        producers = self._running(SENDING)
         for process in producers:
             process.expected_to_end = True
         self._processes.tell(producers, "finish", timeout_s=timeout_s)
@@ -153,42 +158,31 @@ class LogWorkload:
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
-    def _running(self, role: str) -> list[ClientProcess]:
+    def _running(self, roles: Sequence[str]) -> list[ClientProcess]:
         self._processes.poll()
-        return [p for p in self._processes.clients.values() if p.role == role and p.running]
+        return [p for p in self._processes.clients.values() if p.role in roles and p.running]
 
     def _left_s(self, until_ns: int) -> float:
         return max(0.1, (until_ns - self._clock.monotonic_ns()) / 1e9)
 
     def _launch(self, planned: PlannedClient, servers: str, *, limit_s: float = 0.0) -> Launch:
         partitions = self._plan.partitions
+        make = catalogue.resolve(catalogue.LAUNCHES, planned.role, what="role")
+        settings: Settings = make(LaunchContext(plan=self._plan, planned=planned, servers=servers, limit_s=limit_s))
         spec = ClientSpec(
             client=planned.client,
             role=planned.role,
             name=planned.name,
             bootstrap_servers=servers,
-            properties=self._properties(planned, servers, limit_s),
+            properties=settings.properties,
             partitions=tuple((p, partitions[p].topic_name, partitions[p].number) for p in planned.partitions),
-            rate_hz=planned.traffic.rate_hz if planned.role == "producer" else 0,
+            rate_hz=planned.traffic.rate_hz if planned.role in SENDING else 0,
             value_bytes=planned.traffic.value_bytes,
             unacknowledged_max=planned.traffic.unacknowledged_max,
+            options=settings.options,
         )
         isolation = _ISOLATION[planned.isolation_level] if planned.isolation_level else Isolation.NOT_A_READER
         return Launch(spec=spec, rows=self._run.rows, planned=planned.client, isolation=int(isolation))
-
-    def _properties(self, planned: PlannedClient, servers: str, limit_s: float) -> dict[str, Property]:
-        name = planned.name
-        if planned.producer is not None:
-            return producer_properties(
-                planned.producer,
-                bootstrap_servers=servers,
-                client_name=name,
-                partitions=len(planned.partitions),
-                unacknowledged_max=planned.traffic.unacknowledged_max,
-            )
-        if planned.isolation_level is not None:
-            return reader_properties(planned.isolation_level, bootstrap_servers=servers, client_name=name)
-        return sentinel_properties(bootstrap_servers=servers, client_name=name, timeout_s=limit_s)
 
     def _answers(self, processes: list[ClientProcess], event: str, *, limit_s: float) -> dict[int, dict[str, Any]]:
         """What each said, by client id; one that ended or was silent is not in it."""
