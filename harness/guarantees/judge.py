@@ -5,9 +5,11 @@ Per cell and anomaly: every witness is put to the table, in the envelope of its 
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from harness import catalogue
 from harness.guarantees.controls import control_result, controls_of, proves
 from harness.guarantees.doubts import cell_doubts, trial_doubts
 from harness.guarantees.envelope import Envelope
@@ -19,7 +21,7 @@ from harness.guarantees.shown import faults_shown, show_witnesses
 from harness.guarantees.table import TABLE, Guarantee, Rule
 from harness.guarantees.tally import Tally, tally_of
 from harness.plan import Cell, Control, Plan
-from harness.protocols import Finding
+from harness.protocols import Finding, KernelResult
 from harness.schema import Tristate
 from harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, ControlResult, TrialVerdict, Verdict, worst
 
@@ -100,7 +102,9 @@ def _judge_cell(
     own_doubts = cell_doubts(plan, cell, evidence)
     judged = {}
     for anomaly, guarantee in TABLE.items():
-        results = {p: f.result for p in cell.partitions if (f := found.get((anomaly, p))) is not None}
+        if not guarantee.applies(cell.workload):
+            continue
+        results = _results_of(anomaly, cell, found)
         tally = tally_of(guarantee, results, _evaluation(anomaly, configuration, envelopes))
         costs.update({rule.id: count for rule, count in tally.by_rule(guarantee)})
         missing = [p for p in cell.partitions if p not in results]
@@ -126,6 +130,31 @@ def _judge_cell(
             witnesses=show_witnesses(plan, cell, guarantee, tally, evidence),
         )
     return judged
+
+
+def _results_of(anomaly: str, cell: Cell, found: Mapping[tuple[str, int], Finding]) -> dict[int, KernelResult]:
+    """Per partition of the cell; what a kernel over the whole cell found is taken apart by the witnesses' partitions."""
+    if anomaly not in catalogue.CELL_KERNELS:
+        return {p: f.result for p in cell.partitions if (f := found.get((anomaly, p))) is not None}
+    whole = found.get((anomaly, cell.partitions[0]))
+    if whole is None:
+        return {}
+    where = np.where(
+        np.isin(whole.result.witnesses["partition"], cell.partitions),
+        whole.result.witnesses["partition"],
+        cell.partitions[0],
+    )
+    beyond = whole.result.count - len(where)
+    parts = {p: whole.result.witnesses[where == p] for p in cell.partitions}
+    return {
+        p: replace(
+            whole.result,
+            witnesses=witnesses,
+            count=len(witnesses) + (beyond if p == cell.partitions[0] else 0),
+            judged=whole.result.judged if p == cell.partitions[0] else 0,
+        )
+        for p, witnesses in parts.items()
+    }
 
 
 def _evaluation(

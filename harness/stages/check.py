@@ -11,7 +11,7 @@ from harness.protocols import Finding
 from harness.run_directory import RunDirectory
 
 EngineName = Literal["local", "spark"]
-ANOMALIES: tuple[str, ...] = tuple(catalogue.KERNELS)
+ANOMALIES: tuple[str, ...] = (*catalogue.KERNELS, *catalogue.CELL_KERNELS)
 
 
 @dataclass(frozen=True, slots=True)
