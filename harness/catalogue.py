@@ -47,6 +47,7 @@ KERNELS = {
     "dirty-read": "checkers.reading:dirty_read",
     "skipped": "checkers.reading:skipped",
     "rewound": "checkers.reading:rewound",
+    "diverged": "checkers.replicas:diverged",
 }
 CELL_KERNELS: dict[str, str] = {}
 """Kernels over a whole cell, for what concerns several of its partitions: groups, transactions."""
@@ -60,6 +61,8 @@ SERVICES = {
     "clients": "workloads.clients:Clients",
     "admin": "clusters.admin:Admin",
     "metadata-log": "clusters.metadata_log:decode_metadata_log",
+    "replicas": "clusters.segments:read_replicas",
+    "log-end": "clusters.segments:log_end",
     "jars": "clusters.jars:ensure_jars",
     "java": "clusters.java:find_java",
     "archives": "clusters.archives:build_archives",

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from harness.errors import HistoryUnreadable
 from harness.plan import Plan, parse_plan
-from harness.protocols import CellHistory, PartitionHistory
+from harness.protocols import CellHistory, CopyFacts, PartitionHistory
 from harness.recorder import RECORDER_CLIENT
 from harness.run_directory import RunDirectory
 from harness.schema import FORMAT_VERSION, NONE, TABLES, Isolation, ObservationKind, Role, Table
@@ -35,6 +35,11 @@ _ACKS = {"0": 0, "1": 1, "all": -1}
 _KEY = "prozess."
 _TABLES_OF_CLIENTS = ("transactions", "commits", "assignments", "positions", "clients", "heartbeats")
 _TABLES_OF_PARTITIONS = ("observations", "processed")
+_OF_COPIES = (
+    ObservationKind.REPLICA_LOG_START,
+    ObservationKind.REPLICA_LOG_END,
+    ObservationKind.REPLICA_HIGH_WATERMARK,
+)
 
 
 def table_path(run: RunDirectory, table: str) -> Path:
@@ -239,6 +244,9 @@ class History:
             audit_end=self._audit_ends.get(partition, {}),
             compacted=partition in self._compacted,
             log_start=self._log_starts.get(partition, 0),
+            assignment=self._assignments.get(partition, ()),
+            copies=self._copies.get(partition, {}),
+            replicas=PartitionColumns(self.files["replicas"], partition),
         )
 
     def cell_history(self, cell: int) -> CellHistory:
@@ -319,6 +327,27 @@ class History:
         rows = np.flatnonzero(seen["kind"] == ObservationKind.LOG_START)
         rows = rows[np.argsort(seen["value"][rows], kind="stable")]  # the greatest stays
         return dict(zip(seen["partition"][rows].tolist(), seen["value"][rows].tolist(), strict=True))
+
+    @cached_property
+    def _assignments(self) -> dict[int, tuple[int, ...]]:
+        return {planned.partition: planned.assignment for planned in self.plan.partitions}
+
+    @cached_property
+    def _copies(self) -> dict[int, dict[int, CopyFacts]]:
+        """Partition → node → what its own files said at the end."""
+        seen = self._observations
+        told: dict[tuple[int, int], dict[int, int]] = {}
+        rows = np.flatnonzero(np.isin(seen["kind"], _OF_COPIES) & (seen["step"] == NONE))
+        for partition, node, kind, value in zip(
+            *(seen[name][rows].tolist() for name in ("partition", "node", "kind", "value")), strict=True
+        ):
+            told.setdefault((partition, node), {})[kind] = value
+        found: dict[int, dict[int, CopyFacts]] = {}
+        for (partition, node), values in told.items():
+            start, end, watermark = (values.get(kind) for kind in _OF_COPIES)
+            if start is not None and end is not None:
+                found.setdefault(partition, {})[node] = CopyFacts(start, end, watermark)
+        return found
 
     @cached_property
     def _compacted(self) -> frozenset[int]:

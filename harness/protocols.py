@@ -328,6 +328,17 @@ class Workload(Protocol):
 # --- checkers -------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class CopyFacts:
+    """One replica of a partition as its own files said at the end, after the audit."""
+
+    log_start: int
+    log_end: int
+    """Behind its last whole batch."""
+    high_watermark: int | None = None
+    """As it last wrote it down (at most 5 s before); None = never."""
+
+
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class PartitionHistory:
     """Everything a kernel may look at: the arrays of one Kafka partition, and small facts.
@@ -352,6 +363,12 @@ class PartitionHistory:
     compacted: bool = False
     log_start: int = 0
     """Greatest log start seen: below it retention may have removed records."""
+    assignment: tuple[int, ...] = ()
+    """Brokers that are to have a copy."""
+    copies: Mapping[int, CopyFacts] = field(default_factory=dict)
+    """Broker → its copy, of those that were read at the end."""
+    replicas: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Rows of `replicas`, of every step, in the Parquet form; of one node and step in the order of its log."""
 
 
 @dataclass(frozen=True, slots=True)

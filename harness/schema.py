@@ -273,6 +273,7 @@ OBSERVATIONS = _t(
     ("node", "i4", "node id", "who answered; NONE: not told"),
     ("leader_epoch", "i4", "epoch", "NONE: not told"),
     ("isolation", "i4", "Isolation", ""),
+    ("step", "i4", "step number", "of the REPLICA_ kinds: of the `inspect` that read it; NONE = at the end"),
 )
 WITHHELD = _t(
     "withheld",

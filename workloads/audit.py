@@ -196,4 +196,4 @@ class AuditReader:
             "leader_epoch": leader_epoch,
             "isolation": self._isolation,
         }
-        self._observations.append(*(int(values[column.name]) for column in OBSERVATIONS.columns))
+        self._observations.append(*(int(values.get(column.name, NONE)) for column in OBSERVATIONS.columns))
