@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.catalogue import FAULTS, KERNELS
+from harness.catalogue import CELL_KERNELS, FAULTS, KERNELS
 from harness.configuration import ProducerConfiguration
 from harness.guarantees.controls import CONTROLS, KINDS
 from harness.guarantees.document import DOCUMENT, render
