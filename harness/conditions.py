@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from harness.clock import NS_PER_S
 from harness.plan import Plan
 from harness.protocols import AdminProtocol, BrokerView, PartitionView, Progress
-from harness.schedule import Acked, Condition, Elapsed, IsrIs, LeaderMoved, Selector, Settled, Unfenced
+from harness.schedule import Acked, Behind, Condition, Elapsed, IsrIs, LeaderMoved, Selector, Settled, Unfenced
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class World:
     unhealed: Callable[[], Collection[int]]
     """Node ids hit by faults that are not healed."""
     now_ns: Callable[[], int]
+    log_ends: Callable[[Sequence[int]], Mapping[tuple[int, int], int]] = lambda _: {}
+    """Dense ids → (node id, dense id) → the end of that copy by its own files; one that cannot be read is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ def evaluate(condition: Condition, world: World, since: Snapshot) -> Answer:
             return _isr_is(condition, world)
         case Unfenced():
             return _unfenced(condition, world)
+        case Behind():
+            return _behind(condition, world)
 
 
 def partitions_of(plan: Plan, cells: Selector) -> list[int]:
@@ -144,10 +148,33 @@ def _wrong_in(view: BrokerView, keys: Sequence[tuple[str, int]], wrong: Callable
 
 
 def _unfenced(condition: Unfenced, world: World) -> Answer:
-    node = int(condition.node.rpartition("-")[2])
+    node = _node_id(condition.node)
     topics = sorted({p.topic_name for p in world.plan.partitions})
     own = world.admin.view(node, topics)
     if own is None:
         return Answer(False, f"{condition.node} does not answer")
     absent = [p for p in own.values() if node in p.replicas and node not in p.isr and p.leader < 0]
     return Answer(not absent, f"{condition.node} answers; {len(absent)} of its partitions have no leader")
+
+
+def _behind(condition: Behind, world: World) -> Answer:
+    partitions = partitions_of(world.plan, condition.cells)
+    ends = world.log_ends(partitions)
+    ahead = _node_id(condition.node)
+    for partition in partitions:
+        own = ends.get((ahead, partition))
+        if own is None:
+            return Answer(False, f"{condition.node} has no copy of partition {partition} that can be read")
+        for name, wanted in condition.records.items():
+            end = ends.get((_node_id(name), partition))
+            if end is None or own - end != wanted:
+                seen = "cannot be read" if end is None else f"ends at {end}"
+                return Answer(
+                    False,
+                    f"partition {partition}: {condition.node} ends at {own}, {name} {seen}; it should be {wanted} behind",
+                )
+    return Answer(True, f"{len(partitions)} partitions end as they should")
+
+
+def _node_id(name: str) -> int:
+    return int(name.rpartition("-")[2])

@@ -82,7 +82,21 @@ class Unfenced(Frozen):
     node: str
 
 
-Condition = Annotated[Elapsed | Acked | Settled | LeaderMoved | IsrIs | Unfenced, Field(discriminator="condition")]
+class Behind(Frozen):
+    """By the replicas' own files, now: of every partition of the selected cells, the copy on each node of `records` ends
+    exactly that many offsets before the copy on `node` does. Dead and frozen nodes count: their files are read all the
+    same. What a node misses is nowhere in its log; what it has, it may not have told anyone."""
+
+    condition: Literal["behind"]
+    node: str
+    records: Annotated[dict[str, int], Field(min_length=1)]
+    """Node → offsets; negative: it ends later."""
+    cells: Selector = Field(default_factory=dict)
+
+
+Condition = Annotated[
+    Elapsed | Acked | Settled | LeaderMoved | IsrIs | Unfenced | Behind, Field(discriminator="condition")
+]
 
 
 # --- actions --------------------------------------------------------------------------------------------------------
@@ -128,9 +142,19 @@ class Send(Frozen):
     kind: Literal["send"]
     count: PositiveInt
     cells: Selector = Field(default_factory=dict)
+    producer: PositiveInt | None = None
+    """Only the producer of this number, where a workload has several alike (`producers`); None = each of them."""
 
 
-Action = Annotated[FaultAction | HealAction | PauseSends | ResumeSends | Send, Field(discriminator="kind")]
+class Inspect(Frozen):
+    """Read what every replica of the selected cells' partitions holds, from its own segments and checkpoints, into the
+    history (tables `replicas` and `observations`, with the number of this step). Dead and frozen nodes are read too."""
+
+    kind: Literal["inspect"]
+    cells: Selector = Field(default_factory=dict)
+
+
+Action = Annotated[FaultAction | HealAction | PauseSends | ResumeSends | Send | Inspect, Field(discriminator="kind")]
 
 
 class Step(Frozen):

@@ -279,6 +279,15 @@ class Envelope:
         )
         return truth((position != NONE) & (int(values.max()) > position))
 
+    def out_of_sync_at_the_end(self, witnesses: np.ndarray) -> Truth:
+        """One of the two replicas compared (brokers `reader` and `other_client`) was not in the last ISR there was."""
+        if not self.timeline.known:
+            return constant(UNKNOWN, len(witnesses))
+        in_sync = (
+            int(self.timeline.isr[-1]) >> witnesses["reader"] & int(self.timeline.isr[-1]) >> witnesses["other_client"]
+        )
+        return truth(in_sync & 1 == 0)
+
     def reply_endangered(self, witnesses: np.ndarray) -> np.ndarray:
         """bool: a fault or a change of leader overlapped the send, so a reply may have been lost. Names a cause, permits
         nothing."""

@@ -14,7 +14,7 @@ from harness.guarantees.timeline import Timeline, no_timeline, timelines
 from harness.history_reader import History
 from harness.plan import Cell, Plan
 from harness.run_directory import RunDirectory, read_json
-from harness.schema import TABLES, ObservationKind
+from harness.schema import NONE, TABLES, ObservationKind
 
 EVIDENCE_TABLES = ("metadata", "faults", "steps", "clients", "heartbeats", "observations")
 """What judging reads; `replicas` beside them where there are any."""
@@ -138,10 +138,14 @@ class Evidence:
         return read if read is not None else int(planned) if planned.isdigit() else _PRODUCER_EXPIRY_DEFAULT_MS
 
     def _epoch_starts(self, partition: int) -> Mapping[int, int] | None:
-        """First offset of each leader epoch, by the epochs in the batch headers of all replicas. [KIP-101]"""
+        """First offset of each leader epoch. By the `leader-epoch-checkpoint` of all replicas, where they were read: it also
+        knows an epoch that began and has no record yet. Else by the epochs in the batch headers. [KIP-101]"""
+        checkpointed = self._checkpointed_starts(partition)
+        if checkpointed is not None:
+            return checkpointed
         if self.replicas is None:
             return None
-        rows = np.flatnonzero(self.replicas["partition"] == partition)
+        rows = np.flatnonzero((self.replicas["partition"] == partition) & (self.replicas["step"] == NONE))
         if not len(rows):
             return None
         epochs, where = np.unique(self.replicas["leader_epoch"][rows], return_inverse=True)
@@ -150,6 +154,24 @@ class Evidence:
         end = int(self.replicas["last_offset"][rows].max()) + 1
         # An epoch after the last one with records begins at the end of the log.
         return dict(zip(epochs.tolist(), starts.tolist(), strict=True)) | {int(epochs[-1]) + 1: end, 2**31: end}
+
+    def _checkpointed_starts(self, partition: int) -> Mapping[int, int] | None:
+        """The least start of each epoch that any replica wrote down at the end: a leader writes down its log end when its
+        epoch begins, a follower the first offset it is given of that epoch, which is there or later. None: none was read.
+
+        An epoch that gave way before it had a record is struck out when the next begins at the same offset
+        (LeaderEpochFileCache.assign): it began where the next one did. One later than all of them: at the end of the log.
+        """
+        seen = self.observations
+        mine = (seen["partition"] == partition) & (seen["step"] == NONE)
+        starts = np.flatnonzero(mine & (seen["kind"] == ObservationKind.REPLICA_EPOCH_START))
+        ends = np.flatnonzero(mine & (seen["kind"] == ObservationKind.REPLICA_LOG_END))
+        if not len(starts) or not len(ends):
+            return None
+        found: dict[int, int] = {2**31: int(seen["value"][ends].max())}
+        for epoch, start in zip(seen["leader_epoch"][starts].tolist(), seen["value"][starts].tolist(), strict=True):
+            found[epoch] = min(start, found.get(epoch, start))
+        return found
 
     def _observed(self, partition: int, kind: ObservationKind) -> tuple[np.ndarray, np.ndarray]:
         seen = self.observations

@@ -182,6 +182,11 @@ FACTS: Mapping[str, Fact] = {
         of_witnesses=Envelope.log_start_passed,
         could=lambda h: _possibly(h.deleted),
     ),
+    "out of sync at the end": Fact(
+        "one of the two replicas was not in the ISR at the end",
+        of_witnesses=Envelope.out_of_sync_at_the_end,
+        could=lambda _: Tristate.UNKNOWN,
+    ),
 }
 
 

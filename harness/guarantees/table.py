@@ -11,6 +11,7 @@ from harness.guarantees.rules import Effect as Effect
 from harness.guarantees.rules import Guarantee as Guarantee
 from harness.guarantees.rules import Rule as Rule
 from harness.guarantees.table_log import LOG
+from harness.guarantees.table_replicas import REPLICAS
 
-TABLE: dict[str, Guarantee] = {guarantee.anomaly: guarantee for guarantee in (*LOG,)}
+TABLE: dict[str, Guarantee] = {guarantee.anomaly: guarantee for guarantee in (*LOG, *REPLICAS)}
 """Anomaly → its guarantee, in the order of reports."""

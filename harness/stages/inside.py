@@ -30,6 +30,8 @@ from harness.protocols import AdminProtocol, Cluster, TopicSpec, Workload
 from harness.recorder import Recorder
 from harness.run_directory import RunDirectory, read_json, write_json
 from harness.schedule import IsrIs, Step
+from harness.stages.inspector import Inspector
+from harness.stages.metrics_sampler import MetricsSampler
 from harness.stages.sampler import Sampler
 from harness.stages.schedule_runner import ScheduleRunner
 
@@ -86,6 +88,7 @@ class RunStage:
         self.admin: AdminProtocol = catalogue.service("admin")(self.cluster)
         self.workload: Workload = workload(plan, run, cluster=self.cluster, clock=clock)
         self.nemesis: Any = catalogue.service("nemesis")(run, self.cluster, self.admin, self.recorder, clock)
+        self.inspector = Inspector(plan, self.cluster, self.recorder, clock, events.emit)
         self._wall_minus_monotonic_ns = 0
 
     def carry_out(self) -> None:
@@ -93,11 +96,13 @@ class RunStage:
         with ExitStack() as at_exit:
             at_exit.callback(self.recorder.close)
             at_exit.callback(self._keep_ground_truth)
+            at_exit.callback(self._keep_replicas)
             at_exit.callback(self._take_down)
             at_exit.callback(self.workload.close)
             at_exit.callback(self._heal_in_the_end)
             self._bring_up()
             at_exit.enter_context(Sampler(self.plan, self.cluster, self.recorder, self.clock))
+            at_exit.enter_context(MetricsSampler(self.plan, self.cluster, self.recorder, self.clock))
             self._warm_up()
             done = self._follow_schedule()
             self._recover(done)
@@ -158,6 +163,7 @@ class RunStage:
             progress=self.workload.progress,
             unhealed=self.nemesis.unhealed,
             now_ns=self.clock.monotonic_ns,
+            log_ends=self.inspector.log_ends,
         )
 
     def _follow_schedule(self) -> bool:
@@ -166,6 +172,7 @@ class RunStage:
                 self._world(),
                 workload=self.workload,
                 nemesis=self.nemesis,
+                inspector=self.inspector,
                 recorder=self.recorder,
                 clock=self.clock,
                 start_ns=self.start_ns,
@@ -224,6 +231,12 @@ class RunStage:
         with self.clock.shielded(), self._phase("teardown"):
             self.cluster.teardown()
             self.cluster.collect_logs(self.run.logs)
+
+    def _keep_replicas(self) -> None:
+        """What each replica's own files hold in the end."""
+        if self.run.clock.exists():
+            with self.clock.shielded(), self._phase("replicas"):
+                self.inspector.inspect([p.partition for p in self.plan.partitions])
 
     def _keep_ground_truth(self) -> None:
         """The controllers' own log, decoded: the source of who led and who was in sync."""

@@ -4,14 +4,14 @@ A step that times out or fails ends the schedule: the rest is recorded as skippe
 unknown. Healing is not this module's duty; the run stage heals in every exit path.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from harness.clock import NS_PER_S, Clock, wait_until
-from harness.conditions import Answer, Snapshot, World, evaluate
+from harness.conditions import Answer, Snapshot, World, evaluate, partitions_of
 from harness.errors import ClusterFailed, NotReady
 from harness.protocols import Workload
-from harness.schedule import FaultAction, HealAction, PauseSends, ResumeSends, Send, Step
+from harness.schedule import FaultAction, HealAction, Inspect, PauseSends, ResumeSends, Send, Step
 from harness.schema import MISSING, NONE, StepOutcome
 
 POLL_S = 0.02
@@ -26,6 +26,14 @@ class NemesisProtocol(Protocol):
 
     def heal(self, step_name: str | None) -> object:
         """Undo the fault of that step, or every one."""
+        ...
+
+
+class InspectorProtocol(Protocol):
+    """What the runner needs to look into the replicas' own files."""
+
+    def inspect(self, partitions: Sequence[int], *, step: int) -> object:
+        """Write what the copies of these partitions hold into the history."""
         ...
 
 
@@ -50,12 +58,14 @@ class ScheduleRunner:
         *,
         workload: Workload,
         nemesis: NemesisProtocol,
+        inspector: InspectorProtocol,
         recorder: RecorderProtocol,
         clock: Clock,
         start_ns: int,
         announce: Callable[[int, Step, str], None],
     ) -> None:
         self._world, self._workload, self._nemesis = world, workload, nemesis
+        self._inspector = inspector
         self._recorder, self._clock, self._start_ns = recorder, clock, start_ns
         self._announce = announce
         self._since: Snapshot | None = None
@@ -137,7 +147,10 @@ class ScheduleRunner:
                 self._workload.command("resume_sends")
             case Send():
                 cells = tuple(cell.cell for cell in self._world.plan.cells_matching(step.do.cells))
-                self._workload.command("send", cells=cells, count=step.do.count)
+                only = {} if step.do.producer is None else {"producer": step.do.producer}
+                self._workload.command("send", cells=cells, count=step.do.count, **only)
+            case Inspect():
+                self._inspector.inspect(partitions_of(self._world.plan, step.do.cells), step=number)
 
     def _snapshot(self) -> Snapshot:
         return Snapshot(self._clock.monotonic_ns(), self._world.progress())

@@ -9,7 +9,7 @@ from harness.conditions import Snapshot, World, evaluate
 from harness.errors import ClusterFailed
 from harness.plan import make_plan
 from harness.protocols import PartitionView, Progress
-from harness.schedule import Acked, Elapsed, IsrIs, LeaderMoved, Settled
+from harness.schedule import Acked, Behind, Elapsed, IsrIs, LeaderMoved, Settled
 from harness.schema import MISSING, StepOutcome
 from harness.stages.schedule_runner import ScheduleRunner
 from harness.trial import parse_trial
@@ -37,7 +37,7 @@ def seen(leader=1, isr=(1, 2, 3), error=0):
     return {("cell-000", 0): view, ("cell-000", 1): view}
 
 
-def world(*, views=None, counts=None, unhealed=(), plan=None, clock=None):
+def world(*, views=None, counts=None, unhealed=(), plan=None, clock=None, ends=None):
     clock = clock or FakeClock()
     counts = counts if counts is not None else {0: Progress(0, 0, 0, 0), 1: Progress(0, 0, 0, 0)}
     return World(
@@ -46,6 +46,7 @@ def world(*, views=None, counts=None, unhealed=(), plan=None, clock=None):
         progress=lambda: dict(counts),
         unhealed=lambda: unhealed,
         now_ns=clock.monotonic_ns,
+        log_ends=lambda partitions: {key: end for key, end in (ends or {}).items() if key[1] in partitions},
     )
 
 
@@ -94,14 +95,39 @@ def test_elapsed_is_since_the_previous_step():
     assert not evaluate(Elapsed(condition="elapsed", seconds=2.1), world(clock=clock), since).holds
 
 
+def test_copies_are_behind_by_exactly_so_many_offsets_on_every_partition():
+    condition = Behind(condition="behind", node="broker-1", records={"broker-2": 0, "broker-3": 1})
+    both = {(1, 0): 7, (2, 0): 7, (3, 0): 6, (1, 1): 9, (2, 1): 9, (3, 1): 8}
+    assert evaluate(condition, world(ends=both), START).holds
+    near = evaluate(condition, world(ends=both | {(3, 1): 7}), START)
+    assert (near.holds, near.seen) == (
+        False,
+        "partition 1: broker-1 ends at 9, broker-3 ends at 7; it should be 1 behind",
+    )
+    assert not evaluate(condition, world(ends=both | {(2, 0): 8}), START).holds
+    unread = {key: end for key, end in both.items() if key != (1, 0)}
+    assert evaluate(condition, world(ends=unread), START).seen.startswith("broker-1 has no copy of partition 0")
+    assert not evaluate(condition, world(ends={k: e for k, e in both.items() if k != (3, 1)}), START).holds
+
+
+def test_only_the_selected_cells_are_compared():
+    plan = plan_with(axes={"producer.acks": ["1", "all"]})
+    condition = Behind(condition="behind", node="broker-1", records={"broker-2": -1}, cells={"producer.acks": "all"})
+    ends = {(1, 0): 5, (2, 0): 0, (1, 1): 5, (2, 1): 0, (1, 2): 5, (2, 2): 6, (1, 3): 7, (2, 3): 8}
+    assert evaluate(condition, world(plan=plan, ends=ends), START).holds
+
+
 class Scripted:
-    """Workload, nemesis and recorder in one, noting what was asked of them."""
+    """Workload, nemesis, inspector and recorder in one, noting what was asked of them."""
 
     def __init__(self, *, failing=()):
         self.done, self.rows, self.failing, self.texts = [], [], failing, []
 
     def command(self, name, **arguments):
         self.done.append((name, arguments))
+
+    def inspect(self, partitions, *, step):
+        self.done.append(("inspect", list(partitions), step))
 
     def strike(self, number, step):
         if step.name in self.failing:
@@ -127,6 +153,7 @@ def run(plan, scripted, *, counts=None, clock=None):
         world(plan=plan, counts=counts, clock=clock),
         workload=scripted,
         nemesis=scripted,
+        inspector=scripted,
         recorder=scripted,
         clock=clock,
         start_ns=0,
@@ -214,3 +241,15 @@ def test_unfenced_asks_the_node_itself(kind):
     asked = World(plan_with(), One(), lambda: {}, lambda: (), lambda: 0)
     assert evaluate(Unfenced(condition=kind, node="broker-3"), asked, START).holds
     assert not evaluate(Unfenced(condition=kind, node="broker-2"), asked, START).holds
+
+
+def test_an_inspection_is_of_the_selected_cells_and_knows_its_step():
+    plan = plan_with(
+        {"name": "quiet", "do": {"kind": "pause_sends"}},
+        {"name": "look", "do": {"kind": "inspect", "cells": {"producer.acks": "all"}}},
+        {"name": "only the second", "do": {"kind": "send", "count": 1, "producer": 2}},
+        axes={"producer.acks": ["1", "all"]},
+    )
+    scripted = Scripted()
+    assert run(plan, scripted)[0]
+    assert scripted.done[1:] == [("inspect", [2, 3], 1), ("send", {"cells": (0, 1), "count": 1, "producer": 2})]

@@ -338,3 +338,12 @@ def test_a_wider_clock_error_never_withdraws_a_tail(begin, length, outcome, seen
     narrow = one(envelope(failover(), error_ns=error * MS).tail(found))
     wide = one(envelope(failover(), error_ns=(error + 1000) * MS).tail(found))
     assert not (narrow == SO and wide == NOT_SO)
+
+
+def test_a_replica_that_ended_outside_the_isr_is_out_of_sync():
+    ended = envelope([state(0, 0, 1, 0, [1, 2, 3]), state(5, 0, 1, 0, [1, 3])], acks="all")
+    assert one(ended.out_of_sync_at_the_end(witnesses(reader=2, other_client=1))) == SO
+    assert one(ended.out_of_sync_at_the_end(witnesses(reader=1, other_client=2))) == SO
+    assert one(ended.out_of_sync_at_the_end(witnesses(reader=3, other_client=1))) == NOT_SO
+    back = envelope([state(0, 0, 1, 0, [1]), state(5, 0, 1, 0, [1, 2, 3])], acks="all")
+    assert one(back.out_of_sync_at_the_end(witnesses(reader=2, other_client=1))) == NOT_SO

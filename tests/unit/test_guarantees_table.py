@@ -105,9 +105,9 @@ def test_every_abstract_input_has_exactly_one_decision(anomaly):
     matches = np.array([condition(r, inputs.fact) for r in TABLE[anomaly].rules]).reshape(-1, len(inputs.which))
     first = np.where(matches.any(axis=0), matches.argmax(axis=0), -1) if len(matches) else -1
     assert (inputs.found.rule == first).all()
-    permits = np.array([*(r.effect is Effect.PERMITTED for r in TABLE[anomaly].rules), False])
-    expected = np.where(permits[inputs.found.rule], Judgement.PERMITTED, Judgement.FORBIDDEN)
-    assert (inputs.found.judgement == expected).all()
+    judgements = {Effect.PERMITTED: Judgement.PERMITTED, Effect.NOT_APPLICABLE: Judgement.NOT_APPLICABLE}
+    expected = [judgements.get(r.effect, Judgement.FORBIDDEN) for r in TABLE[anomaly].rules]
+    assert (inputs.found.judgement == np.array([*expected, Judgement.FORBIDDEN])[inputs.found.rule]).all()
 
 
 @pytest.mark.parametrize("anomaly", list(TABLE))
@@ -125,7 +125,7 @@ def test_a_defect_never_stands_before_a_permission(anomaly):
 @pytest.mark.parametrize("anomaly", list(TABLE))
 def test_the_strongest_configuration_permits_only_what_destroys_committed_data(anomaly):
     excuses = {"cutoff", "cutoff after the read", "cutoff of either", "unclean before", "forgot", "log start passed"}
-    excuses |= {"wiped", "wiped after the read", "wiped before"}
+    excuses |= {"wiped", "wiped after the read", "wiped before", "out of sync at the end"}
     names = events_of(anomaly)
     for values in product((0, 1), repeat=len(names)):
         events = dict(zip(names, values, strict=True))

@@ -143,13 +143,13 @@ def test_a_check_without_result_is_unknown():
     assert verdict.verdict is Verdict.UNKNOWN
 
 
-def test_nothing_judged_is_unknown_except_for_sends_that_certainly_failed():
+def test_nothing_judged_is_unknown_except_where_there_need_not_be_anything():
     made = plan({"producer.enable_idempotence": [True]})
     nothing = result(make_witnesses(0, {}), judged=0)
     found = {(anomaly, 0): nothing for anomaly in TABLE}
     verdict = judge(made, findings(made, found), evidence(made, metadata=failover(1)))
     for anomaly in TABLE:
-        expected = AnomalyOutcome.NOT_JUDGED if anomaly == "resurrected" else AnomalyOutcome.UNKNOWN
+        expected = AnomalyOutcome.NOT_JUDGED if anomaly in ("resurrected", "diverged") else AnomalyOutcome.UNKNOWN
         assert of(verdict, 0, anomaly).outcome is expected, anomaly
     assert of(verdict, 0, "lost").reason == "Nothing to judge: no record was acknowledged or read."
     assert verdict.verdict is Verdict.UNKNOWN
