@@ -25,6 +25,7 @@ PROBE_PORT = 9099
 PROBE_TRIES, PROBE_TIMEOUT_S = 3, 0.1
 SIGNAL_TIMEOUT_S = 15.0
 """A killed or paused process of a starved machine takes its time to die or stop."""
+_TAIL_LINES = 3
 _TAIL_BYTES = 4000
 
 
@@ -231,13 +232,15 @@ class LocalNode:
             self._probe_socket = None
 
     def log_tail(self) -> str:
-        """The last lines of the server's log."""
+        """The last lines of the server's log that say something: stack frames are left out."""
         try:
             with self._launch.log.open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
-                return log.read().decode(errors="replace").strip()
+                lines = log.read().decode(errors="replace").splitlines()
         except OSError:
             return "(no log)"
+        telling = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith(("at ", "... "))]
+        return " | ".join(telling[-_TAIL_LINES:]) or "(nothing)"
 
     def memory_mib(self) -> float | None:
         """Proportional set size of the process, MiB; None when stopped."""

@@ -6,6 +6,7 @@ Exit codes: 0 held, 1 violated, 2 unknown or interrupted, 254 bad arguments, 255
 import json
 import sys
 import traceback
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -187,6 +188,14 @@ def _main() -> int:
         typer.echo(f"prozess: {error}", err=True)
         return int(error.exit_code)
     except Exception as error:  # noqa: BLE001 - the last resort: say it in a sentence, keep the traceback in a file
+        if isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT):
+            where = f" while writing {error.filename}" if error.filename else ""
+            typer.echo(
+                f"prozess: no space left on the device{where}. What was recorded is kept; free space there and run "
+                "`prozess check` on the run directory, or give another --runs directory.",
+                err=True,
+            )
+            return int(ExitCode.HARNESS_FAILED)
         typer.echo(
             f"prozess: a mistake of ours: {type(error).__name__}: {error}. Details: {_keep_traceback()}", err=True
         )

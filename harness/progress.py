@@ -81,9 +81,8 @@ class ProgressView:
                     self._console.print(f"[red]client {escape(name)} ended unasked: {escape(words)}[/red]")
             case "audited" if event["incomplete"]:
                 self._console.print(f"[red]audit incomplete in {event['incomplete']}: {escape(event['first'])}[/red]")
-            case "no-ground-truth" | "error":
-                text = event.get("error") or event.get("text")
-                self._console.print(f"[red]{escape(str(text))}[/red]")
+            case "no-ground-truth":
+                self._console.print(f"[red]{escape(event['error'])}[/red]")
             case "interrupt":
                 self._console.print("stopping: healing first; once more to stop at once")
             case _:
