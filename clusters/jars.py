@@ -70,7 +70,7 @@ def resolved_lock(
     _check_version(version)
     with tempfile.TemporaryDirectory(prefix="prozess-lock-") as directory:
         request = Request(version, roots(version), exact=False)
-        fetched = _fetch(request, Path(directory), progress or _log.info, environment)
+        fetched = fetch(request, Path(directory), progress or _log.info, environment)
         return format_lock(version, collect(fetched, Path(directory) / "whole"))
 
 
@@ -126,7 +126,7 @@ def _fetch_into(
     with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent, ignore_cleanup_errors=True) as workspace:
         coordinates = tuple(jar.coordinates for jar in locked) if locked else roots(version)
         request = Request(version, coordinates, exact=locked is not None)
-        fetched = _fetch(request, Path(workspace), tell, environment)
+        fetched = fetch(request, Path(workspace), tell, environment)
         whole = Path(workspace) / "whole"
         manifest = collect(fetched, whole)
         if locked is not None:
@@ -140,9 +140,8 @@ def _fetch_into(
         whole.rename(target)
 
 
-def _fetch(
-    request: Request, workspace: Path, tell: Progress, environment: Mapping[str, str]
-) -> dict[Coordinates, Path]:
+def fetch(request: Request, workspace: Path, tell: Progress, environment: Mapping[str, str]) -> dict[Coordinates, Path]:
+    """The requested jars, somewhere below `workspace`. MissingTool if there is no way to have them."""
     repository = environment.get("PROZESS_MAVEN_URL") or None
     maven = shutil.which("mvn", path=environment.get("PATH", os.defpath))
     ivy = find_ivy()
@@ -150,16 +149,16 @@ def _fetch(
         java = find_java(environment)
         if repository is None:
             repository = mirror_of_central(home_directory(environment) / ".m2" / "settings.xml", environment)
-        tell(f"Fetching Kafka {request.kafka_version} with Ivy (about 55 MB, a minute or two) …")
+        tell(f"Fetching {request.what} with Ivy{_amount(request)} …")
         return fetch_with_ivy(
             request, ivy=ivy, java=java.executable, workspace=workspace, repository=repository, environment=environment
         )
     if maven is None:
         raise MissingTool(
-            f"Kafka {request.kafka_version}'s jars cannot be fetched: neither Maven (`mvn` on PATH) nor the Ivy of "
+            f"{request.what}'s jars cannot be fetched: neither Maven (`mvn` on PATH) nor the Ivy of "
             "the pyspark package is here. Install one of them."
         )
-    tell(f"Fetching Kafka {request.kafka_version} with Maven (about 55 MB) …")
+    tell(f"Fetching {request.what} with Maven{_amount(request)} …")
     return fetch_with_maven(
         request,
         maven=Path(maven),
@@ -167,6 +166,10 @@ def _fetch(
         workspace=workspace,
         environment=environment,
     )
+
+
+def _amount(request: Request) -> str:
+    return "" if request.other else " (about 55 MB, a minute or two)"
 
 
 def collect(fetched: Mapping[Coordinates, Path], into: Path) -> tuple[LockedJar, ...]:
@@ -184,21 +187,25 @@ def collect(fetched: Mapping[Coordinates, Path], into: Path) -> tuple[LockedJar,
     return tuple(sorted(manifest, key=lambda jar: jar.coordinates.file_name))
 
 
-def verify(version: str, manifest: tuple[LockedJar, ...], locked: tuple[LockedJar, ...]) -> None:
+def verify(
+    version: str, manifest: tuple[LockedJar, ...], locked: tuple[LockedJar, ...], *, product: str = "Kafka"
+) -> None:
     """MissingTool naming the first jar that is not what the lock says."""
     here = {jar.coordinates: jar for jar in manifest}
     way_out = "Nothing was kept; ask whoever runs that repository, or fetch from another with PROZESS_MAVEN_URL."
     for jar in locked:
         name, found = jar.coordinates.file_name, here.pop(jar.coordinates, None)
         if found is None:
-            raise MissingTool(f"Kafka {version}: the repository did not give {name}, which the lock names. {way_out}")
+            raise MissingTool(
+                f"{product} {version}: the repository did not give {name}, which the lock names. {way_out}"
+            )
         if found.sha256 != jar.sha256:
             raise MissingTool(
-                f"Kafka {version}: {name} is not the file it should be (SHA-256 {found.sha256[:16]}…, {found.size} "
+                f"{product} {version}: {name} is not the file it should be (SHA-256 {found.sha256[:16]}…, {found.size} "
                 f"bytes; the lock says {jar.sha256[:16]}…, {jar.size} bytes). {way_out}"
             )
     if here:
-        raise MissingTool(f"Kafka {version}: {min(here).file_name} came along, and is not in the lock. {way_out}")
+        raise MissingTool(f"{product} {version}: {min(here).file_name} came along, and is not in the lock. {way_out}")
 
 
 def _known() -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clusters.agent import agent_flags, metrics_agent
 from clusters.archives import archive_flags, class_data_archive
 from clusters.cache import make_cache
 from clusters.jars import class_path, ensure_jars
@@ -53,6 +54,7 @@ class LocalCluster:
         """`isolation`: how nodes are kept apart; None = as the sandbox told this process. `relay_ports`: broker id → port
         on 127.0.0.1 outside, where a relay listens for it; each such broker gets a CLIENT listener that advertises it."""
         self._variant, self._run, self._clock = plan.variant, run, clock
+        self._agent = metrics_agent() if plan.metrics else None
         self._isolation = isolation_here() if isolation is None else checked_isolation(isolation)
         self._placements = place_nodes(
             plan.variant, run.nodes, shared_host=self._isolation != "namespaces", relay_ports=relay_ports or {}
@@ -104,6 +106,13 @@ class LocalCluster:
     @property
     def controller_servers(self) -> Mapping[int, tuple[str, int]]:
         return {p.node_id: (p.observer_address, p.controller_observer_port) for p in self._having(CONTROLLER)}
+
+    @property
+    def metrics_servers(self) -> Mapping[int, tuple[str, int]]:
+        """Per node id: (host, port) of its metrics agent, on the observer's link; empty if there is none here."""
+        if not self._agent:
+            return {}
+        return {p.node_id: (p.observer_address, p.metrics_port) for p in self._placements}
 
     @property
     def client_servers(self) -> Mapping[int, tuple[str, int]]:
@@ -238,6 +247,7 @@ class LocalCluster:
             *HEAP[role],
             *JVM_FLAGS,
             *archive_flags(self._archives.get(role)),
+            *agent_flags(self._agent, host=placement.observer_address, port=placement.metrics_port),
             f"{option}{directory / file_name}",
             "-cp",
             class_path(self._jars),

@@ -11,8 +11,9 @@ from harness.configuration import Variant
 from harness.errors import ClusterFailed
 from harness.plan import FIRST_CONTROLLER_ID
 
-PORTS = (9092, 9093, 9094, 9095, 9096)
-"""DATA, OBSERVER, CLIENT, CONTROLLER, CONTROLLEROBSERVER: every node has addresses of its own in a sandbox."""
+PORTS = (9092, 9093, 9094, 9095, 9096, 9097)
+"""DATA, OBSERVER, CLIENT, CONTROLLER, CONTROLLEROBSERVER, the metrics agent: in a sandbox, every node has addresses of its
+own."""
 SHARED_PORTS = range(20_000, 32_000)
 """Below the ephemeral range (32768 on), whose ports any outgoing connection may hold."""
 _FIRST_CONTROLLER_HOST = 11
@@ -35,7 +36,7 @@ def place_nodes(
     ports: Sequence[int] = PORTS
     if shared_host:
         ports = free_ports([f"127.0.0.{host}" for host in hosts.values()], len(PORTS), first=first_port())
-    data, observer, client, controller, controller_observer = ports
+    data, observer, client, controller, controller_observer, metrics = ports
     placements = []
     for node_id, of_node in sorted(roles.items(), key=lambda item: (BROKER in item[1], item[0])):
         host = hosts[node_id]
@@ -53,6 +54,7 @@ def place_nodes(
                 data_directory=directory / node_name(node_id, of_node) / "data",
                 client_port=client if relayed else 0,
                 relay_port=relayed,
+                metrics_port=metrics,
                 rack=variant.racks[(node_id - 1) % len(variant.racks)] if variant.racks else None,
             )
         )

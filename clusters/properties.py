@@ -92,6 +92,8 @@ class Placement:
     relay_port: int = 0
     """On 127.0.0.1 outside, what CLIENT advertises."""
     rack: str | None = None
+    metrics_port: int = 0
+    """Of the metrics agent, on the observer's address; 0 = none."""
 
     @property
     def name(self) -> str:

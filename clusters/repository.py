@@ -25,6 +25,13 @@ class Request:
     kafka_version: str
     coordinates: tuple[Coordinates, ...]
     exact: bool
+    other: str = ""
+    """What it is, if not Kafka: "Jolokia 2.5.1"."""
+
+    @property
+    def what(self) -> str:
+        """What is fetched, for a person."""
+        return self.other or f"Kafka {self.kafka_version}"
 
 
 def run_resolver(
@@ -46,7 +53,7 @@ def run_resolver(
         )
     except subprocess.TimeoutExpired as error:
         raise MissingTool(
-            f"Kafka {request.kafka_version}'s jars were not there after {FETCH_TIMEOUT_S:g} s of {name}. "
+            f"{request.what}'s jars were not there after {FETCH_TIMEOUT_S:g} s of {name}. "
             "Try again on a faster network, or set PROZESS_MAVEN_URL to a nearer Maven repository."
         ) from error
     except OSError as error:
@@ -115,7 +122,7 @@ _CAUSES = (  # first match decides; the patterns are what Maven 3.8/3.9 and Ivy 
 
 def explain_failure(name: str, request: Request, output: str) -> str:
     """One sentence on why a resolver failed, and the way out, without any address in it."""
-    what = f"Kafka {request.kafka_version}'s jars cannot be fetched with {name}"
+    what = f"{request.what}'s jars cannot be fetched with {name}"
     for pattern, cause, way_out in _CAUSES:
         if re.search(pattern, output):
             return f"{what}: {cause}. {way_out}"

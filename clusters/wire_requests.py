@@ -204,3 +204,19 @@ def _list_offsets_answer(cursor: Cursor) -> OffsetAnswers:
             number, error, _timestamp, log_offset, epoch = cursor.numbers(_LISTED_OFFSET)
             answers[topic, number] = OffsetAnswer(error, log_offset, epoch)
     return answers
+
+
+def list_transactions_request() -> Request[int | None]:
+    """ListTransactions v0 (KIP-664; brokers since 3.0), those in state Ongoing: how many this coordinator has; None: it is
+    still loading."""
+    body = b"\x02" + compact_string("Ongoing") + b"\x01" + NO_TAGS
+    return Request(66, 0, body, _list_transactions_answer, flexible=True, flexible_response=True)
+
+
+def _list_transactions_answer(cursor: Cursor) -> int | None:
+    cursor.int32()  # throttle time
+    if cursor.int16():
+        return None
+    for _ in range(cursor.unsigned_varint() - 1):
+        cursor.compact_string()  # states it does not know
+    return max(cursor.unsigned_varint() - 1, 0)

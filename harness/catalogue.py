@@ -64,6 +64,8 @@ SERVICES = {
     "replicas": "clusters.segments:read_replicas",
     "log-end": "clusters.segments:log_end",
     "jars": "clusters.jars:ensure_jars",
+    "metrics-agent": "clusters.agent:ensure_agent",
+    "metrics": "clusters.metrics_observer:MetricsObserver",
     "java": "clusters.java:find_java",
     "archives": "clusters.archives:build_archives",
     "isolation": "clusters.sandbox:probe",

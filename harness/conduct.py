@@ -9,7 +9,7 @@ from typing import Any
 
 from harness import catalogue
 from harness.clock import NS_PER_S, Clock, SystemClock
-from harness.errors import BadInput, ExitCode, ProzessError
+from harness.errors import BadInput, ExitCode, HarnessFailed, ProzessError
 from harness.plan import Plan
 from harness.progress import ProgressView
 from harness.report import report_run
@@ -147,6 +147,8 @@ def prepare(plan: Plan, wanted: str, view: ProgressView) -> str:
     java = catalogue.service("java")()
     jars = catalogue.service("jars")(plan.variant.kafka_version, progress=view.note)
     catalogue.service("archives")(plan.variant.kafka_version, java, jars, progress=view.note)
+    if plan.metrics:
+        _prepare_metrics(view)
     if wanted != "auto":
         if wanted not in ISOLATIONS:
             raise BadInput(f"--isolation {wanted!r} is not known. Known: auto, {', '.join(ISOLATIONS)}.")
@@ -155,6 +157,14 @@ def prepare(plan: Plan, wanted: str, view: ProgressView) -> str:
     if support.level != "namespaces":
         view.note(" ".join((f"Isolation: {support.level}. {support.reason}", *support.costs)))
     return str(support.level)
+
+
+def _prepare_metrics(view: ProgressView) -> None:
+    """Without the agent the trial runs all the same: what only the servers' JMX tells is then absent, never zero."""
+    try:
+        catalogue.service("metrics-agent")(progress=view.note)
+    except HarnessFailed as error:
+        view.note(f"No metrics from inside the servers: {error}")
 
 
 class SparkAhead:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pydantic import Field, ValidationError
 
 from harness import catalogue
+from harness.alert_rules import AlertSpec
 from harness.configuration import (
     Frozen,
     GroupConfiguration,
@@ -103,6 +104,8 @@ class Plan(Frozen):
     clients: tuple[PlannedClient, ...]
     steps: tuple[Step, ...]
     controls: tuple[Control, ...]
+    metrics: bool = True
+    alerts: tuple[AlertSpec, ...] = ()
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -135,6 +138,8 @@ def make_plan(trial: Trial, *, seed: int) -> Plan:
         clients=_clients(trial, layout),
         steps=draw(trial.steps, rng),
         controls=_controls(trial, layout.cells),
+        metrics=trial.metrics,
+        alerts=trial.alerts,
     )
     _check_steps(plan)
     return plan

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
 
 from harness import catalogue
+from harness.alert_rules import AlertSpec, check_alerts
 from harness.configuration import Frozen, IsolationLevel, Variant
 from harness.errors import BadInput
 from harness.schedule import Selector, Step
@@ -89,6 +90,9 @@ class Trial(Frozen):
     steps: tuple[Step, ...] = ()
     settle_s: NonNegativeFloat = 1.0
     """Traffic goes on this long after the last step and the heal."""
+    metrics: bool = True
+    """Sample metrics of servers and clients while the trial runs."""
+    alerts: tuple[AlertSpec, ...] = ()
 
 
 _OF_WORKLOAD = tuple(key for key in WorkloadSpec.model_fields if key != "kind")
@@ -179,6 +183,7 @@ def _check_names(trial: Trial, source: str) -> None:
         if step.do is not None and step.do.kind == "heal" and step.do.step is not None and step.do.step not in seen:
             raise BadInput(f"{source}: step {step.name!r} heals {step.do.step!r}, which is no earlier step.")
         seen.add(step.name)
+    check_alerts(trial.alerts, trial.steps, metrics=trial.metrics, source=source)
 
 
 def _explain(error: ValidationError, *, single: bool) -> str:
@@ -209,6 +214,8 @@ def _keys_at(place: tuple[int | str, ...], *, single: bool) -> list[str]:
             model = Step
         elif part == "workloads":
             model = WorkloadSpec
+        elif part == "alerts":
+            model = AlertSpec
         elif isinstance(part, str):
             fields = getattr(model, "model_fields", {})
             if model is Trial and single and part not in fields:

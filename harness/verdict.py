@@ -126,6 +126,22 @@ class FaultShown(Frozen):
     detail: str = ""
 
 
+class AlertResult(Frozen):
+    """An alert rule of the trial, over the metrics as they were. Intervals in seconds on the trial's clock."""
+
+    name: str
+    expr: str
+    verdict: Verdict
+    """held: it fired when it had to, and was silent when it had to."""
+    fired: tuple[tuple[float, float], ...] = ()
+    unknown: tuple[tuple[float, float], ...] = ()
+    """When metrics were absent such that it may or may not have fired."""
+    during: tuple[str, ...] = ()
+    """Steps whose faults it had to fire in."""
+    silent: tuple[str, ...] = ()
+    reason: str = ""
+
+
 class TrialVerdict(Frozen):
     """The whole of `verdict.json`."""
 
@@ -139,5 +155,6 @@ class TrialVerdict(Frozen):
     unknown_reasons: tuple[str, ...] = ()
     """Why parts are unknown, worst first; each once."""
     faults: tuple[FaultShown, ...] = ()
+    alerts: tuple[AlertResult, ...] = ()
     facts: dict[str, str] = Field(default_factory=dict)
     """Versions, settings that shape the trial, counts: name → text."""

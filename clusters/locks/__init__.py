@@ -48,12 +48,13 @@ class LockedJar:
 def locked_versions() -> tuple[str, ...]:
     """Versions of Kafka that have a lock."""
     names = (entry.name for entry in files(__name__).iterdir())
-    return tuple(sorted(n.removeprefix("kafka-").removesuffix(".lock") for n in names if n.endswith(".lock")))
+    kafka = (n for n in names if n.startswith("kafka-") and n.endswith(".lock"))
+    return tuple(sorted(n.removeprefix("kafka-").removesuffix(".lock") for n in kafka))
 
 
-def read_lock(version: str) -> tuple[LockedJar, ...] | None:
-    """The lock of a version, by file name; None if there is none."""
-    entry = files(__name__) / f"kafka-{version}.lock"
+def read_lock(version: str, *, product: str = "kafka") -> tuple[LockedJar, ...] | None:
+    """The lock of a version, by file name; None if there is none. `product`: what else is fetched, such as "jolokia"."""
+    entry = files(__name__) / f"{product}-{version}.lock"
     return parse_lock(entry.read_text(encoding="utf-8")) if entry.is_file() else None
 
 

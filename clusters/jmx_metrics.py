@@ -1,0 +1,126 @@
+"""Which MBean and attribute each metric of `harness.metrics` is, in Kafka 3.x and 4.x.
+
+Names: https://kafka.apache.org/documentation/#monitoring. Gauges have `Value`, meters `Count`, histograms percentiles.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.metrics import errors_metric
+
+JSON = Mapping[str, Any]
+ERRORS = "kafka.network:type=RequestMetrics,name=ErrorsPerSec,request=*,error=*"
+"""Pattern: one MBean per (request, error) that ever happened, NONE included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One number of one MBean."""
+
+    metric: str
+    mbean: str
+    attribute: str
+
+
+def _replica_manager(metric: str, name: str, attribute: str = "Value") -> Attribute:
+    return Attribute(metric, f"kafka.server:type=ReplicaManager,name={name}", attribute)
+
+
+def _topics(metric: str, name: str) -> Attribute:
+    return Attribute(metric, f"kafka.server:type=BrokerTopicMetrics,name={name}", "Count")
+
+
+def _controller(metric: str, name: str) -> Attribute:
+    return Attribute(metric, f"kafka.controller:type=KafkaController,name={name}", "Value")
+
+
+_FLUSH = "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs"
+BROKER: tuple[Attribute, ...] = (
+    _replica_manager("under_replicated_partitions", "UnderReplicatedPartitions"),
+    _replica_manager("under_min_isr_partitions", "UnderMinIsrPartitionCount"),
+    _replica_manager("at_min_isr_partitions", "AtMinIsrPartitionCount"),
+    _replica_manager("offline_replicas", "OfflineReplicaCount"),
+    _replica_manager("leaders", "LeaderCount"),
+    _replica_manager("isr_shrinks", "IsrShrinksPerSec", "Count"),
+    _replica_manager("isr_expands", "IsrExpandsPerSec", "Count"),
+    _replica_manager("failed_isr_updates", "FailedIsrUpdatesPerSec", "Count"),
+    _replica_manager("late_transaction_partitions", "PartitionsWithLateTransactionsCount"),
+    Attribute("replica_max_lag", "kafka.server:type=ReplicaFetcherManager,name=MaxLag,clientId=Replica", "Value"),
+    Attribute(
+        "dead_fetcher_threads", "kafka.server:type=ReplicaFetcherManager,name=DeadThreadCount,clientId=Replica", "Value"
+    ),
+    Attribute("broker_state", "kafka.server:type=KafkaServer,name=BrokerState", "Value"),
+    _topics("failed_produce_requests", "FailedProduceRequestsPerSec"),
+    _topics("failed_fetch_requests", "FailedFetchRequestsPerSec"),
+    _topics("messages_in", "MessagesInPerSec"),
+    _topics("bytes_in", "BytesInPerSec"),
+    _topics("invalid_records", "InvalidMessageCrcRecordsPerSec"),
+    Attribute(
+        "request_handler_idle",
+        "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent",
+        "OneMinuteRate",
+    ),
+    Attribute("log_flushes", _FLUSH, "Count"),
+    Attribute("log_flush_p99", _FLUSH, "99thPercentile"),
+    Attribute("offline_log_directories", "kafka.log:type=LogManager,name=OfflineLogDirectoryCount", "Value"),
+    Attribute("produce_p99", "kafka.network:type=RequestMetrics,name=TotalTimeMs,request=Produce", "99thPercentile"),
+)
+CONTROLLER: tuple[Attribute, ...] = (
+    _controller("active_controllers", "ActiveControllerCount"),
+    _controller("offline_partitions", "OfflinePartitionsCount"),
+    _controller("fenced_brokers", "FencedBrokerCount"),
+    _controller("active_brokers", "ActiveBrokerCount"),
+    _controller("preferred_replica_imbalance", "PreferredReplicaImbalanceCount"),
+    _controller("metadata_errors", "MetadataErrorCount"),
+    _controller("timed_out_heartbeats", "TimedOutBrokerHeartbeatCount"),
+    Attribute("unclean_elections", "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec", "Count"),
+    _controller("controller_changes", "NewActiveControllersCount"),
+)
+BY_ROLE: Mapping[str, tuple[Attribute, ...]] = {"broker": BROKER, "controller": CONTROLLER}
+
+
+def attributes_of(roles: Iterable[str]) -> tuple[Attribute, ...]:
+    """What a node of these roles tells."""
+    return tuple(attribute for role in sorted(roles) for attribute in BY_ROLE.get(role, ()))
+
+
+def reads(attributes: Sequence[Attribute], *, errors: bool) -> list[JSON]:
+    """The body of one Jolokia request: a read per MBean with all its attributes wanted, the pattern of errors last.
+    https://jolokia.org/reference/html/manual/jolokia_protocol.html#bulk-requests"""
+    wanted: dict[str, list[str]] = {}
+    for attribute in attributes:
+        wanted.setdefault(attribute.mbean, []).append(attribute.attribute)
+    body: list[JSON] = [{"type": "read", "mbean": mbean, "attribute": names} for mbean, names in wanted.items()]
+    return [*body, {"type": "read", "mbean": ERRORS, "attribute": ["Count"]}] if errors else body
+
+
+def values(attributes: Sequence[Attribute], answers: Sequence[JSON]) -> dict[str, float | None]:
+    """Metric → value, from the answers to `reads(attributes, …)`, in their order or any other. None: the node did not tell
+    (an MBean that is not registered yet, a value that is no number). Errors appear by `errors_metric` once they happened."""
+    found: dict[tuple[str, str], float] = {}
+    told: dict[str, float | None] = {}
+    for answer in answers:
+        if answer.get("status") != 200 or not isinstance(answer.get("value"), Mapping):
+            continue
+        mbean = str(answer["request"]["mbean"])
+        if mbean == ERRORS:
+            told |= _errors(answer["value"])
+        else:
+            found |= {(mbean, name): float(value) for name, value in answer["value"].items() if _is_number(value)}
+    return {a.metric: found.get((a.mbean, a.attribute)) for a in attributes} | told
+
+
+def _errors(by_mbean: JSON) -> dict[str, float | None]:
+    told: dict[str, float] = {}
+    for mbean, attributes in by_mbean.items():
+        keys = dict(part.split("=", 1) for part in mbean.partition(":")[2].split(",") if "=" in part)
+        if keys.get("error", "NONE") == "NONE" or not _is_number(attributes.get("Count")):
+            continue
+        name = errors_metric(keys.get("request", "").replace("-", ""), keys["error"])
+        told[name] = told.get(name, 0.0) + float(attributes["Count"])
+    return dict(told)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value and abs(value) < 9.2e12

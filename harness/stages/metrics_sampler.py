@@ -1,0 +1,288 @@
+"""Samples metrics once a second while a trial runs, over the observer's link, into the table `metrics`.
+
+Each node is asked in threads of its own: one that hangs delays no other. Who does not answer is absent, from the moment that
+was found out, but at most half a second after it was asked. Nothing here can end a trial: a node that answers nonsense is
+noted as absent too.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Protocol
+
+import numpy as np
+
+from harness import catalogue
+from harness.clock import NS_PER_S, Clock
+from harness.errors import HarnessFailed
+from harness.metrics import BY_NAME, MICRO, REFRESH_S, code_of
+from harness.plan import Plan
+from harness.protocols import Cluster
+from harness.recorder import Recorder
+from harness.schema import NONE
+
+PERIOD_S = 1.0
+ELR_EVERY = 5
+"""Seconds: eligible replicas change rarely, and one broker describes every topic."""
+ANSWER_TIMEOUT_S = 3.0
+"""A starved machine's answer may be late; a node that hangs answers never."""
+ABSENT_AFTER_NS = NS_PER_S // 2
+VALUE_MAX = 2**62
+_JOIN_TIMEOUT_S = 10.0
+
+
+class LeaderState(Protocol):
+    """What a broker that takes itself for the leader says of a partition. None = it did not tell."""
+
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def isr_size(self) -> int: ...
+    @property
+    def high_watermark(self) -> int | None: ...
+    @property
+    def last_stable_offset(self) -> int | None: ...
+
+
+class Observer(Protocol):
+    """Asks one node at a time; None = it did not answer."""
+
+    @property
+    def brokers(self) -> Sequence[int]: ...
+    @property
+    def controllers(self) -> Sequence[int]: ...
+    def expected(self, node_id: int) -> Sequence[str]: ...
+    def jmx(self, node_id: int, *, timeout_s: float) -> Mapping[str, float | None] | None: ...
+    def led_by(
+        self, node_id: int, topics: Sequence[str], *, timeout_s: float
+    ) -> Mapping[tuple[str, int], Any] | None: ...
+    def open_transactions(self, node_id: int, *, timeout_s: float) -> int | None: ...
+    def quorum(self, node_id: int, *, timeout_s: float) -> tuple[int, int] | None: ...
+    def elr_sizes(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[tuple[str, int], int] | None: ...
+    def close(self) -> None: ...
+
+
+class MetricsSampler:
+    """A context: while it is open, metrics are recorded. A plan with `metrics = false` records none."""
+
+    def __init__(
+        self, plan: Plan, cluster: Cluster, recorder: Recorder, clock: Clock, *, observer: Observer | None = None
+    ) -> None:
+        self._clock, self._stop = clock, threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._observer: Observer | None = observer
+        if not plan.metrics:
+            return
+        watch = self._observer = observer or catalogue.service("metrics")(cluster)
+        rows = Rows(recorder, clock)
+        partitions = {(p.topic_name, p.number): p.partition for p in plan.partitions}
+        leaders = Leaders(watch, partitions, rows)
+        for node in cluster.nodes:
+            self._every_second(JmxOfNode(watch, node.node_id, rows).sample, f"jmx {node.node_id}")
+        for broker in watch.brokers:
+            self._every_second(lambda broker=broker: leaders.sample(broker), f"offsets {broker}")  # type: ignore[misc]
+        self._every_second(Quorum(watch, partitions, rows).sample, "quorum")
+
+    def _every_second(self, sample: Callable[[], None], name: str) -> None:
+        self._threads.append(threading.Thread(target=self._repeat, args=(sample,), name=f"metrics {name}", daemon=True))
+
+    def _repeat(self, sample: Callable[[], None]) -> None:
+        due_ns = self._clock.monotonic_ns()
+        while True:
+            now_ns = self._clock.monotonic_ns()
+            if self._stop.wait(max(0.0, (due_ns - now_ns) / NS_PER_S)):
+                return
+            with suppress(HarnessFailed):
+                sample()
+            period_ns = int(PERIOD_S * NS_PER_S)
+            due_ns += period_ns * max(1, -((due_ns - self._clock.monotonic_ns()) // period_ns))
+
+    def __enter__(self) -> "MetricsSampler":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(timeout=_JOIN_TIMEOUT_S)
+        if self._observer is not None:
+            self._observer.close()
+
+
+class Rows:
+    """Samples in, rows of `metrics` out."""
+
+    def __init__(self, recorder: Recorder, clock: Clock) -> None:
+        self._recorder, self.clock = recorder, clock
+
+    def absent_ns(self, asked_ns: int) -> int:
+        """From when on who was asked then, and has not answered until now, is absent."""
+        return min(self.clock.monotonic_ns(), asked_ns + ABSENT_AFTER_NS)
+
+    def write(
+        self, time_ns: int, samples: Sequence[tuple[str, float | None]], *, node: int = NONE, partition: int = NONE
+    ) -> None:
+        """(metric, value) of one node or partition at one time; a value None is absent."""
+        self.write_many(time_ns, [(metric, value, node, partition) for metric, value in samples])
+
+    def write_many(self, time_ns: int, samples: Sequence[tuple[str, float | None, int, int]]) -> None:
+        """(metric, value, node, partition) at one time."""
+        if not samples:
+            return
+        metrics, values, nodes, partitions = zip(*samples, strict=True)
+        count = len(samples)
+        self._recorder.extend(
+            "metrics",
+            {
+                "time_ns": np.full(count, time_ns),
+                "value_micro": np.array([_micro(value) for value in values], dtype=np.int64),
+                "metric": np.array([self._code(metric) for metric in metrics]),
+                "node": np.array(nodes),
+                "partition": np.array(partitions),
+                "absent": np.array([int(value is None) for value in values]),
+            },
+        )
+
+    def _code(self, metric: str) -> int:
+        return code_of(metric) if metric in BY_NAME else self._recorder.code("metric", metric)
+
+
+def _micro(value: float | None) -> int:
+    return 0 if value is None else max(-VALUE_MAX, min(VALUE_MAX, round(value * MICRO)))
+
+
+class JmxOfNode:
+    """What one node's JMX tells."""
+
+    def __init__(self, observer: Observer, node: int, rows: Rows) -> None:
+        self._observer, self._node, self._rows = observer, node, rows
+
+    def sample(self) -> None:
+        """Every expected metric, known or absent, and the counters of errors that happened, all at one time."""
+        clock = self._rows.clock
+        asked_ns = clock.monotonic_ns()
+        answer: Mapping[str, float | None] | None = None
+        with suppress(HarnessFailed):
+            answer = self._observer.jmx(self._node, timeout_s=ANSWER_TIMEOUT_S)
+        if answer is None:
+            absent = [(metric, None) for metric in ("jmx_answer", *self._observer.expected(self._node))]
+            self._rows.write(self._rows.absent_ns(asked_ns), absent, node=self._node)
+            return
+        now_ns = clock.monotonic_ns()
+        took = ("jmx_answer", (now_ns - asked_ns) / 1e6)
+        self._rows.write(now_ns, [took, *answer.items()], node=self._node)
+
+
+_OF_LEADER = ("isr_size", "high_watermark", "last_stable_offset", "last_stable_offset_lag")
+
+
+class Leaders:
+    """What leaders say of their partitions: written when it changes, and now and then."""
+
+    def __init__(self, observer: Observer, partitions: Mapping[tuple[str, int], int], rows: Rows) -> None:
+        self._observer, self._partitions, self._rows = observer, partitions, rows
+        self._topics = sorted({topic for topic, _ in partitions})
+        self._leader: dict[int, tuple[int, int]] = {}
+        """Partition → (epoch, node) of the newest leader that spoke."""
+        self._changes = Changes()
+        self._lock = threading.Lock()
+
+    def sample(self, node: int) -> None:
+        """Ask one broker; partitions it was the newest leader of are absent if it says nothing of them."""
+        clock = self._rows.clock
+        asked_ns = clock.monotonic_ns()
+        led: Mapping[tuple[str, int], LeaderState] | None = None
+        transactions: int | None = None
+        with suppress(HarnessFailed):
+            led = self._observer.led_by(node, self._topics, timeout_s=ANSWER_TIMEOUT_S)
+            if led is not None:
+                transactions = self._observer.open_transactions(node, timeout_s=ANSWER_TIMEOUT_S)
+        time_ns = self._rows.absent_ns(asked_ns) if led is None else clock.monotonic_ns()
+        self._rows.write(time_ns, [("open_transactions", transactions)], node=node)
+        with self._lock:
+            self._note(node, time_ns, led or {})
+
+    def _note(self, node: int, time_ns: int, led: Mapping[tuple[str, int], LeaderState]) -> None:
+        told: dict[int, tuple[float | None, ...]] = {}
+        for key, state in led.items():
+            partition = self._partitions.get(key)
+            if partition is None or self._leader.get(partition, (-1, NONE)) > (state.leader_epoch, node):
+                continue
+            self._leader[partition] = (state.leader_epoch, node)
+            told[partition] = _numbers(state)
+        lost = [p for p, (_, leader) in self._leader.items() if leader == node and p not in told]
+        told |= dict.fromkeys(lost, (None,) * len(_OF_LEADER))
+        self._rows.write_many(
+            time_ns,
+            [
+                (metric, value, node, partition)
+                for partition, values in told.items()
+                for metric, value in zip(_OF_LEADER, values, strict=True)
+                if self._changes.tells((metric, partition), value, time_ns)
+            ],
+        )
+
+
+def _numbers(state: LeaderState) -> tuple[float | None, ...]:
+    high, stable = state.high_watermark, state.last_stable_offset
+    # The two were asked one after the other, in this order.
+    lag = None if high is None or stable is None else max(0, high - stable)
+    return (state.isr_size, high, stable, lag)
+
+
+class Quorum:
+    """What controllers say of the quorum, and who may lead besides the ISR."""
+
+    def __init__(self, observer: Observer, partitions: Mapping[tuple[str, int], int], rows: Rows) -> None:
+        self._observer, self._partitions, self._rows = observer, partitions, rows
+        self._topics = sorted({topic for topic, _ in partitions})
+        self._changes = Changes()
+        self._rounds = 0
+
+    def sample(self) -> None:
+        """Every controller in turn; every few rounds, every partition's eligible replicas."""
+        for node in self._observer.controllers:
+            asked_ns = self._rows.clock.monotonic_ns()
+            seen: tuple[int, int] | None = None
+            with suppress(HarnessFailed):
+                seen = self._observer.quorum(node, timeout_s=ANSWER_TIMEOUT_S)
+            leader = float(seen[0]) if seen is not None and seen[0] >= 0 else None
+            samples = [("quorum_leader", leader), ("quorum_epoch", None if seen is None else float(seen[1]))]
+            self._rows.write(self._rows.absent_ns(asked_ns), samples, node=node)
+        if self._rounds % ELR_EVERY == 0:
+            self._sample_elr()
+        self._rounds += 1
+
+    def _sample_elr(self) -> None:
+        sizes: Mapping[tuple[str, int], int] | None = None
+        with suppress(HarnessFailed):
+            sizes = self._observer.elr_sizes(self._topics, timeout_s=ANSWER_TIMEOUT_S)
+        now_ns = self._rows.clock.monotonic_ns()
+        found = sizes or {}
+        self._rows.write_many(
+            now_ns,
+            [
+                ("elr_size", found.get(key), NONE, partition)
+                for key, partition in self._partitions.items()
+                if self._changes.tells(("elr_size", partition), found.get(key), now_ns)
+            ],
+        )
+
+
+class Changes:
+    """Which samples tell something: those that differ from the last one written, or come REFRESH_S after it."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, int], tuple[int, float | None]] = {}
+
+    def tells(self, series: tuple[str, int], value: float | None, time_ns: int) -> bool:
+        """Whether to write it; if so, it is the last one."""
+        before = self._last.get(series)
+        if before is not None and before[1] == value and time_ns - before[0] < REFRESH_S * NS_PER_S:
+            return False
+        self._last[series] = (time_ns, value)
+        return True
