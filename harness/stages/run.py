@@ -31,6 +31,8 @@ class RunResult:
     exit_code: int
     error: str | None = None
     interrupted: bool = False
+    ended: bool = False
+    """The stage said that it was at its end; else it died."""
     phases: dict[str, float] = field(default_factory=dict)
     """Phase → seconds."""
 
@@ -82,7 +84,7 @@ def follow_run(plan: Plan, run: RunDirectory, *, isolation: str, on_event: OnEve
     finally:
         _end(stage)
         supervisor.done()
-    if result.error is None and result.exit_code not in tuple(ExitCode):
+    if not result.ended:
         raise HarnessFailed(_last_words(run, result.exit_code))
     return result
 
@@ -110,6 +112,8 @@ def _take(line: str, result: RunResult, on_event: OnEvent) -> None:
         return  # A torn last line of a stage that was killed.
     if event.get("event") == "error":
         result.error = event["text"]
+    elif event.get("event") == "end":
+        result.ended = True
     elif event.get("event") == "phase-done":
         result.phases[event["name"]] = event["took_s"]
     on_event(event)
