@@ -4,7 +4,7 @@ Stage one of plan → run → check → report. Pure: no clock, no file, no clus
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from pydantic import Field, ValidationError
 
@@ -21,7 +21,7 @@ from harness.configuration import (
 )
 from harness.errors import BadInput
 from harness.matrix import Combination, Exclusion, expand, selects
-from harness.schedule import FaultAction, Step, draw, parse_target
+from harness.schedule import Behind, FaultAction, Send, Step, draw, parse_target
 from harness.schema import FORMAT_VERSION
 from harness.trial import Limits, Traffic, Trial, WorkloadSpec
 
@@ -70,6 +70,8 @@ class PlannedClient(Frozen):
     isolation_level: IsolationLevel | None = None
     cell: int | None = None
     """The only cell it serves, where it serves one."""
+    number: int = 1
+    """Which of several that are alike (`Traffic.producers`)."""
     group: GroupConfiguration | None = None
     group_id: str | None = None
     transaction: TransactionConfiguration | None = None
@@ -260,17 +262,37 @@ def _check_steps(plan: Plan) -> None:
         nodes |= {f"controller-{FIRST_CONTROLLER_ID + c}" for c in range(plan.variant.controllers)}
     for step in plan.steps:
         if isinstance(step.do, FaultAction):
-            for text in step.do.targets:
-                target = parse_target(text)
-                if target.partition is not None and target.partition >= len(plan.partitions):
-                    raise BadInput(
-                        f"Step {step.name!r}: {text} names partition {target.partition}, but the plan has partitions "
-                        f"0…{len(plan.partitions) - 1}."
-                    )
-                if target.node is not None and target.node not in nodes:
-                    raise BadInput(
-                        f"Step {step.name!r}: there is no node {target.node!r}. Nodes: {', '.join(sorted(nodes))}."
-                    )
-        selector = getattr(step.do, "cells", None) or getattr(step.after, "cells", None)
-        if selector and not plan.cells_matching(selector):
-            raise BadInput(f"Step {step.name!r}: no cell matches {selector}. Use values of `axes`.")
+            _check_targets(plan, step, step.do.targets, nodes)
+        if isinstance(step.after, Behind):
+            _check_brokers(plan, step, (step.after.node, *step.after.records))
+        if isinstance(step.do, Send) and step.do.producer is not None:
+            _check_producer(plan, step, step.do.producer)
+        for part in (step.do, step.after):
+            selector = getattr(part, "cells", None)
+            if selector and not plan.cells_matching(selector):
+                raise BadInput(f"Step {step.name!r}: no cell matches {selector}. Use values of `axes`.")
+
+
+def _check_targets(plan: Plan, step: Step, targets: Sequence[str], nodes: Collection[str]) -> None:
+    for text in targets:
+        target = parse_target(text)
+        if target.partition is not None and target.partition >= len(plan.partitions):
+            raise BadInput(
+                f"Step {step.name!r}: {text} names partition {target.partition}, but the plan has partitions "
+                f"0…{len(plan.partitions) - 1}."
+            )
+        if target.node is not None and target.node not in nodes:
+            raise BadInput(f"Step {step.name!r}: there is no node {target.node!r}. Nodes: {', '.join(sorted(nodes))}.")
+
+
+def _check_brokers(plan: Plan, step: Step, names: Sequence[str]) -> None:
+    brokers = [f"broker-{b}" for b in range(1, plan.variant.brokers + 1)]
+    for name in names:
+        if name not in brokers:
+            raise BadInput(f"Step {step.name!r}: there is no broker {name!r}. Brokers: {', '.join(brokers)}.")
+
+
+def _check_producer(plan: Plan, step: Step, number: int) -> None:
+    most = max((client.number for client in plan.clients if client.producer is not None), default=0)
+    if number > most:
+        raise BadInput(f"Step {step.name!r}: producer = {number}, but there are {most} alike. Raise traffic.producers.")

@@ -25,6 +25,9 @@ class Traffic(Frozen):
     value_bytes: Annotated[int, Field(ge=64, le=1_000_000)] = 100
     unacknowledged_max: PositiveInt = 5_000
     """Per partition; what exceeds it is withheld, so that a dead partition cannot starve the others."""
+    producers: PositiveInt = 1
+    """How many of each configuration and fate, alike but for their connections: a broker handles what comes over one
+    connection one request after the other, so with acks=all nothing overtakes what waits for followers."""
 
 
 class Topics(Frozen):

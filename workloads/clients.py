@@ -73,7 +73,7 @@ class Clients:
         self._tails = {c.client: SendsTail(self._run.rows, c.client, count) for c in planned if c.role in SENDING}
 
     def command(self, name: str, **arguments: Any) -> None:  # noqa: ANN401 - checked by the schedule's models
-        """pause_sends(), resume_sends(), send(cells, count): returns once every living producer has carried it out.
+        """pause_sends(), resume_sends(), send(cells, count, producer): returns once every living producer has carried it out.
         NotReady, naming those that have not, after a limit."""
         producers = self._running(SENDING)
         match name:
@@ -84,7 +84,9 @@ class Clients:
             case "send":
                 partitions = sorted(p for cell in arguments["cells"] for p in self._of_cell[cell])
                 wanted = set(partitions)
-                concerned = {c.client for c in self._plan.clients if wanted.intersection(c.partitions)}
+                number = arguments.get("producer")  # of several that are alike
+                alike = [c for c in self._plan.clients if number is None or c.number == number]
+                concerned = {c.client for c in alike if wanted.intersection(c.partitions)}
                 self._processes.command(
                     [p for p in producers if p.client in concerned],
                     "send",

@@ -17,7 +17,7 @@ def plan_clients(
 def plan_producers(
     workload: WorkloadSpec, cells: Sequence[Cell], partitions: Sequence[PlannedPartition]
 ) -> list[PlannedClient]:
-    """One producer per configuration and fate: it serves every cell that shares both."""
+    """One producer (or `traffic.producers` alike) per configuration and fate: it serves every cell that shares both."""
 
     def fate(cell: Cell) -> str:
         placement = [partitions[p].assignment for p in cell.partitions]
@@ -26,16 +26,18 @@ def plan_producers(
     producers = []
     for _, group in groupby(sorted(cells, key=fate), key=fate):
         served = tuple(group)
-        producers.append(
+        producers += [
             PlannedClient(
                 client=0,
                 role="producer",
-                name=f"producer-{served[0].name}",
+                name=f"producer-{served[0].name}" + (f"-{number}" if number > 1 else ""),
                 partitions=tuple(sorted(p for cell in served for p in cell.partitions)),
                 traffic=workload.traffic,
                 producer=served[0].producer,
+                number=number,
             )
-        )
+            for number in range(1, workload.traffic.producers + 1)
+        ]
     return producers
 
 
