@@ -3,13 +3,19 @@
 import json
 from collections.abc import Sequence
 
+from harness.alert_rules import metrics_of, parse_expression
+from harness.alerts import judge_alerts, with_alerts
+from harness.clock import NS_PER_S
 from harness.findings import read_findings
 from harness.guarantees import Evidence, judge
 from harness.history import History
-from harness.plan import parse_plan
+from harness.metric_series import MetricTable
+from harness.metrics import BY_NAME, Origin
+from harness.plan import Plan, parse_plan
 from harness.protocols import Finding
 from harness.run_directory import RunDirectory, read_json
-from harness.verdict import TrialVerdict
+from harness.schema import MISSING, StepOutcome
+from harness.verdict import AlertResult, TrialVerdict
 
 EVIDENCE_TABLES = ("metadata", "faults", "steps", "clients", "heartbeats", "observations")
 REPLICA_COLUMNS = ("partition", "step", "leader_epoch", "base_offset", "last_offset")
@@ -25,5 +31,19 @@ def judge_run(run: RunDirectory, findings: Sequence[Finding] | None = None) -> T
         tables["replicas"] = history.files["replicas"].read(REPLICA_COLUMNS)
     evidence = Evidence.from_run(run, plan, tables)
     verdict = judge(plan, read_findings(run) if findings is None else findings, evidence)
+    if plan.alerts:
+        verdict = with_alerts(verdict, _alerts(plan, history, evidence, verdict))
     run.verdict.write_text(verdict.model_dump_json(indent=1), encoding="utf-8")
     return verdict
+
+
+def _alerts(plan: Plan, history: History, evidence: Evidence, verdict: TrialVerdict) -> tuple[AlertResult, ...]:
+    asked = {name for alert in plan.alerts for name in metrics_of(parse_expression(alert.expr))}
+    derived = any(name in BY_NAME and BY_NAME[name].origin is Origin.HISTORY for name in asked)
+    sends = history.files["sends"].read(("completed_ns", "outcome")) if derived else None
+    table = MetricTable(history.table("metrics"), evidence.dictionaries.get("metric", ()), sends)
+    steps = evidence.steps
+    done = (steps["outcome"] == StepOutcome.DONE) & (steps["done_ns"] != MISSING)
+    ended = len(plan.steps) > 0 and int(done.sum()) == len(plan.steps)
+    last_s = float(steps["done_ns"][done].max()) / NS_PER_S if ended else None
+    return judge_alerts(plan.alerts, table, verdict.faults, schedule_end_s=last_s)
