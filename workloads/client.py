@@ -24,6 +24,7 @@ from harness.errors import StorageFull
 from harness.protocols import ClientSpec
 from harness.rows import RowWriter
 from harness.schema import CLIENTS, HEARTBEATS, MISSING, NONE, Isolation, Role
+from workloads.statistics import Statistics
 
 HEARTBEAT_NS = 100_000_000
 ERROR_REPEAT_NS = 1_000_000_000
@@ -127,6 +128,14 @@ class Client:
         self._row(ended_ns=MISSING, issued=NONE, exit_code=NONE, complete=0, write=self._clients.append)
         self._heartbeats = RowWriter(launch.rows, HEARTBEATS, launch.spec.client)
         self.heartbeat(self._started_ns)
+        spec = launch.spec
+        self.statistics = Statistics(
+            launch.rows,
+            client=spec.client,
+            properties=spec.properties,
+            partitions={(topic, number): dense for dense, topic, number in spec.partitions},
+            now_ns=now_ns,
+        )
 
     def heartbeat(self, now_ns: int) -> None:
         """Write a row if 100 ms have passed since the last; call it at least that often."""
@@ -177,6 +186,7 @@ class Client:
             complete=int(complete),
             write=lambda *values: self._clients.rewrite(0, *values),
         )
+        self.statistics.close()
         self._heartbeats.close()
         self._clients.close()
 

@@ -21,6 +21,7 @@ from workloads.client import Launch
 from workloads.processes import ClientProcess, ClientProcesses
 from workloads.progress import SendsTail, progress_of
 from workloads.properties import LaunchContext, Settings
+from workloads.statistics import INTERVAL_MS, INTERVAL_PROPERTY
 
 COMMAND_LIMIT_S = 10.0
 """For pause and resume: longer than any client may be busy with one batch."""
@@ -176,7 +177,7 @@ class Clients:
             role=planned.role,
             name=planned.name,
             bootstrap_servers=servers,
-            properties=settings.properties,
+            properties=settings.properties | self._statistics(planned),
             partitions=tuple((p, partitions[p].topic_name, partitions[p].number) for p in planned.partitions),
             rate_hz=planned.traffic.rate_hz if planned.role in SENDING else 0,
             value_bytes=planned.traffic.value_bytes,
@@ -185,6 +186,10 @@ class Clients:
         )
         isolation = _ISOLATION[planned.isolation_level] if planned.isolation_level else Isolation.NOT_A_READER
         return Launch(spec=spec, rows=self._run.rows, planned=planned.client, isolation=int(isolation))
+
+    def _statistics(self, planned: PlannedClient) -> dict[str, int]:
+        wanted = self._plan.metrics and planned.role not in _OF_THE_AUDIT
+        return {INTERVAL_PROPERTY: INTERVAL_MS} if wanted else {}
 
     def _answers(self, processes: list[ClientProcess], event: str, *, limit_s: float) -> dict[int, dict[str, Any]]:
         """What each said, by client id; one that ended or was silent is not in it."""

@@ -47,7 +47,8 @@ class LogProducer:
         self._reported = dict(self._in_flight)
         """By dense partition: reported without an error."""
         report = completer(self._sends, spec.properties, client.now_ns, self._settled)
-        self._producer = Producer({**spec.properties, "on_delivery": report, "error_cb": client.on_error})
+        callbacks = {"on_delivery": report, "error_cb": client.on_error, **client.statistics.callbacks}
+        self._producer = Producer({**spec.properties, **callbacks})
         self._period_ns = NS_PER_S / (spec.rate_hz * len(spec.partitions)) if spec.rate_hz else 0.0
         self._resumed, self._stopped = False, False
         self._due_ns, self._turn = 0.0, 0

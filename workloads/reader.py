@@ -120,7 +120,8 @@ class Reading:
 
     def _new_consumer(self) -> Consumer:
         """An instance assigned every partition at the position reached: one new span."""
-        consumer = Consumer({**self._spec.properties, "error_cb": self._client.on_error})
+        callbacks = {"error_cb": self._client.on_error, **self._client.statistics.callbacks}
+        consumer = Consumer({**self._spec.properties, **callbacks})
         self._spans += 1
         now_ns = self._client.now_ns()
         assignment = []

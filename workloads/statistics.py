@@ -1,0 +1,94 @@
+"""What librdkafka counts of itself, once a second, as rows of `metrics` that the client writes itself.
+
+Fields: https://github.com/confluentinc/librdkafka/blob/master/STATISTICS.md. Counters are summed over the brokers the client
+knows; a lag of -1 is not known and recorded as absent.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.metrics import MICRO, code_of
+from harness.rows import RowWriter
+from harness.schema import METRICS, NONE
+
+INTERVAL_MS = 1_000
+INTERVAL_PROPERTY = "statistics.interval.ms"
+_COUNTED = {
+    "client_retries": "txretries",
+    "client_request_errors": "txerrs",
+    "client_timeouts": "req_timeouts",
+    "client_outbound_requests": "outbuf_cnt",
+}
+
+
+class Statistics:
+    """Rows of one client. Off unless its properties ask for statistics."""
+
+    def __init__(
+        self,
+        rows: Path,
+        *,
+        client: int,
+        properties: Mapping[str, Any],
+        partitions: Mapping[tuple[str, int], int],
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._rows, self._client, self._partitions, self._now_ns = rows, client, partitions, now_ns
+        self._wanted = bool(properties.get(INTERVAL_PROPERTY))
+        self._writer: RowWriter | None = None
+
+    @property
+    def callbacks(self) -> dict[str, Any]:
+        """What to give librdkafka beside its properties."""
+        return {"stats_cb": self.record} if self._wanted else {}
+
+    def record(self, text: str) -> None:
+        """Write what one report says. Called by librdkafka's poll, in the client's own thread."""
+        if self._writer is None:
+            self._writer = RowWriter(self._rows, METRICS, self._client)
+        now_ns = self._now_ns()
+        for metric, partition, value in samples(json.loads(text), self._partitions):
+            micro = 0 if value is None else round(value * MICRO)
+            row = {"time_ns": now_ns, "value_micro": micro, "metric": code_of(metric), "node": NONE}
+            row |= {"partition": partition, "absent": int(value is None)}
+            self._writer.append(*(row[column.name] for column in METRICS.columns))
+
+    def close(self) -> None:
+        """Flush."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def samples(
+    report: Mapping[str, Any], partitions: Mapping[tuple[str, int], int]
+) -> list[tuple[str, int, float | None]]:
+    """(metric, dense partition or NONE, value) of one report of librdkafka."""
+    brokers = list(report.get("brokers", {}).values())
+    trips = [broker["rtt"]["p99"] for broker in brokers if broker.get("rtt", {}).get("cnt")]
+    found: list[tuple[str, int, float | None]] = [
+        (metric, NONE, float(sum(broker.get(field, 0) for broker in brokers))) for metric, field in _COUNTED.items()
+    ]
+    waiting = sum(broker.get("waitresp_cnt", 0) for broker in brokers)
+    found = [(m, p, (v or 0.0) + waiting) if m == "client_outbound_requests" else (m, p, v) for m, p, v in found]
+    found.append(("client_rtt_p99", NONE, max(trips) / 1000 if trips else None))
+    if report.get("type") == "producer":
+        found.append(("client_queued_records", NONE, float(report.get("msg_cnt", 0))))
+        found.append(("client_records_sent", NONE, float(report.get("txmsgs", 0))))
+        return found
+    found.append(("client_records_received", NONE, float(report.get("rxmsgs", 0))))
+    return found + _lags(report, partitions)
+
+
+def _lags(report: Mapping[str, Any], partitions: Mapping[tuple[str, int], int]) -> list[tuple[str, int, float | None]]:
+    """Of the partitions that the client is reading."""
+    found: list[tuple[str, int, float | None]] = []
+    for name, topic in report.get("topics", {}).items():
+        for number, partition in topic.get("partitions", {}).items():
+            dense = partitions.get((name, int(number)))
+            if dense is None or partition.get("fetch_state", "none") in ("none", "stopped"):
+                continue
+            lag = partition.get("consumer_lag", -1)
+            found.append(("consumer_lag", dense, float(lag) if lag >= 0 else None))
+    return found
