@@ -5,13 +5,14 @@ array access. Whatever agrees with the log needs no further look; sorting is lef
 """
 
 import weakref
+from collections.abc import Mapping
 
 import numpy as np
 
 from checkers.lookup import CLIENT_BITS, UNREADABLE, Lookup, differs_from_previous, distinct, identity_keys, lazy
 from harness.plan import SENTINEL_CLIENT
 from harness.protocols import PartitionHistory
-from harness.schema import MISSING, NONE, Isolation, ReadFlag, Role
+from harness.schema import MISSING, NONE, Isolation, Outcome, ReadFlag, Role
 
 _FOREVER = np.iinfo(np.int64).max
 
@@ -86,6 +87,28 @@ def _grouped_by_client(sender: np.ndarray) -> np.ndarray:
     small[(sender < 0) | (sender >= 1 << CLIENT_BITS)] = 0
     kind = np.uint16 if small.max() < 1 << 16 else np.uint32
     return np.argsort(small.astype(kind), kind="stable")
+
+
+class Tombstones:
+    """The last tombstone of every key, by the offset that was acknowledged; _FOREVER if any of the key is, or may be, in the
+    log and nobody told where. Compaction removes what a tombstone supersedes, and later the tombstone itself."""
+
+    def __init__(self, sends: Mapping[str, np.ndarray]) -> None:
+        there = (sends["size"] == NONE) & (sends["outcome"] != Outcome.FAIL) & (sends["client"] != SENTINEL_CLIENT)
+        rows = np.flatnonzero(there & (sends["key"] != NONE))
+        key, offset = sends["key"][rows], sends["log_offset"][rows]
+        offset = np.where((sends["outcome"][rows] == Outcome.OK) & (offset != NONE), offset, _FOREVER)
+        order = np.lexsort((offset, key))
+        key, offset = key[order], offset[order]
+        last = np.append(differs_from_previous(key)[1:], True)[: len(key)]
+        self._keys, self._offset = Lookup(key[last]), offset[last]
+
+    def behind(self, key: np.ndarray, offset: np.ndarray) -> np.ndarray:
+        """bool[k]: does, or may, a tombstone of this key stand behind this offset?"""
+        place = self._keys.find(key)
+        found = place >= 0
+        found[found] = self._offset[place[found]] > offset[found]
+        return found
 
 
 class PartitionIndex:
@@ -290,8 +313,8 @@ class PartitionIndex:
     def may_be_cleaned(self, *, record_key: np.ndarray, offset: np.ndarray, tombstone: np.ndarray) -> np.ndarray:
         """bool[k]: may retention or compaction have removed these records? An unknown offset (NONE) may be any.
 
-        Compaction keeps the last record of each key, and drops tombstones after delete.retention.ms
-        (https://kafka.apache.org/documentation/#compaction). Records without key are not compacted.
+        Compaction keeps the last record of each key, and drops tombstones after delete.retention.ms, so that of a deleted
+        key nothing is left (https://kafka.apache.org/documentation/#compaction). Records without key are not compacted.
         """
         # Offset NONE is below any log start that moved; a log that still starts at 0 has lost nothing to retention.
         cleaned: np.ndarray = (offset < self.log_start) & (self.log_start > 0)
@@ -302,8 +325,13 @@ class PartitionIndex:
             place = Lookup(ids[last]).find(record_key)
             later = place >= 0
             later[later] = self.log.offset[last[place[later]]] > offset[later]
-            cleaned |= (record_key != NONE) & (later | tombstone)
+            cleaned |= (record_key != NONE) & (later | tombstone | self.tombstones.behind(record_key, offset))
         return cleaned
+
+    @lazy
+    def tombstones(self) -> Tombstones:
+        """Of the producers, not only of the log: expired ones are not there any more."""
+        return Tombstones(self.sends)
 
     @lazy
     def uneven_steps(self) -> tuple[np.ndarray, np.ndarray]:

@@ -14,10 +14,15 @@ BACKENDS = {
 }
 WORKLOADS = {
     "log": "harness.workload_plans.log:plan_clients",
+    "compaction": "harness.workload_plans.compaction:plan_clients",
+    "transactions": "harness.workload_plans.transactions:plan_clients",
 }
 """Kind of workload → the function that plans its clients."""
 ROLES = {
     "producer": "workloads.producer:LogProducer",
+    "keyed-producer": "workloads.keyed_producer:KeyedProducer",
+    "transactor": "workloads.transactor:Transactor",
+    "fencer": "workloads.fencer:Fencer",
     "reader": "workloads.reader:LogReader",
     "audit": "workloads.audit:AuditReader",
     "sentinel": "workloads.audit:SentinelWriter",
@@ -25,6 +30,9 @@ ROLES = {
 """Role of a client → what runs in its process."""
 LAUNCHES = {
     "producer": "workloads.properties:launch_producer",
+    "keyed-producer": "workloads.properties:launch_keyed_producer",
+    "transactor": "workloads.transaction_properties:launch_transactor",
+    "fencer": "workloads.transaction_properties:launch_fencer",
     "reader": "workloads.properties:launch_reader",
     "audit": "workloads.properties:launch_reader",
     "sentinel": "workloads.properties:launch_sentinel",
@@ -48,6 +56,8 @@ KERNELS = {
     "skipped": "checkers.reading:skipped",
     "rewound": "checkers.reading:rewound",
     "diverged": "checkers.replicas:diverged",
+    "compacted-away": "checkers.compaction:compacted_away",
+    "tombstone-lost": "checkers.compaction:tombstone_lost",
 }
 CELL_KERNELS: dict[str, str] = {}
 """Kernels over a whole cell, for what concerns several of its partitions: groups, transactions."""

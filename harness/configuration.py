@@ -100,13 +100,24 @@ class GroupConfiguration(Frozen):
     isolation_level: IsolationLevel = "read_committed"
     static_membership: bool = False
     session_timeout_ms: PositiveInt = 6_000
-    """classic protocols only: with KIP-848 it is the broker's."""
+    """Of the members, in the classic protocols. With KIP-848 it is the brokers' `group.consumer.session.timeout.ms`: set
+    both alike, ownership is judged by this one."""
     max_poll_interval_ms: PositiveInt = 300_000
     processing_ms: Annotated[float, Field(ge=0)] = 0
     """How long processing one record takes."""
     batch: PositiveInt = 100
     """Records per poll at most."""
     members: Annotated[int, Field(ge=1, le=16)] = 2
+    properties: dict[str, Text] = Field(default_factory=dict)
+
+
+class CompactionConfiguration(Frozen):
+    """What varies per keyed workload: which keys are written, and how often one is deleted."""
+
+    keys: Annotated[int, Field(ge=1, le=1_000_000)] = 200
+    """Different keys per partition; each record takes one of them, drawn by the trial's seed."""
+    tombstone_share: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Share of records that are tombstones: a key and no value."""
     properties: dict[str, Text] = Field(default_factory=dict)
 
 
@@ -124,4 +135,6 @@ class TransactionConfiguration(Frozen):
     """Producers at work side by side, each with an id of its own."""
     rate_hz: Annotated[float, Field(gt=0)] = 10
     """Transactions per second and id, at most."""
+    standby: bool = False
+    """A second process per id, that does nothing until it is told to take the id over (`take_over`)."""
     properties: dict[str, Text] = Field(default_factory=dict)

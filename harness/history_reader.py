@@ -20,12 +20,11 @@ from harness.plan import Plan, parse_plan
 from harness.protocols import CellHistory, CopyFacts, PartitionHistory
 from harness.recorder import RECORDER_CLIENT
 from harness.run_directory import RunDirectory
-from harness.schema import FORMAT_VERSION, NONE, TABLES, Isolation, ObservationKind, Role, Table
+from harness.schema import FORMAT_VERSION, NONE, TABLES, Isolation, ObservationKind, Table, role_named
 
 PARTITIONED = tuple(name for name, table in TABLES.items() if table.partitioned)
 READ_WHOLE_ROWS = 1 << 14
 """Up to this many rows one call for all columns is cheaper than one for each."""
-_ROLES = {"producer": Role.PRODUCER, "reader": Role.READER, "audit": Role.AUDIT, "sentinel": Role.SENTINEL}
 _LEVELS = {
     None: Isolation.NOT_A_READER,
     "read_uncommitted": Isolation.READ_UNCOMMITTED,
@@ -291,7 +290,7 @@ class History:
         issued = np.full(size, NONE, dtype=np.int64)
         acks = np.zeros(size, dtype=np.int32)
         for planned in self.plan.clients:
-            role[planned.client] = _ROLES[planned.role]
+            role[planned.client] = role_named(planned.role)
             isolation[planned.client] = _LEVELS[planned.isolation_level]
             if planned.producer is not None:
                 acks[planned.client] = _ACKS[planned.producer.acks]

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.configuration import (
+    CompactionConfiguration,
     Frozen,
     GroupConfiguration,
     ProducerConfiguration,
@@ -23,9 +24,19 @@ _SCOPES: dict[str, type[Frozen]] = {
     "producer": ProducerConfiguration,
     "group": GroupConfiguration,
     "transaction": TransactionConfiguration,
+    "compaction": CompactionConfiguration,
 }
-SCOPES_OF: dict[str, tuple[str, ...]] = {"log": ("topic", "producer")}
+SCOPES_OF: dict[str, tuple[str, ...]] = {
+    "log": ("topic", "producer"),
+    "group": ("topic", "producer", "group"),
+    "transactions": ("topic", "producer", "transaction"),
+    "compaction": ("topic", "producer", "compaction"),
+}
 """Which configurations the cells of each kind of workload have."""
+
+
+_PROPERTY = "properties."
+"""`topic.properties.segment.ms` is Kafka's own `segment.ms`, for what no configuration here has a name of its own."""
 
 
 class Combination(Frozen):
@@ -36,6 +47,7 @@ class Combination(Frozen):
     producer: ProducerConfiguration
     group: GroupConfiguration | None = None
     transaction: TransactionConfiguration | None = None
+    compaction: CompactionConfiguration | None = None
 
 
 class Exclusion(Frozen):
@@ -64,6 +76,10 @@ def why_invalid(combination: Combination, variant: Variant) -> str | None:
         return "enable.idempotence=true needs retries > 0 (KIP-98)"
     if producer.enable_idempotence and producer.max_in_flight > 5:
         return f"enable.idempotence=true needs max.in.flight <= 5, not {producer.max_in_flight} (KAFKA-5494)"
+    if combination.transaction and (why := _why_invalid_transaction(combination.transaction, producer, variant)):
+        return why
+    if combination.group and (why := _why_invalid_group(combination.group, variant)):
+        return why
     if topic.min_insync_replicas > topic.replication_factor:
         return (
             f"min.insync.replicas={topic.min_insync_replicas} exceeds replication.factor={topic.replication_factor}: "
@@ -72,6 +88,57 @@ def why_invalid(combination: Combination, variant: Variant) -> str | None:
     if topic.replication_factor > variant.brokers:
         return f"replication.factor={topic.replication_factor} needs as many brokers, the variant has {variant.brokers}"
     return None
+
+
+def _why_invalid_group(group: GroupConfiguration, variant: Variant) -> str | None:
+    if group.protocol != "consumer":
+        return None
+    if not variant.kafka_version.startswith(tuple("456789")):
+        return f"group.protocol=consumer needs brokers of 4.0 or later, not {variant.kafka_version} (KIP-848)"
+    classic_only = {"session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"}
+    of_brokers = sorted(classic_only & set(group.properties))
+    if of_brokers:
+        return f"group.protocol=consumer has no {of_brokers[0]}: it is the brokers' to set (KIP-848)"
+    return None
+
+
+TRANSACTION_MAX_MS = 900_000
+"""Default of the brokers' transaction.max.timeout.ms. [Kafka documentation, broker configuration]"""
+
+
+def _why_invalid_transaction(
+    transaction: TransactionConfiguration, producer: ProducerConfiguration, variant: Variant
+) -> str | None:
+    if not producer.enable_idempotence:
+        return "a transactional.id implies enable.idempotence=true (KIP-98)"
+    if transaction.abort_share + transaction.timeout_share > 1:
+        return f"abort_share {transaction.abort_share:g} + timeout_share {transaction.timeout_share:g} exceeds 1"
+    if producer.delivery_timeout_ms > transaction.transaction_timeout_ms:
+        return (
+            f"delivery.timeout.ms={producer.delivery_timeout_ms} exceeds "
+            f"transaction.timeout.ms={transaction.transaction_timeout_ms} (librdkafka CONFIGURATION, transaction.timeout.ms)"
+        )
+    limit_ms = int(variant.properties.get("transaction.max.timeout.ms", TRANSACTION_MAX_MS))
+    if transaction.transaction_timeout_ms > limit_ms:
+        return (
+            f"transaction.timeout.ms={transaction.transaction_timeout_ms} exceeds the brokers' "
+            f"transaction.max.timeout.ms={limit_ms} (KIP-98: INVALID_TRANSACTION_TIMEOUT)"
+        )
+    return None
+
+
+def implied(kind: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """What a kind of workload sets unless it is chosen otherwise. A transactional.id implies idempotence, and deliveries
+    that end within the transaction (librdkafka CONFIGURATION, transactional.id and transaction.timeout.ms)."""
+    if "transaction" not in SCOPES_OF[kind]:
+        return {}
+    key, default = "transaction.transaction_timeout_ms", TransactionConfiguration().transaction_timeout_ms
+    lasting = chosen.get(key, default)
+    within = lasting if isinstance(lasting, int) else default  # another type is refused where it is configured
+    return {
+        "producer.enable_idempotence": True,
+        "producer.delivery_timeout_ms": min(ProducerConfiguration().delivery_timeout_ms, within),
+    }
 
 
 def expand(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Combination, ...], tuple[Exclusion, ...]]:
@@ -87,7 +154,8 @@ def expand(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Combination, ...
     for values in product(*workload.axes.values()):
         chosen = workload.base | dict(zip(workload.axes, values, strict=True))
         axes = {"workload": workload.kind} | {key: text_of(value) for key, value in chosen.items()}
-        configured: dict[str, Any] = {scope: _configured(scope, chosen) for scope in SCOPES_OF[workload.kind]}
+        whole = implied(workload.kind, chosen) | chosen
+        configured: dict[str, Any] = {scope: _configured(scope, whole) for scope in SCOPES_OF[workload.kind]}
         combination = Combination(axes=axes, **configured)
         reason = next((e.reason for e in workload.exclude if selects(e.when, axes)), None)
         reason = reason or why_invalid(combination, trial.variant)
@@ -106,13 +174,24 @@ def expand(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Combination, ...
 def _check_key(key: str, kind: str) -> None:
     scopes = {scope: _SCOPES[scope].model_fields for scope in SCOPES_OF[kind]}
     scope, _, name = key.partition(".")
+    if name.startswith(_PROPERTY) and len(name) > len(_PROPERTY) and scope in scopes:
+        return
     if name == "properties" or name not in scopes.get(scope, {}):
         known = [f"{s}.{field}" for s, fields in scopes.items() for field in fields if field != "properties"]
-        raise BadInput(f"{key!r} is not a setting of a {kind} cell. Known: {', '.join(sorted(known))}.")
+        raise BadInput(
+            f"{key!r} is not a setting of a {kind} cell. Known: {', '.join(sorted(known))}; and any property of Kafka's "
+            f"as {scope if scope in scopes else 'topic'}.{_PROPERTY}NAME."
+        )
 
 
 def _configured(scope: str, values: Mapping[str, Any]) -> Frozen:
-    mine = {key.partition(".")[2]: value for key, value in values.items() if key.startswith(scope + ".")}
+    mine: dict[str, Any] = {}
+    for key, value in values.items():
+        owner, _, name = key.partition(".")
+        if owner == scope and name.startswith(_PROPERTY):
+            mine.setdefault("properties", {})[name.removeprefix(_PROPERTY)] = value
+        elif owner == scope:
+            mine[name] = value
     try:
         return _SCOPES[scope].model_validate(mine)
     except ValidationError as error:

@@ -3,6 +3,7 @@
 Stage one of plan → run → check → report. Pure: no clock, no file, no cluster.
 """
 
+import difflib
 import random
 from collections.abc import Callable, Collection, Sequence
 
@@ -11,6 +12,7 @@ from pydantic import Field, ValidationError
 from harness import catalogue
 from harness.alert_rules import AlertSpec
 from harness.configuration import (
+    CompactionConfiguration,
     Frozen,
     GroupConfiguration,
     IsolationLevel,
@@ -21,7 +23,17 @@ from harness.configuration import (
 )
 from harness.errors import BadInput
 from harness.matrix import Combination, Exclusion, expand, selects
-from harness.schedule import Behind, FaultAction, Send, Step, draw, parse_target
+from harness.schedule import (
+    Behind,
+    ClientAction,
+    FaultAction,
+    Send,
+    Step,
+    Target,
+    client_target,
+    draw,
+    parse_target,
+)
 from harness.schema import FORMAT_VERSION
 from harness.trial import Limits, Traffic, Trial, WorkloadSpec
 
@@ -43,6 +55,7 @@ class Cell(Frozen):
     producer: ProducerConfiguration
     group: GroupConfiguration | None = None
     transaction: TransactionConfiguration | None = None
+    compaction: CompactionConfiguration | None = None
     partitions: tuple[int, ...]
     """Dense ids."""
 
@@ -76,6 +89,7 @@ class PlannedClient(Frozen):
     group_id: str | None = None
     transaction: TransactionConfiguration | None = None
     transactional_id: str | None = None
+    compaction: CompactionConfiguration | None = None
     instance: int = 0
     """Number among its like: member of its group, producer of its cell."""
 
@@ -207,6 +221,7 @@ class _Layout:
             producer=combination.producer,
             group=combination.group,
             transaction=combination.transaction,
+            compaction=combination.compaction,
             partitions=tuple(range(first, len(self.partitions))),
         )
         self.cells.append(cell)
@@ -263,6 +278,8 @@ def _check_steps(plan: Plan) -> None:
     for step in plan.steps:
         if isinstance(step.do, FaultAction):
             _check_targets(plan, step, step.do.targets, nodes)
+        if isinstance(step.do, ClientAction):
+            _check_client(plan, step, parse_target(client_target(step.do.client)))
         if isinstance(step.after, Behind):
             _check_brokers(plan, step, (step.after.node, *step.after.records))
         if isinstance(step.do, Send) and step.do.producer is not None:
@@ -281,6 +298,7 @@ def _check_targets(plan: Plan, step: Step, targets: Sequence[str], nodes: Collec
                 f"Step {step.name!r}: {text} names partition {target.partition}, but the plan has partitions "
                 f"0…{len(plan.partitions) - 1}."
             )
+        _check_client(plan, step, target)
         if target.node is not None and target.node not in nodes:
             raise BadInput(f"Step {step.name!r}: there is no node {target.node!r}. Nodes: {', '.join(sorted(nodes))}.")
 
@@ -296,3 +314,18 @@ def _check_producer(plan: Plan, step: Step, number: int) -> None:
     most = max((client.number for client in plan.clients if client.producer is not None), default=0)
     if number > most:
         raise BadInput(f"Step {step.name!r}: producer = {number}, but there are {most} alike. Raise traffic.producers.")
+
+
+def _check_client(plan: Plan, step: Step, target: Target) -> None:
+    """BadInput if a target means a client, a member or a group that the plan does not have."""
+    members = [c for c in plan.clients if c.role == "member" and c.cell == target.cell]
+    if target.role == "client" and target.client not in (known := [c.name for c in plan.clients]):
+        near = difflib.get_close_matches(str(target.client), known, n=3) or known[1:4]
+        raise BadInput(f"Step {step.name!r}: there is no client {target.client!r}. Some of them: {', '.join(near)}.")
+    if target.role in ("member", "group-coordinator") and not members:
+        cells = sorted({c.cell for c in plan.clients if c.role == "member" and c.cell is not None})
+        raise BadInput(f"Step {step.name!r}: cell {target.cell} has no group. Cells with one: {cells or 'none'}.")
+    if target.role == "member" and target.instance not in [c.instance for c in members]:
+        raise BadInput(
+            f"Step {step.name!r}: the group of cell {target.cell} has members 0…{len(members) - 1}, not {target.instance}."
+        )

@@ -39,6 +39,19 @@ class Role(IntEnum):
     AUDIT = 3
     SENTINEL = 4
     MEMBER = 5
+    OBSERVER = 6
+    """Looks things up over the observer's link."""
+
+
+_LIKE_PRODUCERS = frozenset({"keyed-producer", "transactor"})
+"""Roles of clients (`harness.catalogue.ROLES`) whose rows are those of a producer."""
+
+
+def role_named(role: str) -> Role:
+    """What a client with this role of the catalogue was for."""
+    if role == "fencer":  # prepares the audit, as the sentinel's writer does
+        return Role.SENTINEL
+    return Role.PRODUCER if role in _LIKE_PRODUCERS else Role[role.upper()]
 
 
 class Isolation(IntEnum):
@@ -74,6 +87,8 @@ class ObservationKind(IntEnum):
     """`replication-offset-checkpoint` of `node`, written every 5 s: the high watermark was at least there."""
     REPLICA_EPOCH_START = 10
     """Leader epoch `leader_epoch` begins at this offset, by the `leader-epoch-checkpoint` of `node` (KIP-101)."""
+    DRAIN_BEGUN = 20
+    """After healing, the member `client` was told to finish; value = how long it waits for what does not come, in ms."""
 
 
 class MetadataKind(IntEnum):
@@ -220,14 +235,14 @@ PROCESSED = _t(
 )
 TRANSACTIONS = _t(
     "transactions",
-    "One row per transaction of a client.",
-    ("transaction", "i8", "id", "number within the client"),
-    ("begun_ns", "i8", "ns", ""),
+    "One row per transaction of a client, and one per instance (one init_transactions) of a transactional.id.",
+    ("transaction", "i8", "id", "number within the client; NONE = the row of an instance"),
+    ("begun_ns", "i8", "ns", "begin_transaction; of an instance: before init_transactions was first called"),
     ("end_invoked_ns", "i8", "ns", "commit or abort invoked; MISSING: never"),
     ("completed_ns", "i8", "ns", "MISSING: never"),
     ("initialised_ns", "i8", "ns", "when this instance's init_transactions returned"),
-    ("transactional_id", "i4", "id", "see dictionary `transactional_id`"),
-    ("ended_by", "i4", "1 commit, 2 abort", "NONE: neither was invoked"),
+    ("transactional_id", "i4", "client id", "of the first planned client that has this transactional.id"),
+    ("ended_by", "i4", "1 commit, 2 abort", "invoked first (an abort may follow a commit); NONE: neither was invoked"),
     ("outcome", "i4", "Outcome", "of the end"),
     ("code", "i4", "KafkaError code", ""),
 )

@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import cast
 
 import numpy as np
+from confluent_kafka import Message
 
 from harness.schema import NONE, ReadFlag
 
@@ -27,6 +28,8 @@ IDENTITY = struct.Struct("<IQ")
 """Dense partition and sequence, at IDENTITY_OFFSET of a value: what a delivery report needs to find its row."""
 IDENTITY_OFFSET = 8
 SENTINEL_KEY = b"sentinel"
+HEADER_NAME = "prozess"
+"""The record header that carries the identity where there is no value: a value of VALUE_BYTES_MIN bytes, as above."""
 
 _HEADER = struct.Struct("<4sIIQI")
 _HEADER_SLICE = itemgetter(slice(0, HEADER.itemsize))
@@ -90,8 +93,24 @@ def decode(values: Sequence[bytes | None]) -> Identities:
     )
 
 
+def identity_values(messages: Sequence[Message]) -> list[bytes | None]:
+    """What `decode` reads of each record: its value; of a tombstone the header `prozess`, or None if it has none."""
+    values = cast(list[bytes | None], list(map(Message.value, messages)))
+    if None in values:  # headers are looked at only where the value is absent
+        for index, message in enumerate(messages):
+            if values[index] is None:
+                values[index] = _header_of(message)
+    return values
+
+
+def _header_of(message: Message) -> bytes | None:
+    held = cast(list[tuple[str, bytes | None]], message.headers() or [])
+    return next((value for name, value in held if name == HEADER_NAME), None)
+
+
 def key_id(key: bytes | None) -> int:
-    """The id of a key in `sends` and `reads`: NONE for the null key, else its crc32. The log workload has one key only."""
+    """The id of a key in `sends` and `reads`: NONE for the null key, else its crc32. The log workload has one key only; the
+    keys of the compaction workload have four bytes, of which the crc32 is one-to-one."""
     return NONE if key is None else zlib.crc32(key)
 
 

@@ -23,7 +23,7 @@ from harness.configuration import Frozen
 from harness.errors import StorageFull
 from harness.protocols import ClientSpec
 from harness.rows import RowWriter
-from harness.schema import CLIENTS, HEARTBEATS, MISSING, NONE, Isolation, Role
+from harness.schema import CLIENTS, HEARTBEATS, MISSING, NONE, Isolation, role_named
 from workloads.statistics import Statistics
 
 HEARTBEAT_NS = 100_000_000
@@ -120,7 +120,7 @@ class Client:
         self.launch = launch
         self.fatal: str | None = None
         self.finished = False
-        self._role, self._isolation = Role[launch.spec.role.upper()], launch.isolation
+        self._role, self._isolation = role_named(launch.spec.role), launch.isolation
         self._started_ns = now_ns()
         self._last_errors_ns: dict[int, int] = {}
         self._next_heartbeat_ns = 0

@@ -22,6 +22,7 @@ from workloads.processes import ClientProcess, ClientProcesses
 from workloads.progress import SendsTail, progress_of
 from workloads.properties import LaunchContext, Settings
 from workloads.statistics import INTERVAL_MS, INTERVAL_PROPERTY
+from workloads.take_over import TakeOvers
 
 COMMAND_LIMIT_S = 10.0
 """For pause and resume: longer than any client may be busy with one batch."""
@@ -34,9 +35,9 @@ SENTINEL_SHARE = 0.5
 """Of the audit's limit, at most, for the sentinels."""
 
 
-SENDING = ("producer",)
+SENDING = ("producer", "keyed-producer", "transactor")
 """Roles that obey pause, resume, send and finish, and whose rows in `sends` are the trial's progress."""
-_OF_THE_AUDIT = ("sentinel", "audit")
+_OF_THE_AUDIT = ("sentinel", "audit", "fencer")
 _ISOLATION = {
     "read_uncommitted": Isolation.READ_UNCOMMITTED,
     "read_committed": Isolation.READ_COMMITTED,
@@ -64,6 +65,7 @@ class Clients:
             self._planned[client.role].append(client)
         self._tails: dict[int, SendsTail] = {}
         self._exits_noted: set[int] = set()
+        self._take_overs = TakeOvers(plan)
 
     def start(self) -> None:
         """Start all clients but the audit's, each in its process; return once each is ready. Those that send wait for
@@ -74,7 +76,7 @@ class Clients:
         self._tails = {c.client: SendsTail(self._run.rows, c.client, count) for c in planned if c.role in SENDING}
 
     def command(self, name: str, **arguments: Any) -> None:  # noqa: ANN401 - checked by the schedule's models
-        """pause_sends(), resume_sends(), send(cells, count, producer): returns once every living producer has carried it out.
+        """pause_sends(), resume_sends(), send(cells, count, producer), take_over(cells, hold): returns once every living producer has carried it out.
         NotReady, naming those that have not, after a limit."""
         producers = self._running(SENDING)
         match name:
@@ -95,6 +97,8 @@ class Clients:
                     partitions=partitions,
                     count=arguments["count"],
                 )
+            case "take_over":
+                self._take_overs.take_over(self._processes, arguments["cells"], hold=arguments["hold"])
             case _:
                 raise AssertionError(name)
 
@@ -123,6 +127,22 @@ class Clients:
         if not self._processes.wait(producers, timeout_s=timeout_s + FINISH_GRACE_S):
             self._processes.end(producers)
         self._note_exits()
+
+    def fence(self, *, timeout_s: float) -> Mapping[str, str]:
+        """Initialise every transactional.id once more, over the observer's listeners, so that no transaction stays open:
+        which ids that failed for, and why. Nothing to do where nobody has one. To be called once, before the audit."""
+        planned = self._planned["fencer"]
+        if not planned:
+            return {}
+        servers = ",".join(f"{host}:{port}" for host, port in self._cluster.observer_servers.values())
+        started = self._processes.start([self._launch(client, servers, limit_s=timeout_s) for client in planned])
+        self._processes.tell(started, "fence", timeout_s=timeout_s)
+        answers = self._answers(started, "fenced", limit_s=timeout_s)
+        problems = {p.name: self._silence(p.name) for p in started if p.client not in answers}
+        for said in answers.values():
+            problems |= said["problems"]
+        self._processes.end(started)
+        return problems
 
     def audit(self, *, timeout_s: float) -> AuditResult:
         """Sentinels with acks=all to each partition, then a read of each from its start through its sentinel at both

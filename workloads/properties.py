@@ -68,6 +68,18 @@ def launch_producer(context: LaunchContext) -> Settings:
     )
 
 
+def launch_keyed_producer(context: LaunchContext) -> Settings:
+    """Of the role `keyed-producer`: a producer's properties; keys and tombstones are drawn by the trial's seed."""
+    compaction = context.planned.compaction
+    assert compaction is not None, context.planned
+    options = {
+        "seed": f"{context.plan.seed} {context.planned.name}",
+        "keys": compaction.keys,
+        "tombstone_share": compaction.tombstone_share,
+    }
+    return Settings(launch_producer(context).properties, options)
+
+
 def launch_reader(context: LaunchContext) -> Settings:
     """Of the roles `reader` and `audit`."""
     planned = context.planned

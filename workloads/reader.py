@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from harness.rows import RowWriter
 from harness.schema import NONE, POSITIONS, READS
-from workloads.carrier import decode, key_ids
+from workloads.carrier import decode, identity_values, key_ids
 from workloads.client import Client, NowNs
 
 CONSUME_RECORDS_MAX = 2_000
@@ -53,7 +53,7 @@ class ReadRows:
     def record(self, messages: Sequence[Message]) -> Mapping[str, np.ndarray]:
         """Append one row per message (none of them an error) and return the columns."""
         read_ns, count = self._now_ns(), len(messages)
-        identities = decode(list(map(Message.value, messages)))
+        identities = decode(identity_values(messages))
         offsets = np.fromiter(map(Message.offset, messages), dtype=np.int64, count=count)
         topics = np.fromiter(map(self._topics.__getitem__, map(_TOPIC_OF, messages)), dtype=np.intp, count=count)
         numbers = np.fromiter(map(Message.partition, messages), dtype=np.intp, count=count)

@@ -31,23 +31,40 @@ def completer(
     now_ns: NowNs,
     settled: Callable[[int, KafkaError | None], None],
 ) -> Callable[[KafkaError | None, Message], None]:
-    """The delivery callback shared by all sends of a client: finds the row by the identity in the value and completes it.
+    """The delivery callback shared by all sends of a client: finds the row by the identity in the value and completes it,
+    see `completer_at`. Reading the identity from the value costs less than a closure per record."""
+    unpack, complete = IDENTITY.unpack_from, completer_at(sends, properties, now_ns, settled)
+
+    def by_value(error: KafkaError | None, message: Message) -> None:
+        partition, sequence = unpack(message.value(), IDENTITY_OFFSET)  # type: ignore[arg-type] # we sent one
+        complete(partition, sequence, error, message)
+
+    return by_value
+
+
+def completer_at(
+    sends: RowWriter,
+    properties: Mapping[str, str | int | float | bool],
+    now_ns: NowNs,
+    settled: Callable[[int, KafkaError | None], None],
+) -> Callable[[int, int, KafkaError | None, Message], None]:
+    """Completes the row of a record whose partition and sequence are told: a tombstone's delivery report has no value, and
+    the binding does not give it the headers.
 
     `properties` are the producer's: they decide what an error code proves. `settled(partition, error)` is called for each.
-    `completed_ns` is written after the outcome: whoever follows the rows live takes a row that has it as judged. Reading the
-    identity from the value costs less than a closure per record, and remembering the segment less than asking for it.
+    `completed_ns` is written after the outcome: whoever follows the rows live takes a row that has it as judged.
+    Remembering the segment costs less than asking for it.
     """
-    unpack, pack_outcome, pack_completed = IDENTITY.unpack_from, _OUTCOME.pack_into, _COMPLETED.pack_into
+    pack_outcome, pack_completed = _OUTCOME.pack_into, _COMPLETED.pack_into
     at_outcome, at_completed, size = _AT["outcome"], _AT["completed_ns"], SENDS.row_dtype.itemsize
     outcomes, certain_ns = outcomes_by_code(retries_allowed=retries_allowed(properties)), certain_within_ns(properties)
     invoked_at, unknown, ok, fail = _INVOKED.unpack_from, int(Outcome.INFO), int(Outcome.OK), int(Outcome.FAIL)
     row: mmap.mmap | None = None
     first = end = 0
 
-    def complete(error: KafkaError | None, message: Message) -> None:
+    def complete(partition: int, sequence: int, error: KafkaError | None, message: Message) -> None:
         nonlocal row, first, end
         completed_ns, log_offset = now_ns(), NONE
-        partition, sequence = unpack(message.value(), IDENTITY_OFFSET)  # type: ignore[arg-type] # we sent one
         if not first <= sequence < end:
             row, first, end = segment_of(sends, sequence)
         assert row is not None

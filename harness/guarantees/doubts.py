@@ -11,7 +11,7 @@ from harness.guarantees.evidence import Evidence
 from harness.guarantees.faults import text_of
 from harness.plan import Cell, Plan
 from harness.schedule import FaultAction
-from harness.schema import NONE, StepOutcome, Tristate
+from harness.schema import NONE, Role, StepOutcome, Tristate, role_named
 
 _UNTIMED = ("metadata", "observations", "heartbeats", "metrics", "replicas")
 """Tables whose lack makes predicates unknown, where a witness needs them, and nothing else."""
@@ -64,7 +64,7 @@ def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
     died = [c for c in served if c.name in evidence.dead_clients]
     told = [f"client {c.name} died unasked ({evidence.dead_clients[c.name]})" for c in died]
     for client in served:
-        if client not in died and client.role in ("producer", "reader"):
+        if client not in died and role_named(client.role) in (Role.PRODUCER, Role.READER):
             why = _unfinished(evidence, client.client)
             told += [f"client {client.name} {why}"] if why else []
     return tuple(told)

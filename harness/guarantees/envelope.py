@@ -40,6 +40,10 @@ class Envelope:
     """replica.lag.time.max.ms."""
     producer_expiry_ns: int | None = None
     """producer.id.expiration.ms."""
+    delete_retention_ns: int | None = None
+    """delete.retention.ms of the topic."""
+    audited_ns: int | None = None
+    """When the last audit of the partition was complete; None = never."""
     epoch_starts: Mapping[int, int] | None = None
     """Leader epoch → first offset of its batches in the replicas' logs; None = no logs were read."""
     high_watermarks: tuple[np.ndarray, np.ndarray] = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
@@ -287,6 +291,40 @@ class Envelope:
             int(self.timeline.isr[-1]) >> witnesses["reader"] & int(self.timeline.isr[-1]) >> witnesses["other_client"]
         )
         return truth(in_sync & 1 == 0)
+
+    def read_beyond_retention(self, witnesses: np.ndarray) -> Truth:
+        """From the older record (`other_*`) to the end the audit took as long as tombstones are kept, so the one behind it
+        may have expired meanwhile."""
+        if self.delete_retention_ns is None or self.audited_ns is None:
+            return constant(UNKNOWN, len(witnesses))
+        began_ns = np.where(witnesses["other_ns"] == MISSING, -FOREVER, witnesses["other_ns"])
+        return truth(self.audited_ns - began_ns >= self.delete_retention_ns)
+
+    def audit_beyond_retention(self) -> Tristate:
+        """Did the audit as a whole, from its first look at the log start, take that long?"""
+        times, _ = self.log_starts
+        if self.delete_retention_ns is None or self.audited_ns is None or not len(times):
+            return Tristate.UNKNOWN
+        return Tristate.YES if self.audited_ns - int(times.min()) >= self.delete_retention_ns else Tristate.NO
+
+    def away_beyond_retention(self) -> Tristate:
+        """Did a broker lead that a fault had kept away for as long as tombstones are kept?"""
+        if self.delete_retention_ns is None:
+            return Tristate.UNKNOWN if self.faults else Tristate.NO
+        long = [f for f in self.faults if f.end_ns - f.begin_ns + self.error_ns >= self.delete_retention_ns]
+        if long and not self.timeline.known:
+            return Tristate.UNKNOWN
+        led = (
+            either(*(np.int8(f.may(what)) for what in ("stops", "freezes", "cuts")))
+            for f in long
+            for e in self.timeline.elections
+            if e.leader in f.nodes and e.time_ns + self.error_ns >= f.begin_ns
+        )
+        return Tristate(int(either(np.int8(FALSE), *led)))
+
+    def replica_away(self, witnesses: np.ndarray) -> Truth:
+        """`away_beyond_retention`, of each witness."""
+        return constant(int(self.away_beyond_retention()), len(witnesses))
 
     def reply_endangered(self, witnesses: np.ndarray) -> np.ndarray:
         """bool: a fault or a change of leader overlapped the send, so a reply may have been lost. Names a cause, permits

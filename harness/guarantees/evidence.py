@@ -21,6 +21,8 @@ EVIDENCE_TABLES = ("metadata", "faults", "steps", "clients", "heartbeats", "obse
 METADATA_RESOLUTION_NS = 1_000_000
 """The controller stamps its records in whole milliseconds."""
 NO_CLOCK_ERROR_NS = NS_PER_S
+_DELETE_RETENTION_DEFAULT_MS = 86_400_000
+"""log.cleaner.delete.retention.ms (Kafka documentation)."""
 _PRODUCER_EXPIRY_DEFAULT_MS = 86_400_000
 """producer.id.expiration.ms where a cluster of ours was given none. [Kafka documentation, broker configuration; KIP-854]"""
 
@@ -117,6 +119,7 @@ class Evidence:
     def envelope(self, plan: Plan, cell: Cell, partition: int) -> Envelope:
         """What happened to one partition of a cell."""
         lag_max_ms = self.setting_ms("replica.lag.time.max.ms")
+        audited, _ = self._observed(partition, ObservationKind.AUDIT_COMPLETE)
         return Envelope(
             timeline=self.timelines.get(partition, no_timeline()),
             faults=self.fault_records,
@@ -125,6 +128,8 @@ class Evidence:
             unclean_enabled=cell.topic.unclean_leader_election_enable,
             lag_max_ns=None if lag_max_ms is None else lag_max_ms * 1_000_000,
             producer_expiry_ns=self._producer_expiry_ms(plan) * 1_000_000,
+            delete_retention_ns=self._delete_retention_ms(plan, cell) * 1_000_000,
+            audited_ns=int(audited[-1]) if len(audited) else None,
             epoch_starts=self._epoch_starts(partition),
             high_watermarks=self._observed(partition, ObservationKind.HIGH_WATERMARK),
             log_starts=self._observed(partition, ObservationKind.LOG_START),
@@ -136,6 +141,13 @@ class Evidence:
         planned = plan.variant.properties.get("producer.id.expiration.ms", "")
         read = self.setting_ms("producer.id.expiration.ms")
         return read if read is not None else int(planned) if planned.isdigit() else _PRODUCER_EXPIRY_DEFAULT_MS
+
+    @staticmethod
+    def _delete_retention_ms(plan: Plan, cell: Cell) -> int:
+        """As the topic sets it, else the brokers, else Kafka's default."""
+        planned = plan.variant.properties.get("log.cleaner.delete.retention.ms", "")
+        value = cell.topic.properties.get("delete.retention.ms", planned)
+        return int(value) if value.isdigit() else _DELETE_RETENTION_DEFAULT_MS
 
     def _epoch_starts(self, partition: int) -> Mapping[int, int] | None:
         """First offset of each leader epoch. By the `leader-epoch-checkpoint` of all replicas, where they were read: it also

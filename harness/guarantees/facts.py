@@ -75,6 +75,10 @@ class Happened:
     """Copies were destroyed."""
     deleted: Tristate = Tristate.NO
     """The log start passed some record."""
+    audited_slowly: Tristate = Tristate.NO
+    """The audit took as long as tombstones are kept (delete.retention.ms)."""
+    long_away: Tristate = Tristate.NO
+    """A broker led that had been away as long as tombstones are kept."""
     forgotten: Tristate = Tristate.NO
     """A send outlived the broker's memory of its producer."""
 
@@ -182,6 +186,16 @@ FACTS: Mapping[str, Fact] = {
         of_witnesses=Envelope.log_start_passed,
         could=lambda h: _possibly(h.deleted),
     ),
+    "read beyond delete.retention.ms": Fact(
+        "the audit took as long from the older record to the end as tombstones are kept",
+        of_witnesses=Envelope.read_beyond_retention,
+        could=lambda h: _possibly(h.audited_slowly),
+    ),
+    "a replica away beyond delete.retention.ms": Fact(
+        "a broker led that a fault had kept away as long as tombstones are kept",
+        of_witnesses=Envelope.replica_away,
+        could=lambda h: _possibly(h.long_away),
+    ),
     "out of sync at the end": Fact(
         "one of the two replicas was not in the ISR at the end",
         of_witnesses=Envelope.out_of_sync_at_the_end,
@@ -245,4 +259,6 @@ def what_happened(envelope: Envelope, *, sends_lived_ns: int) -> Happened:
         destroyed=Tristate(int(destroyed)),
         deleted=_is(bool(len(envelope.log_starts[1])) and int(envelope.log_starts[1].max()) > 0),
         forgotten=forgotten,
+        audited_slowly=envelope.audit_beyond_retention(),
+        long_away=envelope.away_beyond_retention(),
     )

@@ -10,8 +10,9 @@ epoch bumps of librdkafka's producer (#4953), corrupted disks, seeks and resets 
 from harness.guarantees.rules import Effect as Effect
 from harness.guarantees.rules import Guarantee as Guarantee
 from harness.guarantees.rules import Rule as Rule
+from harness.guarantees.table_compaction import COMPACTION
 from harness.guarantees.table_log import LOG
 from harness.guarantees.table_replicas import REPLICAS
 
-TABLE: dict[str, Guarantee] = {guarantee.anomaly: guarantee for guarantee in (*LOG, *REPLICAS)}
+TABLE: dict[str, Guarantee] = {guarantee.anomaly: guarantee for guarantee in (*LOG, *REPLICAS, *COMPACTION)}
 """Anomaly → its guarantee, in the order of reports."""
