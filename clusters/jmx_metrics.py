@@ -85,29 +85,31 @@ def attributes_of(roles: Iterable[str]) -> tuple[Attribute, ...]:
     return tuple(attribute for role in sorted(roles) for attribute in BY_ROLE.get(role, ()))
 
 
-def reads(attributes: Sequence[Attribute], *, errors: bool) -> list[JSON]:
+def reads(attributes: Sequence[Attribute]) -> list[JSON]:
     """The body of one Jolokia request: a read per MBean with all its attributes wanted, the pattern of errors last.
     https://jolokia.org/reference/html/manual/jolokia_protocol.html#bulk-requests"""
     wanted: dict[str, list[str]] = {}
     for attribute in attributes:
         wanted.setdefault(attribute.mbean, []).append(attribute.attribute)
     body: list[JSON] = [{"type": "read", "mbean": mbean, "attribute": names} for mbean, names in wanted.items()]
-    return [*body, {"type": "read", "mbean": ERRORS, "attribute": ["Count"]}] if errors else body
+    return [*body, {"type": "read", "mbean": ERRORS, "attribute": ["Count"]}]
 
 
 def values(attributes: Sequence[Attribute], answers: Sequence[JSON]) -> dict[str, float | None]:
-    """Metric → value, from the answers to `reads(attributes, …)`, in their order or any other. None: the node did not tell
-    (an MBean that is not registered yet, a value that is no number). Errors appear by `errors_metric` once they happened."""
+    """Metric → value, from the answers to `reads(attributes)`, one per read in their order. None: the node did not tell (an
+    MBean that is not registered yet, a value that is no number). Errors appear by `errors_metric` once they happened."""
     found: dict[tuple[str, str], float] = {}
     told: dict[str, float | None] = {}
-    for answer in answers:
-        if answer.get("status") != 200 or not isinstance(answer.get("value"), Mapping):
+    for asked, answer in zip(reads(attributes), answers, strict=False):
+        value = answer.get("value")
+        if answer.get("status") != 200 or not isinstance(value, Mapping):
             continue
-        mbean = str(answer["request"]["mbean"])
+        # The answer repeats the name, but a pattern in another spelling: keys sorted.
+        mbean = str(asked["mbean"])
         if mbean == ERRORS:
-            told |= _errors(answer["value"])
+            told |= _errors(value)
         else:
-            found |= {(mbean, name): float(value) for name, value in answer["value"].items() if _is_number(value)}
+            found |= {(mbean, name): float(number) for name, number in value.items() if _is_number(number)}
     return {a.metric: found.get((a.mbean, a.attribute)) for a in attributes} | told
 
 

@@ -131,7 +131,7 @@ class _Agent:
     def __init__(self, address: tuple[str, int], attributes: Sequence[Attribute]) -> None:
         self._host, self._port = address
         self._attributes = attributes
-        self._body = json.dumps(reads(attributes, errors=True))
+        self._body = json.dumps(reads(attributes))
         self._connection: http.client.HTTPConnection | None = None
         self._lock = threading.Lock()
 
