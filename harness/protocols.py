@@ -292,15 +292,42 @@ class AuditResult:
     incomplete: Mapping[tuple[int, int], str]
 
 
+class ClientNode(Node, Protocol):
+    """The process of a planned client as a target of faults: `kill`, `pause`, and `start`, which is a new client in its
+    place. Its id is `CLIENT_NODE` + the planned client's; it has no role of a server, and nothing can be cut off from it."""
+
+    @property
+    def client_role(self) -> str:
+        """Of the plan."""
+        ...
+
+    @property
+    def cell(self) -> int | None:
+        """The only cell it serves, where it serves one."""
+        ...
+
+    @property
+    def instance(self) -> int: ...
+
+
+CLIENT_NODE = 2_000_000
+"""Node ids from here up are places of clients: they never collide with Kafka's."""
+
+
 class Workload(Protocol):
     """What clients do. Built from (plan, run directory, cluster, clock)."""
+
+    def nodes(self) -> Sequence[ClientNode]:
+        """The processes that faults can hit: of every planned client that runs while the schedule does."""
+        ...
 
     def start(self) -> None:
         """Start every client process. Producers wait for `resume_sends`."""
         ...
 
     def command(self, name: str, **arguments: Any) -> None:  # noqa: ANN401 - checked by the schedule's models
-        """Carry out a command of the schedule: pause_sends(), resume_sends(), send(cells, count)."""
+        """Carry out a command of the schedule: pause_sends(), resume_sends(), send(cells, count), stop_client(client),
+        start_client(client)."""
         ...
 
     def progress(self) -> Mapping[int, Progress]:
@@ -313,6 +340,15 @@ class Workload(Protocol):
 
     def finish_sends(self, *, timeout_s: float) -> None:
         """No new sends; wait for outstanding ones to be completed, or for the limit. Then end the producers."""
+        ...
+
+    def drain(self, *, timeout_s: float) -> None:
+        """After healing and `finish_sends`: members of groups go on until they have processed all there is, or nothing
+        moves any more; then they end in order, and the committed offsets are looked up. Nothing to do without groups."""
+        ...
+
+    def fence(self, *, timeout_s: float) -> Mapping[str, str]:
+        """Initialise every transactional.id once more, so that no transaction is open: id → why it could not be."""
         ...
 
     def audit(self, *, timeout_s: float) -> AuditResult:

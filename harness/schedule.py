@@ -154,7 +154,28 @@ class Inspect(Frozen):
     cells: Selector = Field(default_factory=dict)
 
 
-Action = Annotated[FaultAction | HealAction | PauseSends | ResumeSends | Send | Inspect, Field(discriminator="kind")]
+class TakeOver(Frozen):
+    """The standby of each transactional.id of the selected cells takes it over; who had it goes on as a zombie."""
+
+    kind: Literal["take_over"]
+    hold: bool = True
+    """It begins a transaction before, and ends it afterwards; false: it is left as it is (paused, say)."""
+    cells: Selector = Field(default_factory=dict)
+
+
+class ClientAction(Frozen):
+    """Stop a planned client in order (a member leaves its group), or start it again as a new client in its place."""
+
+    kind: Literal["client"]
+    do: Literal["stop", "start"]
+    client: Annotated[str, Field(min_length=1)]
+    """The name of a planned client, or `member(CELL, INSTANCE)`."""
+
+
+Action = Annotated[
+    FaultAction | HealAction | PauseSends | ResumeSends | Send | Inspect | ClientAction | TakeOver,
+    Field(discriminator="kind"),
+]
 
 
 class Step(Frozen):
@@ -172,16 +193,24 @@ class Step(Frozen):
 # --- targets --------------------------------------------------------------------------------------------------------
 
 _TARGET = re.compile(
-    r"(?P<role>leader|followers|replicas)\((?P<partition>\d+)\)|(?P<only>active-controller)|node:(?P<node>[\w.-]+)"
+    r"(?P<role>leader|followers|replicas)\((?P<partition>\d+)\)|(?P<only>active-controller)|node:(?P<node>[\w.-]+)|"
+    r"client:(?P<client>\S+)|member\((?P<cell>\d+), ?(?P<instance>\d+)\)|group-coordinator\((?P<group>\d+)\)"
 )
 
 
 class Target(Frozen):
-    """A role: `leader(p)`, `followers(p)`, `replicas(p)` of dense partition id p, `active-controller`, `node:NAME`."""
+    """A role: `leader(p)`, `followers(p)`, `replicas(p)` of dense partition id p, `active-controller`, `node:NAME`;
+    `client:NAME` and `member(c, i)`, the i-th member of the group of cell c: processes of clients, which faults of
+    processes can hit; `group-coordinator(c)`: the broker that leads the partition of `__consumer_offsets` of that group."""
 
-    role: Literal["leader", "followers", "replicas", "active-controller", "node"]
+    role: Literal[
+        "leader", "followers", "replicas", "active-controller", "node", "client", "member", "group-coordinator"
+    ]
     partition: int | None = None
     node: str | None = None
+    client: str | None = None
+    cell: int | None = None
+    instance: int | None = None
 
 
 def parse_target(text: str) -> Target:
@@ -190,13 +219,25 @@ def parse_target(text: str) -> Target:
     if match is None:
         raise ValueError(
             f"target {text!r} is not a role; give leader(p), followers(p), replicas(p) with p a partition id, "
-            "active-controller, or node:NAME"
+            "active-controller, node:NAME, client:NAME, or member(c, i), group-coordinator(c) with c a cell and i the number "
+            "of a member"
         )
     if match["role"]:
         return Target(role=match["role"], partition=int(match["partition"]))  # type: ignore[arg-type] # by the pattern
     if match["node"]:
         return Target(role="node", node=match["node"])
+    if match["client"]:
+        return Target(role="client", client=match["client"])
+    if match["cell"]:
+        return Target(role="member", cell=int(match["cell"]), instance=int(match["instance"]))
+    if match["group"]:
+        return Target(role="group-coordinator", cell=int(match["group"]))
     return Target(role="active-controller")
+
+
+def client_target(name: str) -> str:
+    """The target that the `client` of a ClientAction means."""
+    return name if name.startswith("member(") else f"client:{name}"
 
 
 def draw(steps: Sequence[Step], rng: random.Random) -> tuple[Step, ...]:

@@ -76,8 +76,8 @@ class Clients:
         self._tails = {c.client: SendsTail(self._run.rows, c.client, count) for c in planned if c.role in SENDING}
 
     def command(self, name: str, **arguments: Any) -> None:  # noqa: ANN401 - checked by the schedule's models
-        """pause_sends(), resume_sends(), send(cells, count, producer), take_over(cells, hold): returns once every living producer has carried it out.
-        NotReady, naming those that have not, after a limit."""
+        """pause_sends(), resume_sends(), send(cells, count, producer), take_over(cells, hold): returns once every living
+        producer has carried it out. NotReady, naming those that have not, after a limit."""
         producers = self._running(SENDING)
         match name:
             case "pause_sends":

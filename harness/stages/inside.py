@@ -34,6 +34,7 @@ from harness.stages.inspector import Inspector
 from harness.stages.metrics_sampler import MetricsSampler
 from harness.stages.sampler import Sampler
 from harness.stages.schedule_runner import ScheduleRunner
+from harness.stages.targets import WithClients
 
 WARM_UP_ACKNOWLEDGED = 10
 """Per partition, in each of two looks a second apart, before the trial's clock starts."""
@@ -87,7 +88,8 @@ class RunStage:
         self.cluster: Cluster = backend(plan, run, clock=clock, isolation=isolation)
         self.admin: AdminProtocol = catalogue.service("admin")(self.cluster)
         self.workload: Workload = workload(plan, run, cluster=self.cluster, clock=clock)
-        self.nemesis: Any = catalogue.service("nemesis")(run, self.cluster, self.admin, self.recorder, clock)
+        targets = WithClients(self.cluster, self.workload)
+        self.nemesis: Any = catalogue.service("nemesis")(run, targets, self.admin, self.recorder, clock)
         self.inspector = Inspector(plan, self.cluster, self.recorder, clock, events.emit)
         self._wall_minus_monotonic_ns = 0
 
@@ -193,6 +195,7 @@ class RunStage:
             self.clock.sleep(self.plan.settle_s)
             self.workload.finish_sends(timeout_s=self.plan.limits.drain_s)
             self._wait_whole()
+            self.workload.drain(timeout_s=self.plan.limits.drain_s)
 
     def _wait_whole(self) -> None:
         """Healed means: every partition's ISR is all its replicas, on every broker's own view."""
@@ -215,6 +218,9 @@ class RunStage:
 
     def _audit(self) -> None:
         with self._phase("audit"):
+            unfenced = self.workload.fence(timeout_s=self.plan.limits.audit_s)
+            if unfenced:
+                self.events.emit("not-fenced", transactional_ids=dict(unfenced))
             result = self.workload.audit(timeout_s=self.plan.limits.audit_s)
             first = next(iter(result.incomplete.values()), "")
             self.events.emit("audited", complete=len(result.complete), incomplete=len(result.incomplete), first=first)

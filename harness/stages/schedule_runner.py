@@ -11,7 +11,17 @@ from harness.clock import NS_PER_S, Clock, wait_until
 from harness.conditions import Answer, Snapshot, World, evaluate, partitions_of
 from harness.errors import ClusterFailed, NotReady
 from harness.protocols import Workload
-from harness.schedule import FaultAction, HealAction, Inspect, PauseSends, ResumeSends, Send, Step
+from harness.schedule import (
+    ClientAction,
+    FaultAction,
+    HealAction,
+    Inspect,
+    PauseSends,
+    ResumeSends,
+    Send,
+    Step,
+    TakeOver,
+)
 from harness.schema import MISSING, NONE, StepOutcome
 
 POLL_S = 0.02
@@ -149,6 +159,11 @@ class ScheduleRunner:
                 cells = tuple(cell.cell for cell in self._world.plan.cells_matching(step.do.cells))
                 only = {} if step.do.producer is None else {"producer": step.do.producer}
                 self._workload.command("send", cells=cells, count=step.do.count, **only)
+            case ClientAction():
+                self._workload.command(f"{step.do.do}_client", client=step.do.client)
+            case TakeOver():
+                cells = tuple(cell.cell for cell in self._world.plan.cells_matching(step.do.cells))
+                self._workload.command("take_over", cells=cells, hold=step.do.hold)
             case Inspect():
                 self._inspector.inspect(partitions_of(self._world.plan, step.do.cells), step=number)
 

@@ -1,0 +1,43 @@
+"""The transactions workload: transactional producers on every cell, readers at both isolation levels, and who fences."""
+
+from collections.abc import Sequence
+
+from harness.plan import Cell, PlannedClient, PlannedPartition
+from harness.trial import WorkloadSpec
+from harness.workload_plans.log import plan_readers
+
+
+def plan_clients(
+    workload: WorkloadSpec, cells: Sequence[Cell], partitions: Sequence[PlannedPartition], prefix: str
+) -> list[PlannedClient]:
+    """Per cell a transactor for each transactional.id, and where asked for another that may take it over; then a reader
+    per isolation level, and the fencer of all these ids."""
+    transactors = [client for cell in cells for client in _transactors(workload, cell)]
+    fencer = PlannedClient(
+        client=0,
+        role="fencer",
+        name=f"{prefix}fencer",
+        partitions=tuple(p for cell in cells for p in cell.partitions),
+    )
+    return [*transactors, *plan_readers(workload, cells, prefix), fencer]
+
+
+def _transactors(workload: WorkloadSpec, cell: Cell) -> list[PlannedClient]:
+    """`instance` 0 works from the start; 1 stands by. A transactional.id is bound to its cell."""
+    assert cell.transaction is not None, cell
+    return [
+        PlannedClient(
+            client=0,
+            role="transactor",
+            name=f"{'standby' if instance else 'transactor'}-{cell.name}-{number}",
+            partitions=cell.partitions,
+            traffic=workload.traffic,
+            producer=cell.producer,
+            cell=cell.cell,
+            transaction=cell.transaction,
+            transactional_id=f"{cell.topic_name}-{number}",
+            instance=instance,
+        )
+        for number in range(cell.transaction.transactional_ids)
+        for instance in range(1 + cell.transaction.standby)
+    ]

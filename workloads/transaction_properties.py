@@ -1,0 +1,65 @@
+"""Settings of transactional clients, as librdkafka spells them. Pure."""
+
+from harness.plan import Plan, PlannedClient
+from workloads.properties import LaunchContext, Property, Settings, producer_properties, sentinel_properties
+
+FENCING_TRANSACTION_MS = 60_000
+
+
+def launch_transactor(context: LaunchContext) -> Settings:
+    """Of the role `transactor`: one transactional.id."""
+    planned = context.planned
+    assert planned.producer is not None, planned
+    assert planned.transaction is not None, planned
+    assert planned.transactional_id is not None, planned
+    transaction = planned.transaction
+    properties = producer_properties(
+        planned.producer,
+        bootstrap_servers=context.servers,
+        client_name=planned.name,
+        partitions=len(planned.partitions),
+        unacknowledged_max=planned.traffic.unacknowledged_max,
+    )
+    # librdkafka refuses requests that may outlive the transaction (CONFIGURATION, transaction.timeout.ms).
+    socket_ms = min(int(properties["socket.timeout.ms"]), transaction.transaction_timeout_ms)
+    own: dict[str, Property] = {
+        "transactional.id": planned.transactional_id,
+        "transaction.timeout.ms": transaction.transaction_timeout_ms,
+        "socket.timeout.ms": socket_ms,
+    }
+    return Settings(
+        properties | own | dict(transaction.properties),
+        options={
+            "transactional_id": owner_of(context.plan, planned.transactional_id),
+            "standby": planned.instance > 0,
+            "records": transaction.records,
+            "abort_share": transaction.abort_share,
+            "timeout_share": transaction.timeout_share,
+            "transaction_timeout_ms": transaction.transaction_timeout_ms,
+            "rate_hz": transaction.rate_hz,
+            "seed": f"{context.plan.seed}-{planned.name}",
+        },
+    )
+
+
+def launch_fencer(context: LaunchContext) -> Settings:
+    """Of the role `fencer`: every transactional.id that others use on its partitions."""
+    mine = set(context.planned.partitions)
+    ids = [c.transactional_id for c in context.plan.clients if c.transactional_id and mine.intersection(c.partitions)]
+    properties = sentinel_properties(
+        bootstrap_servers=context.servers, client_name=context.planned.name, timeout_s=FENCING_TRANSACTION_MS / 1000
+    )
+    own: dict[str, Property] = {"enable.idempotence": True, "transaction.timeout.ms": FENCING_TRANSACTION_MS}
+    return Settings(
+        properties | own,
+        options={"transactional_ids": [(owner_of(context.plan, text), text) for text in dict.fromkeys(ids)]},
+    )
+
+
+def owner_of(plan: Plan, transactional_id: str) -> int:
+    """The first planned client with this transactional.id: the number that stands for it in `transactions`."""
+
+    def has_it(client: PlannedClient) -> bool:
+        return client.transactional_id == transactional_id
+
+    return next(client.client for client in plan.clients if has_it(client))

@@ -1,0 +1,323 @@
+"""A transactional producer: one process, one transactional.id, one instance (init_transactions) after the other.
+
+Every call into librdkafka's transactional interface is answered by its own rules (INTRODUCTION, "Transactional producer";
+rd_kafka_error_is_retriable, _txn_requires_abort, _is_fatal): retriable: the same call again; requires abort: abort; fatal,
+and anything else: this instance is dead, a new one takes its place in this process. A commit whose outcome is in doubt is
+called again, never aborted; if it stays in doubt, so does the transaction: INFO. Calls are cut into slices, so that commands
+are obeyed and heartbeats written meanwhile: a call that timed out goes on when it is made again.
+
+An id may be taken over (`take_over`): its standby initialises, and this one goes on as a zombie until it is fenced; then it
+stands by itself.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from harness.rows import RowWriter
+from harness.schema import SENDS, TRANSACTIONS, Outcome
+from workloads.carrier import encoder
+from workloads.client import Client
+from workloads.producer import NS_PER_S, POLL_S, PartitionName
+from workloads.transaction_rows import ABORT, COMMIT, TransactionalSends, TransactionRows
+
+SLICE_S = 0.25
+"""Longest uninterrupted call: a gap in the heartbeats beyond 1 s would mean starvation."""
+CALL_LIMIT_NS = 60 * NS_PER_S
+"""For init, commit, abort: longer than any outage that a trial makes. Then the instance is given up, in doubt."""
+INITIALISE_AGAIN_NS = 500_000_000
+LATE_NS = 1_500_000_000
+"""Beyond its timeout, a transaction that is left open is left open this long."""
+
+Call = Callable[[float], object]
+
+
+class End(Enum):
+    """What a transaction is meant to come to."""
+
+    COMMIT = auto()
+    ABORT = auto()
+    LATE = auto()
+    """Left open past its timeout, then committed, if that is still possible."""
+    HELD = auto()
+    """Half of it is written; the rest, and the commit, follow when this instance has been superseded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One transaction to be. `answers`: number of the command that asked for it."""
+
+    end: End
+    records: Sequence[PartitionName]
+    answers: int | None = None
+
+
+class Transactor:
+    """The role `transactor`. Starts paused; commands: resume, pause, send, finish, stop; hold, go_on, take_over.
+
+    Options: transactional_id (number), standby, records, abort_share, timeout_share, transaction_timeout_ms, rate_hz, seed.
+    """
+
+    def __init__(self, client: Client) -> None:
+        spec = client.spec
+        self._client, self._spec, self._now_ns, self._options = client, spec, client.now_ns, spec.options
+        sends = RowWriter(client.rows, SENDS, spec.client)
+        self._sends = TransactionalSends(sends, client.now_ns, value_bytes=spec.value_bytes)
+        rows = RowWriter(client.rows, TRANSACTIONS, spec.client)
+        self._rows = TransactionRows(rows, client.now_ns, transactional_id=spec.options["transactional_id"])
+        self._encode = encoder(sender=spec.client, value_bytes=spec.value_bytes)
+        self._random = random.Random(spec.options["seed"])
+        self._in_flight = 0
+        self._problem: KafkaError | None = None
+        """Why the open transaction cannot be committed."""
+        self._dead: str | None = None
+        """Why the instance is of no more use."""
+        self._fresh: Producer | None = self._make()
+        self._producer: Producer | None = None
+        self._idle, self._superseded, self._held = bool(spec.options["standby"]), False, False
+        self._resumed, self._stopped = False, False
+        self._finish_by_ns: int | None = None
+        self._due_ns = self._again_ns = 0
+        self._turn = 0
+        self._tasks: deque[Task] = deque()
+        self._take_over: int | None = None
+
+    def run(self) -> None:
+        """Until `stop`, or until `finish` and the end of the transaction that is open, or its limit."""
+        while not self._stopped and self._finish_by_ns is None:
+            if self._idle or self._now_ns() < self._again_ns:
+                self._breathe(POLL_S)
+            elif self._producer is None:
+                self._initialise()
+            elif task := self._next():
+                self._transact(task)
+                self._replace_dead()
+            else:
+                self._breathe(POLL_S)
+
+    def issued(self) -> int:
+        """Rows of `sends`: each is one sequence."""
+        return self._sends.count
+
+    def close(self) -> None:
+        """Flush `sends` and `transactions`."""
+        self._sends.close()
+        self._rows.close()
+
+    # --- commands ---------------------------------------------------------------------------------------------------
+
+    def _breathe(self, wait_s: float) -> None:
+        """Obey, beat, serve librdkafka's callbacks for up to `wait_s`."""
+        waiting = self._producer is None
+        for command in self._client.control.until(timeout_s=wait_s if waiting else 0):
+            self._obey(command)
+        self._client.heartbeat(self._now_ns())
+        if self._producer is not None:
+            self._client.serve(self._producer.poll, wait_s)
+
+    def _obey(self, command: dict[str, Any]) -> None:
+        number = command["number"]
+        match command["do"]:
+            case "resume":
+                self._resumed, self._due_ns = True, self._now_ns()
+            case "pause":
+                self._resumed = False
+            case "send" | "hold" if not self._idle:
+                self._tasks.append(self._asked(command))
+                return
+            case "send" | "hold":
+                pass  # who stands by has nothing to send
+            case "go_on":
+                self._superseded, self._held = True, False
+            case "take_over":
+                self._idle, self._superseded, self._take_over = False, False, number
+                return
+            case "finish":
+                self._resumed, self._held = False, False
+                self._tasks.clear()
+                self._finish_by_ns = self._now_ns() + int(command["timeout_s"] * NS_PER_S)
+            case "stop":
+                self._stopped = True
+            case unknown:
+                raise AssertionError(unknown)
+        self._client.control.tell("done", number=number)
+
+    def _asked(self, command: dict[str, Any]) -> Task:
+        """Answered once everything of it has been issued."""
+        if command["do"] == "hold":
+            return Task(End.HELD, self._round(), command["number"])
+        chosen = set(command["partitions"])
+        round_ = [partition for partition in self._spec.partitions if partition[0] in chosen]
+        return Task(End.COMMIT, round_ * command["count"], command["number"])
+
+    def _given_up(self) -> bool:
+        """Is there no more time to wait for anything?"""
+        return self._stopped or (self._finish_by_ns is not None and self._now_ns() >= self._finish_by_ns)
+
+    # --- instances --------------------------------------------------------------------------------------------------
+
+    def _make(self) -> Producer:
+        properties = {**self._spec.properties, "on_delivery": self._reported, "error_cb": self._client.on_error}
+        return Producer(properties)
+
+    def _initialise(self) -> None:
+        """A new instance, which fences all before it."""
+        self._client.fatal = self._dead = None
+        producer, self._fresh = self._fresh or self._make(), None
+        self._rows.initialising()
+        error = self._call(producer.init_transactions)
+        if error is not None:
+            self._client.log(f"init_transactions: {error.name()} {error.str()}")
+            self._again_ns = self._now_ns() + INITIALISE_AGAIN_NS
+            return
+        self._rows.initialised()
+        self._producer, self._in_flight = producer, 0
+        if self._take_over is not None:
+            self._client.control.tell("done", number=self._take_over)
+            self._take_over = None
+
+    def _replace_dead(self) -> None:
+        if self._dead is None and self._client.fatal is None:
+            return
+        self._client.log(f"the instance died: {self._dead or self._client.fatal}")
+        assert self._producer is not None
+        self._producer.purge(blocking=False)  # else its end would wait for deliveries
+        self._producer = None
+        if self._superseded:  # fenced, as it must be: the id is another's now
+            self._idle, self._superseded = True, False
+            while self._tasks:
+                if (number := self._tasks.popleft().answers) is not None:
+                    self._client.control.tell("done", number=number)
+
+    def _call(self, call: Call) -> KafkaError | None:
+        """The same call again for as long as librdkafka says so; the error that ends it, None = done."""
+        until_ns = self._now_ns() + CALL_LIMIT_NS
+        while True:
+            try:
+                call(SLICE_S)
+                return None
+            except KafkaException as error:
+                told: KafkaError = error.args[0]
+            if not told.retriable() or self._given_up() or self._now_ns() >= until_ns:
+                return told
+            self._breathe(POLL_S)
+
+    # --- transactions -----------------------------------------------------------------------------------------------
+
+    def _next(self) -> Task | None:
+        if self._tasks:
+            return self._tasks.popleft()
+        now_ns = self._now_ns()
+        if not self._resumed or now_ns < self._due_ns:
+            return None
+        self._due_ns = max(self._due_ns + int(NS_PER_S / self._options["rate_hz"]), now_ns)
+        draw, late = self._random.random(), self._options["timeout_share"]
+        end = End.LATE if draw < late else End.ABORT if draw < late + self._options["abort_share"] else End.COMMIT
+        return Task(end, self._round())
+
+    def _round(self) -> list[PartitionName]:
+        """As many records as a transaction has, over the partitions in turn."""
+        partitions, first = self._spec.partitions, self._turn
+        self._turn += self._options["records"]
+        return [partitions[turn % len(partitions)] for turn in range(first, self._turn)]
+
+    def _transact(self, task: Task) -> None:
+        assert self._producer is not None
+        self._problem = None
+        transaction, first = self._rows.begin(), self._sends.count
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            self._problem = error.args[0]
+            self._dead = error.args[0].str()
+            self._rows.ended(Outcome.FAIL, error.args[0].code())
+            return
+        half = len(task.records) // 2 if task.end is End.HELD else 0
+        if half:
+            self._issue(transaction, task.records[:half])
+            self._await_reports()
+            self._hold(task)
+        self._issue(transaction, task.records[half:])
+        if task.answers is not None and not half:
+            self._client.control.tell("done", number=task.answers)
+        self._await_reports()
+        if task.end is End.LATE:
+            self._outlive_timeout()
+        outcome, code = self._end(wanted=ABORT if task.end is End.ABORT else COMMIT)
+        completed_ns = self._rows.ended(outcome, code)
+        self._sends.complete(first, outcome=outcome, code=code, completed_ns=completed_ns)
+
+    def _issue(self, transaction: int, records: Sequence[PartitionName]) -> None:
+        """One record for each, recorded before it is attempted."""
+        assert self._producer is not None
+        for dense, topic, number in records:
+            if self._problem is not None or self._client.fatal is not None:
+                return
+            sequence = self._sends.issue(transaction=transaction, partition=dense)
+            try:
+                self._producer.produce(topic, self._encode(dense, sequence), None, number)
+                self._in_flight += 1
+            except BufferError:
+                self._sends.refused(sequence, KafkaError._QUEUE_FULL)
+                self._breathe(POLL_S)
+            except KafkaException as error:
+                self._sends.refused(sequence, error.args[0].code())
+                self._problem = error.args[0]
+
+    def _await_reports(self) -> None:
+        """Every record of the transaction is appended, or something went wrong."""
+        while self._in_flight and not self._problem and not self._client.fatal and not self._given_up():
+            self._breathe(POLL_S)
+
+    def _reported(self, error: KafkaError | None, message: Message) -> None:
+        self._in_flight -= 1
+        self._sends.reported(error, message)
+        if error is not None:
+            self._problem = self._problem or error
+
+    def _hold(self, task: Task) -> None:
+        """With an open transaction, until it is told to go on: somebody takes the id over meanwhile."""
+        self._held = True
+        assert task.answers is not None
+        self._client.control.tell("done", number=task.answers)
+        while self._held and not self._stopped:
+            self._breathe(POLL_S)
+
+    def _outlive_timeout(self) -> None:
+        lasting_ns = self._options["transaction_timeout_ms"] * 1_000_000 + LATE_NS
+        until_ns = self._rows.current.begun_ns + lasting_ns
+        while self._now_ns() < until_ns and self._finish_by_ns is None and not self._stopped:
+            self._breathe(POLL_S)
+
+    def _end(self, *, wanted: int) -> tuple[Outcome, int]:
+        """Commit or abort: what is known of the transaction then, and the code of the error if there was one.
+
+        FAIL only if no commit was ever invoked and the abort was confirmed. After a commit even a confirmed abort proves
+        nothing: it may have been of the epoch bump that librdkafka makes in its place (KIP-360).
+        """
+        assert self._producer is not None
+        if self._client.fatal is not None or (self._in_flight and not self._problem):  # dead, or out of time
+            self._dead = self._dead or self._client.fatal or "given up with records in flight"
+            return Outcome.INFO, KafkaError._FATAL if self._client.fatal else KafkaError._TIMED_OUT
+        code = self._problem.code() if self._problem else 0
+        committing = wanted == COMMIT and self._problem is None
+        if committing:
+            self._rows.ending(COMMIT)
+            error = self._call(self._producer.commit_transaction)
+            if error is None:
+                return Outcome.OK, 0
+            code = error.code()
+            if not error.txn_requires_abort():
+                self._dead = f"commit_transaction: {error.name()} {error.str()}"
+                return Outcome.INFO, code
+        self._rows.ending(ABORT)
+        error = self._call(self._producer.abort_transaction)
+        if error is None:
+            return Outcome.INFO if committing else Outcome.FAIL, code
+        self._dead = f"abort_transaction: {error.name()} {error.str()}"
+        return Outcome.INFO, error.code()
