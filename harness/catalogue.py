@@ -77,6 +77,7 @@ SERVICES = {
     "metrics-agent": "clusters.agent:ensure_agent",
     "metrics": "clusters.metrics_observer:MetricsObserver",
     "java": "clusters.java:find_java",
+    "spark-java-home": "clusters.java:spark_java_home",
     "archives": "clusters.archives:build_archives",
     "isolation": "clusters.sandbox:probe",
     "sandbox": "clusters.sandbox:enter_command",

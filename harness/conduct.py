@@ -185,7 +185,10 @@ class SparkAhead:
 
     def _start(self) -> None:
         try:
-            self._session = catalogue.service("spark-session")(master=f"local[{self._workers}]")
+            java_home = catalogue.service("spark-java-home")(catalogue.service("java")())
+            self._session = catalogue.service("spark-session")(
+                master=f"local[{self._workers}]", java_home=str(java_home)
+            )
         except ProzessError as error:
             self._error = error
 
