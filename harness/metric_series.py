@@ -84,6 +84,12 @@ class MetricTable:
             keys = [chosen["partition"]]
         return [_series(metric, part) for part in _split(chosen, keys)]
 
+    def by_node(self, name: str) -> dict[int, Series]:
+        """Node id → the series of a metric that each node tells of itself."""
+        metric = BY_NAME[name]
+        rows = self._of_code(metric.code)
+        return {int(part["node"][0]): _series(metric, part) for part in _split(rows, [rows["node"]])}
+
     def _of_code(self, code: int) -> dict[str, np.ndarray]:
         first, last = np.searchsorted(self._rows["metric"], [code, code + 1])
         return {name: column[first:last] for name, column in self._rows.items()}

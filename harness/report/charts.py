@@ -3,6 +3,8 @@
 Drawn by vl-convert without a browser; nothing is loaded from anywhere when the report is opened.
 """
 
+from collections.abc import Sequence
+
 import altair as alt
 import pandas as pd
 import vl_convert
@@ -17,9 +19,9 @@ _COLOURS = alt.Scale(
 _DASHES = alt.Scale(domain=["acks=0", "acks=1", "acks=all"], range=[[2, 2], [6, 3], [1, 0]])
 
 
-def draw_timeline(timeline: Timeline, bands: list[Row]) -> str:
-    """SVG text."""
-    panels = [_throughput(timeline), _unknown(timeline), _latency(timeline), _replication(timeline)]
+def draw_timeline(timeline: Timeline, bands: list[Row], *, more: Sequence[alt.Chart] = ()) -> str:
+    """SVG text. `more`: panels with the same time axis, below the others."""
+    panels = [_throughput(timeline), _unknown(timeline), _latency(timeline), _replication(timeline), *more]
     x_domain = [timeline.begin_s, timeline.end_s]
     drawn = [panel for panel in panels if panel is not None]
     shown = [_with_bands(panel, bands, x_domain, last=panel is drawn[-1], first=panel is drawn[0]) for panel in drawn]

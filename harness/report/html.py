@@ -2,18 +2,21 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.history import History
-from harness.plan import Plan
+from harness.metric_series import MetricTable
+from harness.plan import FIRST_CONTROLLER_ID, Plan
 from harness.report.charts import draw_timeline
+from harness.report.metric_charts import monitor_charts
+from harness.report.metric_lines import make_monitor
 from harness.report.timeline import fault_bands, make_timeline
 from harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS, anomalies_of, reproduce, short, varying_axes
-from harness.run_directory import RunDirectory
+from harness.run_directory import RunDirectory, read_json
 from harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict
 
 _WORST_FIRST = (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN)
@@ -37,7 +40,7 @@ def write_html(
         seen=_seen(verdict),
         rows={"sends": history.rows("sends"), "reads": history.rows("reads")},
         excluded=Counter(exclusion.reason for exclusion in plan.excluded),
-        timeline_svg=_timeline(plan, verdict, history),
+        timeline_svg=_timeline(run, plan, verdict, history),
         reproduce=reproduce(run),
         seconds_by_part=seconds,
         signs=SIGNS,
@@ -71,9 +74,21 @@ def _seen(verdict: TrialVerdict) -> list[tuple[CellVerdict, CellAnomaly]]:
     return sorted(found, key=lambda pair: (_WORST_FIRST.index(pair[1].outcome), pair[0].cell))
 
 
-def _timeline(plan: Plan, verdict: TrialVerdict, history: History) -> str:
+def _timeline(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history: History) -> str:
     sends = history.files["sends"].read(_SEND_COLUMNS)
     if not len(sends["partition"]):
         return "<p>Nothing was sent.</p>"
     timeline = make_timeline(plan, sends, history.table("metadata"))
-    return draw_timeline(timeline, fault_bands(verdict.faults, timeline.end_s))
+    table = MetricTable(history.table("metrics"), _texts(run, "metric"), sends)
+    monitor = make_monitor(table, verdict.alerts, _node_names(plan), timeline.end_s)
+    return draw_timeline(timeline, fault_bands(verdict.faults, timeline.end_s), more=monitor_charts(monitor))
+
+
+def _texts(run: RunDirectory, dictionary: str) -> Sequence[str]:
+    found: Mapping[str, Sequence[str]] = read_json(run.dictionaries) if run.dictionaries.exists() else {}
+    return found.get(dictionary, ())
+
+
+def _node_names(plan: Plan) -> dict[int, str]:
+    controllers = range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + plan.variant.controllers)
+    return {b: f"broker-{b}" for b in range(1, plan.variant.brokers + 1)} | {c: f"controller-{c}" for c in controllers}

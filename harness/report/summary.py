@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from harness.plan import Plan
-from harness.report.words import SIGNS, anomalies_of, brief, reproduce, seen_in, short, varying_axes
+from harness.report.words import SIGNS, VERDICT_SIGNS, anomalies_of, brief, reproduce, seen_in, short, varying_axes
 from harness.run_directory import RunDirectory
 from harness.verdict import AnomalyOutcome, TrialVerdict
 
@@ -20,6 +20,11 @@ def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict) -> Path:
     out += ["|" + "---|" * (len(axes) + 2)]
     for cell in verdict.cells:
         out.append("| " + " | ".join([*(cell.axes[axis] for axis in axes), cell.verdict, seen_in(cell)]) + " |")
+    if verdict.alerts:
+        out += ["", "## Alerts", "", "| alert | rule | verdict | why |", "|---|---|---|---|"]
+        out += [
+            f"| {a.name} | `{a.expr}` | {VERDICT_SIGNS[a.verdict]} {a.verdict} | {a.reason} |" for a in verdict.alerts
+        ]
     out += ["", "## What was seen, and why it may or may not be", ""]
     for name in anomalies_of(verdict):
         told: set[str] = set()

@@ -43,6 +43,12 @@ def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
     for control in verdict.controls:
         said = f"fired in {len(control.fired_in)} of {len(control.cells)} cells, {control.count:,} times"
         console.print(f"control {control.anomaly}: {said if control.fired else '[yellow]silent[/yellow]'}")
+    for alert in verdict.alerts:
+        style = _STYLES[alert.verdict]
+        console.print(
+            f"alert [{style}]{VERDICT_SIGNS[alert.verdict]} {alert.verdict}[/{style}]  {escape(alert.name)}: "
+            f"{escape(alert.reason)}"
+        )
     for reason in verdict.unknown_reasons[:8]:
         console.print(f"[yellow]unknown: {escape(reason)}[/yellow]")
     style = _STYLES[verdict.verdict]
