@@ -170,8 +170,8 @@ def _refused(said: str, master: str | None) -> HarnessFailed | BadInput:
 
 
 def _home_of(java: Path) -> str | None:
-    home = java.resolve().parent.parent
-    return str(home) if (home / "lib").is_dir() else None
+    found = java.resolve()
+    return str(found.parent.parent) if found.parent.name == "bin" else None
 
 
 @contextlib.contextmanager
