@@ -121,7 +121,8 @@ def _costs(costs: Mapping[str, int]) -> str:
 
 
 def _in(cells: Sequence[CellVerdict], anomaly: str, outcome: AnomalyOutcome) -> dict[int, CellAnomaly]:
-    return {c.cell: c.anomalies[anomaly] for c in cells if c.anomalies[anomaly].outcome is outcome}
+    judged = {c.cell: c.anomalies[anomaly] for c in cells if anomaly in c.anomalies}  # not every workload's cells
+    return {cell: found for cell, found in judged.items() if found.outcome is outcome}
 
 
 def _list(words: Iterable[str]) -> str:
