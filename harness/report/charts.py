@@ -19,17 +19,34 @@ _COLOURS = alt.Scale(
 _DASHES = alt.Scale(domain=["acks=0", "acks=1", "acks=all"], range=[[2, 2], [6, 3], [1, 0]])
 
 
-def draw_timeline(timeline: Timeline, bands: list[Row], *, more: Sequence[alt.Chart] = ()) -> str:
-    """SVG text. `more`: panels with the same time axis, below the others."""
-    panels = [_throughput(timeline), _unknown(timeline), _latency(timeline), _replication(timeline), *more]
+def draw_timeline(timeline: Timeline, bands: list[Row]) -> str:
+    """SVG text."""
+    panels = [_throughput(timeline), _unknown(timeline), _latency(timeline), _replication(timeline)]
     x_domain = [timeline.begin_s, timeline.end_s]
     drawn = [panel for panel in panels if panel is not None]
-    shown = [_with_bands(panel, bands, x_domain, last=panel is drawn[-1], first=panel is drawn[0]) for panel in drawn]
+    return _svg(over_bands(drawn, bands, x_domain).resolve_scale(color="shared", strokeDash="shared"))
+
+
+def draw_monitor(panels: Sequence[alt.Chart], bands: list[Row], x_domain: list[float]) -> str:
+    """SVG text of panels that each have colours and a legend of their own."""
+    chart = over_bands(panels, bands, x_domain)
+    chart = chart.resolve_scale(stroke="independent", strokeDash="independent", fill="independent")
+    return _svg(chart.resolve_legend(stroke="independent", strokeDash="independent", fill="independent"))
+
+
+def over_bands(panels: Sequence[alt.Chart], bands: list[Row], x_domain: list[float]) -> alt.VConcatChart:
+    """The panels below one another, each over the bands of the faults."""
+    shown = [
+        _with_bands(panel, bands, x_domain, last=panel is panels[-1], first=panel is panels[0]) for panel in panels
+    ]
+    return alt.vconcat(*shown, spacing=14)
+
+
+def _svg(drawn: alt.VConcatChart) -> str:
     chart = (
-        alt.vconcat(*shown, spacing=14)
-        .resolve_scale(color="shared", strokeDash="shared")
-        .configure_view(stroke="#d4d4d8")
+        drawn.configure_view(stroke="#d4d4d8")
         .configure_axis(labelFontSize=11, titleFontSize=11, grid=True, gridColor="#f0f0f2")
+        .configure_axisY(minExtent=45)
         .configure_legend(orient="top", title=None, labelFontSize=11)
     )
     return str(vl_convert.vegalite_to_svg(chart.to_json()))

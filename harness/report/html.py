@@ -11,7 +11,7 @@ from markupsafe import Markup
 from harness.history import History
 from harness.metric_series import MetricTable
 from harness.plan import FIRST_CONTROLLER_ID, Plan
-from harness.report.charts import draw_timeline
+from harness.report.charts import draw_monitor, draw_timeline
 from harness.report.metric_charts import monitor_charts
 from harness.report.metric_lines import make_monitor
 from harness.report.timeline import fault_bands, make_timeline
@@ -40,7 +40,7 @@ def write_html(
         seen=_seen(verdict),
         rows={"sends": history.rows("sends"), "reads": history.rows("reads")},
         excluded=Counter(exclusion.reason for exclusion in plan.excluded),
-        timeline_svg=_timeline(run, plan, verdict, history),
+        timeline_svgs=_timelines(run, plan, verdict, history),
         reproduce=reproduce(run),
         seconds_by_part=seconds,
         signs=SIGNS,
@@ -74,14 +74,17 @@ def _seen(verdict: TrialVerdict) -> list[tuple[CellVerdict, CellAnomaly]]:
     return sorted(found, key=lambda pair: (_WORST_FIRST.index(pair[1].outcome), pair[0].cell))
 
 
-def _timeline(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history: History) -> str:
+def _timelines(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history: History) -> list[str]:
+    """One figure of what clients and replicas did, one of what metrics and alerts said."""
     sends = history.files["sends"].read(_SEND_COLUMNS)
     if not len(sends["partition"]):
-        return "<p>Nothing was sent.</p>"
+        return ["<p>Nothing was sent.</p>"]
     timeline = make_timeline(plan, sends, history.table("metadata"))
+    bands = fault_bands(verdict.faults, timeline.end_s)
     table = MetricTable(history.table("metrics"), _texts(run, "metric"), sends)
-    monitor = make_monitor(table, verdict.alerts, _node_names(plan), timeline.end_s)
-    return draw_timeline(timeline, fault_bands(verdict.faults, timeline.end_s), more=monitor_charts(monitor))
+    panels = monitor_charts(make_monitor(table, verdict.alerts, _node_names(plan), timeline.end_s))
+    drawn = [draw_timeline(timeline, bands)]
+    return [*drawn, draw_monitor(panels, bands, [timeline.begin_s, timeline.end_s])] if panels else drawn
 
 
 def _texts(run: RunDirectory, dictionary: str) -> Sequence[str]:

@@ -8,6 +8,8 @@ from harness.report.metric_lines import Monitor, Panel
 WIDTH = 860
 _LINE_COLOURS = ("#7c3aed", "#dc2626", "#0f766e")
 _BAR_HEIGHT = 15
+_INSIDE = alt.Axis(labelAlign="left", labelPadding=-4, labelLimit=300, ticks=False, domain=False, grid=False, zindex=1)
+"""Names inside the plot, so that its time axis stays below the others'; before the first fault there is room."""
 
 
 def monitor_charts(monitor: Monitor) -> list[alt.Chart]:
@@ -42,7 +44,7 @@ def _bars(monitor: Monitor) -> alt.Chart:
         .encode(
             x=alt.X("begin_s:Q", title=None),
             x2="end_s:Q",
-            y=alt.Y("what:N", title=None, sort=order, axis=alt.Axis(labelLimit=240)),
+            y=alt.Y("what:N", title=None, sort=order, axis=_INSIDE),
             fill=alt.Fill(
                 "kind:N",
                 title=None,
