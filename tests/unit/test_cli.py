@@ -1,0 +1,120 @@
+"""The command line: exit codes, one sentence per error, and nothing heavy loaded for help."""
+
+import errno
+import subprocess
+import sys
+
+import pytest
+
+from harness import cli
+from harness.clock import FakeClock
+from harness.conduct import EXIT_CODES, is_quiet_from_here, new_run_directory
+from harness.errors import BadInput, ExitCode, HarnessFailed, Interrupted, MissingTool, NotReady
+from harness.plan import make_plan
+from harness.trial import load_trial
+from harness.verdict import Verdict
+
+
+def called(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["prozess", *arguments])
+    return cli._main()
+
+
+def test_help_loads_nothing_heavy():
+    heavy = "{'pyspark', 'confluent_kafka', 'pyarrow', 'altair', 'numpy', 'pydantic', 'rich'}"
+    code = f"import sys, harness.cli; loaded = {heavy} & set(sys.modules); assert not loaded, loaded"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("nonsense",), ("run",), ("run", "--sede", "1", "smoke"), ("run", "smoke", "--seed", "x")]
+)
+def test_bad_arguments_are_254_and_never_typers_own_2(monkeypatch, capsys, arguments):
+    assert called(monkeypatch, *arguments) == ExitCode.BAD_INPUT
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_help_is_0(monkeypatch, capsys):
+    assert called(monkeypatch, "--help") == 0
+    assert "Put your Kafka on trial" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (BadInput("this value, that rule"), ExitCode.BAD_INPUT),
+        (MissingTool("no Java"), ExitCode.HARNESS_FAILED),
+        (HarnessFailed("the world"), ExitCode.HARNESS_FAILED),
+        (NotReady(awaited="brokers", timeout_s=3, last_seen="none"), ExitCode.HARNESS_FAILED),
+        (Interrupted("by the user"), ExitCode.UNKNOWN),
+        (KeyboardInterrupt(), ExitCode.UNKNOWN),
+        (OSError(errno.ENOSPC, "No space left on device", "x.parquet"), ExitCode.HARNESS_FAILED),
+    ],
+)
+def test_every_error_is_its_exit_code_and_one_sentence(monkeypatch, capsys, error, code):
+    def raises(**_):
+        raise error
+
+    monkeypatch.setattr(cli, "app", raises)
+    assert called(monkeypatch) == code
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "Traceback" not in said
+
+
+def test_a_mistake_of_ours_keeps_its_traceback_in_a_file(monkeypatch, capsys, tmp_path):
+    def raises(**_):
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(cli, "app", raises)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    assert called(monkeypatch) == ExitCode.HARNESS_FAILED
+    assert "a mistake of ours: ZeroDivisionError: ours" in capsys.readouterr().err
+    (kept,) = tmp_path.glob("prozess-*.traceback")
+    assert "ZeroDivisionError" in kept.read_text()
+
+
+def test_a_plan_file_is_run_as_it_stands(tmp_path):
+    plan = make_plan(load_trial("null"), seed=5)
+    (tmp_path / "plan.json").write_text(plan.model_dump_json())
+    assert cli.load_plan(str(tmp_path), seed=9, settings=None) == plan
+    assert cli.load_plan(str(tmp_path / "plan.json"), seed=9, settings=None) == plan
+    with pytest.raises(BadInput, match="run as it stands"):
+        cli.load_plan(str(tmp_path), seed=9, settings=["seed=1"])
+    with pytest.raises(BadInput, match="cannot be read"):
+        cli.load_plan(str(tmp_path / "none.json"), seed=9, settings=None)
+
+
+def test_settings_are_toml_values_and_anything_else_is_text():
+    made = cli._overrides(["traffic.rate_hz=50", 'name = "x"', "title=free text", "control=required"])
+    assert made == {"traffic.rate_hz": 50, "name": "x", "title": "free text", "control": "required"}
+    with pytest.raises(BadInput, match="is not KEY=VALUE"):
+        cli._overrides(["traffic"])
+
+
+def test_a_verdict_that_is_not_held_never_exits_0():
+    assert {verdict for verdict, code in EXIT_CODES.items() if code == 0} == {Verdict.HELD}
+    assert set(EXIT_CODES) == set(Verdict)
+
+
+def test_two_runs_of_one_second_get_two_directories(tmp_path):
+    plan = make_plan(load_trial("null"), seed=5)
+    first, second = (new_run_directory(tmp_path, plan, FakeClock()) for _ in range(2))
+    assert first.path != second.path
+    assert first.rows.is_dir()
+
+
+def test_runs_that_cannot_be_made_are_said_plainly(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="cannot make null-5"):
+        new_run_directory(tmp_path / "file", make_plan(load_trial("null"), seed=5), FakeClock())
+
+
+def test_spark_starts_once_the_schedule_has_done_its_last_deed():
+    plan = make_plan(load_trial("smoke"), seed=1)
+    last = max(number for number, step in enumerate(plan.steps) if step.do is not None)
+    assert not is_quiet_from_here(plan, {"event": "step", "number": last - 1})
+    assert is_quiet_from_here(plan, {"event": "step", "number": last})
+    assert is_quiet_from_here(plan, {"event": "phase", "name": "heal"})
+    assert not is_quiet_from_here(plan, {"event": "phase", "name": "warm-up"})
