@@ -21,10 +21,11 @@ def report_run(run: RunDirectory) -> list[Path]:
     plan = load_plan_of(run)
     verdict = TrialVerdict.model_validate_json(run.verdict.read_text(encoding="utf-8"))
     seconds: dict[str, float] = read_json(run.path / "seconds.json") if (run.path / "seconds.json").exists() else {}
+    history = History.open(run)
     return [
-        write_html(run, plan, verdict, seconds, History.open(run)),
+        write_html(run, plan, verdict, seconds, history),
         write_junit(run, verdict, seconds),
-        write_summary(run, plan, verdict),
+        write_summary(run, plan, verdict, history),
     ]
 
 

@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
+from harness.history import History
 from harness.plan import Plan
+from harness.report.replicas import replica_lines
 from harness.report.words import SIGNS, VERDICT_SIGNS, anomalies_of, brief, reproduce, seen_in, short, varying_axes
 from harness.run_directory import RunDirectory
 from harness.verdict import AnomalyOutcome, TrialVerdict
 
 
-def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict) -> Path:
+def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history: History) -> Path:
     """Write summary.md; returns its path."""
     axes = varying_axes(verdict)
     out = [f"# {verdict.verdict}: {verdict.title}", "", verdict.sentence, ""]
@@ -36,6 +38,7 @@ def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict) -> Path:
             if line not in told:
                 told.add(line)
                 out.append(line)
+    out += replica_lines(plan, history)
     out += ["", f"Seed {verdict.seed}; {len(plan.cells)} cells, {len(plan.excluded)} combinations excluded."]
     out += ["", f"    {reproduce(run)}", ""]
     path = run.path / "summary.md"
