@@ -14,6 +14,7 @@ BACKENDS = {
 }
 WORKLOADS = {
     "log": "harness.workload_plans.log:plan_clients",
+    "group": "harness.workload_plans.group:plan_clients",
     "compaction": "harness.workload_plans.compaction:plan_clients",
     "transactions": "harness.workload_plans.transactions:plan_clients",
 }
@@ -24,6 +25,8 @@ ROLES = {
     "transactor": "workloads.transactor:Transactor",
     "fencer": "workloads.fencer:Fencer",
     "reader": "workloads.reader:LogReader",
+    "member": "workloads.member:GroupMember",
+    "observer": "workloads.observer:CommittedObserver",
     "audit": "workloads.audit:AuditReader",
     "sentinel": "workloads.audit:SentinelWriter",
 }
@@ -34,6 +37,8 @@ LAUNCHES = {
     "transactor": "workloads.transaction_properties:launch_transactor",
     "fencer": "workloads.transaction_properties:launch_fencer",
     "reader": "workloads.properties:launch_reader",
+    "member": "workloads.group_properties:launch_member",
+    "observer": "workloads.group_properties:launch_observer",
     "audit": "workloads.properties:launch_reader",
     "sentinel": "workloads.properties:launch_sentinel",
 }
@@ -59,9 +64,21 @@ KERNELS = {
     "compacted-away": "checkers.compaction:compacted_away",
     "tombstone-lost": "checkers.compaction:tombstone_lost",
 }
-CELL_KERNELS: dict[str, str] = {}
+CELL_KERNELS: dict[str, str] = {
+    "torn": "checkers.transactions:torn",
+    "lost-transaction": "checkers.transactions:lost_transaction",
+    "zombie-write": "checkers.transactions:zombie_write",
+    "aborted-read": "checkers.transactions:aborted_read",
+    "early-read": "checkers.transactions:early_read",
+}
 """Kernels over a whole cell, for what concerns several of its partitions: groups, transactions."""
-CELL_KERNELS_APPLY: dict[str, tuple[str, ...]] = {}
+CELL_KERNELS_APPLY: dict[str, tuple[str, ...]] = {
+    "torn": ("transactions",),
+    "lost-transaction": ("transactions",),
+    "zombie-write": ("transactions",),
+    "aborted-read": ("transactions",),
+    "early-read": ("transactions",),
+}
 """Anomaly of CELL_KERNELS → the kinds of workload whose cells it is judged in."""
 ENGINES = {
     "local": "checkers.engine:check_locally",

@@ -169,7 +169,7 @@ def _check_names(trial: Trial, source: str) -> None:
     for kind, names, what in (
         (catalogue.BACKENDS, [trial.backend], "backend"),
         (catalogue.WORKLOADS, [w.kind for w in trial.workloads], "workload"),
-        (catalogue.KERNELS, [c.anomaly for c in trial.controls], "anomaly"),
+        (catalogue.KERNELS | catalogue.CELL_KERNELS, [c.anomaly for c in trial.controls], "anomaly"),
         (
             catalogue.FAULTS,
             [s.do.fault for s in trial.steps if s.do is not None and s.do.kind == "fault"],

@@ -65,7 +65,7 @@ def controls_of(plan: Plan) -> tuple[Control, ...]:
 
 def control_result(control: Control, outcomes: Mapping[int, Mapping[str, CellAnomaly]]) -> ControlResult:
     """Did its cells show the anomaly? Whatever the rules make of it: seen is seen."""
-    counts = {cell: outcomes[cell][control.anomaly].count for cell in control.cells}
+    counts = {c: outcomes[c][control.anomaly].count for c in control.cells if control.anomaly in outcomes[c]}
     return ControlResult(
         anomaly=control.anomaly,
         cells=control.cells,

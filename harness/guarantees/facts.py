@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.clock import NS_PER_S
 from harness.configuration import Acks, ProducerConfiguration
 from harness.guarantees.envelope import Envelope
-from harness.guarantees.faults import FaultNature
-from harness.guarantees.logic import FALSE, UNKNOWN, Truth, constant, either, truth
+from harness.guarantees.faults import FOREVER, FaultNature
+from harness.guarantees.logic import FALSE, UNKNOWN, Truth, both, constant, either, truth
 from harness.plan import Cell
-from harness.schema import Outcome, Tristate
+from harness.schema import MISSING, Outcome, Tristate
 
 Version = tuple[int, ...]
 
@@ -81,6 +82,8 @@ class Happened:
     """A broker led that had been away as long as tombstones are kept."""
     forgotten: Tristate = Tristate.NO
     """A send outlived the broker's memory of its producer."""
+    read_uncommitted: Tristate = Tristate.NO
+    """Consumers read them at read_uncommitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,33 @@ def _leader_changed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     begun_ns = envelope.begun_ns(witnesses)
     changes = (truth(e.time_ns + envelope.error_ns >= begun_ns) for e in envelope.timeline.elections)
     return either(constant(FALSE, len(witnesses)), *changes)
+
+
+READ_UNCOMMITTED_CASE = 1
+"""`case` of witnesses of `aborted-read` and `early-read`: a read_uncommitted consumer."""
+BEFORE_NS = 10 * NS_PER_S
+"""A request that a fault delayed may arrive this much after it: clients wait so long for an answer here
+(socket.timeout.ms)."""
+
+
+def _transaction_state_lost(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Its partitions are not sampled: not lost if nothing could destroy or cut them, else not known."""
+    harm = either(*(np.int8(f.may(what)) for f in envelope.faults for what in ("destroys", "elects_unclean")))
+    return constant(FALSE if harm == FALSE else UNKNOWN, len(witnesses))
+
+
+def _delayed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Any node: it may have coordinated the transaction."""
+    begun_ns = envelope.begun_ns(witnesses) - BEFORE_NS - envelope.error_ns
+    end_ns = np.where(witnesses["end_ns"] == MISSING, FOREVER, witnesses["end_ns"]) + envelope.error_ns
+    parts = [
+        both(
+            truth((f.begin_ns <= end_ns) & (f.end_ns >= begun_ns)),
+            either(np.int8(f.may("freezes")), np.int8(f.may("cuts"))),
+        )
+        for f in envelope.faults
+    ]
+    return either(constant(FALSE, len(witnesses)), *parts)
 
 
 FACTS: Mapping[str, Fact] = {
@@ -195,6 +225,26 @@ FACTS: Mapping[str, Fact] = {
         "a broker led that a fault had kept away as long as tombstones are kept",
         of_witnesses=Envelope.replica_away,
         could=lambda h: _possibly(h.long_away),
+    ),
+    "read_uncommitted": Fact(
+        "who was given the record reads at read_uncommitted",
+        of_witnesses=lambda _, witnesses: truth(witnesses["case"] == READ_UNCOMMITTED_CASE),
+        could=lambda h: _possibly(h.read_uncommitted),
+    ),
+    "unclean ever": Fact(
+        "an unclean election of the partition, whenever: markers of transactions may be gone",
+        of_witnesses=lambda envelope, witnesses: constant(int(envelope.elected_unclean()), len(witnesses)),
+        could=lambda h: _possibly(h.unclean),
+    ),
+    "transaction state lost": Fact(
+        "copies were destroyed, or a leader elected unclean by request: __transaction_state may be among them",
+        of_witnesses=_transaction_state_lost,
+        could=lambda h: _possibly(h.destroyed),
+    ),
+    "delayed": Fact(
+        "a node was frozen or cut off while the record's transaction, or the one before it, was under way",
+        of_witnesses=_delayed,
+        could=lambda _: Tristate.UNKNOWN,
     ),
     "out of sync at the end": Fact(
         "one of the two replicas was not in the ISR at the end",

@@ -98,7 +98,10 @@ def _judge_cell(
     envelopes = {p: evidence.envelope(plan, cell, p) for p in cell.partitions}
     configuration = configuration_of(cell, evidence.kafka_version)
     lived_ns = cell.producer.delivery_timeout_ms * 1_000_000
-    happened = [what_happened(e, sends_lived_ns=lived_ns) for e in envelopes.values()]
+    happened = [
+        replace(what_happened(e, sends_lived_ns=lived_ns), read_uncommitted=_read_uncommitted(plan, cell))
+        for e in envelopes.values()
+    ]
     own_doubts = cell_doubts(plan, cell, evidence)
     judged = {}
     for anomaly, guarantee in TABLE.items():
@@ -130,6 +133,12 @@ def _judge_cell(
             witnesses=show_witnesses(plan, cell, guarantee, tally, evidence),
         )
     return judged
+
+
+def _read_uncommitted(plan: Plan, cell: Cell) -> Tristate:
+    """Was there a consumer that asked for no more?"""
+    readers = [c for c in plan.clients if c.role == "reader" and set(c.partitions) & set(cell.partitions)]
+    return Tristate.YES if any(c.isolation_level == "read_uncommitted" for c in readers) else Tristate.NO
 
 
 def _results_of(anomaly: str, cell: Cell, found: Mapping[tuple[str, int], Finding]) -> dict[int, KernelResult]:
@@ -241,7 +250,8 @@ def _ask_controls(
                 f"the control of {control.anomaly!r} showed nothing: {_cells_text(plan, control)} should have"
             )
         for cell in plan.cells:
-            held = outcomes[cell.cell][control.anomaly]
+            if (held := outcomes[cell.cell].get(control.anomaly)) is None:
+                continue
             witnesses = result.fired_in or control.cells
             if held.outcome is AnomalyOutcome.HELD and held.proven is not True and proves(plan, witnesses, cell):
                 outcomes[cell.cell][control.anomaly] = _proven(held, result, silent[-1:])

@@ -3,7 +3,7 @@
 Rules in order, the first whose condition is true decides; none is: **forbidden**. A condition is a conjunction of facts
 (`harness.guarantees.facts`), "not x" negates. This table is the authority; `docs/guarantees.md` is made from it.
 
-Left out because nothing can bring them about yet: transactions, restarted producers that send the same identities again,
+Left out because nothing can bring them about yet: restarted producers that send the same identities again,
 epoch bumps of librdkafka's producer (#4953), corrupted disks, seeks and resets by the application.
 """
 
@@ -13,6 +13,9 @@ from harness.guarantees.rules import Rule as Rule
 from harness.guarantees.table_compaction import COMPACTION
 from harness.guarantees.table_log import LOG
 from harness.guarantees.table_replicas import REPLICAS
+from harness.guarantees.table_transactions import TRANSACTIONS
 
-TABLE: dict[str, Guarantee] = {guarantee.anomaly: guarantee for guarantee in (*LOG, *REPLICAS, *COMPACTION)}
+TABLE: dict[str, Guarantee] = {
+    guarantee.anomaly: guarantee for guarantee in (*LOG, *REPLICAS, *COMPACTION, *TRANSACTIONS)
+}
 """Anomaly → its guarantee, in the order of reports."""

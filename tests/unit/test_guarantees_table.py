@@ -126,6 +126,7 @@ def test_a_defect_never_stands_before_a_permission(anomaly):
 def test_the_strongest_configuration_permits_only_what_destroys_committed_data(anomaly):
     excuses = {"cutoff", "cutoff after the read", "cutoff of either", "unclean before", "forgot", "log start passed"}
     excuses |= {"wiped", "wiped after the read", "wiped before", "out of sync at the end"}
+    excuses |= {"read_uncommitted", "unclean ever", "transaction state lost"}
     excuses |= {"read beyond delete.retention.ms", "a replica away beyond delete.retention.ms"}
     names = events_of(anomaly)
     for values in product((0, 1), repeat=len(names)):

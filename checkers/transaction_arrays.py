@@ -1,0 +1,228 @@
+"""What the kernels of transactions share: the transactions of a cell, their records, and who was shown which. Built once per
+cell, vectorised; loops run over partitions.
+
+V(p) is the audit at read_committed, L(p) at read_uncommitted. A transaction's own row says what its client knows; what it
+does not know (a commit in doubt) is resolved by what was shown: one record that read_committed shows proves the commit.
+"""
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from checkers.arrays import Identities, PartitionIndex
+from checkers.lookup import UNREADABLE, Lookup, identity_keys, lazy
+from harness.protocols import CellHistory
+from harness.schema import MISSING, NONE, Isolation, Outcome
+
+COMMIT, ABORT = 1, 2
+"""`transactions.ended_by`."""
+NEVER = np.iinfo(np.int64).max
+Columns = Mapping[str, np.ndarray]
+
+
+class Transactions:
+    """The rows of `transactions` that are transactions, ascending by (client, number); and the instances."""
+
+    def __init__(self, table: Columns) -> None:
+        rows = np.flatnonzero(table["transaction"] != NONE)
+        key = identity_keys(table["client"][rows], table["transaction"][rows])
+        order = np.argsort(key, kind="stable")
+        self.columns = {name: values[rows[order]] for name, values in table.items()}
+        self.places = Lookup(key[order])
+        self.instances = {name: values[table["transaction"] == NONE] for name, values in table.items()}
+
+    def __len__(self) -> int:
+        return len(self.columns["client"])
+
+    @lazy
+    def aborted(self) -> np.ndarray:
+        """bool[n]: an abort was invoked and never a commit, so nobody may ever be shown it at read_committed."""
+        return np.asarray(self.columns["ended_by"] == ABORT)
+
+    @lazy
+    def commit_invoked_ns(self) -> np.ndarray:
+        """int64[n]: NEVER where no commit was invoked."""
+        invoked = (self.columns["ended_by"] == COMMIT) & (self.columns["end_invoked_ns"] != MISSING)
+        return np.asarray(np.where(invoked, self.columns["end_invoked_ns"], NEVER))
+
+    @lazy
+    def superseded(self) -> tuple[np.ndarray, np.ndarray]:
+        """(int64[n], int[n]): when init_transactions of an instance that is certainly later, of the same transactional.id,
+        had first returned, NEVER = there is none; and that instance's client.
+
+        Certainly later: its init_transactions was first called after that of the transaction's own instance had returned.
+        """
+        table, told = self.columns, self.instances
+        returned = np.where(told["initialised_ns"] != MISSING, told["initialised_ns"], NEVER)
+        order = np.lexsort((told["begun_ns"], told["transactional_id"]))
+        of_id, called, returned = (values[order] for values in (told["transactional_id"], told["begun_ns"], returned))
+        client = told["client"][order]
+        when, who = np.full(len(self), NEVER), np.full(len(self), NONE, dtype=np.int64)
+        for number in np.unique(of_id):  # as many as there are producers
+            first, last = np.searchsorted(of_id, number), np.searchsorted(of_id, number, side="right")
+            # From each instance on, the one that returned first.
+            backwards = returned[first:last][::-1]
+            least = np.minimum.accumulate(backwards)[::-1]
+            rows = np.flatnonzero((table["transactional_id"] == number) & (table["initialised_ns"] != MISSING))
+            later = np.searchsorted(called[first:last], table["initialised_ns"][rows], side="right")
+            rows, later = rows[later < last - first], later[later < last - first]
+            when[rows] = least[later]
+            position = np.searchsorted(least, least[later], side="right") - 1  # the instance that this is of
+            who[rows] = client[first:last][position]
+        return when, who
+
+
+class CellIndex:
+    """Transactions and their records over all partitions of a cell. Arrays of records have one length."""
+
+    _known: dict[int, tuple["weakref.ref[CellHistory]", "CellIndex"]] = {}  # noqa: RUF012 - the cache
+
+    def __init__(self, history: CellHistory) -> None:
+        self.transactions = Transactions(history.tables["transactions"])
+        self.partitions = [PartitionIndex.of(history.partitions[p]) for p in sorted(history.partitions)]
+
+    @classmethod
+    def of(cls, history: CellHistory) -> "CellIndex":
+        """The index of this very history: made once, gone with it."""
+        name = id(history)
+        entry = cls._known.get(name)
+        if entry is None or entry[0]() is not history:
+            known = cls._known
+            entry = (weakref.ref(history, lambda _: known.pop(name, None)), cls(history))
+            known[name] = entry
+        return entry[1]
+
+    @property
+    def incomplete(self) -> str | None:
+        """Why nothing can be concluded from what read_committed does not show; None = all of it is known."""
+        reasons = [r for index in self.partitions if (r := index.incomplete(Isolation.READ_COMMITTED))]
+        if self.unrecorded:
+            reasons.append(f"{self.unrecorded} records belong to transactions that were not recorded")
+        return "; ".join(reasons) or None
+
+    def _over_partitions(self, column: Callable[[PartitionIndex, np.ndarray], np.ndarray]) -> np.ndarray:
+        parts = [column(index, rows) for index, rows in zip(self.partitions, self._rows, strict=True)]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+    @lazy
+    def _all_rows(self) -> Sequence[tuple[np.ndarray, np.ndarray]]:
+        """Per partition: rows of `sends` in transactions that entered the client's queue, and their transactions (-1 = not
+        recorded)."""
+        found = []
+        for index in self.partitions:
+            sends = index.sends
+            rows = np.flatnonzero(sends["transaction"] != NONE)
+            place = self.transactions.places.find(identity_keys(sends["client"][rows], sends["transaction"][rows]))
+            # A record that produce() refused has failed although its transaction has not.
+            failed = np.zeros(len(rows), dtype=bool)
+            known = place >= 0
+            failed[known] = self.transactions.columns["outcome"][place[known]] == Outcome.FAIL
+            part = (sends["outcome"][rows] != Outcome.FAIL) | failed
+            found.append((rows[part], place[part]))
+        return found
+
+    @lazy
+    def unrecorded(self) -> int:
+        """Records whose transaction has no row."""
+        return sum(int(np.count_nonzero(place < 0)) for _, place in self._all_rows)
+
+    @lazy
+    def _rows(self) -> Sequence[np.ndarray]:
+        return [rows[place >= 0] for rows, place in self._all_rows]
+
+    @lazy
+    def transaction(self) -> np.ndarray:
+        """intp[records]: place in `transactions`."""
+        return np.concatenate([place[place >= 0] for _, place in self._all_rows] or [np.empty(0, dtype=np.intp)])
+
+    @lazy
+    def which(self) -> np.ndarray:
+        """intp[records]: place in `partitions`."""
+        return np.repeat(np.arange(len(self.partitions)), [len(rows) for rows in self._rows])
+
+    @lazy
+    def row(self) -> np.ndarray:
+        """intp[records]: row of `sends` of that partition."""
+        return np.concatenate([*self._rows, np.empty(0, dtype=np.intp)])
+
+    def of_sends(self, name: str) -> np.ndarray:
+        """A column of `sends`, per record."""
+        return self._over_partitions(lambda index, rows: index.sends[name][rows])
+
+    @lazy
+    def visible_at(self) -> np.ndarray:
+        """intp[records]: position in V of its partition, -1 = V does not show it."""
+
+        def find(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
+            shown = Identities(index.visible, index.reads["sender"][index.visible.rows])
+            return shown.find(index.send_key[rows])
+
+        return self._over_partitions(find)
+
+    @lazy
+    def missing(self) -> np.ndarray:
+        """bool[records]: V is known, ought to show the record if its transaction was committed, and does not."""
+        return np.asarray((self.visible_at < 0) & ~self._over_partitions(_excused).astype(bool))
+
+    @lazy
+    def shown(self) -> np.ndarray:
+        """bool[transactions]: V shows a record of it."""
+        return self._any_of(self.visible_at >= 0)
+
+    @lazy
+    def seen_committed(self) -> np.ndarray:
+        """bool[transactions]: a read_committed consumer was given a record of it."""
+        found = np.zeros(len(self.transactions), dtype=bool)
+        for position in range(len(self.partitions)):
+            _, transaction, level = self.consumed(position)
+            found[transaction[level == Isolation.READ_COMMITTED]] = True
+        return found
+
+    @lazy
+    def committed(self) -> np.ndarray:
+        """bool[transactions]: the commit was confirmed; or it was in doubt, and somebody was shown a record."""
+        outcome = self.transactions.columns["outcome"]
+        proven = (outcome == Outcome.INFO) & (self.shown | self.seen_committed)
+        return np.asarray(((outcome == Outcome.OK) | proven) & ~self.transactions.aborted)
+
+    def _any_of(self, chosen: np.ndarray) -> np.ndarray:
+        found = np.zeros(len(self.transactions), dtype=bool)
+        found[self.transaction[chosen]] = True
+        return found
+
+    def consumed(self, position: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of partition number `position`: rows of `reads` by which consumers were given records of recorded transactions,
+        their transactions, and the consumers' isolation levels."""
+        index = self.partitions[position]
+        rows = np.flatnonzero(index.by_consumer)
+        rows, transaction = self.transactions_of_reads(position, rows)
+        level = index.fact(index.client_isolation, index.reads["client"][rows], unknown=Isolation.NOT_A_READER)
+        return rows, transaction, level
+
+    def transactions_of_reads(self, position: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of these rows of `reads` those that show records of recorded transactions, and which."""
+        index = self.partitions[position]
+        send = index.send_rows(index.read_key[rows])
+        rows, send = rows[send >= 0], send[send >= 0]
+        keys = identity_keys(index.sends["client"][send], index.sends["transaction"][send])
+        place = np.where(index.sends["transaction"][send] != NONE, self.transactions.places.find(keys), -1)
+        return rows[place >= 0], place[place >= 0]
+
+
+def _excused(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
+    """bool[k]: records (rows of `sends`) that V need not show: the audit did not get through, the record may stand behind the
+    sentinel, may have been cleaned, or may be one that could not be read."""
+    if index.incomplete(Isolation.READ_COMMITTED):
+        return np.ones(len(rows), dtype=bool)
+    sends, log = index.sends, index.visible
+    offset = sends["log_offset"][rows]
+    excused = index.may_be_cleaned(record_key=sends["key"][rows], offset=offset, tombstone=sends["size"][rows] == NONE)
+    if index.sentinel_ns is not None:
+        assert log.end is not None
+        late = sends["completed_ns"][rows] >= index.sentinel_ns
+        excused |= late & ((offset == NONE) | (offset > log.end))
+    if (log.key == UNREADABLE).any():
+        position = log.positions.find(offset)
+        excused |= (offset == NONE) | ((position >= 0) & (log.key[position] == UNREADABLE))
+    return excused
