@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from harness import catalogue
 from harness.clock import Clock
 from harness.errors import ClusterFailed, HarnessFailed, NotReady
-from harness.plan import parse_plan
+from harness.plan import Plan, parse_plan
 from harness.protocols import AdminProtocol, Cluster, Effect, Node, Undo
 from harness.run_directory import RunDirectory, read_json, write_json
 from harness.schedule import FaultAction, Step
@@ -86,14 +86,21 @@ class Nemesis:
         self._run, self._cluster, self._recorder, self._clock = run, cluster, recorder, clock
         self._journal = Journal(run.journal)
         self._next_number = self._journal.next_number
-        self._roles = Roles(cluster, admin, lambda: self._partitions, clock)
+        self._roles = Roles(cluster, admin, lambda: self._partitions, clock, lambda: self._groups)
         self._released: set[int] = set()
         """Ids of open entries whose healing was asked for, but which another step still holds."""
 
     @cached_property
+    def _plan(self) -> Plan:
+        return parse_plan(self._run.plan.read_text(encoding="utf-8"), source=str(self._run.plan))
+
+    @property
     def _partitions(self) -> dict[int, tuple[str, int]]:
-        plan = parse_plan(self._run.plan.read_text(encoding="utf-8"), source=str(self._run.plan))
-        return {p.partition: (p.topic_name, p.number) for p in plan.partitions}
+        return {p.partition: (p.topic_name, p.number) for p in self._plan.partitions}
+
+    @property
+    def _groups(self) -> dict[int, str]:
+        return {c.cell: c.group_id for c in self._plan.clients if c.group_id is not None and c.cell is not None}
 
     def strike(self, step_number: int, step: Step) -> StruckFault:
         """Make the step's fault, and look whether it took effect.

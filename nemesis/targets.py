@@ -8,12 +8,14 @@ KRaft).
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import cast
 
 from harness.clock import Clock, wait_until
 from harness.errors import ClusterFailed, NotReady
-from harness.protocols import AdminProtocol, BrokerView, Cluster, Node, NodeState, PartitionView
+from harness.protocols import AdminProtocol, BrokerView, ClientNode, Cluster, Node, NodeState, PartitionView
 from harness.schedule import Target, parse_target
 
+CONSUMER_OFFSETS = "__consumer_offsets"
 AGREE_S = 5.0
 """How long brokers may take to agree on a partition: news of an election reaches them one by one."""
 
@@ -36,6 +38,27 @@ def node_named(cluster: Cluster, name: str) -> Node:
     raise TargetMissing(f"There is no node {name!r}. Nodes: {known}.")
 
 
+def client_node(nodes: Sequence[Node], target: Target, text: str) -> Node:
+    """The place of the client that `client:NAME` or `member(c, i)` means. TargetMissing if there is none."""
+    for node in nodes:
+        role = getattr(node, "client_role", None)
+        if role is None:
+            continue
+        place = cast(ClientNode, node)
+        member = role == "member" and (place.cell, place.instance) == (target.cell, target.instance)
+        if (target.role == "member" and member) or (target.role == "client" and place.name == target.client):
+            return node
+    raise TargetMissing(f"{text}: there is no such client.")
+
+
+def java_hash(text: str) -> int:
+    """java.lang.String.hashCode of ASCII text: a signed 32-bit number."""
+    value = 0
+    for character in text:
+        value = (31 * value + ord(character)) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
 class Roles:
     """Resolves roles now. `partitions`: dense partition id → (topic, number)."""
 
@@ -45,8 +68,11 @@ class Roles:
         admin: AdminProtocol,
         partitions: Callable[[], Mapping[int, tuple[str, int]]],
         clock: Clock,
+        groups: Callable[[], Mapping[int, str]] = dict,
     ) -> None:
+        """`groups`: cell → group.id of its group."""
         self._cluster, self._admin, self._partitions, self._clock = cluster, admin, partitions, clock
+        self._groups = groups
 
     def resolve(self, text: str) -> tuple[Node, ...]:
         """The nodes of one role (`harness.schedule.parse_target`), at least one. TargetMissing with the reason."""
@@ -56,6 +82,11 @@ class Roles:
             return (node_named(self._cluster, target.node),)
         if target.role == "active-controller":
             return (self._active_controller(),)
+        if target.role == "group-coordinator":
+            assert target.cell is not None
+            return (self._group_coordinator(text, target.cell),)
+        if target.role in ("client", "member"):
+            return (client_node(self._cluster.nodes, target, text),)
         nodes = self._of_partition(target)
         if not nodes:
             raise TargetMissing(f"{text}: the partition has no such replica now.")
@@ -76,7 +107,7 @@ class Roles:
 
     def _named_side(self, others: str, roles: Sequence[str]) -> Iterable[Node]:
         if others == "all":
-            return self._cluster.nodes
+            return [node for node in self._cluster.nodes if node.roles]  # clients have none
         if others in ("controllers", "brokers"):
             return [node for node in self._cluster.nodes if others.removesuffix("s") in node.roles]
         assert others == "followers", others
@@ -96,6 +127,20 @@ class Roles:
         if controller is None:
             raise TargetMissing("active-controller: no controller claims to lead the quorum now.")
         return self._node(controller, "active-controller")
+
+    def _group_coordinator(self, text: str, cell: int) -> Node:
+        """The leader of the partition of __consumer_offsets that the group.id falls to: Utils.abs(groupId.hashCode()) modulo
+        their number. [GroupCoordinatorService.partitionFor]"""
+        living = [n.node_id for n in self._cluster.nodes if "broker" in n.roles and n.state() is NodeState.RUNNING]
+        views = [view for view in self._views_of(living, CONSUMER_OFFSETS).values() if view]
+        count = max((sum(topic == CONSUMER_OFFSETS for topic, _ in view) for view in views), default=0)
+        if not count:
+            raise TargetMissing(f"{text}: no living broker knows {CONSUMER_OFFSETS} now.")
+        number = abs(java_hash(self._groups()[cell])) % count
+        view = self._agreed_view(text, CONSUMER_OFFSETS, number)
+        if view.leader < 0:
+            raise TargetMissing(f"{text}: {CONSUMER_OFFSETS}-{number} has no leader now.")
+        return self._node(view.leader, text)
 
     def _of_partition(self, target: Target) -> tuple[Node, ...]:
         assert target.partition is not None

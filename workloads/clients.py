@@ -14,10 +14,12 @@ from harness import catalogue
 from harness.clock import Clock, wait_until
 from harness.errors import HarnessFailed, NotReady
 from harness.plan import Plan, PlannedClient
-from harness.protocols import AuditResult, ClientSpec, Progress
+from harness.protocols import AuditResult, ClientNode, ClientSpec, Progress
 from harness.run_directory import RunDirectory
 from harness.schema import CLIENTS, NONE, Isolation
 from workloads.client import Launch
+from workloads.client_nodes import Places
+from workloads.drain import Drain
 from workloads.processes import ClientProcess, ClientProcesses
 from workloads.progress import SendsTail, progress_of
 from workloads.properties import LaunchContext, Settings
@@ -37,7 +39,10 @@ SENTINEL_SHARE = 0.5
 
 SENDING = ("producer", "keyed-producer", "transactor")
 """Roles that obey pause, resume, send and finish, and whose rows in `sends` are the trial's progress."""
-_OF_THE_AUDIT = ("sentinel", "audit", "fencer")
+_OF_THE_AUDIT = ("sentinel", "audit", "fencer", "observer")
+DRAIN_QUIET_S = 20.0
+"""Members that move nothing for so long will not: longer than any session of a trial and the rebalance after it."""
+LOOK_UP_S = 20.0
 _ISOLATION = {
     "read_uncommitted": Isolation.READ_UNCOMMITTED,
     "read_committed": Isolation.READ_COMMITTED,
@@ -66,6 +71,20 @@ class Clients:
         self._tails: dict[int, SendsTail] = {}
         self._exits_noted: set[int] = set()
         self._take_overs = TakeOvers(plan)
+        self._resumed = False
+        self._places = Places(
+            [client for client in plan.clients if client.role not in _OF_THE_AUDIT],
+            processes=self._processes,
+            launch=self._relaunch,
+            taken=self._taken,
+            first_new_client=1 + max((client.client for client in plan.clients), default=0),
+            rows=run.rows,
+            clock=clock,
+        )
+
+    def nodes(self) -> Sequence[ClientNode]:
+        """The processes of planned clients, as targets of faults."""
+        return self._places.nodes
 
     def start(self) -> None:
         """Start all clients but the audit's, each in its process; return once each is ready. Those that send wait for
@@ -80,9 +99,15 @@ class Clients:
         producer has carried it out. NotReady, naming those that have not, after a limit."""
         producers = self._running(SENDING)
         match name:
+            case "stop_client":
+                self._places.named(arguments["client"]).stop(timeout_s=COMMAND_LIMIT_S)
+            case "start_client":
+                self._places.named(arguments["client"]).start()
             case "pause_sends":
+                self._resumed = False
                 self._processes.command(producers, "pause", timeout_s=COMMAND_LIMIT_S)
             case "resume_sends":
+                self._resumed = True
                 self._processes.command(producers, "resume", timeout_s=COMMAND_LIMIT_S)
             case "send":
                 partitions = sorted(p for cell in arguments["cells"] for p in self._of_cell[cell])
@@ -91,7 +116,7 @@ class Clients:
                 alike = [c for c in self._plan.clients if number is None or c.number == number]
                 concerned = {c.client for c in alike if wanted.intersection(c.partitions)}
                 self._processes.command(
-                    [p for p in producers if p.client in concerned],
+                    [p for p in producers if self._places.planned_of(p.client) in concerned],
                     "send",
                     timeout_s=SEND_LIMIT_S,
                     partitions=partitions,
@@ -127,6 +152,22 @@ class Clients:
         if not self._processes.wait(producers, timeout_s=timeout_s + FINISH_GRACE_S):
             self._processes.end(producers)
         self._note_exits()
+
+    def drain(self, *, timeout_s: float) -> None:
+        """Members of groups process what is left, leave, and what their groups committed is looked up over the observer's
+        listeners. Nothing to do where there are none."""
+        planned = self._planned["member"]
+        if not planned:
+            return
+        members, drain = self._running(("member",)), Drain(self._processes, self._clock, quiet_s=DRAIN_QUIET_S)
+        partitions = {partition for client in planned for partition in client.partitions}
+        drain.until_done(members, partitions, timeout_s=timeout_s)
+        drain.end(members)
+        servers = ",".join(f"{host}:{port}" for host, port in self._cluster.observer_servers.values())
+        started = self._processes.start([self._launch(client, servers) for client in self._planned["observer"]])
+        self._processes.tell(started, "look", timeout_s=LOOK_UP_S)
+        self._answers(started, "looked", limit_s=LOOK_UP_S)
+        self._processes.end(started)
 
     def fence(self, *, timeout_s: float) -> Mapping[str, str]:
         """Initialise every transactional.id once more, over the observer's listeners, so that no transaction stays open:
@@ -187,6 +228,18 @@ class Clients:
 
     def _left_s(self, until_ns: int) -> float:
         return max(0.1, (until_ns - self._clock.monotonic_ns()) / 1e9)
+
+    def _relaunch(self, planned: PlannedClient, client: int, name: str) -> Launch:
+        """A new client in the place of a planned one."""
+        launch = self._launch(planned, self._cluster.bootstrap_servers)
+        return launch.model_copy(update={"spec": launch.spec.model_copy(update={"client": client, "name": name})})
+
+    def _taken(self, planned: PlannedClient, process: ClientProcess) -> None:
+        """A restarted producer is followed too, and does what the others do."""
+        if planned.role in SENDING:
+            self._tails[process.client] = SendsTail(self._run.rows, process.client, len(self._plan.partitions))
+            if self._resumed:
+                self._processes.command([process], "resume", timeout_s=COMMAND_LIMIT_S)
 
     def _launch(self, planned: PlannedClient, servers: str, *, limit_s: float = 0.0) -> Launch:
         partitions = self._plan.partitions

@@ -14,6 +14,8 @@ import confluent_kafka
 
 PRODUCE_API, FETCH_API, INIT_PRODUCER_ID_API = 0, 1, 22
 """Kafka's api keys, as in the protocol's documentation."""
+GROUP_REBALANCE_DELAY_MS = 200
+"""The mock's default, as brokers', is 3 s."""
 _PRODUCER = 0
 
 
@@ -44,6 +46,7 @@ def _library() -> ctypes.CDLL:
             None,
             [pointer, ctypes.c_int16, ctypes.c_size_t, ctypes.POINTER(ctypes.c_int)],
         ),
+        ("rd_kafka_mock_group_initial_rebalance_delay_ms", None, [pointer, ctypes.c_int32]),
         ("rd_kafka_mock_clear_request_errors", None, [pointer, ctypes.c_int16]),
     ):
         function = getattr(library, name)
@@ -92,6 +95,7 @@ def mock_kafka(*, brokers: int = 1) -> Iterator[MockKafka]:
     owner = library.rd_kafka_new(_PRODUCER, configuration, error, len(error))
     assert owner, error.value
     cluster = library.rd_kafka_mock_cluster_new(owner, brokers)
+    library.rd_kafka_mock_group_initial_rebalance_delay_ms(cluster, GROUP_REBALANCE_DELAY_MS)
     try:
         yield MockKafka(cluster, brokers)
     finally:

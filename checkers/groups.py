@@ -1,0 +1,302 @@
+"""What Kafka promises consumer groups: each record is processed, a partition has one owner, committed offsets stand.
+
+Stage check: the whole cell in, findings out. Delivery is judged from what members processed and committed over the whole
+life of the group, whoever did it; causes are told by `case` (`harness.group_cases.GroupCase`), and permitted or not by the
+table of guarantees.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from checkers.arrays import PartitionIndex
+from checkers.group_commits import Commits
+from checkers.lookup import Lookup, distinct, identity_keys
+from checkers.ownership import CLOSE, FOREVER, LOST, REVOKE, Events, Members, Ownership, session_ns, span_keys, spans_of
+from harness.group_cases import GroupCase
+from harness.protocols import CellHistory, KernelResult, PartitionHistory
+from harness.schema import MISSING, Isolation, ObservationKind
+from harness.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
+
+Found = tuple[np.ndarray, int, str | None]
+"""Witnesses of one partition, how much was judged, why absence cannot be concluded."""
+
+
+def unprocessed(history: CellHistory) -> KernelResult:
+    """Every record between the first position of the group and its greatest committed offset was processed by a member.
+
+    Source: Kafka documentation, design, "Message Delivery Semantics" (at most once, at least once); KafkaConsumer, "Offsets
+    and Consumer Position" (the committed position is the next to read). Only records that the members' isolation level shows
+    count, by the audit, which must be complete. A step that was begun and never finished has processed nothing. Witness: the
+    record; `reader` is the member that it was last delivered to, at `seen_ns`; `case`: CRASHED, RELEASED (what that member
+    then did), RESET (delivered to nobody; a reset decided a position), else NO_CAUSE. Groups that commit nothing are not
+    judged. O(n log n).
+    """
+    if _commit_mode(history) == "none":
+        return KernelResult(no_witnesses(), count=0, judged=0)
+    return _over_partitions(history, _unprocessed)
+
+
+def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Members) -> Found:
+    group = history.cell.group
+    assert group is not None
+    level = Isolation.READ_COMMITTED if group.isolation_level == "read_committed" else Isolation.READ_UNCOMMITTED
+    index = PartitionIndex.of(partition)
+    log = index.visible if level is Isolation.READ_COMMITTED else index.log
+    top = Commits(history, partition.partition).greatest()
+    start = _start(history, partition.partition)
+    low, high = np.searchsorted(log.offset, [start, top]) if top > start else (0, 0)
+    processed = history.tables["processed"]
+    mine = (processed["partition"] == partition.partition) & (processed["done_ns"] != MISSING)
+    done = Lookup(distinct(processed["log_offset"][mine]))
+    place = low + np.flatnonzero(done.find(log.offset[low:high]) < 0)
+    offset = log.offset[place]
+    member, seen_ns = _last_delivered(partition, members, offset)
+    released = Events(history.tables["assignments"], partition.partition, (REVOKE, LOST, CLOSE))
+    case = np.full(len(offset), GroupCase.NO_CAUSE, dtype=np.int32)
+    case[members.crashed(member)] = GroupCase.CRASHED
+    case[(member >= 0) & (released.next_after(member, seen_ns) != FOREVER)] = GroupCase.RELEASED
+    positions = history.tables["positions"]
+    reset = (positions["partition"] == partition.partition) & (positions["event"] == 3)
+    if reset.any():
+        passed = offset < positions["log_offset"][reset].max()
+        case[(member < 0) & passed] = GroupCase.RESET
+    rows = log.rows[place]
+    witnesses = make_witnesses(
+        len(offset),
+        {
+            "partition": partition.partition,
+            "client": partition.reads["sender"][rows],
+            "sequence": partition.reads["sequence"][rows],
+            "log_offset": offset,
+            "reader": member,
+            "seen_ns": seen_ns,
+            "begin_ns": seen_ns,
+            "case": case,
+        },
+    )
+    return witnesses, int(high - low), index.incomplete(level)
+
+
+def _start(history: CellHistory, partition: int) -> int:
+    """The first position that the group resolved; auto.offset.reset=latest owes nothing earlier. FOREVER = none."""
+    positions = history.tables["positions"]
+    rows = np.flatnonzero(
+        (positions["partition"] == partition) & np.isin(positions["event"], (1, 3)) & (positions["log_offset"] >= 0)
+    )
+    if not len(rows):
+        return int(FOREVER)
+    first = rows[np.argmin(positions["time_ns"][rows])]
+    group = history.cell.group
+    assert group is not None
+    from_the_start = positions["event"][first] == 3 and group.auto_offset_reset != "latest"
+    return 0 if from_the_start else int(positions["log_offset"][first])
+
+
+def _last_delivered(partition: PartitionHistory, members: Members, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(member, when) of the last delivery of each offset (ascending); (-1, MISSING) = to nobody."""
+    reads = partition.reads
+    member, seen_ns = np.full(len(offset), -1, dtype=np.int64), np.full(len(offset), MISSING, dtype=np.int64)
+    if len(offset):
+        rows = np.flatnonzero(members.place(reads["client"]) >= 0)
+        place = Lookup(offset).find(reads["log_offset"][rows])
+        rows, place = rows[place >= 0], place[place >= 0]
+        order = np.argsort(reads["read_ns"][rows], kind="stable")
+        member[place[order]] = reads["client"][rows[order]]  # of several numpy keeps the last
+        seen_ns[place[order]] = reads["read_ns"][rows[order]]
+    return member, seen_ns
+
+
+def reprocessed(history: CellHistory) -> KernelResult:
+    """No record is processed more than once.
+
+    Source: Kafka documentation, design, "Message Delivery Semantics": at least once repeats what was processed and not
+    committed. Counts repetitions: each finished step after the first of one record, and each further copy of a record in the
+    log that was processed too. Witness: the record; `reader` processed it again (`begin_ns` to `end_ns`), `other_client` had
+    finished it before, at `other_ns`. `case`: SOUGHT, COVERED (a commit beyond it was acknowledged before the second member
+    was assigned the partition: nothing excuses that), RELEASED, CRASHED, EVICTED, DUPLICATE; else NO_CAUSE. O(n log n).
+    """
+    return _over_partitions(history, _reprocessed)
+
+
+def _reprocessed(history: CellHistory, partition: PartitionHistory, members: Members) -> Found:
+    table, number = history.tables["processed"], partition.partition
+    rows = np.flatnonzero((table["partition"] == number) & (table["done_ns"] != MISSING))
+    rows = rows[np.lexsort((table["done_ns"][rows], table["log_offset"][rows]))]
+    offset = table["log_offset"][rows]
+    again = np.flatnonzero(offset[1:] == offset[:-1]) + 1
+    before, after = rows[again - 1], rows[again]
+    case = _why_again(history, number, members, before, after)
+    # Further copies in the log of a record that was processed already.
+    single = rows[np.flatnonzero(np.diff(offset, prepend=-1))] if len(rows) else rows
+    key = identity_keys(table["sender"][single], table["sequence"][single])
+    order = np.argsort(key, kind="stable")
+    copy = np.flatnonzero(key[order][1:] == key[order][:-1]) + 1
+    before = np.concatenate([before, single[order[copy - 1]]])
+    after = np.concatenate([after, single[order[copy]]])
+    case = np.concatenate([case, np.full(len(copy), GroupCase.DUPLICATE, dtype=np.int32)])
+    witnesses = make_witnesses(
+        len(after),
+        {
+            "partition": number,
+            "client": table["sender"][after],
+            "sequence": table["sequence"][after],
+            "log_offset": table["log_offset"][after],
+            "reader": table["client"][after],
+            "begin_ns": table["started_ns"][after],
+            "end_ns": table["done_ns"][after],
+            "other_client": table["client"][before],
+            "other_offset": table["log_offset"][before],
+            "other_ns": table["done_ns"][before],
+            "case": case,
+        },
+    )
+    return witnesses, len(rows), None
+
+
+def _why_again(
+    history: CellHistory, partition: int, members: Members, before: np.ndarray, after: np.ndarray
+) -> np.ndarray:
+    """GroupCase of each pair of rows of `processed`. The first that fits, in the order of `reprocessed`."""
+    table, assignments = history.tables["processed"], history.tables["assignments"]
+    one, other = table["client"][before].astype(np.int64), table["client"][after].astype(np.int64)
+    done_ns, offset = table["done_ns"][before], table["log_offset"][after]
+    keys, began_ns, sought = spans_of(history.tables["positions"], partition)
+    key_before, key = span_keys(one, table["span"][before]), span_keys(other, table["span"][after])
+    place = Lookup(keys).find(key)
+    known = place >= 0
+    span_ns = np.where(known, began_ns[place], MISSING) if len(keys) else np.full(len(after), MISSING)
+    released = Events(assignments, partition, (REVOKE, LOST, CLOSE)).next_after(one, done_ns)
+    lost = Events(assignments, partition, (LOST,))
+    learned_late = (lost.next_after(one, done_ns) != FOREVER) | (lost.next_after(other, done_ns) != FOREVER)
+    covered = Commits(history, partition).greatest_before(span_ns) > offset
+    case = np.full(len(after), GroupCase.NO_CAUSE, dtype=np.int32)
+    case[(one != other) & learned_late] = GroupCase.EVICTED
+    case[(one != other) & members.crashed(one)] = GroupCase.CRASHED
+    case[released <= table["started_ns"][after]] = GroupCase.RELEASED
+    case[covered & (key != key_before)] = GroupCase.COVERED
+    case[key == key_before] = GroupCase.NO_CAUSE
+    if len(keys):
+        case[known & sought[place]] = GroupCase.SOUGHT
+    return case
+
+
+def two_owners(history: CellHistory) -> KernelResult:
+    """No two members own one partition at once.
+
+    Source: KafkaConsumer, "Consumer Groups and Topic Subscriptions" ("each partition is assigned to exactly one consumer in
+    the group"); KIP-429 and KIP-848 (freed before it is given). Ownership as in `checkers.ownership`: what a member that may
+    have been evicted still believes is no ownership. Counts intervals that begin within another member's. Witness: `reader`
+    from `begin_ns` on, while `other_client` owned it since `other_ns` and until `end_ns`; `case`: BOTH_COMMITTED where a
+    member past its eviction, and its successor after it, had commits accepted. O(n log n).
+    """
+    return _over_partitions(history, _two_owners)
+
+
+def _two_owners(history: CellHistory, partition: PartitionHistory, members: Members) -> Found:
+    owned = Ownership(history, members, partition.partition)
+    overlaps = _overlaps(owned.client, owned.begin_ns, owned.end_ns)
+    believed = _overlaps(owned.client, owned.begin_ns, owned.known_end_ns)
+    commits = Commits(history, partition.partition)
+    both = [
+        (i, j)
+        for i, j in believed
+        if (i, j) not in set(overlaps)
+        and commits.accepted_within(int(owned.client[j]), int(owned.end_ns[j]), int(owned.known_end_ns[j]))
+        and commits.accepted_within(int(owned.client[i]), int(owned.begin_ns[i]), int(owned.known_end_ns[j]))
+    ]
+    pairs = np.array([*overlaps, *both], dtype=np.intp).reshape(-1, 2)
+    later, earlier = pairs[:, 0], pairs[:, 1]
+    case = np.full(len(pairs), GroupCase.NO_CAUSE, dtype=np.int32)
+    case[len(overlaps) :] = GroupCase.BOTH_COMMITTED
+    witnesses = make_witnesses(
+        len(pairs),
+        {
+            "partition": partition.partition,
+            "reader": owned.client[later],
+            "begin_ns": owned.begin_ns[later],
+            "end_ns": np.minimum(owned.known_end_ns[earlier], owned.known_end_ns[later]),
+            "other_client": owned.client[earlier],
+            "other_ns": owned.begin_ns[earlier],
+            "case": case,
+        },
+    )
+    return witnesses, len(owned.client), None
+
+
+def _overlaps(client: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray) -> list[tuple[int, int]]:
+    """(later, earlier) of intervals, ascending by begin, that begin within another client's that lasts longest. As many as
+    there are overlaps: normally none."""
+    if len(client) < 2:
+        return []
+    reach = np.maximum.accumulate(end_ns)
+    found = []
+    for later in (np.flatnonzero(begin_ns[1:] < reach[:-1]) + 1).tolist():
+        others = np.flatnonzero((client[:later] != client[later]) & (end_ns[:later] > begin_ns[later]))
+        found += [(later, int(earlier)) for earlier in others[:1]]
+    return found
+
+
+def orphaned(history: CellHistory) -> KernelResult:
+    """After healing every partition of a subscribed topic has an owner within the stated time.
+
+    Source: KafkaConsumer, "Consumer Groups and Topic Subscriptions"; KIP-848. Judged while members drain: from when they were
+    told to until the first of them left, as long as they were ready to wait (`observations`, DRAIN_BEGUN). Witness: a
+    partition without an owner at the end of that; `begin_ns` since when, `end_ns` until when, `other_client` its last owner,
+    if it had one; `case`: WITHIN_SESSION where that one died and its session was not over, so that nobody could know.
+    """
+    return _over_partitions(history, _orphaned)
+
+
+def _orphaned(history: CellHistory, partition: PartitionHistory, members: Members) -> Found:
+    seen, assignments = history.tables["observations"], history.tables["assignments"]
+    begun = np.flatnonzero((seen["kind"] == ObservationKind.DRAIN_BEGUN) & (seen["partition"] == partition.partition))
+    if not len(begun):
+        return no_witnesses(), 0, f"the members of partition {partition.partition} never drained"
+    begin_ns = int(seen["time_ns"][begun].max())
+    closes = assignments["started_ns"][(assignments["event"] == CLOSE) & (assignments["started_ns"] > begin_ns)]
+    drained = members.ended_ns[members.ended_ns > begin_ns]
+    end_ns = int(min([*closes.tolist(), *drained.tolist()], default=begin_ns))
+    owned = Ownership(history, members, partition.partition)
+    if ((owned.begin_ns <= end_ns) & (owned.known_end_ns >= end_ns)).any():
+        return no_witnesses(), 1, None
+    last = int(np.argmax(owned.known_end_ns)) if len(owned.client) else -1
+    since_ns = max(begin_ns, int(owned.known_end_ns[last])) if last >= 0 else begin_ns
+    died = last >= 0 and bool(members.crashed(owned.client[[last]])[0])
+    assert history.cell.group is not None
+    within = died and end_ns - int(owned.known_end_ns[last]) < session_ns(history.cell.group)
+    witnesses = make_witnesses(
+        1,
+        {
+            "partition": partition.partition,
+            "begin_ns": since_ns,
+            "end_ns": end_ns,
+            "other_client": int(owned.client[last]) if last >= 0 else -1,
+            "case": GroupCase.WITHIN_SESSION if within else GroupCase.NO_CAUSE,
+        },
+    )
+    return witnesses, 1, None
+
+
+# --- of all ---------------------------------------------------------------------------------------------------------
+
+
+def _commit_mode(history: CellHistory) -> str:
+    assert history.cell.group is not None, history.cell
+    return history.cell.group.commit
+
+
+def _over_partitions(
+    history: CellHistory, one: Callable[[CellHistory, PartitionHistory, Members], Found]
+) -> KernelResult:
+    """What a kernel finds in each partition of the cell, put together."""
+    members = Members(history)
+    found = [one(history, partition, members) for partition in history.partitions.values()]
+    witnesses = np.concatenate([no_witnesses(), *(w for w, _, _ in found)])
+    reasons = list(dict.fromkeys(reason for _, _, reason in found if reason))
+    return KernelResult(
+        witnesses[:WITNESSES_MAX],
+        count=len(witnesses),
+        judged=sum(judged for _, judged, _ in found),
+        incomplete="; ".join(reasons) or None,
+    )

@@ -1,0 +1,153 @@
+"""Who owned which partition of a group, and when: from the callbacks that its members recorded."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from harness.configuration import GroupConfiguration
+from harness.protocols import CellHistory
+from harness.schema import MISSING, NONE, Role
+
+ASSIGN, REVOKE, LOST, CLOSE = 1, 2, 3, 4
+"""`assignments.event`."""
+FOREVER = np.iinfo(np.int64).max
+NS_PER_MS = 1_000_000
+HEARTBEAT_MAX_MS = 3_000
+"""heartbeat.interval.ms of a member is at most this, and at most a quarter of its session."""
+_KEY = 1 << 32
+
+
+class Members:
+    """Facts about the members of one cell's group, by client id."""
+
+    def __init__(self, history: CellHistory) -> None:
+        told = history.tables["clients"]
+        rows = np.flatnonzero(told["role"] == Role.MEMBER)
+        rows = rows[np.argsort(told["client"][rows], kind="stable")]
+        self.ids = told["client"][rows].astype(np.int64)
+        """Ascending."""
+        self.complete = told["complete"][rows] == 1
+        """Ended by itself, every row written."""
+        beats = history.tables["heartbeats"]
+        self.beats = {int(c): np.sort(beats["time_ns"][beats["client"] == c]) for c in self.ids}
+        last = np.array(
+            [self.beats[int(c)][-1] if len(self.beats[int(c)]) else MISSING for c in self.ids], dtype=np.int64
+        )
+        ended = told["ended_ns"][rows]
+        self.ended_ns = np.where(ended != MISSING, ended, last)
+        """When it ended; of one that was killed: when it was last known to live."""
+
+    def place(self, client: np.ndarray) -> np.ndarray:
+        """intp[n]: index of each client among the members, -1 = none of them."""
+        if not len(self.ids):
+            return np.full(len(client), -1, dtype=np.intp)
+        place = np.minimum(np.searchsorted(self.ids, client), len(self.ids) - 1)
+        return np.asarray(np.where(self.ids[place] == client, place, -1))
+
+    def crashed(self, client: np.ndarray) -> np.ndarray:
+        """bool[n]: is it a member that did not end by itself?"""
+        place = self.place(client)
+        return np.asarray((place >= 0) & ~self.complete[place]) if len(self.ids) else np.zeros(len(client), dtype=bool)
+
+
+class Events:
+    """Times at which members gave partitions up (or lost them), for look-ups."""
+
+    def __init__(self, assignments: Mapping[str, np.ndarray], partition: int, kinds: tuple[int, ...]) -> None:
+        rows = np.flatnonzero((assignments["partition"] == partition) & np.isin(assignments["event"], kinds))
+        client, time_ns = assignments["client"][rows], assignments["started_ns"][rows]
+        self._times = {int(c): np.sort(time_ns[client == c]) for c in np.unique(client)}
+
+    def next_after(self, client: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
+        """int64[n]: when each client's next such event began, at or after its time; FOREVER = never."""
+        found = np.full(len(client), FOREVER, dtype=np.int64)
+        for one, times in self._times.items():
+            mine = np.flatnonzero(client == one)
+            index = np.searchsorted(times, time_ns[mine])
+            there = index < len(times)
+            found[mine[there]] = times[index[there]]
+        return found
+
+
+def session_ns(group: GroupConfiguration) -> int:
+    """A member that was heard of is not evicted for so long at least: its session, less what may have passed since its last
+    heartbeat to the coordinator."""
+    heartbeat_ms = min(HEARTBEAT_MAX_MS, group.session_timeout_ms // 4)
+    return (group.session_timeout_ms - heartbeat_ms) * NS_PER_MS
+
+
+class Ownership:
+    """Intervals of one partition, ascending by their begin. `end_ns`: the *start* of on_revoke, on_lost or close, the last
+    sign of life of one that died, or `cut_ns`, whichever was first. `known_end_ns` is the same without the cut: until then
+    the member believed to own it."""
+
+    def __init__(self, history: CellHistory, members: Members, partition: int) -> None:
+        assert history.cell.group is not None, history.cell
+        table = history.tables["assignments"]
+        rows = np.flatnonzero((table["partition"] == partition) & (members.place(table["client"]) >= 0))
+        order = np.lexsort((rows, table["started_ns"][rows], table["client"][rows]))
+        rows = rows[order]
+        client, event = table["client"][rows].astype(np.int64), table["event"][rows]
+        followed = np.zeros(len(rows), dtype=bool)
+        followed[:-1] = client[1:] == client[:-1]
+        end_ns = members.ended_ns[members.place(client)] if len(rows) else np.empty(0, dtype=np.int64)
+        end_ns[followed] = table["started_ns"][rows[1:]][followed[:-1]]
+        begin_ns = table["done_ns"][rows]
+        kept = (event == ASSIGN) & (begin_ns != MISSING) & (end_ns > begin_ns)
+        self.client, self.begin_ns, self.known_end_ns = client[kept], begin_ns[kept], end_ns[kept]
+        self.cut_ns = _cuts(history, members, self.client, self.begin_ns)
+        self.end_ns = np.minimum(self.known_end_ns, self.cut_ns)
+        by_begin = np.argsort(self.begin_ns, kind="stable")
+        for name in ("client", "begin_ns", "known_end_ns", "cut_ns", "end_ns"):
+            setattr(self, name, getattr(self, name)[by_begin])
+
+
+def _cuts(history: CellHistory, members: Members, client: np.ndarray, begin_ns: np.ndarray) -> np.ndarray:
+    """When each may have been evicted without knowing: a session after it was last heard of, or max.poll.interval.ms after
+    it was last seen to poll. FOREVER = never."""
+    group = history.cell.group
+    assert group is not None
+    polls = _polls(history)
+    cut_ns = np.full(len(client), FOREVER, dtype=np.int64)
+    for one in np.unique(client).tolist():
+        mine = np.flatnonzero(client == one)
+        for seen, limit_ns in (
+            (members.beats.get(one, np.empty(0, np.int64)), session_ns(group)),
+            (polls.get(one, np.empty(0, np.int64)), group.max_poll_interval_ms * NS_PER_MS),
+        ):
+            silent = seen[:-1][np.diff(seen) >= limit_ns]
+            index = np.searchsorted(silent, begin_ns[mine] - limit_ns)
+            there = index < len(silent)
+            cut_ns[mine[there]] = np.minimum(cut_ns[mine[there]], silent[index[there]] + limit_ns)
+    return cut_ns
+
+
+def _polls(history: CellHistory) -> dict[int, np.ndarray]:
+    """Member → when it was seen to poll: it was given records, or a callback ran. Idle polls are not recorded, so a long
+    idle time counts as none: that hides, and never invents."""
+    times: dict[int, list[np.ndarray]] = {}
+    table = history.tables["assignments"]
+    parts = [(table["client"], table["started_ns"])]
+    parts += [(p.reads["client"], p.reads["read_ns"]) for p in history.partitions.values()]
+    for client, time_ns in parts:
+        for one in np.unique(client).tolist():
+            times.setdefault(one, []).append(np.unique(time_ns[client == one]))
+    return {one: np.unique(np.concatenate(found)) for one, found in times.items()}
+
+
+def spans_of(positions: Mapping[str, np.ndarray], partition: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of one partition: (keys ascending, when the span began, was it begun by a seek), one entry per (client, span)."""
+    rows = np.flatnonzero(positions["partition"] == partition)
+    key = span_keys(positions["client"][rows], positions["span"][rows])
+    order = np.lexsort((positions["time_ns"][rows], key))
+    rows, key = rows[order], key[order]
+    first = np.ones(len(key), dtype=bool)
+    first[1:] = key[1:] != key[:-1]
+    sought = positions["event"][rows][first] == 2
+    return key[first], positions["time_ns"][rows][first], sought
+
+
+def span_keys(client: np.ndarray, span: np.ndarray) -> np.ndarray:
+    """int64[n]: one number per (client, span)."""
+    key: np.ndarray = client.astype(np.int64) * _KEY + np.maximum(span, NONE + 1)
+    return key

@@ -1,0 +1,49 @@
+"""The group workload: producers as of the log, and in each cell a consumer group that processes what they write."""
+
+from collections.abc import Sequence
+
+from harness.plan import Cell, PlannedClient, PlannedPartition
+from harness.trial import WorkloadSpec
+from harness.workload_plans.log import plan_producers, plan_readers
+
+
+def plan_clients(
+    workload: WorkloadSpec, cells: Sequence[Cell], partitions: Sequence[PlannedPartition], prefix: str
+) -> list[PlannedClient]:
+    """Producers, tailing readers, the members of each cell's group, and who looks up the committed offsets in the end."""
+    observer = PlannedClient(
+        client=0,
+        role="observer",
+        name=f"observer-{prefix}committed",
+        partitions=tuple(p for cell in cells for p in cell.partitions),
+    )
+    return [
+        *plan_producers(workload, cells, partitions),
+        *plan_readers(workload, cells, prefix),
+        *(member for cell in cells for member in plan_members(cell)),
+        observer,
+    ]
+
+
+def plan_members(cell: Cell) -> list[PlannedClient]:
+    """The members of one cell's group; `instance` numbers them."""
+    assert cell.group is not None, cell
+    return [
+        PlannedClient(
+            client=0,
+            role="member",
+            name=f"member-{cell.name}-{instance}",
+            partitions=cell.partitions,
+            isolation_level=cell.group.isolation_level,
+            cell=cell.cell,
+            group=cell.group,
+            group_id=group_id_of(cell),
+            instance=instance,
+        )
+        for instance in range(cell.group.members)
+    ]
+
+
+def group_id_of(cell: Cell) -> str:
+    """group.id of a cell's group."""
+    return f"prozess-{cell.topic_name}"

@@ -1,0 +1,327 @@
+"""A member of a consumer group: subscribes, processes what it is given, commits in the way its configuration says.
+
+The application in small: a batch, its processing (which takes its time and has an effect: the row in `processed`), and a
+commit before it, after it, or by librdkafka. Whatever it is killed in, the rows say how far it was. Rebalance callbacks run
+inside `consume` and `close`, between two batches.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from harness.rows import RowWriter
+from harness.schema import NONE, OBSERVATIONS, POSITIONS, READS, ObservationKind
+from workloads.client import Client
+from workloads.member_rows import (
+    ASSIGN,
+    ASYNC,
+    CLOSE,
+    LOST,
+    REVOKE,
+    SYNC,
+    AssignmentRows,
+    CommitRows,
+    ProcessedRows,
+    by_partition,
+)
+from workloads.reader import ASSIGNED, RESET, ReadRows
+
+CONSUME_S = 0.05
+LOOK_UP_S = 1.0
+"""For the committed offsets on assignment: looked up within the callback, which must not last."""
+SLICE_MS = 10.0
+"""Processing is recorded in pieces of about this long: what a SIGKILL in the middle leaves undone."""
+REPORT_NS = 100_000_000
+SOUGHT = 2
+"""`positions.event`."""
+
+
+class GroupMember:
+    """The role `member`. Commands: drain, stop."""
+
+    def __init__(self, client: Client) -> None:
+        spec, options = client.spec, client.spec.options
+        self._client, self._now_ns = client, client.now_ns
+        self._commit, self._batch = str(options["commit"]), int(options["batch"])
+        self._processing_ms = float(options["processing_ms"])
+        group, rows = int(options["group"]), client.rows
+        self._reads = ReadRows(RowWriter(rows, READS, spec.client), spec.partitions, client.now_ns)
+        self._positions = RowWriter(rows, POSITIONS, spec.client)
+        self._observations = RowWriter(rows, OBSERVATIONS, spec.client)
+        self._processed = ProcessedRows(rows, spec.client, group)
+        self._commits = CommitRows(rows, spec.client, group, client.now_ns)
+        self._assignments = AssignmentRows(
+            rows, spec.client, group, client.now_ns, incremental=not bool(options["eager"])
+        )
+        self._names = {dense: (topic, number) for dense, topic, number in spec.partitions}
+        self._dense = {name: dense for dense, name in self._names.items()}
+        self._spans = -1
+        self._owned: dict[int, bool] = {}
+        """Partition → at its end, as far as the broker said."""
+        self._unresolved: set[int] = set()
+        """Assigned without a committed offset, and nothing was given yet."""
+        self._to_seek: set[int] = set()
+        self._uncommitted: dict[int, int] = {}
+        """Partition → next offset, processed and not yet committed by us."""
+        self._stopped, self._report_ns = False, 0
+        self._draining = False
+        self._consumer = Consumer({**spec.properties, "error_cb": client.on_error, "on_commit": self._answered})
+        self._consumer.subscribe(
+            sorted({topic for topic, _ in self._dense}),
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+
+    def run(self) -> None:
+        """Until `stop`; then the group is left in order."""
+        while not self._stopped:
+            self._between()
+            self._client.check()
+            self._seek_what_is_due()
+            messages = self._records(self._client.serve(self._consumer.consume, self._batch, CONSUME_S) or [])
+            if messages:
+                self._handle(messages)
+        closing = self._assignments.begin(CLOSE, sorted(self._owned), self._now_ns())
+        self._client.serve(self._consumer.close)
+        self._assignments.done(closing)
+
+    def issued(self) -> int:
+        """Records read."""
+        return self._reads.writer.count
+
+    def close(self) -> None:
+        """Flush every table."""
+        for table in (
+            self._reads.writer,
+            self._positions,
+            self._observations,
+            self._processed,
+            self._commits,
+            self._assignments,
+        ):
+            table.close()
+
+    # --- a batch ----------------------------------------------------------------------------------------------------
+
+    def _handle(self, messages: Sequence[Message]) -> None:
+        """Record, commit or process, process or commit."""
+        columns = self._reads.record(messages)
+        self._resolve(columns)
+        offsets = self._next_offsets(columns)
+        for dense in offsets:
+            self._owned[dense] = False
+        if self._commit == "sync-before":
+            self._commit_now(offsets)
+        self._process(columns)
+        match self._commit:
+            case "sync-after":
+                self._commit_now(offsets)
+            case "async-after":
+                self._commit_soon(offsets)
+            case "auto-stored":
+                self._store(offsets)
+            case "on-revoke":
+                self._uncommitted |= offsets
+
+    def _process(self, columns: Mapping[str, np.ndarray]) -> None:
+        """The processing step: each record takes `processing_ms`. Its row is there before, and its end after."""
+        count = len(columns["log_offset"])
+        piece = count if not self._processing_ms else max(1, int(SLICE_MS / self._processing_ms))
+        for low in range(0, count, piece):
+            part = {name: values[low : low + piece] for name, values in columns.items()}
+            started_ns = self._now_ns()
+            first = self._processed.begin(part, started_ns=started_ns)
+            until_ns = started_ns + int(len(part["log_offset"]) * self._processing_ms * 1e6)
+            while (left_ns := until_ns - self._now_ns()) > 0:
+                self._between(wait_s=min(0.05, left_ns / 1e9))
+            self._processed.done(first, done_ns=self._now_ns())
+            self._client.heartbeat(self._now_ns())
+
+    def _next_offsets(self, columns: Mapping[str, np.ndarray]) -> dict[int, int]:
+        touched = np.zeros(len(self._reads.next_offset), dtype=bool)
+        touched[columns["partition"]] = True
+        return {int(dense): int(self._reads.next_offset[dense]) for dense in np.flatnonzero(touched)}
+
+    def _records(self, messages: Sequence[Message]) -> list[Message]:
+        """Without those that are errors, which are dealt with."""
+        errors = list(map(Message.error, messages))
+        if not any(errors):  # a KafkaError is truthy
+            return list(messages)
+        for message, error in zip(messages, errors, strict=True):
+            if error is not None:
+                self._note(message, error)
+        return [message for message, error in zip(messages, errors, strict=True) if error is None]
+
+    def _note(self, message: Message, error: KafkaError) -> None:
+        if error.code() == KafkaError._PARTITION_EOF:
+            dense = self._reads.dense(message)
+            if dense in self._owned:
+                self._owned[dense] = True
+            return
+        self._client.on_error(error)
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            self._to_seek.add(self._reads.dense(message))
+
+    # --- commits ----------------------------------------------------------------------------------------------------
+
+    def _commit_now(self, offsets: Mapping[int, int]) -> None:
+        """And wait for the answer; librdkafka gives up waiting for a coordinator after the session timeout."""
+        if not offsets:
+            return
+        positions = self._reads.next_offset
+        rows = self._commits.begin(offsets, positions, mode=SYNC)
+        errors: dict[int, KafkaError | None] = {}
+        try:
+            answers = self._consumer.commit(offsets=self._named(offsets), asynchronous=False) or []
+            errors = {dense: answer.error for dense, answer in by_partition(answers, self._dense).items()}
+        except KafkaException as error:
+            errors = dict.fromkeys(offsets, error.args[0])
+            self._client.log(f"commit failed: {error.args[0].name()} {error.args[0].str()}")
+        self._commits.complete(rows, offsets, positions, errors)
+
+    def _commit_soon(self, offsets: Mapping[int, int]) -> None:
+        self._commits.begin(offsets, self._reads.next_offset, mode=ASYNC)
+        try:
+            self._consumer.commit(offsets=self._named(offsets), asynchronous=True)
+        except KafkaException as error:
+            for dense, offset in offsets.items():
+                self._answer_one(dense, offset, error.args[0])
+
+    def _store(self, offsets: Mapping[int, int]) -> None:
+        try:
+            self._consumer.store_offsets(offsets=self._named(offsets))
+        except KafkaException as error:  # a partition was lost meanwhile: then nothing of it is stored
+            self._client.log(f"storing offsets failed: {error.args[0].str()}")
+
+    def _answered(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
+        """librdkafka's offset commit callback: of asynchronous and of automatic commits."""
+        for dense, partition in by_partition(partitions or (), self._dense).items():
+            if partition.offset >= 0:
+                self._answer_one(dense, partition.offset, error or partition.error)
+        self._commits.end_of_auto()
+
+    def _answer_one(self, dense: int, offset: int, error: KafkaError | None) -> None:
+        position, auto = int(self._reads.next_offset[dense]), self._commit in ("auto", "auto-stored")
+        self._commits.answered(dense, offset, error, position=position, auto=auto)
+
+    def _named(self, offsets: Mapping[int, int]) -> list[TopicPartition]:
+        return [TopicPartition(*self._names[dense], offset) for dense, offset in offsets.items()]
+
+    # --- callbacks, inside consume() and close() ----------------------------------------------------------------------
+
+    def _on_assign(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        given = sorted(by_partition(partitions, self._dense))
+        started_ns = self._now_ns()
+        begun = self._assignments.begin(ASSIGN, given, started_ns)
+        committed = self._committed(given)
+        for dense in given:
+            self._spans += 1
+            self._reads.span[dense] = self._spans
+            offset = committed.get(dense, NONE)
+            self._reads.next_offset[dense] = offset
+            self._owned[dense] = False
+            if dense in committed and offset == NONE:
+                self._unresolved.add(dense)
+            self._positions.append(*_position(started_ns, offset, dense, ASSIGNED, self._spans))
+        self._assignments.done(begun)
+
+    def _on_revoke(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        taken = sorted(by_partition(partitions, self._dense))
+        begun = self._assignments.begin(REVOKE, taken, self._now_ns())
+        if self._commit == "on-revoke":
+            self._commit_now({dense: self._uncommitted[dense] for dense in taken if dense in self._uncommitted})
+        self._forget(taken)
+        self._assignments.done(begun)
+
+    def _on_lost(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        """They may belong to somebody else already: nothing is committed."""
+        taken = sorted(by_partition(partitions, self._dense))
+        begun = self._assignments.begin(LOST, taken, self._now_ns())
+        self._forget(taken)
+        self._assignments.done(begun)
+
+    def _forget(self, partitions: Sequence[int]) -> None:
+        for dense in partitions:
+            self._owned.pop(dense, None)
+            self._uncommitted.pop(dense, None)
+            self._unresolved.discard(dense)
+            self._to_seek.discard(dense)
+
+    def _committed(self, partitions: Sequence[int]) -> dict[int, int]:
+        """What the group has committed, asked now: partition → offset, NONE = nothing. Without an answer: nothing is said."""
+        if not partitions:
+            return {}
+        asked_ns = self._now_ns()
+        wanted = [TopicPartition(*self._names[dense]) for dense in partitions]
+        try:
+            answers = by_partition(self._consumer.committed(wanted, timeout=LOOK_UP_S), self._dense)
+        except KafkaException as error:
+            self._client.log(f"committed offsets were not told: {error.args[0].str()}")
+            return {}
+        found = {d: max(NONE, a.offset) for d, a in answers.items() if a.error is None}
+        for dense, offset in found.items():
+            self._observed(ObservationKind.COMMITTED, dense, offset, asked_ns)
+        return found
+
+    def _observed(self, kind: ObservationKind, dense: int, value: int, time_ns: int) -> None:
+        values: dict[str, int] = {"time_ns": time_ns, "value": value, "partition": dense, "kind": kind}
+        self._observations.append(*(int(values.get(column.name, NONE)) for column in OBSERVATIONS.columns))
+
+    # --- positions --------------------------------------------------------------------------------------------------
+
+    def _resolve(self, columns: Mapping[str, np.ndarray]) -> None:
+        """Where auto.offset.reset led: told by the first record given."""
+        for dense in tuple(self._unresolved):
+            rows = np.flatnonzero(columns["partition"] == dense)
+            if len(rows):
+                self._unresolved.discard(dense)
+                first = int(columns["log_offset"][rows[0]])
+                self._positions.append(*_position(self._now_ns(), first, dense, RESET, int(self._reads.span[dense])))
+
+    def _seek_what_is_due(self) -> None:
+        """auto.offset.reset=error hands a lost position to the application, and this one goes back to the log start."""
+        for dense in tuple(self._to_seek):
+            self._to_seek.discard(dense)
+            self._spans += 1
+            self._reads.span[dense] = self._spans
+            self._positions.append(*_position(self._now_ns(), NONE, dense, SOUGHT, self._spans))
+            self._client.log(f"partition {dense} has no position; back to its log start")
+            try:
+                self._consumer.seek(TopicPartition(*self._names[dense], OFFSET_BEGINNING))
+            except KafkaException as error:
+                self._client.log(f"seek failed: {error.args[0].str()}; trying again")
+                self._to_seek.add(dense)
+
+    # --- commands ---------------------------------------------------------------------------------------------------
+
+    def _between(self, *, wait_s: float = 0.0) -> None:
+        """Between two looks at Kafka: heartbeat, commands, and while draining a report."""
+        now_ns = self._now_ns()
+        self._client.heartbeat(now_ns)
+        control = self._client.control
+        for command in control.until(timeout_s=wait_s) if wait_s else control.commands():
+            self._obey(command)
+        if self._draining and now_ns >= self._report_ns:
+            self._report_ns = now_ns + REPORT_NS
+            at = [[dense, int(self._reads.next_offset[dense]), int(end)] for dense, end in self._owned.items()]
+            control.tell("draining", at=at, processed=self._processed.count)
+
+    def _obey(self, command: dict[str, Any]) -> None:
+        match command["do"]:
+            case "drain":
+                self._draining = True
+                for dense in self._names:
+                    self._observed(ObservationKind.DRAIN_BEGUN, dense, int(command["quiet_s"] * 1000), self._now_ns())
+            case "stop":
+                self._stopped = True
+            case unknown:
+                raise AssertionError(unknown)
+        self._client.control.tell("done", number=command["number"])
+
+
+def _position(time_ns: int, offset: int, partition: int, event: int, span: int) -> tuple[int, ...]:
+    values = {"time_ns": time_ns, "log_offset": offset, "partition": partition, "event": event, "span": span}
+    return tuple(values[column.name] for column in POSITIONS.columns)

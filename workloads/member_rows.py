@@ -1,0 +1,197 @@
+"""Rows of a group member: what it processed, what it committed, what it was assigned. Written before, completed after."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from confluent_kafka import KafkaError, TopicPartition
+
+from harness.rows import RowWriter
+from harness.schema import ASSIGNMENTS, COMMITS, MISSING, NONE, PROCESSED, Outcome
+from workloads.client import NowNs
+
+SYNC, ASYNC, AUTO = 1, 2, 3
+"""`commits.mode`."""
+ASSIGN, REVOKE, LOST, CLOSE = 1, 2, 3, 4
+"""`assignments.event`."""
+NEVER_SENT = frozenset({KafkaError._NO_OFFSET, KafkaError._STATE})
+"""Codes of a commit that never left the client. Every other error is INFO, a refusal by the coordinator included: librdkafka
+sends a commit again by itself, and what is refused may be the second copy of one that was written."""
+
+
+def commit_outcome(error: KafkaError | None) -> tuple[int, int]:
+    """(Outcome, code) of a commit."""
+    if error is None:
+        return int(Outcome.OK), 0
+    code = error.code()
+    return int(Outcome.FAIL if code in NEVER_SENT else Outcome.INFO), code
+
+
+class ProcessedRows:
+    """Rows of `processed`, many at once."""
+
+    def __init__(self, rows: Path, client: int, group: int) -> None:
+        self._writer, self._group = RowWriter(rows, PROCESSED, client), group
+
+    @property
+    def count(self) -> int:
+        """Rows so far."""
+        return self._writer.count
+
+    def begin(self, columns: Mapping[str, np.ndarray], *, started_ns: int) -> int:
+        """These records (columns of `reads`) begin to be processed: unfinished rows. Returns the first one's index."""
+        first, length = self._writer.count, len(columns["log_offset"])
+        kept = {name: columns[name] for name in ("log_offset", "sequence", "sender", "partition", "span")}
+        self._writer.extend(
+            {
+                **kept,
+                "started_ns": np.full(length, started_ns, dtype=np.int64),
+                "done_ns": np.full(length, MISSING, dtype=np.int64),
+                "group": np.full(length, self._group, dtype=np.int32),
+            }
+        )
+        return first
+
+    def done(self, first: int, *, done_ns: int) -> None:
+        """Everything from row `first` on is processed: in place, segment by segment."""
+        size = PROCESSED.row_dtype.itemsize
+        while first < self._writer.count:
+            mapping, offset = self._writer.slot(first)
+            take = min(self._writer.count - first, (len(mapping) - offset) // size)
+            rows = np.frombuffer(mapping, dtype=PROCESSED.row_dtype, count=take, offset=offset)
+            rows["done_ns"] = done_ns
+            first += take
+
+    def close(self) -> None:
+        """Flush."""
+        self._writer.close()
+
+
+class CommitRows:
+    """Rows of `commits`: one per partition, before the commit; completed by its answer."""
+
+    def __init__(self, rows: Path, client: int, group: int, now_ns: NowNs) -> None:
+        self._writer, self._group, self._now_ns = RowWriter(rows, COMMITS, client), group, now_ns
+        self._open: dict[tuple[int, int], deque[tuple[int, int, int]]] = {}
+        """(partition, offset) → (row, invoked, position) of asynchronous commits without an answer, oldest first."""
+        self._last_auto_ns = now_ns()
+
+    def begin(self, offsets: Mapping[int, int], positions: np.ndarray, *, mode: int) -> dict[int, int]:
+        """Rows of a commit about to be made: partition → row."""
+        now_ns = self._now_ns()
+        rows = {}
+        for partition, offset in offsets.items():
+            position = int(positions[partition])
+            values = (partition, offset, position, mode)
+            rows[partition] = self._append(now_ns, MISSING, *values, int(Outcome.INFO), 0)
+            if mode == ASYNC:
+                self._open.setdefault((partition, offset), deque()).append((rows[partition], now_ns, position))
+            else:
+                self._invoked = now_ns
+        return rows
+
+    def complete(
+        self,
+        rows: Mapping[int, int],
+        offsets: Mapping[int, int],
+        positions: np.ndarray,
+        errors: Mapping[int, KafkaError | None],
+    ) -> None:
+        """A synchronous commit was answered for the partitions of `errors`."""
+        now_ns = self._now_ns()
+        for partition, error in errors.items():
+            values = (partition, offsets[partition], int(positions[partition]), SYNC)
+            self._rewrite(rows[partition], self._invoked, now_ns, *values, *commit_outcome(error))
+
+    def answered(self, partition: int, offset: int, error: KafkaError | None, *, position: int, auto: bool) -> None:
+        """librdkafka's offset commit callback, of one partition. What nobody asked for, librdkafka committed by itself: at
+        some moment since the last such answer."""
+        now_ns, waiting = self._now_ns(), self._open.get((partition, offset))
+        if waiting:
+            row, invoked_ns, then = waiting.popleft()
+            self._rewrite(row, invoked_ns, now_ns, partition, offset, then, ASYNC, *commit_outcome(error))
+        elif auto:
+            self._append(self._last_auto_ns, now_ns, partition, offset, position, AUTO, *commit_outcome(error))
+
+    def end_of_auto(self) -> None:
+        """One automatic commit was answered for: the next is made after it."""
+        self._last_auto_ns = self._now_ns()
+
+    def close(self) -> None:
+        """Flush."""
+        self._writer.close()
+
+    def _append(self, *values: int) -> int:
+        return self._writer.append(*self._row(*values))
+
+    def _rewrite(self, index: int, *values: int) -> None:
+        self._writer.rewrite(index, *self._row(*values))
+
+    def _row(
+        self,
+        invoked_ns: int,
+        completed_ns: int,
+        partition: int,
+        offset: int,
+        position: int,
+        mode: int,
+        outcome: int,
+        code: int,
+    ) -> tuple[int, ...]:
+        values = {
+            "invoked_ns": invoked_ns,
+            "completed_ns": completed_ns,
+            "log_offset": offset,
+            "position": position,
+            "partition": partition,
+            "group": self._group,
+            "outcome": outcome,
+            "code": code,
+            "mode": mode,
+        }
+        return tuple(values[column.name] for column in COMMITS.columns)
+
+
+class AssignmentRows:
+    """Rows of `assignments`: one per partition of a callback, before what it does; completed when it returns."""
+
+    def __init__(self, rows: Path, client: int, group: int, now_ns: NowNs, *, incremental: bool) -> None:
+        self._writer, self._group, self._now_ns = RowWriter(rows, ASSIGNMENTS, client), group, now_ns
+        self._incremental = int(incremental)
+
+    def begin(self, event: int, partitions: Sequence[int], started_ns: int) -> list[tuple[int, int, int, int]]:
+        """Unfinished rows; an empty callback has one row, of no partition."""
+        begun = []
+        for partition in partitions or (NONE,):
+            row = self._writer.append(*self._row(started_ns, MISSING, partition, event))
+            begun.append((row, started_ns, partition, event))
+        return begun
+
+    def done(self, begun: Sequence[tuple[int, int, int, int]]) -> None:
+        """The callback returns now."""
+        now_ns = self._now_ns()
+        for row, started_ns, partition, event in begun:
+            self._writer.rewrite(row, *self._row(started_ns, now_ns, partition, event))
+
+    def close(self) -> None:
+        """Flush."""
+        self._writer.close()
+
+    def _row(self, started_ns: int, done_ns: int, partition: int, event: int) -> tuple[int, ...]:
+        values = {
+            "started_ns": started_ns,
+            "done_ns": done_ns,
+            "partition": partition,
+            "group": self._group,
+            "event": event,
+            "incremental": self._incremental,
+        }
+        return tuple(values[column.name] for column in ASSIGNMENTS.columns)
+
+
+def by_partition(found: Sequence[TopicPartition], dense: Mapping[tuple[str, int], int]) -> dict[int, TopicPartition]:
+    """What librdkafka says of partitions, by dense id; topics that are none of ours are left out."""
+    named = {dense.get((p.topic, p.partition), NONE): p for p in found}
+    named.pop(NONE, None)
+    return named
