@@ -30,7 +30,7 @@ format: $(VENV)/.ready-dev
 	$(BIN)/ruff check --fix .
 
 unit: $(VENV)/.ready-dev
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest -n 2 tests/unit
 
 system: $(VENV)/.ready-dev
 	$(BIN)/pytest tests/contract tests/system
