@@ -249,6 +249,7 @@ def test_an_inspection_is_of_the_selected_cells_and_knows_its_step():
         {"name": "look", "do": {"kind": "inspect", "cells": {"producer.acks": "all"}}},
         {"name": "only the second", "do": {"kind": "send", "count": 1, "producer": 2}},
         axes={"producer.acks": ["1", "all"]},
+        traffic={"producers": 2},
     )
     scripted = Scripted()
     assert run(plan, scripted)[0]

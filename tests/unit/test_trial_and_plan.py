@@ -129,3 +129,27 @@ def test_a_trial_is_frozen():
     trial = Trial.model_validate(BASE | {"workloads": [{"kind": "log"}]})
     with pytest.raises(ValueError, match="frozen"):
         trial.name = "y"
+
+
+def test_a_condition_or_command_on_what_is_not_there_is_refused():
+    behind = {"condition": "behind", "node": "broker-1", "records": {"broker-4": 1}}
+    with pytest.raises(
+        BadInput, match=r"Step 'a': there is no broker 'broker-4'\. Brokers: broker-1, broker-2, broker-3\."
+    ):
+        plan_of(steps=[{"name": "a", "after": behind}])
+    second = one_step(kind="send", count=1, producer=2)
+    with pytest.raises(BadInput, match=r"producer = 2, but there are 1 alike\. Raise traffic\.producers\."):
+        plan_of(**second)
+    assert plan_of(**second, traffic={"producers": 2}).steps
+    nobody = {"condition": "acked", "count": 1, "cells": {"producer.acks": "7"}}
+    looked = {"kind": "inspect", "cells": {"producer.acks": "all"}}
+    with pytest.raises(BadInput, match="no cell matches"):
+        plan_of(steps=[{"name": "a", "after": nobody, "do": looked}], axes={"producer.acks": ["all"]})
+
+
+def test_producers_that_are_alike_serve_the_same_partitions_under_different_names():
+    plan = plan_of(traffic={"producers": 3})
+    alike = [client for client in plan.clients if client.role == "producer"]
+    assert [client.number for client in alike] == [1, 2, 3]
+    assert len({client.name for client in alike}) == 3
+    assert len({client.partitions for client in alike}) == 1
