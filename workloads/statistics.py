@@ -1,7 +1,7 @@
 """What librdkafka counts of itself, once a second, as rows of `metrics` that the client writes itself.
 
 Fields: https://github.com/confluentinc/librdkafka/blob/master/STATISTICS.md. Counters are summed over the brokers the client
-knows; a lag of -1 is not known and recorded as absent.
+knows; an offset below zero is not known, and what depends on it absent.
 """
 
 import json
@@ -37,6 +37,7 @@ class Statistics:
     ) -> None:
         self._rows, self._client, self._partitions, self._now_ns = rows, client, partitions, now_ns
         self._wanted = bool(properties.get(INTERVAL_PROPERTY))
+        self._committed_only = properties.get("isolation.level", "read_committed") == "read_committed"
         self._writer: RowWriter | None = None
 
     @property
@@ -49,7 +50,9 @@ class Statistics:
         if self._writer is None:
             self._writer = RowWriter(self._rows, METRICS, self._client)
         now_ns = self._now_ns()
-        for metric, partition, value in samples(json.loads(text), self._partitions):
+        for metric, partition, value in samples(
+            json.loads(text), self._partitions, committed_only=self._committed_only
+        ):
             micro = 0 if value is None else round(value * MICRO)
             row = {"time_ns": now_ns, "value_micro": micro, "metric": code_of(metric), "node": NONE}
             row |= {"partition": partition, "absent": int(value is None)}
@@ -62,9 +65,10 @@ class Statistics:
 
 
 def samples(
-    report: Mapping[str, Any], partitions: Mapping[tuple[str, int], int]
+    report: Mapping[str, Any], partitions: Mapping[tuple[str, int], int], *, committed_only: bool
 ) -> list[tuple[str, int, float | None]]:
-    """(metric, dense partition or NONE, value) of one report of librdkafka."""
+    """(metric, dense partition or NONE, value) of one report of librdkafka. `committed_only`: the reader sees committed
+    records only, so that its end is the last stable offset."""
     brokers = list(report.get("brokers", {}).values())
     trips = [broker["rtt"]["p99"] for broker in brokers if broker.get("rtt", {}).get("cnt")]
     found: list[tuple[str, int, float | None]] = [
@@ -78,17 +82,21 @@ def samples(
         found.append(("client_records_sent", NONE, float(report.get("txmsgs", 0))))
         return found
     found.append(("client_records_received", NONE, float(report.get("rxmsgs", 0))))
-    return found + _lags(report, partitions)
+    return found + _lags(report, partitions, "ls_offset" if committed_only else "hi_offset")
 
 
-def _lags(report: Mapping[str, Any], partitions: Mapping[tuple[str, int], int]) -> list[tuple[str, int, float | None]]:
-    """Of the partitions that the client is reading."""
+def _lags(
+    report: Mapping[str, Any], partitions: Mapping[tuple[str, int], int], end: str
+) -> list[tuple[str, int, float | None]]:
+    """Of the partitions that the client is reading. librdkafka's own `consumer_lag` counts from the committed offset, which a
+    reader without a group has none of; so from the offset that the application has got to."""
     found: list[tuple[str, int, float | None]] = []
     for name, topic in report.get("topics", {}).items():
         for number, partition in topic.get("partitions", {}).items():
             dense = partitions.get((name, int(number)))
             if dense is None or partition.get("fetch_state", "none") in ("none", "stopped"):
                 continue
-            lag = partition.get("consumer_lag", -1)
-            found.append(("consumer_lag", dense, float(lag) if lag >= 0 else None))
+            end_offset, reached = partition.get(end, -1), partition.get("app_offset", -1)
+            known = end_offset >= 0 and reached >= 0
+            found.append(("consumer_lag", dense, float(max(0, end_offset - reached)) if known else None))
     return found

@@ -59,7 +59,14 @@ PANELS: tuple[tuple[str, tuple[Line, ...]], ...] = (
         (
             Line("failed produce requests", "failed_produce_requests", "sum", rate=True),
             Line("record errors", "record_errors", "sum", rate=True),
-            Line("client retries", "client_retries", "sum", rate=True),
+            Line("requests sent again", "client_retries", "sum", rate=True),
+        ),
+    ),
+    (
+        "records per s",
+        (
+            Line("transmitted, retries included", "client_records_sent", "sum", rate=True),
+            Line("acknowledged", "records_acknowledged", "sum", rate=True),
         ),
     ),
     (
