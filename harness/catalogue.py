@@ -17,11 +17,14 @@ WORKLOADS = {
     "group": "harness.workload_plans.group:plan_clients",
     "compaction": "harness.workload_plans.compaction:plan_clients",
     "transactions": "harness.workload_plans.transactions:plan_clients",
+    "verifiable": "harness.workload_plans.verifiable:plan_clients",
 }
 """Kind of workload → the function that plans its clients."""
 ROLES = {
     "producer": "workloads.producer:LogProducer",
     "keyed-producer": "workloads.keyed_producer:KeyedProducer",
+    "verifiable-producer": "workloads.verifiable_clients:VerifiableProducer",
+    "verifiable-consumer": "workloads.verifiable_clients:VerifiableConsumer",
     "transactor": "workloads.transactor:Transactor",
     "fencer": "workloads.fencer:Fencer",
     "reader": "workloads.reader:LogReader",
@@ -34,6 +37,8 @@ ROLES = {
 LAUNCHES = {
     "producer": "workloads.properties:launch_producer",
     "keyed-producer": "workloads.properties:launch_keyed_producer",
+    "verifiable-producer": "workloads.verifiable_properties:launch_verifiable_producer",
+    "verifiable-consumer": "workloads.verifiable_properties:launch_verifiable_consumer",
     "transactor": "workloads.transaction_properties:launch_transactor",
     "fencer": "workloads.transaction_properties:launch_fencer",
     "reader": "workloads.properties:launch_reader",
@@ -70,6 +75,12 @@ CELL_KERNELS: dict[str, str] = {
     "zombie-write": "checkers.transactions:zombie_write",
     "aborted-read": "checkers.transactions:aborted_read",
     "early-read": "checkers.transactions:early_read",
+    "unprocessed": "checkers.groups:unprocessed",
+    "reprocessed": "checkers.groups:reprocessed",
+    "commit-regression": "checkers.group_commits:commit_regression",
+    "commit-ahead": "checkers.group_commits:commit_ahead",
+    "two-owners": "checkers.groups:two_owners",
+    "orphaned": "checkers.groups:orphaned",
 }
 """Kernels over a whole cell, for what concerns several of its partitions: groups, transactions."""
 CELL_KERNELS_APPLY: dict[str, tuple[str, ...]] = {
@@ -78,6 +89,12 @@ CELL_KERNELS_APPLY: dict[str, tuple[str, ...]] = {
     "zombie-write": ("transactions",),
     "aborted-read": ("transactions",),
     "early-read": ("transactions",),
+    "unprocessed": ("group",),
+    "reprocessed": ("group",),
+    "commit-regression": ("group",),
+    "commit-ahead": ("group",),
+    "two-owners": ("group",),
+    "orphaned": ("group",),
 }
 """Anomaly of CELL_KERNELS → the kinds of workload whose cells it is judged in."""
 ENGINES = {

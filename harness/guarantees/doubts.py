@@ -10,6 +10,7 @@ import numpy as np
 from harness.guarantees.evidence import Evidence
 from harness.guarantees.faults import text_of
 from harness.plan import Cell, Plan
+from harness.protocols import CLIENT_NODE
 from harness.schedule import FaultAction
 from harness.schema import NONE, Role, StepOutcome, Tristate, role_named
 
@@ -61,9 +62,14 @@ def _fault_doubts(plan: Plan, evidence: Evidence) -> Iterator[str]:
 def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
     """Why nothing of this cell can be held: a client that served it died, or did not close its files."""
     served = [c for c in plan.clients if set(c.partitions) & set(cell.partitions)]
-    died = [c for c in served if c.name in evidence.dead_clients]
-    told = [f"client {c.name} died unasked ({evidence.dead_clients[c.name]})" for c in died]
+    # A client that took a planned one's place is called NAME~2, and so on.
+    dead = {name.partition("~")[0]: how for name, how in evidence.dead_clients.items()}
+    killed = {node for f in evidence.fault_records if f.kind == "kill" for node in f.hit}
+    died = [c for c in served if c.name in dead]
+    told = [f"client {c.name} died unasked ({dead[c.name]})" for c in died]
     for client in served:
+        if CLIENT_NODE + client.client in killed:  # as the trial wanted
+            continue
         if client not in died and role_named(client.role) in (Role.PRODUCER, Role.READER):
             why = _unfinished(evidence, client.client)
             told += [f"client {client.name} {why}"] if why else []

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.clock import NS_PER_S
-from harness.configuration import Acks, ProducerConfiguration
+from harness.configuration import Acks, GroupConfiguration, ProducerConfiguration
+from harness.group_cases import GroupCase
 from harness.guarantees.envelope import Envelope
 from harness.guarantees.faults import FOREVER, FaultNature
 from harness.guarantees.logic import FALSE, UNKNOWN, Truth, both, constant, either, truth
@@ -32,6 +33,9 @@ class Configuration:
     librdkafka: bool = True
     """The producer is librdkafka's; else Java's."""
     unclean_enabled: bool = False
+    commits_first: bool = False
+    """The group commits what its members may not have processed yet."""
+    resets_to_latest: bool = False
     version: Version | None = None
     """Of the oldest broker; None = not known."""
 
@@ -47,6 +51,8 @@ def configuration_of(cell: Cell, kafka_version: str | None) -> Configuration:
         lifo=producer.properties.get("queuing.strategy", "fifo") == "lifo",
         librdkafka=producer.client == "librdkafka",
         unclean_enabled=cell.topic.unclean_leader_election_enable,
+        commits_first=cell.group is not None and commits_first(cell.group),
+        resets_to_latest=cell.group is not None and cell.group.auto_offset_reset == "latest",
         version=parse_version(kafka_version),
     )
 
@@ -56,6 +62,12 @@ def is_idempotent(producer: ProducerConfiguration) -> bool:
     [KIP-679; librdkafka CONFIGURATION]"""
     fits = producer.acks == "all" and producer.retries != "0" and producer.max_in_flight <= 5
     return producer.enable_idempotence and (fits or producer.client == "librdkafka")
+
+
+def commits_first(group: GroupConfiguration) -> bool:
+    """librdkafka stores what it has delivered, processed or not, unless told otherwise; a Java consumer commits what the last
+    poll returned. [librdkafka CONFIGURATION, enable.auto.offset.store; KafkaConsumer, "Automatic Offset Committing"]"""
+    return group.commit == "sync-before" or (group.commit == "auto" and group.client == "librdkafka")
 
 
 def parse_version(text: str | None) -> Version | None:
@@ -80,6 +92,8 @@ class Happened:
     """The audit took as long as tombstones are kept (delete.retention.ms)."""
     long_away: Tristate = Tristate.NO
     """A broker led that had been away as long as tombstones are kept."""
+    rebalanced: Tristate = Tristate.NO
+    """Members of groups died, or partitions changed hands."""
     forgotten: Tristate = Tristate.NO
     """A send outlived the broker's memory of its producer."""
     read_uncommitted: Tristate = Tristate.NO
@@ -139,7 +153,29 @@ def _delayed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     return either(constant(FALSE, len(witnesses)), *parts)
 
 
+def _of_case(meaning: str, *cases: GroupCase) -> Fact:
+    """What the kernels of groups found to explain a witness."""
+    wanted = [int(case) for case in cases]
+    return Fact(
+        meaning,
+        of_witnesses=lambda _, witnesses: truth(np.isin(witnesses["case"], wanted)),
+        could=lambda h: h.rebalanced,
+    )
+
+
 FACTS: Mapping[str, Fact] = {
+    "commits first": Fact("the group commits before processing", lambda c: _is(c.commits_first)),
+    "resets to latest": Fact("auto.offset.reset=latest", lambda c: _is(c.resets_to_latest)),
+    "member was gone": _of_case(
+        "the member that had the record died, gave the partition up or had lost it, in between",
+        GroupCase.CRASHED,
+        GroupCase.RELEASED,
+        GroupCase.EVICTED,
+    ),
+    "position was sought": _of_case("the member had sought to a position", GroupCase.SOUGHT),
+    "position was reset": _of_case("auto.offset.reset decided a position beyond it", GroupCase.RESET),
+    "stands twice": _of_case("the record stands in the log more than once", GroupCase.DUPLICATE),
+    "within a session": _of_case("the last owner died, and its session was not over", GroupCase.WITHIN_SESSION),
     "acks=0": Fact("the producer waits for no reply", lambda c: _is(c.acks == "0")),
     "acks=1": Fact("the producer waits for the leader alone", lambda c: _is(c.acks == "1")),
     "idempotent": Fact("enable.idempotence is in effect", lambda c: _is(c.idempotent)),
@@ -288,6 +324,7 @@ def could_happen(natures: Mapping[str, FaultNature | None], *, unclean_enabled: 
     return Happened(
         moved=Tristate.UNKNOWN if out or unclean else Tristate.NO,
         unclean=Tristate.UNKNOWN if unclean else Tristate.NO,
+        rebalanced=Tristate.UNKNOWN if out else Tristate.NO,
         destroyed=Tristate.UNKNOWN if anything or any(n.destroys for n in known) else Tristate.NO,
     )
 
@@ -309,6 +346,7 @@ def what_happened(envelope: Envelope, *, sends_lived_ns: int) -> Happened:
         destroyed=Tristate(int(destroyed)),
         deleted=_is(bool(len(envelope.log_starts[1])) and int(envelope.log_starts[1].max()) > 0),
         forgotten=forgotten,
+        rebalanced=Tristate.UNKNOWN,  # joining is a rebalance
         audited_slowly=envelope.audit_beyond_retention(),
         long_away=envelope.away_beyond_retention(),
     )

@@ -9,6 +9,7 @@ from harness.guarantees.faults import FaultRecord
 from harness.guarantees.table import Guarantee
 from harness.guarantees.tally import Tally
 from harness.plan import FIRST_CONTROLLER_ID, Cell, Plan
+from harness.protocols import CLIENT_NODE
 from harness.schema import MISSING, NONE, Tristate
 from harness.verdict import FaultShown, WitnessShown
 from harness.witnesses import WITNESSES_SHOWN
@@ -94,7 +95,9 @@ def faults_shown(plan: Plan, evidence: Evidence) -> tuple[FaultShown, ...]:
 
 
 def node_name(node_id: int) -> str:
-    """As backends name their nodes."""
+    """As backends name their nodes; places of clients by the planned client's id."""
+    if node_id >= CLIENT_NODE:
+        return f"client-{node_id - CLIENT_NODE}"
     return f"{'controller' if node_id >= FIRST_CONTROLLER_ID else 'broker'}-{node_id}"
 
 

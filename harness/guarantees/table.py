@@ -11,11 +11,12 @@ from harness.guarantees.rules import Effect as Effect
 from harness.guarantees.rules import Guarantee as Guarantee
 from harness.guarantees.rules import Rule as Rule
 from harness.guarantees.table_compaction import COMPACTION
+from harness.guarantees.table_groups import GROUPS
 from harness.guarantees.table_log import LOG
 from harness.guarantees.table_replicas import REPLICAS
 from harness.guarantees.table_transactions import TRANSACTIONS
 
 TABLE: dict[str, Guarantee] = {
-    guarantee.anomaly: guarantee for guarantee in (*LOG, *REPLICAS, *COMPACTION, *TRANSACTIONS)
+    guarantee.anomaly: guarantee for guarantee in (*LOG, *REPLICAS, *COMPACTION, *TRANSACTIONS, *GROUPS)
 }
 """Anomaly → its guarantee, in the order of reports."""

@@ -1,0 +1,140 @@
+"""The guarantee table, part groups: what is promised of delivery, of committed offsets and of ownership in consumer groups.
+
+Left out because nothing can bring them about yet: commits by assignment without a membership, offsets reset by an
+administrator, one group.instance.id used twice, share groups; KAFKA-20634 (a commit dropped while its partition changes
+leader), which no witness can be told apart by.
+"""
+
+from harness.guarantees.rules import Effect, Guarantee, Rule, hard
+
+KINDS = ("group",)
+"""The workloads that have consumer groups."""
+_DELIVERY = "Kafka documentation, design, 'Message Delivery Semantics'"
+_SUBSCRIPTIONS = "KafkaConsumer, 'Consumer Groups and Topic Subscriptions'; KIP-429; KIP-848"
+
+
+def _sought(anomaly: str) -> Rule:
+    return Rule(
+        id=f"{anomaly}/sought",
+        when=("position was sought",),
+        label="a seek by the application",
+        reason="the application itself went to another position",
+        change="no seek",
+        source="KafkaConsumer, 'Controlling The Consumer's Position'",
+    )
+
+
+_UNPROCESSED = Guarantee(
+    anomaly="unprocessed",
+    promise="What a group has committed past, it has processed.",
+    found=("1 record was committed past and never processed", "{n} records were committed past and never processed"),
+    did=("skipped 1 record", "skipped {n} records"),
+    undone="would have delivered them again",
+    absence=True,
+    nothing="the group committed nothing",
+    nothing_is_unknown=False,
+    source=_DELIVERY,
+    workloads=KINDS,
+    rules=(
+        Rule(
+            id="unprocessed/commit-first",
+            when=("commits first", "member was gone"),
+            label="committing before processing",
+            reason="a member committed records before it had processed them, and ended in between (at most once)",
+            change="committing after processing (librdkafka: enable.auto.offset.store=false, stored after processing)",
+            source=f"{_DELIVERY}: at most once; librdkafka INTRODUCTION.md, 'Consumer offset management': what is delivered "
+            "is stored; seen: 150 of 2000",
+        ),
+        Rule(
+            id="unprocessed/reset-to-latest",
+            when=("resets to latest", "position was reset"),
+            label="auto.offset.reset=latest",
+            reason="a member without a committed offset began at the end",
+            change="auto.offset.reset=earliest",
+            source="Kafka documentation, consumer configuration auto.offset.reset",
+        ),
+        *hard("unprocessed", unclean="cutoff", wiped="wiped"),
+    ),
+)
+_REPROCESSED = Guarantee(
+    anomaly="reprocessed",
+    promise="No record was processed twice.",
+    found=("1 record was processed again", "records were processed again {n} times"),
+    did=("processed 1 record again", "processed records again {n} times"),
+    nothing="no record was processed",
+    source=f"{_DELIVERY}: at least once repeats what was not committed, and only that",
+    workloads=KINDS,
+    rules=(
+        Rule(
+            id="reprocessed/uncommitted",
+            when=("member was gone",),
+            label="what was not yet committed",
+            reason="the member that had processed them died or lost the partition before a commit of them was accepted (at "
+            "least once)",
+            change="a transaction of the effect and the commit",
+            source=f"{_DELIVERY}: at least once; seen: 250 twice",
+        ),
+        _sought("reprocessed"),
+        Rule(
+            id="reprocessed/duplicate",
+            effect=Effect.NOT_APPLICABLE,
+            when=("stands twice",),
+            label="a duplicate in the log",
+            reason="the record stands in the log twice, which `duplicate` judges",
+            source="KIP-98",
+        ),
+        *hard("reprocessed", unclean="cutoff", wiped="wiped"),
+    ),
+)
+_COMMIT_REGRESSION = Guarantee(
+    anomaly="commit-regression",
+    promise="The committed offset of a group never falls.",
+    found=("the committed offset fell once", "the committed offset fell {n} times"),
+    did=("let the committed offset fall once", "let the committed offset fall {n} times"),
+    nothing="no commit was accepted",
+    nothing_is_unknown=False,
+    source="Kafka documentation, design, 'Consumer Position'; KIP-848 and KIP-1251: commits of old generations and epochs "
+    "are refused",
+    workloads=KINDS,
+    rules=(_sought("commit-regression"),),
+)
+_COMMIT_AHEAD = Guarantee(
+    anomaly="commit-ahead",
+    promise="No member committed beyond its own position.",
+    found=("1 commit was beyond the member's own position", "{n} commits were beyond the members' own positions"),
+    did=("committed beyond a position once", "committed beyond positions {n} times"),
+    nothing="nothing was committed",
+    nothing_is_unknown=False,
+    source="KafkaConsumer.commitSync: 'the next message your application will consume'",
+    workloads=KINDS,
+)
+_TWO_OWNERS = Guarantee(
+    anomaly="two-owners",
+    promise="No partition had two owners at once.",
+    found=("a partition had two owners once", "partitions had two owners {n} times"),
+    did=("gave a partition two owners once", "gave partitions two owners {n} times"),
+    nothing="no member was assigned a partition",
+    source=_SUBSCRIPTIONS,
+    workloads=KINDS,
+)
+_ORPHANED = Guarantee(
+    anomaly="orphaned",
+    promise="After healing every partition found an owner.",
+    found=("1 partition was left without an owner", "{n} partitions were left without an owner"),
+    did=("left 1 partition without an owner", "left {n} partitions without an owner"),
+    nothing="the members never drained",
+    source=_SUBSCRIPTIONS,
+    workloads=KINDS,
+    rules=(
+        Rule(
+            id="orphaned/session",
+            when=("within a session",),
+            label="an unfinished session",
+            reason="the last owner died, and its session was not over yet",
+            change="a shorter session.timeout.ms",
+            source="KIP-62, session.timeout.ms; KIP-345 for static members",
+        ),
+    ),
+)
+GROUPS = (_UNPROCESSED, _REPROCESSED, _COMMIT_REGRESSION, _COMMIT_AHEAD, _TWO_OWNERS, _ORPHANED)
+"""In the order of reports."""
