@@ -45,7 +45,7 @@ class End(Enum):
     LATE = auto()
     """Left open past its timeout, then committed, if that is still possible."""
     HELD = auto()
-    """Half of it is written; the rest, and the commit, follow when this instance has been superseded."""
+    """Half of it, or all, is written; the rest, and the commit, follow when this instance has been superseded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,13 +237,16 @@ class Transactor:
             self._dead = error.args[0].str()
             self._rows.ended(Outcome.FAIL, error.args[0].code())
             return
-        half = len(task.records) // 2 if task.end is End.HELD else 0
-        if half:
-            self._issue(transaction, task.records[:half])
+        rest = task.records
+        if task.end is End.HELD:
+            # A zombie is found out when it writes; one that has nothing more to write, when it commits.
+            before = len(rest) // 2 if self._random.random() < 0.5 else len(rest)
+            self._issue(transaction, rest[:before])
             self._await_reports()
             self._hold(task)
-        self._issue(transaction, task.records[half:])
-        if task.answers is not None and not half:
+            rest = rest[before:]
+        self._issue(transaction, rest)
+        if task.answers is not None and task.end is not End.HELD:
             self._client.control.tell("done", number=task.answers)
         self._await_reports()
         if task.end is End.LATE:

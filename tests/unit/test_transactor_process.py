@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from harness.plan import Plan, make_plan
-from harness.schema import MISSING, NONE, Outcome
+from harness.rows import read_rows
+from harness.schema import MISSING, NONE, TRANSACTIONS, Outcome
 from harness.trial import parse_trial
 from tests.unit.log_workload import Bench, bench
 from workloads.transaction_rows import ABORT, COMMIT
@@ -35,13 +36,18 @@ def transactor(made: Bench) -> int:
     return next(c.client for c in made.plan.clients if c.role == "transactor")
 
 
+def rows_now(made: Bench, client: int) -> np.ndarray:
+    """While they are being written: one that is just being appended seems torn, and is left out."""
+    return read_rows(made.run.rows, TRANSACTIONS, client)[0]
+
+
 def transactions_of(made: Bench, client: int) -> np.ndarray:
-    rows = made.rows("transactions", client)
+    rows = rows_now(made, client)
     return rows[rows["transaction"] != NONE]
 
 
 def instances_of(made: Bench, client: int) -> np.ndarray:
-    rows = made.rows("transactions", client)
+    rows = rows_now(made, client)
     return rows[rows["transaction"] == NONE]
 
 
@@ -163,7 +169,7 @@ def test_a_standby_takes_over_with_an_instance_of_its_own_while_the_first_holds_
     assert len(overlapping) == 1
     rows = held[held["transaction"] == overlapping["transaction"][0]]
     assert len(rows) == RECORDS
-    assert ((rows["invoked_ns"] > instance["initialised_ns"]) == (np.arange(RECORDS) >= RECORDS // 2)).all()
+    assert (rows["invoked_ns"] < instance["begun_ns"]).sum() in (RECORDS // 2, RECORDS)
 
 
 def test_before_the_audit_every_id_is_initialised_once_more(tmp_path):
