@@ -1,4 +1,4 @@
-"""Real group members against librdkafka's mock cluster: what they were given, processed, committed and assigned is recorded."""
+"""Real group members against librdkafka's mock cluster: what they are given, process, commit and are assigned is recorded."""
 
 import numpy as np
 import pytest

@@ -1,0 +1,358 @@
+"""Kernels of consumer groups: each with the smallest bad history, and the one next to it that is good."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkers.group_commits import commit_ahead, commit_regression
+from checkers.groups import orphaned, reprocessed, two_owners, unprocessed
+from harness.configuration import GroupConfiguration, ProducerConfiguration, TopicConfiguration
+from harness.group_cases import GroupCase
+from harness.plan import Cell
+from harness.protocols import CellHistory
+from harness.schema import MISSING, NONE, TABLES, ObservationKind, Outcome, Role
+from tests.unit.histories import OK, PARTITION, PRODUCER, history
+
+A, B, C = 11, 12, 13
+"""Members: clients whose reads are of no audit."""
+S = 1_000_000_000
+ASSIGN, REVOKE, LOST, CLOSE = 1, 2, 3, 4
+Row = Mapping[str, int]
+
+
+def table(name: str, rows: Sequence[Row]) -> dict[str, np.ndarray]:
+    columns = TABLES[name].empty()
+    return {c: np.array([row.get(c, NONE) for row in rows], dtype=a.dtype) for c, a in columns.items()}
+
+
+def client(number: int, *, killed: bool = False, ended_s: float = 100) -> Row:
+    ended = MISSING if killed else int(ended_s * S)
+    return {"client": number, "role": Role.MEMBER, "complete": int(not killed), "ended_ns": ended, "exit_code": 0}
+
+
+def beats(number: int, until_s: float, *, without: tuple[float, float] = (0, 0)) -> list[Row]:
+    times = [t / 10 for t in range(int(until_s * 10) + 1)]
+    return [{"client": number, "time_ns": int(t * S)} for t in times if not without[0] < t < without[1]]
+
+
+def event(number: int, kind: int, at_s: float) -> Row:
+    return {
+        "client": number,
+        "event": kind,
+        "partition": PARTITION,
+        "started_ns": int(at_s * S),
+        "done_ns": int(at_s * S) + 1000,
+    }
+
+
+def span(number: int, at_s: float, offset: int, number_of: int = 0, kind: int = 1) -> Row:
+    return {
+        "client": number,
+        "time_ns": int(at_s * S),
+        "log_offset": offset,
+        "partition": PARTITION,
+        "event": kind,
+        "span": number_of,
+    }
+
+
+def step(
+    number: int, offset: int, at_s: float, *, done: bool = True, span: int = 0, sequence: int | None = None
+) -> Row:
+    return {
+        "client": number,
+        "log_offset": offset,
+        "sequence": offset if sequence is None else sequence,
+        "sender": PRODUCER,
+        "partition": PARTITION,
+        "span": span,
+        "started_ns": int(at_s * S),
+        "done_ns": int(at_s * S) + 1000 if done else MISSING,
+    }
+
+
+def commit(
+    number: int, offset: int, at_s: float, *, took_s: float = 0.01, position: int | None = None, **more: int
+) -> Row:
+    return {
+        "client": number,
+        "log_offset": offset,
+        "position": offset if position is None else position,
+        "partition": PARTITION,
+        "invoked_ns": int(at_s * S),
+        "completed_ns": int((at_s + took_s) * S),
+        "outcome": Outcome.OK,
+        "mode": 1,
+    } | more
+
+
+def seen(offset: int, at_s: float) -> Row:
+    return {
+        "client": C,
+        "kind": ObservationKind.COMMITTED,
+        "partition": PARTITION,
+        "value": offset,
+        "time_ns": int(at_s * S),
+    }
+
+
+def drained(at_s: float) -> Row:
+    return {
+        "client": A,
+        "kind": ObservationKind.DRAIN_BEGUN,
+        "partition": PARTITION,
+        "value": 1,
+        "time_ns": int(at_s * S),
+    }
+
+
+def cell(
+    *,
+    records: int = 4,
+    reads: Sequence[tuple[Any, ...]] = (),
+    clients: Sequence[Row] = (client(A), client(B)),
+    sentinel: int | None = 1000,
+    group: Mapping[str, Any] | None = None,
+    log: Sequence[tuple[int, int, int]] | None = None,
+    **tables: Sequence[Row],
+) -> CellHistory:
+    """A cell with one partition that holds `records` records, at offsets 0, 1, …; A begins at 0 unless told otherwise."""
+    sends = [(PRODUCER, n, OK, n) for n in range(records)]
+    logged = [(n, PRODUCER, n) for n in range(records)] if log is None else list(log)
+    given = {"positions": [span(A, 0, 0)], "heartbeats": [*beats(A, 99), *beats(B, 99)]} | tables
+    return CellHistory(
+        cell=Cell(
+            cell=0,
+            name="cell",
+            workload="group",
+            topic_name="cell-000",
+            axes={},
+            topic=TopicConfiguration(),
+            producer=ProducerConfiguration(),
+            group=GroupConfiguration(**(dict(group) if group else {})),
+            partitions=(PARTITION,),
+        ),
+        partitions={PARTITION: history(sends, logged, reads, sentinel=sentinel)},
+        tables={
+            name: table(name, given.get(name, ()))
+            for name in (
+                "transactions",
+                "commits",
+                "assignments",
+                "positions",
+                "heartbeats",
+                "observations",
+                "processed",
+            )
+        }
+        | {"clients": table("clients", clients)},
+        clients=(),
+    )
+
+
+def read(number: int, offset: int, at_s: float) -> tuple[Any, ...]:
+    return (number, offset, PRODUCER, offset, {"read_ns": int(at_s * S)})
+
+
+def cases(result: Any) -> list[GroupCase]:
+    assert result.count == len(result.witnesses)
+    return [GroupCase(c) for c in result.witnesses["case"].tolist()]
+
+
+# --- unprocessed ----------------------------------------------------------------------------------------------------
+
+
+def test_a_record_committed_past_and_never_processed_is_unprocessed():
+    bad = cell(commits=[commit(A, 3, 1)], processed=[step(A, 0, 1.1), step(A, 1, 1.2)])
+    found = unprocessed(bad)
+    assert found.witnesses["log_offset"].tolist() == [2]
+    assert cases(found) == [GroupCase.NO_CAUSE]
+    assert found.judged == 3
+    good = cell(commits=[commit(A, 2, 1)], processed=[step(A, 0, 1.1), step(A, 1, 1.2)])
+    assert unprocessed(good).count == 0
+
+
+def test_a_step_that_never_finished_has_processed_nothing_and_the_crash_is_told():
+    facts = {"commits": [commit(A, 1, 1)], "reads": [read(A, 0, 0.9)], "clients": [client(A, killed=True), client(B)]}
+    assert cases(unprocessed(cell(processed=[step(A, 0, 1.1, done=False)], **facts))) == [GroupCase.CRASHED]
+    assert unprocessed(cell(processed=[step(A, 0, 1.1, done=False), step(B, 0, 9)], **facts)).count == 0
+
+
+def test_what_a_member_had_in_hand_when_it_gave_the_partition_up_is_told_as_released():
+    bad = cell(commits=[commit(A, 1, 1)], reads=[read(A, 0, 0.9)], assignments=[event(A, REVOKE, 2)])
+    assert cases(unprocessed(bad)) == [GroupCase.RELEASED]
+
+
+def test_a_look_up_counts_as_a_commit_that_nobody_recorded():
+    assert unprocessed(cell(observations=[seen(2, 5)], processed=[step(A, 0, 1)])).count == 1
+    assert unprocessed(cell(observations=[seen(1, 5)], processed=[step(A, 0, 1)])).count == 0
+
+
+def test_latest_owes_nothing_before_its_first_position():
+    positions = [span(A, 0, NONE), span(A, 1, 2, kind=3)]
+    latest = cell(
+        commits=[commit(A, 3, 2)], processed=[step(A, 2, 1)], positions=positions, group={"auto_offset_reset": "latest"}
+    )
+    assert unprocessed(latest).count == 0
+    earliest = cell(commits=[commit(A, 3, 2)], processed=[step(A, 2, 1)], positions=positions)
+    assert unprocessed(earliest).count == 2
+
+
+def test_an_unfinished_audit_concludes_nothing_from_absence():
+    assert unprocessed(cell(commits=[commit(A, 3, 1)], sentinel=None)).incomplete
+    assert not unprocessed(cell(commits=[commit(A, 3, 1)])).incomplete
+
+
+def test_a_group_that_commits_nothing_is_not_judged():
+    assert unprocessed(cell(group={"commit": "none"})).judged == 0
+
+
+# --- reprocessed ----------------------------------------------------------------------------------------------------
+
+
+TWICE = [step(A, 0, 1), step(B, 0, 5)]
+SPANS = [span(A, 0, 0), span(B, 4, 0)]
+
+
+@pytest.mark.parametrize(
+    ("facts", "case"),
+    [
+        ({"clients": [client(A, killed=True), client(B)]}, GroupCase.CRASHED),
+        ({"assignments": [event(A, REVOKE, 2)]}, GroupCase.RELEASED),
+        ({"assignments": [event(A, LOST, 8)]}, GroupCase.EVICTED),
+        ({}, GroupCase.NO_CAUSE),
+        ({"commits": [commit(A, 1, 2)], "assignments": [event(A, REVOKE, 3)]}, GroupCase.COVERED),
+        ({"commits": [commit(A, 1, 2, took_s=3)], "assignments": [event(A, REVOKE, 3)]}, GroupCase.RELEASED),
+        ({"commits": [commit(A, 0, 2)], "assignments": [event(A, REVOKE, 3)]}, GroupCase.RELEASED),
+    ],
+)
+def test_why_a_record_was_processed_again(facts, case):
+    found = reprocessed(cell(processed=TWICE, positions=SPANS, **facts))
+    assert cases(found) == [case]
+    assert (found.witnesses["reader"][0], found.witnesses["other_client"][0]) == (B, A)
+
+
+def test_records_processed_once_or_begun_twice_are_no_repetition():
+    assert reprocessed(cell(processed=[step(A, 0, 1), step(B, 1, 5)])).count == 0
+    assert reprocessed(cell(processed=[step(A, 0, 1, done=False), step(B, 0, 5)])).count == 0
+
+
+def test_within_one_span_nothing_excuses_a_repetition_and_a_seek_does():
+    again = [step(A, 0, 1), step(A, 0, 2)]
+    assert cases(reprocessed(cell(processed=again, assignments=[event(A, REVOKE, 1.5)]))) == [GroupCase.NO_CAUSE]
+    sought = [step(A, 0, 1), step(A, 0, 2, span=1)]
+    spans = [span(A, 0, 0), span(A, 1.5, 0, number_of=1, kind=2)]
+    assert cases(reprocessed(cell(processed=sought, positions=spans))) == [GroupCase.SOUGHT]
+
+
+def test_two_copies_of_a_record_in_the_log_are_told_apart():
+    found = reprocessed(cell(processed=[step(A, 0, 1), step(A, 1, 2, sequence=0)]))
+    assert cases(found) == [GroupCase.DUPLICATE]
+
+
+# --- commits --------------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_invoked_after_a_greater_one_was_acknowledged_is_a_regression():
+    found = commit_regression(cell(commits=[commit(A, 5, 1), commit(B, 3, 2)]))
+    assert found.witnesses[["log_offset", "other_offset", "reader"]].tolist() == [(3, 5, B)]
+    assert commit_regression(cell(commits=[commit(A, 5, 1, took_s=2), commit(B, 3, 2)])).count == 0
+    assert commit_regression(cell(commits=[commit(A, 3, 1), commit(B, 5, 2)])).count == 0
+    assert commit_regression(cell(commits=[commit(A, 5, 1), commit(B, 3, 2, outcome=int(Outcome.INFO))])).count == 0
+
+
+def test_a_seek_is_told_with_the_lower_commit():
+    found = commit_regression(cell(commits=[commit(A, 5, 1), commit(A, 3, 3)], positions=[span(A, 2, 3, kind=2)]))
+    assert cases(found) == [GroupCase.SOUGHT]
+
+
+def test_a_look_up_below_an_acknowledged_commit_is_a_regression_unless_a_lower_one_explains_it():
+    assert cases(commit_regression(cell(commits=[commit(A, 5, 1)], observations=[seen(3, 2)]))) == [GroupCase.OBSERVED]
+    assert commit_regression(cell(commits=[commit(A, 5, 1)], observations=[seen(5, 2)])).count == 0
+    assert commit_regression(cell(commits=[commit(A, 5, 1)], observations=[seen(3, 1.005)])).count == 0
+    unsure = {"outcome": int(Outcome.INFO), "completed_ns": MISSING}
+    assert (
+        commit_regression(cell(commits=[commit(A, 5, 1), commit(B, 3, 1.5, **unsure)], observations=[seen(3, 2)])).count
+        == 0
+    )
+
+
+def test_a_commit_beyond_the_members_own_position_is_ahead():
+    assert commit_ahead(cell(commits=[commit(A, 5, 1, position=4)])).count == 1
+    assert commit_ahead(cell(commits=[commit(A, 5, 1, position=5)])).count == 0
+    assert commit_ahead(cell(commits=[commit(A, 5, 1, position=NONE)])).judged == 0
+
+
+# --- ownership ------------------------------------------------------------------------------------------------------
+
+
+def test_ownership_that_begins_within_anothers_is_two_owners():
+    bad = cell(assignments=[event(A, ASSIGN, 1), event(A, REVOKE, 5), event(B, ASSIGN, 4)])
+    found = two_owners(bad)
+    assert found.witnesses[["reader", "other_client"]].tolist() == [(B, A)]
+    assert two_owners(cell(assignments=[event(A, ASSIGN, 1), event(A, REVOKE, 5), event(B, ASSIGN, 5)])).count == 0
+
+
+def test_the_dead_and_the_evicted_own_nothing():
+    assigned = [event(A, ASSIGN, 1), event(B, ASSIGN, 6)]
+    dead = cell(
+        assignments=assigned, clients=[client(A, killed=True), client(B)], heartbeats=[*beats(A, 3), *beats(B, 99)]
+    )
+    assert two_owners(dead).count == 0
+    frozen = [*beats(A, 99, without=(1, 9)), *beats(B, 99)]
+    zombie = [event(A, ASSIGN, 0.5), event(A, LOST, 9.5), event(B, ASSIGN, 6)]
+    assert two_owners(cell(assignments=zombie, heartbeats=frozen)).count == 0
+    assert two_owners(cell(assignments=zombie)).count == 1
+    early = [event(A, ASSIGN, 0.5), event(A, LOST, 9.5), event(B, ASSIGN, 3)]
+    assert two_owners(cell(assignments=early, heartbeats=frozen)).count == 1
+
+
+def test_commits_of_a_zombie_and_of_its_successor_are_both_accepted():
+    facts = {
+        "assignments": [event(A, ASSIGN, 0.5), event(A, LOST, 9.5), event(B, ASSIGN, 6)],
+        "heartbeats": [*beats(A, 99, without=(1, 9)), *beats(B, 99)],
+    }
+    found = two_owners(cell(commits=[commit(B, 2, 7), commit(A, 3, 9.2)], **facts))
+    assert cases(found) == [GroupCase.BOTH_COMMITTED]
+    assert two_owners(cell(commits=[commit(B, 2, 7), commit(A, 3, 0.9)], **facts)).count == 0
+
+
+def test_a_partition_that_nobody_owns_when_the_drain_ends_is_orphaned():
+    facts = {"observations": [drained(50)]}
+    left = [event(A, ASSIGN, 1), event(A, REVOKE, 40)]
+    assert orphaned(cell(assignments=left, **facts)).count == 1
+    owned = [event(A, ASSIGN, 1), event(A, CLOSE, 60)]
+    assert orphaned(cell(assignments=owned, **facts)).count == 0
+    assert orphaned(cell(assignments=owned)).incomplete
+
+
+# --- against a model ------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 30), st.integers(1, 9), st.sampled_from([A, B])), max_size=12)
+)
+@settings(max_examples=100, deadline=None)
+def test_regressions_are_what_the_definition_says(rows):
+    commits = [commit(who, offset, at, took_s=took) for offset, at, took, who in rows]
+    expected = sum(
+        any(other["completed_ns"] < one["invoked_ns"] and other["log_offset"] > one["log_offset"] for other in commits)
+        for one in commits
+    )
+    assert commit_regression(cell(commits=commits, observations=[])).count == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 40), st.sampled_from([A, B])), max_size=15))
+@settings(max_examples=100, deadline=None)
+def test_repetitions_are_all_finished_steps_but_the_first(rows):
+    steps = [step(who, offset, at) for offset, at, who in rows]
+    assert reprocessed(cell(processed=steps)).count == len(rows) - len({offset for offset, _, _ in rows})
+
+
+def test_empty_tables_crash_nothing():
+    for kernel in (unprocessed, reprocessed, commit_regression, commit_ahead, two_owners, orphaned):
+        assert kernel(cell(records=0, clients=(), positions=(), heartbeats=())).count == 0
