@@ -325,6 +325,9 @@ def _check_client(plan: Plan, step: Step, target: Target) -> None:
     if target.role in ("member", "group-coordinator") and not members:
         cells = sorted({c.cell for c in plan.clients if c.role == "member" and c.cell is not None})
         raise BadInput(f"Step {step.name!r}: cell {target.cell} has no group. Cells with one: {cells or 'none'}.")
+    transactional = {c.cell for c in plan.clients if c.transactional_id is not None}
+    if target.role == "transaction-coordinator" and target.cell not in transactional:
+        raise BadInput(f"Step {step.name!r}: cell {target.cell} has no transactional producers. Name one that has.")
     if target.role == "member" and target.instance not in [c.instance for c in members]:
         raise BadInput(
             f"Step {step.name!r}: the group of cell {target.cell} has members 0…{len(members) - 1}, not {target.instance}."

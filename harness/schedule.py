@@ -194,18 +194,21 @@ class Step(Frozen):
 
 _TARGET = re.compile(
     r"(?P<role>leader|followers|replicas)\((?P<partition>\d+)\)|(?P<only>active-controller)|node:(?P<node>[\w.-]+)|"
-    r"client:(?P<client>\S+)|member\((?P<cell>\d+), ?(?P<instance>\d+)\)|group-coordinator\((?P<group>\d+)\)"
+    r"client:(?P<client>\S+)|member\((?P<cell>\d+), ?(?P<instance>\d+)\)|group-coordinator\((?P<group>\d+)\)|"
+    r"transaction-coordinator\((?P<transactional>\d+)\)"
 )
 
 
 class Target(Frozen):
     """A role: `leader(p)`, `followers(p)`, `replicas(p)` of dense partition id p, `active-controller`, `node:NAME`;
     `client:NAME` and `member(c, i)`, the i-th member of the group of cell c: processes of clients, which faults of
-    processes can hit; `group-coordinator(c)`: the broker that leads the partition of `__consumer_offsets` of that group."""
+    processes can hit; `group-coordinator(c)`: the broker that leads the partition of `__consumer_offsets` of that group;
+    `transaction-coordinator(c)`: that of `__transaction_state` of the first transactional.id of cell c."""
 
     role: Literal[
-        "leader", "followers", "replicas", "active-controller", "node", "client", "member", "group-coordinator"
-    ]
+        "leader", "followers", "replicas", "active-controller", "node", "client", "member", "group-coordinator",
+        "transaction-coordinator",
+    ]  # fmt: skip
     partition: int | None = None
     node: str | None = None
     client: str | None = None
@@ -219,8 +222,8 @@ def parse_target(text: str) -> Target:
     if match is None:
         raise ValueError(
             f"target {text!r} is not a role; give leader(p), followers(p), replicas(p) with p a partition id, "
-            "active-controller, node:NAME, client:NAME, or member(c, i), group-coordinator(c) with c a cell and i the number "
-            "of a member"
+            "active-controller, node:NAME, client:NAME, or member(c, i), group-coordinator(c), transaction-coordinator(c) "
+            "with c a cell and i the number of a member"
         )
     if match["role"]:
         return Target(role=match["role"], partition=int(match["partition"]))  # type: ignore[arg-type] # by the pattern
@@ -232,6 +235,8 @@ def parse_target(text: str) -> Target:
         return Target(role="member", cell=int(match["cell"]), instance=int(match["instance"]))
     if match["group"]:
         return Target(role="group-coordinator", cell=int(match["group"]))
+    if match["transactional"]:
+        return Target(role="transaction-coordinator", cell=int(match["transactional"]))
     return Target(role="active-controller")
 
 

@@ -86,7 +86,9 @@ class Nemesis:
         self._run, self._cluster, self._recorder, self._clock = run, cluster, recorder, clock
         self._journal = Journal(run.journal)
         self._next_number = self._journal.next_number
-        self._roles = Roles(cluster, admin, lambda: self._partitions, clock, lambda: self._groups)
+        self._roles = Roles(
+            cluster, admin, lambda: self._partitions, clock, lambda: self._groups, lambda: self._transactional_ids
+        )
         self._released: set[int] = set()
         """Ids of open entries whose healing was asked for, but which another step still holds."""
 
@@ -101,6 +103,14 @@ class Nemesis:
     @property
     def _groups(self) -> dict[int, str]:
         return {c.cell: c.group_id for c in self._plan.clients if c.group_id is not None and c.cell is not None}
+
+    @property
+    def _transactional_ids(self) -> dict[int, str]:
+        found: dict[int, str] = {}
+        for client in self._plan.clients:
+            if client.transactional_id is not None and client.cell is not None:
+                found.setdefault(client.cell, client.transactional_id)
+        return found
 
     def strike(self, step_number: int, step: Step) -> StruckFault:
         """Make the step's fault, and look whether it took effect.

@@ -16,6 +16,7 @@ from harness.protocols import AdminProtocol, BrokerView, ClientNode, Cluster, No
 from harness.schedule import Target, parse_target
 
 CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
 AGREE_S = 5.0
 """How long brokers may take to agree on a partition: news of an election reaches them one by one."""
 
@@ -69,10 +70,11 @@ class Roles:
         partitions: Callable[[], Mapping[int, tuple[str, int]]],
         clock: Clock,
         groups: Callable[[], Mapping[int, str]] = dict,
+        transactional_ids: Callable[[], Mapping[int, str]] = dict,
     ) -> None:
-        """`groups`: cell → group.id of its group."""
+        """`groups`: cell → group.id of its group; `transactional_ids`: cell → the first of its transactional.ids."""
         self._cluster, self._admin, self._partitions, self._clock = cluster, admin, partitions, clock
-        self._groups = groups
+        self._groups, self._transactional_ids = groups, transactional_ids
 
     def resolve(self, text: str) -> tuple[Node, ...]:
         """The nodes of one role (`harness.schedule.parse_target`), at least one. TargetMissing with the reason."""
@@ -84,7 +86,10 @@ class Roles:
             return (self._active_controller(),)
         if target.role == "group-coordinator":
             assert target.cell is not None
-            return (self._group_coordinator(text, target.cell),)
+            return (self._coordinator(text, CONSUMER_OFFSETS, self._groups()[target.cell]),)
+        if target.role == "transaction-coordinator":
+            assert target.cell is not None
+            return (self._coordinator(text, TRANSACTION_STATE, self._transactional_ids()[target.cell]),)
         if target.role in ("client", "member"):
             return (client_node(self._cluster.nodes, target, text),)
         nodes = self._of_partition(target)
@@ -128,18 +133,18 @@ class Roles:
             raise TargetMissing("active-controller: no controller claims to lead the quorum now.")
         return self._node(controller, "active-controller")
 
-    def _group_coordinator(self, text: str, cell: int) -> Node:
-        """The leader of the partition of __consumer_offsets that the group.id falls to: Utils.abs(groupId.hashCode()) modulo
-        their number. [GroupCoordinatorService.partitionFor]"""
+    def _coordinator(self, text: str, topic: str, key: str) -> Node:
+        """The leader of the partition of an internal topic that a group.id or transactional.id falls to:
+        Utils.abs(key.hashCode()) modulo their number. [GroupCoordinatorService, TransactionStateManager: partitionFor]"""
         living = [n.node_id for n in self._cluster.nodes if "broker" in n.roles and n.state() is NodeState.RUNNING]
-        views = [view for view in self._views_of(living, CONSUMER_OFFSETS).values() if view]
-        count = max((sum(topic == CONSUMER_OFFSETS for topic, _ in view) for view in views), default=0)
+        views = [view for view in self._views_of(living, topic).values() if view]
+        count = max((sum(name == topic for name, _ in view) for view in views), default=0)
         if not count:
-            raise TargetMissing(f"{text}: no living broker knows {CONSUMER_OFFSETS} now.")
-        number = abs(java_hash(self._groups()[cell])) % count
-        view = self._agreed_view(text, CONSUMER_OFFSETS, number)
+            raise TargetMissing(f"{text}: no living broker knows {topic} now.")
+        number = abs(java_hash(key)) % count
+        view = self._agreed_view(text, topic, number)
         if view.leader < 0:
-            raise TargetMissing(f"{text}: {CONSUMER_OFFSETS}-{number} has no leader now.")
+            raise TargetMissing(f"{text}: {topic}-{number} has no leader now.")
         return self._node(view.leader, text)
 
     def _of_partition(self, target: Target) -> tuple[Node, ...]:
