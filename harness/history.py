@@ -24,7 +24,7 @@ from harness.history_reader import History, key_value_metadata, parquet_schema, 
 from harness.plan import Plan, parse_plan
 from harness.rows import read_segments, recorded
 from harness.run_directory import RunDirectory, read_json
-from harness.schema import MISSING, NONE, TABLES, Table
+from harness.schema import MISSING, NONE, SENDS, TABLES, Table
 
 __all__ = ["History", "ensure_history", "write_history"]
 
@@ -78,6 +78,8 @@ def write_history(run: RunDirectory) -> None:
             sources, torn = [_Rows(NONE, planned[table.name])], 0
         else:
             sources, torn = _sources(run, table, clients.get(table.name, []))
+        if table is SENDS:
+            sources = list(map(_in_sequence, sources))
         groups = _clustered(sources) if table.partitioned else iter([sources])
         _write_table(run, table, groups, start_ns=start_ns, rows=sum(len(s.rows) for s in sources), torn=torn)
 
@@ -155,6 +157,14 @@ def _clustered(sources: Sequence[_Rows]) -> Iterator[list[_Rows]]:
             _Rows(sources[number].client, _gather(sources[number].rows, orders[number][low:high]))
             for number, low, high in pieces[partition]
         ]
+
+
+def _in_sequence(source: _Rows) -> _Rows:
+    """By sequence: verifiable clients tell of their sends in the order in which they ended."""
+    sequence = source.rows["sequence"]
+    if (sequence[1:] >= sequence[:-1]).all():
+        return source
+    return _Rows(source.client, _gather(source.rows, np.argsort(sequence, kind="stable")))
 
 
 def _gather(rows: np.ndarray, index: np.ndarray) -> np.ndarray:

@@ -31,6 +31,7 @@ SCOPES_OF: dict[str, tuple[str, ...]] = {
     "group": ("topic", "producer", "group"),
     "transactions": ("topic", "producer", "transaction"),
     "compaction": ("topic", "producer", "compaction"),
+    "verifiable": ("topic", "producer"),
 }
 """Which configurations the cells of each kind of workload have."""
 

@@ -43,7 +43,7 @@ class Role(IntEnum):
     """Looks things up over the observer's link."""
 
 
-_LIKE_PRODUCERS = frozenset({"keyed-producer", "transactor"})
+_LIKE_PRODUCERS = frozenset({"keyed-producer", "transactor", "verifiable-producer"})
 """Roles of clients (`harness.catalogue.ROLES`) whose rows are those of a producer."""
 
 
@@ -51,6 +51,8 @@ def role_named(role: str) -> Role:
     """What a client with this role of the catalogue was for."""
     if role == "fencer":  # prepares the audit, as the sentinel's writer does
         return Role.SENTINEL
+    if role == "verifiable-consumer":  # one at a time in its group: its rows are a reader's
+        return Role.READER
     return Role.PRODUCER if role in _LIKE_PRODUCERS else Role[role.upper()]
 
 

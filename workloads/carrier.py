@@ -18,6 +18,7 @@ import numpy as np
 from confluent_kafka import Message
 
 from harness.schema import NONE, ReadFlag
+from workloads.verifiable_events import foreign_identities
 
 MAGIC = b"PZ1\0"
 HEADER = np.dtype([("magic", "<u4"), ("sender", "<u4"), ("partition", "<u4"), ("sequence", "<u8"), ("length", "<u4")])
@@ -91,6 +92,18 @@ def decode(values: Sequence[bytes | None]) -> Identities:
         sequence=np.where(good, headers["sequence"].astype(np.int64), NONE),
         flags=np.where(good, 0, ReadFlag.CORRUPT).astype(np.int32),
     )
+
+
+def decode_foreign(values: Sequence[bytes | None], ours: Identities, foreign: np.ndarray) -> Identities:
+    """The same batch, where records at `foreign` (bool[n]) that are none of ours may be a verifiable producer's: "prefix.n",
+    the prefix being the client's id. Such a record does not say which partition it was sent to, and has no checksum."""
+    rows = np.flatnonzero(foreign & (ours.flags != 0))
+    if not len(rows):
+        return ours
+    sender, sequence = foreign_identities([values[row] for row in rows.tolist()])
+    ours.sender[rows], ours.sequence[rows] = sender, sequence
+    ours.flags[rows] = np.where(sender == NONE, int(ReadFlag.CORRUPT), 0)
+    return ours
 
 
 def identity_values(messages: Sequence[Message]) -> list[bytes | None]:

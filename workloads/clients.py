@@ -37,7 +37,7 @@ SENTINEL_SHARE = 0.5
 """Of the audit's limit, at most, for the sentinels."""
 
 
-SENDING = ("producer", "keyed-producer", "transactor")
+SENDING = ("producer", "keyed-producer", "transactor", "verifiable-producer")
 """Roles that obey pause, resume, send and finish, and whose rows in `sends` are the trial's progress."""
 _OF_THE_AUDIT = ("sentinel", "audit", "fencer", "observer")
 DRAIN_QUIET_S = 20.0

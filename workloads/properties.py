@@ -16,6 +16,8 @@ from harness.plan import Plan, PlannedClient
 Property = str | int | float | bool
 RETRIES_MAX = 2_147_483_647
 """librdkafka's own maximum, and its default, of message.send.max.retries."""
+FOREIGN = frozenset({"verifiable"})
+"""Kinds of workload whose records carry a foreign identity."""
 _RETRY_KEYS = ("message.send.max.retries", "retries")
 
 
@@ -84,8 +86,11 @@ def launch_reader(context: LaunchContext) -> Settings:
     """Of the roles `reader` and `audit`."""
     planned = context.planned
     assert planned.isolation_level is not None, planned
+    cells = context.plan.cells
+    foreign = [p for p in planned.partitions if cells[context.plan.partitions[p].cell].workload in FOREIGN]
     return Settings(
-        reader_properties(planned.isolation_level, bootstrap_servers=context.servers, client_name=planned.name)
+        reader_properties(planned.isolation_level, bootstrap_servers=context.servers, client_name=planned.name),
+        {"foreign": foreign} if foreign else {},
     )
 
 

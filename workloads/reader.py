@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from harness.rows import RowWriter
 from harness.schema import NONE, POSITIONS, READS
-from workloads.carrier import decode, identity_values, key_ids
+from workloads.carrier import decode, decode_foreign, identity_values, key_ids
 from workloads.client import Client, NowNs
 
 CONSUME_RECORDS_MAX = 2_000
@@ -30,7 +30,15 @@ _TOPIC_OF = cast(Callable[[Message], str], Message.topic)  # None only for error
 class ReadRows:
     """Turns batches of messages into rows of `reads`."""
 
-    def __init__(self, writer: RowWriter, partitions: Sequence[tuple[int, str, int]], now_ns: NowNs) -> None:
+    def __init__(
+        self,
+        writer: RowWriter,
+        partitions: Sequence[tuple[int, str, int]],
+        now_ns: NowNs,
+        *,
+        foreign: Sequence[int] = (),
+    ) -> None:
+        """`foreign`: dense ids of partitions whose records carry "prefix.n" in place of our identity."""
         self.writer, self._now_ns = writer, now_ns
         self._topics = {topic: index for index, topic in enumerate(dict.fromkeys(topic for _, topic, _ in partitions))}
         numbers = 1 + max(number for _, _, number in partitions)
@@ -42,6 +50,8 @@ class ReadRows:
         """By dense partition: the span that records read now belong to."""
         self.next_offset = np.zeros(size, dtype=np.int64)
         """By dense partition: one past the last record read."""
+        self._foreign, self._any_foreign = np.zeros(size, dtype=bool), bool(foreign)
+        self._foreign[list(foreign)] = True
 
     def dense(self, message: Message) -> int:
         """Dense id of the partition a message (or an error) is of."""
@@ -53,11 +63,14 @@ class ReadRows:
     def record(self, messages: Sequence[Message]) -> Mapping[str, np.ndarray]:
         """Append one row per message (none of them an error) and return the columns."""
         read_ns, count = self._now_ns(), len(messages)
-        identities = decode(identity_values(messages))
+        values = identity_values(messages)
+        identities = decode(values)
         offsets = np.fromiter(map(Message.offset, messages), dtype=np.int64, count=count)
         topics = np.fromiter(map(self._topics.__getitem__, map(_TOPIC_OF, messages)), dtype=np.intp, count=count)
         numbers = np.fromiter(map(Message.partition, messages), dtype=np.intp, count=count)
         partitions = self._dense[topics, numbers]
+        if self._any_foreign:
+            identities = decode_foreign(values, identities, self._foreign[partitions])
         columns: dict[str, np.ndarray] = {
             "read_ns": np.full(count, read_ns, dtype=np.int64),
             "log_offset": offsets,
@@ -89,7 +102,12 @@ class Reading:
         """`start_offsets`: by dense partition; 0 where it says nothing."""
         spec = client.spec
         self._client, self._spec = client, spec
-        self.rows = ReadRows(RowWriter(client.rows, READS, spec.client), spec.partitions, client.now_ns)
+        self.rows = ReadRows(
+            RowWriter(client.rows, READS, spec.client),
+            spec.partitions,
+            client.now_ns,
+            foreign=spec.options.get("foreign", ()),
+        )
         self._positions = RowWriter(client.rows, POSITIONS, spec.client)
         self._names = {dense: (topic, number) for dense, topic, number in spec.partitions}
         self._last_reset_ns: dict[int, int] = {}

@@ -1,0 +1,114 @@
+"""What Kafka's verifiable clients say on standard output: one JSON object per line, between whatever else is printed there.
+
+The protocol is language neutral (kafkatest, `services/verifiable_client.py`); its events are those of
+org.apache.kafka.tools.VerifiableProducer and VerifiableConsumer. Lines that are no event are skipped, as their readers must.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from harness.schema import NONE
+
+LINE_BYTES_MAX = 1 << 22
+"""A longer line is none of a tool's."""
+_SEQUENCE_DIGITS_MAX = 12
+
+
+class EventLines:
+    """Bytes as they come out of a pipe in, events out. A line that was not ended yet waits for the rest of it."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self.strange = 0
+        """Lines so far that were no event."""
+
+    def feed(self, chunk: bytes) -> Iterator[dict[str, Any]]:
+        """The events that this chunk completes."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if len(self._rest) > LINE_BYTES_MAX:
+            self._rest, self.strange = b"", self.strange + 1
+        for line in lines:
+            event = parse_event(line)
+            if event is not None:
+                yield event
+            elif line.strip():
+                self.strange += 1
+
+
+def parse_event(line: bytes) -> dict[str, Any] | None:
+    """The event on a line, or None: no JSON, or no object with a `name`."""
+    if not line.lstrip().startswith(b"{"):
+        return None
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("name"), str) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A topic partition in an event, and the offset with it; NONE where it has none."""
+
+    topic: str
+    partition: int
+    offset: int = NONE
+
+
+def place_of(event: Mapping[str, Any]) -> Place | None:
+    """Topic, partition and offset that an event, or an entry of its lists, is about; None if it does not say so."""
+    topic, partition, offset = event.get("topic"), event.get("partition"), event.get("offset", NONE)
+    if isinstance(topic, str) and _is_number(partition) and _is_number(offset):
+        return Place(topic, partition, offset)
+    return None
+
+
+def places_of(event: Mapping[str, Any], name: str) -> list[Place]:
+    """The topic partitions listed under `partitions` or `offsets`."""
+    listed = event.get(name)
+    entries = listed if isinstance(listed, list) else []
+    return [place for entry in entries if isinstance(entry, dict) and (place := place_of(entry)) is not None]
+
+
+def sequence_of(value: object, *, prefix: int) -> int | None:
+    """n of the value "prefix.n" of a verifiable producer; None if it is no such value."""
+    sender, sequence = foreign_identity(value)
+    return sequence if sender == prefix else None
+
+
+def foreign_identity(value: object) -> tuple[int, int]:
+    """(prefix, n) of "prefix.n", the identity of records of verifiable producers: the prefix is the client's id. (NONE, NONE)
+    for anything else."""
+    if isinstance(value, str):
+        prefix, _, number = value.partition(".")
+        if _is_digits(prefix, 9) and _is_digits(number, _SEQUENCE_DIGITS_MAX):
+            return int(prefix), int(number)
+    return NONE, NONE
+
+
+def foreign_identities(values: Sequence[bytes | None]) -> tuple[np.ndarray, np.ndarray]:
+    """`foreign_identity` of a batch of values as they stand in the log: (sender int32, sequence int64)."""
+    texts = np.array([value or b"" for value in values], dtype=np.bytes_)
+    sender, sequence = np.full(len(texts), NONE, dtype=np.int32), np.full(len(texts), NONE, dtype=np.int64)
+    if not len(texts):
+        return sender, sequence
+    parts = np.strings.partition(texts, b".")
+    prefix, number = parts[0], parts[2]
+    good = np.strings.isdigit(prefix) & np.strings.isdigit(number)
+    good &= (np.strings.str_len(prefix) <= 9) & (np.strings.str_len(number) <= _SEQUENCE_DIGITS_MAX)
+    # A numpy byte string drops zeros at its end: such a value is none of a verifiable producer's.
+    good &= np.strings.str_len(texts) == np.fromiter((len(value or b"") for value in values), np.int64, len(texts))
+    sender[good], sequence[good] = prefix[good].astype(np.int32), number[good].astype(np.int64)
+    return sender, sequence
+
+
+def _is_digits(text: str, most: int) -> bool:
+    return 0 < len(text) <= most and text.isascii() and text.isdigit()
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and -1 <= value < 2**62

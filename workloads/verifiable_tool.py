@@ -1,0 +1,78 @@
+"""A verifiable client as a child process: started, listened to, stopped. It dies with the process that started it.
+
+Its standard output is the events; its standard error goes to the log of the client process that runs it.
+"""
+
+import ctypes
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from workloads.client import NowNs
+from workloads.verifiable_events import EventLines
+
+CHUNK_BYTES = 1 << 18
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Tool:
+    """One process. `since_ns`: everything that the last events tell of was printed after it."""
+
+    def __init__(self, command: Sequence[str], *, now_ns: NowNs) -> None:
+        self._now_ns, self._lines = now_ns, EventLines()
+        self.started_ns = self.since_ns = self.read_ns = now_ns()
+        # The only thread here is ours, so running Python between fork and exec is safe.
+        self._process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            preexec_fn=_die_with_parent,
+        )
+        assert self._process.stdout is not None
+        self._output = self._process.stdout.fileno()
+        os.set_blocking(self._output, False)
+        self._open = True
+        self.stopping = False
+
+    @property
+    def strange(self) -> int:
+        """Lines that were no event."""
+        return self._lines.strange
+
+    def events(self, *, wait_s: float) -> Iterator[dict[str, Any]]:
+        """What it has said, once it has said something, or nothing after `wait_s`. `read_ns` is when it was read."""
+        if not self._open:
+            select.select([], [], [], wait_s)  # its output ended; the process may take a moment longer
+            return
+        readable, _, _ = select.select([self._output], [], [], wait_s)
+        before_ns = self._now_ns()
+        chunk = os.read(self._output, CHUNK_BYTES) if readable else b""
+        if readable and not chunk:
+            self._open = False
+        self.read_ns = self._now_ns()
+        yield from self._lines.feed(chunk)
+        if len(chunk) < CHUNK_BYTES:  # the pipe was emptied: what comes next is printed after this moment
+            self.since_ns = before_ns
+
+    def stop(self) -> None:
+        """SIGTERM: both tools then flush and say `shutdown_complete`. Safe to call again, and on one that has ended."""
+        self.stopping = True
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for its end."""
+        self._process.kill()
+        self._process.wait()
+
+    def ended(self) -> int | None:
+        """Its exit code once it has ended and all it said was read; negative = the signal; None = not yet."""
+        return None if self._open else self._process.poll()
