@@ -255,7 +255,7 @@ def with_alerts(verdict: TrialVerdict, alerts: Sequence[AlertResult]) -> TrialVe
     overall = worst([verdict.verdict, *(alert.verdict for alert in alerts)])
     bad = [alert for alert in alerts if alert.verdict is overall]
     if overall is Verdict.HELD:
-        said = f"{verdict.sentence} {_counted(len(alerts))} did what it had to do."
+        said = f"{verdict.sentence} {_obeyed(len(alerts))}"
     elif bad:
         more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
         said = f"{str(overall).capitalize()}: alert {bad[0].name!r}: {bad[0].reason}{more}. {verdict.sentence}"
@@ -272,5 +272,5 @@ def with_alerts(verdict: TrialVerdict, alerts: Sequence[AlertResult]) -> TrialVe
     )
 
 
-def _counted(count: int) -> str:
-    return "The alert rule" if count == 1 else f"All {count} alert rules"
+def _obeyed(count: int) -> str:
+    return "The alert did what it had to do." if count == 1 else f"All {count} alerts did what they had to do."
