@@ -39,7 +39,7 @@ def resolve(transactional_id, leaders=LEADERS):
 
 @pytest.mark.parametrize(
     ("transactional_id", "partition"),
-    # As Java's String.hashCode: "a" = 97, "b" = 98, "c" = 99; "hello" = 99162322; the last is negative: -1524582912.
+    # As Java's String.hashCode: "a" = 97, "b" = 98, "c" = 99; "hello" = 99162322; the last one is negative.
     [("a", 1), ("b", 2), ("c", 0), ("hello", 99162322 % 3), ("prozess transactions", None)],
 )
 def test_the_coordinator_leads_the_partition_that_the_ids_hash_falls_to(transactional_id, partition):
