@@ -1,0 +1,92 @@
+"""How verifiable clients are started, and that a history has their sends in the order of sequence."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from harness import catalogue
+from harness.errors import BadInput
+from harness.history import History, write_history
+from harness.plan import make_plan
+from harness.rows import RowWriter
+from harness.run_directory import RunDirectory
+from harness.schema import MISSING, NONE, SENDS
+from harness.trial import parse_trial
+from workloads.properties import LaunchContext
+from workloads.verifiable_properties import launch_verifiable_consumer, launch_verifiable_producer, written
+
+
+def context_of(role: str, client: str, version: str = "4.3.1") -> LaunchContext:
+    document = {
+        "name": "test",
+        "title": "test",
+        "workload": "verifiable",
+        "variant": {"kafka_version": version},
+        "axes": {"producer.client": [client]},
+    }
+    plan = make_plan(parse_trial(document, source="test"), seed=1)
+    (planned,) = (c for c in plan.clients if c.role == role)
+    return LaunchContext(plan=plan, planned=planned, servers="h:1", limit_s=0)
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A Java and two jars that need not exist."""
+    services = {
+        "java": lambda: SimpleNamespace(executable=Path("/jvm/bin/java")),
+        "jars": lambda version: (Path(f"/jars/{version}/a.jar"), Path(f"/jars/{version}/b.jar")),
+    }
+    monkeypatch.setattr(catalogue, "service", services.__getitem__)
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_java_tools_get_their_class_their_options_and_a_file(tmp_path):
+    settings = launch_verifiable_producer(context_of("verifiable-producer", "java"))
+    command = written(settings.options["command"], settings.options["files"], tmp_path / "tools")
+    assert command[0] == "/jvm/bin/java"
+    at = command.index("org.apache.kafka.tools.VerifiableProducer")
+    assert command[at - 1] == "/jars/4.3.1/a.jar:/jars/4.3.1/b.jar"
+    assert command[command.index("--acks") + 1] == "-1"
+    file = Path(command[command.index("--command-config") + 1])
+    assert "acks=all\n" in file.read_text(encoding="utf-8")
+    (logging,) = (part for part in command if part.startswith("-Dlog4j2.configurationFile="))
+    assert "SYSTEM_ERR" in Path(logging.partition("=")[2]).read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("machine")
+def test_an_older_java_tool_has_another_option_and_another_logging():
+    options = launch_verifiable_consumer(context_of("verifiable-consumer", "java", "3.9.2")).options
+    assert "--consumer.config" in options["command"]
+    assert any(part.startswith("-Dlog4j.configuration=file:") for part in options["command"])
+
+
+def test_both_kinds_get_the_same_options(machine):
+    java, ours = (
+        launch_verifiable_consumer(context_of("verifiable-consumer", client)).options["command"]
+        for client in ("java", "librdkafka")
+    )
+    assert java[java.index("--bootstrap-server") :] == ours[ours.index("--bootstrap-server") :]
+
+
+def test_a_cell_of_this_workload_has_no_group_settings():
+    document = {"name": "t", "title": "t", "workload": "verifiable", "base": {"group.members": 2}}
+    with pytest.raises(BadInput, match="is not a setting of a verifiable cell"):
+        make_plan(parse_trial(document, source="test"), seed=1)
+
+
+def test_sends_that_ended_in_another_order_are_put_in_the_order_of_sequence(tmp_path):
+    context = context_of("verifiable-producer", "librdkafka")
+    run = RunDirectory(tmp_path)
+    run.create()
+    run.plan.write_text(context.plan.model_dump_json(), encoding="utf-8")
+    writer = RowWriter(run.rows, SENDS, context.planned.client)
+    for sequence in (2, 0, 3, 1):
+        writer.append(sequence, MISSING, NONE, sequence, NONE, NONE, sequence % 2, 0, 0, 5)
+    writer.close()
+    write_history(run)
+    history = History.open(run)
+    found = [history.partition_history(p).sends["sequence"].tolist() for p in (0, 1)]
+    assert found == [[0, 2], [1, 3]]
+    assert np.all(history.partition_history(0).sends["client"] == context.planned.client)
