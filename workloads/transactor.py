@@ -185,6 +185,7 @@ class Transactor:
         if self._dead is None and self._client.fatal is None:
             return
         self._client.log(f"the instance died: {self._dead or self._client.fatal}")
+        self._breathe(0)  # one that was frozen may have been told meanwhile that it is superseded
         assert self._producer is not None
         self._producer.purge(blocking=False)  # else its end would wait for deliveries
         self._producer = None

@@ -1,0 +1,80 @@
+"""What the guarantee table makes of witnesses of transactions."""
+
+import numpy as np
+import pytest
+
+from checkers.transactions import AT_READ_COMMITTED, AT_READ_UNCOMMITTED
+from harness.clock import NS_PER_S
+from harness.guarantees.envelope import Envelope
+from harness.guarantees.evaluate import Judgement, evaluate_witnesses
+from harness.guarantees.facts import BEFORE_NS, READ_UNCOMMITTED_CASE, Configuration
+from harness.guarantees.faults import FaultNature, FaultRecord
+from harness.guarantees.table import TABLE
+from harness.schema import Outcome, Tristate
+from harness.witnesses import make_witnesses
+
+LIBRDKAFKA = Configuration(acks="all", idempotent=True, retries=True, several_in_flight=True, version=(4, 3, 1))
+JAVA = Configuration(
+    acks="all", idempotent=True, retries=True, several_in_flight=True, version=(4, 3, 1), librdkafka=False
+)
+BEGIN, END = 100 * NS_PER_S, 101 * NS_PER_S
+ANOMALIES = ("torn", "lost-transaction", "zombie-write", "aborted-read", "early-read")
+
+
+def fault(begin_s: float, end_s: float, **nature: bool) -> FaultRecord:
+    return FaultRecord(
+        number=0,
+        kind="test",
+        step=0,
+        nodes=(2,),
+        hit=(2,),
+        begin_ns=int(begin_s * NS_PER_S),
+        proven_ns=int(begin_s * NS_PER_S),
+        undone_ns=int(end_s * NS_PER_S),
+        end_ns=int(end_s * NS_PER_S),
+        effective=Tristate.YES,
+        nature=FaultNature(**nature),
+    )
+
+
+def judged(anomaly, *faults, case=AT_READ_COMMITTED, configuration=LIBRDKAFKA):
+    """(judgement, id of the deciding rule or None)"""
+    envelope = Envelope(acks="all", unclean_enabled=False, faults=faults)
+    columns = {"begin_ns": BEGIN, "end_ns": END, "outcome": int(Outcome.OK), "case": case, "log_offset": 5}
+    found = evaluate_witnesses(anomaly, configuration, envelope, make_witnesses(1, columns))
+    rule = int(found.rule[0])
+    return Judgement(int(found.judgement[0])), TABLE[anomaly].rules[rule].id if rule >= 0 else None
+
+
+@pytest.mark.parametrize("anomaly", ANOMALIES)
+def test_without_a_fault_and_under_a_kill_everything_is_forbidden(anomaly):
+    assert judged(anomaly) == (Judgement.FORBIDDEN, None)
+    assert judged(anomaly, fault(99, 102, stops=True)) == (Judgement.FORBIDDEN, None)
+
+
+@pytest.mark.parametrize("anomaly", ["aborted-read", "early-read"])
+def test_who_reads_uncommitted_is_given_what_is_not_committed(anomaly):
+    assert READ_UNCOMMITTED_CASE == AT_READ_UNCOMMITTED
+    assert judged(anomaly, case=AT_READ_UNCOMMITTED) == (Judgement.PERMITTED, f"{anomaly}/read-uncommitted")
+
+
+@pytest.mark.parametrize("anomaly", [a for a in ANOMALIES if a != "zombie-write"])
+@pytest.mark.parametrize("nature", ["freezes", "cuts"])
+def test_a_delay_names_the_flaw_of_version_one_and_permits_nothing(anomaly, nature):
+    before_s = BEFORE_NS / NS_PER_S
+    named = (Judgement.FORBIDDEN, f"{anomaly}/KAFKA-17754")
+    assert judged(anomaly, fault(100.5, 102, **{nature: True})) == named
+    assert judged(anomaly, fault(80, 100 - before_s + 1, **{nature: True})) == named
+    assert judged(anomaly, fault(80, 100 - before_s - 1, **{nature: True})) == (Judgement.FORBIDDEN, None)
+    assert judged(anomaly, fault(101.5, 103, **{nature: True})) == (Judgement.FORBIDDEN, None)
+    assert judged(anomaly, fault(100.5, 102, **{nature: True}), configuration=JAVA) == (Judgement.FORBIDDEN, None)
+
+
+@pytest.mark.parametrize("anomaly", ANOMALIES)
+def test_where_the_coordinators_state_may_be_destroyed_nothing_is_certain(anomaly):
+    assert judged(anomaly, fault(90, 95, destroys=True))[0] is Judgement.UNKNOWN
+
+
+def test_every_anomaly_of_transactions_is_judged_in_their_cells_only():
+    assert all(TABLE[anomaly].applies("transactions") and not TABLE[anomaly].applies("log") for anomaly in ANOMALIES)
+    assert np.all([TABLE["lost"].applies("transactions"), TABLE["duplicate"].applies("transactions")])
