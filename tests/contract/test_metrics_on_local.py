@@ -38,6 +38,10 @@ seen = {}
 def cpu_s(pid):
     return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
+def told_by(node):
+    # The agent answers before the broker has registered its MBeans.
+    return [metric for metric, value in (observer.jmx(node, timeout_s=5) or {}).items() if value is not None]
+
 def connects(host, port):
     try:
         socket.create_connection((host, port), 1.0).close()
@@ -87,7 +91,7 @@ try:
         clock.sleep(3)
         node.start()
         seen["started_ns"] = clock.monotonic_ns()
-        wait_until(lambda: observer.jmx(1, timeout_s=1), awaited="metrics again", timeout_s=60, clock=clock)
+        wait_until(lambda: "leaders" in told_by(1), awaited="metrics again", timeout_s=60, clock=clock)
         clock.sleep(3)
     observer.close()
     admin.close()
