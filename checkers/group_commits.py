@@ -50,6 +50,29 @@ class Commits:
             return np.full(len(time_ns), _BEFORE_ALL, dtype=np.int64)
         return np.asarray(np.where(last >= 0, self.reached[last], _BEFORE_ALL))
 
+    def covered(self, offset: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
+        """bool[n]: had a commit beyond each offset been acknowledged before that time, and was none as low as the offset
+        under way since, which may have been written after it? (librdkafka has several automatic commits under way at once,
+        and sends what timed out again.)"""
+        covered = self.greatest_before(time_ns) > offset
+        first = np.minimum(np.searchsorted(self.reached, offset, side="right"), max(0, len(self.rows) - 1))
+        tried = self.tried
+        for moment in np.unique(time_ns[covered]).tolist():  # beginnings of spans: few
+            mine = np.flatnonzero(covered & (time_ns == moment))
+            then = tried[self.table["invoked_ns"][tried] < moment]
+            lowest = _lowest_after(self._ends(then), self.table["log_offset"][then], self.completed_ns[first[mine]])
+            covered[mine] = lowest > offset[mine]
+        return np.asarray(covered)
+
+    def lowest_after(self, time_ns: np.ndarray) -> np.ndarray:
+        """int64[n]: the least offset of all commits that may have been written after each time; FOREVER = there is none."""
+        return _lowest_after(self._ends(self.tried), self.table["log_offset"][self.tried], time_ns)
+
+    def _ends(self, rows: np.ndarray) -> np.ndarray:
+        """Until when each may have been written."""
+        known = self.table["outcome"][rows] == Outcome.OK
+        return np.asarray(np.where(known, self.table["completed_ns"][rows], FOREVER))
+
     def accepted_within(self, client: int, begin_ns: int, end_ns: int) -> bool:
         """Was a commit of this client, invoked and acknowledged between these times, accepted?"""
         invoked = self.table["invoked_ns"][self.rows]
@@ -105,10 +128,7 @@ def _seen_regressed(history: CellHistory, partition: int, commits: Commits) -> n
     fell = np.flatnonzero(commits.greatest_before(asked_ns) > value)
     greater = _first_reaching(commits, commits.last_before(asked_ns[fell]))
     # What may have been written after the greater one, and is as low as what was seen, explains it.
-    completed = commits.table["completed_ns"][commits.tried]
-    ends = np.where(completed == MISSING, FOREVER, completed)
-    lowest_later = _lowest_after(ends, commits.table["log_offset"][commits.tried], commits.completed_ns[greater])
-    unexplained = lowest_later > value[fell]
+    unexplained = commits.lowest_after(commits.completed_ns[greater]) > value[fell]
     fell, greater = fell[unexplained], greater[unexplained]
     return make_witnesses(
         len(fell),

@@ -169,7 +169,7 @@ def _why_again(
     released = Events(assignments, partition, (REVOKE, LOST, CLOSE)).next_after(one, done_ns)
     lost = Events(assignments, partition, (LOST,))
     learned_late = (lost.next_after(one, done_ns) != FOREVER) | (lost.next_after(other, done_ns) != FOREVER)
-    covered = Commits(history, partition).greatest_before(span_ns) > offset
+    covered = Commits(history, partition).covered(offset, span_ns)
     case = np.full(len(after), GroupCase.NO_CAUSE, dtype=np.int32)
     case[(one != other) & learned_late] = GroupCase.EVICTED
     case[(one != other) & members.crashed(one)] = GroupCase.CRASHED

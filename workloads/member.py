@@ -58,8 +58,8 @@ class GroupMember:
         self._names = {dense: (topic, number) for dense, topic, number in spec.partitions}
         self._dense = {name: dense for dense, name in self._names.items()}
         self._spans = -1
-        self._owned: dict[int, bool] = {}
-        """Partition → at its end, as far as the broker said."""
+        self._owned: dict[int, int] = {}
+        """Partition → where a broker last said that its end was; NONE = not yet."""
         self._unresolved: set[int] = set()
         """Assigned without a committed offset, and nothing was given yet."""
         self._to_seek: set[int] = set()
@@ -81,9 +81,10 @@ class GroupMember:
             self._between()
             self._client.check()
             self._seek_what_is_due()
+            asked_ns = self._now_ns()
             messages = self._records(self._client.serve(self._consumer.consume, self._batch, CONSUME_S) or [])
             if messages:
-                self._handle(messages)
+                self._handle(messages, asked_ns)
         closing = self._assignments.begin(CLOSE, sorted(self._owned), self._now_ns())
         self._client.serve(self._consumer.close)
         self._assignments.done(closing)
@@ -106,15 +107,15 @@ class GroupMember:
 
     # --- a batch ----------------------------------------------------------------------------------------------------
 
-    def _handle(self, messages: Sequence[Message]) -> None:
-        """Record, commit or process, process or commit."""
+    def _handle(self, messages: Sequence[Message], asked_ns: int) -> None:
+        """Record, commit or process, process or commit. `asked_ns`: before they were asked for."""
         columns = self._reads.record(messages)
         self._resolve(columns)
         offsets = self._next_offsets(columns)
-        for dense in offsets:
-            self._owned[dense] = False
         if self._commit == "sync-before":
             self._commit_now(offsets)
+        if self._commit in ("auto", "auto-stored"):
+            self._commits.may_commit(offsets, since_ns=asked_ns)
         self._process(columns)
         match self._commit:
             case "sync-after":
@@ -159,7 +160,7 @@ class GroupMember:
         if error.code() == KafkaError._PARTITION_EOF:
             dense = self._reads.dense(message)
             if dense in self._owned:
-                self._owned[dense] = True
+                self._owned[dense] = message.offset() or 0
             return
         self._client.on_error(error)
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
@@ -201,7 +202,6 @@ class GroupMember:
         for dense, partition in by_partition(partitions or (), self._dense).items():
             if partition.offset >= 0:
                 self._answer_one(dense, partition.offset, error or partition.error)
-        self._commits.end_of_auto()
 
     def _answer_one(self, dense: int, offset: int, error: KafkaError | None) -> None:
         position, auto = int(self._reads.next_offset[dense]), self._commit in ("auto", "auto-stored")
@@ -222,7 +222,7 @@ class GroupMember:
             self._reads.span[dense] = self._spans
             offset = committed.get(dense, NONE)
             self._reads.next_offset[dense] = offset
-            self._owned[dense] = False
+            self._owned[dense] = NONE
             if dense in committed and offset == NONE:
                 self._unresolved.add(dense)
             self._positions.append(*_position(started_ns, offset, dense, ASSIGNED, self._spans))
@@ -306,7 +306,10 @@ class GroupMember:
             self._obey(command)
         if self._draining and now_ns >= self._report_ns:
             self._report_ns = now_ns + REPORT_NS
-            at = [[dense, int(self._reads.next_offset[dense]), int(end)] for dense, end in self._owned.items()]
+            positions = {dense: int(self._reads.next_offset[dense]) for dense in self._owned}
+            at = [
+                [dense, position, int(self._owned[dense] >= max(0, position))] for dense, position in positions.items()
+            ]
             control.tell("draining", at=at, processed=self._processed.count)
 
     def _obey(self, command: dict[str, Any]) -> None:

@@ -15,6 +15,8 @@ SYNC, ASYNC, AUTO = 1, 2, 3
 """`commits.mode`."""
 ASSIGN, REVOKE, LOST, CLOSE = 1, 2, 3, 4
 """`assignments.event`."""
+REMEMBERED_MAX = 1000
+"""Batches: more than any number of automatic commits under way."""
 NEVER_SENT = frozenset({KafkaError._NO_OFFSET, KafkaError._STATE})
 """Codes of a commit that never left the client. Every other error is INFO, a refusal by the coordinator included: librdkafka
 sends a commit again by itself, and what is refused may be the second copy of one that was written."""
@@ -75,7 +77,14 @@ class CommitRows:
         self._writer, self._group, self._now_ns = RowWriter(rows, COMMITS, client), group, now_ns
         self._open: dict[tuple[int, int], deque[tuple[int, int, int]]] = {}
         """(partition, offset) → (row, invoked, position) of asynchronous commits without an answer, oldest first."""
-        self._last_auto_ns = now_ns()
+        self._begun_ns, self._forgotten = now_ns(), False
+        self._reached: dict[int, deque[tuple[int, int]]] = {}
+        """Partition → (next offset, since when it may have been committed automatically), in the order of time."""
+
+    def may_commit(self, offsets: Mapping[int, int], *, since_ns: int) -> None:
+        """From `since_ns` on librdkafka may commit these by itself."""
+        for partition, offset in offsets.items():
+            self._reached.setdefault(partition, deque()).append((offset, since_ns))
 
     def begin(self, offsets: Mapping[int, int], positions: np.ndarray, *, mode: int) -> dict[int, int]:
         """Rows of a commit about to be made: partition → row."""
@@ -106,17 +115,25 @@ class CommitRows:
 
     def answered(self, partition: int, offset: int, error: KafkaError | None, *, position: int, auto: bool) -> None:
         """librdkafka's offset commit callback, of one partition. What nobody asked for, librdkafka committed by itself: at
-        some moment since the last such answer."""
+        some moment since it was given that offset, for several such commits are under way at once."""
         now_ns, waiting = self._now_ns(), self._open.get((partition, offset))
         if waiting:
             row, invoked_ns, then = waiting.popleft()
             self._rewrite(row, invoked_ns, now_ns, partition, offset, then, ASYNC, *commit_outcome(error))
         elif auto:
-            self._append(self._last_auto_ns, now_ns, partition, offset, position, AUTO, *commit_outcome(error))
+            self._append(
+                self._since_ns(partition, offset), now_ns, partition, offset, position, AUTO, *commit_outcome(error)
+            )
 
-    def end_of_auto(self) -> None:
-        """One automatic commit was answered for: the next is made after it."""
-        self._last_auto_ns = self._now_ns()
+    def _since_ns(self, partition: int, offset: int) -> int:
+        """When the offset was first reached, in whatever assignment."""
+        reached = self._reached.get(partition, deque())
+        while len(reached) > REMEMBERED_MAX:
+            reached.popleft()
+            self._forgotten = True
+        if self._forgotten and reached and offset <= reached[0][0]:
+            return self._begun_ns
+        return next((since_ns for there, since_ns in reached if there >= offset), self._begun_ns)
 
     def close(self) -> None:
         """Flush."""
