@@ -8,7 +8,7 @@ import numpy as np
 
 from checkers.arrays import PartitionIndex
 from checkers.conflict import offset_conflict as offset_conflict
-from checkers.lookup import UNREADABLE, Lookup, differs_from_previous, distinct
+from checkers.lookup import UNREADABLE, Lookup, differs_from_previous, distinct, identity_keys
 from harness.plan import SENTINEL_CLIENT
 from harness.protocols import KernelResult, PartitionHistory
 from harness.schema import NONE, Isolation, Outcome
@@ -35,8 +35,9 @@ def lost(history: PartitionHistory) -> KernelResult:
     if reason := index.incomplete():
         judged = int(np.count_nonzero((sends["outcome"] == Outcome.OK) & (sends["client"] != SENTINEL_CLIENT)))
         return KernelResult(no_witnesses(), count=0, judged=judged, incomplete=reason)
-    acknowledged, acknowledged_judged, doubtful = _lost_acknowledged(index)
-    seen_row, seen_send, proven_judged, resolved = _lost_proven(index, doubtful)
+    by_transaction = _proven_by_transaction(index)
+    acknowledged, acknowledged_judged, doubtful = _lost_acknowledged(index, by_transaction)
+    seen_row, seen_send, proven_judged, resolved = _lost_proven(index, doubtful, by_transaction)
     count = len(acknowledged) + len(seen_row)
     witnesses = no_witnesses()
     if count:
@@ -65,11 +66,32 @@ def _pick(first: np.ndarray, a: np.ndarray, row_a: np.ndarray, b: np.ndarray, ro
     return picked
 
 
-def _lost_acknowledged(index: PartitionIndex) -> tuple[np.ndarray, int, np.ndarray]:
-    """Rows of `sends` that are ok and not in L(p), how many were judged, and the rows that cannot be told for want of an
-    offset."""
+def _proven_by_transaction(index: PartitionIndex) -> np.ndarray:
+    """bool[sends]: the commit is in doubt, but another record of the transaction in this partition was seen at
+    read_committed: so this one was committed, too. (Proof from other partitions is the cell's matter: `torn`,
+    `lost-transaction`.)"""
     sends = index.sends
-    ok = (sends["outcome"] == Outcome.OK) & (sends["client"] != SENTINEL_CLIENT)
+    doubtful = np.flatnonzero((sends["outcome"] == Outcome.INFO) & (sends["transaction"] != NONE))
+    proven = np.zeros(len(sends["outcome"]), dtype=bool)
+    if not len(doubtful):
+        return proven
+    level = index.fact(index.client_isolation, index.reads["client"], unknown=Isolation.NOT_A_READER)
+    seen = index.send_rows(distinct(index.read_key[level == Isolation.READ_COMMITTED]))
+    seen = seen[seen >= 0]
+    seen = seen[sends["transaction"][seen] != NONE]
+    shown = Lookup(distinct(identity_keys(sends["client"][seen], sends["transaction"][seen])))
+    proven[doubtful] = shown.find(identity_keys(sends["client"][doubtful], sends["transaction"][doubtful])) >= 0
+    # What somebody was given itself is `_lost_proven`'s: the read knows the offset.
+    given = Lookup(distinct(index.read_key[index.unmatched_reads]))
+    proven &= given.find(index.send_key) < 0
+    return proven
+
+
+def _lost_acknowledged(index: PartitionIndex, by_transaction: np.ndarray) -> tuple[np.ndarray, int, np.ndarray]:
+    """Rows of `sends` that are ok (or proven by their transaction) and not in L(p), how many were judged, and the rows that
+    cannot be told for want of an offset."""
+    sends = index.sends
+    ok = ((sends["outcome"] == Outcome.OK) | by_transaction) & (sends["client"] != SENTINEL_CLIENT)
     rows = np.flatnonzero(ok & ~index.send_confirmed)
     judged = int(np.count_nonzero(ok))
     rows = rows[index.identities.find(index.send_key[rows]) < 0]
@@ -88,7 +110,9 @@ def _lost_acknowledged(index: PartitionIndex) -> tuple[np.ndarray, int, np.ndarr
     return rows[~excused], judged - int(np.count_nonzero(excused)), doubtful
 
 
-def _lost_proven(index: PartitionIndex, doubtful: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, int]:
+def _lost_proven(
+    index: PartitionIndex, doubtful: np.ndarray, by_transaction: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, int, int]:
     """Records that somebody was given although nobody acknowledged them, and that are not in L(p): the first such rows of
     `reads`, their rows of `sends` (-1: not recorded, the producer crashed), and how many proven records were judged. So are
     `doubtful` rows of `sends`, of which nobody but a reader knows the offset; how many of them that resolved comes last.
@@ -97,7 +121,8 @@ def _lost_proven(index: PartitionIndex, doubtful: np.ndarray) -> tuple[np.ndarra
     aborted one, and even the log need not keep that.
     """
     sends = index.sends
-    informal = np.flatnonzero((sends["outcome"] == Outcome.INFO) & (sends["client"] != SENTINEL_CLIENT))
+    informal = (sends["outcome"] == Outcome.INFO) & (sends["client"] != SENTINEL_CLIENT)
+    informal = np.flatnonzero(informal & ~by_transaction)
     in_log = int(np.count_nonzero(index.identities.find(index.send_key[informal]) >= 0))
     rows = index.unmatched_reads
     rows = rows[index.concerns_log(rows) & (index.identities.find(index.read_key[rows]) < 0)]

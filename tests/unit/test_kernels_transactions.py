@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from checkers.log import lost
 from checkers.transactions import (
     AT_READ_COMMITTED,
     AT_READ_UNCOMMITTED,
@@ -93,6 +94,7 @@ def nothing(cell: CellHistory) -> None:
     assert {kernel.__name__: found(kernel(cell)) for kernel in KERNELS} == {kernel.__name__: [] for kernel in KERNELS}
 
 
+EMPTY: dict[str, Any] = {"sends": [], "log": []}
 WHOLE_A = {"sends": [(PRODUCER, 0, OK, 0, 0)], "log": [(0, PRODUCER, 0)]}
 WHOLE_B = {"sends": [(PRODUCER, 1, OK, 0, 0)], "log": [(0, PRODUCER, 1)]}
 COMMITTED = [ended(PRODUCER, 0, OK)]
@@ -161,6 +163,15 @@ def test_a_transaction_without_a_row_leaves_doubt():
     assert result.incomplete == "2 records belong to transactions that were not recorded"
 
 
+def test_a_record_of_a_commit_in_doubt_is_lost_once_another_of_it_was_seen_at_read_committed():
+    sends = [(PRODUCER, 0, INFO, 0, 0), (PRODUCER, 1, INFO, 1, 0), (PRODUCER, 2, INFO, 2, 1)]
+    rows = {"sends": sends, "log": [(0, PRODUCER, 0)]}
+    cell = cell_of(rows, EMPTY, [ended(PRODUCER, 0, INFO), ended(PRODUCER, 1, INFO)])
+    assert found(lost(cell.partitions[A])) == [(7, PRODUCER, 1)]
+    hidden = cell_of({**rows, "visible": []}, EMPTY, [ended(PRODUCER, 0, INFO), ended(PRODUCER, 1, INFO)])
+    assert found(lost(hidden.partitions[A])) == []
+
+
 # --- aborted and early reads ------------------------------------------------------------------------------------------
 
 ABORTED = [ended(PRODUCER, 0, FAIL, by=ABORT)]
@@ -168,9 +179,6 @@ ABORTED = [ended(PRODUCER, 0, FAIL, by=ABORT)]
 
 def aborted(**rows: Any) -> dict[str, Any]:
     return {"sends": [(PRODUCER, 0, FAIL, 0, 0)], "log": [(0, PRODUCER, 0)], "visible": [], **rows}
-
-
-EMPTY: dict[str, Any] = {"sends": [], "log": []}
 
 
 def test_an_aborted_record_in_the_log_is_nothing_special():
