@@ -125,7 +125,9 @@ class ClientProcesses:
         return [process for process in processes if process.running and _sent(process.connection, line)]
 
     def poll(self) -> None:
-        """Take in what clients and zygote have said. Never blocks."""
+        """Take in what clients and zygote have said. Never blocks. Nothing after `close`: all of them have been heard out."""
+        if self._pipe is None:
+            return
         # Exits first, then what the clients said: so a client that is seen to have ended has been heard out.
         self._poll_zygote()
         for process in self.clients.values():
