@@ -5,14 +5,14 @@ array access. Whatever agrees with the log needs no further look; sorting is lef
 """
 
 import weakref
-from collections.abc import Mapping
 
 import numpy as np
 
 from checkers.lookup import CLIENT_BITS, UNREADABLE, Lookup, differs_from_previous, distinct, identity_keys, lazy
+from checkers.tombstones import Tombstones
 from harness.plan import SENTINEL_CLIENT
 from harness.protocols import PartitionHistory
-from harness.schema import MISSING, NONE, Isolation, Outcome, ReadFlag, Role
+from harness.schema import MISSING, NONE, Isolation, ReadFlag, Role
 
 _FOREVER = np.iinfo(np.int64).max
 
@@ -87,28 +87,6 @@ def _grouped_by_client(sender: np.ndarray) -> np.ndarray:
     small[(sender < 0) | (sender >= 1 << CLIENT_BITS)] = 0
     kind = np.uint16 if small.max() < 1 << 16 else np.uint32
     return np.argsort(small.astype(kind), kind="stable")
-
-
-class Tombstones:
-    """The last tombstone of every key, by the offset that was acknowledged; _FOREVER if any of the key is, or may be, in the
-    log and nobody told where. Compaction removes what a tombstone supersedes, and later the tombstone itself."""
-
-    def __init__(self, sends: Mapping[str, np.ndarray]) -> None:
-        there = (sends["size"] == NONE) & (sends["outcome"] != Outcome.FAIL) & (sends["client"] != SENTINEL_CLIENT)
-        rows = np.flatnonzero(there & (sends["key"] != NONE))
-        key, offset = sends["key"][rows], sends["log_offset"][rows]
-        offset = np.where((sends["outcome"][rows] == Outcome.OK) & (offset != NONE), offset, _FOREVER)
-        order = np.lexsort((offset, key))
-        key, offset = key[order], offset[order]
-        last = np.append(differs_from_previous(key)[1:], True)[: len(key)]
-        self._keys, self._offset = Lookup(key[last]), offset[last]
-
-    def behind(self, key: np.ndarray, offset: np.ndarray) -> np.ndarray:
-        """bool[k]: does, or may, a tombstone of this key stand behind this offset?"""
-        place = self._keys.find(key)
-        found = place >= 0
-        found[found] = self._offset[place[found]] > offset[found]
-        return found
 
 
 class PartitionIndex:
