@@ -29,6 +29,7 @@ from harness.schedule import (
     FaultAction,
     Send,
     Step,
+    TakeOver,
     Target,
     client_target,
     draw,
@@ -284,6 +285,8 @@ def _check_steps(plan: Plan) -> None:
             _check_brokers(plan, step, (step.after.node, *step.after.records))
         if isinstance(step.do, Send) and step.do.producer is not None:
             _check_producer(plan, step, step.do.producer)
+        if isinstance(step.do, TakeOver):
+            _check_take_over(plan, step, step.do)
         for part in (step.do, step.after):
             selector = getattr(part, "cells", None)
             if selector and not plan.cells_matching(selector):
@@ -314,6 +317,15 @@ def _check_producer(plan: Plan, step: Step, number: int) -> None:
     most = max((client.number for client in plan.clients if client.producer is not None), default=0)
     if number > most:
         raise BadInput(f"Step {step.name!r}: producer = {number}, but there are {most} alike. Raise traffic.producers.")
+
+
+def _check_take_over(plan: Plan, step: Step, action: TakeOver) -> None:
+    chosen = {cell.cell for cell in plan.cells_matching(action.cells)}
+    if not any(c.transactional_id is not None and c.instance and c.cell in chosen for c in plan.clients):
+        raise BadInput(
+            f"Step {step.name!r}: none of its {len(chosen)} cells has producers that could take a transactional.id over. "
+            'Set "transaction.standby" = true for them.'
+        )
 
 
 def _check_client(plan: Plan, step: Step, target: Target) -> None:

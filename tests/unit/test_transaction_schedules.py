@@ -1,4 +1,4 @@
-"""The role `transaction-coordinator(c)`: who leads the partition of __transaction_state that an id falls to."""
+"""Schedules of transactions: the role `transaction-coordinator(c)`, and the step that takes transactional.ids over."""
 
 import pytest
 
@@ -8,6 +8,7 @@ from harness.plan import make_plan
 from harness.protocols import PartitionView
 from harness.trial import parse_trial
 from nemesis.targets import TRANSACTION_STATE, Roles, TargetMissing
+from tests.unit.test_conditions_and_runner import Scripted, plan_with, run
 from tests.unit.test_targets import FakeCluster, FakeNode
 
 LEADERS = {0: 2, 1: 3, 2: 1}
@@ -64,3 +65,19 @@ def test_a_cell_without_transactions_has_no_coordinator():
     with pytest.raises(BadInput, match="cell 0 has no transactional producers"):
         make_plan(parse_trial({"name": "t", "title": "", "steps": [step]}, source="t"), seed=1)
     make_plan(parse_trial({"name": "t", "title": "", "workload": "transactions", "steps": [step]}, source="t"), seed=1)
+
+
+def with_standby(standby):
+    step = {"name": "s", "do": {"kind": "take_over", "hold": False}}
+    return plan_with(step, workload="transactions", base={"transaction.standby": standby})
+
+
+def test_a_take_over_is_a_command_to_the_cells_it_names():
+    scripted = Scripted()
+    assert run(with_standby(True), scripted, clock=FakeClock())[0]
+    assert scripted.done == [("take_over", {"cells": (0,), "hold": False})]
+
+
+def test_where_nobody_stands_by_nothing_can_be_taken_over():
+    with pytest.raises(BadInput, match=r"none of its 1 cells .* \"transaction.standby\" = true"):
+        with_standby(False)
