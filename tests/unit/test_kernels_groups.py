@@ -236,6 +236,15 @@ def test_why_a_record_was_processed_again(facts, case):
     assert (found.witnesses["reader"][0], found.witnesses["other_client"][0]) == (B, A)
 
 
+def test_a_lower_commit_under_way_may_have_undone_a_greater_one():
+    """librdkafka sends what timed out again: an older commit may be written after a younger one was acknowledged."""
+    unsure = commit(A, 0, 1.5) | {"outcome": int(Outcome.INFO), "completed_ns": MISSING}
+    facts = {"positions": SPANS, "assignments": [event(A, REVOKE, 3)]}
+    assert cases(reprocessed(cell(processed=TWICE, commits=[commit(A, 1, 2), unsure], **facts))) == [GroupCase.RELEASED]
+    late = unsure | {"invoked_ns": 6 * S}
+    assert cases(reprocessed(cell(processed=TWICE, commits=[commit(A, 1, 2), late], **facts))) == [GroupCase.COVERED]
+
+
 def test_records_processed_once_or_begun_twice_are_no_repetition():
     assert reprocessed(cell(processed=[step(A, 0, 1), step(B, 1, 5)])).count == 0
     assert reprocessed(cell(processed=[step(A, 0, 1, done=False), step(B, 0, 5)])).count == 0
