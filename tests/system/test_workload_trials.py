@@ -1,0 +1,65 @@
+"""Compaction, a dead cluster and verifiable clients on real Kafka: the control of each fires, the safe cells hold."""
+
+import numpy as np
+import pytest
+
+from harness.history import History
+from harness.run_directory import RunDirectory
+from harness.schema import NONE, Outcome
+from harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
+from tests.system.conftest import Command
+
+pytestmark = pytest.mark.cluster
+
+LIMIT_S = 400
+CONTROLS = {
+    "compaction": ("compacted-away", "1"),
+    "dead-cluster": ("lost", "0"),
+    "verifiable": ("lost", "1"),
+}
+"""Trial → (anomaly, acks of the cells that must show it)."""
+
+
+@pytest.fixture(scope="module", params=list(CONTROLS))
+def finished(request, tmp_path_factory, need):
+    need("java")
+    need("namespaces")
+    command = Command(["run", request.param, "--engine", "local", "--json"], tmp_path_factory.mktemp(request.param))
+    try:
+        output = command.output(timeout_s=LIMIT_S)
+        assert command.process.returncode == 0, command.errors + output[-3000:]
+        yield request.param, TrialVerdict.model_validate_json(output), History.open(RunDirectory(command.run_directory))
+    finally:
+        command.end()
+
+
+def test_the_control_fires_and_acks_all_holds(finished):
+    name, verdict, _ = finished
+    anomaly, acks = CONTROLS[name]
+    assert verdict.verdict is Verdict.HELD
+    assert next(c for c in verdict.controls if c.anomaly == anomaly).fired
+    for cell in verdict.cells:
+        judged = cell.anomalies[anomaly]
+        if cell.axes["producer.acks"] == "all":
+            assert (judged.outcome, judged.proven) == (AnomalyOutcome.HELD, True), cell.name
+        elif cell.axes["producer.acks"] != acks:
+            assert judged.count == 0, cell.name
+
+
+def test_what_was_recorded_is_of_the_kind_that_the_trial_is_about(finished):
+    name, _, history = finished
+    sends, reads = history.table("sends"), history.table("reads")
+    if name == "compaction":
+        tombstones = sends["size"] == NONE
+        assert 0.1 < np.mean(tombstones) < 0.3
+        assert (sends["key"][tombstones] != NONE).all()
+    elif name == "dead-cluster":
+        acks_0 = [c.client for c in history.plan.clients if c.producer is not None and c.producer.acks == "0"]
+        of_acks_0 = np.isin(sends["client"], acks_0)
+        assert (sends["outcome"][of_acks_0] != Outcome.FAIL).all()
+    else:
+        java = [c for c in history.plan.clients if c.producer is not None and c.producer.client == "java"]
+        for table, role in ((sends, "verifiable-producer"), (reads, "verifiable-consumer")):
+            for client in (c.client for c in java if c.role == role):
+                assert np.count_nonzero(table["client"] == client) > 100
+        assert (reads["flags"] == 0).all()
