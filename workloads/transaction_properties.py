@@ -37,6 +37,7 @@ def launch_transactor(context: LaunchContext) -> Settings:
             "timeout_share": transaction.timeout_share,
             "transaction_timeout_ms": transaction.transaction_timeout_ms,
             "rate_hz": transaction.rate_hz,
+            "hold_whole": planned.number % 2 == 0,
             "seed": f"{context.plan.seed}-{planned.name}",
         },
     )

@@ -60,7 +60,8 @@ class Task:
 class Transactor:
     """The role `transactor`. Starts paused; commands: resume, pause, send, finish, stop; hold, go_on, take_over.
 
-    Options: transactional_id (number), standby, records, abort_share, timeout_share, transaction_timeout_ms, rate_hz, seed.
+    Options: transactional_id (number), standby, records, abort_share, timeout_share, transaction_timeout_ms, rate_hz, seed,
+    hold_whole (of a transaction that is held all is written before, else half).
     """
 
     def __init__(self, client: Client) -> None:
@@ -241,7 +242,7 @@ class Transactor:
         rest = task.records
         if task.end is End.HELD:
             # A zombie is found out when it writes; one that has nothing more to write, when it commits.
-            before = len(rest) // 2 if self._random.random() < 0.5 else len(rest)
+            before = len(rest) if self._options["hold_whole"] else len(rest) // 2
             self._issue(transaction, rest[:before])
             self._await_reports()
             self._hold(task)

@@ -37,6 +37,7 @@ def _transactors(workload: WorkloadSpec, cell: Cell) -> list[PlannedClient]:
             transaction=cell.transaction,
             transactional_id=f"{cell.topic_name}-{number}",
             instance=instance,
+            number=number + 1,
         )
         for number in range(cell.transaction.transactional_ids)
         for instance in range(1 + cell.transaction.standby)

@@ -1,0 +1,57 @@
+"""The transactions trial on real Kafka: held at read_committed, shown at read_uncommitted, and every zombie fenced."""
+
+import numpy as np
+import pytest
+
+from checkers.transaction_arrays import NEVER, Transactions
+from harness.history import History
+from harness.run_directory import RunDirectory
+from harness.schema import Outcome
+from harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
+from tests.system.conftest import Command
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, need):
+    """(run directory, verdict)"""
+    need("java")
+    need("namespaces")
+    command = Command(["run", "transactions", "--engine", "local", "--quiet"], tmp_path_factory.mktemp("transactions"))
+    try:
+        command.output(timeout_s=400)
+        run = RunDirectory(command.run_directory)
+        return run, TrialVerdict.model_validate_json(run.verdict.read_text(encoding="utf-8")), command.errors
+    finally:
+        command.end()
+
+
+def test_at_read_committed_every_promise_is_held(finished):
+    _, verdict, errors = finished
+    assert verdict.verdict is Verdict.HELD, (verdict.sentence, errors)
+    for cell in verdict.cells:
+        for anomaly in ("torn", "lost-transaction", "zombie-write", "lost", "duplicate", "reordered"):
+            assert cell.anomalies[anomaly].verdict is Verdict.HELD, (cell.name, anomaly)
+            assert cell.anomalies[anomaly].count == 0, (cell.name, anomaly)
+
+
+def test_at_read_uncommitted_what_was_aborted_or_open_is_shown(finished):
+    for cell in finished[1].cells:
+        for anomaly in ("aborted-read", "early-read"):
+            assert cell.anomalies[anomaly].outcome is AnomalyOutcome.SHOWN, (cell.name, anomaly)
+            assert cell.anomalies[anomaly].forbidden == 0
+    assert all(control.fired_in for control in finished[1].controls)
+
+
+def test_zombies_tried_and_were_fenced(finished):
+    history = History.open(finished[0])
+    transactions = Transactions(history.table("transactions"))
+    superseded_ns, _ = transactions.superseded
+    columns = transactions.columns
+    # Every id was taken over twice, once from a producer that held a transaction: those went on and ended as zombies.
+    tried = columns["completed_ns"] > superseded_ns
+    ids = len({c.transactional_id for c in history.plan.clients if c.transactional_id})
+    assert len(np.unique(columns["transactional_id"][tried])) == ids
+    assert (columns["outcome"][tried & (columns["begun_ns"] < superseded_ns)] != Outcome.OK).all()
+    assert (tried & (transactions.commit_invoked_ns != NEVER)).any()  # some had nothing left to do but to commit
