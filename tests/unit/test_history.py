@@ -251,7 +251,11 @@ def test_what_was_written_is_what_is_read(tmp_path_factory, sends, reads):
         small.write("sends", client, rows)
     small.write("reads", 4, reads)
     history = small.history()
-    written = {"sends": [(c, row) for c in sorted(sends) for row in sends[c]], "reads": [(4, row) for row in reads]}
+    in_sequence = {c: sorted(rows, key=lambda row: row["sequence"]) for c, rows in sends.items()}
+    written = {
+        "sends": [(c, row) for c in sorted(sends) for row in in_sequence[c]],
+        "reads": [(4, row) for row in reads],
+    }
     seen = {"sends": 0, "reads": 0}
     for partition in history.partitions:
         arrays = history.partition_history(partition)
