@@ -61,7 +61,8 @@ class RowWriter:
         """Replace row `index` (all columns)."""
         segment = self._segment_of(index)
         offset = (index - self._starts[segment]) * self._size
-        self._struct.pack_into(self._segments[segment], offset, *values, index + 1)
+        # Copied over, not packed in place: pack_into clears the row first, and a SIGKILL in between would tear it.
+        self._segments[segment][offset : offset + self._size] = self._struct.pack(*values, index + 1)
 
     def slot(self, index: int) -> tuple[mmap.mmap, int]:
         """The mapping and byte offset of row `index`, for callers that complete single columns with their own struct."""

@@ -68,9 +68,12 @@ class Bench:
         return client
 
     def rows(self, table: str, client: int) -> np.ndarray:
-        rows, torn = read_rows(self.run.rows, TABLES[table], client)
-        assert torn == 0
-        return rows
+        """What is there now. A row that is just being written looks torn to this reader, once."""
+        for _ in range(20):
+            rows, torn = read_rows(self.run.rows, TABLES[table], client)
+            if torn == 0:
+                return rows
+        raise AssertionError(f"{torn} rows of {table} by client {client} stay torn")
 
     def pid(self, client: int) -> int:
         return int(self.rows("clients", client)["os_pid"][0])
