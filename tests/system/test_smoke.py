@@ -37,9 +37,9 @@ def test_smoke_holds_and_its_control_fired(smoke):
     assert verdict.verdict is Verdict.HELD
     assert verdict.unknown_reasons == ()
     assert len(verdict.cells) == 28
-    (control,) = verdict.controls
-    assert control.fired
-    assert control.required
+    (control,) = [control for control in verdict.controls if control.required]
+    assert control.anomaly == "lost"
+    assert len(control.fired_in) == len(control.cells) == 8
 
 
 def test_every_acks_1_cell_lost_what_it_may_and_no_acks_all_cell_lost_anything(smoke):
