@@ -1,5 +1,6 @@
 # make run    set up and run the smoke trial        make test   set up, then every check that CI makes
 # make unit   the fast tests alone                  make lint   format, lint, types, layers
+# make scenarios   every trial of trials/: about a quarter of an hour
 # The environment is in .venv; it is made again when pyproject.toml changes.
 
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null 2>&1 && \
@@ -9,10 +10,10 @@ BIN := $(VENV)/bin
 TRIAL ?= smoke
 SEED ?= 1
 
-.PHONY: run test unit lint format system clean help
+.PHONY: run test unit lint format system scenarios clean help
 
 help:
-	@head -3 Makefile
+	@head -4 Makefile
 
 run: $(VENV)/.ready
 	$(BIN)/prozess run $(TRIAL) --seed $(SEED)
@@ -34,6 +35,11 @@ unit: $(VENV)/.ready-dev
 
 system: $(VENV)/.ready-dev
 	$(BIN)/pytest tests/contract tests/system
+
+# Every trial that comes with prozess, one after the other; stops at none, fails if one was not held.
+scenarios: $(VENV)/.ready
+	@failed=0; for trial in trials/*.toml; do \
+		$(BIN)/prozess run $$trial --seed $(SEED) --quiet || { echo "$$trial: exit $$?"; failed=1; }; done; exit $$failed
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
