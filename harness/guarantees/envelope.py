@@ -22,6 +22,8 @@ from harness.schema import MISSING, NONE, Outcome, Tristate
 LAG_FACTOR = 1.5
 """A follower that lags leaves the ISR within replica.lag.time.max.ms plus half of it between two checks.
 [ReplicaManager: scheduler period replicaLagTimeMaxMs / 2]"""
+OFFSET_TAKEN_CASE = 1
+"""WITNESS.case of `lost` (checkers.log): another record stands at the offset it was acknowledged at."""
 DEPOSED_NS = NS_PER_S
 """A living leader answers as one until it has replayed the record that deposed it: normally ms (brokers long-poll the
 metadata log, KIP-595), on a busy machine more."""
@@ -82,7 +84,7 @@ class Envelope:
             return np.zeros(len(witnesses), dtype=bool)
         begun_ns, until_ns = self.begun_ns(witnesses), np.full(len(witnesses), FOREVER)
         for election in reversed(self.timeline.elections):
-            moved = either(self._moves_away(election, begun_ns), self._zombie_answered(election, begun_ns))
+            moved = self._moved_under(election, witnesses, begun_ns)
             until_ns = np.where(moved != FALSE, election.time_ns - self.error_ns, until_ns)
         last = np.searchsorted(times, until_ns, side="left") - 1
         seen = (last >= 0) & (times[last] > self.acknowledged_ns(witnesses)) & (witnesses["log_offset"] != NONE)
@@ -106,12 +108,20 @@ class Envelope:
         begun_ns = self.begun_ns(witnesses)
         parts = [self._destroyed_leader(witnesses, begun_ns)]
         for election in self.timeline.elections:
-            moved = either(self._moves_away(election, begun_ns), self._zombie_answered(election, begun_ns))
+            moved = self._moved_under(election, witnesses, begun_ns)
             if not moved.any():
                 continue
             missed = negate(self.had(election, witnesses, begun_ns))
             parts.append(both(moved, truth(self._reaches(election, witnesses["log_offset"])), missed))
         return both(negate(self.committed(witnesses)), either(*parts))
+
+    def _moved_under(self, election: Election, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:
+        """The leader that the election deposed may have acknowledged it."""
+        return either(
+            self._moves_away(election, begun_ns),
+            self._zombie_answered(election, begun_ns),
+            self._given_twice(election, witnesses, begun_ns),
+        )
 
     def _moves_away(self, election: Election, begun_ns: np.ndarray) -> Truth:
         """The election came after the send began, or so shortly before that the old leader may not have known; and that one
@@ -128,6 +138,23 @@ class Envelope:
         )
         known_ns = election.time_ns + DEPOSED_NS + self.error_ns
         return truth((begun_ns <= known_ns) & (begun_ns <= dead_ns + self.error_ns))
+
+    def known_ns(self, election: Election) -> int:
+        """Until when the leader it deposed may have answered as one. A leader that lost its place in the ISR with it was
+        fenced: it had not been heard for a session, so it need not hear either, until it is back in the ISR of the new
+        epoch. [KIP-631, fencing; seen: 1.2 s on a machine that stood still]"""
+        soon_ns = election.time_ns + DEPOSED_NS
+        rejoined_ns = self.timeline.rejoined_ns(election.previous, election.time_ns)
+        # Never back: nothing tells how long it went on, so no more is assumed than of any other.
+        fenced = election.deposed_fenced and rejoined_ns != FOREVER
+        return (max(soon_ns, rejoined_ns) if fenced else soon_ns) + self.error_ns
+
+    def _given_twice(self, election: Election, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:
+        """Another record stands at its offset, and the leader deposed by the election may have answered still: one leader
+        gives an offset once, so it was that one who acknowledged."""
+        after_ns = election.time_ns - self.error_ns
+        asked = (begun_ns >= after_ns) & (begun_ns <= self.known_ns(election))
+        return truth(asked & (witnesses["case"] == OFFSET_TAKEN_CASE))
 
     def _zombie_answered(self, election: Election, begun_ns: np.ndarray) -> Truth:
         """The leader deposed by it, cut off or frozen then, may still have acknowledged until it was in sync again."""

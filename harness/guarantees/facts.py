@@ -122,7 +122,8 @@ def _leader_changed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     if not envelope.timeline.known:
         return constant(UNKNOWN, len(witnesses))
     begun_ns = envelope.begun_ns(witnesses)
-    changes = (truth(e.time_ns + envelope.error_ns >= begun_ns) for e in envelope.timeline.elections)
+    # A client learns of it from a leader that knows it was deposed.
+    changes = (truth(envelope.known_ns(e) >= begun_ns) for e in envelope.timeline.elections)
     return either(constant(FALSE, len(witnesses)), *changes)
 
 
@@ -203,7 +204,7 @@ FACTS: Mapping[str, Fact] = {
         could=lambda _: Tristate.UNKNOWN,
     ),
     "leader changed": Fact(
-        "the partition's leader changed after the send began",
+        "the partition's leader changed after the send began, or shortly before, as far as its client could know",
         of_witnesses=_leader_changed,
         could=lambda h: _possibly(h.moved),
     ),

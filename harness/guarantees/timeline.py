@@ -29,6 +29,8 @@ class Election:
     """Mask: ISR ∪ ELR just before."""
     last_known: int
     """Mask: LastKnownElr just before (KIP-966)."""
+    deposed_fenced: bool = False
+    """The leader before is not in the new ISR."""
 
     @property
     def last_leader_standing(self) -> bool:
@@ -120,7 +122,16 @@ def _elections(rows: Mapping[str, np.ndarray]) -> tuple[Election, ...]:
         # An epoch bumped under the same leader (an ISR shrink before metadata version 3.6) moves nothing.
         if leader[i] != NONE and leader[i] != leader[i - 1]:
             found.append(
-                Election(time_ns[i], epoch[i], leader[i], previous, since_ns, isr[i - 1] | elr[i - 1], last[i - 1])
+                Election(
+                    time_ns[i],
+                    epoch[i],
+                    leader[i],
+                    previous,
+                    since_ns,
+                    isr[i - 1] | elr[i - 1],
+                    last[i - 1],
+                    deposed_fenced=previous >= 0 and not isr[i] >> previous & 1,
+                )
             )
             previous, since_ns = leader[i], time_ns[i]
     return tuple(found)

@@ -132,6 +132,19 @@ def test_a_deposed_leader_that_was_frozen_may_still_acknowledge_until_it_follows
     assert one(envelope(rows).tail(witnesses(begin_s=9.1, end_s=9.2))) == NOT_SO
 
 
+def test_an_offset_given_twice_was_acknowledged_by_the_deposed_leader_until_it_is_back_in_sync():
+    rows = [*failover(at_s=6.0), state(12, 0, 2, 1, (1, 2, 3))]
+    taken = {"begin_s": 9.1, "end_s": 9.2, "case": 1}
+    assert one(envelope(rows).tail(witnesses(**taken))) == SO
+    assert one(envelope(rows).tail(witnesses(**taken | {"case": 0}))) == NOT_SO
+    assert one(envelope(rows).tail(witnesses(**taken | {"begin_s": 13, "end_s": 13.1}))) == NOT_SO
+    watermark = {"high_watermarks": (np.array([ns(10)]), np.array([1_000]))}
+    assert one(envelope(rows, **watermark).committed(witnesses(**taken))) == NOT_SO, "it is the other record's"
+    assert one(envelope(rows, **watermark).committed(witnesses(**taken | {"case": 0}))) == SO
+    never_back = envelope(failover(at_s=6.0))
+    assert one(never_back.tail(witnesses(**taken))) == NOT_SO
+
+
 def test_an_offset_below_the_start_of_the_new_epoch_is_no_tail():
     assert one(envelope(failover(), epoch_starts={0: 0, 1: 100}).tail(witnesses())) == SO
     assert one(envelope(failover(), epoch_starts={0: 0, 1: 101}).tail(witnesses())) == NOT_SO
