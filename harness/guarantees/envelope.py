@@ -112,7 +112,9 @@ class Envelope:
             if not moved.any():
                 continue
             missed = negate(self.had(election, witnesses, begun_ns))
-            parts.append(both(moved, truth(self._reaches(election, witnesses["log_offset"])), missed))
+            # A deposed leader's own epoch may begin below the next one's start, and all of it is cut. [KIP-101]
+            taken = witnesses["case"] == OFFSET_TAKEN_CASE
+            parts.append(both(moved, truth(self._reaches(election, witnesses["log_offset"]) | taken), missed))
         return both(negate(self.committed(witnesses)), either(*parts))
 
     def _moved_under(self, election: Election, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:

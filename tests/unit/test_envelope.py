@@ -149,6 +149,8 @@ def test_an_offset_below_the_start_of_the_new_epoch_is_no_tail():
     assert one(envelope(failover(), epoch_starts={0: 0, 1: 100}).tail(witnesses())) == SO
     assert one(envelope(failover(), epoch_starts={0: 0, 1: 101}).tail(witnesses())) == NOT_SO
     assert one(envelope(failover(), epoch_starts={0: 0, 1: 101}).tail(witnesses(log_offset=NONE))) == SO
+    # Another record stands there: the branch of the deposed leader was cut from further down.
+    assert one(envelope(failover(), epoch_starts={0: 0, 1: 101}).tail(witnesses(case=1))) == SO
 
 
 def test_a_leader_change_within_the_clock_error_counts():
