@@ -24,26 +24,11 @@ from clusters.archive_node import WarmUpNode
 from clusters.cache import make_cache, sha256_of
 from clusters.jars import class_path
 from clusters.java import JavaRuntime, java_identity
+from clusters.properties import HEAP, JVM_FLAGS
 from harness.clock import Clock, SystemClock
 from harness.errors import ClusterFailed, HarnessFailed
 from harness.run_directory import write_json
 
-JVM_FLAGS: tuple[str, ...] = (
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",  # halves the CPU time of a start
-    "-Xss512k",
-    "-XX:MaxDirectMemorySize=64m",
-    "-XX:ReservedCodeCacheSize=64m",
-    "-XX:+ExitOnOutOfMemoryError",
-    "-Djava.awt.headless=true",
-)
-"""For every Kafka server JVM. Against Kafka's own (G1, C2): half the CPU time until ready, 120-140 MB a node, not 180."""
-HEAP: dict[str, tuple[str, ...]] = {
-    "broker": ("-Xms64m", "-Xmx256m"),
-    "controller": ("-Xms32m", "-Xmx128m"),
-}
-"""By role; a combined node is a broker. Measured: 100 k records/s through three such brokers without running out. The
-log cleaner's buffer must be small (log.cleaner.dedupe.buffer.size: 128 MiB of the heap by default)."""
 BUILD_TIMEOUT_S = 120.0
 JVM_ENVIRONMENT: dict[str, str] = {"MALLOC_ARENA_MAX": "2"}
 """For every Kafka JVM: glibc's arenas per thread cost more memory than they save time."""

@@ -23,7 +23,6 @@ from clusters.repository import FETCH_TIMEOUT_S, Request, mirror_of_central
 from harness.errors import BadInput, MissingTool, NotReady
 
 Progress = Callable[[str], None]
-DEFAULT_VERSION = "4.3.1"
 _VERSION = re.compile(r"\d+\.\d+\.\d+(-rc\d+)?")
 _MANIFEST = "jars.lock"
 _log = logging.getLogger(__name__)

@@ -142,6 +142,8 @@ def new_run_directory(runs: Path, plan: Plan, clock: Clock) -> RunDirectory:
 
 def prepare(plan: Plan, wanted: str, view: ProgressView) -> str:
     """Jars, Java, class archives; returns the isolation level, said aloud if it costs anything."""
+    if wanted not in ("auto", *ISOLATIONS):
+        raise BadInput(f"--isolation {wanted!r} is not known. Known: auto, {', '.join(ISOLATIONS)}.")
     if plan.backend != "local":
         return "signals"
     java = catalogue.service("java")()
@@ -150,8 +152,6 @@ def prepare(plan: Plan, wanted: str, view: ProgressView) -> str:
     if plan.metrics:
         _prepare_metrics(view)
     if wanted != "auto":
-        if wanted not in ISOLATIONS:
-            raise BadInput(f"--isolation {wanted!r} is not known. Known: auto, {', '.join(ISOLATIONS)}.")
         return wanted
     support = catalogue.service("isolation")()
     if support.level != "namespaces":

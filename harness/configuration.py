@@ -63,15 +63,6 @@ class ProducerConfiguration(Frozen):
     properties: dict[str, Text] = Field(default_factory=dict)
 
 
-class ConsumerConfiguration(Frozen):
-    """What varies per reader. librdkafka's default isolation level differs from Java's: always set."""
-
-    client: Literal["librdkafka", "java"] = "librdkafka"
-    isolation_level: IsolationLevel = "read_committed"
-    check_crcs: bool = True
-    properties: dict[str, Text] = Field(default_factory=dict)
-
-
 class Variant(Frozen):
     """A kind of cluster. Times are brokers' settings that shape a trial; the report states them."""
 

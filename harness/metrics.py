@@ -12,8 +12,6 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from harness.dictionaries import Dictionaries
-
 FIXED_CODE = 1_000_000
 MICRO = 1_000_000
 HELD_S = 5.0
@@ -139,8 +137,3 @@ def known_metric(name: str) -> Metric | None:
     if _ERRORS.fullmatch(name):
         return Metric(-1, name, "count", Origin.BROKER, "answers with this error", counter=True)
     return BY_NAME.get(name)
-
-
-def name_of(code: int, dictionaries: Dictionaries) -> str:
-    """The metric of a code in a history. HistoryUnreadable if nobody ever gave it."""
-    return _BY_CODE[code].name if code in _BY_CODE else dictionaries.text("metric", code)

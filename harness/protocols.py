@@ -449,9 +449,3 @@ class Finding:
     partition: int
     """Dense id; of a kernel over a whole cell: the cell's first partition (each witness names its own)."""
     result: KernelResult
-
-
-class Engine(Protocol):
-    """Runs kernels over every partition of a run's history. `workers`: threads, or Spark's tasks at a time."""
-
-    def __call__(self, run_directory: Path, anomalies: Sequence[str], *, workers: int) -> Sequence[Finding]: ...

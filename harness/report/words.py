@@ -1,7 +1,5 @@
 """Words and signs that every report uses alike. Signs carry the meaning without colour."""
 
-from collections.abc import Iterable, Mapping
-
 from harness.run_directory import RunDirectory
 from harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict
 
@@ -61,9 +59,3 @@ def reproduce(run: RunDirectory) -> str:
 def anomalies_of(verdict: TrialVerdict) -> list[str]:
     """Names of all anomalies judged, in order of first appearance."""
     return list(dict.fromkeys(name for cell in verdict.cells for name in cell.anomalies))
-
-
-def counts(outcomes: Iterable[AnomalyOutcome]) -> Mapping[AnomalyOutcome, int]:
-    """How many of each outcome."""
-    found = list(outcomes)
-    return {outcome: found.count(outcome) for outcome in AnomalyOutcome if outcome in found}
