@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 TRIAL ?= smoke
 SEED ?= 1
 
-.PHONY: run test unit lint format system scenarios clean help
+.PHONY: run test unit lint format fuzz system scenarios clean help
 
 help:
 	@head -4 Makefile
@@ -32,6 +32,11 @@ format: $(VENV)/.ready-dev
 
 unit: $(VENV)/.ready-dev
 	$(BIN)/pytest -n 2 tests/unit
+
+# As many cases as FUZZ times those of CI.
+FUZZ ?= 50
+fuzz: $(VENV)/.ready-dev
+	PROZESS_FUZZ=$(FUZZ) $(BIN)/pytest -n 2 tests/unit/test_fuzz_histories.py --timeout 0
 
 system: $(VENV)/.ready-dev
 	$(BIN)/pytest tests/contract tests/system

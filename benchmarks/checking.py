@@ -24,16 +24,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness import catalogue
+from harness.histories.synthetic import GenerateOptions, generate
 from harness.history import write_history
 from harness.history_reader import History
-from harness.plan import make_plan
+from harness.plan import parse_plan
 from harness.rows import RowWriter
-from harness.run_directory import RunDirectory, write_json
-from harness.schema import NONE, TABLES, Isolation, ObservationKind, Outcome, Role
-from harness.trial import parse_trial
+from harness.run_directory import RunDirectory
+from harness.schema import TABLES, Table
 
-PARTITIONS, PRODUCERS, BATCH, LOST = 64, 16, 256, 50
-FIRST_PRODUCER, READER, AUDIT = 10, 2, 4
+PARTITIONS, LOST = 64, 50
 SCANNED = {
     "sends": ["client", "sequence", "log_offset", "outcome", "invoked_ns", "completed_ns"],
     "reads": ["client", "sender", "sequence", "log_offset", "span", "read_ns"],
@@ -41,62 +40,34 @@ SCANNED = {
 WORKERS = 2
 
 
-def generate(run: RunDirectory, rows: int) -> int:
-    """A third sends, a third the audit's reads, a third a tailing reader's. Returns the rows really made."""
+def make(run: RunDirectory, rows: int) -> int:
+    """A history of the generator's, and the rows that it would have come from. Returns how many sends and reads it has."""
     run.create()
-    trial = parse_trial({"name": "bench", "title": "", "topics": {"partitions": PARTITIONS}}, source="benchmark")
-    run.plan.write_text(make_plan(trial, seed=1).model_dump_json(), encoding="utf-8")
-    write_json(run.clock, {"start_monotonic_ns": 10**9})
-    depth = max(BATCH, rows // 3 // PARTITIONS // BATCH * BATCH)  # records per partition
-    rng = np.random.default_rng(1)
-    for producer in range(PRODUCERS):
-        sequence = np.arange(depth * PARTITIONS // PRODUCERS)
-        invoked = 10**9 + (sequence * PRODUCERS + producer) * 1_000
-        columns = {
-            "invoked_ns": invoked,
-            "completed_ns": invoked + rng.integers(10**6, 2 * 10**7, len(sequence)),
-            "log_offset": sequence // PARTITIONS * PRODUCERS + producer,
-            "sequence": sequence,
-            "partition": sequence % PARTITIONS,
-            "outcome": Outcome.OK,
-            "code": 0,
-            "size": 100,
-        }
-        _extend(run, "sends", FIRST_PRODUCER + producer, columns)
-        _extend(run, "clients", FIRST_PRODUCER + producer, _client(Role.PRODUCER, len(sequence)))
-    shape = (depth // BATCH, PARTITIONS, BATCH)  # batches of the partitions in turn
-    block, partition, within = (axis.ravel() for axis in np.indices(shape, dtype=np.int32))
-    offset = block.astype(np.int64) * BATCH + within
-    sequence = offset // PRODUCERS * PARTITIONS + partition
-    kept = np.ones(len(offset), dtype=bool)
-    kept[rng.choice(len(offset), LOST, replace=False)] = False
-    for client in (READER, AUDIT):
-        columns = {
-            "read_ns": 2 * 10**9 + np.arange(len(offset)) * 1_000,
-            "log_offset": offset,
-            "sequence": sequence,
-            "sender": FIRST_PRODUCER + offset % PRODUCERS,
-            "partition": partition,
-            "sent_partition": partition,
-            "span": 0,
-            "flags": 0,
-            "leader_epoch": 0,
-        }
-        _extend(run, "reads", client, {n: v[kept] if isinstance(v, np.ndarray) else v for n, v in columns.items()})
-    ends = {"value": depth, "partition": np.arange(PARTITIONS), "kind": ObservationKind.AUDIT_COMPLETE, "isolation": 0}
-    _extend(run, "observations", AUDIT, ends)
-    return depth * PARTITIONS * 3 - 2 * LOST
+    options = GenerateOptions(rows=rows, partitions=PARTITIONS, planted={"lost": LOST}, seed=1)
+    generate(run, options, command=f"benchmarks/checking.py --rows {rows}")
+    plan = parse_plan(run.plan.read_text(encoding="utf-8"), source="benchmark")
+    # As if a trial had recorded it: a generated run has no rows to be written again from.
+    run.plan.write_text(plan.model_copy(update={"origin": "trial"}).model_dump_json(), encoding="utf-8")
+    history = History.open(run)
+    for name, table in TABLES.items():
+        if name not in ("partitions", "cells"):
+            _back_to_rows(run, history, table)
+    return history.rows("sends") + history.rows("reads")
 
 
-def _client(role: Role, issued: int) -> dict[str, np.ndarray | int]:
-    return {"issued": np.array([issued]), "role": role, "isolation": Isolation.NOT_A_READER, "complete": 1}
-
-
-def _extend(run: RunDirectory, table: str, client: int, columns: dict[str, np.ndarray | int]) -> None:
-    length = max(len(v) for v in columns.values() if isinstance(v, np.ndarray))
-    writer = RowWriter(run.rows, TABLES[table], client)
-    writer.extend({c.name: np.broadcast_to(columns.get(c.name, NONE), length) for c in TABLES[table].columns})
-    writer.close()
+def _back_to_rows(run: RunDirectory, history: History, table: Table) -> None:
+    """Parquet → the files that clients write: partition by partition, a writer per client."""
+    file, writers = history.files[table.name], {}
+    groups = file.row_groups.values() if table.partitioned else [None]
+    for group in groups:
+        columns = file.read(table.column_names, group)
+        for client in np.unique(columns["client"]).tolist():
+            writer = writers.setdefault(client, None) or RowWriter(run.rows, table, max(client, 0))
+            writers[client] = writer
+            mine = columns["client"] == client
+            writer.extend({name: values[mine] for name, values in columns.items()})
+    for writer in writers.values():
+        writer.close()
 
 
 def scan(run: RunDirectory) -> None:
@@ -210,7 +181,7 @@ def main() -> None:
             history = History.open(run)
             rows = history.rows("sends") + history.rows("reads")
         else:
-            rows = generate(run, arguments.rows)
+            rows = make(run, arguments.rows)
         report(run, rows)
     finally:
         if not arguments.keep:

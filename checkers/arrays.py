@@ -4,10 +4,10 @@ The idea that makes it linear: offsets are dense, so "which record does the log 
 array access. Whatever agrees with the log needs no further look; sorting is left for the few that do not.
 """
 
-import weakref
-
 import numpy as np
 
+from checkers.given import Given
+from checkers.indexed import Indexed
 from checkers.lookup import CLIENT_BITS, UNREADABLE, Lookup, differs_from_previous, distinct, identity_keys, lazy
 from checkers.tombstones import Tombstones
 from harness.plan import SENTINEL_CLIENT
@@ -89,10 +89,8 @@ def _grouped_by_client(sender: np.ndarray) -> np.ndarray:
     return np.argsort(small.astype(kind), kind="stable")
 
 
-class PartitionIndex:
+class PartitionIndex(Indexed):
     """What several kernels need of one partition, each computed once, when first asked for."""
-
-    _known: dict[int, tuple["weakref.ref[PartitionHistory]", "PartitionIndex"]] = {}  # noqa: RUF012 - the cache
 
     def __init__(self, history: PartitionHistory) -> None:
         # Not the history itself: the cache must not keep it alive.
@@ -100,19 +98,8 @@ class PartitionIndex:
         self.sends, self.reads = history.sends, history.reads
         self.client_role, self.client_isolation = history.client_role, history.client_isolation
         self.client_acks, self.client_issued = history.client_acks, history.client_issued
-        self.audit_end = history.audit_end
+        self.audit_end, self.audited = history.audit_end, history.audited
         self.compacted, self.log_start = history.compacted, history.log_start
-
-    @classmethod
-    def of(cls, history: PartitionHistory) -> "PartitionIndex":
-        """The index of this very history: made once, gone with it."""
-        name = id(history)
-        entry = cls._known.get(name)
-        if entry is None or entry[0]() is not history:
-            known = cls._known
-            entry = (weakref.ref(history, lambda _: known.pop(name, None)), cls(history))
-            known[name] = entry
-        return entry[1]
 
     # --- who -------------------------------------------------------------------------------------------------------
 
@@ -156,7 +143,20 @@ class PartitionIndex:
     @lazy
     def records_read(self) -> int:
         """How many records were given to anyone, sentinels left out."""
-        return int(np.count_nonzero(self.reads["sender"] != SENTINEL_CLIENT))
+        given = self.reads["sender"] != SENTINEL_CLIENT
+        return int(np.count_nonzero(given if self.audited else given & self.by_consumer))
+
+    @lazy
+    def given(self) -> Given:
+        """What consumers were given, whatever their isolation level."""
+        return Given(self.read_key[self.by_consumer], self.reads["log_offset"][self.by_consumer])
+
+    @lazy
+    def given_committed(self) -> Given:
+        """What read_committed consumers were given."""
+        level = self.fact(self.client_isolation, self.reads["client"], unknown=Isolation.NOT_A_READER)
+        rows = self.by_consumer & (level == Isolation.READ_COMMITTED)
+        return Given(self.read_key[rows], self.reads["log_offset"][rows])
 
     # --- which record ----------------------------------------------------------------------------------------------
 
@@ -178,9 +178,9 @@ class PartitionIndex:
 
     @lazy
     def read_key(self) -> np.ndarray:
-        """int64[reads]: identity, UNREADABLE where the record was corrupt."""
+        """int64[reads]: identity, UNREADABLE where the record was corrupt, or is a copy without an identity of its own."""
         flags = self.reads["flags"]
-        unreadable = (flags & ReadFlag.CORRUPT) != 0 if flags.any() else None
+        unreadable = (flags & (ReadFlag.CORRUPT | ReadFlag.ANONYMOUS)) != 0 if flags.any() else None
         return identity_keys(self.reads["sender"], self.reads["sequence"], unreadable)
 
     # --- the log ---------------------------------------------------------------------------------------------------
@@ -202,6 +202,8 @@ class PartitionIndex:
 
     def incomplete(self, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> str | None:
         """Why nothing can be concluded from what the audit does not show; None = it is complete."""
+        if not self.audited:
+            return f"nobody audited partition {self.partition}: an imported history"
         if isolation in self.audit_end:
             return None
         return f"the audit of partition {self.partition} at {isolation.name.lower()} did not reach its sentinel"
@@ -223,7 +225,7 @@ class PartitionIndex:
     def unmatched_reads(self) -> np.ndarray:
         """Rows of `reads` that L(p) does not confirm: another record at that offset, or none. Without sentinels and
         unreadable ones."""
-        rows: np.ndarray = np.flatnonzero(~self._agrees(self.read_position, self.read_key))
+        rows: np.ndarray = np.flatnonzero(~self.agrees(self.read_position, self.read_key))
         rows = rows[(self.reads["sender"][rows] != SENTINEL_CLIENT) & (self.read_key[rows] != UNREADABLE)]
         return rows
 
@@ -235,9 +237,10 @@ class PartitionIndex:
     @lazy
     def send_confirmed(self) -> np.ndarray:
         """bool[sends]: L(p) has this record at the offset that was acknowledged."""
-        return self._agrees(self.send_position, self.send_key)
+        return self.agrees(self.send_position, self.send_key)
 
-    def _agrees(self, position: np.ndarray, key: np.ndarray) -> np.ndarray:
+    def agrees(self, position: np.ndarray, key: np.ndarray) -> np.ndarray:
+        """bool[k]: does L(p) have these records at these positions (-1 = nowhere)?"""
         if not len(self.log.key):
             return np.zeros(len(key), dtype=bool)
         agrees: np.ndarray = self.log.key[position] == key  # -1 takes the last one; the next line mends it
@@ -275,7 +278,7 @@ class PartitionIndex:
         Past the rows of a producer that crashed it may have issued any: those are *unrecorded*, not phantoms."""
         sender, sequence = self.reads["sender"][rows], self.reads["sequence"][rows]
         limit = np.where(self.client_issued == NONE, _FOREVER, self.client_issued)
-        limit = np.where(self.client_role == Role.PRODUCER, limit, 0)
+        limit = np.where((self.client_role == Role.PRODUCER) | (self.client_role == Role.MEMBER), limit, 0)
         readable = self.read_key[rows] != UNREADABLE
         phantom: np.ndarray = (sequence < 0) | (sequence >= self.fact(limit, sender, unknown=0))
         phantom &= readable & (sender != SENTINEL_CLIENT)

@@ -68,6 +68,19 @@ class Commits:
         """int64[n]: the least offset of all commits that may have been written after each time; FOREVER = there is none."""
         return _lowest_after(self._ends(self.tried), self.table["log_offset"][self.tried], time_ns)
 
+    def lowest_between(self, after_ns: np.ndarray, before_ns: np.ndarray) -> np.ndarray:
+        """int64[n]: the least offset of the commits that were tried before each of the latter times and may have been written
+        after the former; FOREVER = there is none. A loop over the different former ones: falls are few."""
+        found = np.full(len(after_ns), FOREVER, dtype=np.int64)
+        tried = self.tried[np.argsort(self.table["invoked_ns"][self.tried], kind="stable")]
+        ends_ns, invoked_ns = self._ends(tried), self.table["invoked_ns"][tried]
+        for moment in np.unique(after_ns).tolist():
+            mine, later = np.flatnonzero(after_ns == moment), np.flatnonzero(ends_ns > moment)
+            lowest = np.minimum.accumulate(self.table["log_offset"][tried[later]])
+            index = np.searchsorted(invoked_ns[later], before_ns[mine], side="left") - 1
+            found[mine[index >= 0]] = lowest[index[index >= 0]]
+        return found
+
     def _ends(self, rows: np.ndarray) -> np.ndarray:
         """Until when each may have been written."""
         known = self.table["outcome"][rows] == Outcome.OK
@@ -85,7 +98,8 @@ def commit_regression(history: CellHistory) -> KernelResult:
     nor as anybody sees it.
 
     Source: Kafka documentation, design, "Consumer Position"; generations and member epochs refuse commits of members that
-    lost the partition (KIP-848, KIP-1251). A commit counts if it was *invoked* after the greater one had been acknowledged.
+    lost the partition (KIP-848, KIP-1251). A commit counts if it was *invoked* after the greater one had been acknowledged,
+    and none as low was tried in between: who goes on from where another one went back to does not go back himself.
     Of a look-up (asked after that acknowledgement) it counts if no commit that may have been written since is that low.
     Witness: `reader` committed `log_offset` from `begin_ns` to `end_ns` (or it was looked up at `begin_ns`, `case` OBSERVED),
     after `other_offset` of `other_client` had been acknowledged at `other_ns`; `case` SOUGHT where the member had sought.
@@ -105,8 +119,9 @@ def _regressing(history: CellHistory, partition: int, commits: Commits) -> np.nd
     table = commits.table
     invoked_ns = table["invoked_ns"][commits.rows]
     fell = np.flatnonzero(commits.greatest_before(invoked_ns) > commits.offset)
-    rows = commits.rows[fell]
     greater = _first_reaching(commits, commits.last_before(invoked_ns[fell]))
+    first = commits.lowest_between(commits.completed_ns[greater], invoked_ns[fell]) > commits.offset[fell]
+    rows, greater = commits.rows[fell[first]], greater[first]
     sought = _sought_between(history, partition, table["client"][rows], table["invoked_ns"][rows])
     return make_witnesses(
         len(rows),

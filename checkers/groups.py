@@ -13,6 +13,7 @@ from checkers.arrays import PartitionIndex
 from checkers.group_commits import Commits
 from checkers.lookup import Lookup, distinct, identity_keys
 from checkers.ownership import CLOSE, FOREVER, LOST, REVOKE, Events, Members, Ownership, session_ns, span_keys, spans_of
+from checkers.retry_topics import Repeated, RetryPartition, retry_of
 from harness.group_cases import GroupCase
 from harness.protocols import CellHistory, KernelResult, PartitionHistory
 from harness.schema import MISSING, Isolation, ObservationKind
@@ -29,8 +30,9 @@ def unprocessed(history: CellHistory) -> KernelResult:
     and Consumer Position" (the committed position is the next to read). Only records that the members' isolation level shows
     count, by the audit, which must be complete. A step that was begun and never finished has processed nothing. Witness: the
     record; `reader` is the member that it was last delivered to, at `seen_ns`; `case`: CRASHED, RELEASED (what that member
-    then did), RESET (delivered to nobody; a reset decided a position), else NO_CAUSE. Groups that commit nothing are not
-    judged. O(n log n).
+    then did), RESET (delivered to nobody; a reset decided a position), LEFT_BEHIND (sent to the retry topic, which never
+    acknowledged it), else NO_CAUSE. What the retry topic has is judged there. Groups that commit nothing are not judged.
+    O(n log n).
     """
     if _commit_mode(history) == "none":
         return KernelResult(no_witnesses(), count=0, judged=0)
@@ -50,6 +52,10 @@ def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
     mine = (processed["partition"] == partition.partition) & (processed["done_ns"] != MISSING)
     done = Lookup(distinct(processed["log_offset"][mine]))
     place = low + np.flatnonzero(done.find(log.offset[low:high]) < 0)
+    retry = retry_of(history.cell).get(partition.partition)
+    handed = None if retry is None else RetryPartition(history, partition.partition, retry)
+    if handed is not None:
+        place = place[~handed.has(index.read_key[log.rows[place]], level)]
     offset = log.offset[place]
     member, seen_ns = _last_delivered(partition, members, offset)
     released = Events(history.tables["assignments"], partition.partition, (REVOKE, LOST, CLOSE))
@@ -61,6 +67,8 @@ def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
     if reset.any():
         passed = offset < positions["log_offset"][reset].max()
         case[(member < 0) & passed] = GroupCase.RESET
+    if handed is not None:
+        case[handed.left_behind(offset)] = GroupCase.LEFT_BEHIND
     rows = log.rows[place]
     witnesses = make_witnesses(
         len(offset),
@@ -75,22 +83,26 @@ def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
             "case": case,
         },
     )
-    return witnesses, int(high - low), index.incomplete(level)
+    reasons = [index.incomplete(level), None if handed is None else handed.incomplete(level)]
+    return witnesses, int(high - low), "; ".join(reason for reason in reasons if reason) or None
 
 
 def _start(history: CellHistory, partition: int) -> int:
-    """The first position that the group resolved; auto.offset.reset=latest owes nothing earlier. FOREVER = none."""
-    positions = history.tables["positions"]
-    rows = np.flatnonzero(
-        (positions["partition"] == partition) & np.isin(positions["event"], (1, 3)) & (positions["log_offset"] >= 0)
-    )
+    """The first position that the group resolved; auto.offset.reset=latest owes nothing earlier, but of a partition that was
+    added to what the group had subscribed to already (KIP-1327), and whoever is told that there is no position (error)
+    begins at the start. FOREVER = none."""
+    positions, group = history.tables["positions"], history.cell.group
+    assert group is not None
+    resolved = np.isin(positions["event"], (1, 3)) & (positions["log_offset"] >= 0)
+    told = (positions["event"] == 2) & (group.auto_offset_reset == "error")
+    rows = np.flatnonzero((positions["partition"] == partition) & (resolved | told))
     if not len(rows):
         return int(FOREVER)
+    if partition in history.cell.late_partitions:
+        return 0
     first = rows[np.argmin(positions["time_ns"][rows])]
-    group = history.cell.group
-    assert group is not None
     from_the_start = positions["event"][first] == 3 and group.auto_offset_reset != "latest"
-    return 0 if from_the_start else int(positions["log_offset"][first])
+    return 0 if from_the_start or told[first] else int(positions["log_offset"][first])
 
 
 def _last_delivered(partition: PartitionHistory, members: Members, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -135,6 +147,12 @@ def _reprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
     before = np.concatenate([before, single[order[copy - 1]]])
     after = np.concatenate([after, single[order[copy]]])
     case = np.concatenate([case, np.full(len(copy), GroupCase.DUPLICATE, dtype=np.int32)])
+    for source, retry in retry_of(history.cell).items():
+        if retry == number:
+            found = RetryPartition(history, source, retry).repeated()
+            why = _why_handed_on_again(history, source, members, found)
+            before, after = np.concatenate([before, found.before]), np.concatenate([after, found.after])
+            case = np.concatenate([case, why])
     witnesses = make_witnesses(
         len(after),
         {
@@ -161,6 +179,7 @@ def _why_again(
     table, assignments = history.tables["processed"], history.tables["assignments"]
     one, other = table["client"][before].astype(np.int64), table["client"][after].astype(np.int64)
     done_ns, offset = table["done_ns"][before], table["log_offset"][after]
+    done_ns = np.where(done_ns == MISSING, table["started_ns"][before], done_ns)  # an attempt that was handed on
     keys, began_ns, sought = spans_of(history.tables["positions"], partition)
     key_before, key = span_keys(one, table["span"][before]), span_keys(other, table["span"][after])
     place = Lookup(keys).find(key)
@@ -181,14 +200,25 @@ def _why_again(
     return case
 
 
+def _why_handed_on_again(history: CellHistory, source: int, members: Members, found: Repeated) -> np.ndarray:
+    """GroupCase of each: why the record was tried in its own partition again; SENT_AGAIN: it was not, its sender was not told
+    that the first had arrived."""
+    case = np.full(len(found.before), GroupCase.NO_CAUSE, dtype=np.int32)
+    known = np.flatnonzero((found.attempt_before >= 0) & (found.attempt_after >= 0))
+    before, after = found.attempt_before[known], found.attempt_after[known]
+    case[known] = _why_again(history, source, members, before, after)
+    case[known[(before == after) & found.unconfirmed[known]]] = GroupCase.SENT_AGAIN
+    return case
+
+
 def two_owners(history: CellHistory) -> KernelResult:
     """No two members own one partition at once.
 
     Source: KafkaConsumer, "Consumer Groups and Topic Subscriptions" ("each partition is assigned to exactly one consumer in
     the group"); KIP-429 and KIP-848 (freed before it is given). Ownership as in `checkers.ownership`: what a member that may
     have been evicted still believes is no ownership. Counts intervals that begin within another member's. Witness: `reader`
-    from `begin_ns` on, while `other_client` owned it since `other_ns` and until `end_ns`; `case`: BOTH_COMMITTED where a
-    member past its eviction, and its successor after it, had commits accepted. O(n log n).
+    from `begin_ns` on, while `other_client` owned it since `other_ns` and until `end_ns`; `case`: BOTH_COMMITTED where
+    both had commits accepted that they made meanwhile, SAME_INSTANCE where both have one group.instance.id. O(n log n).
     """
     return _over_partitions(history, _two_owners)
 
@@ -198,17 +228,16 @@ def _two_owners(history: CellHistory, partition: PartitionHistory, members: Memb
     overlaps = _overlaps(owned.client, owned.begin_ns, owned.end_ns)
     believed = _overlaps(owned.client, owned.begin_ns, owned.known_end_ns)
     commits = Commits(history, partition.partition)
-    both = [
-        (i, j)
-        for i, j in believed
-        if (i, j) not in set(overlaps)
-        and commits.accepted_within(int(owned.client[j]), int(owned.end_ns[j]), int(owned.known_end_ns[j]))
-        and commits.accepted_within(int(owned.client[i]), int(owned.begin_ns[i]), int(owned.known_end_ns[j]))
-    ]
+    both = [(i, j) for i, j in believed if (i, j) not in set(overlaps) and _both_committed(owned, commits, i, j)]
     pairs = np.array([*overlaps, *both], dtype=np.intp).reshape(-1, 2)
     later, earlier = pairs[:, 0], pairs[:, 1]
-    case = np.full(len(pairs), GroupCase.NO_CAUSE, dtype=np.int32)
-    case[len(overlaps) :] = GroupCase.BOTH_COMMITTED
+    case = np.full(len(pairs), GroupCase.BOTH_COMMITTED, dtype=np.int32)
+    twins = members.twins if _one_instance_may_be_two(history) else {}
+    case[: len(overlaps)] = [
+        _both_committed(owned, commits, i, j)
+        or (GroupCase.SAME_INSTANCE if twins.get(int(owned.client[i])) == twins.get(int(owned.client[j]), -1) else 0)
+        for i, j in overlaps
+    ]
     witnesses = make_witnesses(
         len(pairs),
         {
@@ -224,6 +253,22 @@ def _two_owners(history: CellHistory, partition: PartitionHistory, members: Memb
     return witnesses, len(owned.client), None
 
 
+def _one_instance_may_be_two(history: CellHistory) -> bool:
+    """In the classic protocol a second process with a static member's group.instance.id takes over at once, and the first
+    learns it with its next heartbeat (KIP-345); the consumer protocol refuses the second (KIP-848)."""
+    group = history.cell.group
+    assert group is not None
+    return group.static_membership and group.protocol != "consumer"
+
+
+def _both_committed(owned: Ownership, commits: Commits, later: int, earlier: int) -> int:
+    """BOTH_COMMITTED if both had commits accepted that they made after the later one had begun, and before the earlier one
+    knew; else NO_CAUSE."""
+    from_ns, until_ns = int(owned.begin_ns[later]), int(owned.known_end_ns[earlier])
+    both = all(commits.accepted_within(int(owned.client[i]), from_ns, until_ns) for i in (earlier, later))
+    return GroupCase.BOTH_COMMITTED if both else GroupCase.NO_CAUSE
+
+
 def _overlaps(client: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray) -> list[tuple[int, int]]:
     """(later, earlier) of intervals, ascending by begin, that begin within another client's that lasts longest. As many as
     there are overlaps: normally none."""
@@ -232,6 +277,8 @@ def _overlaps(client: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray) -> l
     reach = np.maximum.accumulate(end_ns)
     found = []
     for later in (np.flatnonzero(begin_ns[1:] < reach[:-1]) + 1).tolist():
+        if end_ns[later] <= begin_ns[later]:  # it may have been over before it began
+            continue
         others = np.flatnonzero((client[:later] != client[later]) & (end_ns[:later] > begin_ns[later]))
         found += [(later, int(earlier)) for earlier in others[:1]]
     return found
@@ -264,7 +311,7 @@ def _orphaned(history: CellHistory, partition: PartitionHistory, members: Member
     since_ns = max(begin_ns, int(owned.known_end_ns[last])) if last >= 0 else begin_ns
     died = last >= 0 and bool(members.crashed(owned.client[[last]])[0])
     assert history.cell.group is not None
-    within = died and end_ns - int(owned.known_end_ns[last]) < session_ns(history.cell.group)
+    within = died and end_ns - int(owned.known_end_ns[last]) < session_ns(history.cell)
     witnesses = make_witnesses(
         1,
         {

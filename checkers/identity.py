@@ -60,6 +60,8 @@ def resurrected(history: PartitionHistory) -> KernelResult:
     failed = (sends["outcome"] == Outcome.FAIL) & (sends["transaction"] == NONE) & (sends["client"] != SENTINEL_CLIENT)
     rows = np.flatnonzero(failed)
     judged = len(rows)
+    if not index.audited:  # what a consumer was given stood in the log, whatever else was seen there
+        return _given_although_failed(index, rows, judged)
     position = index.identities.find(index.send_key[rows])
     rows, position = rows[position >= 0], position[position >= 0]
     count = len(rows)
@@ -73,6 +75,23 @@ def resurrected(history: PartitionHistory) -> KernelResult:
     }
     witnesses = make_witnesses(len(rows), {"partition": index.partition, **columns})
     return KernelResult(witnesses, count, judged, incomplete=index.incomplete())
+
+
+def _given_although_failed(index: PartitionIndex, failed: np.ndarray, judged: int) -> KernelResult:
+    rows = failed[index.given.keys.find(index.send_key[failed]) >= 0]
+    count, rows = len(rows), rows[:WITNESSES_MAX]
+    if not count:
+        return KernelResult(make_witnesses(0, {}), 0, judged, incomplete=index.incomplete())
+    key, sends = index.send_key[rows], index.sends
+    columns = {
+        "partition": np.full(len(rows), index.partition),
+        "client": sends["client"][rows],
+        "sequence": sends["sequence"][rows],
+        "log_offset": index.reads["log_offset"][index.first_seen(key)],
+        **index.sent(rows),
+        **index.seen(key),
+    }
+    return KernelResult(make_witnesses(len(rows), columns), count, judged, incomplete=index.incomplete())
 
 
 def _records_seen(index: PartitionIndex, rows: np.ndarray) -> KernelResult:

@@ -32,6 +32,8 @@ def lost(history: PartitionHistory) -> KernelResult:
     """
     index = PartitionIndex.of(history)
     sends = index.sends
+    if not index.audited:
+        return _lost_unaudited(index)
     if reason := index.incomplete():
         judged = int(np.count_nonzero((sends["outcome"] == Outcome.OK) & (sends["client"] != SENTINEL_CLIENT)))
         return KernelResult(no_witnesses(), count=0, judged=judged, incomplete=reason)
@@ -58,6 +60,57 @@ def lost(history: PartitionHistory) -> KernelResult:
         f"{unknown} acknowledged records without offset may have been removed by cleaning, or be the unreadable ones"
     )
     return KernelResult(witnesses, count, acknowledged_judged + proven_judged, reason if unknown else None)
+
+
+def _lost_unaudited(index: PartitionIndex) -> KernelResult:
+    """Without an audit a record is missing where consumers read past its offset and none was ever given it."""
+    sends, rows, reached = index.sends, *_never_given(index)
+    lost_rows = rows[~index.given.beyond(sends["log_offset"][rows])]
+    witnesses = no_witnesses()
+    if len(lost_rows):
+        shown = lost_rows[:WITNESSES_MAX]
+        witnesses = _lost_witnesses(
+            index,
+            shown,
+            key=index.send_key[shown],
+            client=sends["client"][shown],
+            sequence=sends["sequence"][shown],
+            offset=sends["log_offset"][shown],
+        )
+    return KernelResult(witnesses, len(lost_rows), reached, None if len(lost_rows) else index.incomplete())
+
+
+def unseen(history: PartitionHistory) -> KernelResult:
+    """A fact, not an anomaly: acknowledged records that no consumer was given, and that none can be said to have missed,
+    because nobody read as far, or nobody knows where they stand. Only of histories that nobody audited. O(n log n)."""
+    index = PartitionIndex.of(history)
+    if index.audited:
+        return KernelResult(no_witnesses(), count=0, judged=0)
+    sends, rows, _ = index.sends, *_never_given(index)
+    rows = rows[index.given.beyond(sends["log_offset"][rows])]
+    shown = rows[:WITNESSES_MAX]
+    columns = {
+        "partition": np.full(len(shown), index.partition),
+        "client": sends["client"][shown],
+        "sequence": sends["sequence"][shown],
+        "log_offset": sends["log_offset"][shown],
+        **index.sent(shown),
+    }
+    judged = int(np.count_nonzero(sends["outcome"] == Outcome.OK))
+    return KernelResult(make_witnesses(len(shown), columns), len(rows), judged)
+
+
+def _never_given(index: PartitionIndex) -> tuple[np.ndarray, int]:
+    """Rows of `sends` that are ok (or proven by their transaction) and were given to no consumer; and how many are ok and
+    stand where consumers read."""
+    sends = index.sends
+    ok = ((sends["outcome"] == Outcome.OK) | _proven_by_transaction(index)) & (sends["client"] != SENTINEL_CLIENT)
+    reached = int(np.count_nonzero(ok & ~index.given.beyond(sends["log_offset"])))
+    rows = np.flatnonzero(ok)
+    rows = rows[index.given.keys.find(index.send_key[rows]) < 0]
+    tombstone = sends["size"][rows] == NONE
+    cleaned = index.may_be_cleaned(record_key=sends["key"][rows], offset=sends["log_offset"][rows], tombstone=tombstone)
+    return rows[~cleaned], reached
 
 
 def _pick(first: np.ndarray, a: np.ndarray, row_a: np.ndarray, b: np.ndarray, row_b: np.ndarray) -> np.ndarray:
@@ -164,6 +217,7 @@ def _lost_witnesses(
     offset: np.ndarray,
 ) -> np.ndarray:
     position = index.log.positions.find(offset)
+    position[index.agrees(position, key)] = -1  # without an audit its own acknowledgement stands there
     columns: dict[str, np.ndarray | int] = {
         "partition": index.partition,
         "client": client,

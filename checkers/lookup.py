@@ -9,8 +9,10 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from harness.schema import ORIGIN_SEQUENCE_BITS
+
 T = TypeVar("T")
-_SEQUENCE_BITS = 40
+_SEQUENCE_BITS = ORIGIN_SEQUENCE_BITS
 CLIENT_BITS = 22
 UNREADABLE = -1
 """Identity key of a record whose identity could not be read. Equal to nothing, itself included."""

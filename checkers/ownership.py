@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from harness.configuration import GroupConfiguration
+from harness.plan import Cell
 from harness.protocols import CellHistory
 from harness.schema import MISSING, NONE, Role
 
@@ -12,8 +12,8 @@ ASSIGN, REVOKE, LOST, CLOSE = 1, 2, 3, 4
 """`assignments.event`."""
 FOREVER = np.iinfo(np.int64).max
 NS_PER_MS = 1_000_000
-HEARTBEAT_MAX_MS = 3_000
-"""heartbeat.interval.ms of a member is at most this, and at most a quarter of its session."""
+BACKLOG_NS = 2_000_000_000
+"""What a member is told within so long of its return from a silence may be from before: callbacks wait for its next poll."""
 _KEY = 1 << 32
 
 
@@ -26,8 +26,10 @@ class Members:
         rows = rows[np.argsort(told["client"][rows], kind="stable")]
         self.ids = told["client"][rows].astype(np.int64)
         """Ascending."""
-        self.complete = told["complete"][rows] == 1
-        """Ended by itself, every row written."""
+        self.complete = (told["complete"][rows] == 1) & np.isin(told["exit_code"][rows], (0, NONE))
+        """Ended by itself and in order, every row written. Who was fenced did not."""
+        self.twins = dict(zip(self.ids.tolist(), told["planned"][rows].tolist(), strict=True))
+        """Member → the planned client whose place, and group.instance.id, it has."""
         beats = history.tables["heartbeats"]
         self.beats = {int(c): np.sort(beats["time_ns"][beats["client"] == c]) for c in self.ids}
         last = np.array(
@@ -69,11 +71,11 @@ class Events:
         return found
 
 
-def session_ns(group: GroupConfiguration) -> int:
+def session_ns(cell: Cell) -> int:
     """A member that was heard of is not evicted for so long at least: its session, less what may have passed since its last
     heartbeat to the coordinator."""
-    heartbeat_ms = min(HEARTBEAT_MAX_MS, group.session_timeout_ms // 4)
-    return (group.session_timeout_ms - heartbeat_ms) * NS_PER_MS
+    assert cell.session is not None, cell
+    return max(0, cell.session.timeout_ms - cell.session.heartbeat_ms) * NS_PER_MS
 
 
 class Ownership:
@@ -96,6 +98,7 @@ class Ownership:
         kept = (event == ASSIGN) & (begin_ns != MISSING) & (end_ns > begin_ns)
         self.client, self.begin_ns, self.known_end_ns = client[kept], begin_ns[kept], end_ns[kept]
         self.cut_ns = _cuts(history, members, self.client, self.begin_ns)
+        """Not after `begin_ns`: the member was told so late of this assignment that it may have been evicted before."""
         self.end_ns = np.minimum(self.known_end_ns, self.cut_ns)
         by_begin = np.argsort(self.begin_ns, kind="stable")
         for name in ("client", "begin_ns", "known_end_ns", "cut_ns", "end_ns"):
@@ -111,12 +114,19 @@ def _cuts(history: CellHistory, members: Members, client: np.ndarray, begin_ns: 
     cut_ns = np.full(len(client), FOREVER, dtype=np.int64)
     for one in np.unique(client).tolist():
         mine = np.flatnonzero(client == one)
-        for seen, limit_ns in (
-            (members.beats.get(one, np.empty(0, np.int64)), session_ns(group)),
-            (polls.get(one, np.empty(0, np.int64)), group.max_poll_interval_ms * NS_PER_MS),
-        ):
-            silent = seen[:-1][np.diff(seen) >= limit_ns]
-            index = np.searchsorted(silent, begin_ns[mine] - limit_ns)
+        nothing = np.empty(0, dtype=np.int64)
+        beats, polled = members.beats.get(one, nothing), polls.get(one, nothing)
+        # Callbacks are signs of life, too: one that thawed, was given the partition and froze again has beaten in between
+        # only if it had the time. A silence counts by either measure: that hides, and never invents.
+        limits = (
+            (beats, session_ns(history.cell)),
+            (np.union1d(beats, polled), session_ns(history.cell)),
+            (polled, group.max_poll_interval_ms * NS_PER_MS),
+        )
+        for seen, limit_ns in limits:
+            longest = np.diff(seen) >= limit_ns
+            silent, back = seen[:-1][longest], seen[1:][longest]
+            index = np.searchsorted(back, begin_ns[mine] - BACKLOG_NS)
             there = index < len(silent)
             cut_ns[mine[there]] = np.minimum(cut_ns[mine[there]], silent[index[there]] + limit_ns)
     return cut_ns

@@ -72,9 +72,9 @@ def skipped(history: PartitionHistory) -> KernelResult:
     Source: https://kafka.apache.org/documentation/#intro_guarantees ("A consumer instance sees records in the order they are
     stored in the log"); KafkaConsumer, "Offsets and Consumer Position" (the position advances to the next record). Counts
     jumps: pairs of reads in sequence, upwards, with records of L(p) (read_committed: V(p)) between them. The witness is the
-    first record jumped over; `begin_ns` and `end_ns` are the times of the read before and of the read after, `other_*` is
-    the latter. That a reader ended early is no jump. Needs the audit at the reader's level. O(n), O(j log n) for j steps
-    that are not 1.
+    first record jumped over; `begin_ns` and `end_ns` are the times of the read before and of the read after, `other_client`
+    and `other_sequence` name the latter, `other_offset` is the position that the reader had. That a reader ended early is no
+    jump. Needs the audit at the reader's level. O(n), O(j log n) for j steps that are not 1.
     """
     index = PartitionIndex.of(history)
     reads = index.reads
@@ -102,12 +102,14 @@ def skipped(history: PartitionHistory) -> KernelResult:
         "reader": reads["client"][after],
         "other_client": reads["sender"][after],
         "other_sequence": reads["sequence"][after],
-        "other_offset": reads["log_offset"][after],
+        "other_offset": reads["log_offset"][before] + 1,
         "other_ns": reads["read_ns"][after],
     }
     if count:
         columns["seen_ns"] = index.seen(index.read_key[over])["seen_ns"]
     judged = int(np.count_nonzero(index.by_consumer & (reads["sender"] != SENTINEL_CLIENT)))
+    if count and not index.audited:  # the records it jumped over were seen, or acknowledged
+        reasons = []
     return KernelResult(make_witnesses(len(after), columns), count, judged, incomplete="; ".join(reasons) or None)
 
 
@@ -116,9 +118,13 @@ def _jumps(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of these pairs of rows those that jump over records of L(p) or V(p), and the row by which the audit read the first."""
     log = index.visible if isolation is Isolation.READ_COMMITTED else index.log
+    if not len(log.offset):
+        return before[:0], after[:0], log.rows[:0]
     first = np.searchsorted(log.offset, index.reads["log_offset"][before], side="right")
     jumps = np.searchsorted(log.offset, index.reads["log_offset"][after], side="left") > first
-    if log.end is None:  # an unfinished audit: what it shows is there all the same, but absence is not concluded
+    if (
+        log.end is None and index.audited
+    ):  # an unfinished audit: what it shows is there all the same, but absence is not concluded
         jumps[:] = False
     return before[jumps], after[jumps], log.rows[first[jumps]]
 

@@ -5,13 +5,13 @@ V(p) is the audit at read_committed, L(p) at read_uncommitted. A transaction's o
 does not know (a commit in doubt) is resolved by what was shown: one record that read_committed shows proves the commit.
 """
 
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from checkers.arrays import Identities, PartitionIndex
-from checkers.lookup import UNREADABLE, Lookup, identity_keys, lazy
+from checkers.indexed import Indexed
+from checkers.lookup import UNREADABLE, Lookup, distinct, identity_keys, lazy
 from harness.protocols import CellHistory
 from harness.schema import MISSING, NONE, Isolation, Outcome
 
@@ -24,13 +24,17 @@ Columns = Mapping[str, np.ndarray]
 class Transactions:
     """The rows of `transactions` that are transactions, ascending by (client, number); and the instances."""
 
-    def __init__(self, table: Columns) -> None:
+    def __init__(self, table: Columns, *, read_until: str = "end_invoked_ns") -> None:
+        """`read_until`: the column that says until when a transaction's client reads inside it."""
         rows = np.flatnonzero(table["transaction"] != NONE)
         key = identity_keys(table["client"][rows], table["transaction"][rows])
         order = np.argsort(key, kind="stable")
         self.columns = {name: values[rows[order]] for name, values in table.items()}
         self.places = Lookup(key[order])
         self.instances = {name: values[table["transaction"] == NONE] for name, values in table.items()}
+
+        until_ns = self.columns[read_until]
+        self.read_until_ns = np.where(until_ns != MISSING, until_ns, NEVER)
 
     def __len__(self) -> int:
         return len(self.columns["client"])
@@ -73,25 +77,19 @@ class Transactions:
         return when, who
 
 
-class CellIndex:
+class CellIndex(Indexed):
     """Transactions and their records over all partitions of a cell. Arrays of records have one length."""
 
-    _known: dict[int, tuple["weakref.ref[CellHistory]", "CellIndex"]] = {}  # noqa: RUF012 - the cache
-
     def __init__(self, history: CellHistory) -> None:
-        self.transactions = Transactions(history.tables["transactions"])
         self.partitions = [PartitionIndex.of(history.partitions[p]) for p in sorted(history.partitions)]
+        # Of an imported transaction is only known when it was over; its client does one thing at a time.
+        until = "end_invoked_ns" if self.audited else "completed_ns"
+        self.transactions = Transactions(history.tables["transactions"], read_until=until)
 
-    @classmethod
-    def of(cls, history: CellHistory) -> "CellIndex":
-        """The index of this very history: made once, gone with it."""
-        name = id(history)
-        entry = cls._known.get(name)
-        if entry is None or entry[0]() is not history:
-            known = cls._known
-            entry = (weakref.ref(history, lambda _: known.pop(name, None)), cls(history))
-            known[name] = entry
-        return entry[1]
+    @property
+    def audited(self) -> bool:
+        """Is there an audit of every partition?"""
+        return all(index.audited for index in self.partitions)
 
     @property
     def incomplete(self) -> str | None:
@@ -121,6 +119,11 @@ class CellIndex:
             part = (sends["outcome"][rows] != Outcome.FAIL) | failed
             found.append((rows[part], place[part]))
         return found
+
+    def transactions_of_sends(self, partition: PartitionIndex) -> tuple[np.ndarray, np.ndarray]:
+        """Of one of its partitions: rows of `sends` in recorded transactions, and which."""
+        rows, place = self._all_rows[self.partitions.index(partition)]
+        return rows[place >= 0], place[place >= 0]
 
     @lazy
     def unrecorded(self) -> int:
@@ -156,7 +159,10 @@ class CellIndex:
 
         def find(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
             shown = Identities(index.visible, index.reads["sender"][index.visible.rows])
-            return shown.find(index.send_key[rows])
+            found = shown.find(index.send_key[rows])
+            if not index.audited:  # an acknowledgement reveals where it ought to stand, not that it is shown
+                found[index.given_committed.keys.find(index.send_key[rows]) < 0] = -1
+            return found
 
         return self._over_partitions(find)
 
@@ -210,12 +216,29 @@ class CellIndex:
         return rows[place >= 0], place[place >= 0]
 
 
+def reading_transactions(transactions: Transactions, client: np.ndarray, read_ns: np.ndarray) -> np.ndarray:
+    """intp[k]: place of the transaction that this client had open when it was given a record, -1 = none: begun before, and
+    its end not invoked before (of an imported one: not completed). O(k log n); the loop runs over clients."""
+    columns = transactions.columns
+    found = np.full(len(client), -1, dtype=np.intp)
+    for number in distinct(client).tolist():
+        low, high = np.searchsorted(columns["client"], [number, number + 1])
+        rows = np.flatnonzero(client == number)
+        place = low + np.searchsorted(columns["begun_ns"][low:high], read_ns[rows], side="right") - 1
+        inside = place >= low
+        inside[inside] = read_ns[rows[inside]] <= transactions.read_until_ns[place[inside]]
+        found[rows[inside]] = place[inside]
+    return found
+
+
 def _excused(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
     """bool[k]: records (rows of `sends`) that V need not show: the audit did not get through, the record may stand behind the
     sentinel, may have been cleaned, or may be one that could not be read."""
+    sends, log = index.sends, index.visible
+    if not index.audited:
+        return index.given_committed.beyond(sends["log_offset"][rows])
     if index.incomplete(Isolation.READ_COMMITTED):
         return np.ones(len(rows), dtype=bool)
-    sends, log = index.sends, index.visible
     offset = sends["log_offset"][rows]
     excused = index.may_be_cleaned(record_key=sends["key"][rows], offset=offset, tombstone=sends["size"][rows] == NONE)
     if index.sentinel_ns is not None:

@@ -93,7 +93,7 @@ def aborted_read(history: CellHistory) -> KernelResult:
         shown, shown_transaction = index.transactions_of_reads(position, partition.visible.rows)
         return np.concatenate([rows[aborted[transaction]], shown[aborted[shown_transaction]]])
 
-    return _of_reads(index, of)
+    return of_reads(index, of)
 
 
 def early_read(history: CellHistory) -> KernelResult:
@@ -110,7 +110,7 @@ def early_read(history: CellHistory) -> KernelResult:
         found: np.ndarray = rows[early & ~index.transactions.aborted[transaction]]
         return found
 
-    return _of_reads(index, of)
+    return of_reads(index, of)
 
 
 def _visible_offsets(index: CellIndex, records: np.ndarray) -> np.ndarray:
@@ -145,10 +145,12 @@ def _of_records(index: CellIndex, rows: np.ndarray, columns: dict[str, np.ndarra
         if mine.any():
             seen = partition.seen(partition.send_key[index.row[rows[mine]]])
             whole["seen_ns"][mine], whole["reader"][mine] = seen["seen_ns"], seen["reader"]
-    return KernelResult(make_witnesses(len(rows), whole | columns), count, judged, incomplete=index.incomplete)
+    # Without an audit what is missing was read past: the finding stands.
+    reason = index.incomplete if index.audited else None
+    return KernelResult(make_witnesses(len(rows), whole | columns), count, judged, incomplete=reason)
 
 
-def _of_reads(index: CellIndex, of: Callable[[int], np.ndarray]) -> KernelResult:
+def of_reads(index: CellIndex, of: Callable[[int], np.ndarray]) -> KernelResult:
     """A finding of the reads (rows per partition) that `of` chooses: one witness per record and isolation level, by whom it
     was first given, read_committed before read_uncommitted."""
     parts: list[np.ndarray] = [no_witnesses()]

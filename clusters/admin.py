@@ -11,8 +11,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 
 from clusters.wire import Request, WireClient
 from clusters.wire_requests import (
@@ -180,6 +186,51 @@ class Admin:
         for name, future in requested.items():
             _result(future, self._left_s(deadline_ns), what=f"create topic {name!r}")
         expected = {(t.name, number): frozenset(r) for t in topics for number, r in enumerate(t.assignment)}
+        self._await_whole(expected, deadline_ns)
+
+    def add_partitions(self, grown: Mapping[str, tuple[int, tuple[tuple[int, ...], ...]]], *, timeout_s: float) -> None:
+        """Topic → (how many partitions it has, brokers of each new one); errors and return as of `create_topics`."""
+        if not grown:
+            return
+        deadline_ns = self._deadline_ns(timeout_s)
+        requested = self._admin_client().create_partitions(
+            [
+                NewPartitions(name, had + len(new), replica_assignment=[list(replicas) for replicas in new])
+                for name, (had, new) in grown.items()
+            ],
+            request_timeout=timeout_s,
+            operation_timeout=timeout_s,
+        )
+        for name, future in requested.items():
+            _result(future, self._left_s(deadline_ns), what=f"add partitions to {name!r}")
+        expected = {(n, had + i): frozenset(r) for n, (had, new) in grown.items() for i, r in enumerate(new)}
+        self._await_whole(expected, deadline_ns)
+
+    def delete_records(
+        self, partitions: Sequence[tuple[str, int]], *, keep: int, timeout_s: float
+    ) -> Mapping[tuple[str, int], int]:
+        """All but the last `keep` records of each (topic, number), by its high watermark now → where its log begins now.
+        ClusterFailed if the end of one is not told, or Kafka refuses."""
+        deadline_ns = self._deadline_ns(timeout_s)
+        told = self.log_starts_and_ends(sorted({topic for topic, _ in partitions}), timeout_s=timeout_s)
+        before = []
+        for topic, number in partitions:
+            newest = max(told.get((topic, number), ()), key=lambda answer: answer.leader_epoch, default=None)
+            if newest is None or newest.high_watermark is None:
+                raise ClusterFailed(f"Where {topic}-{number} ends is not told, so its records cannot be deleted.")
+            start = newest.log_start or 0
+            before.append(TopicPartition(topic, number, max(start, newest.high_watermark - keep)))
+        found = {}
+        for partition, future in self._admin_client().delete_records(before, request_timeout=timeout_s).items():
+            what = f"delete records of {partition.topic}-{partition.partition}"
+            found[partition.topic, partition.partition] = int(
+                _result(future, self._left_s(deadline_ns), what=what).low_watermark
+            )
+        return found
+
+    def _await_whole(self, expected: Mapping[tuple[str, int], frozenset[int]], deadline_ns: int) -> None:
+        """Until the own view of every running broker has each partition with a leader and whole ISR; NotReady with what is
+        lacking where."""
         lacking = ["no broker was asked yet"]
 
         def whole() -> bool:

@@ -4,23 +4,13 @@ Names: https://kafka.apache.org/documentation/#monitoring. Gauges have `Value`, 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
+from harness import jolokia
+from harness.jolokia import JSON, Attribute, is_number
 from harness.metrics import errors_metric
 
-JSON = Mapping[str, Any]
 ERRORS = "kafka.network:type=RequestMetrics,name=ErrorsPerSec,request=*,error=*"
 """Pattern: one MBean per (request, error) that ever happened, NONE included."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attribute:
-    """One number of one MBean."""
-
-    metric: str
-    mbean: str
-    attribute: str
 
 
 def _replica_manager(metric: str, name: str, attribute: str = "Value") -> Attribute:
@@ -86,43 +76,28 @@ def attributes_of(roles: Iterable[str]) -> tuple[Attribute, ...]:
 
 
 def reads(attributes: Sequence[Attribute]) -> list[JSON]:
-    """The body of one Jolokia request: a read per MBean with all its attributes wanted, the pattern of errors last.
-    https://jolokia.org/reference/html/manual/jolokia_protocol.html#bulk-requests"""
-    wanted: dict[str, list[str]] = {}
-    for attribute in attributes:
-        wanted.setdefault(attribute.mbean, []).append(attribute.attribute)
-    body: list[JSON] = [{"type": "read", "mbean": mbean, "attribute": names} for mbean, names in wanted.items()]
-    return [*body, {"type": "read", "mbean": ERRORS, "attribute": ["Count"]}]
+    """The body of one request to a server: its attributes, and the pattern of errors last."""
+    return [*jolokia.reads(attributes), {"type": "read", "mbean": ERRORS, "attribute": ["Count"]}]
 
 
 def values(attributes: Sequence[Attribute], answers: Sequence[JSON]) -> dict[str, float | None]:
-    """Metric → value, from the answers to `reads(attributes)`, one per read in their order. None: the node did not tell (an
-    MBean that is not registered yet, a value that is no number). Errors appear by `errors_metric` once they happened."""
-    found: dict[tuple[str, str], float] = {}
-    told: dict[str, float | None] = {}
-    for asked, answer in zip(reads(attributes), answers, strict=False):
+    """Metric → value, from the answers to `reads(attributes)`: see `jolokia.values`. Errors appear by `errors_metric` once
+    they happened."""
+    asked = len(jolokia.reads(attributes))
+    told = jolokia.values(attributes, answers[:asked])
+    for answer in answers[asked:]:
         value = answer.get("value")
-        if answer.get("status") != 200 or not isinstance(value, Mapping):
-            continue
-        # The answer repeats the name, but a pattern in another spelling: keys sorted.
-        mbean = str(asked["mbean"])
-        if mbean == ERRORS:
+        if answer.get("status") == 200 and isinstance(value, Mapping):
             told |= _errors(value)
-        else:
-            found |= {(mbean, name): float(number) for name, number in value.items() if _is_number(number)}
-    return {a.metric: found.get((a.mbean, a.attribute)) for a in attributes} | told
+    return told
 
 
 def _errors(by_mbean: JSON) -> dict[str, float | None]:
     told: dict[str, float] = {}
     for mbean, attributes in by_mbean.items():
         keys = dict(part.split("=", 1) for part in mbean.partition(":")[2].split(",") if "=" in part)
-        if keys.get("error", "NONE") == "NONE" or not _is_number(attributes.get("Count")):
+        if keys.get("error", "NONE") == "NONE" or not is_number(attributes.get("Count")):
             continue
         name = errors_metric(keys.get("request", "").replace("-", ""), keys["error"])
         told[name] = told.get(name, 0.0) + float(attributes["Count"])
     return dict(told)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value and abs(value) < 9.2e12

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clusters.agent import agent_flags, metrics_agent
+from clusters.agent import metrics_agent
 from clusters.archives import archive_flags, class_data_archive
 from clusters.cache import make_cache
 from clusters.jars import class_path, ensure_jars
@@ -23,6 +23,7 @@ from clusters.properties import (
     CONTROLLER,
     HEAP,
     JVM_FLAGS,
+    SCRATCH,
     Placement,
     logging_properties,
     properties_text,
@@ -34,6 +35,7 @@ from clusters.sandbox import COSTS, Isolation, checked_isolation, isolation_here
 from clusters.storage_format import bootstrap_checkpoint, feature_levels, format_directory, new_kafka_uuid
 from harness.clock import Clock
 from harness.errors import ClusterFailed
+from harness.jolokia import agent_flags
 from harness.plan import Plan
 from harness.protocols import Capability
 from harness.run_directory import RunDirectory
@@ -218,14 +220,20 @@ class LocalCluster:
         self._java = find_java()
         self._jars = jars = ensure_jars(version)
         self._cluster_id = new_kafka_uuid()
-        checkpoint = bootstrap_checkpoint(version, java=self._java.executable, jars=jars, cache=make_cache("formats"))
+        checkpoint = bootstrap_checkpoint(
+            version,
+            java=self._java.executable,
+            jars=jars,
+            cache=make_cache("formats"),
+            features=self._variant.features,
+        )
         self._features = feature_levels(checkpoint)
         self._run.logs.mkdir(parents=True, exist_ok=True)
         file_name, text, _ = logging_properties(version)
         for placement in self._placements:
             directory = self._run.nodes / placement.name
             shutil.rmtree(directory, ignore_errors=True)
-            directory.mkdir(parents=True)
+            (directory / SCRATCH).mkdir(parents=True)
             format_directory(
                 placement.data_directory,
                 node_id=placement.node_id,
@@ -246,6 +254,7 @@ class LocalCluster:
             str(self._java.executable),
             *HEAP[role],
             *JVM_FLAGS,
+            f"-Djava.io.tmpdir={directory / SCRATCH}",
             *archive_flags(self._archives.get(role)),
             *agent_flags(self._agent, host=placement.observer_address, port=placement.metrics_port),
             f"{option}{directory / file_name}",

@@ -12,12 +12,11 @@ from uuid import UUID
 
 from clusters.record_batches import Batch, Record, read_records
 from clusters.wire import Cursor, Malformed
-from harness.errors import HistoryUnreadable
+from harness.broker_masks import broker_mask
 from harness.schema import METADATA, NONE, MetadataKind, MetadataSource
 
 NS_PER_MS = 1_000_000
 NO_LEADER_CHANGE = -2
-BROKER_IDS_MAX = 62
 """Masks are signed 64-bit integers."""
 _LEADER_CHANGE, _SNAPSHOT_HEADER = 2, 3
 """Types of control records (`ControlRecordType`)."""
@@ -36,18 +35,6 @@ class _Partition:
     elr: int = 0
     last_known_elr: int = 0
     recovering: int = 0
-
-
-def broker_mask(brokers: Sequence[int]) -> int:
-    """Bit n set for broker n. HistoryUnreadable for an id that has no bit."""
-    mask = 0
-    for broker in brokers:
-        if not 0 <= broker <= BROKER_IDS_MAX:
-            raise HistoryUnreadable(
-                f"Broker id {broker} does not fit the history's broker masks; use ids 0…{BROKER_IDS_MAX}."
-            )
-        mask |= 1 << broker
-    return mask
 
 
 class Replay:

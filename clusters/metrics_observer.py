@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from clusters.admin import Admin
-from clusters.jmx_metrics import Attribute, attributes_of, reads, values
+from clusters.jmx_metrics import attributes_of, reads, values
 from clusters.wire import WireClient
 from clusters.wire_requests import (
     LATEST,
+    OffsetAnswers,
+    OpenTransaction,
+    OpenTransactions,
+    describe_producers_request,
     describe_quorum_request,
     list_offsets_request,
     list_transactions_request,
@@ -23,11 +27,9 @@ from clusters.wire_requests import (
 )
 from harness.clock import NS_PER_S, Clock, SystemClock
 from harness.errors import ClusterFailed
+from harness.jolokia import HEADERS, PATH, Attribute
 from harness.protocols import Cluster
-from harness.schema import Isolation
-
-_PATH = "/jolokia/?includeStackTrace=false&serializeException=false"
-_HEADERS = {"Content-Type": "application/json"}
+from harness.schema import NONE, Isolation
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,10 @@ class LeaderState:
     isr_size: int
     high_watermark: int | None
     last_stable_offset: int | None
+    watermark_epoch: int = NONE
+    """Leader epoch in which the high watermark was answered; NONE = not told."""
+    transactions: tuple[OpenTransaction, ...] | None = None
+    """Open ones, the oldest first; asked only where the last stable offset is behind the high watermark."""
 
 
 class MetricsObserver:
@@ -93,11 +99,28 @@ class MetricsObserver:
         offsets = self._brokers.ask(node_id, *requests, timeout_s=left_s)
         if offsets is None:
             return None
+        unstable = [key for key in views if _is_unstable(offsets, key)]
+        left_s = (deadline_ns - self._clock.monotonic_ns()) / NS_PER_S
+        opened = self._opened(node_id, unstable, timeout_s=left_s) if unstable else {}
         told = [{key: o.log_offset for key, o in by_key.items() if o.error == 0 <= o.log_offset} for by_key in offsets]
         return {
-            key: LeaderState(view.leader_epoch, len(view.isr), told[0].get(key), told[1].get(key))
+            key: LeaderState(
+                view.leader_epoch,
+                len(view.isr),
+                told[0].get(key),
+                told[1].get(key),
+                watermark_epoch=offsets[0][key].leader_epoch if key in told[0] else NONE,
+                transactions=opened.get(key) if key in unstable else () if key in told[1] else None,
+            )
             for key, view in views.items()
         }
+
+    def _opened(self, node_id: int, keys: Sequence[tuple[str, int]], *, timeout_s: float) -> OpenTransactions:
+        asked: dict[str, list[int]] = {}
+        for topic, number in keys:
+            asked.setdefault(topic, []).append(number)
+        answered = self._brokers.ask(node_id, describe_producers_request(asked), timeout_s=timeout_s)
+        return {} if answered is None else answered[0]
 
     def open_transactions(self, node_id: int, *, timeout_s: float) -> int | None:
         """Ongoing transactions of this coordinator."""
@@ -123,6 +146,16 @@ class MetricsObserver:
         self._brokers.close()
         self._controllers.close()
         self._admin.close()
+
+
+def _is_unstable(offsets: Sequence[OffsetAnswers], key: tuple[str, int]) -> bool:
+    """Is the last stable offset behind the high watermark?"""
+    high, stable = (by_key.get(key) for by_key in offsets)
+    return (
+        high is not None
+        and stable is not None
+        and high.error == stable.error == 0 <= stable.log_offset < high.log_offset
+    )
 
 
 class _Agent:
@@ -153,7 +186,7 @@ class _Agent:
     def _exchange(self, timeout_s: float) -> Mapping[str, float | None] | None:
         if self._connection is None:
             self._connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
-        self._connection.request("POST", _PATH, self._body, _HEADERS)
+        self._connection.request("POST", PATH, self._body, HEADERS)
         response = self._connection.getresponse()
         text = response.read()
         try:

@@ -33,6 +33,8 @@ JVM_FLAGS: tuple[str, ...] = (
     "-Djava.awt.headless=true",
     "-Djava.net.preferIPv4Stack=true",
 )
+SCRATCH = "scratch"
+"""Temporary files of a node, within its directory: codecs unpack native libraries, which a killed broker leaves behind."""
 
 SHAPING = (
     "broker.session.timeout.ms",

@@ -1,4 +1,5 @@
 """Replicas as they lie on disk: the headers of every record batch in every copy's log segments, and Kafka's checkpoints.
+Producer snapshots beside them are read by `clusters.producer_snapshots`.
 
 Headers only: nothing is decompressed and no record is looked at. A log is hopped through by the batches' own lengths, then
 all headers of a segment are taken out at once, so the cost is per batch, and the bytes between are never touched.
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from clusters.producer_snapshots import ProducerSnapshot, read_snapshots
 from harness.errors import HistoryUnreadable
 from harness.schema import REPLICAS
 
@@ -52,6 +54,10 @@ _READ = ("base_offset", "last_offset", *_COPIED, *_COPIED_MS, "size")
 """What of `REPLICAS` a segment itself tells."""
 
 
+Expected = dict[str, np.ndarray]
+"""Name of a segment and its directory → where its batches begin."""
+
+
 @dataclass(frozen=True, slots=True)
 class Replica:
     """One copy of one partition, as its own files say."""
@@ -68,6 +74,8 @@ class Replica:
     """As last checkpointed; None = never."""
     epoch_starts: Mapping[int, int] = field(default_factory=dict)
     """Leader epoch → first offset, by `leader-epoch-checkpoint`."""
+    snapshots: tuple[ProducerSnapshot, ...] = ()
+    """What the broker wrote down of producers, by offset."""
     torn: str = ""
     """Where and why the last segment ends in no whole batch: normal after SIGKILL."""
 
@@ -84,6 +92,8 @@ def read_replicas(
     A copy that cannot be told for certain is left out, and `on_problem` is told why: a file cannot be read, a checkpoint is
     malformed, or a segment other than the last is torn.
     """
+    # Copies are the same, byte for byte, almost everywhere: what one was found to be is tried on the next.
+    expected: Expected = {}
     for node, directory in data_directories.items():
         try:
             log_starts = read_offset_checkpoint(directory / "log-start-offset-checkpoint")
@@ -96,7 +106,8 @@ def read_replicas(
             if not log.is_dir():
                 continue
             try:
-                batches, first, torn = _read_log(log)
+                snapshots = _read_snapshots(log)
+                batches, first, torn = _read_log(log, expected)
                 epoch_starts = read_epoch_checkpoint(log / "leader-epoch-checkpoint")
             except HistoryUnreadable as error:
                 on_problem(str(error))
@@ -110,6 +121,7 @@ def read_replicas(
                 log_end=int(last[-1]) + 1 if len(last) else first,
                 high_watermark=watermarks.get((topic, number)),
                 epoch_starts=epoch_starts,
+                snapshots=snapshots,
                 torn=torn,
             )
 
@@ -134,25 +146,46 @@ def log_end(data_directory: Path, topic: str, number: int) -> int | None:
 # --- segments -------------------------------------------------------------------------------------------------------
 
 
-def read_headers(path: Path) -> tuple[np.ndarray, str]:
+def read_headers(path: Path, expected: np.ndarray | None = None) -> tuple[np.ndarray, str]:
     """Every whole batch's header from the start of a segment, as HEADER[n], and where and why it ends before the file does
-    ("" = it does not)."""
+    ("" = it does not). `expected`: where batches may begin, as in another copy of the segment: tried first, all at once."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         if not size:
             return np.empty(0, dtype=HEADER), ""
         with mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as data:
-            positions, end = _hop(data, size)
-            headers = _gather(data, positions)
+            known = _chain(data, size, expected) if expected is not None else np.empty(0, dtype=HEADER)
+            positions, end = _hop(data, size, from_=int(_ends(known)[-1]) if len(known) else 0)
+            headers = np.concatenate([known, _gather(data, positions)])
             reason = "" if end == size else f"{path.name} byte {end} of {size}: {_why_not(data, end, size)}"
     return headers, reason
 
 
-def _hop(data: mmap.mmap, size: int) -> tuple[list[int], int]:
-    """Where each whole batch begins, and where the last one ends."""
+def batch_starts(headers: np.ndarray) -> np.ndarray:
+    """int64[n]: where each of a segment's batches begins."""
+    return np.asarray(_ends(headers) - headers["length"] - LENGTH_FROM)
+
+
+def _ends(headers: np.ndarray) -> np.ndarray:
+    return np.cumsum(headers["length"].astype(np.int64) + LENGTH_FROM)
+
+
+def _chain(data: mmap.mmap, size: int, expected: np.ndarray) -> np.ndarray:
+    """HEADER[n]: the batches from the start of the segment that begin where they are expected to, each at the end of the one
+    before: what hopping would have found too."""
+    headers = _gather(data, expected[expected <= size - HEADER.itemsize])
+    ends = _ends(headers)
+    sound = (headers["length"] >= HEADER.itemsize - LENGTH_FROM) & (headers["magic"] == _MAGIC) & (ends <= size)
+    sound &= batch_starts(headers) == expected[: len(headers)]
+    first_wrong = int(np.argmin(sound)) if not sound.all() else len(headers)
+    return headers[:first_wrong]
+
+
+def _hop(data: mmap.mmap, size: int, *, from_: int) -> tuple[list[int], int]:
+    """Where each whole batch from there on begins, and where the last one ends."""
     positions: list[int] = []
     add, unpack = positions.append, _LENGTH.unpack_from
-    position, last = 0, size - HEADER.itemsize
+    position, last = from_, size - HEADER.itemsize
     shortest = HEADER.itemsize - LENGTH_FROM
     while position <= last:
         (length,) = unpack(data, position + 8)
@@ -164,7 +197,7 @@ def _hop(data: mmap.mmap, size: int) -> tuple[list[int], int]:
     return positions, position
 
 
-def _gather(data: mmap.mmap, positions: Sequence[int]) -> np.ndarray:
+def _gather(data: mmap.mmap, positions: Sequence[int] | np.ndarray) -> np.ndarray:
     """The headers that begin at these positions, as HEADER[n]."""
     found = np.empty(len(positions), dtype=HEADER)
     whole = np.frombuffer(data, dtype=np.uint8)
@@ -185,18 +218,25 @@ def _why_not(data: mmap.mmap, position: int, size: int) -> str:
     return f"{position + LENGTH_FROM + length - size} bytes are missing"
 
 
+def _read_snapshots(log: Path) -> tuple[ProducerSnapshot, ...]:
+    try:
+        return read_snapshots(log)
+    except OSError as error:
+        raise HistoryUnreadable(f"{error.filename or log} cannot be read: {error.strerror}.") from error
+
+
 def _segments(directory: Path) -> list[Path]:
     """In the order of the log. Kafka names a segment by its base offset in 20 digits; others (`.deleted`, `.cleaned`,
     `.swap`) are no part of the log."""
     return sorted(path for path in directory.glob("*.log") if len(path.stem) == 20 and path.stem.isdigit())
 
 
-def _read_log(directory: Path) -> tuple[dict[str, np.ndarray], int, str]:
+def _read_log(directory: Path, expected: Expected) -> tuple[dict[str, np.ndarray], int, str]:
     """(columns, base offset of the first segment, where it is torn)."""
     problem: OSError | None = None
     for _ in range(ATTEMPTS):
         try:
-            return _read_segments(_segments(directory))
+            return _read_segments(_segments(directory), expected)
         except FileNotFoundError as error:  # rolled or deleted meanwhile: look again
             problem = error
         except OSError as error:
@@ -204,12 +244,14 @@ def _read_log(directory: Path) -> tuple[dict[str, np.ndarray], int, str]:
     raise HistoryUnreadable(f"{directory} changes faster than it can be read: {problem}.")
 
 
-def _read_segments(segments: Sequence[Path]) -> tuple[dict[str, np.ndarray], int, str]:
+def _read_segments(segments: Sequence[Path], expected: Expected) -> tuple[dict[str, np.ndarray], int, str]:
     parts, torn = [np.empty(0, dtype=HEADER)], ""
     for path in segments:
         if torn:
             raise HistoryUnreadable(f"{path.parent} is torn at {torn}, yet the log goes on in {path.name}.")
-        headers, torn = read_headers(path)
+        name = f"{path.parent.name}/{path.name}"
+        headers, torn = read_headers(path, expected.get(name))
+        expected[name] = batch_starts(headers)
         parts.append(headers)
     return _columns(np.concatenate(parts)), int(segments[0].stem) if segments else 0, torn
 

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -45,19 +45,23 @@ def format_directory(directory: Path, *, node_id: int, cluster_id: str, checkpoi
     (directory / "meta.properties").write_text(properties_text(meta), encoding="utf-8")
 
 
-def bootstrap_checkpoint(version: str, *, java: Path, jars: Sequence[Path], cache: Path) -> bytes:
-    """The checkpoint of `version`, from the cache or made there by StorageTool (about a second).
+def bootstrap_checkpoint(
+    version: str, *, java: Path, jars: Sequence[Path], cache: Path, features: Mapping[str, int] | None = None
+) -> bytes:
+    """The checkpoint of `version`, from the cache or made there by StorageTool (about a second). `features`: levels
+    other than those of the version (KIP-1022).
 
     ClusterFailed with the tool's words if it refuses; NotReady if another process holds the cache for too long.
     """
-    cached = cache / f"{version}.{CHECKPOINT_NAME}"
+    chosen = sorted((features or {}).items())
+    cached = cache / ".".join([version, *(f"{name}={level}" for name, level in chosen), CHECKPOINT_NAME])
     if cached.is_file():
         return cached.read_bytes()
     cache.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(f"{cached}.lock", timeout=STORAGE_TOOL_TIMEOUT_S):
             if not cached.is_file():
-                made = _run_storage_tool(version, java=java, jars=jars)
+                made = _run_storage_tool(version, java=java, jars=jars, features=chosen)
                 part = cached.with_name(f"{cached.name}.{os.getpid()}.part")
                 part.write_bytes(made)
                 part.replace(cached)
@@ -68,7 +72,7 @@ def bootstrap_checkpoint(version: str, *, java: Path, jars: Sequence[Path], cach
     return cached.read_bytes()
 
 
-def _run_storage_tool(version: str, *, java: Path, jars: Sequence[Path]) -> bytes:
+def _run_storage_tool(version: str, *, java: Path, jars: Sequence[Path], features: Sequence[tuple[str, int]]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="prozess-format-") as scratch:
         data = Path(scratch) / "data"
         properties = Path(scratch) / "server.properties"
@@ -94,6 +98,8 @@ def _run_storage_tool(version: str, *, java: Path, jars: Sequence[Path]) -> byte
             os.pathsep.join(map(str, jars)),
         ]
         command += ["kafka.tools.StorageTool", "format", "-t", new_kafka_uuid(), "-c", str(properties)]
+        for name, level in features:
+            command += ["--feature", f"{name}={level}"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=STORAGE_TOOL_TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired as error:

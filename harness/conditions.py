@@ -33,6 +33,13 @@ class World:
     now_ns: Callable[[], int]
     log_ends: Callable[[Sequence[int]], Mapping[tuple[int, int], int]] = lambda _: {}
     """Dense ids → (node id, dense id) → the end of that copy by its own files; one that cannot be read is not there."""
+    absent: Callable[[], Collection[int]] = tuple
+    """Dense ids of planned partitions that do not exist yet."""
+
+    def partitions_of(self, cells: Selector) -> list[int]:
+        """Dense ids of the partitions of the selected cells that our own clients write and that are there."""
+        absent = self.absent()
+        return [p for cell in self.plan.cells_matching(cells) for p in cell.written if p not in absent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +71,9 @@ def evaluate(condition: Condition, world: World, since: Snapshot) -> Answer:
             return _behind(condition, world)
 
 
-def partitions_of(plan: Plan, cells: Selector) -> list[int]:
-    """Dense ids of the partitions of the selected cells."""
-    return [partition for cell in plan.cells_matching(cells) for partition in cell.partitions]
-
-
 def _acked(condition: Acked, world: World, since: Snapshot) -> Answer:
     now, behind = world.progress(), []
-    partitions = partitions_of(world.plan, condition.cells)
+    partitions = world.partitions_of(condition.cells)
     for partition in partitions:
         gained = now[partition].ok - since.progress[partition].ok
         if gained < condition.count:
@@ -87,7 +89,7 @@ def _acked(condition: Acked, world: World, since: Snapshot) -> Answer:
 
 def _settled(cells: Selector, world: World) -> Answer:
     now = world.progress()
-    flying = {p: _in_flight(now[p]) for p in partitions_of(world.plan, cells) if _in_flight(now[p])}
+    flying = {p: _in_flight(now[p]) for p in world.partitions_of(cells) if _in_flight(now[p])}
     return Answer(not flying, f"{sum(flying.values())} records in flight to {len(flying)} partitions")
 
 
@@ -122,7 +124,9 @@ def _every_view(
     world: World, partition: int | None, wrong: Callable[[PartitionView], bool], *, avoid: set[int], what: str
 ) -> Answer:
     """Every broker that no fault holds must answer, and none may see a wrong partition."""
-    wanted = [p for p in world.plan.partitions if partition is None or p.partition == partition]
+    absent = world.absent()
+    every = (p for p in world.plan.partitions if p.partition not in absent)
+    wanted = [p for p in every if partition is None or p.partition == partition]
     topics = sorted({p.topic_name for p in wanted})
     # A node that a fault holds is not asked: it may be frozen, and would cost the whole limit of a look.
     brokers = [node for node in range(1, world.plan.variant.brokers + 1) if node not in avoid]
@@ -158,7 +162,7 @@ def _unfenced(condition: Unfenced, world: World) -> Answer:
 
 
 def _behind(condition: Behind, world: World) -> Answer:
-    partitions = partitions_of(world.plan, condition.cells)
+    partitions = world.partitions_of(condition.cells)
     ends = world.log_ends(partitions)
     ahead = _node_id(condition.node)
     for partition in partitions:

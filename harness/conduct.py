@@ -15,7 +15,7 @@ from harness.progress import ProgressView
 from harness.report import report_run
 from harness.report.terminal import show_verdict
 from harness.run_directory import RunDirectory, write_json
-from harness.stages.check import CheckOptions, check_run
+from harness.stages.check import CheckOptions, check_run, compare_with_oracle
 from harness.stages.judge import judge_run
 from harness.stages.run import RunResult, follow_run
 from harness.verdict import TrialVerdict, Verdict
@@ -63,6 +63,7 @@ def conduct(plan: Plan, options: Options) -> int:
     seconds = Seconds(clock)
     if options.engine not in catalogue.ENGINES:
         raise BadInput(f"--engine {options.engine!r} is not known. Known: {', '.join(sorted(catalogue.ENGINES))}.")
+    catalogue.service("refuse-bad-clients")(plan)
     run = new_run_directory(options.runs, plan, clock)
     with ProgressView(quiet=options.quiet or options.as_json) as view:
         view.begin(plan, run.path)
@@ -94,12 +95,14 @@ def is_quiet_from_here(plan: Plan, event: dict[str, Any]) -> bool:
     return event.get("event") == "phase" and event.get("name") == "heal"
 
 
-def recheck(path: Path, options: Options) -> int:
-    """Check, judge and report an existing run."""
+def recheck(path: Path, options: Options, *, oracle: bool = False) -> int:
+    """Check, judge and report an existing run. `oracle`: first ask for a second opinion; HarnessFailed if it differs."""
     run = RunDirectory.existing(path)
     seconds = Seconds(SystemClock())
     with ProgressView(quiet=options.quiet or options.as_json) as view:
         verdict = _check_and_judge(run, options, seconds, view, SparkAhead(options, view))
+    if oracle:
+        compare_with_oracle(run, workers=options.workers)
     _present(run, verdict, options)
     return int(EXIT_CODES[verdict.verdict])
 

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt
 
+from harness.provocations import Error
+
 
 class Frozen(BaseModel):
     """A value from a file: immutable, and an unknown key is an error."""
@@ -71,6 +73,8 @@ class Variant(Frozen):
     brokers: Annotated[int, Field(ge=1, le=9)] = 3
     controllers: Annotated[int, Field(ge=1, le=5)] = 1
     racks: tuple[str, ...] = ()
+    features: dict[str, Annotated[int, Field(ge=0, le=1000)]] = Field(default_factory=dict)
+    """Feature levels other than those of the version, `transaction.version` for one (KIP-1022)."""
     properties: dict[str, Text] = Field(default_factory=dict)
     """Broker properties laid over the defaults of the backend."""
 
@@ -91,15 +95,30 @@ class GroupConfiguration(Frozen):
     isolation_level: IsolationLevel = "read_committed"
     static_membership: bool = False
     session_timeout_ms: PositiveInt = 6_000
-    """Of the members, in the classic protocols. With KIP-848 it is the brokers' `group.consumer.session.timeout.ms`: set
-    both alike, ownership is judged by this one."""
+    """Of the members, in the classic protocols. With KIP-848 it is the brokers' `group.consumer.session.timeout.ms`."""
     max_poll_interval_ms: PositiveInt = 300_000
+    subscription: Literal["topics", "pattern"] = "topics"
+    """pattern: a regular expression that late topics of the cell match too."""
+    failure_share: Annotated[float, Field(ge=0, lt=1)] = 0
+    """Share of records whose processing fails when a member tries it for the first time."""
+    on_failure: Literal["pause", "retry-topic", "retry-topic-unawaited"] = "pause"
+    """What it does then. pause: it pauses the partition, commits what was before, and tries again `retry_after_ms` later.
+    retry-topic: it sends the record to a topic of its own, which the group consumes too, waits for the acknowledgement and
+    commits past it; -unawaited: it does not wait."""
+    retry_after_ms: PositiveInt = 500
     processing_ms: Annotated[float, Field(ge=0)] = 0
     """How long processing one record takes."""
     batch: PositiveInt = 100
     """Records per poll at most."""
     members: Annotated[int, Field(ge=1, le=16)] = 2
+    late_members: Annotated[int, Field(ge=0, le=15)] = 0
+    """How many of the members (the last ones) start only when a step says so (`client`, do = "start")."""
     properties: dict[str, Text] = Field(default_factory=dict)
+
+    @property
+    def hands_on(self) -> bool:
+        """Has it a retry topic?"""
+        return self.on_failure != "pause"
 
 
 class CompactionConfiguration(Frozen):
@@ -110,6 +129,70 @@ class CompactionConfiguration(Frozen):
     tombstone_share: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Share of records that are tombstones: a key and no value."""
     properties: dict[str, Text] = Field(default_factory=dict)
+
+
+class ProvocationConfiguration(Frozen):
+    """What varies per producer of the errors workload."""
+
+    error: Error
+    """Which error it provokes (`harness.provocations`)."""
+    every: Annotated[int, Field(ge=2)] = 10
+    """Every n-th record is bad, where records bring the error about."""
+    properties: dict[str, Text] = Field(default_factory=dict)
+
+
+Delivery = Literal["exactly-once", "at-least-once", "at-most-once"]
+"""What a copier promises of each record. [Kafka documentation, design, 'Message Delivery Semantics']"""
+
+
+class CopierConfiguration(Frozen):
+    """What varies per copying group (consume - process - produce). `delivery` is how it keeps its progress."""
+
+    client: Literal["librdkafka", "java"] = "librdkafka"
+    """java: Kafka's TransactionalMessageCopier."""
+    delivery: Delivery | Literal["transaction-alone"] = "exactly-once"
+    """exactly-once: the offsets in the transaction (KIP-447); transaction-alone: copies in a transaction, the offsets
+    committed after it; at-least-once: committed once the copies are acknowledged; at-most-once: committed before they
+    are made."""
+    protocol: Literal["classic-eager", "classic-cooperative", "consumer"] = "classic-cooperative"
+    members: Annotated[int, Field(ge=1, le=16)] = 2
+    batch: PositiveInt = 50
+    """Records per poll, and so per transaction, at most."""
+    processing_ms: Annotated[float, Field(ge=0)] = 0
+    """How long copying one record takes."""
+    abort_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of transactions that are aborted on purpose, and copied again."""
+    session_timeout_ms: PositiveInt = 6_000
+    """As of `group`."""
+    max_poll_interval_ms: PositiveInt = 300_000
+    transaction_timeout_ms: PositiveInt = 10_000
+    properties: dict[str, Text] = Field(default_factory=dict)
+
+    @property
+    def transactional(self) -> bool:
+        """Are its copies made in transactions?"""
+        return self.delivery in ("exactly-once", "transaction-alone")
+
+
+class ApplicationConfiguration(Frozen):
+    """What varies per application under test: any process that copies one topic into another."""
+
+    command: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Words. In them {bootstrap}, {input} and {output} (topics), {group}, {instance} (0, 1, …), {delivery}, {python}
+    (the interpreter that runs prozess) and {trials} (the directory of its own trials) are replaced; {{ and }} stand
+    for braces."""
+    environment: dict[str, Text] = Field(default_factory=dict)
+    """Beside the environment of prozess itself; the same words are replaced."""
+    delivery: Delivery = "at-least-once"
+    """What it promises, and is held to."""
+    instances: Annotated[int, Field(ge=1, le=16)] = 1
+    input_carrier: Literal["value", "header"] = "header"
+    """Where the identity of what it is given is: in a binary value, or in a record header beside a value of JSON text."""
+    output_carrier: Literal["value", "header", "content"] = "content"
+    """Where the identity of what it writes is: it copies the value, or the header, or neither: then input and output are
+    compared as multisets of (key, value)."""
+    stop_s: Annotated[float, Field(gt=0, le=15)] = 10.0
+    """From SIGTERM to SIGKILL."""
 
 
 class TransactionConfiguration(Frozen):
@@ -126,6 +209,8 @@ class TransactionConfiguration(Frozen):
     """Producers at work side by side, each with an id of its own."""
     rate_hz: Annotated[float, Field(gt=0)] = 10
     """Transactions per second and id, at most."""
+    reads: Literal["none", "read_committed", "read_uncommitted"] = "none"
+    """At which isolation level transactions read the cell's partitions, before and while they write; none: they do not."""
     standby: bool = False
     """A second process per id, that does nothing until it is told to take the id over (`take_over`)."""
     properties: dict[str, Text] = Field(default_factory=dict)

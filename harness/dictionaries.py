@@ -1,6 +1,7 @@
 """Texts of a history by code. Tables hold integers only; the column's unit in `harness.schema` names its dictionary."""
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness.errors import HistoryUnreadable
@@ -37,6 +38,18 @@ class Dictionaries:
                 texts.append(text)
                 write_json(self._path, self._texts)
             return codes[text]
+
+    def codes(self, dictionary: str, texts: Sequence[str]) -> list[int]:
+        """The codes of many texts, written once."""
+        with self._lock:
+            codes = self._codes.setdefault(dictionary, {})
+            known = self._texts.setdefault(dictionary, [])
+            for text in texts:
+                if text not in codes:
+                    codes[text] = len(known)
+                    known.append(text)
+            write_json(self._path, self._texts)
+            return [codes[text] for text in texts]
 
     def text(self, dictionary: str, code: int) -> str:
         """The text of a code; empty for NONE. HistoryUnreadable if nobody ever gave it."""

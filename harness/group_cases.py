@@ -26,4 +26,10 @@ class GroupCase(IntEnum):
     WITHIN_SESSION = 9
     """`orphaned`: the last owner died or was frozen, and its session was not over yet."""
     BOTH_COMMITTED = 10
-    """`two-owners`: a member that had lost the partition committed, and so did its successor: both were accepted."""
+    """`two-owners`: both had commits accepted while both owned it, or one after it had lost it to the other."""
+    SAME_INSTANCE = 11
+    """`two-owners`: both have one group.instance.id, in the classic protocol."""
+    LEFT_BEHIND = 12
+    """`unprocessed`: it was sent to the retry topic, and never acknowledged or seen there."""
+    SENT_AGAIN = 13
+    """`reprocessed`: it was sent to the retry topic again, since the first send was never acknowledged."""

@@ -6,21 +6,18 @@ Times become nanoseconds since the trial's start. Memory: the largest partition 
 tables and 4 bytes per row; never the history.
 """
 
-import errno
-import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
+from harness.broker_masks import broker_mask
 from harness.dictionaries import Dictionaries
-from harness.errors import HistoryUnreadable, StorageFull
-from harness.history_reader import History, key_value_metadata, parquet_schema, table_path
+from harness.errors import HistoryUnreadable
+from harness.history_reader import History, table_path
+from harness.history_writer import TableWriter
 from harness.plan import Plan, parse_plan
 from harness.rows import read_segments, recorded
 from harness.run_directory import RunDirectory, read_json
@@ -28,8 +25,7 @@ from harness.schema import MISSING, NONE, SENDS, TABLES, Table
 
 __all__ = ["History", "ensure_history", "write_history"]
 
-ROW_GROUP_MAX = 64 << 20
-"""Rows: the most that pyarrow puts into one row group."""
+_AGAIN = "Make the run again: import or generate it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +39,23 @@ class _Rows:
 def ensure_history(run: RunDirectory) -> None:
     """Write the history unless it is there, readable, and no older than the rows, the clock, the plan and the run's end.
 
-    A history without any rows beside it (an archived run) is left as it is.
+    A history without any rows beside it (an archived run, an imported one) is left as it is: HistoryUnreadable if not all
+    of it is there.
     """
     # The events, because writing to mapped memory need not change a file's time: one written during the run is too old.
     inputs = [*run.rows.glob("*.rows"), run.clock, run.plan, run.events]
     newest_ns = max((path.stat().st_mtime_ns for path in inputs if path.exists()), default=0)
     written = [table_path(run, table) for table in TABLES]
-    if all(path.exists() for path in written):
-        archived = not any(run.rows.glob("*.rows"))
-        if archived or min(path.stat().st_mtime_ns for path in written) >= newest_ns:
-            try:
-                History.open(run)
-            except HistoryUnreadable:
-                if archived:
-                    raise
-            else:
-                return
+    if any(path.exists() for path in written) and not any(run.rows.glob("*.rows")):
+        History.open(run)
+        return
+    if all(path.exists() for path in written) and min(path.stat().st_mtime_ns for path in written) >= newest_ns:
+        try:
+            History.open(run)
+        except HistoryUnreadable:
+            pass
+        else:
+            return
     write_history(run)
 
 
@@ -68,6 +65,8 @@ def write_history(run: RunDirectory) -> None:
     Raises BadInput for a plan of another version, HistoryUnreadable if a segment of rows is missing, StorageFull.
     """
     plan = _plan(run)
+    if plan.origin != "trial":
+        raise HistoryUnreadable(f"{run.history} has no tables, and there are no rows to write them from. {_AGAIN}")
     run.history.mkdir(exist_ok=True)
     clients = recorded(run.rows)
     start_ns = _start_ns(run, clients)
@@ -81,7 +80,7 @@ def write_history(run: RunDirectory) -> None:
         if table is SENDS:
             sources = list(map(_in_sequence, sources))
         groups = _clustered(sources) if table.partitioned else iter([sources])
-        _write_table(run, table, groups, start_ns=start_ns, rows=sum(len(s.rows) for s in sources), torn=torn)
+        _write_table(run, table, groups, start_ns=start_ns, torn=torn)
 
     # Two at a time: `sends` and `reads` are the long ones, and both numpy and pyarrow release the interpreter.
     with ThreadPoolExecutor(2, thread_name_prefix="history") as pool:
@@ -135,7 +134,7 @@ def _planned_tables(plan: Plan, dictionaries: Dictionaries) -> dict[str, np.ndar
     for row, planned in zip(partitions, plan.partitions, strict=True):
         row["partition"], row["number"], row["cell"] = planned.partition, planned.number, planned.cell
         row["topic"] = dictionaries.code("topic", planned.topic_name)
-        row["replicas"] = sum(1 << node for node in planned.assignment)
+        row["replicas"] = broker_mask(planned.assignment)
         row["preferred_leader"] = planned.assignment[0] if planned.assignment else NONE
     cells = np.zeros(len(plan.cells), dtype=TABLES["cells"].row_dtype)
     for row, cell in zip(cells, plan.cells, strict=True):
@@ -190,54 +189,23 @@ def partition_order(partition: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
     return order, clustered[starts], np.append(starts, len(partition))
 
 
-def _write_table(
-    run: RunDirectory, table: Table, groups: Iterator[list[_Rows]], *, start_ns: int, rows: int, torn: int
-) -> None:
-    path = table_path(run, table.name)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with pq.ParquetWriter(
-            part,
-            parquet_schema(table),
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=["client", *(c.name for c in table.columns if c.kind == "i4")],
-            column_encoding={c.name: "DELTA_BINARY_PACKED" for c in table.columns if c.kind == "i8"},
-            write_statistics=True,
-            write_page_checksum=True,
-        ) as writer:
-            for group in groups:
-                arrays = _arrow_table(table, group, start_ns)
-                writer.write_table(arrays, row_group_size=min(max(arrays.num_rows, 1), ROW_GROUP_MAX))
-            writer.add_key_value_metadata(
-                key_value_metadata(table.name, rows=rows, torn_rows=torn, start_monotonic_ns=start_ns)
-            )
-        _flush(part)
-        part.replace(path)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise StorageFull(
-                f"{path}: no room left for the history. Free space there and check the run again; the rows are kept."
-            ) from error
-        raise
-    finally:
-        part.unlink(missing_ok=True)
+def _write_table(run: RunDirectory, table: Table, groups: Iterator[list[_Rows]], *, start_ns: int, torn: int) -> None:
+    with TableWriter(run, table, start_ns=start_ns, torn_rows=torn) as writer:
+        for group in groups:
+            writer.write(_columns(table, group, start_ns))
 
 
-def _flush(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def _arrow_table(table: Table, group: Sequence[_Rows], start_ns: int) -> pa.Table:
-    arrays = [np.concatenate([np.full(len(s.rows), s.client, dtype=np.int32) for s in group] or [_NO_CLIENTS])]
+def _columns(table: Table, group: Sequence[_Rows], start_ns: int) -> dict[str, np.ndarray]:
+    columns = {
+        "client": np.concatenate([np.full(len(s.rows), s.client, dtype=np.int32) for s in group] or [_NO_CLIENTS])
+    }
     for column in table.columns:
         kind = np.dtype(column.kind)
         values = np.concatenate([s.rows[column.name] for s in group] or [np.empty(0, dtype=kind)])
         if column.unit == "ns":
             values = np.where(values == MISSING, MISSING, values - start_ns)
-        arrays.append(values)
-    return pa.table([pa.array(a) for a in arrays], schema=parquet_schema(table))
+        columns[column.name] = values
+    return columns
 
 
 _NO_CLIENTS = np.empty(0, dtype=np.int32)

@@ -15,12 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.clock import NS_PER_S
 from harness.errors import HistoryUnreadable
+from harness.metrics import code_of
 from harness.plan import Plan, parse_plan
 from harness.protocols import CellHistory, CopyFacts, PartitionHistory
 from harness.recorder import RECORDER_CLIENT
-from harness.run_directory import RunDirectory
-from harness.schema import FORMAT_VERSION, NONE, TABLES, Isolation, ObservationKind, Table, role_named
+from harness.revealed import REVEALED, with_revealed
+from harness.run_directory import RunDirectory, read_json
+from harness.schema import FORMAT_VERSION, MISSING, NONE, TABLES, Isolation, ObservationKind, Role, Table, role_named
 
 PARTITIONED = tuple(name for name, table in TABLES.items() if table.partitioned)
 READ_WHOLE_ROWS = 1 << 14
@@ -31,14 +34,31 @@ _LEVELS = {
     "read_committed": Isolation.READ_COMMITTED,
 }
 _ACKS = {"0": 0, "1": 1, "all": -1}
+_TOLD = frozenset({"producer", "keyed-producer", "errors-producer"})
+"""Roles that record a send before they make it, and end once all of them are answered."""
+TIMEOUTS_LATE_NS = 2_000_000_000
+"""librdkafka looks for what has timed out once a second; and a starved client a little later."""
 _KEY = "prozess."
 _TABLES_OF_CLIENTS = ("transactions", "commits", "assignments", "positions", "clients", "heartbeats")
 _TABLES_OF_PARTITIONS = ("observations", "processed")
+_OF_LEADERS = (code_of("high_watermark"), code_of("last_stable_offset"))
+_OF_THE_QUORUM = (code_of("quorum_leader"), code_of("quorum_epoch"))
+METADATA_RESOLUTION_NS = 1_000_000
+"""The controllers' records carry milliseconds."""
+NO_CLOCK_ERROR_NS = NS_PER_S
+"""Where nobody measured it."""
 _OF_COPIES = (
     ObservationKind.REPLICA_LOG_START,
     ObservationKind.REPLICA_LOG_END,
     ObservationKind.REPLICA_HIGH_WATERMARK,
 )
+
+
+def metadata_error_ns(run: RunDirectory) -> int:
+    """How far times of `metadata` from the controllers' log may be off from all others."""
+    if not run.clock.exists():
+        return NO_CLOCK_ERROR_NS
+    return METADATA_RESOLUTION_NS + int(read_json(run.clock).get("wall_error_ns", NO_CLOCK_ERROR_NS))
 
 
 def table_path(run: RunDirectory, table: str) -> Path:
@@ -73,6 +93,8 @@ class ClientFacts:
     isolation: np.ndarray
     issued: np.ndarray
     acks: np.ndarray
+    clock: np.ndarray
+    told_ns: np.ndarray
 
 
 class TableFile:
@@ -146,7 +168,8 @@ class TableFile:
 
     def _unreadable(self, what: str) -> HistoryUnreadable:
         return HistoryUnreadable(
-            f"table {self.table.name}: {self.path} {what}. Delete it and check the run again to write it from the rows."
+            f"table {self.table.name}: {self.path} {what}. Delete it and check the run again to write it from the rows; "
+            "where there are none, make the history again."
         )
 
 
@@ -184,6 +207,7 @@ class History:
         self.run, self.plan = run, plan
         self.files = {name: TableFile(run, table) for name, table in TABLES.items()}
         self._held: dict[str, dict[str, np.ndarray]] = {}
+        self._orders: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
         self._lock = threading.Lock()
 
     @staticmethod
@@ -232,20 +256,32 @@ class History:
     def partition_history(self, partition: int) -> PartitionHistory:
         """Everything a kernel may look at. Columns of sends and reads are decoded when the kernel asks for them."""
         facts = self.clients
+        sends: Mapping[str, np.ndarray] = PartitionColumns(self.files["sends"], partition)
+        reads: Mapping[str, np.ndarray] = PartitionColumns(self.files["reads"], partition)
+        if not self.plan.audited:
+            reads = with_revealed(sends, reads, facts.isolation, first_id=len(facts.role) - len(REVEALED))
         return PartitionHistory(
             partition=partition,
-            sends=PartitionColumns(self.files["sends"], partition),
-            reads=PartitionColumns(self.files["reads"], partition),
+            audited=self.plan.audited,
+            sends=sends,
+            reads=reads,
             client_role=facts.role,
             client_isolation=facts.isolation,
             client_issued=facts.issued,
             client_acks=facts.acks,
+            client_told_ns=facts.told_ns,
             audit_end=self._audit_ends.get(partition, {}),
             compacted=partition in self._compacted,
             log_start=self._log_starts.get(partition, 0),
             assignment=self._assignments.get(partition, ()),
             copies=self._copies.get(partition, {}),
             replicas=PartitionColumns(self.files["replicas"], partition),
+            snapshots=self._of_partition("snapshots", partition),
+            client_clock=facts.clock,
+            metadata=self._of_partition("metadata", partition),
+            observations=self._of_partition("observations", partition),
+            min_insync_replicas=self._min_insync_replicas.get(partition),
+            metadata_error_ns=self._metadata_error_ns,
         )
 
     def cell_history(self, cell: int) -> CellHistory:
@@ -258,6 +294,11 @@ class History:
         }
         for name in _TABLES_OF_PARTITIONS:
             tables[name] = _rows(self._small(name), np.isin(self._small(name)["partition"], planned.partitions))
+        tables["metadata"] = self._of_partition("metadata", NONE)
+        tables["metrics"] = self._quorum
+        tables["leader_offsets"] = _rows(
+            self._leader_offsets, np.isin(self._leader_offsets["partition"], planned.partitions)
+        )
         return CellHistory(
             cell=planned,
             partitions={p: self.partition_history(p) for p in planned.partitions},
@@ -278,6 +319,42 @@ class History:
                 self._held[name] = self.table(name)
             return self._held[name]
 
+    def _of_partition(self, name: str, partition: int) -> dict[str, np.ndarray]:
+        """Rows of one partition (NONE: of none) of a table that is not clustered, as they were written."""
+        table, (order, values, bounds) = self._small(name), self._order_of(name)
+        place = int(np.searchsorted(values, partition))
+        if place == len(values) or values[place] != partition:
+            return TABLES[name].empty()
+        return _rows(table, order[bounds[place] : bounds[place + 1]])
+
+    def _order_of(self, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(row numbers clustered by partition, the partitions ascending, where each begins)."""
+        table = self._small(name)
+        with self._lock:
+            if name not in self._orders:
+                order = np.argsort(table["partition"], kind="stable")
+                values, starts = np.unique(table["partition"][order], return_index=True)
+                self._orders[name] = (order, values, np.append(starts, len(order)))
+            return self._orders[name]
+
+    @cached_property
+    def _quorum(self) -> dict[str, np.ndarray]:
+        metrics = self.table("metrics")
+        return _rows(metrics, np.isin(metrics["metric"], _OF_THE_QUORUM))
+
+    @cached_property
+    def _leader_offsets(self) -> dict[str, np.ndarray]:
+        metrics = self.table("metrics")
+        return _rows(metrics, np.isin(metrics["metric"], _OF_LEADERS))
+
+    @cached_property
+    def _metadata_error_ns(self) -> int:
+        return metadata_error_ns(self.run)
+
+    @cached_property
+    def _min_insync_replicas(self) -> dict[int, int]:
+        return {p: cell.topic.min_insync_replicas for cell in self.plan.cells for p in cell.partitions}
+
     @cached_property
     def clients(self) -> ClientFacts:
         """What is known of each client: what was planned, then what it said itself. Not the recorder's own id."""
@@ -294,15 +371,46 @@ class History:
             isolation[planned.client] = _LEVELS[planned.isolation_level]
             if planned.producer is not None:
                 acks[planned.client] = _ACKS[planned.producer.acks]
-        role[ids], isolation[ids] = told["role"], told["isolation"]
+        clock = np.full(size, NONE, dtype=np.int32)
+        role[ids], isolation[ids], clock[ids] = told["role"], told["isolation"], told["clock"]
         # A client that took a planned one's place has its configuration.
         restarted = told["planned"] != NONE
         acks[ids[restarted]] = acks[told["planned"][restarted]]
         # A client that did not close its files may have issued more than it could record: nothing is said of those.
         issued[ids] = np.where(told["complete"] == 1, told["issued"], NONE)
-        for array in (role, isolation, issued, acks):
+        issued[(role == Role.MEMBER) & ~self._sending(told, size)] = 0
+        told_ns = self._told_ns(told, size)
+        if not self.plan.audited:  # whoever reads L(p) and V(p) out of what others saw
+            role = np.append(role, np.full(len(REVEALED), Role.AUDIT, dtype=np.int32))
+            isolation = np.append(isolation, np.array(REVEALED, dtype=np.int32))
+            issued, acks, clock = (
+                np.append(array, np.zeros(len(REVEALED), array.dtype)) for array in (issued, acks, clock)
+            )
+        for array in (role, isolation, issued, acks, clock, told_ns):
             array.setflags(write=False)
-        return ClientFacts(role, isolation, issued, acks)
+        return ClientFacts(role, isolation, issued, acks, clock, told_ns)
+
+    def _sending(self, told: Mapping[str, np.ndarray], size: int) -> np.ndarray:
+        """bool[size]: may this client send records? A member does with a retry topic only."""
+        sending = np.zeros(size, dtype=bool)
+        sending[[c.client for c in self.plan.clients if c.producer is not None]] = True
+        restarted = told["planned"] != NONE
+        sending[told["client"][restarted]] = sending[told["planned"][restarted]]
+        return sending
+
+    def _told_ns(self, told: Mapping[str, np.ndarray], size: int) -> np.ndarray:
+        """int64[size], as `PartitionHistory.client_told_ns`. Only a client that ended in order, by itself, heard all there
+        was to hear: until the last delivery timeout before its end."""
+        told_ns = np.full(size, MISSING, dtype=np.int64)
+        timeout_ms = {
+            c.client: c.producer.delivery_timeout_ms for c in self.plan.clients if c.role in _TOLD and c.producer
+        }
+        for client, planned, ended_ns, code, complete in zip(
+            *(told[name].tolist() for name in ("client", "planned", "ended_ns", "exit_code", "complete")), strict=True
+        ):
+            if planned in timeout_ms and complete == 1 and code == 0 and ended_ns != MISSING:
+                told_ns[client] = ended_ns - timeout_ms[planned] * 1_000_000 - TIMEOUTS_LATE_NS
+        return told_ns
 
     @cached_property
     def _observations(self) -> dict[str, np.ndarray]:

@@ -1,7 +1,7 @@
 """Running kernels on one partition or one cell: what every engine does, wherever it does it."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,7 +30,7 @@ class KernelNames:
     @staticmethod
     def of(anomalies: Sequence[str]) -> "KernelNames":
         """From this process's catalogue, in the order given. BadInput for an unknown anomaly."""
-        known = catalogue.KERNELS | catalogue.CELL_KERNELS
+        known = catalogue.KERNELS | catalogue.CELL_KERNELS | catalogue.FACT_KERNELS
         for name in anomalies:
             catalogue.resolve(known, name, what="anomaly")
         return KernelNames(
@@ -61,7 +61,7 @@ def check_cell(history: CellHistory, kernels: Mapping[str, CellKernel]) -> list[
     return [
         Finding(name, first, _guarded(name, where, partial(kernel, history)))
         for name, kernel in kernels.items()
-        if applies(name, history.cell.workload)
+        if applies(name, history.cell.traits)
     ]
 
 
@@ -71,9 +71,9 @@ def in_order(findings: Iterable[Finding], anomalies: Sequence[str]) -> list[Find
     return sorted(findings, key=lambda finding: (finding.partition, rank[finding.anomaly]))
 
 
-def applies(anomaly: str, workload: str) -> bool:
-    """Is an anomaly judged in cells of this kind of workload?"""
-    return anomaly not in catalogue.CELL_KERNELS or workload in catalogue.CELL_KERNELS_APPLY[anomaly]
+def applies(anomaly: str, traits: Collection[str]) -> bool:
+    """Is an anomaly judged in cells with these traits (`Cell.traits`)?"""
+    return anomaly not in catalogue.CELL_KERNELS or not set(traits).isdisjoint(catalogue.CELL_KERNELS_APPLY[anomaly])
 
 
 def _guarded(name: str, where: str, run: Callable[[], KernelResult]) -> KernelResult:

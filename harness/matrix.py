@@ -7,15 +7,19 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.configuration import (
+    ApplicationConfiguration,
     CompactionConfiguration,
+    CopierConfiguration,
     Frozen,
     GroupConfiguration,
     ProducerConfiguration,
+    ProvocationConfiguration,
     TopicConfiguration,
     TransactionConfiguration,
     Variant,
 )
 from harness.errors import BadInput
+from harness.provocations import AUTHORIZER_PROPERTIES, PROVOCATIONS
 from harness.schedule import Selector
 from harness.trial import Trial, WorkloadSpec
 
@@ -25,6 +29,9 @@ _SCOPES: dict[str, type[Frozen]] = {
     "group": GroupConfiguration,
     "transaction": TransactionConfiguration,
     "compaction": CompactionConfiguration,
+    "provocation": ProvocationConfiguration,
+    "copier": CopierConfiguration,
+    "application": ApplicationConfiguration,
 }
 SCOPES_OF: dict[str, tuple[str, ...]] = {
     "log": ("topic", "producer"),
@@ -32,10 +39,16 @@ SCOPES_OF: dict[str, tuple[str, ...]] = {
     "transactions": ("topic", "producer", "transaction"),
     "compaction": ("topic", "producer", "compaction"),
     "verifiable": ("topic", "producer"),
+    "verifiable-share": ("topic", "producer"),
+    "errors": ("topic", "producer", "provocation"),
+    "exactly-once": ("topic", "producer", "copier"),
+    "application": ("topic", "producer", "application"),
 }
 """Which configurations the cells of each kind of workload have."""
 
 
+PLACEHOLDERS = ("bootstrap", "input", "output", "group", "instance", "delivery", "python", "trials")
+"""Of an application's command and environment."""
 _PROPERTY = "properties."
 """`topic.properties.segment.ms` is Kafka's own `segment.ms`, for what no configuration here has a name of its own."""
 
@@ -49,6 +62,9 @@ class Combination(Frozen):
     group: GroupConfiguration | None = None
     transaction: TransactionConfiguration | None = None
     compaction: CompactionConfiguration | None = None
+    provocation: ProvocationConfiguration | None = None
+    copier: CopierConfiguration | None = None
+    application: ApplicationConfiguration | None = None
 
 
 class Exclusion(Frozen):
@@ -77,9 +93,7 @@ def why_invalid(combination: Combination, variant: Variant) -> str | None:
         return "enable.idempotence=true needs retries > 0 (KIP-98)"
     if producer.enable_idempotence and producer.max_in_flight > 5:
         return f"enable.idempotence=true needs max.in.flight <= 5, not {producer.max_in_flight} (KAFKA-5494)"
-    if combination.transaction and (why := _why_invalid_transaction(combination.transaction, producer, variant)):
-        return why
-    if combination.group and (why := _why_invalid_group(combination.group, variant)):
+    if why := _why_invalid_scope(combination, variant):
         return why
     if topic.min_insync_replicas > topic.replication_factor:
         return (
@@ -91,15 +105,117 @@ def why_invalid(combination: Combination, variant: Variant) -> str | None:
     return None
 
 
-def _why_invalid_group(group: GroupConfiguration, variant: Variant) -> str | None:
-    if group.protocol != "consumer":
+_OF_THE_TRIAL = (
+    "bootstrap.servers",
+    "metadata.broker.list",
+    "client.id",
+    "statistics.interval.ms",
+    "group.id",
+    "group.instance.id",
+    "transactional.id",
+    "enable.auto.offset.store",
+    "enable.auto.commit",
+)
+"""Properties of clients that a trial sets itself: which servers, and who is who."""
+_NAMED = {
+    "topic": {
+        "min.insync.replicas": "min_insync_replicas",
+        "unclean.leader.election.enable": "unclean_leader_election_enable",
+        "cleanup.policy": "cleanup_policy",
+        "flush.messages": "flush_messages",
+    },
+    "producer": {
+        **dict.fromkeys(("acks", "request.required.acks"), "acks"),
+        "enable.idempotence": "enable_idempotence",
+        **dict.fromkeys(("retries", "message.send.max.retries"), "retries"),
+        **dict.fromkeys(("max.in.flight", "max.in.flight.requests.per.connection"), "max_in_flight"),
+        **dict.fromkeys(("delivery.timeout.ms", "message.timeout.ms"), "delivery_timeout_ms"),
+        **dict.fromkeys(("compression.type", "compression.codec"), "compression_type"),
+        **dict.fromkeys(("linger.ms", "queue.buffering.max.ms"), "linger_ms"),
+    },
+    "group": {
+        "group.protocol": "protocol",
+        "auto.commit.interval.ms": "auto_commit_interval_ms",
+        "auto.offset.reset": "auto_offset_reset",
+        "isolation.level": "isolation_level",
+        "max.poll.interval.ms": "max_poll_interval_ms",
+    },
+    "transaction": {"transaction.timeout.ms": "transaction_timeout_ms"},
+    "copier": {
+        "group.protocol": "protocol",
+        "session.timeout.ms": "session_timeout_ms",
+        "max.poll.interval.ms": "max_poll_interval_ms",
+        "transaction.timeout.ms": "transaction_timeout_ms",
+    },
+}
+"""Scope → property of Kafka's → the setting that it is here. Verdicts rest on the setting, so it must be the only place."""
+
+
+def _check_property(scope: str, name: str) -> None:
+    """BadInput for what must not be set as a property."""
+    if own := _NAMED.get(scope, {}).get(name):
+        raise BadInput(f"{scope}.{_PROPERTY}{name} has a name of its own here: set {scope}.{own}.")
+    if scope != "topic" and name in _OF_THE_TRIAL:
+        raise BadInput(f"{scope}.{_PROPERTY}{name} is set by prozess for every client. Remove it.")
+
+
+def _why_invalid_scope(combination: Combination, variant: Variant) -> str | None:
+    """The rule that what only its kind of workload has breaks."""
+    producer = combination.producer
+    if combination.transaction:
+        return _why_invalid_transaction(combination.transaction, producer, variant)
+    if combination.group:
+        return _why_invalid_group(combination.group, producer, variant)
+    if combination.copier:
+        return _why_invalid_copier(combination.copier, producer, variant)
+    if combination.application:
+        return _why_invalid_application(combination.application)
+    if combination.provocation:
+        return _why_invalid_provocation(combination.provocation, producer, variant)
+    return None
+
+
+def _why_invalid_group(group: GroupConfiguration, producer: ProducerConfiguration, variant: Variant) -> str | None:
+    if group.hands_on and not group.failure_share:
+        return f"on_failure={group.on_failure} needs failures: set group.failure_share"
+    if group.hands_on and producer.acks != "all":
+        return f"acks={producer.acks} may lose what is sent to the retry topic, which no consumer could then process"
+    if group.late_members >= group.members:
+        return f"late_members={group.late_members} of {group.members} members leaves nobody to begin with"
+    if group.protocol != "consumer" and "session.timeout.ms" in group.properties:
+        return "session.timeout.ms has a name of its own here: set group.session_timeout_ms"
+    return _why_invalid_protocol(group.protocol, group.properties, variant)
+
+
+def _why_invalid_protocol(protocol: str, properties: Mapping[str, str], variant: Variant) -> str | None:
+    if protocol != "consumer":
         return None
     if not variant.kafka_version.startswith(tuple("456789")):
         return f"group.protocol=consumer needs brokers of 4.0 or later, not {variant.kafka_version} (KIP-848)"
     classic_only = {"session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"}
-    of_brokers = sorted(classic_only & set(group.properties))
+    of_brokers = sorted(classic_only & set(properties))
     if of_brokers:
         return f"group.protocol=consumer has no {of_brokers[0]}: it is the brokers' to set (KIP-848)"
+    return None
+
+
+def _why_invalid_provocation(
+    provocation: ProvocationConfiguration, producer: ProducerConfiguration, variant: Variant
+) -> str | None:
+    made = PROVOCATIONS[provocation.error]
+    if producer.client != "librdkafka":
+        return f"errors are provoked by librdkafka clients only, not by producer.client={producer.client}"
+    if made.value_bytes and made.by_broker and producer.compression_type != "none":
+        return f"compression.type={producer.compression_type} makes a record that is {provocation.error} a small one"
+    if provocation.error == "timeout" and producer.acks == "0":
+        return "acks=0 counts as delivered what is in the buffer of a socket: nothing would time out"
+    if provocation.error == "invalid-timestamp" and variant.kafka_version.startswith(
+        ("2.", "3.0", "3.1", "3.2", "3.3", "3.4", "3.5")
+    ):
+        return f"message.timestamp.before.max.ms needs brokers of 3.6 or later, not {variant.kafka_version} (KIP-937)"
+    lacking = [key for key, value in AUTHORIZER_PROPERTIES.items() if variant.properties.get(key) != value]
+    if provocation.error == "not-authorised" and lacking:
+        return f"not-authorised needs variant.properties.{lacking[0]} = {AUTHORIZER_PROPERTIES[lacking[0]]}"
     return None
 
 
@@ -119,18 +235,58 @@ def _why_invalid_transaction(
             f"delivery.timeout.ms={producer.delivery_timeout_ms} exceeds "
             f"transaction.timeout.ms={transaction.transaction_timeout_ms} (librdkafka CONFIGURATION, transaction.timeout.ms)"
         )
+    return _why_too_long(transaction.transaction_timeout_ms, variant)
+
+
+def _why_too_long(transaction_timeout_ms: int, variant: Variant) -> str | None:
     limit_ms = int(variant.properties.get("transaction.max.timeout.ms", TRANSACTION_MAX_MS))
-    if transaction.transaction_timeout_ms > limit_ms:
+    if transaction_timeout_ms > limit_ms:
         return (
-            f"transaction.timeout.ms={transaction.transaction_timeout_ms} exceeds the brokers' "
+            f"transaction.timeout.ms={transaction_timeout_ms} exceeds the brokers' "
             f"transaction.max.timeout.ms={limit_ms} (KIP-98: INVALID_TRANSACTION_TIMEOUT)"
         )
     return None
 
 
+def _why_invalid_copier(copier: CopierConfiguration, producer: ProducerConfiguration, variant: Variant) -> str | None:
+    if copier.transactional and not producer.enable_idempotence:
+        return "a transactional.id implies enable.idempotence=true (KIP-98)"
+    if copier.abort_share and not copier.transactional:
+        return f"abort_share={copier.abort_share:g} needs transactions, which delivery={copier.delivery} has none of"
+    if copier.client == "java" and (copier.delivery, copier.protocol) != ("exactly-once", "classic-eager"):
+        return "TransactionalMessageCopier is exactly-once alone, with the range assignor of the classic protocol"
+    if copier.client == "java" and copier.abort_share:
+        return "TransactionalMessageCopier aborts a third of its transactions, or none: it knows no abort_share"
+    if why := _why_invalid_protocol(copier.protocol, copier.properties, variant):
+        return why
+    return _why_too_long(copier.transaction_timeout_ms, variant) if copier.transactional else None
+
+
+def _why_invalid_application(application: ApplicationConfiguration) -> str | None:
+    try:
+        for text in (*application.command, *application.environment.values()):
+            text.format_map(dict.fromkeys(PLACEHOLDERS, ""))
+    except (KeyError, ValueError, IndexError, AttributeError) as error:
+        return (
+            f"application.command and environment: {error} is no placeholder. There are "
+            f"{', '.join('{' + name + '}' for name in PLACEHOLDERS)}; write {{{{ and }}}} for braces"
+        )
+    if application.output_carrier == "header" and application.input_carrier == "value":
+        return "output_carrier=header needs input_carrier=header: else there is no header to copy"
+    if application.output_carrier == "value" and application.input_carrier == "header":
+        return "output_carrier=value needs input_carrier=value: else the value has no identity"
+    return None
+
+
 def implied(kind: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """What a kind of workload sets unless it is chosen otherwise. A transactional.id implies idempotence, and deliveries
-    that end within the transaction (librdkafka CONFIGURATION, transactional.id and transaction.timeout.ms)."""
+    that end within the transaction (librdkafka CONFIGURATION, transactional.id and transaction.timeout.ms). An error to be
+    provoked implies the limit that it breaks."""
+    if "provocation" in SCOPES_OF[kind]:
+        made = PROVOCATIONS.get(chosen.get("provocation.error", ""))
+        return dict(made.implied) if made else {}  # what is no such error is refused where it is configured
+    if "copier" in SCOPES_OF[kind]:
+        return {"producer.enable_idempotence": True}
     if "transaction" not in SCOPES_OF[kind]:
         return {}
     key, default = "transaction.transaction_timeout_ms", TransactionConfiguration().transaction_timeout_ms
@@ -159,7 +315,7 @@ def expand(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Combination, ...
         configured: dict[str, Any] = {scope: _configured(scope, whole) for scope in SCOPES_OF[workload.kind]}
         combination = Combination(axes=axes, **configured)
         reason = next((e.reason for e in workload.exclude if selects(e.when, axes)), None)
-        reason = reason or why_invalid(combination, trial.variant)
+        reason = reason or _why_not_here(workload.kind, trial.variant) or why_invalid(combination, trial.variant)
         if reason:
             left_out.append(Exclusion(axes=axes, reason=reason))
         else:
@@ -172,11 +328,19 @@ def expand(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Combination, ...
     return tuple(kept), tuple(left_out)
 
 
+def _why_not_here(kind: str, variant: Variant) -> str | None:
+    """What a kind of workload needs of the cluster, whatever its cells."""
+    version = tuple(int(part) for part in variant.kafka_version.split(".")[:2] if part.isdigit())
+    if kind == "verifiable-share" and version < (4, 2):
+        return f"share groups need brokers of 4.2 or later, not {variant.kafka_version} (KIP-932)"
+    return None
+
+
 def _check_key(key: str, kind: str) -> None:
     scopes = {scope: _SCOPES[scope].model_fields for scope in SCOPES_OF[kind]}
     scope, _, name = key.partition(".")
     if name.startswith(_PROPERTY) and len(name) > len(_PROPERTY) and scope in scopes:
-        return
+        return _check_property(scope, name.removeprefix(_PROPERTY))
     if name == "properties" or name not in scopes.get(scope, {}):
         known = [f"{s}.{field}" for s, fields in scopes.items() for field in fields if field != "properties"]
         raise BadInput(

@@ -5,18 +5,23 @@ Stage one of plan → run → check → report. Pure: no clock, no file, no clus
 
 import difflib
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
 from harness import catalogue
 from harness.alert_rules import AlertSpec
 from harness.configuration import (
+    ApplicationConfiguration,
     CompactionConfiguration,
+    CopierConfiguration,
     Frozen,
     GroupConfiguration,
     IsolationLevel,
     ProducerConfiguration,
+    ProvocationConfiguration,
     TopicConfiguration,
     TransactionConfiguration,
     Variant,
@@ -24,6 +29,8 @@ from harness.configuration import (
 from harness.errors import BadInput
 from harness.matrix import Combination, Exclusion, expand, selects
 from harness.schedule import (
+    MEMBERS,
+    AddPartitions,
     Behind,
     ClientAction,
     FaultAction,
@@ -35,13 +42,25 @@ from harness.schedule import (
     draw,
     parse_target,
 )
-from harness.schema import FORMAT_VERSION
+from harness.schema import FORMAT_VERSION, Role, role_named
 from harness.trial import Limits, Traffic, Trial, WorkloadSpec
 
 FIRST_CONTROLLER_ID = 3001
 """Isolated controllers are numbered from here, as Kafka's own system tests do; brokers from 1."""
 SENTINEL_CLIENT = 0
 ISOLATION_LEVELS: tuple[IsolationLevel, ...] = ("read_uncommitted", "read_committed")
+
+
+class GroupSession(Frozen):
+    """How long the coordinator waits for a word of a member, and how often members send one."""
+
+    timeout_ms: int
+    heartbeat_ms: int
+
+
+Carrier = Literal["value", "header", "content"]
+"""Where a record's identity is: in the fixed header of its value; in a record header beside it; nowhere: then only its
+key and value are compared."""
 
 
 class Cell(Frozen):
@@ -57,8 +76,47 @@ class Cell(Frozen):
     group: GroupConfiguration | None = None
     transaction: TransactionConfiguration | None = None
     compaction: CompactionConfiguration | None = None
+    provocation: ProvocationConfiguration | None = None
+    copier: CopierConfiguration | None = None
+    application: ApplicationConfiguration | None = None
     partitions: tuple[int, ...]
     """Dense ids."""
+    late_partitions: tuple[int, ...] = ()
+    """Those of them that a step adds (`add_partitions`)."""
+    session: GroupSession | None = None
+    """Of the members of its group."""
+    derived_topic_name: str | None = None
+    """The topic that a copier derives from the other one, or to which a group hands on what failed; None = every topic is
+    written by producers."""
+    derived: tuple[int, ...] = ()
+    """Those of `partitions` that are of the derived topic."""
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """Those of `partitions` that the cell's producers write."""
+        return tuple(p for p in self.partitions if p not in self.derived)
+
+    @property
+    def carriers(self) -> tuple[Carrier, Carrier]:
+        """How identity travels in the written topic, and in the derived one (of which it is the origin's)."""
+        if self.application is not None:
+            return self.application.input_carrier, self.application.output_carrier
+        # TransactionalMessageCopier knows text alone, and copies no headers.
+        java = self.copier is not None and self.copier.client == "java"
+        return ("header", "content") if java else ("value", "value")
+
+    @property
+    def delivery(self) -> str | None:
+        """How its copiers keep their progress, or say they do; None = it has none."""
+        if self.copier is not None:
+            return self.copier.delivery
+        return self.application.delivery if self.application is not None else None
+
+    @property
+    def traits(self) -> frozenset[str]:
+        """The kinds of workload whose anomalies are judged in it: its own, and what its copiers do besides."""
+        recorded = self.copier is not None and self.copier.client == "librdkafka" and self.copier.transactional
+        return frozenset({self.workload, "transactions"} if recorded else {self.workload})
 
 
 class PlannedPartition(Frozen):
@@ -69,6 +127,8 @@ class PlannedPartition(Frozen):
     number: int
     cell: int
     assignment: tuple[int, ...]
+    late: bool = False
+    """A step adds it."""
 
 
 class PlannedClient(Frozen):
@@ -91,8 +151,18 @@ class PlannedClient(Frozen):
     transaction: TransactionConfiguration | None = None
     transactional_id: str | None = None
     compaction: CompactionConfiguration | None = None
+    provocation: ProvocationConfiguration | None = None
+    copier: CopierConfiguration | None = None
+    application: ApplicationConfiguration | None = None
     instance: int = 0
-    """Number among its like: member of its group, producer of its cell."""
+    """Number among its like: member of its group, producer of its cell, instance of its application."""
+    late: bool = False
+    """It starts when a step says so (`client`, do = "start")."""
+
+    @property
+    def on_standby(self) -> bool:
+        """Does it do nothing until it is told to take its transactional.id over?"""
+        return self.role == "transactor" and self.instance > 0
 
 
 class Control(Frozen):
@@ -107,6 +177,10 @@ class Plan(Frozen):
     """Everything a run needs."""
 
     format_version: int = FORMAT_VERSION
+    origin: Literal["trial", "jepsen", "verifiable", "generated"] = "trial"
+    """Where the history comes from: a trial of ours, another program, or a generator. Only a trial can be run."""
+    audited: bool = True
+    """Is there an audit? Without one L(p) is what acknowledgements and reads reveal, and nothing can be held."""
     trial: str
     title: str
     scenarios: tuple[str, ...]
@@ -125,6 +199,11 @@ class Plan(Frozen):
     alerts: tuple[AlertSpec, ...] = ()
 
     @property
+    def written(self) -> frozenset[int]:
+        """Dense ids of the partitions that our own clients write; the others are derived by copiers."""
+        return frozenset(p for cell in self.cells for p in cell.written)
+
+    @property
     def faults(self) -> tuple[str, ...]:
         """Names of the faults the schedule makes, each once, in order."""
         return tuple(dict.fromkeys(s.do.fault for s in self.steps if isinstance(s.do, FaultAction)))
@@ -138,8 +217,8 @@ def make_plan(trial: Trial, *, seed: int) -> Plan:
     """The plan of a trial. The same trial and seed give the same plan, to the letter."""
     rng = random.Random(seed)
     layout = _Layout()
-    for workload in trial.workloads:
-        layout.add(trial, workload)
+    for workload, label in zip(trial.workloads, _labels(trial), strict=True):
+        layout.add(trial, workload, label)
     plan = Plan(
         trial=trial.name,
         title=trial.title,
@@ -179,6 +258,19 @@ ClientPlanner = Callable[[WorkloadSpec, Sequence[Cell], Sequence[PlannedPartitio
 """(workload, its cells, all partitions, prefix of names) → its clients; their ids are given afterwards."""
 
 
+def _labels(trial: Trial) -> list[str]:
+    """What the names of each workload's cells and clients begin with: its kind, numbered where there are several of one
+    kind; nothing where it is the only one."""
+    if len(trial.workloads) == 1:
+        return [""]
+    alike: Counter[str] = Counter()
+    labels = []
+    for workload in trial.workloads:
+        alike[workload.kind] += 1
+        labels.append(f"{workload.kind}-{n}" if (n := alike[workload.kind]) > 1 else workload.kind)
+    return labels
+
+
 class _Layout:
     """Cells and partitions as they are numbered through, over all workloads of a trial."""
 
@@ -189,29 +281,38 @@ class _Layout:
         self.cells_of: list[list[Cell]] = []
         """Per workload of the trial."""
 
-    def add(self, trial: Trial, workload: WorkloadSpec) -> None:
-        """The cells of one workload, each with a topic of its own."""
+    def add(self, trial: Trial, workload: WorkloadSpec, label: str) -> None:
+        """The cells of one workload, each with a topic of its own. `label` begins their names."""
         combinations, excluded = expand(trial, workload)
         varying = [axis for axis, values in workload.axes.items() if len(values) > 1]
         self.excluded += excluded
-        self.cells_of.append([self._add(trial, workload, c, varying) for c in combinations])
+        self.cells_of.append([self._add(trial, workload, c, [label] if label else [], varying) for c in combinations])
 
-    def _add(self, trial: Trial, workload: WorkloadSpec, combination: Combination, varying: Sequence[str]) -> Cell:
+    def _add(
+        self,
+        trial: Trial,
+        workload: WorkloadSpec,
+        combination: Combination,
+        words: Sequence[str],
+        varying: Sequence[str],
+    ) -> Cell:
         number, first = len(self.cells), len(self.partitions)
         topic_name = f"cell-{number:03d}"
-        for index in range(workload.topics.partitions):
+        derived_topic_name = _derived(trial, workload, combination, topic_name)
+        own = _partitions(trial, workload, topic_name)
+        derived = _partitions(trial, workload, derived_topic_name) if derived_topic_name else []
+        for index, (name, of_topic, late) in [*enumerate(own), *enumerate(derived)]:
             self.partitions.append(
                 PlannedPartition(
-                    partition=first + index,
-                    topic_name=topic_name,
-                    number=index,
+                    partition=len(self.partitions),
+                    topic_name=name,
+                    number=of_topic,
                     cell=number,
                     assignment=_assignment(trial, workload, combination.topic.replication_factor, index),
+                    late=late,
                 )
             )
-        words = [f"{axis.partition('.')[2]}_{combination.axes[axis]}" for axis in varying]
-        if len(trial.workloads) > 1:
-            words.insert(0, workload.kind)
+        words = [*words, *(f"{axis.partition('.')[2]}_{combination.axes[axis]}" for axis in varying)]
         cell = Cell(
             cell=number,
             name="-".join(words) or trial.name,
@@ -223,10 +324,76 @@ class _Layout:
             group=combination.group,
             transaction=combination.transaction,
             compaction=combination.compaction,
+            provocation=combination.provocation,
+            copier=combination.copier,
+            application=combination.application,
             partitions=tuple(range(first, len(self.partitions))),
+            late_partitions=tuple(p.partition for p in self.partitions[first:] if p.late),
+            session=None if combination.group is None else group_session(combination.group, trial.variant),
+            derived_topic_name=derived_topic_name,
+            derived=tuple(p.partition for p in self.partitions[first:] if p.topic_name == derived_topic_name),
         )
         self.cells.append(cell)
         return cell
+
+
+HEARTBEAT_MAX_MS = 3_000
+"""Default of heartbeat.interval.ms."""
+
+
+def group_session(group: GroupConfiguration, variant: Variant) -> GroupSession:
+    """Of the members, as they are configured; in the consumer protocol as the brokers are, where they set nothing by Kafka's
+    defaults. [KIP-848; documentation of 4.3, broker configuration]"""
+    if group.protocol == "consumer":
+        brokers = variant.properties
+        return GroupSession(
+            timeout_ms=_ms(brokers, "group.consumer.session.timeout.ms", 45_000),
+            heartbeat_ms=_ms(brokers, "group.consumer.heartbeat.interval.ms", 5_000),
+        )
+    timeout_ms = _ms(group.properties, "session.timeout.ms", group.session_timeout_ms)
+    # Well below the session, which Kafka's documentation asks for: at most a third.
+    heartbeat_ms = min(HEARTBEAT_MAX_MS, max(1, timeout_ms // 4))
+    return GroupSession(
+        timeout_ms=timeout_ms, heartbeat_ms=_ms(group.properties, "heartbeat.interval.ms", heartbeat_ms)
+    )
+
+
+def _ms(properties: Mapping[str, str], key: str, default: int) -> int:
+    text = properties.get(key, str(default))
+    if not text.isdigit():
+        raise BadInput(f"{key} = {text!r}: it is a number of milliseconds. Give a whole number.")
+    return int(text)
+
+
+def _derived(trial: Trial, workload: WorkloadSpec, combination: Combination, topic_name: str) -> str | None:
+    """The cell's second topic."""
+    if combination.copier is not None or combination.application is not None:
+        return f"{topic_name}-copy"
+    if combination.group is None or not combination.group.hands_on:
+        return None
+    if workload.topics.late_partitions or workload.topics.late_topic_partitions:
+        raise BadInput(
+            f"Trial {trial.name!r}: a retry topic has as many partitions as the topic, which therefore cannot grow; remove "
+            'topics.late_partitions and topics.late_topic_partitions, or set "group.on_failure" = "pause".'
+        )
+    return f"{topic_name}-retry"
+
+
+GROWING = ("log", "group")
+"""Kinds of workload whose topics may grow."""
+
+
+def _partitions(trial: Trial, workload: WorkloadSpec, topic_name: str) -> list[tuple[str, int, bool]]:
+    """(topic, number, is it late?) of each partition of a cell."""
+    topics = workload.topics
+    if (topics.late_partitions or topics.late_topic_partitions) and workload.kind not in GROWING:
+        raise BadInput(
+            f"Trial {trial.name!r}: topics of a {workload.kind} workload cannot grow; remove topics.late_partitions and "
+            f"topics.late_topic_partitions. Kinds that can: {', '.join(GROWING)}."
+        )
+    every = topics.partitions + topics.late_partitions
+    first = [(topic_name, number, number >= topics.partitions) for number in range(every)]
+    return [*first, *((f"{topic_name}-late", number, True) for number in range(topics.late_topic_partitions))]
 
 
 def _assignment(trial: Trial, workload: WorkloadSpec, replication_factor: int, index: int) -> tuple[int, ...]:
@@ -246,9 +413,9 @@ def _clients(trial: Trial, layout: _Layout) -> tuple[PlannedClient, ...]:
     """The sentinel, then the clients of each workload, then the audit; numbered through."""
     every = tuple(p.partition for p in layout.partitions)
     clients = [PlannedClient(client=SENTINEL_CLIENT, role="sentinel", name="sentinel", partitions=every)]
-    for workload, cells in zip(trial.workloads, layout.cells_of, strict=True):
+    for workload, cells, label in zip(trial.workloads, layout.cells_of, _labels(trial), strict=True):
         plan_clients: ClientPlanner = catalogue.resolve(catalogue.WORKLOADS, workload.kind, what="workload")
-        prefix = f"{workload.kind}-" if len(trial.workloads) > 1 else ""
+        prefix = f"{label}-" if label else ""
         clients += _numbered(plan_clients(workload, cells, layout.partitions, prefix), first=len(clients))
     for level in ISOLATION_LEVELS:
         audit = PlannedClient(client=0, role="audit", name=f"audit-{level}", partitions=every, isolation_level=level)
@@ -277,20 +444,31 @@ def _check_steps(plan: Plan) -> None:
     if plan.variant.metadata_mode != "kraft-combined":
         nodes |= {f"controller-{FIRST_CONTROLLER_ID + c}" for c in range(plan.variant.controllers)}
     for step in plan.steps:
-        if isinstance(step.do, FaultAction):
-            _check_targets(plan, step, step.do.targets, nodes)
-        if isinstance(step.do, ClientAction):
-            _check_client(plan, step, parse_target(client_target(step.do.client)))
+        _check_action(plan, step, nodes)
         if isinstance(step.after, Behind):
             _check_brokers(plan, step, (step.after.node, *step.after.records))
-        if isinstance(step.do, Send) and step.do.producer is not None:
-            _check_producer(plan, step, step.do.producer)
-        if isinstance(step.do, TakeOver):
-            _check_take_over(plan, step, step.do)
         for part in (step.do, step.after):
             selector = getattr(part, "cells", None)
             if selector and not plan.cells_matching(selector):
                 raise BadInput(f"Step {step.name!r}: no cell matches {selector}. Use values of `axes`.")
+
+
+def _check_action(plan: Plan, step: Step, nodes: Collection[str]) -> None:
+    match step.do:
+        case FaultAction():
+            _check_targets(plan, step, step.do.targets, nodes)
+        case ClientAction():
+            for name in step.do.client:
+                _check_client(plan, step, parse_target(client_target(name)))
+        case Send() if step.do.producer is not None:
+            _check_producer(plan, step, step.do.producer)
+        case TakeOver():
+            _check_take_over(plan, step, step.do)
+        case AddPartitions() if not any(cell.late_partitions for cell in plan.cells_matching(step.do.cells)):
+            raise BadInput(
+                f"Step {step.name!r}: its cells have no late partitions. Give topics.late_partitions or "
+                "topics.late_topic_partitions."
+            )
 
 
 def _check_targets(plan: Plan, step: Step, targets: Sequence[str], nodes: Collection[str]) -> None:
@@ -330,17 +508,23 @@ def _check_take_over(plan: Plan, step: Step, action: TakeOver) -> None:
 
 def _check_client(plan: Plan, step: Step, target: Target) -> None:
     """BadInput if a target means a client, a member or a group that the plan does not have."""
-    members = [c for c in plan.clients if c.role == "member" and c.cell == target.cell]
+    members = [c for c in plan.clients if c.role in MEMBERS and target.cell in (None, c.cell)]
     if target.role == "client" and target.client not in (known := [c.name for c in plan.clients]):
         near = difflib.get_close_matches(str(target.client), known, n=3) or known[1:4]
         raise BadInput(f"Step {step.name!r}: there is no client {target.client!r}. Some of them: {', '.join(near)}.")
-    if target.role in ("member", "group-coordinator") and not members:
-        cells = sorted({c.cell for c in plan.clients if c.role == "member" and c.cell is not None})
-        raise BadInput(f"Step {step.name!r}: cell {target.cell} has no group. Cells with one: {cells or 'none'}.")
+    grouped = sorted({c.cell for c in plan.clients if c.group_id is not None and c.cell is not None})
+    with_members = sorted({c.cell for c in plan.clients if c.role in MEMBERS and c.cell is not None})
+    wanted = {"member": with_members, "group-coordinator": grouped}.get(target.role)
+    if wanted is not None and (target.cell not in wanted if target.cell is not None else not wanted):
+        named = "the plan" if target.cell is None else f"cell {target.cell}"
+        raise BadInput(f"Step {step.name!r}: {named} has no group. Cells with one: {wanted or 'none'}.")
     transactional = {c.cell for c in plan.clients if c.transactional_id is not None}
     if target.role == "transaction-coordinator" and target.cell not in transactional:
         raise BadInput(f"Step {step.name!r}: cell {target.cell} has no transactional producers. Name one that has.")
-    if target.role == "member" and target.instance not in [c.instance for c in members]:
+    if target.role == "producers" and not any(role_named(c.role) is Role.PRODUCER for c in plan.clients):
+        raise BadInput(f"Step {step.name!r}: nobody of this plan sends. Name clients that there are.")
+    if target.role == "member" and target.instance not in [None, *(c.instance for c in members)]:
         raise BadInput(
-            f"Step {step.name!r}: the group of cell {target.cell} has members 0…{len(members) - 1}, not {target.instance}."
+            f"Step {step.name!r}: the group of cell {'*' if target.cell is None else target.cell} has members "
+            f"0…{max(c.instance for c in members)}, not {target.instance}."
         )

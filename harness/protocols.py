@@ -1,253 +1,58 @@
-"""The interfaces on one page. Middle packages implement them; the stages of `harness` use nothing else.
+"""The interfaces, all to be imported from here. Middle packages implement them; the stages of `harness` use nothing else.
 
-A capability that only some backends have is a member of `Capability`; a fault names what it needs, and the plan refuses a
-trial whose backend lacks it, before anything starts.
+Those of clusters and faults are written in `harness.cluster_protocols`, those of workloads and checkers below.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from pydantic import Field
 
-from harness.clock import Clock
+from harness.cluster_protocols import (
+    AdminProtocol,
+    BrokerView,
+    Capability,
+    Cluster,
+    Effect,
+    Fault,
+    Node,
+    NodeState,
+    PartitionView,
+    TopicSpec,
+    Undo,
+)
 from harness.configuration import Frozen
 from harness.plan import Cell, PlannedClient
-from harness.schema import Tristate
-
-
-class Capability(StrEnum):
-    """What a backend can do to a node."""
-
-    KILL = "kill"
-    STOP = "stop"
-    PAUSE = "pause"
-    BLOCK = "block"
-    """Drop what one node sends to another, one way."""
-
-
-class NodeState(StrEnum):
-    """As observed, not as remembered."""
-
-    RUNNING = "running"
-    PAUSED = "paused"
-    STOPPED = "stopped"
-
-
-# --- clusters -------------------------------------------------------------------------------------------------------
-
-
-class Node(Protocol):
-    """One broker or controller: the seam through which every fault acts. Node ids are Kafka's."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def roles(self) -> frozenset[str]:
-        """Of "broker", "controller"."""
-        ...
-
-    @property
-    def address(self) -> str:
-        """On the network that faults touch."""
-        ...
-
-    @property
-    def data_directory(self) -> Path: ...
-
-    @property
-    def os_pid(self) -> int | None:
-        """Of the server process in the run stage's pid namespace; None when stopped."""
-        ...
-
-    def state(self) -> NodeState:
-        """Observed now."""
-        ...
-
-    def kill(self) -> None:
-        """SIGKILL. Returns once the process is gone; safe on a stopped or paused node."""
-        ...
-
-    def stop(self, *, timeout_s: float) -> None:
-        """SIGTERM, a controlled shutdown. Returns once the process is gone; NotReady if it stays."""
-        ...
-
-    def start(self) -> None:
-        """Start the server process; returns once it is forked. Safe on a running node. Re-applies blocks if a restart
-        would have undone them."""
-        ...
-
-    def pause(self) -> None:
-        """SIGSTOP. Returns once the process is observed stopped."""
-        ...
-
-    def resume(self) -> None:
-        """SIGCONT. Safe on a node that is not paused."""
-        ...
-
-    def block(self, source: "Node") -> None:
-        """From now on nothing that `source` sends reaches this node (one way). The observer's link is untouched."""
-        ...
-
-    def unblock(self, source: "Node") -> None:
-        """Undo `block`; safe when nothing is blocked."""
-        ...
-
-    def receives_from(self, source: "Node") -> Tristate:
-        """Does a datagram that `source` sends on the trial's network arrive here now? Observed."""
-        ...
-
-
-class Cluster(Protocol):
-    """A cluster of one backend. Built from (plan's variant, run directory, options); nothing runs before `setup`."""
-
-    @property
-    def nodes(self) -> Sequence[Node]: ...
-    @property
-    def capabilities(self) -> Mapping[Capability, str]:
-        """What this backend can do here, each with how it does it."""
-        ...
-
-    @property
-    def lacks(self) -> Mapping[Capability, str]:
-        """What it cannot, each with the reason."""
-        ...
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """For workload clients, on the network that faults touch."""
-        ...
-
-    @property
-    def observer_servers(self) -> Mapping[int, tuple[str, int]]:
-        """Per broker id: (host, port) of its observer listener, which no fault touches."""
-        ...
-
-    @property
-    def controller_servers(self) -> Mapping[int, tuple[str, int]]:
-        """Per controller id: (host, port) of its controller listener as the observer reaches it."""
-        ...
-
-    def setup(self) -> None:
-        """Start a fresh cluster. No data survives from an earlier run. ClusterFailed if a node dies at once."""
-        ...
-
-    def wait_ready(self, *, timeout_s: float) -> None:
-        """Return once every broker is registered and unfenced on every broker's own view, and a topic can be created
-        and written; else NotReady. Asserts the feature levels the format promised."""
-        ...
-
-    def describe(self) -> Mapping[str, Any]:
-        """Facts for the report: versions, feature levels, settings that shape a trial, pids, memory. JSON values."""
-        ...
-
-    def collect_logs(self, into: Path) -> None:
-        """Copy every node's server log to `into/<node>.log`. Works on stopped nodes."""
-        ...
-
-    def teardown(self) -> None:
-        """Remove everything. Safe to call twice, and after a failed setup. Logs and data stay readable on disk."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionView:
-    """One broker's own view of one partition."""
-
-    leader: int
-    """Node id; -1 = none."""
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    error: int = 0
-
-
-BrokerView = Mapping[tuple[str, int], PartitionView]
-"""(topic, partition number) → view."""
-
-
-class AdminProtocol(Protocol):
-    """Kafka administration over the observer's link. Every call has a limit."""
-
-    def create_topics(self, topics: Sequence["TopicSpec"], *, timeout_s: float) -> None:
-        """Create them and return once every living broker's own view has each of their partitions with whole ISR."""
-        ...
-
-    def view(self, node_id: int, topics: Sequence[str], *, timeout_s: float = 2.0) -> BrokerView | None:
-        """What exactly this broker says (a raw Metadata request to it alone); None if it does not answer."""
-        ...
-
-    def views(self, topics: Sequence[str], *, timeout_s: float = 2.0) -> Mapping[int, BrokerView | None]:
-        """`view` of every broker, in parallel."""
-        ...
-
-    def active_controller(self, *, timeout_s: float = 2.0) -> int | None:
-        """By DescribeQuorum of the controllers themselves (Metadata's controller id is a random broker in KRaft):
-        the leader with the highest epoch that answers as leader; None if no one claims to be."""
-        ...
-
-    def features(self, *, timeout_s: float = 5.0) -> Mapping[str, int]:
-        """Finalized feature levels."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class TopicSpec:
-    """A topic to create; `assignment[i]` = broker ids of partition i, preferred leader first."""
-
-    name: str
-    assignment: tuple[tuple[int, ...], ...]
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-
-# --- nemesis --------------------------------------------------------------------------------------------------------
-
-
-class Undo(Frozen):
-    """How to undo one fault on one node, as data: what the journal holds and `heal` replays, in any process.
-
-    `action` is a method of Node (`resume`, `start`, `unblock`); `peer` its other node, if any.
-    """
-
-    action: str
-    node: str
-    peer: str | None = None
-
-
-class Effect(Frozen):
-    """What was observed of one fault on one node."""
-
-    node: str
-    peer: str | None = None
-    effect: Tristate
-    detail: str = ""
-
-
-class Fault(Protocol):
-    """One kind of fault. Stateless: everything it needs to undo is in its `Undo` values."""
-
-    name: str
-    needs: frozenset[Capability]
-
-    def undos(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster) -> Sequence[Undo]:
-        """What will undo it: journaled before `apply`."""
-        ...
-
-    def apply(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster) -> None:
-        """Break it."""
-        ...
-
-    def verify(
-        self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock
-    ) -> Sequence[Effect]:
-        """Observe whether it took effect, within a stated limit."""
-        ...
-
+from harness.schema import METADATA, OBSERVATIONS, SNAPSHOTS
+
+__all__ = [
+    "CLIENT_NODE",
+    "AdminProtocol",
+    "AuditResult",
+    "BrokerView",
+    "Capability",
+    "CellHistory",
+    "CellKernel",
+    "ClientNode",
+    "ClientSpec",
+    "Cluster",
+    "CopyFacts",
+    "Effect",
+    "Fault",
+    "Finding",
+    "Kernel",
+    "KernelResult",
+    "Node",
+    "NodeState",
+    "PartitionHistory",
+    "PartitionView",
+    "Progress",
+    "TopicSpec",
+    "Undo",
+    "Workload",
+]
 
 # --- workloads ------------------------------------------------------------------------------------------------------
 
@@ -309,6 +114,26 @@ class ClientNode(Node, Protocol):
     @property
     def instance(self) -> int: ...
 
+    @property
+    def client(self) -> int | None:
+        """Id of who has the place now, alive or dead; None = nobody had it yet (a late starter)."""
+        ...
+
+    @property
+    def clients_alive(self) -> Sequence[int]:
+        """Ids of everybody in this place who lives: two after `duplicate`, until Kafka has ended one."""
+        ...
+
+    def at_work(self) -> bool:
+        """Has who has the place now been seen at its work, by its own rows? A member: was assigned partitions (or told that
+        there are none for it); who sends: had an acknowledgement; others: is ready."""
+        ...
+
+    def duplicate(self) -> None:
+        """Another client with the same configuration (its group.instance.id too) beside who has the place. Kafka may end
+        either of them: that is no death unasked."""
+        ...
+
 
 CLIENT_NODE = 2_000_000
 """Node ids from here up are places of clients: they never collide with Kafka's."""
@@ -327,7 +152,7 @@ class Workload(Protocol):
 
     def command(self, name: str, **arguments: Any) -> None:  # noqa: ANN401 - checked by the schedule's models
         """Carry out a command of the schedule: pause_sends(), resume_sends(), send(cells, count), stop_client(client),
-        start_client(client)."""
+        start_client(client), stall_client(client, seconds), begin(partitions): producers write to late partitions now."""
         ...
 
     def progress(self) -> Mapping[int, Progress]:
@@ -396,6 +221,12 @@ class PartitionHistory:
     """int32[clients]: 0, 1, -1 (all); for other roles 0."""
     audit_end: Mapping[int, int]
     """Isolation → offset of the sentinel through which the audit is complete; absent = audit incomplete."""
+    audited: bool = True
+    """False: nobody audited (an imported history). Reads of the role AUDIT are then what acknowledgements and consumers'
+    reads reveal of the log (`harness.revealed`), and `audit_end` is empty."""
+    client_told_ns: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """int64[clients]: of what it sent before this moment a client must have been told; MISSING = it did not live to be, or
+    records only what it was told."""
     compacted: bool = False
     log_start: int = 0
     """Greatest log start seen: below it retention may have removed records."""
@@ -405,6 +236,18 @@ class PartitionHistory:
     """Broker → its copy, of those that were read at the end."""
     replicas: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Rows of `replicas`, of every step, in the Parquet form; of one node and step in the order of its log."""
+    snapshots: Mapping[str, np.ndarray] = field(default_factory=SNAPSHOTS.empty)
+    """Rows of `snapshots` of this partition, of every step, as they were written."""
+    client_clock: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    """int32[clients]: only those on the same clock may be ordered; NONE (and beyond the end): not known."""
+    metadata: Mapping[str, np.ndarray] = field(default_factory=METADATA.empty)
+    """Rows of `metadata` of this partition, from every source, as they were written."""
+    observations: Mapping[str, np.ndarray] = field(default_factory=OBSERVATIONS.empty)
+    """Rows of `observations` of this partition, as they were written."""
+    min_insync_replicas: int | None = None
+    """Of the topic; None = not known."""
+    metadata_error_ns: int = 0
+    """How far times of `metadata` from the controllers' log may be off from all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,7 +276,9 @@ class CellHistory:
     """Dense id → history, of every partition of the cell."""
     tables: Mapping[str, Mapping[str, np.ndarray]]
     """`transactions`, `commits`, `assignments`, `positions`, `clients`, `heartbeats`: rows of the cell's own clients.
-    `observations`: rows of its partitions. `processed`: rows of its partitions."""
+    `observations`: rows of its partitions. `processed`: rows of its partitions. `metadata`: rows without a partition, of
+    brokers and controllers. `metrics`: those of the metadata quorum, `quorum_leader` and `quorum_epoch`.
+    `leader_offsets`: rows of `metrics` of its partitions, `high_watermark` and `last_stable_offset`."""
     clients: Sequence[PlannedClient]
     """The planned clients that serve this cell, the audit included."""
 

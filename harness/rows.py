@@ -44,6 +44,7 @@ class RowWriter:
         assert self._struct.size == table.row_dtype.itemsize
         self._size = self._struct.size
         self._segments: list[mmap.mmap] = []
+        self._views: list[np.ndarray] = []
         self._starts: list[int] = []
         self._end = 0
         self._grow()
@@ -77,17 +78,26 @@ class RowWriter:
             if self.count == self._end:
                 self._grow()
             take = min(length - done, self._end - self.count)
-            view = np.frombuffer(
-                self._segments[-1],
-                dtype=self.table.row_dtype,
-                count=take,
-                offset=(self.count - self._starts[-1]) * self._size,
-            )
+            first = self.count - self._starts[-1]
+            view = self._views[-1][first : first + take]
             for column in self.table.columns:
                 view[column.name] = columns[column.name][done : done + take]
             view["mark"] = np.arange(self.count + 1, self.count + take + 1)
             self.count += take
             done += take
+
+    def complete(self, indices: np.ndarray, columns: Mapping[str, np.ndarray | int]) -> None:
+        """Set these columns of the rows `indices` (int[n], each once, in any order). Column by column in the order given: who
+        follows the rows live sees the last one last."""
+        if not len(indices):
+            return
+        assert int(indices.max()) < self.count, (int(indices.max()), self.count)
+        if indices.min() >= self._starts[-1]:
+            return _set(self._views[-1], indices - self._starts[-1], columns, slice(None))
+        of = np.searchsorted(self._starts, indices, side="right") - 1
+        for number in np.unique(of).tolist():
+            chosen = np.flatnonzero(of == number)
+            _set(self._views[number], indices[chosen] - self._starts[number], columns, chosen)
 
     def close(self) -> None:
         """Flush to the file system. The mappings go with the process."""
@@ -108,7 +118,7 @@ class RowWriter:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             os.posix_fallocate(descriptor, 0, rows * self._size)
-            self._segments.append(mmap.mmap(descriptor, rows * self._size))
+            mapping = mmap.mmap(descriptor, rows * self._size)
         except OSError as error:
             path.unlink(missing_ok=True)
             raise StorageFull(
@@ -117,8 +127,15 @@ class RowWriter:
             ) from error
         finally:
             os.close(descriptor)
+        self._segments.append(mapping)
+        self._views.append(np.frombuffer(mapping, dtype=self.table.row_dtype))
         self._starts.append(self._end)
         self._end += rows
+
+
+def _set(rows: np.ndarray, at: np.ndarray, columns: Mapping[str, np.ndarray | int], chosen: np.ndarray | slice) -> None:
+    for name, values in columns.items():
+        rows[name][at] = values[chosen] if isinstance(values, np.ndarray) else values
 
 
 class RowTail:
@@ -136,6 +153,10 @@ class RowTail:
             if not path.exists() or path.stat().st_size < expected:
                 return self._maps
             self._maps.append(np.memmap(path, dtype=self.table.row_dtype, mode="r"))
+
+    def close(self) -> None:
+        """Let go of the files, each of which holds a descriptor."""
+        self._maps = []
 
 
 def read_segments(directory: Path, table: Table, client: int) -> tuple[list[np.ndarray], int]:

@@ -2,6 +2,7 @@
 
 plan.json          stage plan: enough to run it again
 rows/              stage run: rows as the clients wrote them (harness.rows); survive any SIGKILL
+source.json        only of a history that was imported or generated: the command, and what was planted
 clock.json         {"start_monotonic_ns", "wall_minus_monotonic_ns", "wall_error_ns"}: the trial's clock, from the
                    moment it started; missing = it never did
 dictionaries.json  name → list of texts, for the columns that hold dictionary codes
@@ -70,6 +71,11 @@ class RunDirectory:
     def nodes(self) -> Path:
         """Data directories of local nodes while they run."""
         return self.path / "nodes"
+
+    @property
+    def source(self) -> Path:
+        """Of a history that was imported or generated: {"command", …}, what made it out of what."""
+        return self.path / "source.json"
 
     @property
     def history(self) -> Path:

@@ -9,9 +9,10 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from harness.configuration import Frozen, Text
+from harness.schema import SENDING
 
 
 class Between(Frozen):
@@ -163,17 +164,57 @@ class TakeOver(Frozen):
     cells: Selector = Field(default_factory=dict)
 
 
+def _several(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
 class ClientAction(Frozen):
-    """Stop a planned client in order (a member leaves its group), or start it again as a new client in its place."""
+    """Stop planned clients in order (a member leaves its group, a producer flushes), start them (a late starter, or a new
+    client in the place of one that ended), or let a member stall: it does not poll for `seconds`, as an application does
+    that is busy; its client's heartbeats go on."""
 
     kind: Literal["client"]
-    do: Literal["stop", "start"]
-    client: Annotated[str, Field(min_length=1)]
-    """The name of a planned client, or `member(CELL, INSTANCE)`."""
+    do: Literal["stop", "start", "stall"]
+    client: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_several), Field(min_length=1)]
+    """One or several of: the name of a planned client, `member(CELL, INSTANCE)` (`*` for every one), `producers`."""
+    seconds: PositiveFloat | None = None
+    """Of `stall`."""
+
+    @model_validator(mode="after")
+    def _stalls_for_a_time(self) -> "ClientAction":
+        if (self.do == "stall") != (self.seconds is not None):
+            raise ValueError(f'do = {self.do!r}: `seconds` belongs to "stall", which needs it')
+        return self
+
+
+class AddPartitions(Frozen):
+    """Create the late partitions and topics of the selected cells (`topics.late_partitions`, `late_topic_partitions`); once
+    every broker knows them, producers write to them too."""
+
+    kind: Literal["add_partitions"]
+    cells: Selector = Field(default_factory=dict)
+
+
+class DeleteRecords(Frozen):
+    """Delete all but the last `keep` records of every partition of the selected cells (DeleteRecords, KIP-107): what
+    retention does, at a chosen moment."""
+
+    kind: Literal["delete_records"]
+    keep: Annotated[int, Field(ge=0)]
+    cells: Selector = Field(default_factory=dict)
 
 
 Action = Annotated[
-    FaultAction | HealAction | PauseSends | ResumeSends | Send | Inspect | ClientAction | TakeOver,
+    FaultAction
+    | HealAction
+    | PauseSends
+    | ResumeSends
+    | Send
+    | Inspect
+    | ClientAction
+    | TakeOver
+    | AddPartitions
+    | DeleteRecords,
     Field(discriminator="kind"),
 ]
 
@@ -194,26 +235,34 @@ class Step(Frozen):
 
 _TARGET = re.compile(
     r"(?P<role>leader|followers|replicas)\((?P<partition>\d+)\)|(?P<only>active-controller)|node:(?P<node>[\w.-]+)|"
-    r"client:(?P<client>\S+)|member\((?P<cell>\d+), ?(?P<instance>\d+)\)|group-coordinator\((?P<group>\d+)\)|"
+    r"client:(?P<client>\S+)|member\((?P<cell>\d+|\*), ?(?P<instance>\d+|\*)\)|(?P<producers>producers)|"
+    r"group-coordinator\((?P<group>\d+)\)|"
     r"transaction-coordinator\((?P<transactional>\d+)\)"
 )
 
 
+MEMBERS = frozenset({"member", "copier", "java-copier", "application"})
+"""Roles of clients that `member(c, i)` means."""
+
+
 class Target(Frozen):
     """A role: `leader(p)`, `followers(p)`, `replicas(p)` of dense partition id p, `active-controller`, `node:NAME`;
-    `client:NAME` and `member(c, i)`, the i-th member of the group of cell c: processes of clients, which faults of
-    processes can hit; `group-coordinator(c)`: the broker that leads the partition of `__consumer_offsets` of that group;
+    `client:NAME`, `member(c, i)`, the i-th member of the group of cell c (a copier, or an instance of an application, where
+    those are its members; `*` for either: of every one), and `producers`, whoever sends: processes of clients, which faults
+    of processes can hit; `group-coordinator(c)`: the broker that leads the partition of `__consumer_offsets` of that group;
     `transaction-coordinator(c)`: that of `__transaction_state` of the first transactional.id of cell c."""
 
     role: Literal[
-        "leader", "followers", "replicas", "active-controller", "node", "client", "member", "group-coordinator",
-        "transaction-coordinator",
+        "leader", "followers", "replicas", "active-controller", "node", "client", "member", "producers",
+        "group-coordinator", "transaction-coordinator",
     ]  # fmt: skip
     partition: int | None = None
     node: str | None = None
     client: str | None = None
     cell: int | None = None
+    """Of `member`: None = every group."""
     instance: int | None = None
+    """Of `member`: None = each of them."""
 
 
 def parse_target(text: str) -> Target:
@@ -222,8 +271,8 @@ def parse_target(text: str) -> Target:
     if match is None:
         raise ValueError(
             f"target {text!r} is not a role; give leader(p), followers(p), replicas(p) with p a partition id, "
-            "active-controller, node:NAME, client:NAME, or member(c, i), group-coordinator(c), transaction-coordinator(c) "
-            "with c a cell and i the number of a member"
+            "active-controller, node:NAME, client:NAME, producers, or member(c, i), group-coordinator(c), "
+            "transaction-coordinator(c) with c a cell and i the number of a member (or * for all)"
         )
     if match["role"]:
         return Target(role=match["role"], partition=int(match["partition"]))  # type: ignore[arg-type] # by the pattern
@@ -232,7 +281,9 @@ def parse_target(text: str) -> Target:
     if match["client"]:
         return Target(role="client", client=match["client"])
     if match["cell"]:
-        return Target(role="member", cell=int(match["cell"]), instance=int(match["instance"]))
+        return Target(role="member", cell=_number(match["cell"]), instance=_number(match["instance"]))
+    if match["producers"]:
+        return Target(role="producers")
     if match["group"]:
         return Target(role="group-coordinator", cell=int(match["group"]))
     if match["transactional"]:
@@ -240,9 +291,30 @@ def parse_target(text: str) -> Target:
     return Target(role="active-controller")
 
 
+def _number(text: str) -> int | None:
+    return None if text == "*" else int(text)
+
+
+CLIENT_ROLES = ("client", "member", "producers")
+"""Roles that mean processes of clients."""
+
+
 def client_target(name: str) -> str:
     """The target that the `client` of a ClientAction means."""
-    return name if name.startswith("member(") else f"client:{name}"
+    return name if name.startswith("member(") or name == "producers" else f"client:{name}"
+
+
+def means_client(target: Target, *, name: str, role: str, cell: int | None, instance: int) -> bool:
+    """Is the client with this name, role, cell and number among its like one that the target means?"""
+    match target.role:
+        case "member":
+            return role in MEMBERS and target.cell in (None, cell) and target.instance in (None, instance)
+        case "producers":
+            return role in SENDING
+        case "client":
+            return name == target.client
+        case _:
+            return False
 
 
 def draw(steps: Sequence[Step], rng: random.Random) -> tuple[Step, ...]:

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from harness import catalogue
 from harness.alert_rules import AlertSpec, check_alerts
@@ -36,6 +36,10 @@ class Topics(Frozen):
     partitions: PositiveInt = 2
     placement: tuple[tuple[PositiveInt, ...], ...] = ()
     """Broker ids of partition 0, 1, … (cycled), preferred leader first. Empty: spread over the brokers."""
+    late_partitions: NonNegativeInt = 0
+    """How many more partitions a step adds to each (`add_partitions`)."""
+    late_topic_partitions: NonNegativeInt = 0
+    """Of a second topic per cell that the same step creates, NAME-late; 0 = there is none."""
 
 
 class Limits(Frozen):

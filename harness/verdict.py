@@ -93,6 +93,7 @@ class CellVerdict(Frozen):
 
     cell: int
     name: str
+    workload: str
     axes: dict[str, str]
     verdict: Verdict
     anomalies: dict[str, CellAnomaly]
@@ -156,5 +157,7 @@ class TrialVerdict(Frozen):
     """Why parts are unknown, worst first; each once."""
     faults: tuple[FaultShown, ...] = ()
     alerts: tuple[AlertResult, ...] = ()
+    findings: dict[str, int] = Field(default_factory=dict)
+    """Everything that was looked for, whatever it means: anomaly, or fact, → how many were found in all cells."""
     facts: dict[str, str] = Field(default_factory=dict)
     """Versions, settings that shape the trial, counts: name → text."""

@@ -25,7 +25,7 @@ class Kill:
                 raise TargetMissing(f"{node.name} cannot be killed: it has no process now.")
         return [Undo(action="start", node=node.name) for node in targets]
 
-    def apply(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster) -> None:
+    def apply(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock) -> None:
         for node in targets:
             node.kill()
 

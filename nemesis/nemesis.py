@@ -123,7 +123,7 @@ class Nemesis:
         number, self._next_number = self._next_number, self._next_number + 1
         row = {"fault": number, "kind": self._recorder.code("fault", action.fault), "step": step_number}
         try:
-            aim = self._aim(action)
+            aim = self._aim(action, step.name)
         except (ClusterFailed, NotReady) as error:
             self._record(row, FaultPhase.FAILED, detail=str(error))
             raise ClusterFailed(f"Step {step.name!r}: {error}") from error
@@ -175,7 +175,7 @@ class Nemesis:
 
     # --- striking -----------------------------------------------------------------------------------------------------
 
-    def _aim(self, action: FaultAction) -> _Aim:
+    def _aim(self, action: FaultAction, step_name: str) -> _Aim:
         """Roles resolved to nodes at this moment, and what will undo it. Nothing is touched yet."""
         fault: PlannedFault = catalogue.resolve(catalogue.FAULTS, action.fault, what="fault")()
         found: dict[str, Node] = {}
@@ -186,6 +186,8 @@ class Nemesis:
             found |= {node.name: node for node in nodes}
         targets = tuple(found.values())
         parameters = fault.parameters_model.model_validate(action.parameters).model_dump()
+        if "seed" in parameters and parameters["seed"] is None:  # the plan's, so that the same plan does the same
+            parameters["seed"] = f"{self._plan.seed} {step_name}"
         for name in sorted(fault.role_parameters):
             side = self._roles.others(parameters[name], targets=targets, roles=action.targets)
             parameters[name] = tuple(node.name for node in side)
@@ -195,7 +197,7 @@ class Nemesis:
 
     def _apply(self, aim: _Aim, row: Mapping[str, int], entries: Sequence[JournalEntry], step: Step) -> None:
         try:
-            aim.fault.apply(aim.targets, aim.parameters, self._cluster)
+            aim.fault.apply(aim.targets, aim.parameters, self._cluster, self._clock)
         except BaseException as error:
             self._take_back(entries)
             self._record_undos(row, aim.undos, FaultPhase.FAILED, detail=f"{type(error).__name__}: {error}")

@@ -10,7 +10,7 @@ from harness import catalogue
 from harness.configuration import Frozen
 from harness.errors import BadInput
 from harness.protocols import Fault
-from harness.schedule import parse_target
+from harness.schedule import CLIENT_ROLES, parse_target
 from nemesis.targets import is_role
 
 
@@ -45,8 +45,18 @@ def check_parameters(
         problem = error.errors()[0]
         known = sorted(fault.parameters_model.model_fields)
         raise BadInput(f"fault {fault_name!r}: {_explain(problem, known)}") from error
+    if getattr(fault, "of_clients", False):
+        _check_clients(fault_name, targets or ())
     for name in sorted(fault.role_parameters):
         _check_roles(f"fault {fault_name!r}: {name}", getattr(checked, name), targets, nodes)
+
+
+def _check_clients(fault_name: str, targets: Sequence[str]) -> None:
+    for text in targets:
+        if parse_target(text).role not in CLIENT_ROLES:
+            raise BadInput(
+                f"fault {fault_name!r} is for clients, and {text!r} is none. Give client:NAME, member(c, i) or producers."
+            )
 
 
 def _check_roles(

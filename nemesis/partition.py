@@ -68,7 +68,7 @@ class Partition:
             Undo(action="unblock", node=receiver, peer=source) for receiver, source in self._cuts(targets, parameters)
         ]
 
-    def apply(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster) -> None:
+    def apply(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock) -> None:
         for receiver, source in self._cuts(targets, parameters):
             node_named(cluster, receiver).block(node_named(cluster, source))
 

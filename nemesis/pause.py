@@ -29,7 +29,7 @@ class Pause:
                 raise TargetMissing(f"{node.name} cannot be paused: it is {state} already.")
         return [Undo(action="resume", node=node.name) for node in targets]
 
-    def apply(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster) -> None:
+    def apply(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock) -> None:
         for node in targets:
             node.pause()
 

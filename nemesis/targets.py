@@ -8,12 +8,12 @@ KRaft).
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import cast
+from typing import TypeGuard
 
 from harness.clock import Clock, wait_until
 from harness.errors import ClusterFailed, NotReady
 from harness.protocols import AdminProtocol, BrokerView, ClientNode, Cluster, Node, NodeState, PartitionView
-from harness.schedule import Target, parse_target
+from harness.schedule import CLIENT_ROLES, Target, means_client, parse_target
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
@@ -27,7 +27,7 @@ class TargetMissing(ClusterFailed):
 
 def is_role(text: str) -> bool:
     """A role, and not the bare name of a node?"""
-    return "(" in text or ":" in text or text == "active-controller"
+    return "(" in text or ":" in text or text in ("active-controller", "producers")
 
 
 def node_named(cluster: Cluster, name: str) -> Node:
@@ -39,17 +39,22 @@ def node_named(cluster: Cluster, name: str) -> Node:
     raise TargetMissing(f"There is no node {name!r}. Nodes: {known}.")
 
 
-def client_node(nodes: Sequence[Node], target: Target, text: str) -> Node:
-    """The place of the client that `client:NAME` or `member(c, i)` means. TargetMissing if there is none."""
-    for node in nodes:
-        role = getattr(node, "client_role", None)
-        if role is None:
-            continue
-        place = cast(ClientNode, node)
-        member = role == "member" and (place.cell, place.instance) == (target.cell, target.instance)
-        if (target.role == "member" and member) or (target.role == "client" and place.name == target.client):
-            return node
-    raise TargetMissing(f"{text}: there is no such client.")
+def is_client(node: Node) -> TypeGuard[ClientNode]:
+    """Is it the place of a client, and no server?"""
+    return getattr(node, "client_role", None) is not None
+
+
+def client_nodes(nodes: Sequence[Node], target: Target, text: str) -> tuple[Node, ...]:
+    """The places of the clients that `client:NAME`, `member(c, i)` or `producers` means. TargetMissing if there is none."""
+    found = tuple(
+        node
+        for node in nodes
+        if is_client(node)
+        and means_client(target, name=node.name, role=node.client_role, cell=node.cell, instance=node.instance)
+    )
+    if not found:
+        raise TargetMissing(f"{text}: there is no such client.")
+    return found
 
 
 def java_hash(text: str) -> int:
@@ -90,8 +95,8 @@ class Roles:
         if target.role == "transaction-coordinator":
             assert target.cell is not None
             return (self._coordinator(text, TRANSACTION_STATE, self._transactional_ids()[target.cell]),)
-        if target.role in ("client", "member"):
-            return (client_node(self._cluster.nodes, target, text),)
+        if target.role in CLIENT_ROLES:
+            return client_nodes(self._cluster.nodes, target, text)
         nodes = self._of_partition(target)
         if not nodes:
             raise TargetMissing(f"{text}: the partition has no such replica now.")

@@ -6,6 +6,7 @@ pipe and ends with us, however we end; what it left on disk is removed when we e
 
 import atexit
 import contextlib
+import fcntl
 import importlib.util
 import os
 import shutil
@@ -26,6 +27,9 @@ from harness.errors import BadInput, HarnessFailed, MissingTool, NotReady, Proze
 
 JVM_TIMEOUT_S = 120.0
 """From the launch of the virtual machine until it can be talked to; 4 s is usual."""
+_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
+_PREFIX, _HELD = "prozess-spark-", "held"
+"""Scratch directories, and the file in each that its process holds a lock on."""
 _lock = threading.Lock()
 
 
@@ -60,7 +64,7 @@ def _configuration(master: str, directory: Path) -> SparkConf:
         "spark.app.name": "prozess",
         # The virtual machine only schedules: no row of the history passes through it.
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.io.tmpdir=" + str(directory),
+        "spark.driver.extraJavaOptions": f"{_JVM} -Djava.io.tmpdir={directory}",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(directory),
@@ -93,14 +97,45 @@ def _connect(remote: str) -> SparkSession:
 
 
 _directories: list[Path] = []
+_holding: list[int] = []
+"""Descriptors whose locks say that this process lives."""
 
 
 def _scratch_directory() -> Path:
-    """Where this process's Spark keeps its files: one for as long as the process lives, since the JVM stays, too."""
+    """Where this process's Spark keeps its files: one for as long as the process lives, since the JVM stays, too. What a
+    process that was killed left behind is removed first."""
     if not _directories:
-        _directories.append(Path(tempfile.mkdtemp(prefix="prozess-spark-")))
+        remove_abandoned(Path(tempfile.gettempdir()))
+        directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        _holding.append(_hold(directory))
+        _directories.append(directory)
         atexit.register(_clean_up, os.getpid())
     return _directories[0]
+
+
+def _hold(directory: Path) -> int:
+    """A descriptor that keeps the directory from being taken for abandoned. The file appears locked, never unlocked."""
+    making = directory / f"{_HELD}.new"
+    descriptor = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    making.rename(directory / _HELD)
+    return descriptor
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Remove the scratch directories whose process is gone: it let go of its lock, however it ended."""
+    for directory in parent.glob(f"{_PREFIX}*"):
+        try:
+            descriptor = os.open(directory / _HELD, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue  # just being made, or another user's
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(directory, ignore_errors=True)
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(descriptor)
 
 
 def _clean_up(owner: int) -> None:

@@ -66,6 +66,8 @@ class Launch(Frozen):
 class FatalClient(Exception):
     """The Kafka client is dead; the text says why."""
 
+    what = "the Kafka client died"
+
 
 class Orphaned(Exception):
     """The control pipe is at its end."""
@@ -145,10 +147,13 @@ class Client:
 
     def on_error(self, error: KafkaError) -> None:
         """librdkafka's error callback: log it, and remember a fatal one."""
-        if error.fatal():
+        fatal = (
+            error.fatal() or error.code() == KafkaError._FATAL
+        )  # the latter where it is handed on in place of a record
+        if fatal:
             self.fatal = self.fatal or f"{error.name()}: {error.str()}"
         now = self.now_ns()
-        if error.fatal() or now - self._last_errors_ns.get(error.code(), MISSING) >= ERROR_REPEAT_NS:
+        if fatal or now - self._last_errors_ns.get(error.code(), MISSING) >= ERROR_REPEAT_NS:
             self._last_errors_ns[error.code()] = now
             self.log(f"{error.name()} {error.str()}")
 
@@ -239,7 +244,7 @@ def run_client(connection: socket.socket, roles: Mapping[str, Callable[[Client],
         work.run()
         code = ClientExit.CLEAN
     except FatalClient as error:
-        code, reason = ClientExit.FATAL, f"the Kafka client died: {error}"
+        code, reason = ClientExit.FATAL, f"{error.what}: {error}"
     except StorageFull as error:
         code, reason = ClientExit.STORAGE_FULL, str(error)
     except Orphaned:

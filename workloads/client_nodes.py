@@ -6,7 +6,7 @@ there, with an id of its own, as a restarted application is a new client to Kafk
 
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -14,10 +14,11 @@ from pathlib import Path
 from harness.clock import Clock, wait_until
 from harness.errors import ClusterFailed, NotReady
 from harness.plan import PlannedClient
-from harness.processes import process_status
+from harness.processes import ProcessStatus, process_status, session_members
 from harness.protocols import CLIENT_NODE, ClientNode, Node, NodeState
-from harness.schedule import client_target, parse_target
-from harness.schema import Tristate
+from harness.schedule import client_target, means_client, parse_target
+from harness.schema import SENDING, Tristate
+from workloads.at_work import seen_at_work
 from workloads.client import Launch
 from workloads.processes import ClientProcess, ClientProcesses
 
@@ -26,20 +27,22 @@ SIGNAL_LIMIT_S = 10.0
 
 
 class ClientPlace:
-    """One place. `current`: who has it now; `restart`: put a new client there, ready; `end`: end whoever has it."""
+    """One place. `had_by`: everybody who has it or had it, in order; `restart`: put a new client there, ready; `end`: end
+    whoever has it; `partitions`: how many it serves that are there from the start."""
 
     def __init__(
         self,
         planned: PlannedClient,
         *,
-        current: Callable[[], ClientProcess | None],
+        had_by: Callable[[], Sequence[ClientProcess]],
         restart: Callable[[], None],
         end: Callable[[float], None],
+        partitions: int,
         rows: Path,
         clock: Clock,
     ) -> None:
-        self._planned, self._current, self._restart, self._end = planned, current, restart, end
-        self._rows, self._clock = rows, clock
+        self._planned, self._had_by, self._restart, self._end = planned, had_by, restart, end
+        self._partitions, self._rows, self._clock = partitions, rows, clock
 
     @property
     def name(self) -> str:
@@ -87,22 +90,44 @@ class ClientPlace:
         process = self._current()
         return process.os_pid if process is not None and process.running else None
 
+    @property
+    def client(self) -> int | None:
+        """Of who has the place now, alive or dead."""
+        process = self._current()
+        return None if process is None else process.client
+
+    @property
+    def clients_alive(self) -> Sequence[int]:
+        """Everybody in this place who lives."""
+        return [process.client for process in self._had_by() if process.running]
+
+    def at_work(self) -> bool:
+        """By the rows of who has the place now."""
+        client = self.client
+        return client is not None and seen_at_work(self._rows, self._planned, client, partitions=self._partitions)
+
     def state(self) -> NodeState:
         """Observed now: /proc says T of a process that a signal stopped (proc(5))."""
         pid = self.os_pid
         status = process_status(pid) if pid is not None else None
         if status is None:
             return NodeState.STOPPED
-        return NodeState.PAUSED if status.state in "Tt" else NodeState.RUNNING
+        still = all(s.state in "Tt" for s in (status, *self._children()))
+        return NodeState.PAUSED if still else NodeState.RUNNING
 
     def kill(self) -> None:
-        """SIGKILL; nothing of the client runs on. Safe on a place that is empty."""
+        """SIGKILL; nothing of the client runs on. Safe on a place that is empty. Of two the newer one."""
         process = self._current()
         if process is None or not process.running or process.os_pid is None:
             return
         process.killed = True
-        self._signal(process.os_pid, signal.SIGKILL)
-        self._await(lambda: self.os_pid is None, f"client {self.name} to be gone")
+        self._signal(process.os_pid, signal.SIGKILL)  # it first: it would start a new child
+        for status in _children_of(process):
+            self._signal(status.identity.pid, signal.SIGKILL)
+        self._await(
+            lambda: process.client not in self.clients_alive and not _children_of(process),
+            f"client {process.name} to be gone",
+        )
 
     def stop(self, *, timeout_s: float) -> None:
         """In order: a member leaves its group, a producer flushes."""
@@ -113,17 +138,26 @@ class ClientPlace:
         if self.os_pid is None:
             self._restart()
 
+    def duplicate(self) -> None:
+        """A new client beside the one that is there. Kafka may end either: then it was fenced, and did not die unasked."""
+        before = self._current()
+        self._restart()
+        for process in filter(None, (before, self._current())):
+            process.may_be_fenced = True
+
     def pause(self) -> None:
-        """SIGSTOP: its librdkafka's threads stand still too."""
+        """SIGSTOP: its librdkafka's threads stand still too, and the processes it runs."""
         pid = self.os_pid
         if pid is None:
             raise ClusterFailed(f"client {self.name} cannot be paused: it has no process.")
         self._signal(pid, signal.SIGSTOP)
+        self._signal_children(signal.SIGSTOP)
         self._await(lambda: self.state() is NodeState.PAUSED, f"client {self.name} to stand still")
 
     def resume(self) -> None:
         """SIGCONT."""
         if (pid := self.os_pid) is not None:
+            self._signal_children(signal.SIGCONT)
             self._signal(pid, signal.SIGCONT)
 
     def block(self, source: Node) -> None:
@@ -138,6 +172,20 @@ class ClientPlace:
     def receives_from(self, source: Node) -> Tristate:
         """Not observed."""
         return Tristate.UNKNOWN
+
+    def _current(self) -> ClientProcess | None:
+        """The newest that lives, else the newest."""
+        had_by = self._had_by()
+        return next((process for process in reversed(had_by) if process.running), had_by[-1] if had_by else None)
+
+    def _children(self) -> list[ProcessStatus]:
+        """What runs in the sessions of the processes that it runs."""
+        process = self._current()
+        return _children_of(process) if process else []
+
+    def _signal_children(self, number: signal.Signals) -> None:
+        for status in self._children():
+            self._signal(status.identity.pid, number)
 
     @staticmethod
     def _signal(pid: int, number: signal.Signals) -> None:
@@ -155,11 +203,15 @@ class ClientPlace:
         )
 
 
+def _children_of(process: ClientProcess) -> list[ProcessStatus]:
+    return [status for session in process.sessions for status in session_members(session)]
+
+
 class Places:
     """The places of a trial's clients: who has each now, and how it is taken again.
 
     `launch(planned, client, name)` makes what a new client is started with; `taken(planned, process)` is told of each that
-    was started in a place. New ids are beyond the plan's.
+    was started in a place. New ids are beyond the plan's. `late`: partitions that are not there from the start.
     """
 
     def __init__(
@@ -170,6 +222,7 @@ class Places:
         launch: Callable[[PlannedClient, int, str], Launch],
         taken: Callable[[PlannedClient, ClientProcess], None],
         first_new_client: int,
+        late: Collection[int],
         rows: Path,
         clock: Clock,
     ) -> None:
@@ -179,9 +232,10 @@ class Places:
         self.nodes: tuple[ClientNode, ...] = tuple(
             ClientPlace(
                 client,
-                current=partial(self._current, client),
+                had_by=partial(self._had_by, client),
                 restart=partial(self._restart, client),
                 end=partial(self._end, client),
+                partitions=len(set(client.partitions) - set(late)),
                 rows=rows,
                 clock=clock,
             )
@@ -192,32 +246,47 @@ class Places:
         """The planned client whose place a client has, or had."""
         return next((planned for planned, ids in self._incarnations.items() if client in ids), client)
 
-    def named(self, name: str) -> ClientNode:
-        """By the name of the planned client, or `member(CELL, INSTANCE)`. ClusterFailed if there is none."""
+    def named(self, name: str) -> list[ClientNode]:
+        """By the name of the planned client, `member(CELL, INSTANCE)`, or `producers`. ClusterFailed if there is none."""
         target = parse_target(client_target(name))
-        for node in self.nodes:
-            member = node.client_role == "member" and (node.cell, node.instance) == (target.cell, target.instance)
-            if member or (target.client is not None and node.name == target.client):
-                return node
-        raise ClusterFailed(f"There is no client {name!r} that could be stopped or started.")
+        found = [
+            node
+            for node in self.nodes
+            if means_client(target, name=node.name, role=node.client_role, cell=node.cell, instance=node.instance)
+        ]
+        if not found:
+            raise ClusterFailed(f"There is no client {name!r} that could be stopped or started.")
+        return found
 
-    def _current(self, planned: PlannedClient) -> ClientProcess | None:
+    def processes_of(self, nodes: Sequence[ClientNode]) -> list[ClientProcess]:
+        """Who has these places now and lives."""
+        alive = (client for node in nodes for client in node.clients_alive[-1:])
+        return [self._processes.clients[client] for client in alive]
+
+    def _had_by(self, planned: PlannedClient) -> list[ClientProcess]:
         self._processes.poll()
-        return self._processes.clients.get(self._incarnations[planned.client][-1])
+        clients = self._processes.clients
+        return [clients[client] for client in self._incarnations[planned.client] if client in clients]
 
     def _restart(self, planned: PlannedClient) -> None:
-        client, self._next = self._next, self._next + 1
-        ids = self._incarnations[planned.client]
-        ids.append(client)
-        (process,) = self._processes.start([self._launch(planned, client, f"{planned.name}~{len(ids)}")])
+        """A new client; of a late starter, which nobody was yet, the planned one itself."""
+        ids, client, name = self._incarnations[planned.client], planned.client, planned.name
+        if client in self._processes.clients:
+            client, self._next = self._next, self._next + 1
+            ids.append(client)
+            name = f"{name}~{len(ids)}"
+        (process,) = self._processes.start([self._launch(planned, client, name)])
         self._taken(planned, process)
 
     def _end(self, planned: PlannedClient, timeout_s: float) -> None:
-        process = self._current(planned)
-        if process is None or not process.running:
+        process = next((p for p in reversed(self._had_by(planned)) if p.running), None)
+        if process is None:
             return
         process.expected_to_end = True
-        self._processes.tell([process], "stop")
+        if planned.role in SENDING:
+            self._processes.tell([process], "finish", timeout_s=timeout_s)
+        else:
+            self._processes.tell([process], "stop")
         if not self._processes.wait([process], timeout_s=timeout_s):
             raise NotReady(
                 awaited=f"client {process.name} to end in order", timeout_s=timeout_s, last_seen="it still runs"

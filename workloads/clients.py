@@ -4,20 +4,21 @@ Each client of the plan is a process; what it does is its role's (`harness.catal
 pipes and follows their rows; it never handles a record itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
 
 from harness import catalogue
-from harness.clock import Clock, wait_until
+from harness.clock import NS_PER_S, Clock, wait_until
 from harness.errors import HarnessFailed, NotReady
 from harness.plan import Plan, PlannedClient
 from harness.protocols import AuditResult, ClientNode, ClientSpec, Progress
 from harness.run_directory import RunDirectory
-from harness.schema import CLIENTS, NONE, Isolation
-from workloads.client import Launch
+from harness.schema import CLIENTS, NONE, SENDING, Isolation
+from harness.stalls import STALLED_NS
+from workloads.client import ClientExit, Launch
 from workloads.client_nodes import Places
 from workloads.drain import Drain
 from workloads.processes import ClientProcess, ClientProcesses
@@ -26,6 +27,8 @@ from workloads.properties import LaunchContext, Settings
 from workloads.statistics import INTERVAL_MS, INTERVAL_PROPERTY
 from workloads.take_over import TakeOvers
 
+STOP_LIMIT_S = 30.0
+"""For one client to end in order: a batch, a last commit, leaving its group; deliveries under way."""
 COMMAND_LIMIT_S = 10.0
 """For pause and resume: longer than any client may be busy with one batch."""
 SEND_LIMIT_S = 60.0
@@ -37,8 +40,8 @@ SENTINEL_SHARE = 0.5
 """Of the audit's limit, at most, for the sentinels."""
 
 
-SENDING = ("producer", "keyed-producer", "transactor", "verifiable-producer")
-"""Roles that obey pause, resume, send and finish, and whose rows in `sends` are the trial's progress."""
+COPYING = ("copier", "java-copier", "application")
+"""Roles that derive one topic from another, until they are told to stop."""
 _OF_THE_AUDIT = ("sentinel", "audit", "fencer", "observer")
 DRAIN_QUIET_S = 20.0
 """Members that move nothing for so long will not: longer than any session of a trial and the rebalance after it."""
@@ -64,19 +67,22 @@ class Clients:
     def __init__(self, plan: Plan, run: RunDirectory, *, cluster: Servers, clock: Clock) -> None:
         self._plan, self._run, self._cluster, self._clock = plan, run, cluster, clock
         self._processes = ClientProcesses(rows=run.rows, logs=run.logs, clock=clock)
-        self._of_cell = {cell.cell: cell.partitions for cell in plan.cells}
+        self._of_cell = {cell.cell: cell.written for cell in plan.cells}
         self._planned: dict[str, list[PlannedClient]] = {role: [] for role in catalogue.ROLES}
         for client in plan.clients:
             self._planned[client.role].append(client)
         self._tails: dict[int, SendsTail] = {}
         self._exits_noted: set[int] = set()
         self._take_overs = TakeOvers(plan)
+        self._absent = {p.partition for p in plan.partitions if p.late}
+        """Late partitions that nobody was told of yet."""
         self._resumed = False
         self._places = Places(
             [client for client in plan.clients if client.role not in _OF_THE_AUDIT],
             processes=self._processes,
             launch=self._relaunch,
             taken=self._taken,
+            late=frozenset(self._absent),
             first_new_client=1 + max((client.client for client in plan.clients), default=0),
             rows=run.rows,
             clock=clock,
@@ -87,9 +93,9 @@ class Clients:
         return self._places.nodes
 
     def start(self) -> None:
-        """Start all clients but the audit's, each in its process; return once each is ready. Those that send wait for
-        `resume_sends`. BadInput if librdkafka refuses a configuration; else HarnessFailed or NotReady."""
-        planned = [client for client in self._plan.clients if client.role not in _OF_THE_AUDIT]
+        """Start all clients but the audit's and late starters, each in its process; return once each is ready. Those that
+        send wait for `resume_sends`. BadInput if librdkafka refuses a configuration; else HarnessFailed or NotReady."""
+        planned = [client for client in self._plan.clients if client.role not in _OF_THE_AUDIT and not client.late]
         self._processes.start([self._launch(client, self._cluster.bootstrap_servers) for client in planned])
         count = len(self._plan.partitions)
         self._tails = {c.client: SendsTail(self._run.rows, c.client, count) for c in planned if c.role in SENDING}
@@ -97,12 +103,10 @@ class Clients:
     def command(self, name: str, **arguments: Any) -> None:  # noqa: ANN401 - checked by the schedule's models
         """pause_sends(), resume_sends(), send(cells, count, producer), take_over(cells, hold): returns once every living
         producer has carried it out. NotReady, naming those that have not, after a limit."""
+        if name.endswith("_client"):
+            return self._command_clients(name, **arguments)
         producers = self._running(SENDING)
         match name:
-            case "stop_client":
-                self._places.named(arguments["client"]).stop(timeout_s=COMMAND_LIMIT_S)
-            case "start_client":
-                self._places.named(arguments["client"]).start()
             case "pause_sends":
                 self._resumed = False
                 self._processes.command(producers, "pause", timeout_s=COMMAND_LIMIT_S)
@@ -122,8 +126,29 @@ class Clients:
                     partitions=partitions,
                     count=arguments["count"],
                 )
+            case "begin":
+                new = set(arguments["partitions"])
+                self._absent -= new
+                of = {c.client for c in self._plan.clients if new.intersection(c.partitions)}
+                told = [p for p in producers if self._places.planned_of(p.client) in of]
+                self._processes.command(told, "begin", timeout_s=COMMAND_LIMIT_S, partitions=sorted(new))
             case "take_over":
                 self._take_overs.take_over(self._processes, arguments["cells"], hold=arguments["hold"])
+            case _:
+                raise AssertionError(name)
+
+    def _command_clients(self, name: str, *, client: str, seconds: float = 0.0) -> None:
+        nodes = self._places.named(client)
+        match name:
+            case "stop_client":
+                for node in nodes:
+                    node.stop(timeout_s=STOP_LIMIT_S)
+            case "start_client":
+                for node in nodes:
+                    node.start()
+            case "stall_client":
+                stalled = self._places.processes_of(nodes)
+                self._processes.command(stalled, "stall", timeout_s=COMMAND_LIMIT_S, seconds=seconds)
             case _:
                 raise AssertionError(name)
 
@@ -132,8 +157,8 @@ class Clients:
         self._processes.poll()
         # Who is dead is asked before its rows are read: it cannot complete one after.
         dead = [i for i, client in enumerate(self._tails) if not self._processes.clients[client].running]
-        for tail in self._tails.values():
-            tail.advance()
+        for index, tail in enumerate(self._tails.values()):
+            tail.end() if index in dead else tail.advance()
         return progress_of(tuple(self._tails.values()), dead, partitions=len(self._plan.partitions))
 
     def dead_clients(self) -> Mapping[str, str]:
@@ -141,7 +166,11 @@ class Clients:
         self._processes.poll()
         self._note_exits()
         dead = [p for p in self._processes.clients.values() if not p.running and (p.exit_code or not p.expected_to_end)]
-        return {p.name: _obituary(p, self._processes.last_words(p)) for p in dead if not p.killed}
+        return {
+            p.name: _obituary(p, self._processes.last_words(p))
+            for p in dead
+            if not p.killed and not (p.may_be_fenced and p.exit_code == ClientExit.FATAL)
+        }
 
     def finish_sends(self, *, timeout_s: float) -> None:
         """No new sends; the producers end when every report has come, or at the limit, where the rest stays INFO."""
@@ -154,45 +183,52 @@ class Clients:
         self._note_exits()
 
     def drain(self, *, timeout_s: float) -> None:
-        """Members of groups process what is left, leave, and what their groups committed is looked up over the observer's
-        listeners. Nothing to do where there are none."""
-        planned = self._planned["member"]
-        if not planned:
-            return
-        members, drain = self._running(("member",)), Drain(self._processes, self._clock, quiet_s=DRAIN_QUIET_S)
-        partitions = {partition for client in planned for partition in client.partitions}
-        drain.until_done(members, partitions, timeout_s=timeout_s)
-        drain.end(members)
-        servers = ",".join(f"{host}:{port}" for host, port in self._cluster.observer_servers.values())
-        started = self._processes.start([self._launch(client, servers) for client in self._planned["observer"]])
-        self._processes.tell(started, "look", timeout_s=LOOK_UP_S)
-        self._answers(started, "looked", limit_s=LOOK_UP_S)
-        self._processes.end(started)
+        """Members of groups process what is left and leave; copiers copy what is left, as far as they commit it, and end.
+        Nothing to do where there are none."""
+        until_ns = self._clock.monotonic_ns() + int(timeout_s * 1e9)
+        drain = Drain(self._processes, self._clock, quiet_s=DRAIN_QUIET_S)
+        if planned := self._planned["member"]:
+            members = self._running(("member",))
+            partitions = {partition for client in planned for partition in client.partitions} - self._absent
+            drain.until_done(members, partitions, timeout_s=timeout_s)
+            drain.end(members)
+        copied = {p for role in COPYING for client in self._planned[role] for p in client.partitions}
+        if copied:
+            planned = [client for client in self._planned["observer"] if not copied.isdisjoint(client.partitions)]
+            started = self._observers(planned)
+            left_s = self._left_s(until_ns)
+            self._processes.tell(started, "follow", quiet_s=DRAIN_QUIET_S, timeout_s=left_s)
+            self._answers(started, "followed", limit_s=left_s)
+            drain.end(self._running(COPYING))
 
     def fence(self, *, timeout_s: float) -> Mapping[str, str]:
         """Initialise every transactional.id once more, over the observer's listeners, so that no transaction stays open:
-        which ids that failed for, and why. Nothing to do where nobody has one. To be called once, before the audit."""
-        planned = self._planned["fencer"]
-        if not planned:
-            return {}
-        servers = ",".join(f"{host}:{port}" for host, port in self._cluster.observer_servers.values())
-        started = self._processes.start([self._launch(client, servers, limit_s=timeout_s) for client in planned])
-        self._processes.tell(started, "fence", timeout_s=timeout_s)
-        answers = self._answers(started, "fenced", limit_s=timeout_s)
-        problems = {p.name: self._silence(p.name) for p in started if p.client not in answers}
-        for said in answers.values():
-            problems |= said["problems"]
-        self._processes.end(started)
+        which ids that failed for, and why. Then look up what every group has committed. Nothing to do where nobody has one.
+        To be called once, before the audit."""
+        problems: dict[str, str] = {}
+        if planned := self._planned["fencer"]:
+            started = self._start_for_audit(planned, limit_s=timeout_s)
+            self._processes.tell(started, "fence", timeout_s=timeout_s)
+            answers = self._answers(started, "fenced", limit_s=timeout_s)
+            problems = {p.name: self._silence(p.name) for p in started if p.client not in answers}
+            for said in answers.values():
+                problems |= said["problems"]
+            self._processes.end(started)
+        if planned := self._planned["observer"]:
+            started = self._observers(planned)
+            self._processes.tell(started, "look", timeout_s=LOOK_UP_S)
+            self._answers(started, "looked", limit_s=LOOK_UP_S)
+            self._processes.end(started)
         return problems
 
     def audit(self, *, timeout_s: float) -> AuditResult:
         """Sentinels with acks=all to each partition, then a read of each from its start through its sentinel at both
-        isolation levels, over the observer's listeners. To be called once."""
-        servers = ",".join(f"{host}:{port}" for host, port in self._cluster.observer_servers.values())
+        isolation levels, over the observer's listeners; then tailing readers are given time to get as far. To be called
+        once."""
         planned = [*self._planned["sentinel"], *self._planned["audit"]]
         until_ns = self._clock.monotonic_ns() + int(timeout_s * 1e9)
         try:
-            started = self._processes.start([self._launch(client, servers, limit_s=timeout_s) for client in planned])
+            started = self._start_for_audit(planned, limit_s=timeout_s)
         except (
             HarnessFailed
         ) as error:  # an audit that cannot be made leaves everything unknown; the run still has a history
@@ -213,6 +249,7 @@ class Clients:
         answers = self._answers(readers, "audited", limit_s=self._left_s(until_ns))
         result = self._result(written, missing, answers)
         self._processes.end(started)
+        self._let_readers_reach(written)
         return result
 
     def close(self) -> None:
@@ -220,9 +257,26 @@ class Clients:
         self._processes.close()
         self._note_exits()
 
+    def _observers(self, planned: Sequence[PlannedClient]) -> list[ClientProcess]:
+        """Those of these that run, and the others started."""
+        known = self._processes.clients
+        new = self._start_for_audit([client for client in planned if client.client not in known])
+        return [*(known[c.client] for c in planned if c.client in known and known[c.client] not in new), *new]
+
+    def _start_for_audit(self, planned: Sequence[PlannedClient], *, limit_s: float = 0.0) -> list[ClientProcess]:
+        """Over the observer's listeners, which no fault touches."""
+        servers = ",".join(f"{host}:{port}" for host, port in self._cluster.observer_servers.values())
+        return self._processes.start([self._launch(client, servers, limit_s=limit_s) for client in planned])
+
+    def _let_readers_reach(self, written: Mapping[int, int]) -> None:
+        """Tailing readers read through the sentinels, or get the time after which they count as stalled."""
+        readers = self._running(("reader",))
+        self._processes.tell(readers, "reach", through=sorted(written.items()))
+        self._answers(readers, "reached", limit_s=STALLED_NS / NS_PER_S)
+
     # --- parts ------------------------------------------------------------------------------------------------------
 
-    def _running(self, roles: Sequence[str]) -> list[ClientProcess]:
+    def _running(self, roles: Collection[str]) -> list[ClientProcess]:
         self._processes.poll()
         return [p for p in self._processes.clients.values() if p.role in roles and p.running]
 
@@ -231,8 +285,11 @@ class Clients:
 
     def _relaunch(self, planned: PlannedClient, client: int, name: str) -> Launch:
         """A new client in the place of a planned one."""
-        launch = self._launch(planned, self._cluster.bootstrap_servers)
-        return launch.model_copy(update={"spec": launch.spec.model_copy(update={"client": client, "name": name})})
+        # What it writes names the new one; what it is known by to Kafka stays: the instance of a group, a client.id.
+        launch = self._launch(planned.model_copy(update={"client": client}), self._cluster.bootstrap_servers)
+        return launch.model_copy(
+            update={"spec": launch.spec.model_copy(update={"name": name}), "planned": planned.client}
+        )
 
     def _taken(self, planned: PlannedClient, process: ClientProcess) -> None:
         """A restarted producer is followed too, and does what the others do."""
@@ -245,6 +302,7 @@ class Clients:
         partitions = self._plan.partitions
         make = catalogue.resolve(catalogue.LAUNCHES, planned.role, what="role")
         settings: Settings = make(LaunchContext(plan=self._plan, planned=planned, servers=servers, limit_s=limit_s))
+        late = sorted(self._absent.intersection(planned.partitions)) if planned.role == "producer" else []
         spec = ClientSpec(
             client=planned.client,
             role=planned.role,
@@ -255,7 +313,7 @@ class Clients:
             rate_hz=planned.traffic.rate_hz if planned.role in SENDING else 0,
             value_bytes=planned.traffic.value_bytes,
             unacknowledged_max=planned.traffic.unacknowledged_max,
-            options=settings.options,
+            options=settings.options | ({"late": late} if late else {}),
         )
         isolation = _ISOLATION[planned.isolation_level] if planned.isolation_level else Isolation.NOT_A_READER
         return Launch(spec=spec, rows=self._run.rows, planned=planned.client, isolation=int(isolation))

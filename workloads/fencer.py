@@ -9,8 +9,8 @@ from harness.rows import RowWriter
 from harness.schema import TRANSACTIONS
 from workloads.client import Client
 from workloads.producer import NS_PER_S, POLL_S
+from workloads.transaction_calls import SLICE_S
 from workloads.transaction_rows import TransactionRows
-from workloads.transactor import SLICE_S
 
 
 class Fencer:

@@ -6,16 +6,16 @@ travels in the record header `prozess`; its delivery report knows neither value 
 
 import random
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 
 from harness.schema import MISSING, NONE
+from workloads.bulk import PartitionName
 from workloads.carrier import HEADER_NAME, VALUE_BYTES_MIN, encoder, key_id
 from workloads.client import Client
-from workloads.outcomes import INSTANCE_IS_DEAD
-from workloads.producer import LogProducer, PartitionName
+from workloads.producer import LogProducer
 from workloads.send_rows import completer_at
 
 _KEY = struct.Struct("<I")
@@ -44,7 +44,7 @@ class KeyedProducer(LogProducer):
         self._encode_header = encoder(sender=client.spec.client, value_bytes=VALUE_BYTES_MIN)
         self._complete = completer_at(self._sends, client.spec.properties, client.now_ns, self._settled)
 
-    def _issue(self, turns: Iterable[PartitionName]) -> None:
+    def _issue(self, turns: Sequence[PartitionName]) -> None:
         """One record for each turn, recorded before it is attempted."""
         for dense, topic, number in turns:
             if self._in_flight[dense] >= self._spec.unacknowledged_max:
@@ -56,19 +56,14 @@ class KeyedProducer(LogProducer):
             sequence = self._sends.count
             size = NONE if tombstone else self._spec.value_bytes
             self._sends.append(self._now_ns(), MISSING, NONE, sequence, NONE, identifier, dense, 0, 0, size)
+            self._in_flight[dense] += 1
             try:
                 if tombstone:
                     self._bury(dense, sequence, topic, number, key)
                 else:
                     self._producer.produce(topic, self._encode(dense, sequence), key, number)
-                self._in_flight[dense] += 1
-            except BufferError:
-                self._refused(sequence, KafkaError._QUEUE_FULL)
-                self._client.serve(self._producer.poll, 0)
-            except KafkaException as error:
-                self._refused(sequence, error.args[0].code())
-                if error.args[0].fatal() or error.args[0].code() in INSTANCE_IS_DEAD:
-                    self._client.fatal = self._client.fatal or error.args[0].str()
+            except (BufferError, KafkaException) as error:
+                if not self._goes_on(sequence, dense, error):
                     return
 
     def _bury(self, dense: int, sequence: int, topic: str, number: int, key: bytes) -> None:

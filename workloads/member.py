@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from harness.rows import RowWriter
-from harness.schema import NONE, OBSERVATIONS, POSITIONS, READS, ObservationKind
+from harness.schema import NONE, OBSERVATIONS, READS, ObservationKind
 from workloads.client import Client
+from workloads.copies import rules_from
+from workloads.member_positions import LOOK_UP_S, MemberPositions
 from workloads.member_rows import (
     ASSIGN,
     ASYNC,
@@ -26,50 +28,56 @@ from workloads.member_rows import (
     ProcessedRows,
     by_partition,
 )
-from workloads.reader import ASSIGNED, RESET, ReadRows
+from workloads.reader import ReadRows
+from workloads.retries import Retries, chosen, next_offsets, unlucky
+from workloads.retry_topic import RetryTopic
 
 CONSUME_S = 0.05
-LOOK_UP_S = 1.0
-"""For the committed offsets on assignment: looked up within the callback, which must not last."""
 SLICE_MS = 10.0
 """Processing is recorded in pieces of about this long: what a SIGKILL in the middle leaves undone."""
 REPORT_NS = 100_000_000
-SOUGHT = 2
-"""`positions.event`."""
+STALL_SLICE_S = 0.05
+_UNANSWERED = KafkaError(KafkaError._TIMED_OUT)
 
 
 class GroupMember:
-    """The role `member`. Commands: drain, stop."""
+    """The role `member`. Commands: stall, drain, stop."""
 
     def __init__(self, client: Client) -> None:
         spec, options = client.spec, client.spec.options
         self._client, self._now_ns = client, client.now_ns
         self._commit, self._batch = str(options["commit"]), int(options["batch"])
         self._processing_ms = float(options["processing_ms"])
+        self._eager = bool(options["eager"])
         group, rows = int(options["group"]), client.rows
-        self._reads = ReadRows(RowWriter(rows, READS, spec.client), spec.partitions, client.now_ns)
-        self._positions = RowWriter(rows, POSITIONS, spec.client)
+        self._reads = ReadRows(
+            RowWriter(rows, READS, spec.client), spec.partitions, client.now_ns, copies=rules_from(options)
+        )
+        self._positions = MemberPositions(client, self._reads, eager=self._eager)
         self._observations = RowWriter(rows, OBSERVATIONS, spec.client)
         self._processed = ProcessedRows(rows, spec.client, group)
         self._commits = CommitRows(rows, spec.client, group, client.now_ns)
-        self._assignments = AssignmentRows(
-            rows, spec.client, group, client.now_ns, incremental=not bool(options["eager"])
-        )
+        self._assignments = AssignmentRows(rows, spec.client, group, client.now_ns, incremental=not self._eager)
         self._names = {dense: (topic, number) for dense, topic, number in spec.partitions}
         self._dense = {name: dense for dense, name in self._names.items()}
-        self._spans = -1
         self._owned: dict[int, int] = {}
         """Partition → where a broker last said that its end was; NONE = not yet."""
-        self._unresolved: set[int] = set()
-        """Assigned without a committed offset, and nothing was given yet."""
-        self._to_seek: set[int] = set()
         self._uncommitted: dict[int, int] = {}
         """Partition → next offset, processed and not yet committed by us."""
         self._stopped, self._report_ns = False, 0
         self._draining = False
+        self._stalled_until_ns = 0
+        """Until then nothing is asked of Kafka, as by an application that is busy with something else."""
         self._consumer = Consumer({**spec.properties, "error_cb": client.on_error, "on_commit": self._answered})
+        self._failure_share, handing_on = float(options["failure_share"]), options.get("retry_topic")
+        self._retries = Retries(
+            share=0.0 if handing_on else self._failure_share, after_ms=float(options["retry_after_ms"])
+        )
+        self._retry_topic: RetryTopic | None = None
+        if handing_on:
+            self._retry_topic = RetryTopic(client, handing_on, between=self._between, stopped=lambda: self._stopped)
         self._consumer.subscribe(
-            sorted({topic for topic, _ in self._dense}),
+            list(options["subscribe"]),
             on_assign=self._on_assign,
             on_revoke=self._on_revoke,
             on_lost=self._on_lost,
@@ -80,18 +88,19 @@ class GroupMember:
         while not self._stopped:
             self._between()
             self._client.check()
-            self._seek_what_is_due()
-            asked_ns = self._now_ns()
-            messages = self._records(self._client.serve(self._consumer.consume, self._batch, CONSUME_S) or [])
-            if messages:
-                self._handle(messages, asked_ns)
+            if self._now_ns() < self._stalled_until_ns:
+                self._between(wait_s=STALL_SLICE_S)
+            else:
+                self._turn()
+        if self._retry_topic is not None:
+            self._retry_topic.settle()
         closing = self._assignments.begin(CLOSE, sorted(self._owned), self._now_ns())
         self._client.serve(self._consumer.close)
         self._assignments.done(closing)
 
     def issued(self) -> int:
-        """Records read."""
-        return self._reads.writer.count
+        """Records sent to the retry topic, where there is one; else records read."""
+        return self._reads.writer.count if self._retry_topic is None else self._retry_topic.issued
 
     def close(self) -> None:
         """Flush every table."""
@@ -104,19 +113,70 @@ class GroupMember:
             self._assignments,
         ):
             table.close()
+        if self._retry_topic is not None:
+            self._retry_topic.close()
+
+    def _turn(self) -> None:
+        """One look at Kafka, and the work it gives."""
+        self._positions.seek_what_is_due(self._consumer)
+        asked_ns = self._now_ns()
+        for dense, columns in self._retries.due(asked_ns).items():
+            self._work(columns, asked_ns)
+            if dense not in self._retries.held:
+                self._positions.resume(self._consumer, dense)
+        messages = self._records(self._client.serve(self._consumer.consume, self._batch, CONSUME_S) or [])
+        if messages:
+            self._handle(messages, asked_ns)
+        if self._retry_topic is not None:
+            self._retry_topic.serve(0)
 
     # --- a batch ----------------------------------------------------------------------------------------------------
 
     def _handle(self, messages: Sequence[Message], asked_ns: int) -> None:
-        """Record, commit or process, process or commit. `asked_ns`: before they were asked for."""
+        """Record them, notice resets, and do the work. `asked_ns`: before they were asked for."""
+        expected = self._reads.next_offset.copy()
         columns = self._reads.record(messages)
-        self._resolve(columns)
-        offsets = self._next_offsets(columns)
+        self._positions.given(self._consumer, columns, expected)
+        delivered = next_offsets(columns)
         if self._commit == "sync-before":
-            self._commit_now(offsets)
+            self._commit_now(delivered)
         if self._commit in ("auto", "auto-stored"):
-            self._commits.may_commit(offsets, since_ns=asked_ns)
+            self._commits.may_commit(delivered, since_ns=asked_ns)
+        if self._retry_topic is None:
+            self._work(columns, asked_ns)
+        else:
+            self._work_with(self._retry_topic, columns, asked_ns)
+
+    def _work(self, columns: Mapping[str, np.ndarray], asked_ns: int) -> None:
+        """Process what does not fail, hold back what does and what is behind it, commit what was processed."""
+        columns, failed, paused = self._retries.take(columns, asked_ns)
         self._process(columns)
+        if len(failed["log_offset"]):
+            self._processed.begin(failed, started_ns=self._now_ns())  # an attempt without an effect is never finished
+        for dense in paused:
+            self._positions.pause(self._consumer, dense, int(self._retries.held[dense].columns["log_offset"][0]))
+        if offsets := next_offsets(columns):
+            self._processed_up_to(offsets)
+
+    def _work_with(self, retry_topic: RetryTopic, columns: Mapping[str, np.ndarray], asked_ns: int) -> None:
+        """Process what does not fail, hand on what does, commit past both. What is read of the retry topic has its time to
+        wait first."""
+        waits = retry_topic.holds(columns["partition"])
+        for dense in self._retries.hold(chosen(columns, waits), asked_ns):
+            self._positions.pause(self._consumer, dense, int(self._retries.held[dense].columns["log_offset"][0]))
+        columns = chosen(columns, ~waits)
+        fails = unlucky(columns, self._failure_share)
+        self._process(chosen(columns, ~fails))
+        if fails.any():
+            failed = chosen(columns, fails)
+            self._processed.begin(failed, started_ns=self._now_ns())  # an attempt without an effect is never finished
+            if not retry_topic.hand_on(failed):
+                return
+        if offsets := next_offsets(columns):
+            self._processed_up_to(offsets)
+
+    def _processed_up_to(self, offsets: Mapping[int, int]) -> None:
+        """Say so to Kafka, now or later."""
         match self._commit:
             case "sync-after":
                 self._commit_now(offsets)
@@ -130,7 +190,7 @@ class GroupMember:
     def _process(self, columns: Mapping[str, np.ndarray]) -> None:
         """The processing step: each record takes `processing_ms`. Its row is there before, and its end after."""
         count = len(columns["log_offset"])
-        piece = count if not self._processing_ms else max(1, int(SLICE_MS / self._processing_ms))
+        piece = max(1, count) if not self._processing_ms else max(1, int(SLICE_MS / self._processing_ms))
         for low in range(0, count, piece):
             part = {name: values[low : low + piece] for name, values in columns.items()}
             started_ns = self._now_ns()
@@ -140,11 +200,6 @@ class GroupMember:
                 self._between(wait_s=min(0.05, left_ns / 1e9))
             self._processed.done(first, done_ns=self._now_ns())
             self._client.heartbeat(self._now_ns())
-
-    def _next_offsets(self, columns: Mapping[str, np.ndarray]) -> dict[int, int]:
-        touched = np.zeros(len(self._reads.next_offset), dtype=bool)
-        touched[columns["partition"]] = True
-        return {int(dense): int(self._reads.next_offset[dense]) for dense in np.flatnonzero(touched)}
 
     def _records(self, messages: Sequence[Message]) -> list[Message]:
         """Without those that are errors, which are dealt with."""
@@ -163,15 +218,16 @@ class GroupMember:
                 self._owned[dense] = message.offset() or 0
             return
         self._client.on_error(error)
-        if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            self._to_seek.add(self._reads.dense(message))
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION):
+            self._positions.lost(self._reads.dense(message))
 
     # --- commits ----------------------------------------------------------------------------------------------------
 
-    def _commit_now(self, offsets: Mapping[int, int]) -> None:
-        """And wait for the answer; librdkafka gives up waiting for a coordinator after the session timeout."""
+    def _commit_now(self, offsets: Mapping[int, int]) -> bool:
+        """And wait for the answer; librdkafka gives up waiting for a coordinator after the session timeout. Was all of it
+        accepted?"""
         if not offsets:
-            return
+            return True
         positions = self._reads.next_offset
         rows = self._commits.begin(offsets, positions, mode=SYNC)
         errors: dict[int, KafkaError | None] = {}
@@ -180,8 +236,9 @@ class GroupMember:
             errors = {dense: answer.error for dense, answer in by_partition(answers, self._dense).items()}
         except KafkaException as error:
             errors = dict.fromkeys(offsets, error.args[0])
-            self._client.log(f"commit failed: {error.args[0].name()} {error.args[0].str()}")
+            self._client.on_error(error.args[0])
         self._commits.complete(rows, offsets, positions, errors)
+        return all(errors.get(dense, _UNANSWERED) is None for dense in offsets)
 
     def _commit_soon(self, offsets: Mapping[int, int]) -> None:
         self._commits.begin(offsets, self._reads.next_offset, mode=ASYNC)
@@ -218,14 +275,9 @@ class GroupMember:
         begun = self._assignments.begin(ASSIGN, given, started_ns)
         committed = self._committed(given)
         for dense in given:
-            self._spans += 1
-            self._reads.span[dense] = self._spans
             offset = committed.get(dense, NONE)
-            self._reads.next_offset[dense] = offset
             self._owned[dense] = NONE
-            if dense in committed and offset == NONE:
-                self._unresolved.add(dense)
-            self._positions.append(*_position(started_ns, offset, dense, ASSIGNED, self._spans))
+            self._positions.assigned(dense, offset, started_ns, resolved=dense not in committed or offset != NONE)
         self._assignments.done(begun)
 
     def _on_revoke(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
@@ -244,11 +296,11 @@ class GroupMember:
         self._assignments.done(begun)
 
     def _forget(self, partitions: Sequence[int]) -> None:
+        self._retries.forget(partitions)
+        self._positions.forget(partitions)
         for dense in partitions:
             self._owned.pop(dense, None)
             self._uncommitted.pop(dense, None)
-            self._unresolved.discard(dense)
-            self._to_seek.discard(dense)
 
     def _committed(self, partitions: Sequence[int]) -> dict[int, int]:
         """What the group has committed, asked now: partition → offset, NONE = nothing. Without an answer: nothing is said."""
@@ -270,31 +322,6 @@ class GroupMember:
         values: dict[str, int] = {"time_ns": time_ns, "value": value, "partition": dense, "kind": kind}
         self._observations.append(*(int(values.get(column.name, NONE)) for column in OBSERVATIONS.columns))
 
-    # --- positions --------------------------------------------------------------------------------------------------
-
-    def _resolve(self, columns: Mapping[str, np.ndarray]) -> None:
-        """Where auto.offset.reset led: told by the first record given."""
-        for dense in tuple(self._unresolved):
-            rows = np.flatnonzero(columns["partition"] == dense)
-            if len(rows):
-                self._unresolved.discard(dense)
-                first = int(columns["log_offset"][rows[0]])
-                self._positions.append(*_position(self._now_ns(), first, dense, RESET, int(self._reads.span[dense])))
-
-    def _seek_what_is_due(self) -> None:
-        """auto.offset.reset=error hands a lost position to the application, and this one goes back to the log start."""
-        for dense in tuple(self._to_seek):
-            self._to_seek.discard(dense)
-            self._spans += 1
-            self._reads.span[dense] = self._spans
-            self._positions.append(*_position(self._now_ns(), NONE, dense, SOUGHT, self._spans))
-            self._client.log(f"partition {dense} has no position; back to its log start")
-            try:
-                self._consumer.seek(TopicPartition(*self._names[dense], OFFSET_BEGINNING))
-            except KafkaException as error:
-                self._client.log(f"seek failed: {error.args[0].str()}; trying again")
-                self._to_seek.add(dense)
-
     # --- commands ---------------------------------------------------------------------------------------------------
 
     def _between(self, *, wait_s: float = 0.0) -> None:
@@ -307,10 +334,21 @@ class GroupMember:
         if self._draining and now_ns >= self._report_ns:
             self._report_ns = now_ns + REPORT_NS
             positions = {dense: int(self._reads.next_offset[dense]) for dense in self._owned}
-            at = [
-                [dense, position, int(self._owned[dense] >= max(0, position))] for dense, position in positions.items()
-            ]
+            at = [[dense, position, int(self._at_end(dense, position))] for dense, position in positions.items()]
             control.tell("draining", at=at, processed=self._processed.count)
+
+    def _at_end(self, dense: int, position: int) -> bool:
+        """Has everything been processed that a broker has named? The event that says so is thrown away with everything that
+        waits when a partition is paused, and not sent again; then the end that the last fetch told counts."""
+        if dense in self._retries.held or (self._retry_topic is not None and self._retry_topic.under_way):
+            return False
+        if self._owned[dense] >= max(0, position) or position < 0:
+            return self._owned[dense] >= 0
+        try:
+            _, told = self._consumer.get_watermark_offsets(TopicPartition(*self._names[dense]), cached=True)
+        except KafkaException:  # nothing was fetched yet
+            return False
+        return 0 <= told <= position
 
     def _obey(self, command: dict[str, Any]) -> None:
         match command["do"]:
@@ -320,11 +358,8 @@ class GroupMember:
                     self._observed(ObservationKind.DRAIN_BEGUN, dense, int(command["quiet_s"] * 1000), self._now_ns())
             case "stop":
                 self._stopped = True
+            case "stall":
+                self._stalled_until_ns = self._now_ns() + int(command["seconds"] * 1e9)
             case unknown:
                 raise AssertionError(unknown)
         self._client.control.tell("done", number=command["number"])
-
-
-def _position(time_ns: int, offset: int, partition: int, event: int, span: int) -> tuple[int, ...]:
-    values = {"time_ns": time_ns, "log_offset": offset, "partition": partition, "event": event, "span": span}
-    return tuple(values[column.name] for column in POSITIONS.columns)

@@ -11,7 +11,7 @@ from harness.rows import RowWriter
 from harness.schema import ASSIGNMENTS, COMMITS, MISSING, NONE, PROCESSED, Outcome
 from workloads.client import NowNs
 
-SYNC, ASYNC, AUTO = 1, 2, 3
+SYNC, ASYNC, AUTO, IN_TRANSACTION = 1, 2, 3, 4
 """`commits.mode`."""
 ASSIGN, REVOKE, LOST, CLOSE = 1, 2, 3, 4
 """`assignments.event`."""
@@ -106,11 +106,13 @@ class CommitRows:
         offsets: Mapping[int, int],
         positions: np.ndarray,
         errors: Mapping[int, KafkaError | None],
+        *,
+        mode: int = SYNC,
     ) -> None:
-        """A synchronous commit was answered for the partitions of `errors`."""
+        """A synchronous commit, or one in a transaction, was answered for the partitions of `errors`."""
         now_ns = self._now_ns()
         for partition, error in errors.items():
-            values = (partition, offsets[partition], int(positions[partition]), SYNC)
+            values = (partition, offsets[partition], int(positions[partition]), mode)
             self._rewrite(rows[partition], self._invoked, now_ns, *values, *commit_outcome(error))
 
     def answered(self, partition: int, offset: int, error: KafkaError | None, *, position: int, auto: bool) -> None:

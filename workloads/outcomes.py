@@ -56,6 +56,7 @@ REVIEWED: tuple[CodeRule, ...] = (
     _unknown("NOT_ENOUGH_REPLICAS_AFTER_APPEND", "appended, as its name says"),
     _unknown("NOT_LEADER_FOR_PARTITION", "with acks=all also answered after the append, when leadership moves meanwhile"),
     _unknown("UNKNOWN_TOPIC_OR_PART", "with acks=all also answered after the append"),
+    _unknown("_INVALID_DIFFERENT_RECORD", "refused beside an invalid record (KIP-467); like all but a few, no certain one"),
     _unknown("KAFKA_STORAGE_ERROR", "the disk failed during the append: part of it may be there"),
     _unknown("OUT_OF_ORDER_SEQUENCE_NUMBER", "says that an earlier batch is missing, not what became of this one"),
     _unknown("UNKNOWN_PRODUCER_ID", "the broker forgot the producer; an earlier attempt may be in the log"),

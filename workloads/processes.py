@@ -42,10 +42,14 @@ class ClientProcess:
     expected_to_end: bool = False
     killed: bool = False
     """By us, because it did not stop when asked."""
+    may_be_fenced: bool = False
+    """Another client has its group.instance.id: a fatal error is then what was asked for."""
     last_words: str = ""
     events: list[dict[str, Any]] = field(default_factory=list)
     """What it said and nobody took yet."""
     received: bytes = b""
+    sessions: set[int] = field(default_factory=set)
+    """Of processes that it runs for itself: what hits it hits them."""
     replies: set[int] = field(default_factory=set)
     """Numbers of the commands it has carried out."""
 
@@ -242,6 +246,7 @@ class ClientProcesses:
                 process = self._by_pid[said["exited"]]
                 self._poll_client(process)
                 process.exit_code = said["status"]
+                process.connection.close()  # it has been heard out; a trial may restart hundreds
 
     def _zygote_is_gone(self) -> None:
         """Its children were killed with it (PR_SET_PDEATHSIG)."""
@@ -269,6 +274,10 @@ def _take(process: ClientProcess, said: Mapping[str, Any]) -> None:
             process.ready = True
         case "done":
             process.replies.add(said["number"])
+        case "child":
+            process.sessions.add(said["session"])
+        case "child-ended":
+            process.sessions.discard(said["session"])
         case "ended":
             process.last_words = said["reason"]
         case _:

@@ -5,18 +5,21 @@ nothing that reached Kafka is missing from the history, whoever is killed when. 
 records holds back is recorded as withheld, and is no send.
 """
 
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from harness.rows import RowWriter
 from harness.schema import MISSING, NONE, SENDS, WITHHELD
+from workloads.bulk import FEW, Issuing, PartitionName, Reports
 from workloads.carrier import encoder
 from workloads.client import Client, FatalClient
 from workloads.offsets import Offsets
 from workloads.outcomes import INSTANCE_IS_DEAD
+from workloads.properties import offsets_are_told
 from workloads.send_rows import WithheldRows, complete_refused, completer
 
 POLL_S = 0.02
@@ -26,16 +29,17 @@ ISSUE_MAX = 500
 """Records issued between two polls."""
 FATAL_DRAIN_NS = 500_000_000
 """How long a dead instance may still hand out delivery reports."""
+FATAL_REASON_S = 0.2
+"""How long the reason of a fatal error may be behind the state."""
 HANDLED_LIMIT_NS, HANDLED_QUIET_NS, HANDLED_INTERVAL_S = 10_000_000_000, 1_500_000_000, 0.05
 """With acks=0, at the end: how long to wait at most, how long without growth, how often to look."""
 NS_PER_S = 1_000_000_000
-
-PartitionName = tuple[int, str, int]
-"""Dense id, topic, number within the topic."""
+_DENSE = itemgetter(0)
 
 
 class LogProducer:
-    """The role `producer`. Starts paused; commands: resume, pause, send, finish, stop."""
+    """The role `producer`. Starts paused; commands: resume, pause, send, begin, finish, stop. Option: `late`,
+    dense ids of partitions that it writes to once told to `begin`."""
 
     def __init__(self, client: Client) -> None:
         spec = client.spec
@@ -46,16 +50,32 @@ class LogProducer:
         self._in_flight = {dense: 0 for dense, _, _ in spec.partitions}
         self._reported = dict(self._in_flight)
         """By dense partition: reported without an error."""
-        report = completer(self._sends, spec.properties, client.now_ns, self._settled)
-        callbacks = {"on_delivery": report, "error_cb": client.on_error, **client.statistics.callbacks}
-        self._producer = Producer({**spec.properties, **callbacks})
-        self._period_ns = NS_PER_S / (spec.rate_hz * len(spec.partitions)) if spec.rate_hz else 0.0
+        complete_one = completer(self._sends, spec.properties, client.now_ns, self._settled)
+        self._reports = Reports(
+            self._sends,
+            client.now_ns,
+            complete_one=complete_one,
+            acknowledged=self._settled_without_error,
+            offsets_told=offsets_are_told(spec.properties),
+        )
+        self._issuing = Issuing(
+            self._sends, client.now_ns, sender=spec.client, value_bytes=spec.value_bytes, most=ISSUE_MAX
+        )
+        callbacks = {"on_delivery": self._reports.reported, "error_cb": client.on_error, **client.statistics.callbacks}
+        self._producer = self._made({**spec.properties, **callbacks})
+        late = set(spec.options.get("late", ()))
+        self._partitions = tuple(partition for partition in spec.partitions if partition[0] not in late)
+        """Those that it writes to."""
         self._resumed, self._stopped = False, False
         self._due_ns, self._turn = 0.0, 0
         self._asked: deque[PartitionName] = deque()
         self._asked_by: deque[tuple[int, int]] = deque()
         self._asked_count = self._asked_done = 0
         self._finish_by_ns: int | None = None
+
+    def _made(self, configuration: dict[str, Any]) -> Producer:
+        """The Kafka client."""
+        return Producer(configuration)
 
     def run(self) -> None:
         """Until `stop`, or until `finish` and every delivery report has come, or its limit has."""
@@ -66,7 +86,7 @@ class LogProducer:
             self._client.heartbeat(now_ns)
             self._issue_asked()
             wait_s = 0.0 if self._asked else self._issue_due(now_ns)
-            self._client.serve(self._producer.poll, wait_s)
+            self._poll(wait_s)
             if self._client.fatal is not None:
                 self._drain_dead()
         if not self._stopped and str(self._spec.properties.get("acks")) == "0":
@@ -92,6 +112,9 @@ class LogProducer:
                 self._withheld.end_all()
             case "send":
                 return self._ask(command)
+            case "begin":
+                begun = {partition[0] for partition in self._partitions} | set(command["partitions"])
+                self._partitions = tuple(partition for partition in self._spec.partitions if partition[0] in begun)
             case "finish":
                 self._resumed = False
                 self._asked.clear()
@@ -105,7 +128,7 @@ class LogProducer:
     def _ask(self, command: dict[str, Any]) -> None:
         """Answered once everything asked for has been issued."""
         chosen = set(command["partitions"])
-        round_ = [partition for partition in self._spec.partitions if partition[0] in chosen]
+        round_ = [partition for partition in self._partitions if partition[0] in chosen]
         self._asked.extend(round_ * command["count"])
         self._asked_count += len(round_) * command["count"]
         self._asked_by.append((self._asked_count, command["number"]))
@@ -127,56 +150,95 @@ class LogProducer:
 
     def _issue_due(self, now_ns: int) -> float:
         """Issue what the rate owes until now, and return how long to wait for the next, in seconds."""
-        if not self._resumed or not self._period_ns:
+        if not self._resumed or not self._spec.rate_hz:
             return POLL_S
+        period_ns = NS_PER_S / (self._spec.rate_hz * len(self._partitions))
         self._due_ns = max(self._due_ns, now_ns - CATCH_UP_NS)
         if self._due_ns <= now_ns:
-            count = min(ISSUE_MAX, int((now_ns - self._due_ns) / self._period_ns) + 1)
-            partitions, turn = self._spec.partitions, self._turn
-            self._issue(partitions[(turn + i) % len(partitions)] for i in range(count))
-            self._turn = (turn + count) % len(partitions)
-            self._due_ns += count * self._period_ns
+            count = min(ISSUE_MAX, int((now_ns - self._due_ns) / period_ns) + 1)
+            self._issue(self._turns(count))
+            self._due_ns += count * period_ns
         return min(POLL_S, max(0.0, (self._due_ns - now_ns) / NS_PER_S))
 
-    def _issue(self, turns: Iterable[PartitionName]) -> None:
+    def _turns(self, count: int) -> list[PartitionName]:
+        """The next `count` partitions, in turn."""
+        partitions, begin = self._partitions, self._turn
+        self._turn = (begin + count) % len(partitions)
+        first = partitions[begin : begin + count]
+        rounds, rest = divmod(count - len(first), len(partitions))
+        return [*first, *partitions * rounds, *partitions[:rest]]
+
+    def _issue(self, turns: Sequence[PartitionName]) -> None:
         """One record for each turn, recorded before it is attempted."""
-        in_flight, now_ns, encode, produce = self._in_flight, self._now_ns, self._encode, self._producer.produce
-        append, size, cap, holding = (
-            self._sends.append,
-            self._spec.value_bytes,
-            self._spec.unacknowledged_max,
-            self._withheld,
-        )
-        sequence = self._sends.count
+        wanted = Counter(map(_DENSE, turns)) if len(turns) >= FEW and not self._withheld.open else {}
+        if wanted and all(self._in_flight[d] + n <= self._spec.unacknowledged_max for d, n in wanted.items()):
+            return self._issue_many(turns, wanted)
+        in_flight, cap = self._in_flight, self._spec.unacknowledged_max
+        append, size, holding = self._sends.append, self._spec.value_bytes, self._withheld
         for dense, topic, number in turns:
             if in_flight[dense] >= cap:
                 holding.hold(dense)
                 continue
             if holding.open:
                 holding.release(dense)
-            append(now_ns(), MISSING, NONE, sequence, NONE, NONE, dense, 0, 0, size)
+            sequence = append(self._now_ns(), MISSING, NONE, self._sends.count, NONE, NONE, dense, 0, 0, size)
+            in_flight[dense] += 1
             try:
-                produce(topic, encode(dense, sequence), None, number)
-                in_flight[dense] += 1
-            except BufferError:
-                self._refused(sequence, KafkaError._QUEUE_FULL)
-                self._client.serve(self._producer.poll, 0)
-            except KafkaException as error:
-                self._refused(sequence, error.args[0].code())
-                if error.args[0].fatal() or error.args[0].code() in INSTANCE_IS_DEAD:
-                    self._client.fatal = self._client.fatal or error.args[0].str()
+                self._producer.produce(topic, self._encode(dense, sequence), None, number)
+            except (BufferError, KafkaException) as error:
+                if not self._goes_on(sequence, dense, error):
                     return
+
+    def _issue_many(self, turns: Sequence[PartitionName], wanted: Mapping[int, int]) -> None:
+        """`_issue` where no cap holds anything back. `wanted`: how many turns each partition (dense id) has."""
+        first = sequence = self._sends.count
+        values, produce = self._issuing.invoke(turns), self._producer.produce
+        for dense, count in wanted.items():
+            self._in_flight[dense] += count
+        for value, (dense, topic, number) in zip(values, turns, strict=True):
+            try:
+                produce(topic, value, None, number)
+            except (BufferError, KafkaException) as error:
+                if not self._goes_on(sequence, dense, error):
+                    return self._not_attempted(turns[sequence + 1 - first :], sequence + 1, error)
             sequence += 1
 
-    def _refused(self, sequence: int, code: int) -> None:
-        """produce() raised: the record never entered the client's queue, so it certainly failed."""
+    def _goes_on(self, sequence: int, dense: int, error: BufferError | KafkaException) -> bool:
+        """produce() raised: the record never entered the client's queue, so it certainly failed. Can others be sent?"""
+        self._in_flight[dense] -= 1
+        told = None if isinstance(error, BufferError) else error.args[0]
+        code = KafkaError._QUEUE_FULL if told is None else told.code()
         complete_refused(self._sends, sequence, code=code, completed_ns=self._now_ns())
+        if told is None:
+            self._poll(0)
+        elif told.fatal() or code in INSTANCE_IS_DEAD:
+            if self._client.fatal is None:
+                # Why it died comes by the callback of errors, set off a moment after the state.
+                self._poll(FATAL_REASON_S)
+            self._client.fatal = self._client.fatal or told.str()
+            return False
+        return True
+
+    def _not_attempted(self, turns: Sequence[PartitionName], first: int, error: BufferError | KafkaException) -> None:
+        """The instance died before these were handed to it: they failed as certainly as the one that it refused."""
+        for sequence, (dense, _, _) in enumerate(turns, start=first):
+            self._goes_on(sequence, dense, error)
+
+    def _poll(self, wait_s: float) -> None:
+        """Serve librdkafka's callbacks, and complete what they reported."""
+        self._client.serve(self._producer.poll, wait_s)
+        self._reports.complete()
 
     def _settled(self, partition: int, error: KafkaError | None) -> None:
         self._in_flight[partition] -= 1
         self._reported[partition] += error is None
         if error is not None and (error.fatal() or error.code() in INSTANCE_IS_DEAD):
             self._client.fatal = self._client.fatal or f"{error.name()}: {error.str()}"
+
+    def _settled_without_error(self, counts: Mapping[int, int]) -> None:
+        for partition, count in counts.items():
+            self._in_flight[partition] -= count
+            self._reported[partition] += count
 
     def _wait_until_handled(self) -> None:
         """Stay connected until the brokers have handled what acks=0 only put into sockets.
@@ -195,13 +257,13 @@ class LogProducer:
                 return
             if ends != last:
                 last, grown_ns = ends, self._now_ns()
-            self._client.serve(self._producer.poll, HANDLED_INTERVAL_S)
+            self._poll(HANDLED_INTERVAL_S)
             self._client.heartbeat(self._now_ns())
 
     def _drain_dead(self) -> None:
         """The instance is dead. What it still reports is recorded; everything else stays INFO."""
         until_ns = self._now_ns() + FATAL_DRAIN_NS
         while any(self._in_flight.values()) and self._now_ns() < until_ns:
-            self._client.serve(self._producer.poll, POLL_S)
+            self._poll(POLL_S)
             self._client.heartbeat(self._now_ns())
         raise FatalClient(self._client.fatal)

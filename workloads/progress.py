@@ -26,9 +26,19 @@ class SendsTail:
         self.issued = np.zeros(partitions, dtype=np.int64)
         self.completed = np.zeros((_KINDS, partitions), dtype=np.int64)
         """[Outcome, partition]"""
+        self._ended = False
+
+    def end(self) -> None:
+        """Its client has ended: take in the rest, and let go of its files. A trial may restart hundreds."""
+        self.advance()
+        self._ended = True
+        self._tail.close()
+        self._open.clear()
 
     def advance(self) -> None:
         """Take in what was written since the last call."""
+        if self._ended:
+            return
         segments = [np.asarray(segment) for segment in self._tail.segments()]
         for number in range(self._segment, len(segments)):
             self._take_new(segments[number], number)

@@ -16,7 +16,7 @@ from harness.plan import Plan, PlannedClient
 Property = str | int | float | bool
 RETRIES_MAX = 2_147_483_647
 """librdkafka's own maximum, and its default, of message.send.max.retries."""
-FOREIGN = frozenset({"verifiable"})
+FOREIGN = frozenset({"verifiable", "verifiable-share"})
 """Kinds of workload whose records carry a foreign identity."""
 _RETRY_KEYS = ("message.send.max.retries", "retries")
 
@@ -82,6 +82,14 @@ def launch_keyed_producer(context: LaunchContext) -> Settings:
     return Settings(launch_producer(context).properties, options)
 
 
+def launch_errors_producer(context: LaunchContext) -> Settings:
+    """Of the role `errors-producer`: a producer's properties, and what it provokes."""
+    provocation = context.planned.provocation
+    assert provocation is not None, context.planned
+    options = {"error": provocation.error, "every": provocation.every}
+    return Settings(launch_producer(context).properties, options)
+
+
 def launch_reader(context: LaunchContext) -> Settings:
     """Of the roles `reader` and `audit`."""
     planned = context.planned
@@ -90,8 +98,28 @@ def launch_reader(context: LaunchContext) -> Settings:
     foreign = [p for p in planned.partitions if cells[context.plan.partitions[p].cell].workload in FOREIGN]
     return Settings(
         reader_properties(planned.isolation_level, bootstrap_servers=context.servers, client_name=planned.name),
-        {"foreign": foreign} if foreign else {},
+        ({"foreign": foreign} if foreign else {}) | copy_rules(context),
     )
+
+
+def copy_rules(context: LaunchContext) -> dict[str, list[int]]:
+    """Where identity is in the cells that have a derived topic: as the options of a reader, see
+    `workloads.copies.CopyRules`."""
+    rules: dict[str, list[int]] = {}
+    mine = set(context.planned.partitions)
+    for cell in context.plan.cells:
+        if not cell.derived or mine.isdisjoint(cell.partitions):
+            continue
+        source, copy = cell.carriers
+        ours = cell.application is None and copy == "value"
+        for name, partitions in (
+            ("by_header", cell.written if source == "header" else ()),
+            ("by_header", cell.derived if copy == "header" else ()),
+            ("transformed" if ours else "handed_on", cell.derived),
+            ("digested", cell.partitions if copy == "content" else ()),
+        ):
+            rules.setdefault(name, []).extend(p for p in partitions if p in mine)
+    return {name: partitions for name, partitions in rules.items() if partitions}
 
 
 def launch_sentinel(context: LaunchContext) -> Settings:
@@ -163,7 +191,23 @@ def reader_properties(
         "fetch.wait.max.ms": 100,
         "fetch.error.backoff.ms": 100,
         "fetch.queue.backoff.ms": 100,
+        **_SMALL_FETCHES,
     }
+
+
+_SMALL_FETCHES: dict[str, Property] = {
+    "fetch.message.max.bytes": 262_144,
+    "fetch.max.bytes": 4_194_304,
+    "queued.max.messages.kbytes": 16_384,
+}
+"""librdkafka fetches ahead of us, and unpacks what it has fetched: highly compressed batches of many partitions took 1 GB
+with its defaults (1 MB per partition, 50 MB per request, 64 MB waiting)."""
+
+
+def offsets_are_told(properties: Mapping[str, Property]) -> bool:
+    """Does a delivery report know the offset? Not with acks=0, where nobody answers: librdkafka (2.16.0) then reports none,
+    or the position within the batch (seen with large batches to several partitions), which is no offset."""
+    return str(properties.get("acks", properties.get("request.required.acks", "all"))) != "0"
 
 
 def retries_allowed(properties: Mapping[str, Property]) -> bool:

@@ -16,6 +16,7 @@ from harness.rows import RowWriter
 from harness.schema import NONE, POSITIONS, READS
 from workloads.carrier import decode, decode_foreign, identity_values, key_ids
 from workloads.client import Client, NowNs
+from workloads.copies import CopyReader, CopyRules, rules_from
 
 CONSUME_RECORDS_MAX = 2_000
 CONSUME_S = 0.05
@@ -37,8 +38,10 @@ class ReadRows:
         now_ns: NowNs,
         *,
         foreign: Sequence[int] = (),
+        copies: CopyRules | None = None,
     ) -> None:
-        """`foreign`: dense ids of partitions whose records carry "prefix.n" in place of our identity."""
+        """`foreign`: dense ids of partitions whose records carry "prefix.n" in place of our identity; `copies`: where
+        identity and origin are in topics that are copied."""
         self.writer, self._now_ns = writer, now_ns
         self._topics = {topic: index for index, topic in enumerate(dict.fromkeys(topic for _, topic, _ in partitions))}
         numbers = 1 + max(number for _, _, number in partitions)
@@ -52,6 +55,7 @@ class ReadRows:
         """By dense partition: one past the last record read."""
         self._foreign, self._any_foreign = np.zeros(size, dtype=bool), bool(foreign)
         self._foreign[list(foreign)] = True
+        self._copies = CopyReader(copies or CopyRules(), size)
 
     def dense(self, message: Message) -> int:
         """Dense id of the partition a message (or an error) is of."""
@@ -63,19 +67,24 @@ class ReadRows:
     def record(self, messages: Sequence[Message]) -> Mapping[str, np.ndarray]:
         """Append one row per message (none of them an error) and return the columns."""
         read_ns, count = self._now_ns(), len(messages)
-        values = identity_values(messages)
-        identities = decode(values)
         offsets = np.fromiter(map(Message.offset, messages), dtype=np.int64, count=count)
         topics = np.fromiter(map(self._topics.__getitem__, map(_TOPIC_OF, messages)), dtype=np.intp, count=count)
         numbers = np.fromiter(map(Message.partition, messages), dtype=np.intp, count=count)
         partitions = self._dense[topics, numbers]
+        values = identity_values(messages)
+        if self._copies.any:
+            values = self._copies.carriers(messages, values, partitions)
+        identities, origin = decode(values), np.full(count, NONE, dtype=np.int64)
         if self._any_foreign:
             identities = decode_foreign(values, identities, self._foreign[partitions])
+        if self._copies.any:
+            origin = self._copies.resolve(messages, values, identities, partitions)
         columns: dict[str, np.ndarray] = {
             "read_ns": np.full(count, read_ns, dtype=np.int64),
             "log_offset": offsets,
             "sequence": identities.sequence,
             "key": key_ids(list(map(Message.key, messages))),
+            "origin": origin,
             "sender": identities.sender,
             "partition": partitions,
             "sent_partition": identities.sent_partition,
@@ -90,9 +99,19 @@ class ReadRows:
 
 def _epochs(messages: Sequence[Message]) -> np.ndarray:
     epochs = list(map(Message.leader_epoch, messages))
-    if None in epochs:
-        epochs = [NONE if epoch is None else epoch for epoch in epochs]
-    return np.array(epochs, dtype=np.int32)
+    try:
+        return np.array(epochs, dtype=np.int32)
+    except TypeError:
+        return np.array([NONE if epoch is None else epoch for epoch in epochs], dtype=np.int32)
+
+
+def without_errors(messages: list[Message]) -> tuple[list[Message], list[Message]]:
+    """Records, and what was given in their place: errors."""
+    errors = list(map(Message.error, messages))
+    if not any(errors):  # not `errors.count(None)`: a KafkaError raises when compared with None
+        return messages, []
+    records = [m for m, error in zip(messages, errors, strict=True) if error is None]
+    return records, [m for m, error in zip(messages, errors, strict=True) if error is not None]
 
 
 class Reading:
@@ -107,6 +126,7 @@ class Reading:
             spec.partitions,
             client.now_ns,
             foreign=spec.options.get("foreign", ()),
+            copies=rules_from(spec.options),
         )
         self._positions = RowWriter(client.rows, POSITIONS, spec.client)
         self._names = {dense: (topic, number) for dense, topic, number in spec.partitions}
@@ -124,11 +144,9 @@ class Reading:
             self._renew()
         self._reset_what_is_due()
         messages = self._client.serve(self._consumer.consume, CONSUME_RECORDS_MAX, timeout_s) or []
-        errors = list(map(Message.error, messages))
-        if any(errors):  # not `errors.count(None)`: a KafkaError raises when compared with None
-            for message in (m for m, error in zip(messages, errors, strict=True) if error is not None):
-                self._handle(message)
-            messages = [m for m, error in zip(messages, errors, strict=True) if error is None]
+        messages, errors = without_errors(messages)
+        for message in errors:
+            self._handle(message)
         return self.rows.record(messages) if messages else None
 
     def close(self) -> None:
@@ -199,14 +217,19 @@ class LogReader:
         self._client = client
         self._reading = Reading(client, start_offsets=client.launch.start_offsets)
         self._stopped = False
+        self._through: dict[int, int] | None = None
+        """By dense partition: through which offset it is to read before it tells `reached`."""
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Until `stop`. Once told `reach`, it tells `reached` when it has read through the offsets given."""
         while not self._stopped:
             for command in self._client.control.commands():
                 self._obey(command)
             self._client.heartbeat(self._client.now_ns())
             self._reading.consume()
+            if self._through is not None and self._has_reached(self._through):
+                self._through = None
+                self._client.control.tell("reached")
 
     def issued(self) -> int:
         """Records read."""
@@ -217,6 +240,15 @@ class LogReader:
         self._reading.close()
 
     def _obey(self, command: dict[str, Any]) -> None:
-        assert command["do"] == "stop", command
-        self._stopped = True
+        match command["do"]:
+            case "reach":
+                self._through = dict(command["through"])
+            case "stop":
+                self._stopped = True
+            case unknown:
+                raise AssertionError(unknown)
         self._client.control.tell("done", number=command["number"])
+
+    def _has_reached(self, through: Mapping[int, int]) -> bool:
+        reached = self._reading.rows.next_offset
+        return all(reached[dense] > through[dense] for dense, _, _ in self._client.spec.partitions if dense in through)

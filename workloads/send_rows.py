@@ -15,7 +15,7 @@ from harness.schema import MISSING, NONE, SENDS, Outcome
 from workloads.carrier import IDENTITY, IDENTITY_OFFSET
 from workloads.client import NowNs
 from workloads.outcomes import certain_within_ns, outcomes_by_code
-from workloads.properties import retries_allowed
+from workloads.properties import offsets_are_told, retries_allowed
 
 assert sys.byteorder == "little", "rows are little-endian, and completed with native stores"
 _AT = {name: SENDS.row_dtype.fields[name][1] for name in SENDS.row_dtype.names or ()}  # type: ignore[index]
@@ -59,6 +59,7 @@ def completer_at(
     at_outcome, at_completed, size = _AT["outcome"], _AT["completed_ns"], SENDS.row_dtype.itemsize
     outcomes, certain_ns = outcomes_by_code(retries_allowed=retries_allowed(properties)), certain_within_ns(properties)
     invoked_at, unknown, ok, fail = _INVOKED.unpack_from, int(Outcome.INFO), int(Outcome.OK), int(Outcome.FAIL)
+    answered = offsets_are_told(properties)
     row: mmap.mmap | None = None
     first = end = 0
 
@@ -70,9 +71,9 @@ def completer_at(
         assert row is not None
         start = (sequence - first) * size
         if error is None:
-            # None with acks=0, and for a duplicate sequence, which is a success that does not know its offset.
+            # None for a duplicate sequence, which is a success that does not know its offset.
             told = message.offset()
-            if told is not None and told >= 0:
+            if answered and told is not None and told >= 0:
                 log_offset = told
             pack_outcome(row, start + at_outcome, ok, 0)
         else:

@@ -47,16 +47,28 @@ class Statistics:
 
     def record(self, text: str) -> None:
         """Write what one report says. Called by librdkafka's poll, in the client's own thread."""
-        if self._writer is None:
-            self._writer = RowWriter(self._rows, METRICS, self._client)
         now_ns = self._now_ns()
         for metric, partition, value in samples(
             json.loads(text), self._partitions, committed_only=self._committed_only
         ):
-            micro = 0 if value is None else round(value * MICRO)
-            row = {"time_ns": now_ns, "value_micro": micro, "metric": code_of(metric), "node": NONE}
-            row |= {"partition": partition, "absent": int(value is None)}
-            self._writer.append(*(row[column.name] for column in METRICS.columns))
+            self._append(now_ns, metric, partition, value)
+
+    def sample(self, metric: str, value: float | None) -> None:
+        """Write one value that the client came to know otherwise, if statistics are wanted; None = not known."""
+        self.samples({metric: value}, time_ns=self._now_ns())
+
+    def samples(self, told: Mapping[str, float | None], *, time_ns: int) -> None:
+        """The same, of several at one time on the trial's clock."""
+        for metric, value in told.items() if self._wanted else ():
+            self._append(time_ns, metric, NONE, value)
+
+    def _append(self, now_ns: int, metric: str, partition: int, value: float | None) -> None:
+        if self._writer is None:
+            self._writer = RowWriter(self._rows, METRICS, self._client)
+        micro = 0 if value is None else round(value * MICRO)
+        row = {"time_ns": now_ns, "value_micro": micro, "metric": code_of(metric), "node": NONE}
+        row |= {"partition": partition, "absent": int(value is None)}
+        self._writer.append(*(row[column.name] for column in METRICS.columns))
 
     def close(self) -> None:
         """Flush."""

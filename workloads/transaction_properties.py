@@ -1,7 +1,14 @@
 """Settings of transactional clients, as librdkafka spells them. Pure."""
 
 from harness.plan import Plan, PlannedClient
-from workloads.properties import LaunchContext, Property, Settings, producer_properties, sentinel_properties
+from workloads.properties import (
+    LaunchContext,
+    Property,
+    Settings,
+    producer_properties,
+    reader_properties,
+    sentinel_properties,
+)
 
 FENCING_TRANSACTION_MS = 60_000
 
@@ -20,27 +27,44 @@ def launch_transactor(context: LaunchContext) -> Settings:
         partitions=len(planned.partitions),
         unacknowledged_max=planned.traffic.unacknowledged_max,
     )
-    # librdkafka refuses requests that may outlive the transaction (CONFIGURATION, transaction.timeout.ms).
-    socket_ms = min(int(properties["socket.timeout.ms"]), transaction.transaction_timeout_ms)
-    own: dict[str, Property] = {
-        "transactional.id": planned.transactional_id,
-        "transaction.timeout.ms": transaction.transaction_timeout_ms,
-        "socket.timeout.ms": socket_ms,
-    }
+    properties = within_transaction(properties, planned.transactional_id, timeout_ms=transaction.transaction_timeout_ms)
     return Settings(
-        properties | own | dict(transaction.properties),
+        properties | dict(transaction.properties),
         options={
             "transactional_id": owner_of(context.plan, planned.transactional_id),
-            "standby": planned.instance > 0,
+            "standby": planned.on_standby,
             "records": transaction.records,
             "abort_share": transaction.abort_share,
             "timeout_share": transaction.timeout_share,
             "transaction_timeout_ms": transaction.transaction_timeout_ms,
             "rate_hz": transaction.rate_hz,
+            "reads": _reading_properties(context),
             "hold_whole": planned.number % 2 == 0,
             "seed": f"{context.plan.seed}-{planned.name}",
         },
     )
+
+
+def _reading_properties(context: LaunchContext) -> dict[str, Property] | None:
+    """Of the consumer inside the transactions; None = they do not read."""
+    planned = context.planned
+    if planned.isolation_level is None:
+        return None
+    name = f"{planned.name}-inside"
+    return reader_properties(planned.isolation_level, bootstrap_servers=context.servers, client_name=name)
+
+
+def within_transaction(
+    properties: dict[str, Property], transactional_id: str, *, timeout_ms: int
+) -> dict[str, Property]:
+    """A transactional producer: librdkafka refuses deliveries and requests that may outlive the transaction (CONFIGURATION,
+    transaction.timeout.ms)."""
+    return properties | {
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": timeout_ms,
+        "delivery.timeout.ms": min(int(properties["delivery.timeout.ms"]), timeout_ms),
+        "socket.timeout.ms": min(int(properties["socket.timeout.ms"]), timeout_ms),
+    }
 
 
 def launch_fencer(context: LaunchContext) -> Settings:

@@ -1,10 +1,8 @@
 """A transactional producer: one process, one transactional.id, one instance (init_transactions) after the other.
 
-Every call into librdkafka's transactional interface is answered by its own rules (INTRODUCTION, "Transactional producer";
-rd_kafka_error_is_retriable, _txn_requires_abort, _is_fatal): retriable: the same call again; requires abort: abort; fatal,
-and anything else: this instance is dead, a new one takes its place in this process. A commit whose outcome is in doubt is
-called again, never aborted; if it stays in doubt, so does the transaction: INFO. Calls are cut into slices, so that commands
-are obeyed and heartbeats written meanwhile: a call that timed out goes on when it is made again.
+Every call into librdkafka's transactional interface is answered by its own rules (`workloads.transaction_calls`); where the
+instance is dead, a new one takes its place in this process. A commit whose outcome is in doubt is called again, never
+aborted; if it stays in doubt, so does the transaction: INFO.
 
 An id may be taken over (`take_over`): its standby initialises, and this one goes on as a zombie until it is fenced; then it
 stands by itself.
@@ -12,7 +10,7 @@ stands by itself.
 
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -21,20 +19,22 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from harness.rows import RowWriter
 from harness.schema import SENDS, TRANSACTIONS, Outcome
+from workloads.bulk import PartitionName
 from workloads.carrier import encoder
 from workloads.client import Client
-from workloads.producer import NS_PER_S, POLL_S, PartitionName
+from workloads.inside_reader import InsideReader
+from workloads.producer import NS_PER_S, POLL_S
+from workloads.transaction_calls import TransactionCalls
 from workloads.transaction_rows import ABORT, COMMIT, TransactionalSends, TransactionRows
 
-SLICE_S = 0.25
-"""Longest uninterrupted call: a gap in the heartbeats beyond 1 s would mean starvation."""
-CALL_LIMIT_NS = 60 * NS_PER_S
-"""For init, commit, abort: longer than any outage that a trial makes. Then the instance is given up, in doubt."""
 INITIALISE_AGAIN_NS = 500_000_000
 LATE_NS = 1_500_000_000
 """Beyond its timeout, a transaction that is left open is left open this long."""
 
-Call = Callable[[float], object]
+OWN_RECORDS = 3
+"""That a transaction which reads has written before it reads again."""
+READ_S = 0.03
+"""For each of the two reads inside a transaction."""
 
 
 class End(Enum):
@@ -61,7 +61,8 @@ class Transactor:
     """The role `transactor`. Starts paused; commands: resume, pause, send, finish, stop; hold, go_on, take_over.
 
     Options: transactional_id (number), standby, records, abort_share, timeout_share, transaction_timeout_ms, rate_hz, seed,
-    hold_whole (of a transaction that is held all is written before, else half).
+    hold_whole (of a transaction that is held all is written before, else half), reads (properties of the consumer inside
+    the transactions, or None).
     """
 
     def __init__(self, client: Client) -> None:
@@ -73,6 +74,8 @@ class Transactor:
         self._rows = TransactionRows(rows, client.now_ns, transactional_id=spec.options["transactional_id"])
         self._encode = encoder(sender=spec.client, value_bytes=spec.value_bytes)
         self._random = random.Random(spec.options["seed"])
+        reads = spec.options["reads"]
+        self._inside = None if reads is None else InsideReader(client, reads)
         self._in_flight = 0
         self._problem: KafkaError | None = None
         """Why the open transaction cannot be committed."""
@@ -87,6 +90,9 @@ class Transactor:
         self._turn = 0
         self._tasks: deque[Task] = deque()
         self._take_over: int | None = None
+        self._calls = TransactionCalls(
+            now_ns=client.now_ns, breathe=lambda: self._breathe(POLL_S), given_up=self._given_up
+        )
 
     def run(self) -> None:
         """Until `stop`, or until `finish` and the end of the transaction that is open, or its limit."""
@@ -109,6 +115,8 @@ class Transactor:
         """Flush `sends` and `transactions`."""
         self._sends.close()
         self._rows.close()
+        if self._inside is not None:
+            self._inside.close()
 
     # --- commands ---------------------------------------------------------------------------------------------------
 
@@ -118,6 +126,8 @@ class Transactor:
         for command in self._client.control.until(timeout_s=wait_s if waiting else 0):
             self._obey(command)
         self._client.heartbeat(self._now_ns())
+        if self._fresh is not None:  # its statistics pile up unless it is polled
+            self._client.serve(self._fresh.poll, 0)
         if self._producer is not None:
             self._client.serve(self._producer.poll, wait_s)
 
@@ -163,15 +173,15 @@ class Transactor:
     # --- instances --------------------------------------------------------------------------------------------------
 
     def _make(self) -> Producer:
-        properties = {**self._spec.properties, "on_delivery": self._reported, "error_cb": self._client.on_error}
-        return Producer(properties)
+        callbacks = {"on_delivery": self._reported, "error_cb": self._client.on_error}
+        return Producer({**self._spec.properties, **callbacks, **self._client.statistics.callbacks})
 
     def _initialise(self) -> None:
         """A new instance, which fences all before it."""
         self._client.fatal = self._dead = None
         producer, self._fresh = self._fresh or self._make(), None
         self._rows.initialising()
-        error = self._call(producer.init_transactions)
+        error = self._calls.make(producer.init_transactions)
         if error is not None:
             self._client.log(f"init_transactions: {error.name()} {error.str()}")
             self._again_ns = self._now_ns() + INITIALISE_AGAIN_NS
@@ -195,19 +205,6 @@ class Transactor:
             while self._tasks:
                 if (number := self._tasks.popleft().answers) is not None:
                     self._client.control.tell("done", number=number)
-
-    def _call(self, call: Call) -> KafkaError | None:
-        """The same call again for as long as librdkafka says so; the error that ends it, None = done."""
-        until_ns = self._now_ns() + CALL_LIMIT_NS
-        while True:
-            try:
-                call(SLICE_S)
-                return None
-            except KafkaException as error:
-                told: KafkaError = error.args[0]
-            if not told.retriable() or self._given_up() or self._now_ns() >= until_ns:
-                return told
-            self._breathe(POLL_S)
 
     # --- transactions -----------------------------------------------------------------------------------------------
 
@@ -240,6 +237,13 @@ class Transactor:
             self._rows.ended(Outcome.FAIL, error.args[0].code())
             return
         rest = task.records
+        if self._inside is not None:
+            # What others have committed, then some records of its own, then: is one of them there?
+            self._inside.read(READ_S, self._breathe)
+            own, rest = rest[:OWN_RECORDS], rest[OWN_RECORDS:]
+            self._issue(transaction, own)
+            self._await_reports()
+            self._inside.read(READ_S, self._breathe)
         if task.end is End.HELD:
             # A zombie is found out when it writes; one that has nothing more to write, when it commits.
             before = len(rest) if self._options["hold_whole"] else len(rest) // 2
@@ -300,29 +304,11 @@ class Transactor:
             self._breathe(POLL_S)
 
     def _end(self, *, wanted: int) -> tuple[Outcome, int]:
-        """Commit or abort: what is known of the transaction then, and the code of the error if there was one.
-
-        FAIL only if no commit was ever invoked and the abort was confirmed. After a commit even a confirmed abort proves
-        nothing: it may have been of the epoch bump that librdkafka makes in its place (KIP-360).
-        """
+        """Commit or abort: what is known of the transaction then, and the code of the error if there was one."""
         assert self._producer is not None
         if self._client.fatal is not None or (self._in_flight and not self._problem):  # dead, or out of time
             self._dead = self._dead or self._client.fatal or "given up with records in flight"
             return Outcome.INFO, KafkaError._FATAL if self._client.fatal else KafkaError._TIMED_OUT
-        code = self._problem.code() if self._problem else 0
-        committing = wanted == COMMIT and self._problem is None
-        if committing:
-            self._rows.ending(COMMIT)
-            error = self._call(self._producer.commit_transaction)
-            if error is None:
-                return Outcome.OK, 0
-            code = error.code()
-            if not error.txn_requires_abort():
-                self._dead = f"commit_transaction: {error.name()} {error.str()}"
-                return Outcome.INFO, code
-        self._rows.ending(ABORT)
-        error = self._call(self._producer.abort_transaction)
-        if error is None:
-            return Outcome.INFO if committing else Outcome.FAIL, code
-        self._dead = f"abort_transaction: {error.name()} {error.str()}"
-        return Outcome.INFO, error.code()
+        ended = self._calls.end(self._producer, self._rows, wanted=wanted, problem=self._problem)
+        self._dead = ended.dead or self._dead
+        return ended.outcome, ended.code

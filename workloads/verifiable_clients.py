@@ -10,9 +10,18 @@ from typing import Any
 
 from harness.rows import RowWriter
 from harness.schema import ASSIGNMENTS, COMMITS, NONE, POSITIONS, READS, SENDS, Outcome, ReadFlag
+from harness.verifiable_events import (
+    SHOWN_BYTES,
+    Place,
+    foreign_identity,
+    parse_event,
+    place_of,
+    places_of,
+    sequence_of,
+)
 from workloads.carrier import SENTINEL_KEY, key_id
 from workloads.client import Client, FatalClient
-from workloads.verifiable_events import Place, foreign_identity, place_of, places_of, sequence_of
+from workloads.java_metrics import JavaMetrics
 from workloads.verifiable_properties import written
 from workloads.verifiable_tool import Tool
 
@@ -29,7 +38,7 @@ ASSIGNED = 1
 SYNC = 1
 
 
-class _ToolClient:
+class ToolClient:
     """What both have in common: a tool that is run, listened to and ended by commands."""
 
     def __init__(self, client: Client) -> None:
@@ -39,10 +48,14 @@ class _ToolClient:
         self._stopped = False
         self._end_by_ns: int | None = None
         self.shutdown_complete = False
+        self._not_understood: str | None = None
+        kind = client.spec.options.get("metrics")
+        self._metrics = JavaMetrics(kind, client.statistics, client.now_ns) if kind else None
 
     def run(self) -> None:
         """Until the tool has ended because it was told to. FatalClient if it ends by itself, whatever its exit code says: a
-        verifiable consumer exits with 0 after a fatal error."""
+        verifiable consumer exits with 0 after a fatal error. FatalClient also if it said what could not be understood: then
+        what was recorded is not all there was."""
         while not self._over():
             for command in self._client.control.commands():
                 self._obey(command)
@@ -54,16 +67,29 @@ class _ToolClient:
             for event in self._tool.events(wait_s=POLL_S):
                 self._take(self._tool, event)
             self._look_after(self._tool)
+            if self._metrics is not None and not self._tool.stopping:
+                self._metrics.turn()
+        if self._tool is not None and (why := self._tool.torn or self._not_understood):
+            raise FatalClient(f"not all that the tool said is recorded: {why}")
+
+    def not_understood(self, event: Mapping[str, Any]) -> None:
+        """An event that is none of the tool's, or of another trial: remembered, and told in the end."""
+        said = str(dict(event))[:SHOWN_BYTES]
+        self._client.log(f"not understood: {said}")
+        self._not_understood = self._not_understood or f"an event is not understood: {said}"
 
     def _begin(self) -> None:
         if self._tool is None:
             options = self._spec.options
             command = written(options["command"], options["files"], self._client.rows.parent / "tools")
-            self._tool = Tool(command, now_ns=self._client.now_ns)
+            parse = parse_event if self._metrics is None else self._metrics.heard(parse_event)
+            self._tool = Tool(command, now_ns=self._client.now_ns, parse=parse)
 
     def _end(self, *, limit_ns: int) -> None:
         self._stopped = True
         self._end_by_ns = self._client.now_ns() + limit_ns
+        if self._metrics is not None:
+            self._metrics.close()
         if self._tool is not None:
             self._tool.stop()
 
@@ -73,6 +99,8 @@ class _ToolClient:
     def _look_after(self, tool: Tool) -> None:
         code = tool.ended()
         if code is not None and not self._stopped:
+            if self._metrics is not None:
+                self._metrics.absent()
             said = "said shutdown_complete" if self.shutdown_complete else "said nothing"
             raise FatalClient(f"the tool ended by itself with exit code {code} and {said}; its reason is in this log")
         if code is None and self._end_by_ns is not None and self._client.now_ns() >= self._end_by_ns:
@@ -87,14 +115,42 @@ class _ToolClient:
         raise NotImplementedError
 
 
-class VerifiableProducer(_ToolClient):
+def encoded(key: object) -> bytes | None:
+    """A key of an event as it stands in the log. JSON can say what UTF-8 cannot."""
+    return key.encode("utf-8", "surrogatepass") if isinstance(key, str) else None
+
+
+class Seen:
+    """Which of the numbers 0, 1, 2, … have come, nearly in order: what is complete from 0 on is one number, however long it
+    gets."""
+
+    def __init__(self) -> None:
+        self._below = 0
+        self._beyond: set[int] = set()
+
+    def __len__(self) -> int:
+        """How many are remembered one by one."""
+        return len(self._beyond)
+
+    def add(self, number: int) -> bool:
+        """Is it new?"""
+        if number < self._below or number in self._beyond:
+            return False
+        self._beyond.add(number)
+        while self._below in self._beyond:
+            self._beyond.remove(self._below)
+            self._below += 1
+        return True
+
+
+class VerifiableProducer(ToolClient):
     """The role `verifiable-producer`. Options: `command`, `files`, `report_limit_ms` (the most that passes between
     send() and report). Starts its tool when first resumed; `finish` and `stop` end it."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
         self._sends = RowWriter(client.rows, SENDS, client.spec.client)
-        self._seen: set[int] = set()
+        self._seen = Seen()
         self._limit_ns = int(client.spec.options["report_limit_ms"]) * 1_000_000
 
     def issued(self) -> int:
@@ -131,10 +187,9 @@ class VerifiableProducer(_ToolClient):
         sequence = sequence_of(event.get("value"), prefix=self._spec.client)
         place = place_of(event) or self._first_place(event)
         dense = self._dense.get((place.topic, place.partition))
-        if sequence is None or dense is None or sequence in self._seen:
-            self._client.log(f"not understood: {dict(event)}")
+        if sequence is None or dense is None or not self._seen.add(sequence):
+            self.not_understood(event)
             return
-        self._seen.add(sequence)
         ok = outcome is Outcome.OK
         key = event.get("key")
         self._sends.append(
@@ -143,7 +198,7 @@ class VerifiableProducer(_ToolClient):
             place.offset if ok else NONE,
             sequence,
             NONE,
-            key_id(key.encode() if isinstance(key, str) else None),
+            key_id(encoded(key)),
             dense,
             int(outcome),
             NO_CODE if ok else UNTOLD_ERROR,
@@ -157,7 +212,7 @@ class VerifiableProducer(_ToolClient):
         return Place(str(topic), min(numbers, default=NONE))
 
 
-class VerifiableConsumer(_ToolClient):
+class VerifiableConsumer(ToolClient):
     """The role `verifiable-consumer`: a group member. Options: `command`, `files`, `group` (number of its group).
     Starts its tool at once; `stop` ends it."""
 
@@ -206,7 +261,7 @@ class VerifiableConsumer(_ToolClient):
         place = place_of(event)
         dense = None if place is None else self._dense.get((place.topic, place.partition))
         if place is None or dense is None:
-            self._client.log(f"not understood: {dict(event)}")
+            self.not_understood(event)
             return
         sender, sequence = foreign_identity(event.get("value"))
         key = event.get("key")
@@ -217,7 +272,7 @@ class VerifiableConsumer(_ToolClient):
                 read_ns=tool.read_ns,
                 log_offset=place.offset,
                 sequence=sequence,
-                key=key_id(key.encode() if isinstance(key, str) else None),
+                key=key_id(encoded(key)),
                 sender=sender,
                 partition=dense,
                 span=self._span.get(dense, 0),

@@ -5,12 +5,15 @@ Both get the same options and the same file of properties, in Java's spelling. W
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 from harness import catalogue
 from harness.configuration import ProducerConfiguration
+from harness.jolokia import agent_flags
 from harness.plan import PlannedClient
+from workloads.java_metrics import ATTRIBUTES, HOST
 from workloads.properties import LaunchContext, Settings
 
 MAX_BLOCK_MS = 10_000
@@ -19,6 +22,8 @@ KEYS = 100
 which at the rate of a trial is minutes."""
 _RETRIES = {"0": "0", "max": "2147483647"}
 _JVM = ("-Xms16m", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData")
+_SCRATCH = "-Djava.io.tmpdir=@tools-directory"
+"""Codecs unpack native libraries there, which a killed tool leaves behind."""
 _LOG4J2 = (
     "status=error\nappender.e.type=Console\nappender.e.name=e\nappender.e.target=SYSTEM_ERR\n"
     "appender.e.layout.type=PatternLayout\nappender.e.layout.pattern=[%d] %p %m (%c)%n\n"
@@ -29,6 +34,13 @@ _LOG4J1 = (
     "log4j.appender.e.layout=org.apache.log4j.PatternLayout\n"
     "log4j.appender.e.layout.ConversionPattern=[%d] %p %m (%c)%n\n"
 )
+
+
+class JavaRuntime(Protocol):
+    """What finds Java gives."""
+
+    @property
+    def executable(self) -> Path: ...
 
 
 def launch_verifiable_producer(context: LaunchContext) -> Settings:
@@ -60,6 +72,20 @@ def launch_verifiable_consumer(context: LaunchContext) -> Settings:
     return _settings(context, "consumer", arguments, file, {"group": planned.cell})
 
 
+def launch_verifiable_share_consumer(context: LaunchContext) -> Settings:
+    """Of the role `verifiable-share-consumer`: Kafka's own, whoever produces. It acknowledges what a poll gave before
+    the next one (`sync`), and says which offsets."""
+    planned = context.planned
+    assert planned.group_id is not None
+    assert planned.cell is not None
+    arguments = [
+        *("--bootstrap-server", context.servers, "--topic", _topic(context), "--group-id", planned.group_id),
+        *("--acknowledgement-mode", "sync", "--offset-reset-strategy", "earliest", "--verbose"),
+    ]
+    options = {"group": planned.cell}
+    return _java_settings(context, "share-consumer", arguments, {"client.id": planned.name}, options)
+
+
 def producer_file(configuration: ProducerConfiguration, client_name: str) -> dict[str, str]:
     """Everything that the options cannot say. The file beats the options, acks included; retries are named always, since the
     tool's own 0 would switch idempotence off."""
@@ -89,31 +115,44 @@ def _settings(
 ) -> Settings:
     """The command of one tool; its file is written when the client starts (`files` of the options)."""
     planned = context.planned
-    name = f"{kind}-{planned.client}.properties"
-    files = {name: "".join(f"{key}={value}\n" for key, value in file.items())}
     if client_of(planned) == "java":
-        version = context.plan.variant.kafka_version
-        files["tools-log.properties"] = _LOG4J2 if int(version.split(".")[0]) >= 4 else _LOG4J1
-        command = [*_java(version, kind), *arguments, file_option(kind, version), f"@{name}"]
-    else:
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            f"workloads.verifiable_{kind}",
-            *arguments,
-            "--command-config",
-            f"@{name}",
-        ]
-    return Settings({}, {"command": command, "files": files, **options})
+        return _java_settings(context, kind, arguments, file, options)
+    name, files = _file_of(planned, kind, file)
+    ours = [sys.executable, "-P", "-m", f"workloads.verifiable_{kind}"]
+    return Settings({}, {"command": [*ours, *arguments, "--command-config", f"@{name}"], "files": files, **options})
 
 
-def _java(version: str, kind: str) -> list[str]:
+def _java_settings(
+    context: LaunchContext, kind: str, arguments: list[str], file: Mapping[str, str], options: Mapping[str, int]
+) -> Settings:
+    version = context.plan.variant.kafka_version
+    name, files = _file_of(context.planned, kind, file)
     runtime, jars = catalogue.service("java")(), catalogue.service("jars")(version)
-    logging = "-Dlog4j2.configurationFile=" if int(version.split(".")[0]) >= 4 else "-Dlog4j.configuration=file:"
+    main = f"org.apache.kafka.tools.Verifiable{kind.title().replace('-', '')}"
+    metrics = context.plan.metrics and kind in ATTRIBUTES
+    agent = catalogue.service("metrics-agent-here")() if metrics else None
+    java, more = java_command(version, main, runtime, jars, flags=agent_flags(agent, host=HOST, port=0))
+    command = [*java, *arguments, file_option(kind, version), f"@{name}"]
+    told: dict[str, Any] = {"metrics": kind} if metrics else {}
+    return Settings({}, {"command": command, "files": files | more, **told, **options})
+
+
+def _file_of(planned: PlannedClient, kind: str, file: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """The name of its file of properties, and that file."""
+    name = f"{kind}-{planned.client}.properties"
+    return name, {name: "".join(f"{key}={value}\n" for key, value in file.items())}
+
+
+def java_command(
+    version: str, main: str, runtime: JavaRuntime, jars: Sequence[Path], *, flags: Sequence[str] = ()
+) -> tuple[list[str], dict[str, str]]:
+    """The words before the arguments of a tool of Kafka's, and the file it needs: it logs to standard error. `flags`: more
+    options of the JVM."""
+    new = int(version.split(".")[0]) >= 4
+    logging = "-Dlog4j2.configurationFile=" if new else "-Dlog4j.configuration=file:"
     path = ":".join(str(jar) for jar in jars)
-    main = f"org.apache.kafka.tools.Verifiable{kind.capitalize()}"
-    return [str(runtime.executable), *_JVM, f"{logging}@tools-log.properties", "-cp", path, main]
+    command = [str(runtime.executable), *_JVM, *flags, _SCRATCH, f"{logging}@tools-log.properties", "-cp", path, main]
+    return command, {"tools-log.properties": _LOG4J2 if new else _LOG4J1}
 
 
 def client_of(planned: PlannedClient) -> str:
@@ -128,8 +167,9 @@ def _topic(context: LaunchContext) -> str:
 
 
 def written(command: list[str], files: Mapping[str, str], directory: Path) -> list[str]:
-    """The files written there, and the command with their paths for `@name`."""
+    """The files written there, and the command with their paths for `@name`; `@tools-directory` is where they are."""
     directory.mkdir(exist_ok=True)
+    command = [part.replace("@tools-directory", str(directory)) for part in command]
     for name, text in files.items():
         (directory / name).write_text(text, encoding="utf-8")
         command = [part.replace(f"@{name}", str(directory / name)) for part in command]

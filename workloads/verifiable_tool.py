@@ -11,31 +11,37 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from harness.verifiable_events import EventLines, Parse, parse_event
 from workloads.client import NowNs
-from workloads.verifiable_events import EventLines
 
 CHUNK_BYTES = 1 << 18
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Called between fork and exec: killed when the thread that forked it ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Tool:
     """One process. `since_ns`: everything that the last events tell of was printed after it."""
 
-    def __init__(self, command: Sequence[str], *, now_ns: NowNs) -> None:
-        self._now_ns, self._lines = now_ns, EventLines()
+    def __init__(
+        self, command: Sequence[str], *, now_ns: NowNs, parse: Parse = parse_event, own_session: bool = False
+    ) -> None:
+        """`parse`: what a line of its output says; `own_session`: so that faults hit it with the client that runs it."""
+        self._now_ns, self._lines = now_ns, EventLines(parse)
         self.started_ns = self.since_ns = self.read_ns = now_ns()
         # The only thread here is ours, so running Python between fork and exec is safe.
         self._process = subprocess.Popen(
             list(command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
+            start_new_session=own_session,
         )
+        self.pid = self._process.pid
         assert self._process.stdout is not None
         self._output = self._process.stdout.fileno()
         os.set_blocking(self._output, False)
@@ -43,9 +49,10 @@ class Tool:
         self.stopping = False
 
     @property
-    def strange(self) -> int:
-        """Lines that were no event."""
-        return self._lines.strange
+    def torn(self) -> str | None:
+        """What of its output began as an event and cannot be read; None = nothing."""
+        count = self._lines.torn
+        return f"{count} lines of its output are torn, the first {self._lines.first_torn!r}" if count else None
 
     def events(self, *, wait_s: float) -> Iterator[dict[str, Any]]:
         """What it has said, once it has said something, or nothing after `wait_s`. `read_ns` is when it was read."""
@@ -59,6 +66,8 @@ class Tool:
             self._open = False
         self.read_ns = self._now_ns()
         yield from self._lines.feed(chunk)
+        if not self._open:
+            yield from self._lines.end()
         if len(chunk) < CHUNK_BYTES:  # the pipe was emptied: what comes next is printed after this moment
             self.since_ns = before_ns
 

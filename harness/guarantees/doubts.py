@@ -3,17 +3,18 @@
 A doubt takes a *held* or *permitted, not seen* away and makes it unknown; what was seen stands.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from harness.guarantees.evidence import Evidence
 from harness.guarantees.faults import text_of
-from harness.plan import Cell, Plan
+from harness.plan import Cell, Plan, PlannedClient
 from harness.protocols import CLIENT_NODE
 from harness.schedule import FaultAction
 from harness.schema import NONE, Role, StepOutcome, Tristate, role_named
 
+NOT_AUDITED = "nobody audited the topics of this imported history, so that nothing can be held"
 _UNTIMED = ("metadata", "observations", "heartbeats", "metrics", "replicas")
 """Tables whose lack makes predicates unknown, where a witness needs them, and nothing else."""
 
@@ -23,7 +24,8 @@ def trial_doubts(plan: Plan, evidence: Evidence) -> tuple[str, ...]:
     incomplete = (
         f"the history is incomplete: {name}: {why}" for name, why in evidence.incomplete.items() if name not in _UNTIMED
     )
-    return (*_step_doubts(plan, evidence), *_fault_doubts(plan, evidence), *incomplete)
+    unaudited = () if plan.audited else (NOT_AUDITED,)
+    return (*unaudited, *_step_doubts(plan, evidence), *_fault_doubts(plan, evidence), *incomplete)
 
 
 def _step_doubts(plan: Plan, evidence: Evidence) -> Iterator[str]:
@@ -64,7 +66,8 @@ def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
     served = [c for c in plan.clients if set(c.partitions) & set(cell.partitions)]
     # A client that took a planned one's place is called NAME~2, and so on.
     dead = {name.partition("~")[0]: how for name, how in evidence.dead_clients.items()}
-    killed = {node for f in evidence.fault_records if f.kind == "kill" for node in f.hit}
+    ended = (f for f in evidence.fault_records if f.nature is None or f.nature.stops)
+    killed = {node for f in ended for node in f.hit}
     died = [c for c in served if c.name in dead]
     told = [f"client {c.name} died unasked ({dead[c.name]})" for c in died]
     for client in served:
@@ -73,7 +76,16 @@ def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
         if client not in died and role_named(client.role) in (Role.PRODUCER, Role.READER):
             why = _unfinished(evidence, client.client)
             told += [f"client {client.name} {why}"] if why else []
-    return tuple(told)
+    return (*told, *_idle_share_group(served, evidence))
+
+
+def _idle_share_group(served: Sequence[PlannedClient], evidence: Evidence) -> Iterator[str]:
+    """A share group that was given no record at all has shown nothing: its partitions may never have been initialised."""
+    members = [c for c in served if c.role == "verifiable-share-consumer"]
+    clients = evidence.clients
+    rows = np.isin(clients["client"], [c.client for c in members])
+    if members and not (clients["issued"][rows] > 0).any():
+        yield f"no member of the share group {members[0].group_id} was given a record"
 
 
 def _unfinished(evidence: Evidence, client: int) -> str | None:

@@ -13,11 +13,13 @@ import numpy as np
 
 from harness.clock import NS_PER_S
 from harness.configuration import Acks
+from harness.guarantees.batches import Batches
 from harness.guarantees.destruction import Wiped, wiped_moments
 from harness.guarantees.faults import FOREVER, FaultRecord
 from harness.guarantees.logic import FALSE, UNKNOWN, Truth, both, constant, doubted, either, negate, truth
 from harness.guarantees.timeline import Election, Timeline, no_timeline
 from harness.schema import MISSING, NONE, Outcome, Tristate
+from harness.snapshot_cases import SnapshotCase
 
 LAG_FACTOR = 1.5
 """A follower that lags leaves the ISR within replica.lag.time.max.ms plus half of it between two checks.
@@ -38,6 +40,8 @@ class Envelope:
     error_ns: int = 0
     acks: Acks
     unclean_enabled: bool
+    cell_unclean: Tristate = Tristate.NO
+    """`elected_unclean` of any partition of the cell."""
     lag_max_ns: int | None = None
     """replica.lag.time.max.ms."""
     producer_expiry_ns: int | None = None
@@ -52,6 +56,9 @@ class Envelope:
     """(time_ns ascending, offset) as observed."""
     log_starts: tuple[np.ndarray, np.ndarray] = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
     """(time_ns ascending, offset) as observed."""
+
+    batches: Callable[[], Batches | None] = lambda: None
+    """Batches of one copy at the end, made when first asked for; None = no segments were read."""
 
     # --- what a witness says about its record -----------------------------------------------------------------------
 
@@ -187,6 +194,13 @@ class Envelope:
         cut_off = self._leader_hampered(since_ns, end_ns)
         return either(truth(itself), both(long_enough, negate(cut_off)))
 
+    def leader_hampered(self, witnesses: np.ndarray) -> Truth:
+        """The leader was cut from somebody, frozen or dead for a part of the send, so it may not have learned of the ISR."""
+        begun_ns = self.begun_ns(witnesses) - DEPOSED_NS - self.error_ns
+        if not self.timeline.known:
+            return constant(UNKNOWN, len(witnesses))
+        return self._leader_hampered(begun_ns, _or_never(witnesses["end_ns"]))
+
     def _leader_hampered(self, since_ns: np.ndarray, until_ns: np.ndarray) -> Truth:
         """The leader of that time was cut from somebody, frozen or dead for a while, so it may not have shrunk the ISR."""
         leader = self.timeline.leader_at(since_ns)
@@ -299,6 +313,12 @@ class Envelope:
         if self.producer_expiry_ns is None:
             return constant(UNKNOWN, len(witnesses))
         return truth(lived_ns + self.error_ns >= self.producer_expiry_ns)
+
+    def may_have_expired(self, witnesses: np.ndarray) -> Truth:
+        """A snapshot does not know a producer, and from the first send to the reading it was as long as producer ids are
+        kept. [KIP-854 producer.id.expiration.ms]"""
+        unknown_there = truth(witnesses["case"] == SnapshotCase.UNKNOWN_THERE)
+        return both(unknown_there, self.forgot(witnesses))
 
     def log_start_passed(self, witnesses: np.ndarray) -> Truth:
         """The log start was seen beyond the position: what the reader jumped over had been deleted. Not seen = no."""

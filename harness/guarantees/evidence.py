@@ -7,20 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from harness.clock import NS_PER_S
+from harness.guarantees.batches import Batches, batches_by_partition
 from harness.guarantees.envelope import Envelope
 from harness.guarantees.faults import NATURES, Columns, FaultNature, FaultRecord, fault_records
 from harness.guarantees.timeline import Timeline, no_timeline, timelines
-from harness.history_reader import History
+from harness.history_reader import History, metadata_error_ns
 from harness.plan import Cell, Plan
 from harness.run_directory import RunDirectory, read_json
 from harness.schema import NONE, TABLES, ObservationKind
 
 EVIDENCE_TABLES = ("metadata", "faults", "steps", "clients", "heartbeats", "observations")
 """What judging reads; `replicas` beside them where there are any."""
-METADATA_RESOLUTION_NS = 1_000_000
-"""The controller stamps its records in whole milliseconds."""
-NO_CLOCK_ERROR_NS = NS_PER_S
 _DELETE_RETENTION_DEFAULT_MS = 86_400_000
 """log.cleaner.delete.retention.ms (Kafka documentation)."""
 _PRODUCER_EXPIRY_DEFAULT_MS = 86_400_000
@@ -80,16 +77,13 @@ class Evidence:
         """The same, with what else the files of a run say. HistoryUnreadable if one of them is torn."""
         assert plan.variant.brokers < 63, "broker masks have 63 bits"
         incomplete = {t: f"{n} rows were torn and left out" for t, n in History.open(run).torn_rows.items()}
-        error_ns = NO_CLOCK_ERROR_NS
-        if run.clock.exists():
-            error_ns = METADATA_RESOLUTION_NS + int(read_json(run.clock).get("wall_error_ns", NO_CLOCK_ERROR_NS))
-        else:
+        if not run.clock.exists():
             incomplete["clock.json"] = "the trial's clock never started"
         dead = run.path / "dead_clients.json"
         return Evidence.from_tables(
             tables,
             dictionaries=read_json(run.dictionaries) if run.dictionaries.exists() else {},
-            clock_error_ns=error_ns,
+            clock_error_ns=metadata_error_ns(run),
             cluster=read_json(run.cluster) if run.cluster.exists() else {},
             incomplete=incomplete,
             dead_clients=read_json(dead) if dead.exists() else {},
@@ -105,11 +99,20 @@ class Evidence:
         """Every fault as it happened."""
         return fault_records(self.faults, self.dictionaries, self.natures)
 
+    @cached_property
+    def batches(self) -> Mapping[int, Batches]:
+        """Dense partition id → batches of one copy; only partitions of which a copy was read."""
+        return {} if self.replicas is None else batches_by_partition(self.replicas)
+
     @property
     def kafka_version(self) -> str | None:
         """What the cluster really runs; None = not known."""
         version = self.cluster.get("kafka_version")
         return None if version is None else str(version)
+
+    def feature(self, name: str) -> int:
+        """Finalized level of a feature; 0 = off, or not known."""
+        return int(self.cluster.get("features", {}).get(name, 0))
 
     def setting_ms(self, key: str) -> int | None:
         """An effective broker setting in ms; None = not known."""
@@ -133,6 +136,7 @@ class Evidence:
             epoch_starts=self._epoch_starts(partition),
             high_watermarks=self._observed(partition, ObservationKind.HIGH_WATERMARK),
             log_starts=self._observed(partition, ObservationKind.LOG_START),
+            batches=lambda: self.batches.get(partition),
         )
 
     def _producer_expiry_ms(self, plan: Plan) -> int:

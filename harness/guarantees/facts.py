@@ -11,12 +11,16 @@ import numpy as np
 
 from harness.clock import NS_PER_S
 from harness.configuration import Acks, GroupConfiguration, ProducerConfiguration
+from harness.copy_cases import CopyCase
 from harness.group_cases import GroupCase
 from harness.guarantees.envelope import Envelope
 from harness.guarantees.faults import FOREVER, FaultNature
-from harness.guarantees.logic import FALSE, UNKNOWN, Truth, both, constant, either, truth
-from harness.plan import Cell
+from harness.guarantees.logic import FALSE, UNKNOWN, Truth, both, constant, doubted, either, truth
+from harness.guarantees.settled import unsettled
+from harness.plan import FIRST_CONTROLLER_ID, Cell
+from harness.provocations import PROVOCATIONS
 from harness.schema import MISSING, Outcome, Tristate
+from harness.stalls import STALLED_NS, StallCase
 
 Version = tuple[int, ...]
 
@@ -30,18 +34,34 @@ class Configuration:
     retries: bool
     several_in_flight: bool
     lifo: bool = False
+    several_per_batch: bool = False
+    refused_by_brokers: bool = False
+    """The errors that its records provoke are the brokers'."""
     librdkafka: bool = True
     """The producer is librdkafka's; else Java's."""
+    transactions_before_v2: bool = False
+    """Transactions, and none of version 2 (KIP-890): a client that has no such version, or brokers that do not allow it."""
+    delivery: str | None = None
+    """How a copier keeps its progress (`CopierConfiguration.delivery`), or what an application promises; None = no copier."""
     unclean_enabled: bool = False
+    """unclean.leader.election.enable of the topic."""
     commits_first: bool = False
     """The group commits what its members may not have processed yet."""
     resets_to_latest: bool = False
+    hands_on: bool = False
+    """The group sends what failed to a retry topic."""
+    hands_on_unawaited: bool = False
+    """And commits past it without waiting for the acknowledgement."""
     version: Version | None = None
     """Of the oldest broker; None = not known."""
 
 
-def configuration_of(cell: Cell, kafka_version: str | None) -> Configuration:
-    """Derived from a cell and the version the cluster really runs."""
+TRANSACTION_VERSION_2 = 2
+"""Level of the feature transaction.version from which on the epoch changes with every transaction (KIP-890 part 2)."""
+
+
+def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_version: int = 0) -> Configuration:
+    """Derived from a cell, the version the cluster really runs, and its level of the feature transaction.version."""
     producer = cell.producer
     return Configuration(
         acks=producer.acks,
@@ -49,12 +69,26 @@ def configuration_of(cell: Cell, kafka_version: str | None) -> Configuration:
         retries=producer.retries != "0",
         several_in_flight=producer.max_in_flight > 1,
         lifo=producer.properties.get("queuing.strategy", "fifo") == "lifo",
+        several_per_batch=producer.properties.get("batch.num.messages") != "1",
+        refused_by_brokers=cell.provocation is not None and PROVOCATIONS[cell.provocation.error].by_broker,
         librdkafka=producer.client == "librdkafka",
+        transactions_before_v2=_before_v2(cell, transaction_version),
+        delivery=cell.delivery,
         unclean_enabled=cell.topic.unclean_leader_election_enable,
         commits_first=cell.group is not None and commits_first(cell.group),
         resets_to_latest=cell.group is not None and cell.group.auto_offset_reset == "latest",
+        hands_on=cell.group is not None and cell.group.hands_on,
+        hands_on_unawaited=cell.group is not None and cell.group.on_failure == "retry-topic-unawaited",
         version=parse_version(kafka_version),
     )
+
+
+def _before_v2(cell: Cell, transaction_version: int) -> bool:
+    """Has it transactions of version 0 or 1? librdkafka's always are, whatever the brokers allow (librdkafka#5423)."""
+    if cell.copier is None:
+        return cell.transaction is not None
+    older = cell.copier.client == "librdkafka" or transaction_version < TRANSACTION_VERSION_2
+    return cell.copier.transactional and older
 
 
 def is_idempotent(producer: ProducerConfiguration) -> bool:
@@ -98,6 +132,10 @@ class Happened:
     """A send outlived the broker's memory of its producer."""
     read_uncommitted: Tristate = Tristate.NO
     """Consumers read them at read_uncommitted."""
+    read_uncommitted_inside: Tristate = Tristate.NO
+    """Transactions read them at read_uncommitted."""
+    cell_unclean: Tristate = Tristate.NO
+    """`unclean`, of any partition of the cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +167,8 @@ def _leader_changed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 READ_UNCOMMITTED_CASE = 1
 """`case` of witnesses of `aborted-read` and `early-read`: a read_uncommitted consumer."""
+BY_WRITES_CASE = 2
+"""`case` of witnesses of `write-cycle`."""
 BEFORE_NS = 10 * NS_PER_S
 """A request that a fault delayed may arrive this much after it: clients wait so long for an answer here
 (socket.timeout.ms)."""
@@ -154,6 +194,27 @@ def _delayed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     return either(constant(FALSE, len(witnesses)), *parts)
 
 
+def _coordinator_out(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Any broker: it may have coordinated the group. Clients frozen or dead are no reason here: kernels know of them."""
+    begin_ns = witnesses["begin_ns"]
+    parts = [
+        both(
+            truth(
+                (f.begin_ns <= begin_ns + envelope.error_ns) & (f.end_ns >= begin_ns - BEFORE_NS - envelope.error_ns)
+            ),
+            either(*(np.int8(f.may(what)) for what in ("stops", "freezes", "cuts"))),
+        )
+        for f in envelope.faults
+        if any(node < FIRST_CONTROLLER_ID for node in f.nodes)
+    ]
+    return either(constant(FALSE, len(witnesses)), *parts)
+
+
+def _bumped(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    batches = envelope.batches()
+    return constant(UNKNOWN, len(witnesses)) if batches is None else batches.bumped(witnesses)
+
+
 def _of_case(meaning: str, *cases: GroupCase) -> Fact:
     """What the kernels of groups found to explain a witness."""
     wanted = [int(case) for case in cases]
@@ -164,14 +225,65 @@ def _of_case(meaning: str, *cases: GroupCase) -> Fact:
     )
 
 
+def _of_copy(meaning: str, case: CopyCase) -> Fact:
+    """What is wrong with a copy."""
+    return Fact(
+        meaning,
+        of_witnesses=lambda _, witnesses: truth(witnesses["case"] == int(case)),
+        could=lambda h: h.rebalanced,
+    )
+
+
 FACTS: Mapping[str, Fact] = {
+    "copies at most once": Fact(
+        "the copiers commit before they produce, or promise no more", lambda c: _is(c.delivery == "at-most-once")
+    ),
+    "copies at least once": Fact(
+        "the copiers commit after they have produced, or promise no more", lambda c: _is(c.delivery == "at-least-once")
+    ),
+    "offsets outside the transaction": Fact(
+        "the copiers commit their offsets after the transaction of the copies",
+        lambda c: _is(c.delivery == "transaction-alone"),
+    ),
+    "no copy": _of_copy("the record has no copy", CopyCase.MISSING),
+    "a copy too many": _of_copy("the record has a copy already", CopyCase.REPEATED),
+    "a partition of the cell was elected unclean": Fact(
+        "an unclean election of a partition of the cell, of either topic, whenever",
+        of_witnesses=lambda envelope, witnesses: constant(int(envelope.cell_unclean), len(witnesses)),
+        could=lambda h: _possibly(h.cell_unclean),
+    ),
     "commits first": Fact("the group commits before processing", lambda c: _is(c.commits_first)),
+    "hands on": Fact("the group sends what failed to a retry topic", lambda c: _is(c.hands_on)),
+    "hands on without waiting": Fact(
+        "the group commits past what it sent to the retry topic without waiting for the acknowledgement",
+        lambda c: _is(c.hands_on_unawaited),
+    ),
+    "left behind": _of_case(
+        "it was sent to the retry topic, and never acknowledged or seen there", GroupCase.LEFT_BEHIND
+    ),
+    "sent again": _of_case(
+        "it was sent to the retry topic again, since the first send was never acknowledged", GroupCase.SENT_AGAIN
+    ),
     "resets to latest": Fact("auto.offset.reset=latest", lambda c: _is(c.resets_to_latest)),
     "member was gone": _of_case(
         "the member that had the record died, gave the partition up or had lost it, in between",
         GroupCase.CRASHED,
         GroupCase.RELEASED,
         GroupCase.EVICTED,
+    ),
+    "commits of one alone": Fact(
+        "of the two owners at most one had a commit accepted meanwhile",
+        of_witnesses=lambda _, witnesses: truth(witnesses["case"] != GroupCase.BOTH_COMMITTED),
+        could=lambda h: h.rebalanced,
+    ),
+    "coordinator out": Fact(
+        "a broker was dead, frozen or cut off when the second owner began, or shortly before: the group's coordinator may "
+        "have been deposed without knowing, and its members with it",
+        of_witnesses=_coordinator_out,
+        could=lambda h: _possibly(h.moved),
+    ),
+    "one instance id twice": _of_case(
+        "both owners have one group.instance.id, in the classic protocol", GroupCase.SAME_INSTANCE
     ),
     "position was sought": _of_case("the member had sought to a position", GroupCase.SOUGHT),
     "position was reset": _of_case("auto.offset.reset decided a position beyond it", GroupCase.RESET),
@@ -182,8 +294,26 @@ FACTS: Mapping[str, Fact] = {
     "idempotent": Fact("enable.idempotence is in effect", lambda c: _is(c.idempotent)),
     "retries": Fact("the producer sends again what failed", lambda c: _is(c.retries)),
     "several in flight": Fact("max.in.flight.requests.per.connection > 1", lambda c: _is(c.several_in_flight)),
+    "several per batch": Fact("the producer sends several records in a batch", lambda c: _is(c.several_per_batch)),
+    "refused by brokers": Fact("brokers refuse what is wrong with its records", lambda c: _is(c.refused_by_brokers)),
     "librdkafka": Fact("the producer is librdkafka's", lambda c: _is(c.librdkafka)),
+    "transactions before version 2": Fact(
+        "transactions, and none of version 2 (KIP-890)", lambda c: _is(c.transactions_before_v2)
+    ),
     "lifo": Fact("queuing.strategy=lifo (librdkafka)", lambda c: _is(c.lifo)),
+    "unclean enabled": Fact("unclean.leader.election.enable=true", lambda c: _is(c.unclean_enabled)),
+    "unclean election asked for": Fact(
+        "a fault asked for an unclean election",
+        of_witnesses=lambda envelope, witnesses: constant(
+            int(either(np.int8(FALSE), *(np.int8(f.may("elects_unclean")) for f in envelope.faults))), len(witnesses)
+        ),
+        could=lambda h: _possibly(h.unclean),
+    ),
+    "leader was hampered": Fact(
+        "the partition's leader was cut off, frozen or dead for a part of the send",
+        of_witnesses=Envelope.leader_hampered,
+        could=lambda h: _possibly(h.moved),
+    ),
     "brokers to 3.9.0 or 4.0.0": _version_fact(
         "a broker is 3.9.0 or older, or 4.0.0", lambda v: v[:3] <= (3, 9, 0) or v[:3] == (4, 0, 0)
     ),
@@ -243,9 +373,19 @@ FACTS: Mapping[str, Fact] = {
         of_witnesses=Envelope.wiped_before,
         could=lambda h: _possibly(h.destroyed),
     ),
+    "bumped": Fact(
+        "the two stand in batches of one producer id under different epochs, outside transactions",
+        of_witnesses=_bumped,
+        could=lambda _: Tristate.UNKNOWN,
+    ),
     "forgot": Fact(
         "the send took longer than producer.id.expiration.ms",
         of_witnesses=Envelope.forgot,
+        could=lambda h: _possibly(h.forgotten),
+    ),
+    "may have expired": Fact(
+        "a snapshot does not know a producer, and the sends began longer ago than producer.id.expiration.ms",
+        of_witnesses=Envelope.may_have_expired,
         could=lambda h: _possibly(h.forgotten),
     ),
     "log start passed": Fact(
@@ -268,6 +408,32 @@ FACTS: Mapping[str, Fact] = {
         of_witnesses=lambda _, witnesses: truth(witnesses["case"] == READ_UNCOMMITTED_CASE),
         could=lambda h: _possibly(h.read_uncommitted),
     ),
+    "read_uncommitted inside": Fact(
+        "the transaction that was given the record reads at read_uncommitted",
+        of_witnesses=lambda _, witnesses: truth(witnesses["case"] == READ_UNCOMMITTED_CASE),
+        could=lambda h: _possibly(h.read_uncommitted_inside),
+    ),
+    "order of writes": Fact(
+        "an edge of the cycle is the order of two writes",
+        of_witnesses=lambda _, witnesses: truth(witnesses["case"] == BY_WRITES_CASE),
+        could=lambda _: Tristate.UNKNOWN,
+    ),
+    "unsettled": Fact(
+        "no stretch of the stated time within it was free of faults, changes of leader and gaps in the ISR",
+        of_witnesses=lambda envelope, witnesses: unsettled(envelope, witnesses, STALLED_NS),
+        could=lambda _: Tristate.UNKNOWN,
+    ),
+    "reader stood still": Fact(
+        "the reader's own heart stood still in between: what it asked for is not known",
+        of_witnesses=lambda _, witnesses: doubted(truth(witnesses["case"] == StallCase.STARVED), known=False),
+        could=lambda _: Tristate.UNKNOWN,
+    ),
+    "last stable offset stood still": Fact(
+        "leaders said the same last stable offset all the time",
+        of_witnesses=lambda _, witnesses: truth(witnesses["case"] == StallCase.STABLE_OFFSET),
+        could=lambda _: Tristate.UNKNOWN,
+    ),
+    "brokers to 3.5": _version_fact("a broker is 3.5 or older", lambda v: v[:2] <= (3, 5)),
     "unclean ever": Fact(
         "an unclean election of the partition, whenever: markers of transactions may be gone",
         of_witnesses=lambda envelope, witnesses: constant(int(envelope.elected_unclean()), len(witnesses)),
@@ -325,6 +491,7 @@ def could_happen(natures: Mapping[str, FaultNature | None], *, unclean_enabled: 
     return Happened(
         moved=Tristate.UNKNOWN if out or unclean else Tristate.NO,
         unclean=Tristate.UNKNOWN if unclean else Tristate.NO,
+        cell_unclean=Tristate.UNKNOWN if unclean else Tristate.NO,
         rebalanced=Tristate.UNKNOWN if out else Tristate.NO,
         destroyed=Tristate.UNKNOWN if anything or any(n.destroys for n in known) else Tristate.NO,
     )
@@ -344,6 +511,7 @@ def what_happened(envelope: Envelope, *, sends_lived_ns: int) -> Happened:
     return Happened(
         moved=moved if timeline.known else Tristate.UNKNOWN,
         unclean=envelope.elected_unclean(),
+        cell_unclean=envelope.cell_unclean,
         destroyed=Tristate(int(destroyed)),
         deleted=_is(bool(len(envelope.log_starts[1])) and int(envelope.log_starts[1].max()) > 0),
         forgotten=forgotten,

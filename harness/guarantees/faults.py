@@ -33,8 +33,12 @@ class FaultNature:
 
 NATURES: Mapping[str, FaultNature] = {
     "kill": FaultNature(stops=True),
+    "stop": FaultNature(stops=True),
     "pause": FaultNature(freezes=True),
     "partition": FaultNature(cuts=True),
+    "restart-clients": FaultNature(stops=True),
+    "rebalance-storm": FaultNature(stops=True),
+    "duplicate-member": FaultNature(stops=True),
 }
 """Every fault of the catalogue. A kind that is not here might do anything: what depends on it is unknown."""
 

@@ -16,6 +16,7 @@ from harness.guarantees.envelope import Envelope
 from harness.guarantees.evaluate import Evaluation, Judgement, evaluate_witnesses, satisfiable_rules
 from harness.guarantees.evidence import Evidence
 from harness.guarantees.facts import Configuration, Happened, configuration_of, what_happened
+from harness.guarantees.logic import either
 from harness.guarantees.sentences import at_risk, number_of, outcome_reason, sentence, trial_sentence
 from harness.guarantees.shown import faults_shown, show_witnesses
 from harness.guarantees.table import TABLE, Guarantee, Rule
@@ -47,6 +48,7 @@ def judge(plan: Plan, findings: Sequence[Finding], evidence: Evidence) -> TrialV
         CellVerdict(
             cell=cell.cell,
             name=cell.name,
+            workload=cell.workload,
             axes=cell.axes,
             verdict=worst(a.verdict for a in outcomes[cell.cell].values()),
             anomalies=outcomes[cell.cell],
@@ -65,8 +67,16 @@ def judge(plan: Plan, findings: Sequence[Finding], evidence: Evidence) -> TrialV
         controls=controls,
         unknown_reasons=tuple(reasons),
         faults=faults_shown(plan, evidence),
+        findings=_counts(findings),
         facts=at_risk(cells),
     )
+
+
+def _counts(findings: Sequence[Finding]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for finding in findings:
+        counts[finding.anomaly] += finding.result.count
+    return dict(counts)
 
 
 def _unknown_reasons(outcomes: Mapping[int, Mapping[str, CellAnomaly]], known: Sequence[str]) -> list[str]:
@@ -95,17 +105,23 @@ def _judge_cell(
     doubts: Sequence[str],
     costs: Counter[str],
 ) -> dict[str, CellAnomaly]:
-    envelopes = {p: evidence.envelope(plan, cell, p) for p in cell.partitions}
-    configuration = configuration_of(cell, evidence.kafka_version)
+    envelopes = _envelopes(plan, cell, evidence)
+    configuration = configuration_of(
+        cell, evidence.kafka_version, transaction_version=evidence.feature("transaction.version")
+    )
     lived_ns = cell.producer.delivery_timeout_ms * 1_000_000
     happened = [
-        replace(what_happened(e, sends_lived_ns=lived_ns), read_uncommitted=_read_uncommitted(plan, cell))
+        replace(
+            what_happened(e, sends_lived_ns=lived_ns),
+            read_uncommitted=_read_uncommitted(plan, cell, ("reader", "transactor")),
+            read_uncommitted_inside=_read_uncommitted(plan, cell, ("transactor",)),
+        )
         for e in envelopes.values()
     ]
     own_doubts = cell_doubts(plan, cell, evidence)
     judged = {}
     for anomaly, guarantee in TABLE.items():
-        if not guarantee.applies(cell.workload):
+        if not guarantee.applies(cell.traits):
             continue
         results = _results_of(anomaly, cell, found)
         tally = tally_of(guarantee, results, _evaluation(anomaly, configuration, envelopes))
@@ -135,9 +151,16 @@ def _judge_cell(
     return judged
 
 
-def _read_uncommitted(plan: Plan, cell: Cell) -> Tristate:
-    """Was there a consumer that asked for no more?"""
-    readers = [c for c in plan.clients if c.role == "reader" and set(c.partitions) & set(cell.partitions)]
+def _envelopes(plan: Plan, cell: Cell, evidence: Evidence) -> dict[int, Envelope]:
+    """What happened to each of its partitions, and to all of them together."""
+    envelopes = {p: evidence.envelope(plan, cell, p) for p in cell.partitions}
+    unclean = either(*(np.int8(envelope.elected_unclean()) for envelope in envelopes.values()))
+    return {p: replace(envelope, cell_unclean=Tristate(int(unclean))) for p, envelope in envelopes.items()}
+
+
+def _read_uncommitted(plan: Plan, cell: Cell, roles: Sequence[str]) -> Tristate:
+    """Was there a consumer among clients of these roles that asked for no more?"""
+    readers = [c for c in plan.clients if c.role in roles and set(c.partitions) & set(cell.partitions)]
     return Tristate.YES if any(c.isolation_level == "read_uncommitted" for c in readers) else Tristate.NO
 
 

@@ -1,5 +1,6 @@
 """What the guarantee table is made of: effects, rules, guarantees; and how even committed data may be missing."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -61,9 +62,9 @@ class Guarantee:
     workloads: tuple[str, ...] = ()
     """The kinds of workload in whose cells it is judged; empty = all."""
 
-    def applies(self, workload: str) -> bool:
-        """Is it judged in cells of this kind of workload?"""
-        return not self.workloads or workload in self.workloads
+    def applies(self, traits: Collection[str]) -> bool:
+        """Is it judged in cells with these traits (`Cell.traits`)?"""
+        return not self.workloads or not set(traits).isdisjoint(self.workloads)
 
 
 _UNCLEAN = "an unclean election made a log without them the truth"
@@ -94,4 +95,17 @@ def hard(prefix: str, *, unclean: str, wiped: str) -> tuple[Rule, ...]:
             change=_WIPED_CHANGE,
             source=_WIPED_SOURCE,
         ),
+    )
+
+
+def older_epoch_appended(prefix: str) -> Rule:
+    """KAFKA-18991, of old brokers."""
+    return Rule(
+        id=f"{prefix}/KAFKA-18991",
+        effect=Effect.DEFECT,
+        when=("brokers to 3.9.0 or 4.0.0", "leader changed"),
+        label="KAFKA-18991",
+        reason="a follower may append records of an older leader epoch after the leader changed",
+        source="KAFKA-18991, KAFKA-18723",
+        defect="KAFKA-18991, fixed after 3.9.0 and 4.0.0",
     )

@@ -52,10 +52,10 @@ def outcome_reason(guarantee: Guarantee, outcome: AnomalyOutcome, tally: Tally, 
 
 
 def at_risk(cells: Sequence[CellVerdict]) -> dict[str, str]:
-    """What some cells' configurations permitted under these faults although nothing of it was seen: "at_risk", if any."""
+    """What some cells' configurations permitted under these faults although nothing of it was seen: "not seen", if any."""
     anomalies = {name: _in(cells, name, AnomalyOutcome.PERMITTED) for name in TABLE}
     told = [f"{name} in {number_of(len(found), 'cell')}" for name, found in anomalies.items() if found]
-    return {"at_risk": "possible, but not seen: " + ", ".join(told)} if told else {}
+    return {"not seen": "though possible: " + ", ".join(told)} if told else {}
 
 
 def trial_sentence(

@@ -28,13 +28,13 @@ def show_witnesses(
     plan: Plan, cell: Cell, guarantee: Guarantee, tally: Tally, evidence: Evidence
 ) -> tuple[WitnessShown, ...]:
     """At most WITNESSES_SHOWN, the forbidden first, then the unknown."""
-    numbers = {p: plan.partitions[p].number for p in cell.partitions}
+    planned = {p: plan.partitions[p] for p in cell.partitions}
     chosen = np.argsort(tally.judgement, kind="stable")[:WITNESSES_SHOWN]
     return tuple(
         _show(
             tally.witnesses[i],
-            topic=cell.topic_name,
-            number=numbers.get(int(tally.witnesses[i]["partition"]), NONE),
+            topic=of.topic_name if (of := planned.get(int(tally.witnesses[i]["partition"]))) else cell.topic_name,
+            number=of.number if of else NONE,
             effect=_EFFECTS[Judgement(int(tally.judgement[i]))],
             rule=guarantee.rules[r].id if (r := int(tally.rule[i])) >= 0 else f"{guarantee.anomaly}/forbidden",
             faults=_active(plan, tally.witnesses[i], evidence.fault_records),

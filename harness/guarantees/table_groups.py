@@ -1,8 +1,8 @@
 """The guarantee table, part groups: what is promised of delivery, of committed offsets and of ownership in consumer groups.
 
 Left out because nothing can bring them about yet: commits by assignment without a membership, offsets reset by an
-administrator, one group.instance.id used twice, share groups; KAFKA-20634 (a commit dropped while its partition changes
-leader), which no witness can be told apart by.
+administrator, share groups; KAFKA-20634 (a commit dropped while its partition changes leader), which no witness can be told
+apart by.
 """
 
 from harness.guarantees.rules import Effect, Guarantee, Rule, hard
@@ -49,9 +49,29 @@ _UNPROCESSED = Guarantee(
             id="unprocessed/reset-to-latest",
             when=("resets to latest", "position was reset"),
             label="auto.offset.reset=latest",
-            reason="a member without a committed offset began at the end",
+            reason="a member without a committed offset (none yet, or of a partition that was just added), or with one whose "
+            "records were deleted, began at the end",
             change="auto.offset.reset=earliest",
-            source="Kafka documentation, consumer configuration auto.offset.reset",
+            source="Kafka documentation, consumer configuration auto.offset.reset; KAFKA-12261, KAFKA-12478 and KIP-1327: "
+            "what comes between the creation of a partition and its discovery is skipped",
+        ),
+        Rule(
+            id="unprocessed/left-behind",
+            when=("hands on without waiting", "left behind"),
+            label="a send to the retry topic that nobody waited for",
+            reason="a member committed past a record that it had only queued for the retry topic, and ended, or gave up "
+            "sending, before a broker had it",
+            change="group.on_failure=retry-topic: waiting for the acknowledgement before the commit",
+            source="KafkaProducer.send: 'asynchronous and will return immediately … once the record has been stored in the "
+            "buffer of records waiting to be sent'",
+        ),
+        Rule(
+            id="unprocessed/retry-unclean",
+            when=("hands on", "a partition of the cell was elected unclean"),
+            label="unclean elections",
+            reason="an unclean election took what was handed on away from the retry topic",
+            change="unclean.leader.election.enable=false",
+            source="Kafka documentation, design, 'Unclean leader election: what if they all die?'",
         ),
         *hard("unprocessed", unclean="cutoff", wiped="wiped"),
     ),
@@ -75,6 +95,14 @@ _REPROCESSED = Guarantee(
             source=f"{_DELIVERY}: at least once; seen: 250 twice",
         ),
         _sought("reprocessed"),
+        Rule(
+            id="reprocessed/sent-again",
+            when=("hands on", "sent again"),
+            label="a send to the retry topic that was not acknowledged",
+            reason="it was not acknowledged in time, and may have arrived all the same; the member sent the record again",
+            change="a transaction of the send and the commit",
+            source="KIP-91: after delivery.timeout.ms it is not known whether a record was written",
+        ),
         Rule(
             id="reprocessed/duplicate",
             effect=Effect.NOT_APPLICABLE,
@@ -116,6 +144,27 @@ _TWO_OWNERS = Guarantee(
     nothing="no member was assigned a partition",
     source=_SUBSCRIPTIONS,
     workloads=KINDS,
+    rules=(
+        Rule(
+            id="two-owners/same-instance",
+            when=("one instance id twice",),
+            label="one group.instance.id used twice",
+            reason="a second process with a static member's group.instance.id took over at once, and the first went on until "
+            "its next heartbeat was answered FENCED_INSTANCE_ID",
+            change="group.protocol=consumer, which refuses the second process (UNRELEASED_INSTANCE_ID)",
+            source="KIP-345, 'Fencing'; KIP-848, 'Static Membership'",
+        ),
+        Rule(
+            id="two-owners/coordinator-out",
+            when=("coordinator out", "commits of one alone"),
+            label="a coordinator that was cut off",
+            reason="a member's heartbeats went to a coordinator that was out, so its successor evicted it without its "
+            "knowing; it went on reading, and no commit of it was accepted",
+            change="nothing: commits, not reading, are what a group protects",
+            source="KIP-848, 'Fencing': a member gives its partitions up once a coordinator answers FENCED_MEMBER_EPOCH, so "
+            "not before it has reached one; seen: 1.6 s after the coordinator was connected again",
+        ),
+    ),
 )
 _ORPHANED = Guarantee(
     anomaly="orphaned",

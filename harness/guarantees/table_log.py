@@ -1,6 +1,34 @@
 """The guarantee table, part log and reading: what each configuration promises of records, order and readers."""
 
-from harness.guarantees.rules import HW_SOURCE, Effect, Guarantee, Rule, hard
+from harness.guarantees.rules import HW_SOURCE, Effect, Guarantee, Rule, hard, older_epoch_appended
+
+
+def _bumped(anomaly: str) -> tuple[Rule, ...]:
+    """A client that gave its records a new identity: the broker could not know them."""
+    return (
+        Rule(
+            id=f"{anomaly}/librdkafka-4953",
+            effect=Effect.DEFECT,
+            when=("idempotent", "librdkafka", "bumped"),
+            label="librdkafka#4953",
+            reason="the idempotent producer bumped its epoch while batches of it may have been written already: sent again "
+            "under the new epoch, with sequences from 0, they are new to the broker",
+            source="librdkafka#4953; KIP-360; seen with librdkafka 2.16.0: 227 records again in one batch of producer epoch "
+            "1 whose first sequence is 0",
+            defect="librdkafka#4953, open in 2.16.0; a transactional.id avoids it",
+        ),
+        Rule(
+            id=f"{anomaly}/KAFKA-14034",
+            effect=Effect.DEFECT,
+            when=("idempotent", "not librdkafka", "bumped"),
+            label="KAFKA-14034",
+            reason="a batch failed for good, and the idempotent producer sent earlier ones that it was retrying under a new "
+            "epoch",
+            source="KAFKA-14034 (apache/kafka pull request 13796, closed unmerged); KIP-360",
+            defect="KAFKA-14034, open in 4.3.1; a transactional.id avoids it",
+        ),
+    )
+
 
 _LOST = Guarantee(
     anomaly="lost",
@@ -34,15 +62,7 @@ _LOST = Guarantee(
             "clean stop and a preferred election",
         ),
         *hard("lost", unclean="cutoff", wiped="wiped"),
-        Rule(
-            id="lost/KAFKA-18991",
-            effect=Effect.DEFECT,
-            when=("brokers to 3.9.0 or 4.0.0", "leader changed"),
-            label="KAFKA-18991",
-            reason="a follower may append records of an older leader epoch after the leader changed",
-            source="KAFKA-18991, KAFKA-18723",
-            defect="KAFKA-18991, fixed after 3.9.0 and 4.0.0",
-        ),
+        older_epoch_appended("lost"),
     ),
 )
 _DUPLICATE = Guarantee(
@@ -79,6 +99,7 @@ _DUPLICATE = Guarantee(
             change="a longer producer.id.expiration.ms",
             source="KIP-854; ProducerAppendInfo takes any first sequence of a producer without state",
         ),
+        *_bumped("duplicate"),
     ),
 )
 _REORDERED = Guarantee(
@@ -132,6 +153,7 @@ _REORDERED = Guarantee(
             change="queuing.strategy=fifo",
             source="librdkafka CONFIGURATION, queuing.strategy",
         ),
+        *_bumped("reordered"),
     ),
 )
 _OFFSET_CONFLICT = Guarantee(

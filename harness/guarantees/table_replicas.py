@@ -1,6 +1,6 @@
 """The guarantee table, part replicas: what copies of one partition promise one another."""
 
-from harness.guarantees.rules import Effect, Guarantee, Rule
+from harness.guarantees.rules import Effect, Guarantee, Rule, older_epoch_appended
 
 _DIVERGED = Guarantee(
     anomaly="diverged",
@@ -24,16 +24,32 @@ _DIVERGED = Guarantee(
             reason="one of the two was not in the ISR at the end, so it had not caught up yet",
             source="Kafka documentation, design, 'Replicated logs': only in-sync replicas are complete",
         ),
+        older_epoch_appended("diverged"),
+    ),
+)
+_SNAPSHOT_CONFLICT = Guarantee(
+    anomaly="snapshot-conflict",
+    promise="What brokers write down of producers is what their logs say.",
+    found=(
+        "1 entry of a producer snapshot contradicts the batches below it in the same replica",
+        "{n} entries of producer snapshots contradict the batches below them in the same replica",
+    ),
+    did=("wrote 1 producer down wrongly", "wrote producers down wrongly {n} times"),
+    nothing="no replica had a snapshot with a producer in it",
+    # Compacted topics, topics without idempotent producers, and logs whose segments were never rolled.
+    nothing_is_unknown=False,
+    source="KIP-98, 'Producer ID mapping': what a broker knows of producers is found again from its log, beginning with the "
+    "last snapshot; ProducerStateManager.takeSnapshot",
+    rules=(
         Rule(
-            id="diverged/KAFKA-18991",
-            effect=Effect.DEFECT,
-            when=("brokers to 3.9.0 or 4.0.0", "leader changed"),
-            label="KAFKA-18991",
-            reason="a follower may append records of an older leader epoch after the leader changed",
-            source="KAFKA-18991, KAFKA-18723",
-            defect="KAFKA-18991, fixed after 3.9.0 and 4.0.0",
+            id="snapshot-conflict/expired",
+            effect=Effect.NOT_APPLICABLE,
+            when=("may have expired",),
+            label="expired producer ids",
+            reason="the broker may have forgotten the producer rightly (producer.id.expiration.ms)",
+            source="KIP-854; ProducerStateManager.removeExpiredProducers",
         ),
     ),
 )
-REPLICAS = (_DIVERGED,)
+REPLICAS = (_DIVERGED, _SNAPSHOT_CONFLICT)
 """In the order of reports."""

@@ -19,7 +19,19 @@ def _read_uncommitted(anomaly: str, what: str) -> Rule:
     )
 
 
-def _state_lost(anomaly: str) -> Rule:
+def _inside_uncommitted(anomaly: str, what: str) -> Rule:
+    return Rule(
+        id=f"{anomaly}/read-uncommitted",
+        when=("read_uncommitted inside",),
+        label="isolation.level=read_uncommitted",
+        reason=f"the transactions themselves read at read_uncommitted, which gives out {what}",
+        change="isolation.level=read_committed",
+        source="Kafka documentation, consumer configuration isolation.level",
+    )
+
+
+def state_lost(anomaly: str) -> Rule:
+    """The coordinator forgot."""
     return Rule(
         id=f"{anomaly}/state-lost",
         when=("transaction state lost",),
@@ -30,16 +42,22 @@ def _state_lost(anomaly: str) -> Rule:
     )
 
 
-def _delayed(anomaly: str) -> Rule:
+def delayed(anomaly: str) -> Rule:
+    """KAFKA-17754, of transactions before version 2."""
     return Rule(
         id=f"{anomaly}/KAFKA-17754",
         effect=Effect.DEFECT,
-        when=("librdkafka", "delayed"),
+        when=("transactions before version 2", "delayed"),
         label="KAFKA-17754",
         reason="a delayed commit or abort may end the next transaction of the same producer, which has the same epoch",
         source="KAFKA-17754; KIP-890 part 2; librdkafka has no transactions version 2 (librdkafka#5423)",
         defect="KAFKA-17754, fixed by transaction.version=2 with a Java client from 4.0",
     )
+
+
+def _excused(anomaly: str) -> tuple[Rule, ...]:
+    """Where data, markers or decisions were destroyed, and the defect of delayed ends."""
+    return (*hard(anomaly, unclean="unclean ever", wiped="wiped"), state_lost(anomaly), delayed(anomaly))
 
 
 _TORN = Guarantee(
@@ -53,7 +71,7 @@ _TORN = Guarantee(
     absence=True,
     nothing="no transaction was committed",
     source="KIP-98, 'Atomic writes across multiple partitions'",
-    rules=(*hard("torn", unclean="cutoff", wiped="wiped"), _state_lost("torn"), _delayed("torn")),
+    rules=(*hard("torn", unclean="cutoff", wiped="wiped"), state_lost("torn"), delayed("torn")),
 )
 _LOST_TRANSACTION = Guarantee(
     anomaly="lost-transaction",
@@ -68,8 +86,8 @@ _LOST_TRANSACTION = Guarantee(
     source="KIP-98: commitTransaction returns once the coordinator has made the decision durable",
     rules=(
         *hard("lost-transaction", unclean="cutoff", wiped="wiped"),
-        _state_lost("lost-transaction"),
-        _delayed("lost-transaction"),
+        state_lost("lost-transaction"),
+        delayed("lost-transaction"),
     ),
 )
 _ZOMBIE_WRITE = Guarantee(
@@ -79,7 +97,7 @@ _ZOMBIE_WRITE = Guarantee(
     did=("let a fenced producer commit 1 record", "let fenced producers commit {n} records"),
     nothing="no commit was invoked",
     source="KIP-98, 'Zombie fencing': init_transactions bumps the epoch, older ones get INVALID_PRODUCER_EPOCH",
-    rules=(_state_lost("zombie-write"),),
+    rules=(state_lost("zombie-write"),),
 )
 _ABORTED_READ = Guarantee(
     anomaly="aborted-read",
@@ -96,9 +114,7 @@ _ABORTED_READ = Guarantee(
     source="KIP-98; Kafka documentation, consumer configuration isolation.level",
     rules=(
         _read_uncommitted("aborted-read", "what was aborted, too"),
-        *hard("aborted-read", unclean="unclean ever", wiped="wiped"),
-        _state_lost("aborted-read"),
-        _delayed("aborted-read"),
+        *_excused("aborted-read"),
     ),
 )
 _EARLY_READ = Guarantee(
@@ -113,14 +129,75 @@ _EARLY_READ = Guarantee(
     source="KIP-98: read_committed consumers read up to the last stable offset",
     rules=(
         _read_uncommitted("early-read", "what is not committed yet"),
-        *hard("early-read", unclean="unclean ever", wiped="wiped"),
-        _state_lost("early-read"),
-        _delayed("early-read"),
+        *_excused("early-read"),
+    ),
+)
+_OWN_READ = Guarantee(
+    anomaly="own-read",
+    promise="A transaction that reads at read_committed is not given its own records, which are not committed yet.",
+    found=(
+        "1 record was given to the transaction that had just written it",
+        "{n} records were given to the transactions that had just written them",
+    ),
+    did=("gave a transaction 1 record of its own", "gave transactions {n} records of their own"),
+    nothing="no transaction read",
+    nothing_is_unknown=False,
+    source="KIP-98: read_committed consumers read up to the last stable offset",
+    rules=(
+        _inside_uncommitted("own-read", "what the transaction itself has written"),
+        *_excused("own-read"),
+    ),
+)
+_INFORMATION_CYCLE = Guarantee(
+    anomaly="information-cycle",
+    promise="Committed transactions that read at read_committed do not depend on one another in a circle.",
+    found=(
+        "1 set of committed transactions read from one another in a circle",
+        "{n} sets of committed transactions read from one another in circles",
+    ),
+    did=("let 1 set of transactions read in a circle", "let {n} sets of transactions read in circles"),
+    nothing="no transaction read what another had written",
+    nothing_is_unknown=False,
+    source="KIP-98; Adya's G1c over wr edges; https://jepsen.io/analyses/redpanda-21.10.1",
+    rules=(
+        _inside_uncommitted("information-cycle", "what others have not committed yet"),
+        *_excused("information-cycle"),
+    ),
+)
+_WRITE_CYCLE = Guarantee(
+    anomaly="write-cycle",
+    promise="Transactions stand in one order, by what they wrote.",
+    found=(
+        "1 set of transactions is interleaved in circles",
+        "{n} sets of transactions are interleaved in circles",
+    ),
+    did=("interleaved 1 set of transactions", "interleaved {n} sets of transactions"),
+    nothing="no transaction was committed",
+    nothing_is_unknown=False,
+    source="Nobody promises it: KIP-98 has atomic writes, and no isolation of writes",
+    rules=(
+        Rule(
+            id="write-cycle/not-isolated",
+            when=("order of writes",),
+            label="concurrent transactions",
+            reason="Kafka does not isolate writes: a partition keeps them in the order of arrival",
+            change="one transactional.id per partition",
+            source="https://jepsen.io/analyses/redpanda-21.10.1, 'G0'",
+        ),
     ),
 )
 
 TRANSACTIONS = tuple(
     replace(guarantee, workloads=KINDS)
-    for guarantee in (_TORN, _LOST_TRANSACTION, _ZOMBIE_WRITE, _ABORTED_READ, _EARLY_READ)
+    for guarantee in (
+        _TORN,
+        _LOST_TRANSACTION,
+        _ZOMBIE_WRITE,
+        _ABORTED_READ,
+        _EARLY_READ,
+        _OWN_READ,
+        _INFORMATION_CYCLE,
+        _WRITE_CYCLE,
+    )
 )
 """In the order of reports."""

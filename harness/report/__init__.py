@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from harness.errors import BadInput
 from harness.history import History
 from harness.plan import Plan, parse_plan
@@ -19,7 +21,7 @@ def report_run(run: RunDirectory) -> list[Path]:
     if not run.verdict.is_file():
         raise BadInput(f"{run.path} has no verdict.json yet. Run `prozess check {run.path}` first.")
     plan = load_plan_of(run)
-    verdict = TrialVerdict.model_validate_json(run.verdict.read_text(encoding="utf-8"))
+    verdict = read_verdict(run)
     seconds: dict[str, float] = read_json(run.path / "seconds.json") if (run.path / "seconds.json").exists() else {}
     history = History.open(run)
     return [
@@ -27,6 +29,19 @@ def report_run(run: RunDirectory) -> list[Path]:
         write_junit(run, verdict, seconds),
         write_summary(run, plan, verdict, history),
     ]
+
+
+def read_verdict(run: RunDirectory) -> TrialVerdict:
+    """The verdict of a run. BadInput if verdict.json is not one of this version."""
+    try:
+        return TrialVerdict.model_validate_json(run.verdict.read_text(encoding="utf-8"))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"])) or "the file"
+        raise BadInput(
+            f"{run.verdict} is not a verdict of this version: {where}: {problem['msg']}. "
+            f"Judge the run again: `prozess check {run.path}`."
+        ) from error
 
 
 def load_plan_of(run: RunDirectory) -> Plan:

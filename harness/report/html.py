@@ -15,7 +15,7 @@ from harness.report.charts import draw_monitor, draw_timeline
 from harness.report.metric_charts import monitor_charts
 from harness.report.metric_lines import make_monitor
 from harness.report.timeline import fault_bands, make_timeline
-from harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS, anomalies_of, reproduce, short, varying_axes
+from harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS, anomalies_of, matrices, reproduce, short
 from harness.run_directory import RunDirectory, read_json
 from harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict
 
@@ -30,13 +30,14 @@ def write_html(
     environment = Environment(
         loader=PackageLoader("harness.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    axes = varying_axes(verdict)
+    tables = matrices(verdict.cells)
+    labels = {cell.cell: matrix.label(cell) for matrix in tables for cell in matrix.cells}
     names = {client.client: client.name for client in plan.clients}
     text = environment.get_template("report.html.j2").render(
         verdict=verdict,
         plan=plan,
-        axes=axes,
-        anomalies=anomalies_of(verdict),
+        matrices=tables,
+        anomalies_of=anomalies_of,
         seen=_seen(verdict),
         rows={"sends": history.rows("sends"), "reads": history.rows("reads")},
         excluded=Counter(exclusion.reason for exclusion in plan.excluded),
@@ -51,7 +52,7 @@ def write_html(
         css=lambda text: str(text).replace(" ", "-"),
         client=lambda client: names.get(client, f"client {client}"),
         seconds=lambda value: "never" if value is None else f"{value:.3f}",
-        cell_label=lambda cell: ", ".join(f"{short(axis)}={cell.axes[axis]}" for axis in axes) or cell.name,
+        cell_label=lambda cell: labels[cell.cell] or cell.name,
     )
     path = run.path / "report.html"
     path.write_text(text, encoding="utf-8")

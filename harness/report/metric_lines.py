@@ -70,6 +70,14 @@ PANELS: tuple[tuple[str, tuple[Line, ...]], ...] = (
         ),
     ),
     (
+        "Java clients, records per s",
+        (
+            Line("sent, retries included", "java_records_sent", "sum", rate=True),
+            Line("sent again", "java_record_retries", "sum", rate=True),
+            Line("ended in an error", "java_record_errors", "sum", rate=True),
+        ),
+    ),
+    (
         "greatest lag, records",
         (
             Line("consumers", "consumer_lag", "max"),

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.plan import Plan
-from harness.report.words import VERDICT_SIGNS, reproduce, seen_in, short, varying_axes
+from harness.report.words import VERDICT_SIGNS, found_line, matrices, reproduce, seen_in, short
 from harness.run_directory import RunDirectory
 from harness.schedule import Elapsed, Step
 from harness.trial import Trial
@@ -29,17 +29,19 @@ _BRIEF = {
 def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
     """The verdict table: a line per cell, what was seen in it, the controls, where the report is."""
     console = Console(highlight=False)
-    axes = varying_axes(verdict)
-    table = Table(title=f"{verdict.trial}, seed {verdict.seed}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for axis in axes:
-        table.add_column(_BRIEF.get(short(axis), short(axis)), no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("seen")
-    for cell in verdict.cells:
-        style = _STYLES[cell.verdict]
-        shown = f"[{style}]{VERDICT_SIGNS[cell.verdict]} {cell.verdict}[/{style}]"
-        table.add_row(*(escape(cell.axes[axis]) for axis in axes), shown, escape(seen_in(cell)))
-    console.print(table)
+    for matrix in matrices(verdict.cells):
+        title = f"{verdict.trial}, seed {verdict.seed}: {matrix.workload}"
+        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        for axis in matrix.axes:
+            table.add_column(_BRIEF.get(short(axis), short(axis)), no_wrap=True)
+        table.add_column("verdict", no_wrap=True)
+        table.add_column("seen")
+        for cell in matrix.cells:
+            style = _STYLES[cell.verdict]
+            shown = f"[{style}]{VERDICT_SIGNS[cell.verdict]} {cell.verdict}[/{style}]"
+            table.add_row(*(escape(cell.axes[axis]) for axis in matrix.axes), shown, escape(seen_in(cell)))
+        console.print(table)
+    console.print(f"found      {escape(found_line(verdict.findings))}", soft_wrap=True)
     for control in verdict.controls:
         said = f"fired in {len(control.fired_in)} of {len(control.cells)} cells, {control.count:,} times"
         console.print(f"control {control.anomaly}: {said if control.fired else '[yellow]silent[/yellow]'}")
@@ -65,14 +67,14 @@ def show_plan(plan: Plan) -> None:
         f"{plan.variant.metadata_mode}, Kafka {plan.variant.kafka_version}, {plan.variant.brokers} brokers; "
         f"{len(plan.cells)} cells, {len(plan.excluded)} combinations excluded, {len(plan.clients)} clients"
     )
-    cells = Table(title="cells", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    axes = [a for a in (plan.cells[0].axes) if len({c.axes[a] for c in plan.cells}) > 1] if plan.cells else []
-    for heading in ("cell", *(_BRIEF.get(short(axis), short(axis)) for axis in axes), "placement"):
-        cells.add_column(heading)
-    for cell in plan.cells:
-        placement = " ".join(str(list(plan.partitions[p].assignment)) for p in cell.partitions)
-        cells.add_row(str(cell.cell), *(cell.axes[axis] for axis in axes), placement)
-    console.print(cells)
+    for matrix in matrices(plan.cells):
+        cells = Table(title=f"cells: {matrix.workload}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        for heading in ("cell", *(_BRIEF.get(short(axis), short(axis)) for axis in matrix.axes), "placement"):
+            cells.add_column(heading)
+        for cell in matrix.cells:
+            placement = " ".join(str(list(plan.partitions[p].assignment)) for p in cell.partitions)
+            cells.add_row(str(cell.cell), *(cell.axes[axis] for axis in matrix.axes), placement)
+        console.print(cells)
     reasons: dict[str, int] = {}
     for exclusion in plan.excluded:
         reasons[exclusion.reason] = reasons.get(exclusion.reason, 0) + 1

@@ -14,6 +14,8 @@ from harness.schema import MISSING, MetadataKind, MetadataSource, Outcome
 from harness.verdict import FaultShown
 
 BIN_S = 0.25
+BINS_MAX = 800
+"""A longer run has wider bins: a chart of altair's takes 5,000 rows, and no more can be told apart in it."""
 Row = dict[str, float | str]
 
 
@@ -35,7 +37,7 @@ def make_timeline(plan: Plan, sends: Mapping[str, np.ndarray], metadata: Mapping
     done = sends["completed_ns"] != MISSING
     last_ns = int(sends["completed_ns"][done].max(initial=0))
     first_ns = max(int(sends["invoked_ns"].min(initial=0)), -5 * NS_PER_S)
-    edges = np.arange(np.floor(first_ns / NS_PER_S / BIN_S), np.ceil(last_ns / NS_PER_S / BIN_S) + 1) * BIN_S
+    edges = _edges(first_ns / NS_PER_S, last_ns / NS_PER_S)
     traffic: list[Row] = []
     latency: list[Row] = []
     for level in sorted(set(acks.tolist())):
@@ -48,15 +50,23 @@ def make_timeline(plan: Plan, sends: Mapping[str, np.ndarray], metadata: Mapping
     return Timeline(traffic, latency, _replication(plan, metadata, edges), float(edges[0]), float(edges[-1]))
 
 
+def _edges(first_s: float, last_s: float) -> np.ndarray:
+    """Of bins from before `first_s` to behind `last_s`, a multiple of BIN_S wide, BINS_MAX at most."""
+    width_s = BIN_S * max(1, np.ceil((last_s - first_s) / BIN_S / (BINS_MAX - 2)))
+    edges: np.ndarray = np.arange(np.floor(first_s / width_s), np.ceil(last_s / width_s) + 1) * width_s
+    return edges
+
+
 def _acks_of_partitions(plan: Plan) -> np.ndarray:
     return np.array([plan.cells[p.cell].producer.acks for p in plan.partitions])
 
 
 def _rates(edges: np.ndarray, times_ns: np.ndarray, level: str, outcome: Outcome) -> list[Row]:
     counted, _ = np.histogram(times_ns / NS_PER_S, bins=edges)
+    width_s = edges[1] - edges[0]
     name = {Outcome.OK: "acknowledged", Outcome.INFO: "unknown", Outcome.FAIL: "refused"}[outcome]
     return [
-        {"at_s": float(at), "acks": f"acks={level}", "outcome": name, "per_s": float(count / BIN_S)}
+        {"at_s": float(at), "acks": f"acks={level}", "outcome": name, "per_s": float(count / width_s)}
         for at, count in zip(edges[:-1], counted, strict=True)
     ]
 

@@ -1,7 +1,12 @@
 """Words and signs that every report uses alike. Signs carry the meaning without colour."""
 
-from harness.run_directory import RunDirectory
-from harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Generic, Protocol, TypeVar
+
+from harness.run_directory import RunDirectory, read_json
+from harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, Verdict
 
 SIGNS = {
     AnomalyOutcome.HELD: "✓",
@@ -22,10 +27,39 @@ MEANINGS = {
 VERDICT_SIGNS = {Verdict.HELD: "✓", Verdict.VIOLATED: "✗", Verdict.UNKNOWN: "?", Verdict.NOT_JUDGED: "–"}
 
 
-def varying_axes(verdict: TrialVerdict) -> list[str]:
-    """The axes in which the cells differ, in their order."""
-    axes = list(verdict.cells[0].axes) if verdict.cells else []
-    return [axis for axis in axes if len({cell.axes[axis] for cell in verdict.cells}) > 1]
+class HasAxes(Protocol):
+    """A cell, of a plan or of a verdict."""
+
+    @property
+    def workload(self) -> str: ...
+    @property
+    def axes(self) -> dict[str, str]: ...
+
+
+CellT = TypeVar("CellT", bound=HasAxes)
+
+
+@dataclass(frozen=True)
+class Matrix(Generic[CellT]):
+    """Cells of one workload, and the axes in which they differ, in their order: one table of a report."""
+
+    workload: str
+    axes: tuple[str, ...]
+    cells: tuple[CellT, ...]
+
+    def label(self, cell: CellT) -> str:
+        """The cell among these: `acks=1, min.insync.replicas=2`; empty where it is the only one."""
+        return ", ".join(f"{short(axis)}={cell.axes[axis]}" for axis in self.axes)
+
+
+def matrices(cells: Iterable[CellT]) -> list[Matrix[CellT]]:
+    """One per workload, in order: the cells of two workloads have different axes."""
+    found: list[Matrix[CellT]] = []
+    for (workload, axes), group in groupby(cells, key=lambda cell: (cell.workload, tuple(cell.axes))):
+        members = tuple(group)
+        varying = tuple(axis for axis in axes if len({cell.axes[axis] for cell in members}) > 1)
+        found.append(Matrix(workload=workload, axes=varying, cells=members))
+    return found
 
 
 def short(axis: str) -> str:
@@ -47,15 +81,22 @@ def brief(anomaly: CellAnomaly) -> str:
             return f"{anomaly.anomaly} {anomaly.count:,} (permitted)"
         case AnomalyOutcome.VIOLATED:
             return f"{anomaly.anomaly} {anomaly.forbidden:,} (forbidden)"
+        case _ if anomaly.count:
+            return f"{anomaly.anomaly} {anomaly.count:,} ({anomaly.outcome})"
         case _:
             return f"{anomaly.anomaly} {anomaly.outcome}"
 
 
 def reproduce(run: RunDirectory) -> str:
-    """The command that runs the same plan again."""
-    return f"prozess run {run.plan}"
+    """The command that runs the same plan again; of a history that was imported or generated, the one that made it."""
+    return str(read_json(run.source)["command"]) if run.source.exists() else f"prozess run {run.plan}"
 
 
-def anomalies_of(verdict: TrialVerdict) -> list[str]:
-    """Names of all anomalies judged, in order of first appearance."""
-    return list(dict.fromkeys(name for cell in verdict.cells for name in cell.anomalies))
+def found_line(findings: Mapping[str, int]) -> str:
+    """Everything that was found, by name."""
+    return ", ".join(f"{name} {count:,}" for name, count in findings.items() if count) or "nothing"
+
+
+def anomalies_of(cells: Iterable[CellVerdict]) -> list[str]:
+    """Names of all anomalies judged in these cells, in order of first appearance."""
+    return list(dict.fromkeys(name for cell in cells for name in cell.anomalies))

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness import catalogue
-from harness.findings import write_findings
+from harness.errors import HarnessFailed
+from harness.findings import read_findings, write_findings
 from harness.history import ensure_history
 from harness.protocols import Finding
 from harness.run_directory import RunDirectory
 
 EngineName = Literal["local", "spark"]
-ANOMALIES: tuple[str, ...] = (*catalogue.KERNELS, *catalogue.CELL_KERNELS)
+ANOMALIES: tuple[str, ...] = (*catalogue.KERNELS, *catalogue.CELL_KERNELS, *catalogue.FACT_KERNELS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +33,16 @@ def check_run(run: RunDirectory, options: CheckOptions) -> Sequence[Finding]:
     findings: Sequence[Finding] = engine(run.path, options.anomalies, workers=options.workers, **extra)
     write_findings(run, findings)
     return findings
+
+
+def compare_with_oracle(run: RunDirectory, *, workers: int) -> None:
+    """Ask for a second opinion on the findings of a checked run: the same checks, written independently in SQL.
+
+    HarnessFailed, with the anomaly, the cell and both numbers, if it differs: then one of the two is wrong.
+    """
+    disagreements = catalogue.service("oracle")(run, read_findings(run), workers=workers)
+    if disagreements:
+        raise HarnessFailed(
+            f"The second opinion differs: {'; '.join(disagreements)}. One of the two checkers is wrong: keep the run, and "
+            "report it with the run's history."
+        )

@@ -26,15 +26,16 @@ from harness.conditions import Snapshot, World, evaluate
 from harness.errors import ExitCode, Interrupted, ProzessError
 from harness.events import Events
 from harness.plan import Plan, parse_plan
-from harness.protocols import AdminProtocol, Cluster, TopicSpec, Workload
+from harness.protocols import AdminProtocol, Cluster, Workload
 from harness.recorder import Recorder
 from harness.run_directory import RunDirectory, read_json, write_json
 from harness.schedule import IsrIs, Step
 from harness.stages.inspector import Inspector
 from harness.stages.metrics_sampler import MetricsSampler
 from harness.stages.sampler import Sampler
-from harness.stages.schedule_runner import ScheduleRunner
+from harness.stages.schedule_runner import Hands, ScheduleRunner
 from harness.stages.targets import WithClients
+from harness.stages.topics import Topics
 
 WARM_UP_ACKNOWLEDGED = 10
 """Per partition, in each of two looks a second apart, before the trial's clock starts."""
@@ -91,6 +92,7 @@ class RunStage:
         targets = WithClients(self.cluster, self.workload)
         self.nemesis: Any = catalogue.service("nemesis")(run, targets, self.admin, self.recorder, clock)
         self.inspector = Inspector(plan, self.cluster, self.recorder, clock, events.emit)
+        self.topics = Topics(plan, self.admin, self.workload, self.recorder)
         self._wall_minus_monotonic_ns = 0
 
     def carry_out(self) -> None:
@@ -116,17 +118,7 @@ class RunStage:
             self.cluster.wait_ready(timeout_s=self.plan.limits.ready_s)
             write_json(self.run.cluster, dict(self.cluster.describe()))
         with self._phase("topics", count=len(self.plan.cells)):
-            self.admin.create_topics(self._topics(), timeout_s=self.plan.limits.topics_s)
-
-    def _topics(self) -> list[TopicSpec]:
-        return [
-            TopicSpec(
-                name=cell.topic_name,
-                assignment=tuple(self.plan.partitions[p].assignment for p in cell.partitions),
-                properties=cell.topic.kafka_properties(),
-            )
-            for cell in self.plan.cells
-        ]
+            self.topics.create()
 
     def _warm_up(self) -> None:
         """Traffic until acknowledgements flow on every partition; only then does the trial's clock start."""
@@ -146,7 +138,8 @@ class RunStage:
 
     def _acknowledged_everywhere(self, before: Any) -> bool:  # noqa: ANN401 - Mapping[int, Progress]
         now = self.workload.progress()
-        return all(now[p].ok - before[p].ok >= WARM_UP_ACKNOWLEDGED for p in now)
+        there = self.plan.written - set(self.topics.absent())
+        return all(now[p].ok - before[p].ok >= WARM_UP_ACKNOWLEDGED for p in there)
 
     def _start_clock(self) -> None:
         offset_ns, error_ns = measure_wall_offset(self.clock)
@@ -166,15 +159,14 @@ class RunStage:
             unhealed=self.nemesis.unhealed,
             now_ns=self.clock.monotonic_ns,
             log_ends=self.inspector.log_ends,
+            absent=self.topics.absent,
         )
 
     def _follow_schedule(self) -> bool:
         with self._phase("schedule", steps=len(self.plan.steps)):
             runner = ScheduleRunner(
                 self._world(),
-                workload=self.workload,
-                nemesis=self.nemesis,
-                inspector=self.inspector,
+                Hands(self.workload, self.nemesis, self.inspector, self.topics),
                 recorder=self.recorder,
                 clock=self.clock,
                 start_ns=self.start_ns,
@@ -282,7 +274,7 @@ class RunStage:
         return {name: sum(getattr(c, name) for c in counts) for name in ("issued", "ok", "failed", "info")}
 
     def _traffic(self) -> str:
-        quiet = sorted(p for p, c in self.workload.progress().items() if c.ok == 0)
+        quiet = sorted(p for p, c in self.workload.progress().items() if c.ok == 0 and p in self.plan.written)
         return f"{self._totals()}; {len(quiet)} partitions without any" + (f", such as {quiet[0]}" if quiet else "")
 
     def _dead(self) -> str:

@@ -28,8 +28,8 @@ class Inspector:
         self._plan, self._cluster, self._recorder, self._clock, self._emit = plan, cluster, recorder, clock, emit
 
     def inspect(self, partitions: Sequence[int], *, step: int = NONE) -> None:
-        """Every copy of these partitions, as rows of `replicas` and `observations`. `step`: of the schedule; NONE = the
-        end. A copy that cannot be read is left out, and an event says why."""
+        """Every copy of these partitions, as rows of `replicas`, `snapshots` and `observations`. `step`: of the schedule;
+        NONE = the end. A copy that cannot be read is left out, and an event says why."""
         problems: list[str] = []
         read_ns, count = self._clock.monotonic_ns(), 0
         ends: dict[str, list[int]] = {}
@@ -38,6 +38,7 @@ class Inspector:
         ):
             self._write_batches(replica, read_ns, step)
             self._write_facts(replica, read_ns, step)
+            self._write_snapshots(replica, read_ns, step)
             count += len(replica.batches["base_offset"])
             ends.setdefault(f"broker-{replica.node}", []).append(replica.log_end)
         took_s = round((self._clock.monotonic_ns() - read_ns) / 1e9, 3)
@@ -90,3 +91,22 @@ class Inspector:
             note(ObservationKind.REPLICA_HIGH_WATERMARK, replica.high_watermark)
         for epoch, start in replica.epoch_starts.items():
             note(ObservationKind.REPLICA_EPOCH_START, start, epoch)
+        for snapshot in replica.snapshots:
+            damaged = bool(snapshot.damage)
+            kind = ObservationKind.REPLICA_SNAPSHOT_DAMAGED if damaged else ObservationKind.REPLICA_SNAPSHOT
+            note(kind, snapshot.offset)
+
+    def _write_snapshots(self, replica: Any, read_ns: int, step: int) -> None:  # noqa: ANN401 - clusters.segments.Replica
+        for snapshot in replica.snapshots:
+            entries, length = snapshot.entries, len(snapshot.entries)
+            if length:
+                same = {
+                    "read_ns": read_ns,
+                    "snapshot_offset": snapshot.offset,
+                    "partition": replica.partition,
+                    "node": replica.node,
+                    "step": step,
+                }
+                columns = {name: np.full(length, value, dtype=np.int64) for name, value in same.items()}
+                told = {name: entries[name].astype(np.int64) for name in entries.dtype.names}
+                self._recorder.extend("snapshots", {**told, **columns})

@@ -18,8 +18,11 @@ from harness.schema import MISSING, StepOutcome
 from harness.verdict import AlertResult, TrialVerdict
 
 EVIDENCE_TABLES = ("metadata", "faults", "steps", "clients", "heartbeats", "observations")
-REPLICA_COLUMNS = ("partition", "step", "leader_epoch", "base_offset", "last_offset")
-"""Where an epoch began, if no checkpoint was read: the rest of `replicas` is the kernels'."""
+REPLICA_COLUMNS = (
+    *("partition", "step", "node", "leader_epoch", "base_offset", "last_offset"),
+    *("producer_id", "producer_epoch", "attributes"),
+)
+"""Where an epoch began, and under which epoch a producer wrote: the rest of `replicas` is the kernels'."""
 
 
 def judge_run(run: RunDirectory, findings: Sequence[Finding] | None = None) -> TrialVerdict:

@@ -8,7 +8,7 @@ noted as absent too.
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +20,8 @@ from harness.metrics import BY_NAME, MICRO, REFRESH_S, code_of
 from harness.plan import Plan
 from harness.protocols import Cluster
 from harness.recorder import Recorder
-from harness.schema import NONE
+from harness.schema import NONE, ObservationKind
+from harness.stages.threads import Beside
 
 PERIOD_S = 1.0
 ELR_EVERY = 5
@@ -29,7 +30,21 @@ ANSWER_TIMEOUT_S = 3.0
 """A starved machine's answer may be late; a node that hangs answers never."""
 ABSENT_AFTER_NS = NS_PER_S // 2
 VALUE_MAX = 2**62
-_JOIN_TIMEOUT_S = 10.0
+
+
+class OpenTransaction(Protocol):
+    """A transaction that is open in a partition, as its leader says."""
+
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def last_timestamp_ms(self) -> int: ...
+    @property
+    def coordinator_epoch(self) -> int: ...
 
 
 class LeaderState(Protocol):
@@ -43,6 +58,10 @@ class LeaderState(Protocol):
     def high_watermark(self) -> int | None: ...
     @property
     def last_stable_offset(self) -> int | None: ...
+    @property
+    def watermark_epoch(self) -> int: ...
+    @property
+    def transactions(self) -> Sequence[OpenTransaction] | None: ...
 
 
 class Observer(Protocol):
@@ -63,14 +82,14 @@ class Observer(Protocol):
     def close(self) -> None: ...
 
 
-class MetricsSampler:
+class MetricsSampler(Beside):
     """A context: while it is open, metrics are recorded. A plan with `metrics = false` records none."""
 
     def __init__(
         self, plan: Plan, cluster: Cluster, recorder: Recorder, clock: Clock, *, observer: Observer | None = None
     ) -> None:
-        self._clock, self._stop = clock, threading.Event()
-        self._threads: list[threading.Thread] = []
+        super().__init__()
+        self._clock = clock
         self._observer: Observer | None = observer
         if not plan.metrics:
             return
@@ -85,30 +104,21 @@ class MetricsSampler:
         self._every_second(Quorum(watch, partitions, rows).sample, "quorum")
 
     def _every_second(self, sample: Callable[[], None], name: str) -> None:
-        self._threads.append(threading.Thread(target=self._repeat, args=(sample,), name=f"metrics {name}", daemon=True))
+        self.run_beside(partial(self._repeat, sample), f"metrics {name}")
 
     def _repeat(self, sample: Callable[[], None]) -> None:
         due_ns = self._clock.monotonic_ns()
         while True:
             now_ns = self._clock.monotonic_ns()
-            if self._stop.wait(max(0.0, (due_ns - now_ns) / NS_PER_S)):
+            if self.stopping.wait(max(0.0, (due_ns - now_ns) / NS_PER_S)):
                 return
             with suppress(HarnessFailed):
                 sample()
             period_ns = int(PERIOD_S * NS_PER_S)
             due_ns += period_ns * max(1, -((due_ns - self._clock.monotonic_ns()) // period_ns))
 
-    def __enter__(self) -> "MetricsSampler":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(timeout=_JOIN_TIMEOUT_S)
+    def closed(self) -> None:
+        """Nobody asks any more."""
         if self._observer is not None:
             self._observer.close()
 
@@ -147,6 +157,25 @@ class Rows:
             },
         )
 
+    def observe(self, rows: Sequence[tuple[int, int, int, int, int]]) -> None:
+        """(time, offset, partition, node, leader epoch): high watermarks as leaders told them, into `observations`."""
+        if not rows:
+            return
+        times, offsets, partitions, nodes, epochs = (
+            np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)
+        )
+        self._recorder.extend(
+            "observations",
+            {
+                "time_ns": times,
+                "value": offsets,
+                "partition": partitions,
+                "node": nodes,
+                "leader_epoch": epochs,
+                "kind": np.full(len(rows), ObservationKind.LEADER_HIGH_WATERMARK),
+            },
+        )
+
     def _code(self, metric: str) -> int:
         return code_of(metric) if metric in BY_NAME else self._recorder.code("metric", metric)
 
@@ -177,7 +206,14 @@ class JmxOfNode:
         self._rows.write(now_ns, [took, *answer.items()], node=self._node)
 
 
-_OF_LEADER = ("isr_size", "high_watermark", "last_stable_offset", "last_stable_offset_lag")
+_OF_TRANSACTION = (
+    "oldest_transaction_idle",
+    "oldest_transaction_offset",
+    "oldest_transaction_producer",
+    "oldest_transaction_epoch",
+    "oldest_transaction_coordinator_epoch",
+)
+_OF_LEADER = ("isr_size", "high_watermark", "last_stable_offset", "last_stable_offset_lag", *_OF_TRANSACTION)
 
 
 class Leaders:
@@ -188,7 +224,7 @@ class Leaders:
         self._topics = sorted({topic for topic, _ in partitions})
         self._leader: dict[int, tuple[int, int]] = {}
         """Partition → (epoch, node) of the newest leader that spoke."""
-        self._changes = Changes()
+        self._changes, self._answers = Changes(), Changes()
         self._lock = threading.Lock()
 
     def sample(self, node: int) -> None:
@@ -208,12 +244,19 @@ class Leaders:
 
     def _note(self, node: int, time_ns: int, led: Mapping[tuple[str, int], LeaderState]) -> None:
         told: dict[int, tuple[float | None, ...]] = {}
+        seen, clock = [], self._rows.clock
         for key, state in led.items():
             partition = self._partitions.get(key)
+            if partition is not None and state.high_watermark is not None and state.watermark_epoch >= 0:
+                # Of deposed leaders, too: what they say is a fact of its own.
+                answer = (state.high_watermark, partition, node, state.watermark_epoch)
+                if self._answers.tells((node, partition), answer, time_ns):
+                    seen.append((time_ns, *answer))
             if partition is None or self._leader.get(partition, (-1, NONE)) > (state.leader_epoch, node):
                 continue
             self._leader[partition] = (state.leader_epoch, node)
-            told[partition] = _numbers(state)
+            told[partition] = (*_numbers(state), *_oldest(state.transactions, clock.wall_ns()))
+        self._rows.observe(seen)
         lost = [p for p, (_, leader) in self._leader.items() if leader == node and p not in told]
         told |= dict.fromkeys(lost, (None,) * len(_OF_LEADER))
         self._rows.write_many(
@@ -232,6 +275,17 @@ def _numbers(state: LeaderState) -> tuple[float | None, ...]:
     # The two were asked one after the other, in this order.
     lag = None if high is None or stable is None else max(0, high - stable)
     return (state.isr_size, high, stable, lag)
+
+
+def _oldest(transactions: Sequence[OpenTransaction] | None, wall_ns: int) -> tuple[float | None, ...]:
+    """_OF_TRANSACTION of the transaction that began first. A hanging one stays, and names its producer."""
+    if transactions is None:
+        return (None,) * len(_OF_TRANSACTION)
+    if not transactions:
+        return (0.0, NONE, NONE, NONE, NONE)
+    first = transactions[0]
+    idle_s = max(0.0, wall_ns / NS_PER_S - first.last_timestamp_ms / 1000)
+    return (idle_s, first.start_offset, first.producer_id, first.producer_epoch, first.coordinator_epoch)
 
 
 class Quorum:
@@ -277,9 +331,9 @@ class Changes:
     """Which samples tell something: those that differ from the last one written, or come REFRESH_S after it."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[str, int], tuple[int, float | None]] = {}
+        self._last: dict[tuple[str | int, int], tuple[int, object]] = {}
 
-    def tells(self, series: tuple[str, int], value: float | None, time_ns: int) -> bool:
+    def tells(self, series: tuple[str | int, int], value: object, time_ns: int) -> bool:
         """Whether to write it; if so, it is the last one."""
         before = self._last.get(series)
         if before is not None and before[1] == value and time_ns - before[0] < REFRESH_S * NS_PER_S:

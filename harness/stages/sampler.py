@@ -3,54 +3,39 @@
 Samples are for display only (`MetadataSource.SAMPLE`): a broker may be a zombie. The ground truth is the controllers' log.
 """
 
-import threading
-from types import TracebackType
-
 from harness import catalogue
+from harness.broker_masks import broker_mask
 from harness.clock import Clock
 from harness.plan import Plan
 from harness.protocols import AdminProtocol, BrokerView, Cluster, PartitionView
 from harness.recorder import Recorder
 from harness.schema import NONE, MetadataKind, MetadataSource
+from harness.stages.threads import Beside
 
 HEARTBEAT_S = 0.1
 SAMPLE_EVERY = 5
 """Heartbeats between two samples: 2 Hz."""
 
 
-class Sampler:
+class Sampler(Beside):
     """A context: a thread that beats and samples while it is open."""
 
     def __init__(self, plan: Plan, cluster: Cluster, recorder: Recorder, clock: Clock) -> None:
+        super().__init__()
         self._plan, self._recorder, self._clock = plan, recorder, clock
         self._admin: AdminProtocol = catalogue.service("admin")(cluster)
         self._topics = sorted({p.topic_name for p in plan.partitions})
         self._ids = {(p.topic_name, p.number): p.partition for p in plan.partitions}
         self._last: dict[tuple[int, int], PartitionView] = {}
-        self._stop = threading.Event()
-        self._threads = [
-            threading.Thread(target=target, name=name, daemon=True)
-            for target, name in ((self._beat, "heartbeat"), (self._sample, "sampler"))
-        ]
-
-    def __enter__(self) -> "Sampler":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(timeout=10)
+        self.run_beside(self._beat, "heartbeat")
+        self.run_beside(self._sample, "sampler")
 
     def _beat(self) -> None:
-        while not self._stop.wait(HEARTBEAT_S):
+        while not self.stopping.wait(HEARTBEAT_S):
             self._recorder.write("heartbeats", time_ns=self._clock.monotonic_ns())
 
     def _sample(self) -> None:
-        while not self._stop.wait(HEARTBEAT_S * SAMPLE_EVERY):
+        while not self.stopping.wait(HEARTBEAT_S * SAMPLE_EVERY):
             for node, view in self._admin.views(self._topics, timeout_s=0.4).items():
                 if view is not None:
                     self._note(node, view)
@@ -66,10 +51,10 @@ class Sampler:
             self._recorder.write(
                 "metadata",
                 time_ns=now_ns,
-                isr=mask(seen.isr),
+                isr=broker_mask(seen.isr),
                 elr=0,
                 last_known_elr=0,
-                replicas=mask(seen.replicas),
+                replicas=broker_mask(seen.replicas),
                 kind=int(MetadataKind.PARTITION),
                 source=int(MetadataSource.SAMPLE),
                 partition=partition,
@@ -78,8 +63,3 @@ class Sampler:
                 leader_epoch=seen.leader_epoch,
                 recovering=NONE,
             )
-
-
-def mask(brokers: tuple[int, ...]) -> int:
-    """Bit n set for broker n."""
-    return sum(1 << broker for broker in set(brokers))

@@ -5,19 +5,24 @@ unknown. Healing is not this module's duty; the run stage heals in every exit pa
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from harness.clock import NS_PER_S, Clock, wait_until
-from harness.conditions import Answer, Snapshot, World, evaluate, partitions_of
+from harness.conditions import Answer, Snapshot, World, evaluate
 from harness.errors import ClusterFailed, NotReady
+from harness.plan import Cell
 from harness.protocols import Workload
 from harness.schedule import (
+    AddPartitions,
     ClientAction,
+    DeleteRecords,
     FaultAction,
     HealAction,
     Inspect,
     PauseSends,
     ResumeSends,
+    Selector,
     Send,
     Step,
     TakeOver,
@@ -47,6 +52,18 @@ class InspectorProtocol(Protocol):
         ...
 
 
+class TopicsProtocol(Protocol):
+    """What the runner needs to change topics under load."""
+
+    def add_partitions(self, cells: Sequence[Cell]) -> object:
+        """Create the late partitions of these cells, and let producers write to them."""
+        ...
+
+    def delete_records(self, cells: Sequence[Cell], *, keep: int, step: int, now_ns: int) -> object:
+        """Delete all but the last `keep` records of each partition of these cells."""
+        ...
+
+
 class RecorderProtocol(Protocol):
     """What the runner needs of the recorder."""
 
@@ -59,23 +76,31 @@ class RecorderProtocol(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """Who does what steps say."""
+
+    workload: Workload
+    nemesis: NemesisProtocol
+    inspector: InspectorProtocol
+    topics: TopicsProtocol
+
+
 class ScheduleRunner:
     """Runs the steps of one plan. `start_ns`: the trial's clock's zero, monotonic."""
 
     def __init__(
         self,
         world: World,
+        hands: Hands,
         *,
-        workload: Workload,
-        nemesis: NemesisProtocol,
-        inspector: InspectorProtocol,
         recorder: RecorderProtocol,
         clock: Clock,
         start_ns: int,
         announce: Callable[[int, Step, str], None],
     ) -> None:
-        self._world, self._workload, self._nemesis = world, workload, nemesis
-        self._inspector = inspector
+        self._world, self._hands = world, hands
+        self._workload, self._nemesis = hands.workload, hands.nemesis
         self._recorder, self._clock, self._start_ns = recorder, clock, start_ns
         self._announce = announce
         self._since: Snapshot | None = None
@@ -151,21 +176,39 @@ class ScheduleRunner:
                 self._nemesis.strike(number, step)
             case HealAction():
                 self._nemesis.heal(step.do.step)
+            case Inspect():
+                self._hands.inspector.inspect(self._world.partitions_of(step.do.cells), step=number)
+            case AddPartitions():
+                self._hands.topics.add_partitions(self._cells(step.do.cells))
+            case DeleteRecords():
+                now_ns = self._clock.monotonic_ns()
+                self._hands.topics.delete_records(
+                    self._cells(step.do.cells), keep=step.do.keep, step=number, now_ns=now_ns
+                )
+            case _:
+                self._command(step.do)
+
+    def _command(self, action: PauseSends | ResumeSends | Send | ClientAction | TakeOver) -> None:
+        """What clients are told."""
+        match action:
             case PauseSends():
                 self._workload.command("pause_sends")
             case ResumeSends():
                 self._workload.command("resume_sends")
             case Send():
-                cells = tuple(cell.cell for cell in self._world.plan.cells_matching(step.do.cells))
-                only = {} if step.do.producer is None else {"producer": step.do.producer}
-                self._workload.command("send", cells=cells, count=step.do.count, **only)
+                cells = tuple(cell.cell for cell in self._cells(action.cells))
+                only = {} if action.producer is None else {"producer": action.producer}
+                self._workload.command("send", cells=cells, count=action.count, **only)
             case ClientAction():
-                self._workload.command(f"{step.do.do}_client", client=step.do.client)
+                more = {} if action.seconds is None else {"seconds": action.seconds}
+                for name in action.client:
+                    self._workload.command(f"{action.do}_client", client=name, **more)
             case TakeOver():
-                cells = tuple(cell.cell for cell in self._world.plan.cells_matching(step.do.cells))
-                self._workload.command("take_over", cells=cells, hold=step.do.hold)
-            case Inspect():
-                self._inspector.inspect(partitions_of(self._world.plan, step.do.cells), step=number)
+                cells = tuple(cell.cell for cell in self._cells(action.cells))
+                self._workload.command("take_over", cells=cells, hold=action.hold)
+
+    def _cells(self, selector: Selector) -> tuple[Cell, ...]:
+        return self._world.plan.cells_matching(selector)
 
     def _snapshot(self) -> Snapshot:
         return Snapshot(self._clock.monotonic_ns(), self._world.progress())

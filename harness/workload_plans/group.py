@@ -34,11 +34,13 @@ def plan_members(cell: Cell) -> list[PlannedClient]:
             role="member",
             name=f"member-{cell.name}-{instance}",
             partitions=cell.partitions,
+            producer=cell.producer if cell.group.hands_on else None,
             isolation_level=cell.group.isolation_level,
             cell=cell.cell,
             group=cell.group,
             group_id=group_id_of(cell),
             instance=instance,
+            late=instance >= cell.group.members - cell.group.late_members,
         )
         for instance in range(cell.group.members)
     ]

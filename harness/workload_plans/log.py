@@ -15,12 +15,12 @@ def plan_clients(
 
 
 def plan_producers(
-    workload: WorkloadSpec, cells: Sequence[Cell], partitions: Sequence[PlannedPartition]
+    workload: WorkloadSpec, cells: Sequence[Cell], partitions: Sequence[PlannedPartition], *, role: str = "producer"
 ) -> list[PlannedClient]:
     """One producer (or `traffic.producers` alike) per configuration and fate: it serves every cell that shares both."""
 
     def fate(cell: Cell) -> str:
-        placement = [partitions[p].assignment for p in cell.partitions]
+        placement = [partitions[p].assignment for p in cell.written]
         return f"{cell.producer.model_dump_json()} {cell.topic.model_dump_json()} {placement}"
 
     producers = []
@@ -29,9 +29,9 @@ def plan_producers(
         producers += [
             PlannedClient(
                 client=0,
-                role="producer",
+                role=role,
                 name=f"producer-{served[0].name}" + (f"-{number}" if number > 1 else ""),
-                partitions=tuple(sorted(p for cell in served for p in cell.partitions)),
+                partitions=tuple(sorted(p for cell in served for p in cell.written)),
                 traffic=workload.traffic,
                 producer=served[0].producer,
                 number=number,
@@ -42,8 +42,8 @@ def plan_producers(
 
 
 def plan_readers(workload: WorkloadSpec, cells: Sequence[Cell], prefix: str) -> list[PlannedClient]:
-    """One tailing reader at each isolation level of the workload."""
-    mine = tuple(p for cell in cells for p in cell.partitions)
+    """One tailing reader at each isolation level of the workload, of the partitions that are there from the start."""
+    mine = tuple(p for cell in cells for p in cell.partitions if p not in cell.late_partitions)
     return [
         PlannedClient(client=0, role="reader", name=f"reader-{prefix}{level}", partitions=mine, isolation_level=level)
         for level in workload.isolation_levels

@@ -34,6 +34,7 @@ def _transactors(workload: WorkloadSpec, cell: Cell) -> list[PlannedClient]:
             traffic=workload.traffic,
             producer=cell.producer,
             cell=cell.cell,
+            isolation_level=None if cell.transaction.reads == "none" else cell.transaction.reads,
             transaction=cell.transaction,
             transactional_id=f"{cell.topic_name}-{number}",
             instance=instance,

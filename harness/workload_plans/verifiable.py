@@ -12,7 +12,48 @@ def plan_clients(
     workload: WorkloadSpec, cells: Sequence[Cell], partitions: Sequence[PlannedPartition], prefix: str
 ) -> list[PlannedClient]:
     """Producers, consumers, then a reader per isolation level over all cells. Both of a cell are of `producer.client`."""
-    shared = [
+    producers = _producers(workload, cells)
+    consumers = [
+        client.model_copy(
+            update={
+                "role": "verifiable-consumer",
+                "name": client.name.replace("producer-", "consumer-", 1),
+                "isolation_level": "read_committed",
+                "group_id": f"prozess-{partitions[client.partitions[0]].topic_name}",
+            }
+        )
+        for client in producers
+    ]
+    return [*producers, *consumers, *plan_readers(workload, cells, prefix)]
+
+
+SHARE_CONSUMERS = 2
+"""Per cell: they share its partitions."""
+
+
+def plan_share_clients(
+    workload: WorkloadSpec, cells: Sequence[Cell], partitions: Sequence[PlannedPartition], prefix: str
+) -> list[PlannedClient]:
+    """Producers as above; in each cell a share group of Kafka's own consumers; a reader per isolation level."""
+    producers = _producers(workload, cells)
+    consumers = [
+        client.model_copy(
+            update={
+                "role": "verifiable-share-consumer",
+                "name": f"{client.name.replace('producer-', 'sharer-', 1)}-{instance}",
+                "isolation_level": "read_uncommitted",
+                "group_id": f"prozess-share-{partitions[client.partitions[0]].topic_name}",
+                "instance": instance,
+            }
+        )
+        for client in producers
+        for instance in range(SHARE_CONSUMERS)
+    ]
+    return [*producers, *consumers, *plan_readers(workload, cells, prefix)]
+
+
+def _producers(workload: WorkloadSpec, cells: Sequence[Cell]) -> list[PlannedClient]:
+    return [
         PlannedClient(
             client=0,
             role="verifiable-producer",
@@ -24,15 +65,3 @@ def plan_clients(
         )
         for cell in cells
     ]
-    consumers = [
-        client.model_copy(
-            update={
-                "role": "verifiable-consumer",
-                "name": client.name.replace("producer-", "consumer-", 1),
-                "isolation_level": "read_committed",
-                "group_id": f"prozess-{partitions[client.partitions[0]].topic_name}",
-            }
-        )
-        for client in shared
-    ]
-    return [*shared, *consumers, *plan_readers(workload, cells, prefix)]

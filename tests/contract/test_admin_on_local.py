@@ -55,6 +55,19 @@ try:
     seen["broker"] = configurations["broker:1"]["broker.session.timeout.ms"]
     seen["again"] = refusal(lambda: admin.create_topics([TopicSpec("alpha", ((1,),))], timeout_s=20))
     seen["bad"] = refusal(lambda: admin.create_topics([TopicSpec("b", ((1,),), {"retention.ms": "soon"})], timeout_s=20))
+    admin.create_topics([TopicSpec("beta", ((1, 2),))], timeout_s=60)
+    admin.add_partitions({"beta": (1, ((2, 3), (3, 1)))}, timeout_s=60)
+    seen["grown"] = described({1: admin.view(1, ["beta"])})[1]
+    from confluent_kafka import Producer
+    servers = ",".join(f"{host}:{port}" for host, port in cluster.observer_servers.values())
+    producer = Producer({"bootstrap.servers": servers, "acks": "all"})
+    for _ in range(5):
+        producer.produce("beta", b"x", partition=2)
+    assert producer.flush(30) == 0
+    kept = admin.delete_records([("beta", 1), ("beta", 2)], keep=2, timeout_s=30)
+    seen["deleted"] = {f"{t}-{n}": start for (t, n), start in kept.items()}
+    seen["no such"] = refusal(lambda: admin.delete_records([("gamma", 0)], keep=2, timeout_s=30))
+    seen["fewer"] = refusal(lambda: admin.add_partitions({"beta": (0, ((1, 2),))}, timeout_s=30))
     killed = next(n for n in cluster.nodes if n.node_id == 1)
     killed.kill()
     seen["dead replica"] = refusal(lambda: admin.create_topics([TopicSpec("c", ((1, 2),))], timeout_s=1))
@@ -101,6 +114,10 @@ def test_what_brokers_and_controllers_say_is_what_happened(tmp_path, version):
     assert "TOPIC_ALREADY_EXISTS" in seen["again"][1]
     assert seen["bad"][0] == "BadInput"
     assert "retention.ms" in seen["bad"][1]
+    assert seen["grown"] == {"beta-0": [1, [1, 2]], "beta-1": [2, [2, 3]], "beta-2": [3, [1, 3]]}
+    assert seen["deleted"] == {"beta-1": 0, "beta-2": 3}
+    assert "gamma-0" in seen["no such"][1]
+    assert seen["fewer"][0] in ("BadInput", "ClusterFailed")
     # The limit ends the request itself, or the wait for its replicas: refused either way.
     assert seen["dead replica"][0] in ("NotReady", "ClusterFailed")
     assert seen["after"]["1"] is None

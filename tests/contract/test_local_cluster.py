@@ -136,7 +136,9 @@ def test_nothing_is_left_after_teardown(tmp_path: Path) -> None:
     run = new_run(tmp_path)
     cluster = HostedCluster(plan_of(brokers=1), run, clock=CLOCK)
     cluster.setup()
-    assert processes_naming(str(run.path))
+    servers = [line for line in processes_naming(str(run.path)).values() if "kafka.Kafka" in line]
+    assert len(servers) == 2
+    assert all(f"-Djava.io.tmpdir={run.nodes}/" in line for line in servers)  # a killed JVM leaves files there
     cluster.teardown()
     nothing_left(run)
     assert (run.nodes / "broker-1" / "data" / "meta.properties").is_file()  # data stays readable

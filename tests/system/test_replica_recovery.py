@@ -9,6 +9,7 @@ import pytest
 
 from clusters.jars import class_path, ensure_jars
 from clusters.java import find_java
+from clusters.producer_snapshots import parse_snapshot
 from clusters.segments import read_headers, read_replicas
 from harness.history import History
 from harness.run_directory import RunDirectory
@@ -177,8 +178,34 @@ def test_the_reader_says_of_every_batch_what_dump_log_segments_says(recovery):
     assert {int(a) & 7 for r in read for a in np.unique(r.batches["attributes"])} == {0, 4}
 
 
+_ENTRY = re.compile(
+    r"^producerId: (?P<producer_id>\d+) producerEpoch: (?P<producer_epoch>\d+) "
+    r"coordinatorEpoch: (?P<coordinator_epoch>-?\d+) currentTxnFirstOffset: \w+(?:\.empty|\[\d+\]) "
+    r"lastTimestamp: (?P<timestamp_ms>\d+) firstSequence: \d+ lastSequence: (?P<last_sequence>\d+) "
+    r"lastOffset: (?P<last_offset>\d+) offsetDelta: (?P<offset_delta>\d+) ",
+    re.MULTILINE,
+)
+
+
+def test_producer_snapshots_are_read_as_dump_log_segments_reads_them_and_agree_with_the_batches(recovery):
+    files = sorted(recovery.run.nodes.glob("broker-*/data/cell-*/*.snapshot"))
+    read = [parse_snapshot(file.read_bytes(), int(file.stem)) for file in files]
+    assert [snapshot.damage for snapshot in read] == [""] * len(files)
+    entries = [entry for snapshot in read for entry in snapshot.entries]
+    said = [match.groupdict() for match in _ENTRY.finditer(dump(recovery.version, files))]
+    assert len(said) == len(entries) > 20
+    for name in said[0]:
+        assert [int(entry[name]) for entry in entries] == [int(one[name]) for one in said], name
+    told = recovery.history.table("snapshots")
+    assert int((told["step"] == NONE).sum()) == len(entries), "all of them are in the history"
+    for cell in recovery.verdict.cells:
+        idempotent = cell.axes["producer.enable_idempotence"] == "true"
+        expected = AnomalyOutcome.HELD if idempotent else AnomalyOutcome.NOT_JUDGED
+        assert cell.anomalies["snapshot-conflict"].outcome is expected, cell.name
+
+
 def dump(version: str, files: list) -> str:
-    """What Kafka's own tool prints of these segments."""
+    """What Kafka's own tool prints of these files."""
     command = [
         str(find_java().executable), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
         "-cp", class_path(ensure_jars(version)), DUMPS[version], "--files", ",".join(map(str, files)),

@@ -171,9 +171,11 @@ import psutil
 from spark_checkers.session import start_session
 session = start_session(master="local[1]")
 assert session.range(3).mapInArrow(lambda batches: batches, "id long").count() == 3
+scratch = session.conf.get("spark.local.dir")
+assert session.sparkContext._jvm.System.getProperty("java.io.tmpdir") == scratch
 family = psutil.Process().children(recursive=True)
 assert len(family) >= 3, family  # the virtual machine, the daemon of the workers, a worker
-print(session.conf.get("spark.local.dir"), *(process.pid for process in family), flush=True)
+print(scratch, *(process.pid for process in family), flush=True)
 """
 
 

@@ -44,6 +44,15 @@ def test_at_read_uncommitted_what_was_aborted_or_open_is_shown(finished):
     assert all(control.fired_in for control in finished[1].controls)
 
 
+def test_what_transactions_read_themselves_is_hidden_at_read_committed_only(finished):
+    for cell in finished[1].cells:
+        hides = cell.axes["transaction.reads"] == "read_committed"
+        for anomaly in ("own-read", "information-cycle"):
+            found = cell.anomalies[anomaly]
+            assert found.outcome is (AnomalyOutcome.HELD if hides else AnomalyOutcome.SHOWN), (cell.name, anomaly)
+            assert found.proven or not hides
+
+
 def test_zombies_tried_and_were_fenced(finished):
     history = History.open(finished[0])
     transactions = Transactions(history.table("transactions"))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from harness.history import History
+from harness.metrics import MICRO, code_of
 from harness.run_directory import RunDirectory
 from harness.schema import NONE, Outcome
 from harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
@@ -62,4 +63,11 @@ def test_what_was_recorded_is_of_the_kind_that_the_trial_is_about(finished):
         for table, role in ((sends, "verifiable-producer"), (reads, "verifiable-consumer")):
             for client in (c.client for c in java if c.role == role):
                 assert np.count_nonzero(table["client"] == client) > 100
+        told = history.table("metrics")
+        for role, metric in (
+            ("verifiable-producer", "java_records_sent"),
+            ("verifiable-consumer", "java_records_consumed"),
+        ):
+            known = (told["metric"] == code_of(metric)) & (told["absent"] == 0) & (told["value_micro"] > 100 * MICRO)
+            assert set(told["client"][known].tolist()) == {c.client for c in java if c.role == role}
         assert (reads["flags"] == 0).all()

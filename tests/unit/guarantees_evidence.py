@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.catalogue import KERNELS
+from harness.catalogue import CELL_KERNELS, KERNELS
 from harness.guarantees import Evidence, judge
+from harness.kernels import applies
 from harness.plan import Plan, make_plan
 from harness.protocols import Finding, KernelResult
 from harness.schema import (
@@ -125,13 +126,16 @@ def result(found: np.ndarray, *, judged: int = 1000, more: int = 0, incomplete: 
 
 
 def findings(plan: Plan, found: Mapping[tuple[str, int], KernelResult] | None = None) -> list[Finding]:
-    """Every kernel over every partition: clean, but for `found`."""
+    """Every kernel over every partition, and over every cell that it applies to: clean, but for `found`."""
     clean = result(make_witnesses(0, {}))
-    return [
-        Finding(anomaly, p.partition, (found or {}).get((anomaly, p.partition), clean))
-        for anomaly in KERNELS
-        for p in plan.partitions
+    whole = [
+        (anomaly, min(cell.partitions))
+        for anomaly in CELL_KERNELS
+        for cell in plan.cells
+        if applies(anomaly, cell.traits)
     ]
+    names = [*((anomaly, p.partition) for anomaly in KERNELS for p in plan.partitions), *whole]
+    return [Finding(anomaly, partition, (found or {}).get((anomaly, partition), clean)) for anomaly, partition in names]
 
 
 def plan(

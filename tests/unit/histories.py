@@ -18,7 +18,20 @@ import numpy as np
 
 from harness.plan import SENTINEL_CLIENT
 from harness.protocols import PartitionHistory
-from harness.schema import NONE, READS, SENDS, Isolation, Outcome, Role, Table
+from harness.schema import (
+    METADATA,
+    NONE,
+    OBSERVATIONS,
+    READS,
+    SENDS,
+    Isolation,
+    MetadataKind,
+    MetadataSource,
+    ObservationKind,
+    Outcome,
+    Role,
+    Table,
+)
 
 OK, FAIL, INFO = Outcome.OK, Outcome.FAIL, Outcome.INFO
 PRODUCER, PRODUCER_2, PRODUCER_ACKS_1, PRODUCER_ACKS_0, CRASHED = 1, 2, 3, 4, 5
@@ -29,6 +42,7 @@ COMMITTED_LEVEL = (READER_COMMITTED, READER_COMMITTED_2, AUDIT_COMMITTED)
 ISSUED = 1000
 PARTITION, OTHER_PARTITION = 7, 8
 SENTINEL_NS, AUDIT_NS = 1_000_000, 2_000_000
+METADATA_ERROR_NS = 1_000
 CORRUPT = {"sender": NONE, "sequence": NONE, "sent_partition": NONE, "key": NONE, "flags": 1}
 
 Row = Sequence[Any]
@@ -71,6 +85,9 @@ def make(
     issued: Mapping[int, int],
     compacted: bool = False,
     log_start: int = 0,
+    metadata: Sequence[Mapping[str, int]] = (),
+    observations: Sequence[Mapping[str, int]] = (),
+    min_insync_replicas: int = 2,
 ) -> PartitionHistory:
     """The arrays of these rows, which are in their final order, and the clients named in this module."""
     role, isolation = np.zeros(CLIENTS, dtype=np.int32), np.full(CLIENTS, -1, dtype=np.int32)
@@ -94,7 +111,66 @@ def make(
         audit_end=dict(ends),
         compacted=compacted,
         log_start=log_start,
+        client_clock=np.ones(CLIENTS, dtype=np.int32),
+        metadata=_columns(METADATA, metadata or [state_row(-1, leader=1, epoch=0, isr=(1, 2, 3))]),
+        observations=_columns(OBSERVATIONS, observations),
+        min_insync_replicas=min_insync_replicas,
+        metadata_error_ns=METADATA_ERROR_NS,
     )
+
+
+def state_row(
+    time_ns: int,
+    *,
+    leader: int,
+    epoch: int,
+    isr: Iterable[int],
+    elr: Iterable[int] = (),
+    last_known: Iterable[int] = (),
+) -> dict[str, int]:
+    """A row of ground truth: who led and who was in sync, of replicas 1, 2 and 3."""
+    return _nothing(METADATA) | {
+        "time_ns": time_ns,
+        "isr": mask(isr),
+        "elr": mask(elr),
+        "last_known_elr": mask(last_known),
+        "replicas": mask((1, 2, 3)),
+        "log_position": time_ns,
+        "kind": int(MetadataKind.PARTITION),
+        "source": int(MetadataSource.CONTROLLER_LOG),
+        "partition": PARTITION,
+        "leader": leader,
+        "leader_epoch": epoch,
+    }
+
+
+def sample_row(time_ns: int, *, node: int, epoch: int) -> dict[str, int]:
+    """What broker `node` said of the partition."""
+    said = state_row(time_ns, leader=1, epoch=epoch, isr=(1, 2, 3))
+    return said | {"node": node, "source": int(MetadataSource.SAMPLE), "log_position": NONE}
+
+
+def watermark_row(time_ns: int, *, node: int, epoch: int, value: int) -> dict[str, int]:
+    """The high watermark, as leader `node` told it."""
+    kind = int(ObservationKind.LEADER_HIGH_WATERMARK)
+    said = {
+        "time_ns": time_ns,
+        "value": value,
+        "partition": PARTITION,
+        "kind": kind,
+        "node": node,
+        "leader_epoch": epoch,
+    }
+    return _nothing(OBSERVATIONS) | said
+
+
+def mask(nodes: Iterable[int]) -> int:
+    """Bit n set for broker n."""
+    return sum(1 << node for node in nodes)
+
+
+def _nothing(table: Table) -> dict[str, int]:
+    return dict.fromkeys(table.column_names, NONE)
 
 
 def send_row(client: int, sequence: int, outcome: int, offset: int, invoked_ns: int) -> dict[str, int]:
@@ -123,6 +199,7 @@ def read_row(reader: int, offset: int, sender: int, sequence: int, read_ns: int)
         "sequence": sequence,
         "read_ns": read_ns,
         "key": NONE,
+        "origin": NONE,
         "partition": PARTITION,
         "sent_partition": PARTITION,
         "span": 0,

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 
+from harness.clock import NS_PER_S
 from harness.plan import SENTINEL_CLIENT
-from harness.schema import MISSING, NONE
+from harness.schema import MISSING, NONE, MetadataSource
 from tests.unit.histories import (
     ACKS,
     COMMITTED_LEVEL,
@@ -19,6 +20,7 @@ from tests.unit.histories import (
     OTHER_PARTITION,
     PRODUCER,
     PRODUCER_2,
+    mask,
     read_row,
     send_row,
 )
@@ -34,6 +36,8 @@ class Spoiler:
         self.facts, self.rng = facts, rng
         self.touched: set[int] = set()
         """Offsets."""
+        self.done: set[str] = set()
+        """What can be planted once only."""
 
     # --- the log ---------------------------------------------------------------------------------------------------
 
@@ -227,6 +231,82 @@ class Spoiler:
         rows[i + 1 : i + 1] = [dict(row) for row in part]
         self.touched |= {row["log_offset"] for row in part}
         return {"rewound": 1}
+
+    # --- time, leaders, answers ------------------------------------------------------------------------------------
+
+    def time_travel(self) -> Expected | None:
+        """A record was sent only after one that stands behind it had been acknowledged."""
+        late = self._entry(lambda e, send: send["outcome"] == OK and ACKS[e.client] != 0)
+        early = self._entry(lambda e, send: late is not None and e.offset < late.offset)
+        if late is None or early is None:
+            return None
+        send, after_ns = self.facts.sends[early.identity], self.facts.sends[late.identity]["completed_ns"] + 1
+        send["invoked_ns"] = after_ns
+        if send["completed_ns"] != MISSING:
+            send["completed_ns"] = max(send["completed_ns"], after_ns + 5)
+        return {}
+
+    def watermark_fell(self) -> Expected | None:
+        """A leader answered less than it had before."""
+        rows = self.facts.observations
+        if not rows or "watermark" in self.done:
+            return None
+        self.done.add("watermark")
+        place = self.rng.randrange(len(rows))
+        before = rows[place]
+        rows.insert(place + 1, before | {"time_ns": before["time_ns"] + 1, "value": before["value"] - 1})
+        return {"watermark-regression": 1}
+
+    def epoch_fell(self) -> Expected | None:
+        """A broker told an older epoch than before."""
+        rows = [row for row in self.facts.metadata if row["source"] == MetadataSource.SAMPLE]
+        if not rows or "epoch" in self.done:
+            return None
+        self.done.add("epoch")
+        before = self.rng.choice(rows)
+        fell = before | {"time_ns": before["time_ns"] + 1, "leader_epoch": before["leader_epoch"] - 1}
+        self.facts.metadata.append(fell)
+        return {"epoch-regression": 1}
+
+    def too_few_in_sync(self) -> Expected | None:
+        """By the controllers' log one replica was in sync for long before and after a send that acks=all acknowledged."""
+        entry = self._entry(lambda e, send: send["outcome"] == OK and ACKS[e.client] == -1)
+        if entry is None:
+            return None
+        send = self.facts.sends[entry.identity]
+        begin_ns, end_ns = send["invoked_ns"] - 2 * NS_PER_S, send["completed_ns"] + 2 * NS_PER_S
+        truth = [row for row in self.facts.metadata if row["source"] == MetadataSource.CONTROLLER_LOG]
+        within = [row for row in truth if begin_ns <= row["time_ns"] <= end_ns]
+        last = max((row for row in truth if row["time_ns"] <= begin_ns), key=lambda row: row["time_ns"], default=None)
+        leader = last or min(truth, key=lambda row: row["time_ns"])
+        if any(row["leader"] != leader["leader"] for row in within):
+            return None  # whoever followed would come from outside
+        for row in within:
+            row["isr"] = 1 << row["leader"]
+        began = leader | {"time_ns": begin_ns, "log_position": begin_ns, "isr": 1 << leader["leader"]}
+        then = max((row for row in truth if row["time_ns"] <= end_ns), key=lambda row: row["time_ns"], default=leader)
+        ended = then | {"time_ns": end_ns + 1, "log_position": end_ns + 1, "isr": mask((1, 2, 3))}
+        self.facts.metadata += [began, ended]
+        return {}
+
+    def elected_from_outside(self) -> Expected | None:
+        """In the end a replica leads that was out of sync."""
+        if "unclean" in self.done:
+            return None
+        self.done.add("unclean")
+        truth = [row for row in self.facts.metadata if row["source"] == MetadataSource.CONTROLLER_LOG]
+        last = max(truth, key=lambda row: row["time_ns"])
+        other = last["leader"] % 3 + 1
+        out = last | {"time_ns": last["time_ns"] + 20 * NS_PER_S, "isr": 1 << last["leader"]}
+        elected = {
+            "time_ns": out["time_ns"] + 1,
+            "leader": other,
+            "leader_epoch": last["leader_epoch"] + 1,
+            "isr": 1 << other,
+        }
+        self.facts.metadata += [out | {"log_position": out["time_ns"]}]
+        self.facts.metadata += [out | elected | {"log_position": elected["time_ns"]}]
+        return {"unclean": 1}
 
     # --- where -----------------------------------------------------------------------------------------------------
 

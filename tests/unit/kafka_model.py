@@ -2,8 +2,9 @@
 
 It knows offsets with marker holes, a high watermark, failovers that cut only what is uncommitted (and retries of what was
 cut), replies that are lost, successes without offset, sends that certainly fail, aborted records, a producer that crashed
-before it could record everything, readers at both isolation levels with seeks, an earlier sentinel in mid-log and a
-straggler behind the last one. Retries that put a record in twice happen only if `duplicates` is allowed.
+before it could record everything, leaders that move and replicas that leave the ISR, what brokers answer, readers at both
+isolation levels with seeks, an earlier sentinel in mid-log and a straggler behind the last one. Retries that put a record in
+twice happen only if `duplicates` is allowed.
 """
 
 import random
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
+from harness.clock import NS_PER_S
 from harness.plan import SENTINEL_CLIENT
 from harness.protocols import PartitionHistory
 from harness.schema import MISSING, NONE, Isolation
@@ -35,12 +37,15 @@ from tests.unit.histories import (
     read_row,
     send_row,
 )
+from tests.unit.kafka_leaders import MIN_INSYNC, Leaders
 
 PRODUCERS = (PRODUCER, PRODUCER_ACKS_1, PRODUCER_ACKS_0, CRASHED)
 """PRODUCER_2 is left for those who spoil a history."""
 READERS = (READER, READER_2, READER_COMMITTED, READER_COMMITTED_2)
 FATES = ("acknowledged", "mute", "vanished", "blind", "failed", "aborted", "repeated")
 ISSUED_BY_SPOILER = 10**7
+TICK_NS = 50_000_000
+"""Every event is so much later than the one before."""
 
 
 @dataclass
@@ -74,6 +79,8 @@ class Facts:
     issued: dict[int, int]
     copies: int
     """How many records were put in once more."""
+    metadata: list[dict[str, int]]
+    observations: list[dict[str, int]]
 
     def rows(self) -> list[dict[str, int]]:
         """Every row of every reader."""
@@ -91,7 +98,14 @@ class Facts:
                 row = read_row(client, e.offset, e.client, e.sequence, self.sentinel_ns + 100 + number)
                 reads.append(row | e.overrides)
         ends = {Isolation.READ_UNCOMMITTED: self.sentinel, Isolation.READ_COMMITTED: self.sentinel}
-        return make(sends, reads, ends=ends, issued=self.issued | {PRODUCER_2: ISSUED_BY_SPOILER})
+        return make(
+            sends,
+            reads,
+            ends=ends,
+            issued=self.issued | {PRODUCER_2: ISSUED_BY_SPOILER},
+            metadata=self.metadata,
+            observations=self.observations,
+        )
 
 
 class Partition:
@@ -107,6 +121,7 @@ class Partition:
         self.reads: dict[int, list[dict[str, int]]] = {reader: [] for reader in READERS}
         self.positions, self.spans = dict.fromkeys(READERS, base), dict.fromkeys(READERS, 0)
         self.copies = 0
+        self.leaders = Leaders(rng)
 
     def send(self, client: int, fate: str) -> None:
         """Send one record; sequences in between went to other partitions."""
@@ -128,7 +143,10 @@ class Partition:
         self.next_offset += self.rng.choice((1, 1, 2, 5))
 
     def commit(self) -> None:
-        """Every replica has everything: the replies go out, the high watermark moves to the end."""
+        """Every replica in sync has everything: the replies go out, the high watermark moves to the end. Not while there are
+        fewer than min.insync.replicas (strict, KIP-966)."""
+        if len(self.leaders.isr) < MIN_INSYNC:
+            return
         for entry in self.log[self.committed :]:
             fate = self.fates.get(entry.identity)
             if fate == "repeated":
@@ -147,6 +165,7 @@ class Partition:
 
     def failover(self, kept: int) -> None:
         """A new leader that has `kept` of the uncommitted records; of the others some are sent again."""
+        self.leaders.elect(self._tick())
         cut = self.log[self.committed + kept :]
         del self.log[self.committed + kept :]
         self.next_offset = self.log[-1].offset + 1 if self.log else self.base
@@ -165,6 +184,21 @@ class Partition:
                     self._give(reader, entry)
                     count -= 1
 
+    def shrink(self) -> None:
+        """A follower leaves the ISR; how long it stays away decides what may be acknowledged."""
+        self.leaders.shrink(self._tick())
+        self.now_ns += self.rng.choice((0, 2 * NS_PER_S))
+
+    def whole(self) -> None:
+        """Everybody is in sync again."""
+        self.now_ns += self.rng.choice((0, 2 * NS_PER_S))
+        self.leaders.whole(self._tick())
+
+    def ask(self, node: int) -> None:
+        """A broker is asked for its view, and, where it leads, for the high watermark."""
+        committed = self.log[self.committed - 1].offset + 1 if self.committed else self.base
+        self.leaders.ask(node, self._tick(), committed)
+
     def seek(self, reader: int, place: int) -> None:
         """To any offset so far; a new span begins."""
         self.spans[reader] += 1
@@ -172,6 +206,7 @@ class Partition:
 
     def early_sentinel(self) -> None:
         """An audit that did not get through."""
+        self.whole()
         self.commit()
         sequence = self.next_sequence[SENTINEL_CLIENT]
         self.next_sequence[SENTINEL_CLIENT] += 1
@@ -181,6 +216,7 @@ class Partition:
 
     def end(self) -> Facts:
         """The cluster is whole again; the last sentinel is sent; the crashed producer's last rows are missing."""
+        self.whole()
         self.commit()
         self.next_offset += 4
         sentinel, sentinel_ns = self.next_offset, self._tick()
@@ -204,6 +240,8 @@ class Partition:
             sentinel_ns=sentinel_ns,
             issued=issued,
             copies=self.copies,
+            metadata=self.leaders.metadata,
+            observations=self.leaders.observations,
         )
 
     def _straggler(self, offset: int) -> list[Entry]:
@@ -226,7 +264,7 @@ class Partition:
         self.reads[reader].append(row | {"span": self.spans[reader]})
 
     def _tick(self) -> int:
-        self.now_ns += 10
+        self.now_ns += TICK_NS
         return self.now_ns
 
 
@@ -238,8 +276,28 @@ _OPERATIONS = st.one_of(
     st.tuples(st.just("commit")),
     st.tuples(st.sampled_from(("hole", "commit", "early_sentinel"))),
     st.tuples(st.just("failover"), st.integers(0, 2)),
+    st.tuples(st.sampled_from(("shrink", "whole", "commit"))),
+    st.tuples(st.just("ask"), st.sampled_from((1, 2, 3))),
     st.tuples(st.just("seek"), st.sampled_from(READERS), st.integers(0, 50)),
 )
+
+
+def drawn_facts(seed: int, *, duplicates: bool = False) -> tuple[Facts, random.Random]:
+    """As `facts`, without hypothesis: the same seed gives the same history, longer ones on the average."""
+    rng = random.Random(seed)
+    partition = Partition(rng.choice((0, 5, 10**12)), rng, duplicates=duplicates)
+    chances = {
+        "send": lambda: partition.send(rng.choice(PRODUCERS), rng.choice(("acknowledged", *FATES))),
+        "read": lambda: partition.read(rng.choice(READERS), rng.randint(1, 9)),
+        "failover": lambda: partition.failover(rng.randrange(3)),
+        "ask": lambda: partition.ask(rng.choice((1, 2, 3))),
+        "seek": lambda: partition.seek(rng.choice(READERS), rng.randrange(50)),
+        **{name: getattr(partition, name) for name in ("commit", "hole", "early_sentinel", "shrink", "whole")},
+    }
+    weights = (8, 5, 1, 3, 1, 4, 1, 0.3, 1, 1)
+    for name in rng.choices(list(chances), weights, k=rng.randrange(10, 80)):
+        chances[name]()
+    return partition.end(), rng
 
 
 @st.composite

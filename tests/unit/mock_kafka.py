@@ -75,6 +75,10 @@ class MockKafka:
         for broker in self._brokers:
             assert _library().rd_kafka_mock_broker_set_down(self._cluster, broker) == 0
 
+    def up(self) -> None:
+        for broker in self._brokers:
+            assert _library().rd_kafka_mock_broker_set_up(self._cluster, broker) == 0
+
     def refuse(self, api_key: int, codes: Sequence[int]) -> None:
         """The next requests of this kind are answered with these codes, one each."""
         array = (ctypes.c_int * len(codes))(*codes)

@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.schema import NONE, ReadFlag
-from workloads.carrier import RESIDUE, SENTINEL_KEY, VALUE_BYTES_MIN, decode, encoder, key_id, key_ids
+from workloads.carrier import (
+    RESIDUE,
+    SENTINEL_KEY,
+    VALUE_BYTES_MIN,
+    decode,
+    encoder,
+    encoder_of_many,
+    identities_of,
+    key_id,
+    key_ids,
+)
 
 IDS = st.integers(0, 2**31 - 1)
 SEQUENCES = st.integers(0, 2**63 - 1)
@@ -25,6 +35,26 @@ def test_what_is_encoded_comes_back(records):
     assert found.sequence.tolist() == [n for _, _, n, _ in records]
     assert not found.flags.any()
     assert (found.sender.dtype, found.sequence.dtype) == (np.int32, np.int64)
+
+
+@given(sender=IDS, size=SIZES, records=st.lists(st.tuples(IDS, SEQUENCES), max_size=20))
+def test_a_batch_of_values_is_byte_for_byte_what_one_by_one_gives(sender, size, records):
+    partitions = np.array([p for p, _ in records], dtype=np.int32)
+    sequences = np.array([n for _, n in records], dtype=np.int64)
+    values = encoder_of_many(sender=sender, value_bytes=size)(partitions, sequences)
+    one = encoder(sender=sender, value_bytes=size)
+    assert values == [one(p, n) for p, n in records]
+    found = identities_of(values)
+    assert [column.tolist() for column in found] == [partitions.tolist(), sequences.tolist()]
+
+
+def test_a_batch_of_large_values_is_made_in_pieces():
+    size, count = 1_000_000, 10
+    values = encoder_of_many(sender=3, value_bytes=size)(np.full(count, 2), np.arange(count))
+    assert [len(value) for value in values] == [size] * count
+    found = decode(values)
+    assert not found.flags.any()
+    assert found.sequence.tolist() == list(range(count))
 
 
 @given(sender=IDS, partition=IDS, sequence=SEQUENCES, size=SIZES)

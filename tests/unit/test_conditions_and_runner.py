@@ -11,7 +11,7 @@ from harness.plan import make_plan
 from harness.protocols import PartitionView, Progress
 from harness.schedule import Acked, Behind, Elapsed, IsrIs, LeaderMoved, Settled
 from harness.schema import MISSING, StepOutcome
-from harness.stages.schedule_runner import ScheduleRunner
+from harness.stages.schedule_runner import Hands, ScheduleRunner
 from harness.trial import parse_trial
 
 PAUSE = {"kind": "fault", "fault": "pause", "targets": ["followers(0)"]}
@@ -151,9 +151,7 @@ def run(plan, scripted, *, counts=None, clock=None):
     announced = []
     runner = ScheduleRunner(
         world(plan=plan, counts=counts, clock=clock),
-        workload=scripted,
-        nemesis=scripted,
-        inspector=scripted,
+        Hands(scripted, scripted, scripted, scripted),
         recorder=scripted,
         clock=clock,
         start_ns=0,

@@ -317,6 +317,8 @@ def test_a_log_start_beyond_the_position_was_seen():
     starts = (np.array([ns(5)]), np.array([150]))
     assert one(envelope([], log_starts=starts).log_start_passed(witnesses(log_offset=100, other_offset=160))) == SO
     assert one(envelope([], log_starts=starts).log_start_passed(witnesses(log_offset=150, other_offset=160))) == NOT_SO
+    # The first record jumped over is the first that is left; the position was among those deleted.
+    assert one(envelope([], log_starts=starts).log_start_passed(witnesses(log_offset=150, other_offset=120))) == SO
     assert one(envelope([]).log_start_passed(witnesses())) == NOT_SO
 
 

@@ -13,7 +13,7 @@ from harness.findings import findings_from_arrow, findings_to_arrow, read_findin
 from harness.plan import make_plan
 from harness.protocols import Finding, KernelResult
 from harness.run_directory import RunDirectory
-from harness.schema import MISSING, NONE
+from harness.schema import FORMAT_VERSION, MISSING, NONE
 from harness.trial import parse_trial
 from harness.witnesses import WITNESS, make_witnesses, no_witnesses
 
@@ -119,6 +119,6 @@ def test_damage_is_named(run, name):
     pq.write_table(pa.table({"a": [1]}), path)
     with pytest.raises(HistoryUnreadable, match="format version none"):
         read_findings(run)
-    pq.write_table(pa.table({"a": [1]}).replace_schema_metadata({"prozess.format_version": "1"}), path)
+    pq.write_table(pa.table({"a": [1]}).replace_schema_metadata({"prozess.format_version": str(FORMAT_VERSION)}), path)
     with pytest.raises(HistoryUnreadable, match="does not have the columns"):
         read_findings(run)

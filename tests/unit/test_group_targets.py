@@ -67,7 +67,8 @@ def test_a_target_that_the_plan_does_not_have_is_refused(step, says):
 def test_the_consumer_protocol_is_refused_what_is_the_brokers_to_set_and_old_brokers():
     with pytest.raises(BadInput, match=r"KIP-848"):
         plan_with(protocol="consumer", **{"properties.session.timeout.ms": "6000"})
-    assert plan_with(protocol="classic-eager", **{"properties.session.timeout.ms": "6000"}).cells
+    with pytest.raises(BadInput, match=r"set group\.session_timeout_ms"):
+        plan_with(protocol="classic-eager", **{"properties.session.timeout.ms": "6000"})
 
 
 def test_the_hash_of_a_group_is_javas():

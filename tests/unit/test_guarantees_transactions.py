@@ -1,5 +1,7 @@
 """What the guarantee table makes of witnesses of transactions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,10 +15,8 @@ from harness.guarantees.table import TABLE
 from harness.schema import Outcome, Tristate
 from harness.witnesses import make_witnesses
 
-LIBRDKAFKA = Configuration(acks="all", idempotent=True, retries=True, several_in_flight=True, version=(4, 3, 1))
-JAVA = Configuration(
-    acks="all", idempotent=True, retries=True, several_in_flight=True, version=(4, 3, 1), librdkafka=False
-)
+VERSION_2 = Configuration(acks="all", idempotent=True, retries=True, several_in_flight=True, version=(4, 3, 1))
+VERSION_1 = replace(VERSION_2, transactions_before_v2=True)
 BEGIN, END = 100 * NS_PER_S, 101 * NS_PER_S
 ANOMALIES = ("torn", "lost-transaction", "zombie-write", "aborted-read", "early-read")
 
@@ -37,7 +37,7 @@ def fault(begin_s: float, end_s: float, **nature: bool) -> FaultRecord:
     )
 
 
-def judged(anomaly, *faults, case=AT_READ_COMMITTED, configuration=LIBRDKAFKA):
+def judged(anomaly, *faults, case=AT_READ_COMMITTED, configuration=VERSION_1):
     """(judgement, id of the deciding rule or None)"""
     envelope = Envelope(acks="all", unclean_enabled=False, faults=faults)
     columns = {"begin_ns": BEGIN, "end_ns": END, "outcome": int(Outcome.OK), "case": case, "log_offset": 5}
@@ -67,7 +67,7 @@ def test_a_delay_names_the_flaw_of_version_one_and_permits_nothing(anomaly, natu
     assert judged(anomaly, fault(80, 100 - before_s + 1, **{nature: True})) == named
     assert judged(anomaly, fault(80, 100 - before_s - 1, **{nature: True})) == (Judgement.FORBIDDEN, None)
     assert judged(anomaly, fault(101.5, 103, **{nature: True})) == (Judgement.FORBIDDEN, None)
-    assert judged(anomaly, fault(100.5, 102, **{nature: True}), configuration=JAVA) == (Judgement.FORBIDDEN, None)
+    assert judged(anomaly, fault(100.5, 102, **{nature: True}), configuration=VERSION_2) == (Judgement.FORBIDDEN, None)
 
 
 @pytest.mark.parametrize("anomaly", ANOMALIES)
@@ -76,5 +76,5 @@ def test_where_the_coordinators_state_may_be_destroyed_nothing_is_certain(anomal
 
 
 def test_every_anomaly_of_transactions_is_judged_in_their_cells_only():
-    assert all(TABLE[anomaly].applies("transactions") and not TABLE[anomaly].applies("log") for anomaly in ANOMALIES)
-    assert np.all([TABLE["lost"].applies("transactions"), TABLE["duplicate"].applies("transactions")])
+    assert all(TABLE[a].applies(["transactions"]) and not TABLE[a].applies(["log"]) for a in ANOMALIES)
+    assert np.all([TABLE["lost"].applies(["transactions"]), TABLE["duplicate"].applies(["transactions"])])

@@ -1,17 +1,21 @@
 """Unknown never passes: what gaps in the evidence do to a verdict. Partition p belongs to cell p."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.guarantees import TABLE, Evidence, judge
+from harness.guarantees.doubts import cell_doubts
 from harness.guarantees.evidence import EVIDENCE_TABLES
 from harness.history import ensure_history
 from harness.history_reader import History
-from harness.plan import Plan
+from harness.plan import Plan, make_plan
 from harness.recorder import Recorder
 from harness.run_directory import RunDirectory, write_json
 from harness.schema import StepOutcome, Tristate
+from harness.trial import parse_trial
 from harness.verdict import AnomalyOutcome, Verdict
 from harness.witnesses import make_witnesses
 from tests.unit.guarantees_evidence import (
@@ -32,10 +36,11 @@ from tests.unit.guarantees_evidence import (
     plan,
     result,
     smoke_verdict,
+    table,
     witnesses,
 )
 
-IN_A_LOG_CELL = [anomaly for anomaly in TABLE if TABLE[anomaly].applies("log")]
+IN_A_LOG_CELL = [anomaly for anomaly in TABLE if TABLE[anomaly].applies(["log"])]
 
 # --- unknown --------------------------------------------------------------------------------------------------------
 
@@ -151,7 +156,7 @@ def test_nothing_judged_is_unknown_except_where_there_need_not_be_anything():
     found = {(anomaly, 0): nothing for anomaly in IN_A_LOG_CELL}
     verdict = judge(made, findings(made, found), evidence(made, metadata=failover(1)))
     for anomaly in IN_A_LOG_CELL:
-        expected = AnomalyOutcome.NOT_JUDGED if anomaly in ("resurrected", "diverged") else AnomalyOutcome.UNKNOWN
+        expected = AnomalyOutcome.UNKNOWN if TABLE[anomaly].nothing_is_unknown else AnomalyOutcome.NOT_JUDGED
         assert of(verdict, 0, anomaly).outcome is expected, anomaly
     assert of(verdict, 0, "lost").reason == "Nothing to judge: no record was acknowledged or read."
     assert verdict.verdict is Verdict.UNKNOWN
@@ -245,3 +250,19 @@ def test_poorer_evidence_never_makes_a_trial_pass(degradation, lost, seen_s, end
         for anomaly, outcome in after.anomalies.items():
             if outcome.outcome is AnomalyOutcome.HELD:
                 assert before.anomalies[anomaly].verdict is Verdict.HELD, (before.name, anomaly)
+
+
+def test_a_share_group_that_was_given_nothing_has_shown_nothing():
+    document = {"name": "test", "title": "test", "workload": "verifiable-share", "axes": {"producer.acks": ["all"]}}
+    made = make_plan(parse_trial(document, source="test"), seed=1)
+    sharers = [c.client for c in made.clients if c.role == "verifiable-share-consumer"]
+
+    def doubts(*issued: int) -> tuple[str, ...]:
+        given = dict(zip(sharers, issued, strict=True))
+        rows = [
+            {"client": c.client, "exit_code": 0, "complete": 1, "issued": given.get(c.client, 0)} for c in made.clients
+        ]
+        return cell_doubts(made, made.cells[0], replace(evidence(made), clients=table("clients", rows)))
+
+    assert doubts(0, 7) == ()
+    assert doubts(0, 0) == ("no member of the share group prozess-share-cell-000 was given a record",)

@@ -9,7 +9,7 @@ from harness import history_reader
 from harness.errors import HistoryUnreadable
 from harness.history import History, ensure_history, write_history
 from harness.run_directory import RunDirectory
-from harness.schema import TABLES
+from harness.schema import FORMAT_VERSION, TABLES
 from tests.unit.small_runs import make_small
 
 
@@ -51,8 +51,10 @@ def test_a_rotten_page_is_named_and_never_a_wrong_number(small):
 
 def test_another_format_version_is_refused(small, monkeypatch):
     write_history(small.run)
-    monkeypatch.setattr(history_reader, "FORMAT_VERSION", 2)
-    with pytest.raises(HistoryUnreadable, match="has format version 1; this prozess reads 2"):
+    monkeypatch.setattr(history_reader, "FORMAT_VERSION", FORMAT_VERSION + 1)
+    with pytest.raises(
+        HistoryUnreadable, match=f"has format version {FORMAT_VERSION}; this prozess reads {FORMAT_VERSION + 1}"
+    ):
         History.open(small.run)
 
 
@@ -94,13 +96,25 @@ def test_writing_twice_gives_the_same_files_and_leaves_nothing_else(small):
 
 
 def test_ensure_writes_what_is_missing_and_only_then(small):
+    small.send(1, [{"partition": 0, "sequence": 0}])
     ensure_history(small.run)
     stamps = {path: path.stat().st_mtime_ns for path in small.run.history.iterdir()}
     ensure_history(small.run)
     assert {path: path.stat().st_mtime_ns for path in small.run.history.iterdir()} == stamps
     (small.run.history / "sends.parquet").unlink()
     ensure_history(small.run)
-    assert History.open(small.run).rows("sends") == 0
+    assert History.open(small.run).rows("sends") == 1
+
+
+def test_a_history_without_rows_is_never_made_empty_for_want_of_a_table(small):
+    small.send(1, [{"partition": 0, "sequence": 0}])
+    ensure_history(small.run)
+    for path in small.run.rows.glob("*.rows"):
+        path.unlink()
+    (small.run.history / "reads.parquet").unlink()
+    with pytest.raises(HistoryUnreadable, match=r"table reads: .*is missing"):
+        ensure_history(small.run)
+    assert (small.run.history / "sends.parquet").exists()
 
 
 def test_ensure_writes_again_when_rows_came_later(small):

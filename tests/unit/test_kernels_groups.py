@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from checkers.group_commits import commit_ahead, commit_regression
 from checkers.groups import orphaned, reprocessed, two_owners, unprocessed
-from harness.configuration import GroupConfiguration, ProducerConfiguration, TopicConfiguration
+from harness.configuration import GroupConfiguration, ProducerConfiguration, TopicConfiguration, Variant
+from harness.errors import BadInput
 from harness.group_cases import GroupCase
-from harness.plan import Cell
+from harness.plan import Cell, GroupSession, group_session
 from harness.protocols import CellHistory
 from harness.schema import MISSING, NONE, TABLES, ObservationKind, Outcome, Role
 from tests.unit.histories import OK, PARTITION, PRODUCER, history
@@ -118,11 +119,13 @@ def cell(
     sentinel: int | None = 1000,
     group: Mapping[str, Any] | None = None,
     log: Sequence[tuple[int, int, int]] | None = None,
+    late: bool = False,
     **tables: Sequence[Row],
 ) -> CellHistory:
     """A cell with one partition that holds `records` records, at offsets 0, 1, …; A begins at 0 unless told otherwise."""
     sends = [(PRODUCER, n, OK, n) for n in range(records)]
     logged = [(n, PRODUCER, n) for n in range(records)] if log is None else list(log)
+    configuration = GroupConfiguration(**(dict(group) if group else {}))
     given = {"positions": [span(A, 0, 0)], "heartbeats": [*beats(A, 99), *beats(B, 99)]} | tables
     return CellHistory(
         cell=Cell(
@@ -133,8 +136,10 @@ def cell(
             axes={},
             topic=TopicConfiguration(),
             producer=ProducerConfiguration(),
-            group=GroupConfiguration(**(dict(group) if group else {})),
+            group=configuration,
             partitions=(PARTITION,),
+            late_partitions=(PARTITION,) if late else (),
+            session=group_session(configuration, Variant()),
         ),
         partitions={PARTITION: history(sends, logged, reads, sentinel=sentinel)},
         tables={
@@ -200,6 +205,37 @@ def test_latest_owes_nothing_before_its_first_position():
     assert unprocessed(latest).count == 0
     earliest = cell(commits=[commit(A, 3, 2)], processed=[step(A, 2, 1)], positions=positions)
     assert unprocessed(earliest).count == 2
+
+
+def test_of_a_partition_that_was_added_latest_owes_what_came_before_its_discovery():
+    facts = {
+        "positions": [span(A, 0, NONE), span(A, 1, 2, kind=3)],
+        "processed": [step(A, 2, 1), step(A, 3, 1.1)],
+        "commits": [commit(A, 4, 2)],
+        "group": {"auto_offset_reset": "latest"},
+    }
+    assert cases(unprocessed(cell(late=True, **facts))) == [GroupCase.RESET, GroupCase.RESET]
+    assert unprocessed(cell(**facts)).count == 0
+
+
+def test_what_a_reset_out_of_range_jumped_over_is_told_as_reset():
+    facts = {
+        "positions": [span(A, 0, 0), span(B, 5, 1), span(B, 6, 3, kind=3)],
+        "processed": [step(A, 0, 1), step(B, 3, 6)],
+        "commits": [commit(A, 1, 2), commit(B, 4, 7)],
+        "group": {"auto_offset_reset": "latest"},
+    }
+    assert cases(unprocessed(cell(**facts))) == [GroupCase.RESET, GroupCase.RESET]
+
+
+def test_who_is_told_that_there_is_no_position_owes_everything():
+    facts = {
+        "positions": [span(A, 0, NONE), span(A, 1, NONE, 1, kind=2)],
+        "processed": [step(A, 1, 1), step(A, 2, 1)],
+        "commits": [commit(A, 3, 2)],
+    }
+    assert unprocessed(cell(group={"auto_offset_reset": "error"}, **facts)).count == 1
+    assert unprocessed(cell(group={"auto_offset_reset": "earliest"}, **facts)).judged == 0
 
 
 def test_an_unfinished_audit_concludes_nothing_from_absence():
@@ -279,6 +315,17 @@ def test_a_seek_is_told_with_the_lower_commit():
     assert cases(found) == [GroupCase.SOUGHT]
 
 
+def test_who_goes_on_from_where_another_went_back_to_does_not_go_back():
+    sought = [commit(A, 5, 1), commit(A, 2, 3)]
+    assert (
+        len(commit_regression(cell(commits=[*sought, commit(B, 3, 4)], positions=[span(A, 2, 3, kind=2)])).witnesses)
+        == 1
+    )
+    assert commit_regression(cell(commits=[*sought, commit(B, 1, 4)], positions=[span(A, 2, 3, kind=2)])).count == 2
+    refused = commit(A, 2, 3, outcome=int(Outcome.FAIL))
+    assert commit_regression(cell(commits=[commit(A, 5, 1), refused, commit(B, 3, 4)])).count == 1
+
+
 def test_a_look_up_below_an_acknowledged_commit_is_a_regression_unless_a_lower_one_explains_it():
     assert cases(commit_regression(cell(commits=[commit(A, 5, 1)], observations=[seen(3, 2)]))) == [GroupCase.OBSERVED]
     assert commit_regression(cell(commits=[commit(A, 5, 1)], observations=[seen(5, 2)])).count == 0
@@ -306,6 +353,14 @@ def test_ownership_that_begins_within_anothers_is_two_owners():
     assert two_owners(cell(assignments=[event(A, ASSIGN, 1), event(A, REVOKE, 5), event(B, ASSIGN, 5)])).count == 0
 
 
+def test_two_owners_whose_commits_are_both_accepted_are_told_from_those_who_only_believed():
+    facts = {"assignments": [event(A, ASSIGN, 1), event(A, LOST, 5), event(B, ASSIGN, 3)]}
+    assert cases(two_owners(cell(commits=[commit(B, 2, 3.5)], **facts))) == [GroupCase.NO_CAUSE]
+    assert cases(two_owners(cell(commits=[commit(B, 2, 3.5), commit(A, 3, 2)], **facts))) == [GroupCase.NO_CAUSE]
+    both = [commit(B, 2, 3.5), commit(A, 3, 4)]
+    assert cases(two_owners(cell(commits=both, **facts))) == [GroupCase.BOTH_COMMITTED]
+
+
 def test_the_dead_and_the_evicted_own_nothing():
     assigned = [event(A, ASSIGN, 1), event(B, ASSIGN, 6)]
     dead = cell(
@@ -328,6 +383,54 @@ def test_commits_of_a_zombie_and_of_its_successor_are_both_accepted():
     found = two_owners(cell(commits=[commit(B, 2, 7), commit(A, 3, 9.2)], **facts))
     assert cases(found) == [GroupCase.BOTH_COMMITTED]
     assert two_owners(cell(commits=[commit(B, 2, 7), commit(A, 3, 0.9)], **facts)).count == 0
+    not_yet_evicted = [commit(A, 3, 5.5), commit(B, 4, 7)]
+    assert two_owners(cell(commits=not_yet_evicted, **facts)).count == 0
+
+
+def test_a_commit_between_a_supposed_eviction_and_the_successor_is_no_second_owners():
+    """Idle polls are not recorded: a member that had nothing to read for long was not evicted, and its commits count."""
+    facts = {
+        "assignments": [event(A, ASSIGN, 0.5), event(A, LOST, 9.5), event(B, ASSIGN, 9)],
+        "heartbeats": [*beats(A, 99, without=(1, 7)), *beats(B, 99)],
+    }
+    assert two_owners(cell(commits=[commit(A, 2, 8), commit(B, 3, 9.2)], **facts)).count == 0
+    both = [commit(A, 2, 9.1), commit(B, 3, 9.2)]
+    assert cases(two_owners(cell(commits=both, **facts))) == [GroupCase.BOTH_COMMITTED]
+
+
+def test_an_assignment_that_a_member_is_told_of_after_a_silence_may_be_over_already():
+    owned = [event(B, ASSIGN, 6), event(B, REVOKE, 12)]
+    stale = [*owned, event(A, ASSIGN, 9.2), event(A, LOST, 9.4)]
+    frozen = [*beats(A, 99, without=(1, 9)), *beats(B, 99)]
+    assert two_owners(cell(assignments=stale, heartbeats=frozen)).count == 0
+    assert two_owners(cell(assignments=stale)).count == 1
+    later = [*owned, event(A, ASSIGN, 11.5), event(A, LOST, 11.9)]
+    assert two_owners(cell(assignments=later, heartbeats=frozen)).count == 1
+
+
+def test_a_second_process_with_one_instance_id_is_told_from_any_other_owner():
+    places = [client(A) | {"planned": A}, client(B) | {"planned": A}]
+    facts = {"assignments": [event(A, ASSIGN, 1), event(A, LOST, 5), event(B, ASSIGN, 4)], "clients": places}
+    static = {"static_membership": True, "protocol": "classic-cooperative"}
+    assert cases(two_owners(cell(group=static, **facts))) == [GroupCase.SAME_INSTANCE]
+    assert cases(two_owners(cell(group={"protocol": "classic-cooperative"}, **facts))) == [GroupCase.NO_CAUSE]
+    refused = {"static_membership": True, "protocol": "consumer"}
+    assert cases(two_owners(cell(group=refused, **facts))) == [GroupCase.NO_CAUSE]
+    others = facts | {"clients": [places[0], client(B) | {"planned": B}]}
+    assert cases(two_owners(cell(group=static, **others))) == [GroupCase.NO_CAUSE]
+
+
+def test_in_the_consumer_protocol_sessions_are_the_brokers():
+    group = GroupConfiguration(protocol="consumer", session_timeout_ms=3000)
+    assert group_session(group, Variant()).timeout_ms == 45_000
+    brokers = Variant(
+        properties={"group.consumer.session.timeout.ms": "7000", "group.consumer.heartbeat.interval.ms": "900"}
+    )
+    assert group_session(group, brokers) == GroupSession(timeout_ms=7000, heartbeat_ms=900)
+    classic = GroupConfiguration(session_timeout_ms=8000, properties={"heartbeat.interval.ms": "500"})
+    assert group_session(classic, brokers) == GroupSession(timeout_ms=8000, heartbeat_ms=500)
+    with pytest.raises(BadInput, match="number of milliseconds"):
+        group_session(group, Variant(properties={"group.consumer.session.timeout.ms": "soon"}))
 
 
 def test_a_partition_that_nobody_owns_when_the_drain_ends_is_orphaned():
@@ -348,10 +451,13 @@ def test_a_partition_that_nobody_owns_when_the_drain_ends_is_orphaned():
 @settings(max_examples=100, deadline=None)
 def test_regressions_are_what_the_definition_says(rows):
     commits = [commit(who, offset, at, took_s=took) for offset, at, took, who in rows]
-    expected = sum(
-        any(other["completed_ns"] < one["invoked_ns"] and other["log_offset"] > one["log_offset"] for other in commits)
-        for one in commits
-    )
+    expected = 0
+    for one in commits:
+        before = [other for other in commits if other["completed_ns"] < one["invoked_ns"]]
+        greatest = max((other["log_offset"] for other in before), default=0)
+        reached_ns = min((o["completed_ns"] for o in before if o["log_offset"] == greatest), default=0)
+        as_low = [o for o in commits if o["completed_ns"] > reached_ns and o["invoked_ns"] < one["invoked_ns"]]
+        expected += greatest > one["log_offset"] and all(o["log_offset"] > one["log_offset"] for o in as_low)
     assert commit_regression(cell(commits=commits, observations=[])).count == expected
 
 

@@ -14,12 +14,12 @@ from workloads.member_rows import ASSIGN, CLOSE, REVOKE
 PROTOCOLS = ["classic-eager", "classic-cooperative", "consumer"]
 
 
-def group_plan(rate_hz: float = 200, partitions: int = 2, **group: object) -> Plan:
+def group_plan(rate_hz: float = 200, partitions: int = 2, late_topic: int = 0, **group: object) -> Plan:
     document = {
         "name": "test",
         "title": "test",
         "workload": "group",
-        "topics": {"partitions": partitions},
+        "topics": {"partitions": partitions, "late_topic_partitions": late_topic},
         "traffic": {"rate_hz": rate_hz},
         "isolation_levels": [],
         "base": {"topic.replication_factor": 1} | {f"group.{key}": value for key, value in group.items()},
@@ -41,6 +41,7 @@ def carry_out(b: Bench, count: int = 100) -> None:
     b.until(lambda: b.total("ok") >= count, "acknowledgements")
     b.workload.finish_sends(timeout_s=LIMIT_S)
     b.workload.drain(timeout_s=LIMIT_S)
+    assert b.workload.fence(timeout_s=LIMIT_S) == {}
     b.workload.close()
 
 

@@ -1,6 +1,7 @@
 """Metrics: what servers and clients tell becomes rows, and rows become series; what is not told is absent, never zero."""
 
 import json
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from clusters.jmx_metrics import BROKER, ERRORS, attributes_of, reads, values
 from clusters.wire import Cursor
-from clusters.wire_requests import list_transactions_request
+from clusters.wire_requests import OpenTransaction, describe_producers_request, list_transactions_request
 from harness.clock import FakeClock
 from harness.metric_series import MetricTable
 from harness.metrics import BY_NAME, FIXED_CODE, METRICS, Origin, code_of, known_metric
@@ -22,6 +23,7 @@ from harness.report.metric_lines import make_monitor
 from harness.rows import read_rows
 from harness.run_directory import RunDirectory, read_json
 from harness.schema import METRICS as TABLE
+from harness.schema import OBSERVATIONS
 from harness.stages.metrics_sampler import Changes, JmxOfNode, Leaders, Quorum, Rows
 from harness.verdict import AlertResult, Verdict
 from workloads.statistics import Statistics, samples
@@ -87,6 +89,19 @@ def test_transactions_of_a_coordinator_are_counted() -> None:
     assert request.decode(Cursor(b"\0\0\0\0" + b"\0\x0e" + b"\x01\x01\0")) is None
 
 
+def test_open_transactions_of_partitions_are_told_by_where_they_begin() -> None:
+    request = describe_producers_request({"t": [0, 3]})
+    assert (request.api_key, request.body) == (61, b"\x02\x02t\x03\0\0\0\0\0\0\0\x03\0\0")
+
+    def producer(number: int, start: int) -> bytes:
+        return struct.pack(">qiiqiq", number, 2, 40, 1005, 6, start) + b"\0"
+
+    active = b"\x04" + producer(9, 70) + producer(8, -1) + producer(7, 50)
+    partitions = struct.pack(">ih", 0, 0) + b"\0" + active + b"\0" + struct.pack(">ih", 3, 6) + b"\0\x01\0"
+    answer = request.decode(Cursor(b"\0\0\0\0" + b"\x02\x02t\x03" + partitions + b"\0" + b"\0"))
+    assert answer == {("t", 0): (OpenTransaction(50, 7, 2, 1005, 6), OpenTransaction(70, 9, 2, 1005, 6))}
+
+
 # --- sampling -------------------------------------------------------------------------------------------------------
 
 
@@ -140,6 +155,9 @@ class Sampled:
     def raw(self) -> np.ndarray:
         return read_rows(self.run.rows, TABLE, self.recorder.client)[0]
 
+    def observed(self) -> np.ndarray:
+        return read_rows(self.run.rows, OBSERVATIONS, self.recorder.client)[0]
+
     def table(self) -> MetricTable:
         rows = self.raw()
         columns = {"client": np.zeros(len(rows), dtype=np.int32)} | {c.name: rows[c.name] for c in TABLE.columns}
@@ -173,8 +191,33 @@ def test_an_error_is_counted_from_zero_wherever_its_node_answered(sampled: Sampl
     assert np.array_equal(never.value, [0.0, np.nan, 0.0, 0.0], equal_nan=True)
 
 
-def led(epoch: int, isr: int, high: int | None, stable: int | None) -> SimpleNamespace:
-    return SimpleNamespace(leader_epoch=epoch, isr_size=isr, high_watermark=high, last_stable_offset=stable)
+def led(
+    epoch: int, isr: int, high: int | None, stable: int | None, transactions: tuple[Any, ...] | None = ()
+) -> SimpleNamespace:
+    return SimpleNamespace(
+        leader_epoch=epoch,
+        isr_size=isr,
+        high_watermark=high,
+        last_stable_offset=stable,
+        watermark_epoch=epoch,
+        transactions=transactions,
+    )
+
+
+def test_a_hanging_transaction_names_its_producer_for_as_long_as_it_is_open(sampled: Sampled) -> None:
+    leaders, begun_ms = Leaders(sampled.told, {("t", 0): 7}, sampled.rows), sampled.clock.wall_ns() // 1_000_000
+    hanging = OpenTransaction(80, 2001, 4, begun_ms, 3)
+    for opened in ((), (hanging, OpenTransaction(90, 5, 0, begun_ms, -1)), (hanging,), None, ()):
+        sampled.told.led = {1: {("t", 0): led(5, 3, 100, 80, opened)}}
+        leaders.sample(1)
+        sampled.clock.sleep(2.0)
+    told = {
+        what: next(iter(sampled.table().series(f"oldest_transaction_{what}"))).value
+        for what in ("idle", "offset", "producer", "epoch", "coordinator_epoch")
+    }
+    assert np.allclose(told["idle"], [0.0, 2.0, 4.0, np.nan, 0.0], equal_nan=True, atol=0.01)
+    for what, value in (("offset", 80), ("producer", 2001), ("epoch", 4), ("coordinator_epoch", 3)):
+        assert np.array_equal(told[what], [-1, value, np.nan, -1], equal_nan=True), what
 
 
 def test_the_newest_leader_speaks_for_a_partition_and_a_zombie_does_not(sampled: Sampled) -> None:
@@ -185,6 +228,9 @@ def test_the_newest_leader_speaks_for_a_partition_and_a_zombie_does_not(sampled:
         sampled.clock.sleep(1.0)
     (isr,) = sampled.table().series("isr_size")
     assert isr.value.tolist() == [3.0, 2.0]
+    seen = sampled.observed()
+    told = [seen[name].tolist() for name in ("node", "leader_epoch", "value")]
+    assert told == [[1, 2, 1], [5, 6, 5], [10, 12, 99]], "what a deposed leader answers is a fact of its own"
     (lag,) = sampled.table().series("last_stable_offset_lag")
     assert np.array_equal(lag.value, [2.0, np.nan], equal_nan=True)
 

@@ -16,6 +16,7 @@ from harness.errors import BadInput
 from harness.schema import MISSING, NONE, Outcome
 from tests.unit.log_workload import CLOCK, LIMIT_S, alive, bench, children, plan_of
 from tests.unit.mock_kafka import INIT_PRODUCER_ID_API, PRODUCE_API
+from workloads.bulk import FEW
 from workloads.client import ClientExit
 from workloads.producer import HANDLED_QUIET_NS
 
@@ -49,6 +50,41 @@ def test_every_send_is_recorded_and_acknowledged_at_the_rate_asked(tmp_path):
         assert (turns.max(axis=0) - turns.min(axis=0)).max() <= 1
         seconds = (sends["invoked_ns"][-1] - sends["invoked_ns"][0]) / 1e9
         assert (len(sends) - 1) / 4 / seconds < 150
+
+
+@pytest.mark.parametrize("acks", ["0", "all"])
+def test_what_is_sent_and_completed_by_the_batch_is_recorded_like_what_goes_one_by_one(tmp_path, acks):
+    with bench(plan_of(partitions=3, acks=[acks]), tmp_path) as b:
+        b.workload.command("send", cells=(0,), count=3000)
+        b.workload.command("send", cells=(0,), count=1)
+        b.until(lambda: b.total("ok") == 9003, "every acknowledgement")
+        b.workload.finish_sends(timeout_s=LIMIT_S)
+        progress, sends = b.workload.progress(), b.rows("sends", b.producer)
+    assert (sends["sequence"] == np.arange(9003)).all()
+    assert len(np.unique(sends["invoked_ns"])) < 3000  # or none of it went by the batch
+    assert (sends["outcome"] == Outcome.OK).all()
+    assert (sends["completed_ns"] > sends["invoked_ns"]).all()
+    assert (np.diff(sends["invoked_ns"]) >= 0).all()
+    for partition in range(3):
+        offsets = sends["log_offset"][sends["partition"] == partition]
+        assert progress[partition].ok == len(offsets) == 3001
+        assert (offsets == (NONE if acks == "0" else np.arange(3001))).all()
+
+
+def test_at_full_speed_a_killed_producers_rows_are_whole(tmp_path):
+    with bench(plan_of(rate_hz=50_000), tmp_path) as b:
+        b.workload.command("resume_sends")
+        b.until(lambda: b.total("ok") >= 20_000, "acknowledgements")
+        os.kill(b.pid(b.producer), signal.SIGKILL)
+        b.until_dead(next(iter(b.producers)))
+        sends = b.rows("sends", b.producer)
+        assert b.total("issued") == len(sends)
+        assert b.total("ok") + b.total("info") == len(sends)
+    assert (sends["sequence"] == np.arange(len(sends))).all()
+    completed = sends["completed_ns"] != MISSING
+    assert completed.sum() >= 20_000
+    assert (sends["outcome"][completed] == Outcome.OK).all()
+    assert (sends["log_offset"][completed] >= 0).all()
 
 
 def test_paused_producers_send_exactly_what_is_asked_to_the_cells_asked(tmp_path):
@@ -166,16 +202,31 @@ def test_what_the_cap_holds_back_is_withheld_and_not_attempted(tmp_path):
         assert np.cumsum(changes).max() == 10
 
 
-def test_a_full_queue_is_a_certain_failure_and_recorded(tmp_path):
+@pytest.mark.parametrize("count", [20, FEW + 300])
+def test_a_full_queue_is_a_certain_failure_and_recorded(tmp_path, count):
     plan = plan_of(partitions=1, properties={"queue.buffering.max.messages": "5"})
     with bench(plan, tmp_path) as b:
         b.kafka.slow(60_000)
-        b.workload.command("send", cells=(0,), count=20)
-        assert (b.total("issued"), b.total("failed")) == (20, 15)
+        b.workload.command("send", cells=(0,), count=count)
+        assert (b.total("issued"), b.total("failed")) == (count, count - 5)
         sends = b.rows("sends", b.producer)
         failed = sends[sends["outcome"] == Outcome.FAIL]
         assert (failed["code"] == KafkaError._QUEUE_FULL).all()
         assert (failed["completed_ns"] >= failed["invoked_ns"]).all()
+
+
+def test_records_of_a_batch_that_a_dead_instance_never_took_have_failed(tmp_path):
+    def forbid(kafka):
+        kafka.refuse(INIT_PRODUCER_ID_API, [KafkaError.CLUSTER_AUTHORIZATION_FAILED] * 50)
+
+    with bench(plan_of(partitions=1, rate_hz=50_000, enable_idempotence=[True]), tmp_path, before=forbid) as b:
+        b.workload.command("resume_sends")
+        b.until_dead(next(iter(b.producers)))
+        sends, (told,) = b.rows("sends", b.producer), b.rows("clients", b.producer)
+        refused = sends["outcome"] == Outcome.FAIL
+        assert (sends["code"][refused] == KafkaError._FATAL).all()
+        assert not (sends["outcome"] == Outcome.OK).any()
+        assert told["issued"] == len(sends)
 
 
 def test_a_fatal_error_ends_the_client_with_a_reason_and_leaves_its_sends_info(tmp_path):

@@ -1,6 +1,7 @@
 """Counting the rows of producers while they are written gives the same as counting them all at the end."""
 
 from collections import Counter
+from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -80,6 +81,26 @@ def test_what_a_dead_client_left_open_is_info_and_what_a_living_one_did_is_in_fl
     total = FIRST_SEGMENT_ROWS + 10
     expected = Progress(issued=2 * total, ok=2, failed=0, info=total - 1)
     assert progress_of(tails, dead=[1], partitions=1) == {0: expected}
+
+
+def test_an_ended_clients_counts_stay_and_its_files_are_let_go(tmp_path):
+    writer = RowWriter(tmp_path, SENDS, 1)
+    for sequence in range(FIRST_SEGMENT_ROWS + 10):
+        writer.append(*row(sequence, 0))
+    tail = SendsTail(tmp_path, 1, 1)
+
+    def mapped() -> int:
+        return sum(Path(link).resolve().name.startswith("sends.1.") for link in Path("/proc/self/fd").iterdir())
+
+    tail.advance()
+    with_tail = mapped()
+    writer.rewrite(0, *row(0, 0, Outcome.OK, completed_ns=5))
+    tail.end()
+    assert mapped() == with_tail - 2
+    tail.end()
+    tail.advance()
+    total = FIRST_SEGMENT_ROWS + 10
+    assert progress_of([tail], dead=[0], partitions=1) == {0: Progress(issued=total, ok=1, failed=0, info=total - 1)}
 
 
 def test_a_client_that_wrote_nothing_yet_has_no_progress(tmp_path):

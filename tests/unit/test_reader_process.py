@@ -143,6 +143,10 @@ def test_the_audit_reads_every_partition_through_its_sentinel_at_both_levels(tmp
         every = {(p.partition, isolation) for p in b.plan.partitions for isolation in (0, 1)}
         assert result.incomplete == {}
         assert result.complete == dict.fromkeys(every, 20)
+        for level in LEVELS:  # tailing readers were given the time to get as far
+            assert (b.rows("reads", b.clients[f"reader-{level}"])["sender"] == SENTINEL_CLIENT).sum() == len(
+                b.plan.partitions
+            )
 
         sentinels, (told,) = b.rows("sends", SENTINEL_CLIENT), b.rows("clients", SENTINEL_CLIENT)
         assert sorted(sentinels["partition"]) == [p.partition for p in b.plan.partitions]

@@ -6,12 +6,14 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from harness.errors import BadInput
 from harness.history import write_history
 from harness.plan import make_plan
 from harness.recorder import Recorder
 from harness.report import report_run
-from harness.report.timeline import make_timeline
-from harness.report.words import seen_in
+from harness.report.charts import draw_timeline
+from harness.report.timeline import BINS_MAX, make_timeline
+from harness.report.words import matrices, seen_in
 from harness.rows import RowWriter
 from harness.run_directory import RunDirectory, write_json
 from harness.schema import METADATA, MISSING, SENDS, MetadataKind, MetadataSource, Outcome
@@ -57,7 +59,7 @@ def verdict(plan):
         anomaly="skipped", outcome=AnomalyOutcome.UNKNOWN, verdict=Verdict.UNKNOWN, reason="audit incomplete"
     )
     cells = tuple(
-        CellVerdict(cell=c.cell, name=c.name, axes=c.axes, verdict=v, anomalies=a)
+        CellVerdict(cell=c.cell, name=c.name, workload=c.workload, axes=c.axes, verdict=v, anomalies=a)
         for c, v, a in zip(
             plan.cells,
             (Verdict.UNKNOWN, Verdict.VIOLATED),
@@ -164,3 +166,47 @@ def test_the_timeline_counts_every_completion_once_and_follows_the_controllers_l
     assert (leaderless[0.75], leaderless[1.0], leaderless[1.75], leaderless[2.0]) == (0, 1, 1, 0)
     assert {row["acks"] for row in timeline.latency} == {"acks=1", "acks=all"}
     assert all(abs(row["p50_ms"] - 50) < 1 for row in timeline.latency)
+
+
+def test_the_timeline_of_a_long_run_has_wider_bins_and_can_be_drawn(plan):
+    count, hours = 100_000, 3
+    at_ns = np.linspace(0, hours * 3600 * S, count, dtype=np.int64)
+    sends = SENDS.empty() | {
+        "invoked_ns": at_ns,
+        "completed_ns": at_ns + S // 100,
+        "outcome": np.arange(count, dtype=np.int32) % 3,
+        "partition": np.arange(count, dtype=np.int32) % 2,
+    }
+    timeline = make_timeline(plan, sends, METADATA.empty())
+    at_s = sorted({row["at_s"] for row in timeline.traffic})
+    assert len(at_s) <= BINS_MAX
+    assert round(sum(row["per_s"] for row in timeline.traffic) * (at_s[1] - at_s[0])) == count
+    assert draw_timeline(timeline, []).startswith("<svg")
+
+
+def test_cells_of_two_workloads_come_in_a_table_each_with_their_own_axes():
+    document = {
+        "name": "two",
+        "title": "Two workloads",
+        "workloads": [
+            {"kind": "log", "axes": {"producer.acks": ["1", "all"]}},
+            {
+                "kind": "group",
+                "axes": {"group.protocol": ["classic-eager", "consumer"], "group.commit": ["sync-after"]},
+            },
+            {"kind": "log", "base": {"producer.delivery_timeout_ms": 5000}},
+        ],
+    }
+    tables = matrices(make_plan(parse_trial(document, source="x"), seed=1).cells)
+    assert [(table.workload, table.axes, len(table.cells)) for table in tables] == [
+        ("log", ("producer.acks",), 2),
+        ("group", ("group.protocol",), 2),
+        ("log", (), 1),
+    ]
+    assert [table.label(table.cells[-1]) for table in tables] == ["acks=all", "protocol=consumer", ""]
+
+
+def test_a_verdict_of_another_version_asks_for_a_new_check(run):
+    run.verdict.write_text('{"verdict": "held"}')
+    with pytest.raises(BadInput, match=r"not a verdict of this version: sentence: .*prozess check"):
+        report_run(run)

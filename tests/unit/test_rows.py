@@ -56,6 +56,23 @@ def test_a_row_completed_in_place_keeps_its_index_in_any_segment(tmp_path):
     assert np.flatnonzero(found["invoked_ns"] == 99).tolist() == [0, FIRST_SEGMENT_ROWS - 1, FIRST_SEGMENT_ROWS]
 
 
+@given(st.sets(st.integers(0, FIRST_SEGMENT_ROWS * 3 + 9)), st.booleans())
+def test_columns_completed_together_reach_exactly_their_rows_in_any_segment(tmp_path_factory, chosen, backwards):
+    directory = tmp_path_factory.mktemp("rows")
+    writer = RowWriter(directory, SENDS, 1)
+    count = FIRST_SEGMENT_ROWS * 3 + 10
+    writer.extend({column.name: np.zeros(count, dtype=np.int64) for column in SENDS.columns})
+    indices = np.array(sorted(chosen, reverse=backwards), dtype=np.int64)
+    writer.complete(indices, {"outcome": 1, "log_offset": indices * 2, "completed_ns": 7})
+    found, torn = read_rows(directory, SENDS, 1)
+    expected = np.zeros(count, dtype=bool)
+    expected[indices] = True
+    assert (len(found), torn) == (count, 0)
+    assert ((found["outcome"] == 1) == expected).all()
+    assert ((found["completed_ns"] == 7) == expected).all()
+    assert (found["log_offset"] == np.where(expected, np.arange(count) * 2, 0)).all()
+
+
 def test_a_torn_row_is_left_out_and_counted(tmp_path):
     writer = RowWriter(tmp_path, SENDS, 1)
     for _ in range(5):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from clusters.segments import (
     HEADER,
+    batch_starts,
     log_end,
     read_epoch_checkpoint,
     read_headers,
@@ -155,3 +156,37 @@ def test_one_bad_checkpoint_costs_that_copy_and_no_other(tmp_path):
 
 def test_the_header_is_as_long_as_kafka_says():
     assert HEADER.itemsize == _LAYOUT.size == 61
+
+
+BODIES = st.lists(st.integers(0, 40), min_size=1, max_size=6)
+
+
+@given(here=BODIES, there=BODIES, cut=st.integers(0, 60), damage=st.none() | st.integers(0, 300))
+def test_what_another_copy_was_found_to_be_changes_nothing(here, there, cut, damage):
+    """Whether the other copy is the same, longer, shorter or altogether another, and whatever befell this one."""
+
+    def log(bodies):
+        return b"".join(batch(n, body=b"x" * size) for n, size in enumerate(bodies))
+
+    data = bytearray(log(here)[: max(0, len(log(here)) - cut)])
+    if damage is not None and damage < len(data):
+        data[damage] ^= 0xFF
+    with NamedTemporaryFile() as other, NamedTemporaryFile() as file:
+        Path(other.name).write_bytes(log(there))
+        Path(file.name).write_bytes(data)
+        expected = batch_starts(read_headers(Path(other.name))[0])
+        headers, torn = read_headers(Path(file.name), expected)
+        alone, torn_alone = read_headers(Path(file.name))
+    assert headers.tobytes() == alone.tobytes()
+    assert torn == torn_alone
+
+
+def test_copies_on_several_brokers_are_each_read_for_what_they_are(tmp_path):
+    same = [batch(0, 3), batch(3, 2)]
+    for node, tail in ((1, batch(5)), (2, batch(5)), (3, batch(5, body=b"other") + batch(6))):
+        (tmp_path / str(node)).mkdir()
+        log_of(tmp_path / str(node), (0, b"".join(same) + tail))
+    brokers = {node: tmp_path / str(node) for node in (1, 2, 3)}
+    read = list(read_replicas(brokers, [(5, "t", 0)], on_problem=pytest.fail))
+    assert [replica.batches["base_offset"].tolist() for replica in read] == [[0, 3, 5], [0, 3, 5], [0, 3, 5, 6]]
+    assert [replica.batches["size"][2] for replica in read] == [81, 81, 66]

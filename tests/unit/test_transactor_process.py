@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 
 from harness.plan import Plan, make_plan
 from harness.rows import read_rows
-from harness.schema import MISSING, NONE, TRANSACTIONS, Outcome
+from harness.schema import METRICS, MISSING, NONE, READS, TRANSACTIONS, Isolation, Outcome
 from harness.trial import parse_trial
 from tests.unit.log_workload import Bench, bench
 from workloads.transaction_rows import ABORT, COMMIT
@@ -229,3 +229,35 @@ def _fine(key: str) -> Any:
         "transaction.transaction_timeout_ms": 10_000,
         "transaction.abort_share": 0.1,
     }.get(key)
+
+
+def test_statistics_are_recorded_of_a_transactor_and_of_one_that_stands_by(tmp_path):
+    plan = plan_of(standby=True).model_copy(update={"metrics": True})
+    with bench(plan, tmp_path) as made:
+        mine = [c.client for c in made.plan.clients if c.role == "transactor"]
+        assert len(mine) == 2
+        made.until(lambda: all(len(read_rows(made.run.rows, METRICS, c)[0]) for c in mine), "a report of each")
+
+
+def test_whatever_a_transactor_reads_it_reads_inside_its_transactions(tmp_path):
+    with bench(plan_of(reads="read_uncommitted"), tmp_path) as made:
+
+        def reads() -> np.ndarray:
+            return read_rows(made.run.rows, READS, transactor(made))[0]
+
+        made.workload.command("resume_sends")
+        made.until(lambda: len(reads()) > 0, "reads inside transactions")
+        finish(made)
+        rows = transactions_of(made, transactor(made))
+        place = np.searchsorted(rows["begun_ns"], reads()["read_ns"], side="right") - 1
+        assert (place >= 0).all()
+        assert (reads()["read_ns"] <= rows["end_invoked_ns"][place]).all()
+        assert (reads()["sender"] == transactor(made)).all()
+    assert made.rows("clients", transactor(made))["isolation"].tolist() == [Isolation.READ_UNCOMMITTED]
+
+
+def test_a_transaction_that_is_not_to_read_does_not(tmp_path):
+    with bench(plan_of(), tmp_path) as made:
+        run_until(made, 3)
+        finish(made)
+        assert not len(made.rows("reads", transactor(made)))

@@ -21,7 +21,7 @@ def plan_of(**document):
 
 @pytest.mark.parametrize("name", sorted(known_trials()))
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=5)
+@settings(max_examples=5, deadline=None)
 def test_every_trial_that_ships_plans_round_trips_and_repeats(name, seed):
     trial = load_trial(name)
     plan = make_plan(trial, seed=seed)
@@ -47,7 +47,7 @@ def test_a_producer_serves_only_cells_of_one_configuration_and_one_fate():
 
 
 def test_every_partition_has_exactly_one_producer_and_every_reader():
-    plan = make_plan(load_trial("null"), seed=1)
+    plan = make_plan(load_trial("smoke"), seed=1)
     written = sorted(p for c in plan.clients if c.role == "producer" for p in c.partitions)
     assert written == [p.partition for p in plan.partitions]
     readers = [c for c in plan.clients if c.role == "reader"]
@@ -153,3 +153,14 @@ def test_producers_that_are_alike_serve_the_same_partitions_under_different_name
     assert [client.number for client in alike] == [1, 2, 3]
     assert len({client.name for client in alike}) == 3
     assert len({client.partitions for client in alike}) == 1
+
+
+def test_two_workloads_of_one_kind_share_no_name():
+    workload = {"kind": "transactions", "base": {"transaction.standby": True}}
+    trial = parse_trial({"name": "two", "title": "two", "workloads": [workload, workload]}, source="test")
+    plan = make_plan(trial, seed=1)
+    for names in ([c.name for c in plan.clients], [c.name for c in plan.cells], [c.topic_name for c in plan.cells]):
+        assert len(set(names)) == len(names)
+    ids = [c.transactional_id for c in plan.clients if c.transactional_id and not c.instance]
+    assert len(set(ids)) == len(ids)
+    assert {c.name for c in plan.clients if c.role == "fencer"} == {"transactions-fencer", "transactions-2-fencer"}

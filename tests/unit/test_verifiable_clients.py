@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.configuration import ProducerConfiguration
 from harness.plan import Plan, make_plan
@@ -16,6 +18,7 @@ from harness.trial import parse_trial
 from tests.unit.log_workload import alive, bench
 from tests.unit.mock_kafka import PRODUCE_API, MockKafka, mock_kafka
 from workloads.verifiable_cli import for_librdkafka, read_properties
+from workloads.verifiable_clients import Seen
 from workloads.verifiable_properties import file_option, producer_file
 
 LIMIT_S = 20
@@ -26,6 +29,17 @@ def run_tool(kafka: MockKafka, kind: str, *arguments: str) -> tuple[int, list[di
     command = [sys.executable, "-m", f"workloads.verifiable_{kind}", "--bootstrap-server", kafka.bootstrap_servers]
     done = subprocess.run([*command, *arguments], capture_output=True, timeout=LIMIT_S, check=False)
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@given(order=st.permutations(range(60)), swaps=st.integers(0, 60), again=st.lists(st.integers(0, 70), max_size=10))
+def test_what_was_seen_is_known_exactly_and_takes_no_room_once_it_is_complete(order, swaps, again):
+    numbers = [*order[:swaps], *sorted(order[swaps:]), *again]
+    seen, known = Seen(), set()
+    for number in numbers:
+        assert seen.add(number) == (number not in known)
+        known.add(number)
+        missing = next(n for n in range(100) if n not in known)
+        assert len(seen) == sum(n > missing for n in known)
 
 
 def test_a_producer_prints_one_line_per_send_and_tool_data_after_the_end():

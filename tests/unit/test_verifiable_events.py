@@ -5,12 +5,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.schema import NONE
-from workloads.carrier import decode, decode_foreign, encoder
-from workloads.verifiable_events import (
+from harness.verifiable_events import (
     EventLines,
     Place,
     foreign_identities,
@@ -20,7 +19,9 @@ from workloads.verifiable_events import (
     places_of,
     sequence_of,
 )
+from workloads.carrier import decode, decode_foreign, encoder
 
+UNHURRIED = settings(deadline=None)
 EVENTS = [
     {"timestamp": 1, "name": "startup_complete"},
     {"name": "producer_send_success", "key": None, "value": "3.5", "topic": "t", "partition": 0, "offset": 5},
@@ -29,6 +30,7 @@ EVENTS = [
 OUTPUT = b"DEPRECATED: use --command-config\n" + b"".join(json.dumps(e).encode() + b"\n" for e in EVENTS) + b"{torn"
 
 
+@UNHURRIED
 @given(st.lists(st.integers(0, len(OUTPUT)), max_size=8))
 def test_events_are_the_same_however_the_pipe_cuts_them(cuts):
     lines, found = EventLines(), []
@@ -36,13 +38,48 @@ def test_events_are_the_same_however_the_pipe_cuts_them(cuts):
     for low, high in pairwise(bounds):
         found += lines.feed(OUTPUT[low:high])
     assert found == EVENTS
-    assert lines.strange == 1
+    assert (lines.strange, lines.torn) == (1, 0)
+    assert list(lines.end()) == []
+    assert (lines.strange, lines.torn, lines.first_torn) == (2, 1, "{torn")
 
 
+@UNHURRIED
 @given(st.binary(max_size=200))
 def test_garbage_is_no_event_and_never_an_error(line):
     event = parse_event(line)
     assert event is None or isinstance(event["name"], str)
+
+
+@UNHURRIED
+@given(
+    st.lists(st.sampled_from([*(json.dumps(e).encode() for e in EVENTS), b"notice", b"{torn", b"", b"{}"])),
+    st.booleans(),
+)
+def test_whole_lines_are_events_torn_ones_are_counted_and_notices_are_not(lines, ended):
+    reader = EventLines()
+    found = [*reader.feed(b"\n".join(lines) + b"\n" * ended), *reader.end()]
+    assert found == [event for line in lines if (event := parse_event(line)) is not None]
+    assert reader.torn == lines.count(b"{torn")
+    assert reader.strange == sum(line in (b"notice", b"{torn", b"{}") for line in lines)
+
+
+@UNHURRIED
+@given(st.lists(st.binary(max_size=50), max_size=20))
+def test_whatever_comes_out_of_a_pipe_ends_as_events_or_is_counted(chunks):
+    reader = EventLines()
+    found = [event for chunk in chunks for event in reader.feed(chunk)] + list(reader.end())
+    lines = [line for line in b"".join(chunks).split(b"\n") if line.strip()]
+    assert len(found) + reader.strange == len(lines)
+    assert reader.torn <= reader.strange
+
+
+@UNHURRIED
+@given(st.integers(0, len(json.dumps(EVENTS[1]))))
+def test_a_last_line_that_was_cut_is_torn_unless_it_is_whole(length):
+    line = json.dumps(EVENTS[1]).encode()
+    reader = EventLines()
+    found = [*reader.feed(line[:length]), *reader.end()]
+    assert (found, reader.torn) == (([EVENTS[1]], 0) if length == len(line) else ([], int(length > 0)))
 
 
 @pytest.mark.parametrize("line", [b"", b"[1]", b"{}", b'{"name": 1}', b'{"name": "x"', b"null", b"{" * 100_000])
@@ -72,6 +109,7 @@ def test_a_value_with_another_prefix_is_of_another_client():
     assert sequence_of("3.7", prefix=4) is None
 
 
+@UNHURRIED
 @given(
     st.lists(
         st.one_of(st.none(), st.binary(max_size=12), st.tuples(st.integers(0, 10**9 - 1), st.integers(0, 10**12 - 1)))

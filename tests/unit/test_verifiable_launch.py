@@ -1,5 +1,6 @@
 """How verifiable clients are started, and that a history has their sends in the order of sequence."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -37,6 +38,7 @@ def machine(monkeypatch):
     services = {
         "java": lambda: SimpleNamespace(executable=Path("/jvm/bin/java")),
         "jars": lambda version: (Path(f"/jars/{version}/a.jar"), Path(f"/jars/{version}/b.jar")),
+        "metrics-agent-here": lambda: Path("/jars/agent.jar"),
     }
     monkeypatch.setattr(catalogue, "service", services.__getitem__)
 
@@ -53,6 +55,24 @@ def test_the_java_tools_get_their_class_their_options_and_a_file(tmp_path):
     assert "acks=all\n" in file.read_text(encoding="utf-8")
     (logging,) = (part for part in command if part.startswith("-Dlog4j2.configurationFile="))
     assert "SYSTEM_ERR" in Path(logging.partition("=")[2]).read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("machine")
+def test_java_tools_carry_the_metrics_agent_if_metrics_are_wanted_and_others_never():
+    for role, launch, kind in (
+        ("verifiable-producer", launch_verifiable_producer, "producer"),
+        ("verifiable-consumer", launch_verifiable_consumer, "consumer"),
+    ):
+        context = context_of(role, "java")
+        options = launch(context).options
+        (flag,) = (word for word in options["command"] if word.startswith("-javaagent:"))
+        assert flag.startswith("-javaagent:/jars/agent.jar=host=127.0.0.1,port=0,")
+        assert options["metrics"] == kind
+        silent = launch(replace(context, plan=context.plan.model_copy(update={"metrics": False}))).options
+        ours = launch(context_of(role, "librdkafka")).options
+        for other in (silent, ours):
+            assert "metrics" not in other
+            assert not any("-javaagent" in word for word in other["command"])
 
 
 @pytest.mark.usefixtures("machine")

@@ -5,7 +5,7 @@ org.apache.kafka.tools.VerifiableProducer and VerifiableConsumer. Lines that are
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -15,28 +15,61 @@ from harness.schema import NONE
 
 LINE_BYTES_MAX = 1 << 22
 """A longer line is none of a tool's."""
+SHOWN_BYTES = 100
+"""Of a line that cannot be read."""
 _SEQUENCE_DIGITS_MAX = 12
+
+
+Parse = Callable[[bytes], dict[str, Any] | None]
 
 
 class EventLines:
     """Bytes as they come out of a pipe in, events out. A line that was not ended yet waits for the rest of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, parse: Parse | None = None) -> None:
+        """`parse`: the event on a line, None = there is none; `parse_event` unless given."""
+        self._parse = parse or parse_event
         self._rest = b""
         self.strange = 0
         """Lines so far that were no event."""
+        self.torn = 0
+        """Those of them that began as one and cannot be read: something was said that is not known."""
+        self.first_torn = ""
+        """The first of these, shortened."""
 
     def feed(self, chunk: bytes) -> Iterator[dict[str, Any]]:
         """The events that this chunk completes."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         if len(self._rest) > LINE_BYTES_MAX:
-            self._rest, self.strange = b"", self.strange + 1
+            lines, self._rest = [*lines, self._rest], b""
         for line in lines:
-            event = parse_event(line)
-            if event is not None:
-                yield event
-            elif line.strip():
-                self.strange += 1
+            yield from self._line(line)
+
+    def end(self) -> Iterator[dict[str, Any]]:
+        """Nothing more comes. A last line without an end is an event if it is whole."""
+        line, self._rest = self._rest, b""
+        yield from self._line(line)
+
+    def _line(self, line: bytes) -> Iterator[dict[str, Any]]:
+        event = self._parse(line)
+        if event is not None:
+            yield event
+        elif line.strip():
+            self.strange += 1
+            if is_torn(line):
+                self.torn += 1
+                self.first_torn = self.first_torn or line[:SHOWN_BYTES].decode("utf-8", "replace")
+
+
+def is_torn(line: bytes) -> bool:
+    """Does it begin as an event and is no JSON?"""
+    if not line.lstrip().startswith(b"{"):
+        return False
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return True
+    return False
 
 
 def parse_event(line: bytes) -> dict[str, Any] | None:

@@ -1,0 +1,250 @@
+"""The interfaces of what a trial runs on and breaks: nodes, clusters, their administration, faults. Imported from
+`harness.protocols`, which has all interfaces.
+
+A capability that only some backends have is a member of `Capability`; a fault names what it needs, and the plan refuses a
+trial whose backend lacks it, before anything starts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from harness.clock import Clock
+from harness.configuration import Frozen
+from harness.schema import Tristate
+
+
+class Capability(StrEnum):
+    """What a backend can do to a node."""
+
+    KILL = "kill"
+    STOP = "stop"
+    PAUSE = "pause"
+    BLOCK = "block"
+    """Drop what one node sends to another, one way."""
+
+
+class NodeState(StrEnum):
+    """As observed, not as remembered."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+
+
+class Node(Protocol):
+    """One broker or controller: the seam through which every fault acts. Node ids are Kafka's."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def roles(self) -> frozenset[str]:
+        """Of "broker", "controller"."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """On the network that faults touch."""
+        ...
+
+    @property
+    def data_directory(self) -> Path: ...
+
+    @property
+    def os_pid(self) -> int | None:
+        """Of the server process in the run stage's pid namespace; None when stopped."""
+        ...
+
+    def state(self) -> NodeState:
+        """Observed now."""
+        ...
+
+    def kill(self) -> None:
+        """SIGKILL. Returns once the process is gone; safe on a stopped or paused node."""
+        ...
+
+    def stop(self, *, timeout_s: float) -> None:
+        """SIGTERM, a controlled shutdown. Returns once the process is gone; NotReady if it stays."""
+        ...
+
+    def start(self) -> None:
+        """Start the server process; returns once it is forked. Safe on a running node. Re-applies blocks if a restart
+        would have undone them."""
+        ...
+
+    def pause(self) -> None:
+        """SIGSTOP. Returns once the process is observed stopped."""
+        ...
+
+    def resume(self) -> None:
+        """SIGCONT. Safe on a node that is not paused."""
+        ...
+
+    def block(self, source: "Node") -> None:
+        """From now on nothing that `source` sends reaches this node (one way). The observer's link is untouched."""
+        ...
+
+    def unblock(self, source: "Node") -> None:
+        """Undo `block`; safe when nothing is blocked."""
+        ...
+
+    def receives_from(self, source: "Node") -> Tristate:
+        """Does a datagram that `source` sends on the trial's network arrive here now? Observed."""
+        ...
+
+
+class Cluster(Protocol):
+    """A cluster of one backend. Built from (plan's variant, run directory, options); nothing runs before `setup`."""
+
+    @property
+    def nodes(self) -> Sequence[Node]: ...
+    @property
+    def capabilities(self) -> Mapping[Capability, str]:
+        """What this backend can do here, each with how it does it."""
+        ...
+
+    @property
+    def lacks(self) -> Mapping[Capability, str]:
+        """What it cannot, each with the reason."""
+        ...
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """For workload clients, on the network that faults touch."""
+        ...
+
+    @property
+    def observer_servers(self) -> Mapping[int, tuple[str, int]]:
+        """Per broker id: (host, port) of its observer listener, which no fault touches."""
+        ...
+
+    @property
+    def controller_servers(self) -> Mapping[int, tuple[str, int]]:
+        """Per controller id: (host, port) of its controller listener as the observer reaches it."""
+        ...
+
+    def setup(self) -> None:
+        """Start a fresh cluster. No data survives from an earlier run. ClusterFailed if a node dies at once."""
+        ...
+
+    def wait_ready(self, *, timeout_s: float) -> None:
+        """Return once every broker is registered and unfenced on every broker's own view, and a topic can be created
+        and written; else NotReady. Asserts the feature levels the format promised."""
+        ...
+
+    def describe(self) -> Mapping[str, Any]:
+        """Facts for the report: versions, feature levels, settings that shape a trial, pids, memory. JSON values."""
+        ...
+
+    def collect_logs(self, into: Path) -> None:
+        """Copy every node's server log to `into/<node>.log`. Works on stopped nodes."""
+        ...
+
+    def teardown(self) -> None:
+        """Remove everything. Safe to call twice, and after a failed setup. Logs and data stay readable on disk."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One broker's own view of one partition."""
+
+    leader: int
+    """Node id; -1 = none."""
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    error: int = 0
+
+
+BrokerView = Mapping[tuple[str, int], PartitionView]
+"""(topic, partition number) → view."""
+
+
+class AdminProtocol(Protocol):
+    """Kafka administration over the observer's link. Every call has a limit."""
+
+    def create_topics(self, topics: Sequence["TopicSpec"], *, timeout_s: float) -> None:
+        """Create them and return once every living broker's own view has each of their partitions with whole ISR."""
+        ...
+
+    def add_partitions(self, grown: Mapping[str, tuple[int, tuple[tuple[int, ...], ...]]], *, timeout_s: float) -> None:
+        """Topic → (how many partitions it has, brokers of each new one). Returns as `create_topics` does."""
+        ...
+
+    def delete_records(
+        self, partitions: Sequence[tuple[str, int]], *, keep: int, timeout_s: float
+    ) -> Mapping[tuple[str, int], int]:
+        """All but the last `keep` records of each (topic, number), by its high watermark now → where its log begins now."""
+        ...
+
+    def view(self, node_id: int, topics: Sequence[str], *, timeout_s: float = 2.0) -> BrokerView | None:
+        """What exactly this broker says (a raw Metadata request to it alone); None if it does not answer."""
+        ...
+
+    def views(self, topics: Sequence[str], *, timeout_s: float = 2.0) -> Mapping[int, BrokerView | None]:
+        """`view` of every broker, in parallel."""
+        ...
+
+    def active_controller(self, *, timeout_s: float = 2.0) -> int | None:
+        """By DescribeQuorum of the controllers themselves (Metadata's controller id is a random broker in KRaft):
+        the leader with the highest epoch that answers as leader; None if no one claims to be."""
+        ...
+
+    def features(self, *, timeout_s: float = 5.0) -> Mapping[str, int]:
+        """Finalized feature levels."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic to create; `assignment[i]` = broker ids of partition i, preferred leader first."""
+
+    name: str
+    assignment: tuple[tuple[int, ...], ...]
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+class Undo(Frozen):
+    """How to undo one fault on one node, as data: what the journal holds and `heal` replays, in any process.
+
+    `action` is a method of Node (`resume`, `start`, `unblock`); `peer` its other node, if any.
+    """
+
+    action: str
+    node: str
+    peer: str | None = None
+
+
+class Effect(Frozen):
+    """What was observed of one fault on one node."""
+
+    node: str
+    peer: str | None = None
+    effect: Tristate
+    detail: str = ""
+
+
+class Fault(Protocol):
+    """One kind of fault. Stateless: everything it needs to undo is in its `Undo` values."""
+
+    name: str
+    needs: frozenset[Capability]
+
+    def undos(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster) -> Sequence[Undo]:
+        """What will undo it: journaled before `apply`."""
+        ...
+
+    def apply(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock) -> None:
+        """Break it. A fault that takes its time (a storm) waits by the clock."""
+        ...
+
+    def verify(
+        self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock
+    ) -> Sequence[Effect]:
+        """Observe whether it took effect, within a stated limit."""
+        ...

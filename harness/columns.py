@@ -1,0 +1,61 @@
+"""What a column and a table of a history are, and the two forms of a row: `harness.schema` has the tables themselves."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+Kind = Literal["i8", "i4"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: name, numpy kind, unit (or what ids it holds), meaning."""
+
+    name: str
+    kind: Kind
+    unit: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the history. `partitioned`: clustered by Kafka partition in Parquet."""
+
+    name: str
+    meaning: str
+    columns: tuple[Column, ...]
+    partitioned: bool = False
+
+    @cached_property
+    def row_dtype(self) -> np.dtype[np.void]:
+        """The row as written while the trial runs: the columns in order, padding to 8 bytes, then `mark` (index + 1)."""
+        padding = [("pad", "<i4")] if self._padded else []
+        return np.dtype([*((c.name, "<" + c.kind) for c in self.columns), *padding, ("mark", "<i8")])
+
+    @property
+    def _padded(self) -> bool:
+        return sum(c.kind == "i4" for c in self.columns) % 2 == 1
+
+    @cached_property
+    def row_format(self) -> str:
+        """The same, for `struct`: one value per column, then the mark."""
+        return "<" + "".join({"i8": "q", "i4": "i"}[c.kind] for c in self.columns) + "4x" * self._padded + "q"
+
+    @cached_property
+    def column_names(self) -> tuple[str, ...]:
+        """Of the Parquet form: `client` first."""
+        return ("client", *(c.name for c in self.columns))
+
+    def empty(self) -> dict[str, np.ndarray]:
+        """Arrays of length 0 in the Parquet form."""
+        kinds = {"client": "i4"} | {c.name: c.kind for c in self.columns}
+        return {name: np.empty(0, dtype=kind) for name, kind in kinds.items()}
+
+
+def table(name: str, meaning: str, *columns: tuple[str, Kind, str, str], partitioned: bool = False) -> Table:
+    """A table by its columns: (name, kind, unit, meaning)."""
+    # 8-byte columns first keeps every value aligned in the mapped file.
+    ordered = sorted((Column(*c) for c in columns), key=lambda c: c.kind != "i8")
+    return Table(name, meaning, tuple(ordered), partitioned)

@@ -1,0 +1,285 @@
+"""Cells of a generated history: where in their partitions things are planted, and the tables beside sends and reads."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from harness.errors import BadInput
+from harness.histories.synthetic_log import (
+    BATCH,
+    COMMIT_AFTER_NS,
+    LATENCY_MIN_NS,
+    READ_AFTER_NS,
+    STEP_NS,
+    GeneratedPartition,
+)
+from harness.histories.synthetic_plants import NO_POSITIONS, PLANTS, inserted
+from harness.schema import NONE, Outcome
+
+COMMIT, ABORT = 1, 2
+PHANTOM_CLIENT = (1 << 22) - 1
+SPOT = 3
+"""Within its batch: what is planted touches positions SPOT - 1 … SPOT + 3."""
+SHORT_AFTER_NS = 10_000_000_000
+"""The ISR is too small so long after the last record, for twice that time."""
+EARLY_NS = 10_000_000
+Rows = Mapping[str, np.ndarray | int]
+
+
+@dataclass
+class GeneratedCell:
+    """One cell: its partitions, the clients that planted records come from, and what to plant."""
+
+    kind: str
+    cell: int
+    partitions: list[GeneratedPartition]
+    readers: Sequence[int]
+    """Tailing readers, or members of its group."""
+    planter: int
+    """Client id of whoever sent what is put in."""
+    zombie: int
+    successor: int
+    """Instance of the zombie's transactional.id that came later."""
+    planted: Mapping[str, int]
+    issued: dict[int, int] = field(default_factory=dict)
+    """Of `planter` and `zombie`."""
+    spots: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    """Anomaly → per partition positions, for what is planted in other tables than sends and reads."""
+    counts: dict[str, np.ndarray] = field(default_factory=dict)
+    """Anomaly → per partition how many, for what has no position."""
+
+    @property
+    def length(self) -> int:
+        return self.partitions[0].length
+
+    @property
+    def end_ns(self) -> int:
+        """When the last record was sent."""
+        return self.length * STEP_NS
+
+    @property
+    def audit_ns(self) -> int:
+        """When the sentinels were sent."""
+        return self.end_ns + 4 * SHORT_AFTER_NS
+
+    def plant(self, rng: np.random.Generator) -> None:
+        """Choose where, and put it into the partitions. BadInput if there is no room."""
+        if self.kind == "compaction":
+            self._plant_compaction(rng)
+            return
+        chosen = self._choose_spots(rng)
+        put_in: list[list[np.ndarray]] = [[] for _ in self.partitions]
+        for name, spots in chosen.items():
+            for rank, position in enumerate(spots):
+                self._edit(name, self.partitions[rank], position, put_in[rank])
+        for name in ("watermark-regression", "epoch-regression", "under-acknowledged", "unclean", "two-controllers"):
+            where = rng.integers(0, len(self.partitions), self.planted.get(name, 0))
+            self.counts[name] = np.bincount(where, minlength=len(self.partitions))
+        self._plant_orphans(rng)
+        for rank, partition in enumerate(self.partitions):
+            partition.edits.inserted = self._numbered(
+                partition, put_in[rank], int(self.counts["under-acknowledged"][rank])
+            )
+
+    def _choose_spots(self, rng: np.random.Generator) -> dict[str, list[np.ndarray]]:
+        placed = {n: c for n, c in self.planted.items() if n in _IN_BATCHES[self.kind]}
+        total = sum(placed.values())
+        each = self._batches(self.length // BATCH - 1)
+        if total > each * len(self.partitions):
+            raise BadInput(
+                f"--plant: {total:,} anomalies need as many batches of {BATCH} records in the {self.kind} cell, which has "
+                f"{each * len(self.partitions):,}. Give more --rows."
+            )
+        spots = rng.choice(each * len(self.partitions), total, replace=False)
+        found, first = {}, 0
+        for name, count in placed.items():
+            mine = np.sort(spots[first : first + count])
+            first += count
+            rank, number = mine // each, mine % each
+            position = (self._batch(number) + 1) * BATCH + SPOT
+            found[name] = [position[rank == r] for r in range(len(self.partitions))]
+        return found
+
+    def _batches(self, batches: int) -> int:
+        """How many of the first batches can be planted in: not the aborted ones."""
+        if self.kind != "transactions":
+            return batches
+        # Batch 0 is left out, so that numbers here are one less than those of batches.
+        return int(np.count_nonzero(~self.partitions[0].aborted(np.arange(1, batches + 1) * BATCH)))
+
+    def _batch(self, number: np.ndarray) -> np.ndarray:
+        if self.kind != "transactions":
+            return number
+        batches = np.arange(1, self.length // BATCH)
+        chosen: np.ndarray = np.flatnonzero(~self.partitions[0].aborted(batches * BATCH))[number]
+        return chosen
+
+    def _edit(self, name: str, partition: GeneratedPartition, spot: np.ndarray, put_in: list[np.ndarray]) -> None:
+        """One anomaly at some positions of one partition."""
+        edits = partition.edits
+        for view in _UNSEEN.get(name, ()):
+            edits.missing[view] = np.sort(np.concatenate([edits.missing[view], spot]))
+        if name in _FIELDS:
+            setattr(edits, _FIELDS[name], spot)
+        elif name in _PUT_IN:
+            put_in.append(self._put_in(name, partition, spot))
+        elif name not in _UNSEEN:
+            self.spots.setdefault(name, [NO_POSITIONS] * len(self.partitions))[partition.rank] = spot
+
+    def _put_in(self, name: str, partition: GeneratedPartition, spot: np.ndarray) -> np.ndarray:
+        if self.kind == "transactions":  # between two transactions, not inside one: they would be in no order
+            spot = spot // BATCH * BATCH + BATCH - 1
+        columns: dict[str, np.ndarray | int | bool] = {f"in_{view}": True for view in _PUT_IN[name]}
+        columns["invoked_ns"] = spot * STEP_NS
+        match name:
+            case "duplicate":
+                columns["client"], columns["sequence"] = partition.identities(spot)
+            case "phantom":
+                columns |= {"client": PHANTOM_CLIENT, "sequence": spot}
+            case "misplaced":
+                other = self.partitions[(partition.rank + 1) % len(self.partitions)]
+                columns["client"], columns["sequence"] = other.identities(spot)
+                columns["sent_partition"] = other.partition
+            case _:
+                columns["client"] = self.zombie if name == "zombie-write" else self.planter
+                columns["outcome"] = Outcome.FAIL if name in _FAILED else Outcome.OK
+                columns["transaction"] = 0 if self.kind == "transactions" else NONE  # numbered as the sequences are
+        made = inserted(spot, **columns)
+        if name == "early-read":
+            self.spots.setdefault(name, [NO_POSITIONS] * len(self.partitions))[partition.rank] = spot
+        return made
+
+    def _numbered(self, partition: GeneratedPartition, put_in: list[np.ndarray], short: int) -> np.ndarray:
+        """What is put in, in its order, with sequences of its own; and what is acknowledged while the ISR is too small."""
+        late = inserted(
+            np.full(short, partition.length - 1),
+            client=self.planter,
+            outcome=Outcome.OK,
+            invoked_ns=self.end_ns + 2 * SHORT_AFTER_NS + np.arange(short) * STEP_NS,
+            in_tail=True,
+            in_log=True,
+            in_visible=True,
+        )
+        rows = np.concatenate([*put_in, late])
+        rows = rows[np.argsort(rows["after"], kind="stable")]
+        for client in (self.planter, self.zombie):
+            mine = np.flatnonzero((rows["client"] == client) & (rows["outcome"] != NONE))
+            first = self.issued.get(client, 0)
+            rows["sequence"][mine] = first + np.arange(len(mine))
+            numbered = mine[rows["transaction"][mine] != NONE]
+            rows["transaction"][numbered] = rows["sequence"][numbered]
+            self.issued[client] = first + len(mine)
+        return rows
+
+    def _plant_orphans(self, rng: np.random.Generator) -> None:
+        count = self.planted.get("orphaned", 0)
+        if count > len(self.partitions):
+            raise BadInput(
+                f"--plant orphaned={count}: there are {len(self.partitions)} partitions to orphan. Plant fewer."
+            )
+        chosen = rng.choice(len(self.partitions), count, replace=False)
+        self.counts["orphaned"] = np.bincount(chosen, minlength=len(self.partitions))
+
+    def _plant_compaction(self, rng: np.random.Generator) -> None:
+        """At keys: their last record is gone although the one before it is there."""
+        first = self.partitions[0]
+        keys = np.arange(first.keys)
+        deleted = keys % first.tombstones == first.tombstones - 1
+        for name, pool in (("compacted-away", keys[~deleted]), ("tombstone-lost", keys[deleted])):
+            count = self.planted.get(name, 0)
+            if count > len(pool) * len(self.partitions):
+                room = len(pool) * len(self.partitions)
+                raise BadInput(
+                    f"--plant {name}={count}: there are {room:,} keys for it. Plant fewer, or give more --rows."
+                )
+            where = rng.choice(len(pool) * len(self.partitions), count, replace=False)
+            for rank, partition in enumerate(self.partitions):
+                key = pool[where[where // len(pool) == rank] % len(pool)]
+                for view, gone in partition.edits.missing.items():
+                    position = np.concatenate([gone, first.length - first.keys + key])
+                    partition.edits.missing[view] = np.sort(position)
+
+    # --- tables of transactions -------------------------------------------------------------------------------------
+
+    def transactions(self) -> Iterator[dict[str, np.ndarray | int]]:
+        """Rows of `transactions`: of the producers, of whoever planted, and the instances."""
+        first = self.partitions[0]
+        ids = [*first.producers.tolist(), self.zombie]
+        instances: dict[str, np.ndarray | int] = {
+            "client": np.array([*ids, self.successor]),
+            "transactional_id": np.array([*ids, self.zombie]),
+            "begun_ns": np.array([-2_000_000] * len(ids) + [-500_000]),
+            "initialised_ns": np.array([-1_000_000] * len(ids) + [-400_000]),
+            "outcome": Outcome.OK,
+        }
+        yield instances
+        for number, client in enumerate(first.producers.tolist()):
+            count = first.length // BATCH // len(first.producers)
+            start = first.positions_of(number, 0, count * BATCH)[::BATCH]
+            yield self._ended(client, np.arange(count), start, aborted=first.aborted(start))
+        for rank, partition in enumerate(self.partitions):
+            rows = partition.edits.inserted
+            mine = rows[rows["transaction"] != NONE]
+            late = np.isin(mine["after"], self.spots.get("early-read", [NO_POSITIONS] * len(self.partitions))[rank])
+            aborted = mine["outcome"] == Outcome.FAIL
+            yield self._ended(mine["client"], mine["transaction"], mine["after"], aborted=aborted, late=late)
+
+    @staticmethod
+    def _ended(
+        client: np.ndarray | int,
+        number: np.ndarray,
+        start: np.ndarray,
+        *,
+        aborted: np.ndarray,
+        late: np.ndarray | None = None,
+    ) -> dict[str, np.ndarray | int]:
+        invoked = (start + BATCH) * STEP_NS + COMMIT_AFTER_NS
+        if late is not None:  # after it was read
+            invoked = np.where(late, start * STEP_NS + READ_AFTER_NS + EARLY_NS, invoked)
+        return {
+            "client": np.broadcast_to(client, len(number)),
+            "transactional_id": client,
+            "transaction": number,
+            "begun_ns": start * STEP_NS,
+            "end_invoked_ns": invoked,
+            "completed_ns": invoked + LATENCY_MIN_NS,
+            "initialised_ns": -1_000_000,
+            "ended_by": np.where(aborted, ABORT, COMMIT),
+            "outcome": Outcome.OK,
+        }
+
+
+_UNSEEN: Mapping[str, tuple[str, ...]] = {
+    "lost": ("tail", "log", "visible"),
+    "skipped": ("tail",),
+    "torn": ("tail", "visible"),
+}
+"""Anomaly → the views that lack the record at its spot."""
+_FIELDS = {
+    "reordered": "swapped",
+    "offset-conflict": "misreported",
+    "corrupt": "corrupt",
+    "rewound": "repeated",
+    "time-travel": "early",
+}
+_PUT_IN: Mapping[str, tuple[str, ...]] = {
+    "duplicate": ("tail", "log", "visible"),
+    "phantom": ("tail", "log", "visible"),
+    "misplaced": ("tail", "log", "visible"),
+    "resurrected": ("tail", "log", "visible"),
+    "dirty-read": ("tail",),
+    "lost-transaction": ("log",),
+    "zombie-write": ("tail", "log", "visible"),
+    "aborted-read": ("tail", "log"),
+    "early-read": ("tail", "log", "visible"),
+}
+"""Anomaly → the views that show the record that is put in behind its spot."""
+_FAILED = frozenset({"resurrected", "dirty-read", "aborted-read"})
+_UNPLACED = frozenset(
+    {"watermark-regression", "epoch-regression", "under-acknowledged", "unclean", "two-controllers", "orphaned"}
+)
+_IN_BATCHES = {
+    kind: frozenset(name for name, plant in PLANTS.items() if plant.kind == kind and name not in _UNPLACED)
+    for kind in ("log", "transactions", "group")
+}

@@ -1,0 +1,132 @@
+"""The tables of the trial itself: faults, steps, metadata, metrics, who took part. Used through `harness.schema`."""
+
+from harness.columns import table
+
+FAULTS = table(
+    "faults",
+    "What the nemesis did, phase by phase.",
+    ("time_ns", "i8", "ns", ""),
+    ("fault", "i4", "count", "number of this fault within the trial"),
+    ("kind", "i4", "dictionary `fault`", ""),
+    ("step", "i4", "step number", ""),
+    ("phase", "i4", "FaultPhase", ""),
+    ("node", "i4", "node id", "what was hit"),
+    ("peer", "i4", "node id", "the other end of a cut; NONE"),
+    ("effect", "i4", "Tristate", "with VERIFIED and UNDO_VERIFIED: was it observed?"),
+    ("detail", "i4", "dictionary `detail`", "NONE"),
+)
+STEPS = table(
+    "steps",
+    "Steps of the schedule as they really happened.",
+    ("awaited_ns", "i8", "ns", "when its condition began to be awaited"),
+    ("fired_ns", "i8", "ns", "when the condition held; MISSING: it timed out"),
+    ("done_ns", "i8", "ns", "MISSING"),
+    ("step", "i4", "step number", ""),
+    ("outcome", "i4", "StepOutcome", ""),
+    ("detail", "i4", "dictionary `detail`", "NONE"),
+)
+METADATA = table(
+    "metadata",
+    "Who led and who was in sync, over time. Masks have bit n set for broker n.",
+    ("time_ns", "i8", "ns", "of the controller's record; see `clock.json` for the error of the mapping"),
+    ("isr", "i8", "broker mask", ""),
+    ("elr", "i8", "broker mask", "eligible leader replicas, KIP-966"),
+    ("last_known_elr", "i8", "broker mask", ""),
+    ("replicas", "i8", "broker mask", ""),
+    ("log_position", "i8", "offset", "in the metadata log; NONE for samples"),
+    ("kind", "i4", "MetadataKind", ""),
+    ("source", "i4", "MetadataSource", ""),
+    ("partition", "i4", "partition id", "NONE for brokers and controllers"),
+    ("node", "i4", "node id", "the broker or controller spoken of; for samples who answered"),
+    ("leader", "i4", "node id", "NONE = no leader"),
+    ("leader_epoch", "i4", "epoch", ""),
+    ("recovering", "i4", "0/1", "KIP-704 leader recovery state"),
+)
+REPLICAS = table(
+    "replicas",
+    "Record batches found in each replica's own log segments: headers, in the order of the log.",
+    ("read_ns", "i8", "ns", "when the segments were read"),
+    ("base_offset", "i8", "offset", ""),
+    ("last_offset", "i8", "offset", ""),
+    ("producer_id", "i8", "id", ""),
+    ("checksum", "i8", "crc32c", "as stored; it covers everything from the attributes on, not the leader epoch"),
+    ("base_timestamp_ms", "i8", "ms", ""),
+    ("max_timestamp_ms", "i8", "ms", ""),
+    ("partition", "i4", "partition id", ""),
+    ("node", "i4", "node id", "whose copy it is"),
+    ("step", "i4", "step number", "of the `inspect` that read it; NONE = at the end, after the audit"),
+    ("leader_epoch", "i4", "epoch", "of the leader that appended it"),
+    ("producer_epoch", "i4", "epoch", ""),
+    ("base_sequence", "i4", "count", ""),
+    ("records", "i4", "count", ""),
+    ("size", "i4", "bytes", "of the whole batch"),
+    ("attributes", "i4", "bits", "of the batch header: 0-2 compression, 3 timestamp type, 4 transactional, 5 control"),
+    partitioned=True,
+)
+SNAPSHOTS = table(
+    "snapshots",
+    "Entries of the producer snapshots beside each replica's segments: one row per snapshot and producer.",
+    ("read_ns", "i8", "ns", "when the snapshots were read"),
+    ("snapshot_offset", "i8", "offset", "the snapshot describes the batches below it"),
+    ("producer_id", "i8", "id", ""),
+    ("last_offset", "i8", "offset", "of its last batch of records under this epoch; NONE"),
+    ("timestamp_ms", "i8", "ms", "of its last batch or marker"),
+    ("transaction_offset", "i8", "offset", "where its open transaction begins; NONE"),
+    ("partition", "i4", "partition id", ""),
+    ("node", "i4", "node id", "whose copy it is"),
+    ("step", "i4", "step number", "of the `inspect` that read it; NONE = at the end, after the audit"),
+    ("producer_epoch", "i4", "epoch", ""),
+    ("last_sequence", "i4", "count", "of that batch; NONE"),
+    ("offset_delta", "i4", "records", "last offset minus first offset of that batch"),
+    ("coordinator_epoch", "i4", "epoch", "of the coordinator that wrote its last marker; NONE"),
+)
+METRICS = table(
+    "metrics",
+    "Samples of metrics; a missing answer is a row with `absent` = 1.",
+    ("time_ns", "i8", "ns", ""),
+    ("value_micro", "i8", "1e-6 of the metric's unit", ""),
+    ("metric", "i4", "dictionary `metric`", ""),
+    ("node", "i4", "node id", ""),
+    ("partition", "i4", "partition id", ""),
+    ("absent", "i4", "0/1", ""),
+)
+HEARTBEATS = table(
+    "heartbeats",
+    "Every 100 ms from every process: a gap is starvation.",
+    ("time_ns", "i8", "ns", ""),
+)
+CLIENTS = table(
+    "clients",
+    "One row per client incarnation.",
+    ("started_ns", "i8", "ns", ""),
+    ("ended_ns", "i8", "ns", "MISSING: it never said so"),
+    (
+        "issued",
+        "i8",
+        "records",
+        "sequences 0 … issued-1 were issued (producers, members with a retry topic), records read (readers)",
+    ),
+    ("role", "i4", "Role", ""),
+    ("isolation", "i4", "Isolation", ""),
+    ("exit_code", "i4", "status", "0 clean; negative = signal; NONE = unknown"),
+    ("os_pid", "i4", "pid", ""),
+    ("planned", "i4", "client id", "of the plan: its own, or that of the client whose place it took; NONE = none"),
+    ("clock", "i4", "host id", "clients on the same clock may be ordered"),
+    ("complete", "i4", "0/1", "1: the client closed its files itself"),
+)
+PARTITIONS = table(
+    "partitions",
+    "One row per Kafka partition under trial.",
+    ("replicas", "i8", "broker mask", ""),
+    ("partition", "i4", "partition id", "dense, 0 …"),
+    ("topic", "i4", "dictionary `topic`", ""),
+    ("number", "i4", "partition number", "within its topic"),
+    ("cell", "i4", "cell number", ""),
+    ("preferred_leader", "i4", "node id", ""),
+)
+CELLS = table(
+    "cells",
+    "One row per cell; its configuration is in `plan.json`.",
+    ("cell", "i4", "cell number", ""),
+    ("name", "i4", "dictionary `cell`", ""),
+)

@@ -1,0 +1,79 @@
+"""rebalance-storm: members of groups leave and join, one at a time, at moments and in an order that a seed fixes."""
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import PositiveFloat
+
+from harness.clock import NS_PER_S, Clock
+from harness.configuration import Frozen
+from harness.protocols import Capability, ClientNode, Cluster, Effect, Node, NodeState, Undo
+from harness.schema import Tristate
+from nemesis.client_places import await_work, places_of, starts, verify_successors
+
+
+class StormParameters(Frozen):
+    """`rate_hz`: joins and leaves per second at most, over all targets; who leaves ends in order ("stop"), is killed, or
+    either by chance ("both"). `seed`: None = the plan's. `timeout_s`: for one to end, for all to be at work again."""
+
+    duration_s: PositiveFloat
+    rate_hz: PositiveFloat = 1.0
+    how: Literal["stop", "kill", "both"] = "both"
+    seed: str | int | None = None
+    timeout_s: PositiveFloat = 45.0
+
+
+class RebalanceStorm:
+    """The effect is that members left and new ones were assigned partitions in their places."""
+
+    name = "rebalance-storm"
+    needs: frozenset[Capability] = frozenset()
+    of_clients = True
+    parameters_model = StormParameters
+    role_parameters: frozenset[str] = frozenset()
+
+    def __init__(self) -> None:
+        self._before: dict[str, int | None] = {}
+
+    def undos(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster) -> Sequence[Undo]:
+        """Start whoever is gone."""
+        return starts(places_of(targets, fault=self.name))
+
+    def apply(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock) -> None:
+        places = places_of(targets, fault=self.name)
+        self._before = {place.name: place.client for place in places}
+        rng = random.Random(str(parameters["seed"]))
+        until_ns = clock.monotonic_ns() + int(parameters["duration_s"] * NS_PER_S)
+        while True:
+            clock.sleep(min(rng.expovariate(parameters["rate_hz"]), _left_s(until_ns, clock)))
+            if clock.monotonic_ns() >= until_ns:
+                break
+            _leave_or_join(rng.choice(places), rng, parameters)
+        for place in places:
+            place.start()
+        await_work(places, clock=clock, timeout_s=parameters["timeout_s"])
+
+    def verify(
+        self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock
+    ) -> Sequence[Effect]:
+        """Of the places that changed hands; a storm in which none did had no effect."""
+        places = places_of(targets, fault=self.name)
+        changed = [place for place in places if place.client != self._before[place.name]]
+        if not changed:
+            return [Effect(node=p.name, effect=Tristate.NO, detail="nobody left and joined") for p in places]
+        return verify_successors(changed, self._before, clock)
+
+
+def _left_s(until_ns: int, clock: Clock) -> float:
+    return max(0.0, (until_ns - clock.monotonic_ns()) / NS_PER_S)
+
+
+def _leave_or_join(place: ClientNode, rng: random.Random, parameters: Mapping[str, Any]) -> None:
+    crash = {"stop": False, "kill": True, "both": rng.random() < 0.5}[parameters["how"]]  # drawn in any case
+    if place.state() is NodeState.STOPPED:
+        place.start()
+    elif crash:
+        place.kill()
+    else:
+        place.stop(timeout_s=parameters["timeout_s"])

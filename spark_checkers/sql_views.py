@@ -1,0 +1,167 @@
+"""The second opinion's views: tables and facts of a history, and what several checks need of them, in plain SQL.
+
+It shares no code with the kernels on purpose: it is written from the definitions, record by record, to be read and not to be
+fast. Every row of a table has its number in the order of writing, `row`. A `world` is one history: ids of clients are its
+own, ids of partitions and cells are nobody else's, so that many histories can be asked at once.
+
+Codes are those of `harness.schema`. A number that is not there is -1 (NONE), a time that never came MISSING.
+"""
+
+from harness.plan import SENTINEL_CLIENT
+from harness.schema import MISSING, NONE, Isolation, MetadataKind, MetadataSource, Outcome, ReadFlag, Role
+
+CONSTANTS = {
+    "OK": int(Outcome.OK),
+    "FAIL": int(Outcome.FAIL),
+    "INFO": int(Outcome.INFO),
+    "NONE": NONE,
+    "MISSING": f"({MISSING + 1} - 1)",
+    "FOREVER": 2**63 - 1,
+    "SENTINEL": SENTINEL_CLIENT,
+    "CORRUPT": int(ReadFlag.CORRUPT),
+    "PRODUCER": int(Role.PRODUCER),
+    "AUDIT": int(Role.AUDIT),
+    "MEMBER": int(Role.MEMBER),
+    "UNCOMMITTED": int(Isolation.READ_UNCOMMITTED),
+    "COMMITTED": int(Isolation.READ_COMMITTED),
+    "TRUTH": int(MetadataSource.CONTROLLER_LOG),
+    "SAMPLE": int(MetadataSource.SAMPLE),
+    "OF_PARTITION": int(MetadataKind.PARTITION),
+    "OF_CONTROLLER": int(MetadataKind.CONTROLLER),
+}
+"""What `{NAME}` in a text stands for."""
+
+FACTS = {
+    "fact_clients": "world int, client int, role int, isolation int, issued bigint, acks int, clock int",
+    "fact_partitions": (
+        "world int, partition int, cell int, compacted boolean, log_start bigint, end_uncommitted bigint, "
+        "end_committed bigint, min_insync bigint, error_ns bigint"
+    ),
+    "fact_assignment": "partition int, node int",
+    "fact_copies": "partition int, node int, log_start bigint, log_end bigint, high_watermark bigint",
+    "fact_cells": "world int, cell int, commit string, isolation int, reset string",
+}
+"""Facts beside the tables: name → columns. `end_…`: offset of the sentinel through which the audit is complete, null: not."""
+
+VIEWS = {
+    # Who was given what. The sentinels' own records are nobody's.
+    "given": """
+        select r.*, p.world, p.cell,
+               (r.flags & {CORRUPT}) != 0 as corrupt,
+               coalesce(c.role, 0) = {AUDIT} as by_audit,
+               coalesce(c.isolation, -1) as isolation
+        from reads r
+        join fact_partitions p on p.partition = r.partition
+        left join fact_clients c on c.world = p.world and c.client = r.client
+        where r.sender != {SENTINEL}
+    """,
+    # L (level 0) and V (level 1): what the audit read below the sentinel; of an offset read twice the last reading.
+    "log": """
+        select partition, level, log_offset, sender, sequence, corrupt, key, sent_partition, read_ns, world,
+               row_number() over (partition by partition, level order by log_offset) as position
+        from (
+            select g.*, g.isolation as level,
+                   row_number() over (
+                       partition by g.partition, g.isolation, g.log_offset order by g.read_ns desc, g.row desc
+                   ) as newest
+            from given g
+            join fact_partitions p on p.partition = g.partition
+            where g.by_audit and g.isolation in ({UNCOMMITTED}, {COMMITTED})
+              and g.log_offset < coalesce(
+                  case g.isolation when {UNCOMMITTED} then p.end_uncommitted else p.end_committed end, {FOREVER}
+              )
+        )
+        where newest = 1
+    """,
+    # Each readable record of L and V, where it stands first.
+    "first_copy": """
+        select partition, level, sender, sequence, min(position) as position, min(log_offset) as log_offset
+        from log where not corrupt group by partition, level, sender, sequence
+    """,
+    "sent": """
+        select s.*, p.world, p.cell, coalesce(c.acks, 0) as acks, coalesce(c.clock, -1) as clock
+        from sends s
+        join fact_partitions p on p.partition = s.partition
+        left join fact_clients c on c.world = p.world and c.client = s.client
+        where s.client != {SENTINEL}
+    """,
+    # The sentinel that ends L was sent then.
+    "sentinel": """
+        select s.partition,
+               coalesce(
+                   min(case when s.log_offset = coalesce(p.end_uncommitted, {NONE}) then s.invoked_ns end),
+                   min(s.invoked_ns)
+               ) as sentinel_ns
+        from sends s join fact_partitions p on p.partition = s.partition
+        where s.client = {SENTINEL} group by s.partition
+    """,
+    # What was given and L does not confirm: nothing stands there, or another record (or one that nobody can read).
+    "unconfirmed": """
+        select g.*, l.log_offset is not null as replaced, coalesce(l.corrupt, false) as unreadable_there
+        from given g
+        left join log l on l.partition = g.partition and l.level = {UNCOMMITTED} and l.log_offset = g.log_offset
+        where not g.corrupt
+          and (l.log_offset is null or l.corrupt or l.sender != g.sender or l.sequence != g.sequence)
+    """,
+    # Records that the audit was given behind the sentinel.
+    "straggler": """
+        select distinct g.partition, g.sender, g.sequence
+        from given g join fact_partitions p on p.partition = g.partition
+        where g.by_audit and g.isolation = {UNCOMMITTED} and g.log_offset > p.end_uncommitted and not g.corrupt
+    """,
+    # Records that no producer issued. Past the rows of a producer that crashed there may be any.
+    "never_issued": """
+        select distinct g.partition, g.sender, g.sequence
+        from given g left join fact_clients c on c.world = g.world and c.client = g.sender
+        where not g.corrupt
+          and (g.sequence < 0 or coalesce(c.role, 0) != {PRODUCER} or (c.issued != {NONE} and g.sequence >= c.issued))
+    """,
+    # The last tombstone of each key, FOREVER if it may stand anywhere.
+    "tombstone": """
+        select partition, key,
+               max(case when outcome = {OK} and log_offset != {NONE} then log_offset else {FOREVER} end) as log_offset
+        from sent where size = {NONE} and outcome != {FAIL} and key != {NONE} group by partition, key
+    """,
+    "last_of_key": """
+        select partition, key, max(log_offset) as log_offset from log where level = {UNCOMMITTED} group by partition, key
+    """,
+    # The controllers' log of each partition, with the row before.
+    "truth": """
+        select m.*, p.min_insync, p.error_ns,
+               row_number() over (partition by m.partition order by m.log_position, m.time_ns, m.row) as number,
+               lag(m.leader) over (partition by m.partition order by m.log_position, m.time_ns, m.row) as leader_before,
+               lag(m.isr) over (partition by m.partition order by m.log_position, m.time_ns, m.row) as isr_before,
+               lag(m.elr) over (partition by m.partition order by m.log_position, m.time_ns, m.row) as elr_before,
+               lag(m.last_known_elr) over (partition by m.partition order by m.log_position, m.time_ns, m.row)
+                   as last_known_before,
+               max(m.time_ns) over (partition by m.partition order by m.log_position, m.time_ns, m.row) as since_ns
+        from metadata m join fact_partitions p on p.partition = m.partition
+        where m.source = {TRUTH} and m.kind = {OF_PARTITION}
+    """,
+}
+"""Name → text, each built from those before it."""
+
+
+def cleaning(record: str) -> str:
+    """Joins that `cleaned` needs, for a record of alias `record` with `partition` and `key`; beside `fact_partitions p`."""
+    return f"""
+        left join last_of_key k on k.partition = {record}.partition and k.key = {record}.key
+        left join tombstone t on t.partition = {record}.partition and t.key = {record}.key
+    """
+
+
+def cleaned(record: str, *, tombstone: str) -> str:
+    """A condition: retention or compaction may have removed this record. Its offset may be NONE: any."""
+    return f"""(
+        (p.log_start > 0 and {record}.log_offset < p.log_start)
+        or (p.compacted and {record}.key != {{NONE}}
+            and ({tombstone} or coalesce(k.log_offset > {record}.log_offset, false)
+                 or coalesce(t.log_offset > {record}.log_offset, false)))
+    )"""
+
+
+def fill(text: str) -> str:
+    """The text with its constants."""
+    for name, value in CONSTANTS.items():
+        text = text.replace("{" + name + "}", str(value))
+    return text

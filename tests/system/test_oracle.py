@@ -1,0 +1,124 @@
+"""Kernels and the SQL of the second opinion agree on every history that the model of Kafka writes, spoiled or not."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from harness import catalogue
+from harness.kernels import KernelNames, check_cell, check_partition
+from harness.plan import SENTINEL_CLIENT
+from harness.protocols import Finding, PartitionHistory
+from harness.schema import ObservationKind, Outcome
+from harness.stages.check import CheckOptions, check_run
+from spark_checkers.oracle import QUERIES, ask, disagreements, second_opinion
+from spark_checkers.session import start_session
+from tests.system.worlds import moved_partition, tables_of
+from tests.unit import kafka_groups, kafka_transactions
+from tests.unit.kafka_anomalies import KINDS, Spoiler
+from tests.unit.kafka_model import drawn_facts
+from tests.unit.small_runs import START_NS, make_small
+
+pytestmark = pytest.mark.spark
+ASKED = [name for name in catalogue.KERNELS if name in QUERIES]
+KERNELS = KernelNames.of(ASKED).resolve().partition
+NOT_IN_THE_MODEL = {"compacted-away", "tombstone-lost", "diverged"}
+HISTORIES = 300
+CELLS = 150
+QUICK_PLANS = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+}
+
+
+@pytest.fixture(scope="module")
+def session(need) -> Iterator[object]:
+    need("java")
+    started = start_session()
+    # Hundreds of small histories are little data: what costs is planning.
+    for name, value in QUICK_PLANS.items():
+        started.conf.set(name, value)
+    yield started
+    for name in QUICK_PLANS:
+        started.conf.unset(name)
+    started.stop()
+
+
+def spoiled_history(seed: int) -> PartitionHistory:
+    """A valid history, or one with some anomalies; every sixth without an audit."""
+    made, rng = drawn_facts(seed, duplicates=seed % 3 == 0)
+    spoiler = Spoiler(made, rng)
+    for kind in rng.choices(KINDS, k=rng.choice((0, 1, 1, 2, 3, 6))):
+        getattr(spoiler, kind)()
+    history = made.history()
+    return history if seed % 6 else replace(history, audit_end={})
+
+
+def moved(findings: Sequence[Finding], world: int) -> Iterator[Finding]:
+    """With the partitions' ids as in the tables."""
+    for finding in findings:
+        witnesses = finding.result.witnesses.copy()
+        witnesses["partition"] = moved_partition(witnesses["partition"], world)
+        result = replace(finding.result, witnesses=witnesses)
+        yield replace(finding, partition=moved_partition(finding.partition, world), result=result)
+
+
+def asked(session, worlds, anomalies):
+    """What SQL says, and partition → cell: each world is one."""
+    tables = {name: session.createDataFrame(table) for name, table in tables_of(worlds).items()}
+    cells = {moved_partition(p.partition, world): world for world, (parts, _) in enumerate(worlds) for p in parts}
+    return ask(session, tables, anomalies), cells
+
+
+def test_on_hundreds_of_histories_of_a_partition_kernels_and_sql_find_the_same(session):
+    histories = [spoiled_history(seed) for seed in range(HISTORIES)]
+    findings = [f for world, h in enumerate(histories) for f in moved(check_partition(h, KERNELS), world)]
+    seen = {finding.anomaly for finding in findings if finding.result.count}
+    assert seen >= set(ASKED) - NOT_IN_THE_MODEL, "everything was planted"
+    opinions, cells = asked(session, [([history], None) for history in histories], ASKED)
+    assert disagreements(findings, opinions, cells) == ()
+
+
+@pytest.mark.parametrize(
+    ("model", "spoilers"),
+    [
+        (kafka_transactions.drawn_cell, kafka_transactions.SPOILERS),
+        (kafka_groups.drawn_group, kafka_groups.SPOILERS),
+    ],
+    ids=["transactions", "groups"],
+)
+def test_on_hundreds_of_cells_kernels_and_sql_find_the_same(session, model, spoilers):
+    anomalies = [name for name in spoilers if name in QUERIES]
+    kernels = KernelNames.of(anomalies).resolve().cell
+    histories = []
+    for seed in range(CELLS):
+        made = model(seed)
+        for kind in made.rng.choices(list(spoilers), k=made.rng.choice((0, 1, 1, 2, 3))):
+            spoilers[kind](made)
+        histories.append(made.history())
+    findings = [f for world, h in enumerate(histories) for f in moved(check_cell(h, kernels), world)]
+    assert {finding.anomaly for finding in findings if finding.result.count} == set(anomalies), "everything was planted"
+    opinions, cells = asked(session, [(list(h.partitions.values()), h) for h in histories], anomalies)
+    assert disagreements(findings, opinions, cells) == ()
+
+
+def test_a_run_is_asked_from_its_own_files(session, tmp_path, monkeypatch):
+    made = make_small(tmp_path)
+    sends = [{"sequence": n, "log_offset": n, "outcome": Outcome.OK, "partition": 0, "size": 9} for n in range(3)]
+    made.send(1, [row | {"invoked_ns": START_NS + n, "completed_ns": START_NS + n + 5} for n, row in enumerate(sends)])
+    sentinel = {"sequence": 0, "log_offset": 3, "outcome": Outcome.OK, "partition": 0, "invoked_ns": START_NS + 50}
+    made.send(SENTINEL_CLIENT, [sentinel])
+    given = [
+        {"log_offset": n, "sender": 1, "sequence": n, "sent_partition": 0, "partition": 0, "span": 0} for n in (0, 2)
+    ]
+    given = [row | {"flags": 0, "read_ns": START_NS + 60} for row in given]
+    made.write("reads", 5, [*given, given[0] | {"log_offset": 3, "sender": SENTINEL_CLIENT, "sequence": 0}])
+    seen = {"kind": ObservationKind.AUDIT_COMPLETE, "value": 3, "partition": 0, "isolation": 0}
+    made.write("observations", 5, [seen])
+    findings = check_run(made.run, CheckOptions(engine="local", anomalies=ASKED))
+    assert [(f.partition, f.result.count) for f in findings if f.anomaly == "lost" and f.result.count] == [(0, 1)]
+    assert second_opinion(made.run, findings, workers=1, session=session) == ()
+    monkeypatch.setitem(QUERIES, "lost", "select partition, client, sequence from sent")
+    said = second_opinion(made.run, findings, workers=1, session=session)
+    assert said == ("lost in cell 0: the kernel counted 1, SQL 3",)

@@ -1,0 +1,144 @@
+"""Generated histories: a check finds exactly what was planted, of every kind, whatever the seed."""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness import catalogue, cli
+from harness.errors import BadInput, ExitCode
+from harness.histories import synthetic
+from harness.histories.synthetic import KINDS, GenerateOptions, generate
+from harness.histories.synthetic_plants import PLANTS, expected_findings, parse_plants
+from harness.run_directory import RunDirectory
+from harness.stages.check import CheckOptions, check_run
+from harness.stages.judge import judge_run
+from harness.verdict import Verdict
+
+
+def made(folder, **options):
+    run = RunDirectory(folder)
+    run.create()
+    return run, generate(run, GenerateOptions(**options), command="test")
+
+
+def checked(run):
+    """Verdict; what was found; why anything was not judged."""
+    findings = check_run(run, CheckOptions(engine="local"))
+    verdict = judge_run(run, findings)
+    found = {name: count for name, count in verdict.findings.items() if count}
+    return verdict, found, {f.result.incomplete for f in findings} - {None}
+
+
+NOT_GENERATED = {"untold", "unenforced", "collateral", "stalled", "not-exactly-once", "snapshot-conflict"}
+NOT_GENERATED |= {"own-read", "information-cycle", "write-cycle"}
+"""Of senders that meet errors, of copies, of readers that stand still, of transactions that read, of producer snapshots: it
+makes none of them."""
+
+
+def test_every_kernel_has_something_to_plant():
+    assert set(PLANTS) | NOT_GENERATED == set(catalogue.KERNELS) | set(catalogue.CELL_KERNELS)
+
+
+def test_all_kinds_at_once(tmp_path):
+    planted = {name: 1 if name == "orphaned" else 3 for name in PLANTS}
+    run, manifest = made(tmp_path, rows=20_000, partitions=3, planted=planted, seed=7)
+    verdict, found, gaps = checked(run)
+    assert found == manifest["expected"]
+    assert gaps == set()
+    assert verdict.verdict is Verdict.VIOLATED
+
+
+def test_a_history_without_plants_is_held(tmp_path):
+    run, manifest = made(tmp_path, rows=10_000, partitions=2, kinds=KINDS)
+    verdict, found, gaps = checked(run)
+    assert (found, manifest["expected"], gaps) == ({}, {}, set())
+    assert verdict.verdict is Verdict.HELD
+
+
+@given(
+    planted=st.dictionaries(st.sampled_from(sorted(PLANTS)), st.integers(1, 4), max_size=6),
+    partitions=st.integers(2, 5),
+    rows=st.integers(1, 6_000),
+    seed=st.integers(0, 2**40),
+)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_exactly_what_was_planted_is_found(planted, partitions, rows, seed):
+    planted = planted | ({"orphaned": 1} if "orphaned" in planted else {})
+    with tempfile.TemporaryDirectory() as folder:
+        run = RunDirectory(Path(folder))
+        run.create()
+        options = GenerateOptions(rows=6_000 + rows, partitions=partitions, planted=planted, seed=seed)
+        manifest = generate(run, options, command="test")
+        assert checked(run)[1] == manifest["expected"]
+
+
+def tables(run):
+    return {path.name: pq.read_table(path).to_pydict() for path in sorted(run.history.iterdir())}
+
+
+def test_the_same_seed_gives_the_same_history_however_it_is_cut(tmp_path, monkeypatch):
+    options = {"rows": 6_000, "partitions": 2, "planted": {"lost": 2, "duplicate": 2, "torn": 1, "unprocessed": 2}}
+    whole = tables(made(tmp_path / "whole", **options, seed=3)[0])
+    monkeypatch.setattr(synthetic, "CHUNK", 48)
+    assert tables(made(tmp_path / "cut", **options, seed=3)[0]) == whole
+    assert tables(made(tmp_path / "other", **options, seed=4)[0]) != whole
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("lots=1", "'lots' cannot be planted"),
+        ("lost", "is not NAME=NUMBER"),
+        ("lost=-1", "is not NAME=NUMBER"),
+        ("lost=1.5", "is not NAME=NUMBER"),
+        ("lost=1,lost=2", "twice"),
+    ],
+)
+def test_plants_that_cannot_be_are_said(text, said):
+    with pytest.raises(BadInput, match=said):
+        parse_plants(text)
+
+
+def test_plants_are_read():
+    assert parse_plants(" lost=5, torn=0,,duplicate=12 ") == {"lost": 5, "duplicate": 12}
+    assert expected_findings({"compacted-away": 2, "lost": 1}, cells=2) == {"compacted-away": 2, "lost": 3}
+    assert expected_findings({"two-controllers": 2}, cells=3) == {"two-controllers": 6}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"planted": {"lost": 10_000}}, "Give more --rows"),
+        ({"planted": {"torn": 10_000}}, "Give more --rows"),
+        ({"planted": {"tombstone-lost": 10_000}}, "keys for it"),
+        ({"planted": {"orphaned": 9}}, "to orphan"),
+        ({"planted": {"misplaced": 1}, "partitions": 1}, "--partitions 2"),
+        ({"partitions": 0}, "--partitions 0"),
+        ({"rows": 0}, "--rows 0"),
+        ({"kinds": ("queue",)}, "--workload 'queue'"),
+    ],
+)
+def test_what_has_no_room_is_said(tmp_path, options, said):
+    with pytest.raises(BadInput, match=said):
+        made(tmp_path, **({"rows": 1_000} | options))
+
+
+def test_the_command_leaves_a_manifest_or_nothing(tmp_path, monkeypatch, capsys):
+    def called(*arguments):
+        monkeypatch.setattr(sys, "argv", ["prozess", "generate", "--out", str(tmp_path / "out"), *arguments])
+        return cli._main()
+
+    assert called("--rows", "2000", "--plant", "lost=many") == ExitCode.BAD_INPUT
+    assert called("--rows", "2000", "--plant", "lost=9999") == ExitCode.BAD_INPUT
+    assert not (tmp_path / "out").exists() or not any((tmp_path / "out").iterdir())
+    assert called("--rows", "2000", "--plant", "lost=3,torn=2", "--seed", "5") == 0
+    assert "a check finds lost 3, torn 2" in capsys.readouterr().out
+    manifest = json.loads((tmp_path / "out" / "source.json").read_text(encoding="utf-8"))
+    assert (manifest["planted"], manifest["seed"]) == ({"lost": 3, "torn": 2}, 5)
+    assert manifest["command"].startswith("prozess generate --out")

@@ -1,0 +1,48 @@
+"""What the guarantee table makes of witnesses of groups."""
+
+from harness.clock import NS_PER_S
+from harness.group_cases import GroupCase
+from harness.guarantees.envelope import Envelope
+from harness.guarantees.evaluate import Judgement, evaluate_witnesses
+from harness.guarantees.facts import BEFORE_NS, Configuration
+from harness.guarantees.faults import FaultNature, FaultRecord
+from harness.schema import Tristate
+from harness.witnesses import make_witnesses
+
+LIBRDKAFKA = Configuration(acks="all", idempotent=True, retries=True, several_in_flight=True, version=(4, 3, 1))
+BROKER, CLIENT = 2, 10_009
+BEGIN_S = 100
+
+
+def fault(begin_s: float, end_s: float, *, node: int = BROKER, **nature: bool) -> FaultRecord:
+    return FaultRecord(
+        number=0, kind="test", step=0, nodes=(node,), hit=(node,), begin_ns=int(begin_s * NS_PER_S),
+        proven_ns=int(begin_s * NS_PER_S), undone_ns=int(end_s * NS_PER_S), end_ns=int(end_s * NS_PER_S),
+        effective=Tristate.YES, nature=FaultNature(**nature),
+    )  # fmt: skip
+
+
+def two_owners(*faults: FaultRecord, case: GroupCase = GroupCase.NO_CAUSE) -> Judgement:
+    """Of a second owner that began at BEGIN_S."""
+    envelope = Envelope(acks="all", unclean_enabled=False, faults=faults)
+    columns = {"begin_ns": BEGIN_S * NS_PER_S, "end_ns": (BEGIN_S + 1) * NS_PER_S, "case": int(case)}
+    found = evaluate_witnesses("two-owners", LIBRDKAFKA, envelope, make_witnesses(1, columns))
+    return Judgement(int(found.judgement[0]))
+
+
+def test_a_member_of_a_coordinator_that_was_out_may_believe_to_own_what_another_has():
+    assert two_owners() is Judgement.FORBIDDEN
+    for nature in ("stops", "freezes", "cuts"):
+        assert two_owners(fault(90, 101, **{nature: True})) is Judgement.PERMITTED
+    before_s = BEFORE_NS / NS_PER_S
+    assert two_owners(fault(80, BEGIN_S - before_s + 1, cuts=True)) is Judgement.PERMITTED
+    assert two_owners(fault(80, BEGIN_S - before_s - 1, cuts=True)) is Judgement.FORBIDDEN
+    assert two_owners(fault(100.5, 102, cuts=True)) is Judgement.FORBIDDEN
+
+
+def test_nothing_excuses_two_owners_whose_commits_are_both_accepted():
+    assert two_owners(fault(90, 101, cuts=True), case=GroupCase.BOTH_COMMITTED) is Judgement.FORBIDDEN
+
+
+def test_a_frozen_client_is_no_reason_for_two_owners_of_what_it_was_not_evicted_from():
+    assert two_owners(fault(90, 101, node=CLIENT, freezes=True)) is Judgement.FORBIDDEN

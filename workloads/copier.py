@@ -1,0 +1,298 @@
+"""A member of a copying group: consume, process, produce; and keep its progress in one of four ways.
+
+exactly-once: copies and offsets in one transaction, with the group's metadata, so that a member that was evicted is fenced
+(KIP-447). transaction-alone: copies in a transaction, offsets committed after it. at-least-once: offsets committed once every
+copy is acknowledged. at-most-once: offsets committed first.
+
+What is consumed is recorded before it is copied, a copy before it is produced, offsets before they are sent. After
+anything but success the member goes back to what is committed: the consumer does not do that by itself (KAFKA-17582).
+While it has not got there, what it is given is dropped.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from harness.rows import RowWriter
+from harness.schema import NONE, SENDS, TRANSACTIONS, Outcome
+from workloads.client import Client
+from workloads.copies import copy_encoder
+from workloads.member import CONSUME_S, SLICE_MS, GroupMember
+from workloads.member_rows import IN_TRANSACTION
+from workloads.producer import NS_PER_S, POLL_S
+from workloads.retries import next_offsets
+from workloads.send_rows import completer
+from workloads.transaction_calls import Ended, TransactionCalls
+from workloads.transaction_rows import ABORT, COMMIT, TransactionalSends, TransactionRows
+
+AGAIN_NS = 500_000_000
+"""Between two tries to initialise a producer."""
+STOP_NS = 10 * NS_PER_S
+"""How long a member that was told to stop goes on with the batch it has begun."""
+
+
+class Copier(GroupMember):
+    """The role `copier`. Commands as of GroupMember. Options, beside those of a member: delivery, producer (its properties),
+    outputs (triples: dense id of an input partition, and of the output partition; topic; number), transactional_id (number),
+    abort_share, seed."""
+
+    def __init__(self, client: Client) -> None:
+        spec, options = client.spec, client.spec.options
+        self._delivery = str(options["delivery"])
+        self._transactional = self._delivery in ("exactly-once", "transaction-alone")
+        self._abort_share, self._random = float(options["abort_share"]), random.Random(options["seed"])
+        self._outputs = {source: (dense, topic, number) for source, dense, topic, number in options["outputs"]}
+        self._encode = copy_encoder(sender=spec.client, value_bytes=spec.value_bytes)
+        writer = RowWriter(client.rows, SENDS, spec.client)
+        self._sends = TransactionalSends(writer, client.now_ns, value_bytes=spec.value_bytes)
+        self._report = (
+            self._sends.reported
+            if self._transactional
+            else completer(writer, options["producer"], client.now_ns, lambda partition, error: None)
+        )
+        rows = RowWriter(client.rows, TRANSACTIONS, spec.client)
+        self._transactions = TransactionRows(rows, client.now_ns, transactional_id=int(options["transactional_id"]))
+        self._calls = TransactionCalls(
+            now_ns=client.now_ns, breathe=lambda: self._breathe(POLL_S), given_up=self._given_up
+        )
+        self._producer: Producer | None = None
+        self._in_flight, self._again_ns = 0, 0
+        self._problem: KafkaError | None = None
+        """Why the batch under way cannot be completed."""
+        self._dead: str | None = None
+        """Why the producer is of no more use."""
+        self._rewinding: set[int] = set()
+        """Partitions whose position is to be the committed one, and is not yet."""
+        self._stopped_ns: int | None = None
+        super().__init__(client)
+
+    def issued(self) -> int:
+        """Copies tried: each is one sequence."""
+        return self._sends.count
+
+    def close(self) -> None:
+        """Flush every table."""
+        super().close()
+        self._sends.close()
+        self._transactions.close()
+
+    # --- a turn -----------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        if self._producer is None and not self._prepare():
+            return
+        self._positions.seek_what_is_due(self._consumer)
+        self._rewind()
+        asked_ns = self._now_ns()
+        messages = self._records(self._client.serve(self._consumer.consume, self._batch, CONSUME_S) or [])
+        if self._rewinding:
+            messages = [message for message in messages if self._reads.dense(message) not in self._rewinding]
+        if messages:
+            self._handle(messages, asked_ns)
+        self._serve_producer(0)
+        if self._dead is not None:
+            self._bury()
+
+    def _handle(self, messages: Sequence[Message], asked_ns: int) -> None:
+        """Copy a batch. `asked_ns` matters to members that commit automatically alone."""
+        expected = self._reads.next_offset.copy()
+        columns = self._reads.record(messages)
+        self._positions.given(self._consumer, columns, expected)
+        offsets = next_offsets(columns)
+        self._problem = None
+        match self._delivery:
+            case "at-most-once" if self._commit_now(offsets):
+                self._copy(messages, columns)
+            case "at-least-once" if self._copy(messages, columns):
+                self._commit_now(offsets)
+            case "exactly-once" | "transaction-alone" if self._copy_in_transaction(messages, columns, offsets):
+                if self._delivery == "transaction-alone":
+                    self._commit_now(offsets)
+            case _:  # nothing is known to be done: again from what is committed
+                self._rewinding |= set(self._owned)
+
+    def _copy(self, messages: Sequence[Message], columns: Mapping[str, np.ndarray]) -> bool:
+        """Outside transactions. Is every copy acknowledged?"""
+        first = self._processed.count
+        self._produce(messages, columns, transaction=NONE)
+        self._await_reports()
+        done = self._whole()
+        if done:
+            self._processed.done(first, done_ns=self._now_ns())
+        return done
+
+    def _copy_in_transaction(
+        self, messages: Sequence[Message], columns: Mapping[str, np.ndarray], offsets: Mapping[int, int]
+    ) -> bool:
+        """Was the transaction committed, as far as is known?"""
+        assert self._producer is not None
+        processed, first, number = self._processed.count, self._sends.count, self._transactions.begin()
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            self._dead = f"begin_transaction: {error.args[0].str()}"
+            self._transactions.ended(Outcome.FAIL, error.args[0].code())
+            return False
+        self._produce(messages, columns, transaction=number)
+        self._await_reports()
+        wanted = ABORT if self._random.random() < self._abort_share else COMMIT
+        with_offsets = wanted == COMMIT and self._delivery == "exactly-once" and self._whole()
+        positions = self._reads.next_offset
+        rows = self._commits.begin(offsets, positions, mode=IN_TRANSACTION) if with_offsets else {}
+        if with_offsets:
+            self._problem = self._send_offsets(self._producer, offsets)
+        ended = self._end(self._producer, wanted)
+        completed_ns = self._transactions.ended(ended.outcome, ended.code)
+        self._sends.complete(first, outcome=ended.outcome, code=ended.code, completed_ns=completed_ns)
+        committed = ended.outcome is Outcome.OK
+        refused = None if committed else KafkaError(ended.code or KafkaError._FAIL)
+        self._commits.complete(rows, offsets, positions, dict.fromkeys(rows, refused), mode=IN_TRANSACTION)
+        if committed:
+            self._processed.done(processed, done_ns=completed_ns)
+        return committed
+
+    def _send_offsets(self, producer: Producer, offsets: Mapping[int, int]) -> KafkaError | None:
+        """With the metadata of the group: whoever was evicted meanwhile is refused (KIP-447)."""
+        named, metadata = self._named(offsets), self._consumer.consumer_group_metadata()
+        error = self._calls.make(lambda limit_s: producer.send_offsets_to_transaction(named, metadata, limit_s))
+        if error is not None:
+            self._client.log(f"send_offsets_to_transaction: {error.name()} {error.str()}")
+        return error
+
+    def _end(self, producer: Producer, wanted: int) -> Ended:
+        if self._dead is not None or (self._in_flight and self._problem is None):  # dead, or out of time
+            self._dead = self._dead or "given up with copies in flight"
+            return Ended(Outcome.INFO, KafkaError._FATAL)
+        ended = self._calls.end(producer, self._transactions, wanted=wanted, problem=self._problem)
+        self._dead = self._dead or ended.dead
+        return ended
+
+    # --- producing --------------------------------------------------------------------------------------------------
+
+    def _produce(self, messages: Sequence[Message], columns: Mapping[str, np.ndarray], *, transaction: int) -> None:
+        """A copy of each, in pieces of about SLICE_MS: what a SIGKILL in the middle leaves undone."""
+        count = len(messages)
+        piece = count if not self._processing_ms else max(1, int(SLICE_MS / self._processing_ms))
+        for low in range(0, count, piece):
+            part = {name: values[low : low + piece] for name, values in columns.items()}
+            started_ns = self._now_ns()
+            self._processed.begin(part, started_ns=started_ns)
+            for message, dense in zip(messages[low : low + piece], part["partition"].tolist(), strict=True):
+                self._produce_one(message, dense, transaction)
+            until_ns = started_ns + int(len(part["partition"]) * self._processing_ms * 1e6)
+            while (left_ns := until_ns - self._now_ns()) > 0:
+                self._breathe(min(POLL_S, left_ns / NS_PER_S))
+            self._breathe(0)
+            if self._problem is not None or self._dead is not None:
+                return
+
+    def _produce_one(self, message: Message, source: int, transaction: int) -> None:
+        """Recorded before it is attempted."""
+        assert self._producer is not None
+        dense, topic, number = self._outputs[source]
+        sequence = self._sends.issue(transaction=transaction, partition=dense)
+        value = self._encode(dense, sequence, message.value() or b"")
+        try:
+            self._producer.produce(topic, value, message.key(), number)
+            self._in_flight += 1
+        except BufferError:
+            self._sends.refused(sequence, KafkaError._QUEUE_FULL)
+            self._problem = self._problem or KafkaError(KafkaError._QUEUE_FULL)
+        except KafkaException as error:
+            self._sends.refused(sequence, error.args[0].code())
+            self._problem = self._problem or error.args[0]
+
+    def _whole(self) -> bool:
+        return self._problem is None and self._dead is None and not self._in_flight
+
+    def _await_reports(self) -> None:
+        """Every copy is appended, or something went wrong."""
+        while self._in_flight and self._problem is None and self._dead is None and not self._given_up():
+            self._breathe(POLL_S)
+
+    def _reported(self, instance: int, error: KafkaError | None, message: Message) -> None:
+        self._report(error, message)
+        if instance != self._instance:
+            return
+        self._in_flight -= 1
+        if error is not None:
+            self._problem = self._problem or error
+
+    # --- instances of the producer ----------------------------------------------------------------------------------
+
+    _instance = 0
+    """How many producers there were: a report of an earlier one does not count for this one's batch."""
+
+    def _prepare(self) -> bool:
+        """A producer, initialised if it is transactional: then what the one before it left open is decided."""
+        if self._now_ns() < self._again_ns:
+            self._between(wait_s=POLL_S)
+            return False
+        self._instance += 1
+        callbacks = {"on_delivery": partial(self._reported, self._instance), "error_cb": self._producer_error}
+        producer = Producer({**self._client.spec.options["producer"], **callbacks})
+        self._dead, self._in_flight = None, 0
+        if self._transactional:
+            self._transactions.initialising()
+            error = self._calls.make(producer.init_transactions)
+            if error is not None:
+                self._client.log(f"init_transactions: {error.name()} {error.str()}")
+                self._again_ns = self._now_ns() + AGAIN_NS
+                return False
+            self._transactions.initialised()
+        self._producer = producer
+        self._rewinding |= set(self._owned)
+        return True
+
+    def _producer_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._dead = self._dead or f"{error.name()}: {error.str()}"
+        self._client.log(f"producer: {error.name()} {error.str()}")
+
+    def _bury(self) -> None:
+        assert self._producer is not None
+        self._client.log(f"the producer died: {self._dead}")
+        self._producer.purge(blocking=False)  # else its end would wait for deliveries
+        self._producer, self._dead = None, None
+
+    def _serve_producer(self, wait_s: float) -> None:
+        if self._producer is None:
+            return
+        try:
+            self._producer.poll(wait_s)
+        except KafkaException as error:  # the binding raises a fatal error in place of calling back
+            self._producer_error(error.args[0])
+
+    # --- positions --------------------------------------------------------------------------------------------------
+
+    def _rewind(self) -> None:
+        """To what the group has committed, or where it begins: each a new span."""
+        self._rewinding &= set(self._owned)
+        if not self._rewinding:
+            return
+        for dense, offset in self._committed(sorted(self._rewinding)).items():
+            if self._positions.back_to(self._consumer, dense, offset):
+                self._rewinding.discard(dense)
+
+    def _forget(self, partitions: Sequence[int]) -> None:
+        super()._forget(partitions)
+        self._rewinding -= set(partitions)
+
+    # --- commands ---------------------------------------------------------------------------------------------------
+
+    def _breathe(self, wait_s: float) -> None:
+        self._between()
+        self._serve_producer(wait_s)
+
+    def _obey(self, command: dict[str, Any]) -> None:
+        super()._obey(command)
+        if self._stopped and self._stopped_ns is None:
+            self._stopped_ns = self._now_ns()
+
+    def _given_up(self) -> bool:
+        """Is there no more time to wait for anything?"""
+        return self._stopped_ns is not None and self._now_ns() - self._stopped_ns >= STOP_NS
