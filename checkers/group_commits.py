@@ -15,7 +15,7 @@ class Commits:
     """The accepted commits of one partition, in the order in which they were acknowledged."""
 
     def __init__(self, history: CellHistory, partition: int) -> None:
-        self.table, self._seen, self._partition = history.tables["commits"], history.tables["observations"], partition
+        self.table, self._seen, self.partition = history.tables["commits"], history.tables["observations"], partition
         of_partition = self.table["partition"] == partition
         self.tried = np.flatnonzero(of_partition & (self.table["outcome"] != Outcome.FAIL))
         """Rows of `commits` that may have been written."""
@@ -31,7 +31,7 @@ class Commits:
     def observed(self) -> np.ndarray:
         """Rows of `observations` that show the committed offset of this partition."""
         return np.flatnonzero(
-            (self._seen["kind"] == ObservationKind.COMMITTED) & (self._seen["partition"] == self._partition)
+            (self._seen["kind"] == ObservationKind.COMMITTED) & (self._seen["partition"] == self.partition)
         )
 
     def greatest(self) -> int:

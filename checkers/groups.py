@@ -5,7 +5,7 @@ life of the group, whoever did it; causes are told by `case` (`harness.group_cas
 table of guarantees.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -30,8 +30,9 @@ def unprocessed(history: CellHistory) -> KernelResult:
     and Consumer Position" (the committed position is the next to read). Only records that the members' isolation level shows
     count, by the audit, which must be complete. A step that was begun and never finished has processed nothing. Witness: the
     record; `reader` is the member that it was last delivered to, at `seen_ns`; `case`: CRASHED, RELEASED (what that member
-    then did), RESET (delivered to nobody; a reset decided a position), LEFT_BEHIND (sent to the retry topic, which never
-    acknowledged it), else NO_CAUSE. What the retry topic has is judged there. Groups that commit nothing are not judged.
+    then did), RESET (a later reset decided a position beyond it, before anything beyond it was committed), LEFT_BEHIND (sent
+    to the retry topic, which never acknowledged it), else NO_CAUSE. What the retry topic has is judged there. Groups that
+    commit nothing are not judged.
     O(n log n).
     """
     if _commit_mode(history) == "none":
@@ -45,7 +46,8 @@ def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
     level = Isolation.READ_COMMITTED if group.isolation_level == "read_committed" else Isolation.READ_UNCOMMITTED
     index = PartitionIndex.of(partition)
     log = index.visible if level is Isolation.READ_COMMITTED else index.log
-    top = Commits(history, partition.partition).greatest()
+    commits = Commits(history, partition.partition)
+    top = commits.greatest()
     start = _start(history, partition.partition)
     low, high = np.searchsorted(log.offset, [start, top]) if top > start else (0, 0)
     processed = history.tables["processed"]
@@ -62,11 +64,7 @@ def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
     case = np.full(len(offset), GroupCase.NO_CAUSE, dtype=np.int32)
     case[members.crashed(member)] = GroupCase.CRASHED
     case[(member >= 0) & (released.next_after(member, seen_ns) != FOREVER)] = GroupCase.RELEASED
-    positions = history.tables["positions"]
-    reset = (positions["partition"] == partition.partition) & (positions["event"] == 3)
-    if reset.any():
-        passed = offset < positions["log_offset"][reset].max()
-        case[(member < 0) & passed] = GroupCase.RESET
+    case[_jumped_over(history.tables["positions"], commits, offset, member, seen_ns)] = GroupCase.RESET
     if handed is not None:
         case[handed.left_behind(offset)] = GroupCase.LEFT_BEHIND
     rows = log.rows[place]
@@ -85,6 +83,21 @@ def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
     )
     reasons = [index.incomplete(level), None if handed is None else handed.incomplete(level)]
     return witnesses, int(high - low), "; ".join(reason for reason in reasons if reason) or None
+
+
+def _jumped_over(
+    positions: Mapping[str, np.ndarray], commits: Commits, offset: np.ndarray, member: np.ndarray, seen_ns: np.ndarray
+) -> np.ndarray:
+    """bool[n]: was a position beyond each offset decided by a reset, after its last delivery (if there was one) and before
+    a commit beyond it? Then whoever had been given it owes nothing. A loop over resets, which are few."""
+    rows = np.flatnonzero((positions["partition"] == commits.partition) & (positions["event"] == 3))
+    moments = positions["time_ns"][rows]
+    over = np.zeros(len(offset), dtype=bool)
+    for at, moment, reached in zip(
+        positions["log_offset"][rows], moments, commits.greatest_before(moments), strict=True
+    ):
+        over |= (offset < at) & ((member < 0) | ((seen_ns <= moment) & (offset >= reached)))
+    return over
 
 
 def _start(history: CellHistory, partition: int) -> int:

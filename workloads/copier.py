@@ -67,6 +67,8 @@ class Copier(GroupMember):
         """Why the producer is of no more use."""
         self._rewinding: set[int] = set()
         """Partitions whose position is to be the committed one, and is not yet."""
+        self._owing: dict[int, int] = {}
+        """Partition → offset of what was copied and whose commit was refused: to be tried again while it is owned."""
         self._stopped_ns: int | None = None
         super().__init__(client)
 
@@ -92,7 +94,11 @@ class Copier(GroupMember):
         if self._rewinding:
             messages = [message for message in messages if self._reads.dense(message) not in self._rewinding]
         if messages:
+            self._busy = True
             self._handle(messages, asked_ns)
+            self._busy = False
+        elif self._owing:
+            self._commit_copied({})
         self._serve_producer(0)
         if self._dead is not None:
             self._bury()
@@ -108,12 +114,18 @@ class Copier(GroupMember):
             case "at-most-once" if self._commit_now(offsets):
                 self._copy(messages, columns)
             case "at-least-once" if self._copy(messages, columns):
-                self._commit_now(offsets)
+                self._commit_copied(offsets)
             case "exactly-once" | "transaction-alone" if self._copy_in_transaction(messages, columns, offsets):
                 if self._delivery == "transaction-alone":
-                    self._commit_now(offsets)
+                    self._commit_copied(offsets)
             case _:  # nothing is known to be done: again from what is committed
-                self._rewinding |= set(self._owned)
+                self._go_back()
+
+    def _commit_copied(self, offsets: Mapping[int, int]) -> None:
+        """With what is owed. A rebalance refuses commits of members that keep their partitions, too."""
+        self._owing |= offsets
+        if self._commit_now(self._owing):
+            self._owing = {}
 
     def _copy(self, messages: Sequence[Message], columns: Mapping[str, np.ndarray]) -> bool:
         """Outside transactions. Is every copy acknowledged?"""
@@ -245,7 +257,7 @@ class Copier(GroupMember):
                 return False
             self._transactions.initialised()
         self._producer = producer
-        self._rewinding |= set(self._owned)
+        self._go_back()
         return True
 
     def _producer_error(self, error: KafkaError) -> None:
@@ -269,6 +281,11 @@ class Copier(GroupMember):
 
     # --- positions --------------------------------------------------------------------------------------------------
 
+    def _go_back(self) -> None:
+        """In every partition, as soon as it is known where to."""
+        self._rewinding |= set(self._owned)
+        self._owing = {}
+
     def _rewind(self) -> None:
         """To what the group has committed, or where it begins: each a new span."""
         self._rewinding &= set(self._owned)
@@ -281,6 +298,12 @@ class Copier(GroupMember):
     def _forget(self, partitions: Sequence[int]) -> None:
         super()._forget(partitions)
         self._rewinding -= set(partitions)
+        for dense in partitions:
+            self._owing.pop(dense, None)
+
+    def _at_end(self, dense: int, position: int) -> bool:
+        """With nothing left to do for what was read."""
+        return dense not in self._rewinding and dense not in self._owing and super()._at_end(dense, position)
 
     # --- commands ---------------------------------------------------------------------------------------------------
 

@@ -65,7 +65,8 @@ class GroupMember:
         self._uncommitted: dict[int, int] = {}
         """Partition → next offset, processed and not yet committed by us."""
         self._stopped, self._report_ns = False, 0
-        self._draining = False
+        self._draining, self._busy = False, False
+        """`_busy`: with a batch, all of which `next_offset` has left behind."""
         self._stalled_until_ns = 0
         """Until then nothing is asked of Kafka, as by an application that is busy with something else."""
         self._consumer = Consumer({**spec.properties, "error_cb": client.on_error, "on_commit": self._answered})
@@ -126,7 +127,9 @@ class GroupMember:
                 self._positions.resume(self._consumer, dense)
         messages = self._records(self._client.serve(self._consumer.consume, self._batch, CONSUME_S) or [])
         if messages:
+            self._busy = True
             self._handle(messages, asked_ns)
+            self._busy = False
         if self._retry_topic is not None:
             self._retry_topic.serve(0)
 
@@ -340,7 +343,7 @@ class GroupMember:
     def _at_end(self, dense: int, position: int) -> bool:
         """Has everything been processed that a broker has named? The event that says so is thrown away with everything that
         waits when a partition is paused, and not sent again; then the end that the last fetch told counts."""
-        if dense in self._retries.held or (self._retry_topic is not None and self._retry_topic.under_way):
+        if self._busy or dense in self._retries.held or (self._retry_topic is not None and self._retry_topic.under_way):
             return False
         if self._owned[dense] >= max(0, position) or position < 0:
             return self._owned[dense] >= 0

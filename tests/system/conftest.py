@@ -6,12 +6,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
 from harness.clock import SystemClock, wait_until
+from harness.errors import ExitCode
+from harness.history import History
+from harness.run_directory import RunDirectory
+from harness.verdict import TrialVerdict, Verdict
 
 
 class Command:
@@ -59,6 +64,68 @@ class Command:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.communicate(timeout=30)
         self._errors.close()
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A trial that ran to its end."""
+
+    run: RunDirectory
+    verdict: TrialVerdict
+    history: History
+    errors: str
+    """What the command said on standard error."""
+
+
+RunTrial = Callable[..., Finished]
+REPEATED = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture(scope="session")
+def run_trial(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RunTrial:
+    """`run_trial("smoke", "--set", …, timeout_s=…, seeds=(1, 2))`: a trial by its name or text, run to its end.
+
+    A machine that stands still at the wrong moment can keep a fault or a control from happening. Then the verdict is
+    unknown, and the trial is run with the next seed; pytest's summary says so. Whatever else comes out is what comes out.
+    """
+    repeated = request.config.stash.setdefault(REPEATED, [])
+
+    def run(trial: str, *words: str, timeout_s: float = 400, seeds: tuple[int, ...] = (1, 2, 3)) -> Finished:
+        directory = tmp_path_factory.mktemp("trial")
+        if "\n" in trial:
+            file = directory / "trial.toml"
+            file.write_text(trial, encoding="utf-8")
+            trial = str(file)
+        for seed in seeds:
+            done = _run_once(directory / f"seed-{seed}", [trial, "--seed", str(seed), *words], timeout_s)
+            if done.verdict.verdict is not Verdict.UNKNOWN or seed == seeds[-1]:
+                return done
+            repeated.append(f"{trial} with seed {seed} was {done.verdict.sentence}")
+        raise AssertionError("no seed was given")
+
+    return run
+
+
+def _run_once(directory: Path, words: list[str], timeout_s: float) -> Finished:
+    directory.mkdir()
+    command = Command(["run", *words, "--quiet"], directory)
+    try:
+        output = command.output(timeout_s=timeout_s)
+        assert command.process.returncode in (ExitCode.HELD, ExitCode.VIOLATED, ExitCode.UNKNOWN), (
+            command.errors + output
+        )
+        run = RunDirectory(command.run_directory)
+        verdict = TrialVerdict.model_validate_json(run.verdict.read_text(encoding="utf-8"))
+        assert left_behind(directory) == []
+        return Finished(run, verdict, History.open(run), output + command.errors)
+    finally:
+        command.end()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say which trials were run again."""
+    for line in config.stash.get(REPEATED, []):
+        terminalreporter.write_line(f"RUN AGAIN {line}")
 
 
 def _event(line: str) -> dict | None:

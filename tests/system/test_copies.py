@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 from harness.history import History
-from harness.run_directory import RunDirectory
 from harness.schema import Outcome
-from harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
-from tests.system.conftest import Command
+from harness.verdict import AnomalyOutcome, Verdict
 
 pytestmark = pytest.mark.cluster
 
@@ -80,19 +78,12 @@ after = { condition = "elapsed", seconds = 5 }
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, need):
+def finished(run_trial, need):
     """(run directory, verdict)"""
     need("java")
     need("namespaces")
-    directory = tmp_path_factory.mktemp("copies")
-    (directory / "copies.toml").write_text(TRIAL, encoding="utf-8")
-    command = Command(["run", str(directory / "copies.toml"), "--engine", "local", "--quiet"], directory)
-    try:
-        command.output(timeout_s=300)
-        run = RunDirectory(command.run_directory)
-        yield run, TrialVerdict.model_validate_json(run.verdict.read_text(encoding="utf-8"))
-    finally:
-        command.end()
+    done = run_trial(TRIAL, "--engine", "local", timeout_s=300, seeds=(1,))
+    return done.run, done.verdict
 
 
 def test_with_the_offsets_in_the_transaction_every_record_is_copied_once(finished):

@@ -3,16 +3,12 @@
 import numpy as np
 import pytest
 
-from harness.history import History
 from harness.provocations import AUTHORIZER_PROPERTIES, PROVOCATIONS
-from harness.run_directory import RunDirectory
 from harness.schema import Outcome
-from harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
-from tests.system.conftest import Command
+from harness.verdict import AnomalyOutcome, Verdict
 
 pytestmark = pytest.mark.cluster
 
-LIMIT_S = 300
 TRIAL = f"""
 name = "few-errors"
 title = "Errors that only a real broker makes"
@@ -40,18 +36,11 @@ after = {{ condition = "elapsed", seconds = 6 }}
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, need):
+def finished(run_trial, need):
     need("java")
     need("namespaces")
-    directory = tmp_path_factory.mktemp("errors")
-    (directory / "few-errors.toml").write_text(TRIAL, encoding="utf-8")
-    command = Command(["run", str(directory / "few-errors.toml"), "--engine", "local", "--json"], directory)
-    try:
-        output = command.output(timeout_s=LIMIT_S)
-        assert command.process.returncode == 0, command.errors + output[-3000:]
-        yield TrialVerdict.model_validate_json(output), History.open(RunDirectory(command.run_directory))
-    finally:
-        command.end()
+    done = run_trial(TRIAL, "--engine", "local", timeout_s=300)
+    return done.verdict, done.history
 
 
 def test_who_asks_for_a_reply_is_told_of_every_error_and_nobody_else_is(finished):

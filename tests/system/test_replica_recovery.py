@@ -15,7 +15,6 @@ from harness.history import History
 from harness.run_directory import RunDirectory
 from harness.schema import NONE, ObservationKind, Outcome
 from harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
-from tests.system.conftest import Command
 
 pytestmark = pytest.mark.cluster
 
@@ -52,23 +51,17 @@ class Recovery:
 
 
 @pytest.fixture(scope="module", params=list(DUMPS))
-def recovery(request, tmp_path_factory, need):
+def recovery(request, run_trial, need):
     need("java")
     need("namespaces")
-    directory = tmp_path_factory.mktemp("recovery")
     settings = [
         f'variant.kafka_version="{request.param}"',
         'base.topic.properties.segment.ms="1500"',
         'axes.producer.compression_type=["none", "zstd"]',
     ]
     words = [word for setting in settings for word in ("--set", setting)]
-    command = Command(["run", "replica-recovery", "--engine", "local", "--json", *words], directory)
-    try:
-        output = command.output(timeout_s=300)
-        assert command.process.returncode == 0, command.errors + output[-3000:]
-        yield Recovery(request.param, RunDirectory(command.run_directory), TrialVerdict.model_validate_json(output))
-    finally:
-        command.end()
+    done = run_trial("replica-recovery", "--engine", "local", *words, timeout_s=300)
+    return Recovery(request.param, done.run, done.verdict)
 
 
 def test_it_held_and_every_acks_1_cell_lost_exactly_m4(recovery):

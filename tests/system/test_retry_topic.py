@@ -3,15 +3,11 @@
 import numpy as np
 import pytest
 
-from harness.history import History
-from harness.run_directory import RunDirectory
 from harness.schema import MISSING, ORIGIN_SEQUENCE_BITS, Outcome, Role
-from harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
-from tests.system.conftest import Command
+from harness.verdict import AnomalyOutcome, Verdict
 
 pytestmark = pytest.mark.cluster
 
-LIMIT_S = 400
 TRIAL = """
 name = "small-retry-topic"
 title = "Members that hand on what fails crash"
@@ -28,44 +24,53 @@ brokers = 1
 "group.min.session.timeout.ms" = 3000
 
 [traffic]
-rate_hz = 50
+rate_hz = 100
 
 [base]
 "topic.replication_factor" = 1
 "producer.enable_idempotence" = true
-"producer.linger_ms" = 500
+"group.protocol" = "classic-cooperative"
+"group.batch" = 20
 "group.session_timeout_ms" = 4000
 "group.failure_share" = 0.2
-"group.processing_ms" = 2
+"group.processing_ms" = 1
 
 [axes]
 "group.on_failure" = ["retry-topic", "retry-topic-unawaited"]
+"producer.linger_ms" = [20, 2000]
+
+[[exclude]]
+when = { "group.on_failure" = "retry-topic", "producer.linger_ms" = "2000" }
+reason = "who waits would wait two seconds for every batch"
+
+[[exclude]]
+when = { "group.on_failure" = "retry-topic-unawaited", "producer.linger_ms" = "20" }
+reason = "who does not wait shall have something to lose"
 
 [[controls]]
 anomaly = "unprocessed"
 cells = { "group.on_failure" = "retry-topic-unawaited" }
 
+# What a member has sent waits two seconds for its batch: whoever is killed in the midst of work has some. The second is
+# killed once the group has got over the first.
 [[steps]]
-name = "members crash in turn"
-after = { condition = "elapsed", seconds = 2 }
-do = { kind = "fault", fault = "restart-clients", targets = ["member(*,*)"], parameters = { how = "kill" } }
+name = "one member crashes"
+after = { condition = "elapsed", seconds = 3 }
+do = { kind = "fault", fault = "restart-clients", targets = ["member(*,0)"], parameters = { how = "kill" } }
+
+[[steps]]
+name = "the other one crashes"
+after = { condition = "elapsed", seconds = 7 }
+do = { kind = "fault", fault = "restart-clients", targets = ["member(*,1)"], parameters = { how = "kill" } }
 """
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, need):
+def finished(run_trial, need):
     need("java")
     need("namespaces")
-    directory = tmp_path_factory.mktemp("retry-topic")
-    trial = directory / "small-retry-topic.toml"
-    trial.write_text(TRIAL, encoding="utf-8")
-    command = Command(["run", str(trial), "--engine", "local", "--json"], directory)
-    try:
-        output = command.output(timeout_s=LIMIT_S)
-        assert command.process.returncode == 0, command.errors + output[-3000:]
-        yield TrialVerdict.model_validate_json(output), History.open(RunDirectory(command.run_directory))
-    finally:
-        command.end()
+    done = run_trial(TRIAL, "--engine", "local")
+    return done.verdict, done.history
 
 
 def test_only_who_does_not_wait_leaves_records_behind(finished):

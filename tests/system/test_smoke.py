@@ -9,27 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from harness.run_directory import RunDirectory
 from harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
-from tests.system.conftest import Command, left_behind
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 
 
 @pytest.fixture(scope="module")
-def smoke(tmp_path_factory, need):
+def smoke(run_trial, need):
     """The finished smoke trial: (run directory, verdict). The only one of the suite."""
     need("java")
     need("namespaces")
-    directory = tmp_path_factory.mktemp("smoke")
-    command = Command(["run", "smoke", "--seed", "7", "--json"], directory)
-    try:
-        output = command.output(timeout_s=400)
-        assert command.process.returncode == 0, command.errors
-        assert left_behind(directory) == []
-        return RunDirectory(command.run_directory), TrialVerdict.model_validate_json(output)
-    finally:
-        command.end()
+    done = run_trial("smoke", seeds=(7, 8, 9))
+    return done.run, done.verdict
 
 
 def test_smoke_holds_and_its_control_fired(smoke):

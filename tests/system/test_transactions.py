@@ -5,26 +5,19 @@ import pytest
 
 from checkers.transaction_arrays import NEVER, Transactions
 from harness.history import History
-from harness.run_directory import RunDirectory
 from harness.schema import Outcome
-from harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
-from tests.system.conftest import Command
+from harness.verdict import AnomalyOutcome, Verdict
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, need):
-    """(run directory, verdict)"""
+def finished(run_trial, need):
+    """(run directory, verdict, what was said)"""
     need("java")
     need("namespaces")
-    command = Command(["run", "transactions", "--engine", "local", "--quiet"], tmp_path_factory.mktemp("transactions"))
-    try:
-        command.output(timeout_s=400)
-        run = RunDirectory(command.run_directory)
-        return run, TrialVerdict.model_validate_json(run.verdict.read_text(encoding="utf-8")), command.errors
-    finally:
-        command.end()
+    done = run_trial("transactions", "--engine", "local")
+    return done.run, done.verdict, done.errors
 
 
 def test_at_read_committed_every_promise_is_held(finished):

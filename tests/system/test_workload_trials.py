@@ -3,16 +3,12 @@
 import numpy as np
 import pytest
 
-from harness.history import History
 from harness.metrics import MICRO, code_of
-from harness.run_directory import RunDirectory
 from harness.schema import NONE, Outcome
-from harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
-from tests.system.conftest import Command
+from harness.verdict import AnomalyOutcome, Verdict
 
 pytestmark = pytest.mark.cluster
 
-LIMIT_S = 400
 CONTROLS = {
     "compaction": ("compacted-away", "1"),
     "dead-cluster": ("lost", "0"),
@@ -22,16 +18,11 @@ CONTROLS = {
 
 
 @pytest.fixture(scope="module", params=list(CONTROLS))
-def finished(request, tmp_path_factory, need):
+def finished(request, run_trial, need):
     need("java")
     need("namespaces")
-    command = Command(["run", request.param, "--engine", "local", "--json"], tmp_path_factory.mktemp(request.param))
-    try:
-        output = command.output(timeout_s=LIMIT_S)
-        assert command.process.returncode == 0, command.errors + output[-3000:]
-        yield request.param, TrialVerdict.model_validate_json(output), History.open(RunDirectory(command.run_directory))
-    finally:
-        command.end()
+    done = run_trial(request.param, "--engine", "local")
+    return request.param, done.verdict, done.history
 
 
 def test_the_control_fires_and_acks_all_holds(finished):

@@ -228,6 +228,21 @@ def test_what_a_reset_out_of_range_jumped_over_is_told_as_reset():
     assert cases(unprocessed(cell(**facts))) == [GroupCase.RESET, GroupCase.RESET]
 
 
+def test_what_a_member_had_in_hand_when_a_later_reset_jumped_over_it_is_told_as_reset():
+    """It read 1, held it back, and left; what it had committed was deleted, and its successor began at the end."""
+    facts = {
+        "reads": [read(A, 0, 0.9), read(A, 1, 0.9)],
+        "assignments": [event(A, REVOKE, 2)],
+        "positions": [span(A, 0, 0), span(B, 5, 1), span(B, 6, 3, kind=3)],
+        "processed": [step(A, 0, 1), step(B, 3, 6)],
+        "group": {"auto_offset_reset": "latest"},
+    }
+    after = cell(commits=[commit(A, 1, 2), commit(B, 4, 7)], **facts)
+    assert cases(unprocessed(after)) == [GroupCase.RESET, GroupCase.RESET]
+    before = cell(commits=[commit(A, 2, 2), commit(B, 4, 7)], **facts)  # whoever commits past it has given it up
+    assert cases(unprocessed(before)) == [GroupCase.RELEASED, GroupCase.RESET]
+
+
 def test_who_is_told_that_there_is_no_position_owes_everything():
     facts = {
         "positions": [span(A, 0, NONE), span(A, 1, NONE, 1, kind=2)],
