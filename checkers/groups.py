@@ -48,7 +48,7 @@ def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
     log = index.visible if level is Isolation.READ_COMMITTED else index.log
     commits = Commits(history, partition.partition)
     top = commits.greatest()
-    start = _start(history, partition.partition)
+    start = group_start(history, partition.partition)
     low, high = np.searchsorted(log.offset, [start, top]) if top > start else (0, 0)
     processed = history.tables["processed"]
     mine = (processed["partition"] == partition.partition) & (processed["done_ns"] != MISSING)
@@ -100,7 +100,7 @@ def _jumped_over(
     return over
 
 
-def _start(history: CellHistory, partition: int) -> int:
+def group_start(history: CellHistory, partition: int) -> int:
     """The first position that the group resolved; auto.offset.reset=latest owes nothing earlier, but of a partition that was
     added to what the group had subscribed to already (KIP-1327), and whoever is told that there is no position (error)
     begins at the start. FOREVER = none."""

@@ -116,8 +116,11 @@ CELL_KERNELS: dict[str, str] = {
     "orphaned": "checkers.groups:orphaned",
     "two-controllers": "checkers.controllers:two_controllers",
     "not-exactly-once": "checkers.copies:not_exactly_once",
+    "late": "checkers.delivery:late",
 }
 """Kernels over a whole cell, for what concerns several of its partitions: groups, transactions."""
+BOUNDED = "bounded"
+"""Trait of cells of which the trial states a delivery bound."""
 CELL_KERNELS_APPLY: dict[str, tuple[str, ...]] = {
     "stalled": ("log", "group", "compaction", "transactions", "errors"),
     "unenforced": ("errors",),
@@ -138,8 +141,10 @@ CELL_KERNELS_APPLY: dict[str, tuple[str, ...]] = {
     "orphaned": ("group",),
     "two-controllers": tuple(WORKLOADS),
     "not-exactly-once": ("exactly-once", "application"),
+    "late": (BOUNDED,),
 }
-"""Anomaly of CELL_KERNELS → the traits of the cells it is judged in: kinds of workload (`harness.plan.Cell.traits`)."""
+"""Anomaly of CELL_KERNELS → the traits of the cells it is judged in (`harness.plan.Cell.traits`): kinds of workload, or
+BOUNDED."""
 FACT_KERNELS: dict[str, str] = {
     "unseen": "checkers.log:unseen",
 }

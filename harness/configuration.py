@@ -79,6 +79,32 @@ class Variant(Frozen):
     """Broker properties laid over the defaults of the backend."""
 
 
+class DeliveryBound(Frozen):
+    """What a trial promises of its own deliveries: each acknowledged record reaches whoever is to be given it in time."""
+
+    latency_s: Annotated[float, Field(ge=0.1, le=86_400)]
+    """From before produce() was called until the poll returned that gave the record. A poll tells it up to 50 ms late."""
+    window_s: Annotated[float, Field(ge=0.1, le=86_400)] = 1.0
+    """Counts and latencies are told per window of this length, by when records were sent, on the trial's clock."""
+    except_during_faults: bool = True
+    """Does the promise leave out records that a fault may have delayed: at work before their deadline, and not over for
+    `recovery_s` when they were sent?"""
+    recovery_s: Annotated[float, Field(ge=0, le=86_400)] = 10.0
+    """How long after a fault is undone the promise holds again."""
+
+    @property
+    def latency_ns(self) -> int:
+        return round(self.latency_s * 1e9)
+
+    @property
+    def window_ns(self) -> int:
+        return round(self.window_s * 1e9)
+
+    @property
+    def recovery_ns(self) -> int:
+        return round(self.recovery_s * 1e9)
+
+
 class GroupConfiguration(Frozen):
     """What varies per consumer group. `protocol` is how members share partitions; `commit` when they say what they did."""
 

@@ -2,6 +2,7 @@
 
 findings.parquet    one row per anomaly and partition: anomaly, partition, cell, count, judged, incomplete (null = complete)
 witnesses.parquet   one row per witness: finding (row number in findings.parquet), anomaly, and the columns of WITNESS
+windows.parquet     one row per window of a delivery bound: finding, anomaly, and the columns of WINDOW
 """
 
 import errno
@@ -18,10 +19,16 @@ from harness.plan import parse_plan
 from harness.protocols import Finding, KernelResult
 from harness.run_directory import RunDirectory
 from harness.schema import FORMAT_VERSION, NONE
+from harness.windows import WINDOW
 from harness.witnesses import WITNESS
 
-_WITNESS_FIELDS = [(name, pa.from_numpy_dtype(WITNESS[name])) for name in WITNESS.names or ()]
-_WITNESS_TYPE = pa.struct([pa.field(name, kind, nullable=False) for name, kind in _WITNESS_FIELDS])
+
+def _fields(dtype: np.dtype) -> list[pa.Field]:
+    return [pa.field(name, pa.from_numpy_dtype(dtype[name]), nullable=False) for name in dtype.names or ()]
+
+
+_NESTED = {"witnesses": WITNESS, "windows": WINDOW}
+"""Field of KernelResult → what it is an array of."""
 _FACTS = [
     pa.field("anomaly", pa.string(), nullable=False),
     pa.field("partition", pa.int32(), nullable=False),
@@ -29,74 +36,92 @@ _FACTS = [
     pa.field("judged", pa.int64(), nullable=False),
     pa.field("incomplete", pa.string()),
 ]
-FINDINGS_SCHEMA = pa.schema([*_FACTS, pa.field("witnesses", pa.list_(_WITNESS_TYPE), nullable=False)])
-"""One row per finding, its witnesses nested."""
-_FINDINGS_FILE = pa.schema([*_FACTS[:2], pa.field("cell", pa.int32(), nullable=False), *_FACTS[2:]])
-_WITNESSES_FILE = pa.schema(
-    [
-        pa.field("finding", pa.int32(), nullable=False),
-        _FACTS[0],
-        *(pa.field(name, kind, nullable=False) for name, kind in _WITNESS_FIELDS),
-    ]
+FINDINGS_SCHEMA = pa.schema(
+    [*_FACTS, *(pa.field(name, pa.list_(pa.struct(_fields(of))), nullable=False) for name, of in _NESTED.items())]
 )
+"""One row per finding, its witnesses and windows nested."""
+_FINDINGS_FILE = pa.schema([*_FACTS[:2], pa.field("cell", pa.int32(), nullable=False), *_FACTS[2:]])
+_NESTED_FILES = {
+    name: pa.schema([pa.field("finding", pa.int32(), nullable=False), _FACTS[0], *_fields(of)])
+    for name, of in _NESTED.items()
+}
 _VERSION_KEY = b"prozess.format_version"
 
 
 def findings_to_arrow(findings: Sequence[Finding]) -> pa.RecordBatch:
     """Findings in their order, in FINDINGS_SCHEMA."""
-    witnesses = _stack(findings)
+    nested = [_nested(findings, name) for name in _NESTED]
+    return pa.record_batch([*_facts(findings).values(), *nested], schema=FINDINGS_SCHEMA)
+
+
+def _nested(findings: Sequence[Finding], name: str) -> pa.Array:
+    stacked, kind = _stack(findings, name), FINDINGS_SCHEMA.field(name).type
     structs = pa.StructArray.from_arrays(
-        [pa.array(np.ascontiguousarray(witnesses[name])) for name, _ in _WITNESS_FIELDS], fields=list(_WITNESS_TYPE)
+        [pa.array(np.ascontiguousarray(stacked[column])) for column in stacked.dtype.names or ()],
+        fields=_fields(stacked.dtype),
     )
-    lengths = np.array([len(f.result.witnesses) for f in findings], dtype=np.int32)
+    lengths = np.array([len(getattr(f.result, name)) for f in findings], dtype=np.int32)
     offsets = np.concatenate((np.zeros(1, dtype=np.int32), np.cumsum(lengths, dtype=np.int32)))
-    nested = pa.ListArray.from_arrays(pa.array(offsets), structs).cast(FINDINGS_SCHEMA.field("witnesses").type)
-    return pa.record_batch([*_facts(findings).values(), nested], schema=FINDINGS_SCHEMA)
+    return pa.ListArray.from_arrays(pa.array(offsets), structs).cast(kind)
 
 
 def findings_from_arrow(table: pa.Table) -> list[Finding]:
     """The findings of a table in FINDINGS_SCHEMA (nullability aside), in its order."""
     found = []
     for batch in table.select(FINDINGS_SCHEMA.names).to_batches():
-        nested = batch.column("witnesses")
-        witnesses = _from_columns(dict(zip(_WITNESS_TYPE.names, nested.flatten().flatten(), strict=True)))
-        ends = np.cumsum(nested.value_lengths().to_numpy(zero_copy_only=False))
-        facts = batch.drop_columns(["witnesses"]).to_pylist()
-        found += [_finding(fact, part) for fact, part in zip(facts, np.split(witnesses, ends)[:-1], strict=True)]
+        facts = batch.drop_columns(list(_NESTED)).to_pylist()
+        parts = [_unnested(batch.column(name), of) for name, of in _NESTED.items()]
+        found += [_finding(fact, *arrays) for fact, *arrays in zip(facts, *parts, strict=True)]
     return found
 
 
+def _unnested(nested: pa.ListArray, dtype: np.dtype) -> list[np.ndarray]:
+    columns = dict(zip(dtype.names or (), nested.flatten().flatten(), strict=True))
+    ends = np.cumsum(nested.value_lengths().to_numpy(zero_copy_only=False))
+    return np.split(_from_columns(columns, dtype), ends)[:-1]
+
+
 def write_findings(run: RunDirectory, findings: Sequence[Finding]) -> None:
-    """Write both files of `findings/`, replacing what is there. StorageFull if there is no room."""
+    """Write the files of `findings/`, replacing what is there. StorageFull if there is no room."""
     plan = parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan))
     cells = {planned.partition: planned.cell for planned in plan.partitions}
     facts = _facts(findings)
     columns = facts | {"cell": pa.array([cells.get(f.partition, NONE) for f in findings], pa.int32())}
-    witnesses = _stack(findings)
-    numbers = np.repeat(np.arange(len(findings), dtype=np.int32), [len(f.result.witnesses) for f in findings])
     run.findings.mkdir(exist_ok=True)
     _write(run.findings / "findings.parquet", pa.table([columns[n] for n in _FINDINGS_FILE.names], _FINDINGS_FILE))
-    _write(
-        run.findings / "witnesses.parquet",
-        pa.table(
-            [
-                pa.array(numbers),
-                facts["anomaly"].take(pa.array(numbers)),
-                *(pa.array(np.ascontiguousarray(witnesses[name])) for name, _ in _WITNESS_FIELDS),
-            ],
-            schema=_WITNESSES_FILE,
-        ),
-    )
+    for name, schema in _NESTED_FILES.items():
+        stacked = _stack(findings, name)
+        numbers = np.repeat(np.arange(len(findings), dtype=np.int32), [len(getattr(f.result, name)) for f in findings])
+        own = [pa.array(np.ascontiguousarray(stacked[column])) for column in stacked.dtype.names or ()]
+        _write(
+            run.findings / f"{name}.parquet",
+            pa.table([pa.array(numbers), facts["anomaly"].take(pa.array(numbers)), *own], schema=schema),
+        )
 
 
 def read_findings(run: RunDirectory) -> list[Finding]:
     """What `write_findings` wrote, in the same order. HistoryUnreadable if a file is missing, torn or foreign."""
     facts = _read(run.findings / "findings.parquet", _FINDINGS_FILE)
-    shown = _read(run.findings / "witnesses.parquet", _WITNESSES_FILE)
-    witnesses = _from_columns({name: shown.column(name).combine_chunks() for name, _ in _WITNESS_FIELDS})
-    bounds = np.searchsorted(shown.column("finding").to_numpy(), np.arange(facts.num_rows + 1))
-    rows = facts.drop_columns(["cell"]).to_pylist()
-    return [_finding(row, witnesses[bounds[n] : bounds[n + 1]]) for n, row in enumerate(rows)]
+    nested = [_read_nested(run, name, rows=facts.num_rows) for name in _NESTED]
+    return [
+        _finding(fact, *arrays) for fact, *arrays in zip(facts.drop_columns(["cell"]).to_pylist(), *nested, strict=True)
+    ]
+
+
+def read_windows(run: RunDirectory) -> dict[int, np.ndarray]:
+    """Cell → its windows (dtype WINDOW), of every cell that has some. HistoryUnreadable as `read_findings`."""
+    facts = _read(run.findings / "findings.parquet", _FINDINGS_FILE)
+    parts = _read_nested(run, "windows", rows=facts.num_rows)
+    return {cell: part for cell, part in zip(facts.column("cell").to_pylist(), parts, strict=True) if len(part)}
+
+
+def _read_nested(run: RunDirectory, name: str, *, rows: int) -> list[np.ndarray]:
+    """Of each row of findings.parquet its array."""
+    dtype = _NESTED[name]
+    table = _read(run.findings / f"{name}.parquet", _NESTED_FILES[name])
+    values = _from_columns({column: table.column(column).combine_chunks() for column in dtype.names or ()}, dtype)
+    bounds = np.searchsorted(table.column("finding").to_numpy(), np.arange(rows + 1))
+    return [values[bounds[n] : bounds[n + 1]] for n in range(rows)]
 
 
 def _facts(findings: Sequence[Finding]) -> dict[str, pa.Array]:
@@ -109,25 +134,25 @@ def _facts(findings: Sequence[Finding]) -> dict[str, pa.Array]:
     }
 
 
-def _stack(findings: Sequence[Finding]) -> np.ndarray:
-    return np.concatenate([np.empty(0, dtype=WITNESS), *(f.result.witnesses for f in findings)])
+def _stack(findings: Sequence[Finding], name: str) -> np.ndarray:
+    return np.concatenate([np.empty(0, dtype=_NESTED[name]), *(getattr(f.result, name) for f in findings)])
 
 
-def _from_columns(columns: dict[str, pa.Array]) -> np.ndarray:
-    made = np.empty(len(next(iter(columns.values()))), dtype=WITNESS)
+def _from_columns(columns: dict[str, pa.Array], dtype: np.dtype) -> np.ndarray:
+    made = np.empty(len(next(iter(columns.values()))), dtype=dtype)
     for name, values in columns.items():
         made[name] = values.to_numpy(zero_copy_only=False)
     return made
 
 
-def _finding(fact: dict[str, object], witnesses: np.ndarray) -> Finding:
+def _finding(fact: dict[str, object], witnesses: np.ndarray, windows: np.ndarray) -> Finding:
     count, judged, incomplete = fact["count"], fact["judged"], fact["incomplete"]
     anomaly, partition = fact["anomaly"], fact["partition"]
     assert isinstance(count, int)
     assert isinstance(judged, int)
     assert isinstance(partition, int)
     assert incomplete is None or isinstance(incomplete, str)
-    return Finding(str(anomaly), partition, KernelResult(witnesses, count, judged, incomplete))
+    return Finding(str(anomaly), partition, KernelResult(witnesses, count, judged, incomplete, windows))
 
 
 def _write(path: Path, table: pa.Table) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 
 from harness import catalogue
 from harness.protocols import CellHistory, CellKernel, Finding, Kernel, KernelResult, PartitionHistory
+from harness.windows import WINDOW
 from harness.witnesses import WITNESS, WITNESSES_MAX, no_witnesses
 
 _log = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ def _guarded(name: str, where: str, run: Callable[[], KernelResult]) -> KernelRe
     try:
         result = run()
         assert result.witnesses.dtype == WITNESS, result.witnesses.dtype
+        assert result.windows.dtype == WINDOW, result.windows.dtype
         assert len(result.witnesses) <= min(WITNESSES_MAX, result.count), (len(result.witnesses), result.count)
     except Exception as error:  # noqa: BLE001 - one failing kernel must not cost the verdict of all the others
         _log.exception("kernel %s failed on %s", name, where)

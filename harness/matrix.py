@@ -10,6 +10,7 @@ from harness.configuration import (
     ApplicationConfiguration,
     CompactionConfiguration,
     CopierConfiguration,
+    DeliveryBound,
     Frozen,
     GroupConfiguration,
     ProducerConfiguration,
@@ -18,6 +19,8 @@ from harness.configuration import (
     TransactionConfiguration,
     Variant,
 )
+from harness.delivery_bounds import SCOPE as BOUND
+from harness.delivery_bounds import check_measurable, stated_bound
 from harness.errors import BadInput
 from harness.provocations import AUTHORIZER_PROPERTIES, PROVOCATIONS
 from harness.schedule import Selector
@@ -32,6 +35,7 @@ _SCOPES: dict[str, type[Frozen]] = {
     "provocation": ProvocationConfiguration,
     "copier": CopierConfiguration,
     "application": ApplicationConfiguration,
+    "delivery": DeliveryBound,
 }
 SCOPES_OF: dict[str, tuple[str, ...]] = {
     "log": ("topic", "producer"),
@@ -65,6 +69,7 @@ class Combination(Frozen):
     provocation: ProvocationConfiguration | None = None
     copier: CopierConfiguration | None = None
     application: ApplicationConfiguration | None = None
+    delivery: DeliveryBound | None = None
 
 
 class Exclusion(Frozen):
@@ -301,18 +306,21 @@ def implied(kind: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
 def expand(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Combination, ...], tuple[Exclusion, ...]]:
     """Every valid combination in the order of the axes, and what was left out. BadInput if nothing is left, or if an
     axis names no setting of this kind of workload."""
-    for key in (*workload.base, *workload.axes):
+    stated = stated_bound(workload)
+    for key in (*stated, *workload.base, *workload.axes):
         _check_key(key, workload.kind)
+    check_measurable(workload)
     for key, values in workload.axes.items():
         if not values:
             raise BadInput(f"axes.{key} is empty: give at least one value, or remove the axis.")
     kept: list[Combination] = []
     left_out: list[Exclusion] = []
     for values in product(*workload.axes.values()):
-        chosen = workload.base | dict(zip(workload.axes, values, strict=True))
+        chosen = stated | workload.base | dict(zip(workload.axes, values, strict=True))
         axes = {"workload": workload.kind} | {key: text_of(value) for key, value in chosen.items()}
         whole = implied(workload.kind, chosen) | chosen
-        configured: dict[str, Any] = {scope: _configured(scope, whole) for scope in SCOPES_OF[workload.kind]}
+        scopes = [*SCOPES_OF[workload.kind], *sorted({BOUND} & {key.partition(".")[0] for key in whole})]
+        configured: dict[str, Any] = {scope: _configured(scope, whole) for scope in scopes}
         combination = Combination(axes=axes, **configured)
         reason = next((e.reason for e in workload.exclude if selects(e.when, axes)), None)
         reason = reason or _why_not_here(workload.kind, trial.variant) or why_invalid(combination, trial.variant)
@@ -337,7 +345,7 @@ def _why_not_here(kind: str, variant: Variant) -> str | None:
 
 
 def _check_key(key: str, kind: str) -> None:
-    scopes = {scope: _SCOPES[scope].model_fields for scope in SCOPES_OF[kind]}
+    scopes = {scope: _SCOPES[scope].model_fields for scope in (*SCOPES_OF[kind], BOUND)}
     scope, _, name = key.partition(".")
     if name.startswith(_PROPERTY) and len(name) > len(_PROPERTY) and scope in scopes:
         return _check_property(scope, name.removeprefix(_PROPERTY))

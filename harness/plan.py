@@ -17,6 +17,7 @@ from harness.configuration import (
     ApplicationConfiguration,
     CompactionConfiguration,
     CopierConfiguration,
+    DeliveryBound,
     Frozen,
     GroupConfiguration,
     IsolationLevel,
@@ -90,6 +91,8 @@ class Cell(Frozen):
     written by producers."""
     derived: tuple[int, ...] = ()
     """Those of `partitions` that are of the derived topic."""
+    delivery_bound: DeliveryBound | None = None
+    """What the trial promises of deliveries; None = nothing."""
 
     @property
     def written(self) -> tuple[int, ...]:
@@ -114,9 +117,11 @@ class Cell(Frozen):
 
     @property
     def traits(self) -> frozenset[str]:
-        """The kinds of workload whose anomalies are judged in it: its own, and what its copiers do besides."""
+        """The kinds of workload whose anomalies are judged in it: its own, and what its copiers do besides; and BOUNDED where
+        the trial states a delivery bound."""
         recorded = self.copier is not None and self.copier.client == "librdkafka" and self.copier.transactional
-        return frozenset({self.workload, "transactions"} if recorded else {self.workload})
+        bounded = {catalogue.BOUNDED} if self.delivery_bound is not None else set()
+        return frozenset({self.workload, *({"transactions"} if recorded else ()), *bounded})
 
 
 class PlannedPartition(Frozen):
@@ -332,6 +337,7 @@ class _Layout:
             session=None if combination.group is None else group_session(combination.group, trial.variant),
             derived_topic_name=derived_topic_name,
             derived=tuple(p.partition for p in self.partitions[first:] if p.topic_name == derived_topic_name),
+            delivery_bound=combination.delivery,
         )
         self.cells.append(cell)
         return cell

@@ -26,6 +26,7 @@ from harness.cluster_protocols import (
 from harness.configuration import Frozen
 from harness.plan import Cell, PlannedClient
 from harness.schema import METADATA, OBSERVATIONS, SNAPSHOTS
+from harness.windows import no_windows
 
 __all__ = [
     "CLIENT_NODE",
@@ -261,6 +262,8 @@ class KernelResult:
     """How many things were looked at: 0 = nothing there to judge."""
     incomplete: str | None = None
     """Why absence cannot be concluded; presence found all the same stands."""
+    windows: np.ndarray = field(default_factory=no_windows)
+    """dtype harness.windows.WINDOW, ascending: of `late` alone, what it counted over time."""
 
 
 Kernel = Callable[[PartitionHistory], KernelResult]

@@ -12,7 +12,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from harness import catalogue
 from harness.alert_rules import AlertSpec, check_alerts
-from harness.configuration import Frozen, IsolationLevel, Variant
+from harness.configuration import DeliveryBound, Frozen, IsolationLevel, Variant
 from harness.errors import BadInput
 from harness.schedule import Selector, Step
 
@@ -79,6 +79,8 @@ class WorkloadSpec(Frozen):
     exclude: tuple[Exclude, ...] = ()
     isolation_levels: tuple[IsolationLevel, ...] = ("read_uncommitted", "read_committed")
     """One tailing reader at each, over all cells of the workload."""
+    delivery: DeliveryBound | None = None
+    """What is promised of deliveries in every cell, as `delivery.…` in `base` would say it; None = nothing."""
 
 
 class Trial(Frozen):

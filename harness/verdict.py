@@ -88,6 +88,16 @@ class CellAnomaly(Frozen):
     witnesses: tuple[WitnessShown, ...] = ()
 
 
+class WindowJudged(Frozen):
+    """A window of a delivery bound in which records were late or missing, and what the table makes of them."""
+
+    number: int
+    """As `harness.windows.WINDOW` has it."""
+    forbidden: int = 0
+    permitted: int = 0
+    unknown: int = 0
+
+
 class CellVerdict(Frozen):
     """One cell."""
 
@@ -97,6 +107,8 @@ class CellVerdict(Frozen):
     axes: dict[str, str]
     verdict: Verdict
     anomalies: dict[str, CellAnomaly]
+    windows: tuple[WindowJudged, ...] = ()
+    """Of its delivery bound, ascending; only those in which it did not hold."""
 
 
 class ControlResult(Frozen):

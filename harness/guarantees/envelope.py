@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from harness.clock import NS_PER_S
-from harness.configuration import Acks
+from harness.configuration import Acks, DeliveryBound
 from harness.guarantees.batches import Batches
 from harness.guarantees.destruction import Wiped, wiped_moments
 from harness.guarantees.faults import FOREVER, FaultRecord
@@ -50,6 +50,10 @@ class Envelope:
     """delete.retention.ms of the topic."""
     audited_ns: int | None = None
     """When the last audit of the partition was complete; None = never."""
+    delivery_bound: DeliveryBound | None = None
+    """What the trial promises of deliveries."""
+    measured_by: frozenset[int] = frozenset()
+    """Node ids of the places of its tailing readers: a fault that hits nothing else spoils the measurement alone."""
     epoch_starts: Mapping[int, int] | None = None
     """Leader epoch → first offset of its batches in the replicas' logs; None = no logs were read."""
     high_watermarks: tuple[np.ndarray, np.ndarray] = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))

@@ -13,6 +13,7 @@ from harness.guarantees.faults import NATURES, Columns, FaultNature, FaultRecord
 from harness.guarantees.timeline import Timeline, no_timeline, timelines
 from harness.history_reader import History, metadata_error_ns
 from harness.plan import Cell, Plan
+from harness.protocols import CLIENT_NODE
 from harness.run_directory import RunDirectory, read_json
 from harness.schema import NONE, TABLES, ObservationKind
 
@@ -133,6 +134,10 @@ class Evidence:
             producer_expiry_ns=self._producer_expiry_ms(plan) * 1_000_000,
             delete_retention_ns=self._delete_retention_ms(plan, cell) * 1_000_000,
             audited_ns=int(audited[-1]) if len(audited) else None,
+            delivery_bound=cell.delivery_bound,
+            measured_by=frozenset(
+                CLIENT_NODE + c.client for c in plan.clients if c.role == "reader" and partition in c.partitions
+            ),
             epoch_starts=self._epoch_starts(partition),
             high_watermarks=self._observed(partition, ObservationKind.HIGH_WATERMARK),
             log_starts=self._observed(partition, ObservationKind.LOG_START),

@@ -13,6 +13,7 @@ from harness.clock import NS_PER_S
 from harness.configuration import Acks, GroupConfiguration, ProducerConfiguration
 from harness.copy_cases import CopyCase
 from harness.group_cases import GroupCase
+from harness.guarantees.delays import fault_at_work, unmeasured
 from harness.guarantees.envelope import Envelope
 from harness.guarantees.faults import FOREVER, FaultNature
 from harness.guarantees.logic import FALSE, UNKNOWN, Truth, both, constant, doubted, either, truth
@@ -52,6 +53,8 @@ class Configuration:
     """The group sends what failed to a retry topic."""
     hands_on_unawaited: bool = False
     """And commits past it without waiting for the acknowledgement."""
+    faults_excepted: bool = False
+    """The trial's delivery bound leaves out what a fault may have delayed."""
     version: Version | None = None
     """Of the oldest broker; None = not known."""
 
@@ -79,6 +82,7 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
         resets_to_latest=cell.group is not None and cell.group.auto_offset_reset == "latest",
         hands_on=cell.group is not None and cell.group.hands_on,
         hands_on_unawaited=cell.group is not None and cell.group.on_failure == "retry-topic-unawaited",
+        faults_excepted=cell.delivery_bound is not None and cell.delivery_bound.except_during_faults,
         version=parse_version(kafka_version),
     )
 
@@ -136,6 +140,8 @@ class Happened:
     """Transactions read them at read_uncommitted."""
     cell_unclean: Tristate = Tristate.NO
     """`unclean`, of any partition of the cell."""
+    faulted: Tristate = Tristate.NO
+    """There was a fault, of any kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,6 +455,21 @@ FACTS: Mapping[str, Fact] = {
         of_witnesses=_delayed,
         could=lambda _: Tristate.UNKNOWN,
     ),
+    "faults are excepted": Fact(
+        "the trial's delivery bound leaves out what a fault may have delayed", lambda c: _is(c.faults_excepted)
+    ),
+    "fault at work": Fact(
+        "a fault, of whatever kind, not only on those who measure, held between the sending of the record and its deadline, "
+        "or had been undone for less than the stated recovery when it was sent",
+        of_witnesses=fault_at_work,
+        could=lambda h: _possibly(h.faulted),
+    ),
+    "unmeasured": Fact(
+        "the record's producer, or who was to be given it, stood still or was dead for as long as would explain it, or the "
+        "record is missing and the audit did not end: whether it was late is not known",
+        of_witnesses=lambda envelope, witnesses: doubted(unmeasured(envelope, witnesses), known=False),
+        could=lambda _: Tristate.UNKNOWN,
+    ),
     "out of sync at the end": Fact(
         "one of the two replicas was not in the ISR at the end",
         of_witnesses=Envelope.out_of_sync_at_the_end,
@@ -494,6 +515,7 @@ def could_happen(natures: Mapping[str, FaultNature | None], *, unclean_enabled: 
         cell_unclean=Tristate.UNKNOWN if unclean else Tristate.NO,
         rebalanced=Tristate.UNKNOWN if out else Tristate.NO,
         destroyed=Tristate.UNKNOWN if anything or any(n.destroys for n in known) else Tristate.NO,
+        faulted=Tristate.UNKNOWN,
     )
 
 
@@ -518,4 +540,5 @@ def what_happened(envelope: Envelope, *, sends_lived_ns: int) -> Happened:
         rebalanced=Tristate.UNKNOWN,  # joining is a rebalance
         audited_slowly=envelope.audit_beyond_retention(),
         long_away=envelope.away_beyond_retention(),
+        faulted=Tristate.YES if faults else Tristate.NO,
     )

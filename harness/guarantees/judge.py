@@ -20,11 +20,20 @@ from harness.guarantees.logic import either
 from harness.guarantees.sentences import at_risk, number_of, outcome_reason, sentence, trial_sentence
 from harness.guarantees.shown import faults_shown, show_witnesses
 from harness.guarantees.table import TABLE, Guarantee, Rule
-from harness.guarantees.tally import Tally, tally_of
+from harness.guarantees.tally import Tally, tally_of, windows_judged
 from harness.plan import Cell, Control, Plan
 from harness.protocols import Finding, KernelResult
 from harness.schema import Tristate
-from harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, ControlResult, TrialVerdict, Verdict, worst
+from harness.verdict import (
+    AnomalyOutcome,
+    CellAnomaly,
+    CellVerdict,
+    ControlResult,
+    TrialVerdict,
+    Verdict,
+    WindowJudged,
+    worst,
+)
 
 _VERDICTS = {
     AnomalyOutcome.HELD: Verdict.HELD,
@@ -41,7 +50,8 @@ def judge(plan: Plan, findings: Sequence[Finding], evidence: Evidence) -> TrialV
     doubts = trial_doubts(plan, evidence)
     found = {(f.anomaly, f.partition): f for f in findings}
     costs: Counter[str] = Counter()
-    outcomes = {cell.cell: _judge_cell(plan, cell, found, evidence, doubts, costs) for cell in plan.cells}
+    windows: dict[int, tuple[WindowJudged, ...]] = {}
+    outcomes = {cell.cell: _judge_cell(plan, cell, found, evidence, doubts, costs, windows) for cell in plan.cells}
     controls, silent = _ask_controls(plan, outcomes)
     reasons = list(dict.fromkeys((*doubts, *silent, *_unknown_reasons(outcomes, (*doubts, *silent)))))
     cells = tuple(
@@ -52,6 +62,7 @@ def judge(plan: Plan, findings: Sequence[Finding], evidence: Evidence) -> TrialV
             axes=cell.axes,
             verdict=worst(a.verdict for a in outcomes[cell.cell].values()),
             anomalies=outcomes[cell.cell],
+            windows=windows.get(cell.cell, ()),
         )
         for cell in plan.cells
     )
@@ -104,6 +115,7 @@ def _judge_cell(
     evidence: Evidence,
     doubts: Sequence[str],
     costs: Counter[str],
+    windows: dict[int, tuple[WindowJudged, ...]],
 ) -> dict[str, CellAnomaly]:
     envelopes = _envelopes(plan, cell, evidence)
     configuration = configuration_of(
@@ -126,6 +138,8 @@ def _judge_cell(
         results = _results_of(anomaly, cell, found)
         tally = tally_of(guarantee, results, _evaluation(anomaly, configuration, envelopes))
         costs.update({rule.id: count for rule, count in tally.by_rule(guarantee)})
+        if anomaly == "late" and cell.delivery_bound is not None:
+            windows[cell.cell] = windows_judged(cell.delivery_bound, tally)
         missing = [p for p in cell.partitions if p not in results]
         outcome, rule, why = _decide(
             guarantee,

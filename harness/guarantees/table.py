@@ -13,6 +13,7 @@ from harness.guarantees.rules import Rule as Rule
 from harness.guarantees.table_cluster import CLUSTER, QUORUM
 from harness.guarantees.table_compaction import COMPACTION
 from harness.guarantees.table_copies import COPIES
+from harness.guarantees.table_delivery import DELIVERY
 from harness.guarantees.table_groups import GROUPS
 from harness.guarantees.table_log import LOG
 from harness.guarantees.table_replicas import REPLICAS
@@ -34,6 +35,7 @@ TABLE: dict[str, Guarantee] = {
         *GROUPS,
         *QUORUM,
         *COPIES,
+        DELIVERY,
     )
 }
 """Anomaly → its guarantee, in the order of reports."""

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.configuration import DeliveryBound
 from harness.guarantees.evaluate import Evaluation, Judgement
 from harness.guarantees.table import Effect, Guarantee, Rule
 from harness.protocols import KernelResult
+from harness.verdict import WindowJudged
 from harness.witnesses import no_witnesses
 
 
@@ -87,4 +89,17 @@ def tally_of(
         overflow=sum(r.count - len(r.witnesses) for r in results.values()),
         judged=sum(r.judged for r in results.values()),
         incomplete=tuple(dict.fromkeys(r.incomplete for r in results.values() if r.incomplete)),
+    )
+
+
+def windows_judged(bound: DeliveryBound, tally: Tally) -> tuple[WindowJudged, ...]:
+    """What became of the witnesses of `late`, window by window; ascending."""
+    numbers, window = np.unique(tally.witnesses["begin_ns"] // bound.window_ns, return_inverse=True)
+    counts = {
+        judgement: np.bincount(window[tally.judgement == judgement], minlength=len(numbers)).tolist()
+        for judgement in (Judgement.FORBIDDEN, Judgement.PERMITTED, Judgement.UNKNOWN)
+    }
+    return tuple(
+        WindowJudged(number=number, forbidden=forbidden, permitted=permitted, unknown=unknown)
+        for number, forbidden, permitted, unknown in zip(numbers.tolist(), *counts.values(), strict=True)
     )

@@ -15,7 +15,7 @@ from harness.dictionaries import Dictionaries
 from harness.errors import BadInput
 from harness.histories import synthetic_tables as tables
 from harness.histories.synthetic_cells import SHORT_AFTER_NS, GeneratedCell
-from harness.histories.synthetic_log import BATCH, GeneratedPartition
+from harness.histories.synthetic_log import BATCH, LATE_S, GeneratedPartition
 from harness.histories.synthetic_plants import PLANTS, expected_findings
 from harness.history_writer import TableWriter, ensure_every_table, filled, write_table
 from harness.plan import Cell, Plan, PlannedClient, make_plan
@@ -35,7 +35,12 @@ _ROUNDS = 8
 _TOMBSTONES = 8
 _RELIABLE = {"producer.acks": "all", "producer.enable_idempotence": True, "topic.min_insync_replicas": 2}
 _WORKLOADS: Mapping[str, dict[str, Any]] = {
-    "log": {"traffic": {"producers": PRODUCERS}, "base": _RELIABLE, "isolation_levels": ["read_uncommitted"]},
+    "log": {
+        "traffic": {"producers": PRODUCERS},
+        "base": _RELIABLE,
+        "isolation_levels": ["read_uncommitted"],
+        "delivery": {"latency_s": LATE_S, "window_s": LATE_S, "except_during_faults": False},
+    },
     "transactions": {
         "base": {"transaction.transactional_ids": PRODUCERS, "topic.min_insync_replicas": 2},
         "isolation_levels": ["read_committed"],

@@ -262,6 +262,7 @@ _FIELDS = {
     "corrupt": "corrupt",
     "rewound": "repeated",
     "time-travel": "early",
+    "late": "late",
 }
 _PUT_IN: Mapping[str, tuple[str, ...]] = {
     "duplicate": ("tail", "log", "visible"),

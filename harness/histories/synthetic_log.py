@@ -18,6 +18,8 @@ STEP_NS = 1_000
 LATENCY_MIN_NS, LATENCY_SPREAD_NS = 1_000_000, 19_000_000
 COMMIT_AFTER_NS, READ_AFTER_NS = 21_000_000, 40_000_000
 """A transaction's commit is invoked so long after its last record was sent; tailing readers read so long after."""
+LATE_S = 0.1
+"""Within so long after its sending every record is promised to be delivered; what is planted as late takes so much longer."""
 ABORTED_EVERY = 16
 VIEWS = ("tail", "log", "visible")
 SENTINEL = 0
@@ -38,6 +40,8 @@ class Edits:
     """Acknowledged just before the record in front of it was sent."""
     repeated: np.ndarray = field(default_factory=lambda: NO_POSITIONS)
     """Given to the tailing reader twice."""
+    late: np.ndarray = field(default_factory=lambda: NO_POSITIONS)
+    """Given to the tailing reader beyond the bound."""
     inserted: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=INSERTED))
     """INSERTED, ascending by `after`; records of clients of their own, and copies."""
 
@@ -214,6 +218,8 @@ class GeneratedPartition:
             "key": position % self.keys if self.keys else np.full(len(position), NONE),
             "read_ns": position * STEP_NS + READ_AFTER_NS,
         }
+        if view == "tail" and _touches(self.edits.late, position):
+            columns["read_ns"] = columns["read_ns"] + np.isin(position, self.edits.late) * round(LATE_S * 1e9)
         if len(_within(self.edits.corrupt, first, last)):
             spoiled = np.isin(position, self.edits.corrupt)
             columns["flags"][spoiled] = ReadFlag.CORRUPT

@@ -40,18 +40,19 @@ class Plantable:
 
 
 PLANTS: Mapping[str, Plantable] = {
-    "lost": Plantable("log"),
+    "lost": Plantable("log", implies={"late": 1}),
     "duplicate": Plantable("log"),
     "reordered": Plantable("log"),
     "offset-conflict": Plantable("log"),
     "phantom": Plantable("log"),
-    "corrupt": Plantable("log"),
+    "corrupt": Plantable("log", implies={"late": 1}),
     "misplaced": Plantable("log"),
     "resurrected": Plantable("log"),
     "dirty-read": Plantable("log"),
-    "skipped": Plantable("log"),
+    "skipped": Plantable("log", implies={"late": 1}),
     "rewound": Plantable("log"),
     "time-travel": Plantable("log"),
+    "late": Plantable("log"),
     "diverged": Plantable("log"),
     "watermark-regression": Plantable("log"),
     "epoch-regression": Plantable("log"),

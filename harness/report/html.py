@@ -12,6 +12,8 @@ from harness.history import History
 from harness.metric_series import MetricTable
 from harness.plan import FIRST_CONTROLLER_ID, Plan
 from harness.report.charts import draw_monitor, draw_timeline
+from harness.report.delivery import Deliveries, deliveries, windows_words, worst_words
+from harness.report.delivery_charts import delivery_panels
 from harness.report.metric_charts import monitor_charts
 from harness.report.metric_lines import make_monitor
 from harness.report.timeline import fault_bands, make_timeline
@@ -33,6 +35,7 @@ def write_html(
     tables = matrices(verdict.cells)
     labels = {cell.cell: matrix.label(cell) for matrix in tables for cell in matrix.cells}
     names = {client.client: client.name for client in plan.clients}
+    delivered = deliveries(run, plan, verdict)
     text = environment.get_template("report.html.j2").render(
         verdict=verdict,
         plan=plan,
@@ -42,6 +45,11 @@ def write_html(
         rows={"sends": history.rows("sends"), "reads": history.rows("reads")},
         excluded=Counter(exclusion.reason for exclusion in plan.excluded),
         timeline_svgs=_timelines(run, plan, verdict, history),
+        delivered=delivered,
+        delivery_svgs=_delivery(delivered, verdict),
+        windows_words=windows_words,
+        worst_words=worst_words,
+        milliseconds=lambda value: "–" if value is None else f"{value:,.0f}",
         reproduce=reproduce(run),
         seconds_by_part=seconds,
         signs=SIGNS,
@@ -86,6 +94,16 @@ def _timelines(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history: Hi
     panels = monitor_charts(make_monitor(table, verdict.alerts, _node_names(plan), timeline.end_s))
     drawn = [draw_timeline(timeline, bands)]
     return [*drawn, draw_monitor(panels, bands, [timeline.begin_s, timeline.end_s])] if panels else drawn
+
+
+def _delivery(found: Sequence[Deliveries], verdict: TrialVerdict) -> list[str]:
+    """One figure for all cells whose windows have one length."""
+    windows = [window for one in found for window in one.windows]
+    if not windows:
+        return []
+    domain = [min(window.begin_s for window in windows), max(window.end_s for window in windows)]
+    bands = fault_bands(verdict.faults, domain[1])
+    return [draw_monitor(panels, bands, domain) for panels in delivery_panels(found)]
 
 
 def _texts(run: RunDirectory, dictionary: str) -> Sequence[str]:

@@ -107,7 +107,7 @@ def test_plants_that_cannot_be_are_said(text, said):
 
 def test_plants_are_read():
     assert parse_plants(" lost=5, torn=0,,duplicate=12 ") == {"lost": 5, "duplicate": 12}
-    assert expected_findings({"compacted-away": 2, "lost": 1}, cells=2) == {"compacted-away": 2, "lost": 3}
+    assert expected_findings({"compacted-away": 2, "lost": 1}, cells=2) == {"compacted-away": 2, "lost": 3, "late": 1}
     assert expected_findings({"two-controllers": 2}, cells=3) == {"two-controllers": 6}
 
 
@@ -138,7 +138,7 @@ def test_the_command_leaves_a_manifest_or_nothing(tmp_path, monkeypatch, capsys)
     assert called("--rows", "2000", "--plant", "lost=9999") == ExitCode.BAD_INPUT
     assert not (tmp_path / "out").exists() or not any((tmp_path / "out").iterdir())
     assert called("--rows", "2000", "--plant", "lost=3,torn=2", "--seed", "5") == 0
-    assert "a check finds lost 3, torn 2" in capsys.readouterr().out
+    assert "a check finds lost 3, late 3, torn 2" in capsys.readouterr().out
     manifest = json.loads((tmp_path / "out" / "source.json").read_text(encoding="utf-8"))
     assert (manifest["planted"], manifest["seed"]) == ({"lost": 3, "torn": 2}, 5)
     assert manifest["command"].startswith("prozess generate --out")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.catalogue import CELL_KERNELS, CELL_KERNELS_APPLY, FAULTS, KERNELS, WORKLOADS
+from harness.catalogue import BOUNDED, CELL_KERNELS, CELL_KERNELS_APPLY, FAULTS, KERNELS, WORKLOADS
 from harness.configuration import ProducerConfiguration
 from harness.guarantees.controls import CONTROLS, KINDS
 from harness.guarantees.document import DOCUMENT, render
@@ -47,6 +47,7 @@ CONFIGURATIONS = [
         refused_by_brokers=unclean,
         delivery=DELIVERIES.get(version) if group else None,
         transactions_before_v2=unclean,
+        faults_excepted=unclean,
     )
     for acks, idempotent, retries, several, lifo, unclean, group, (version, librdkafka) in product(
         ("0", "1", "all"),
@@ -108,7 +109,8 @@ def test_the_table_covers_the_catalogue_and_every_fact_is_used():
 
 def test_what_is_judged_of_a_cell_is_what_its_kernels_look_for():
     for anomaly, kinds in CELL_KERNELS_APPLY.items():
-        assert {kind for kind in WORKLOADS if TABLE[anomaly].applies([kind])} == set(kinds), anomaly
+        assert {kind for kind in WORKLOADS if TABLE[anomaly].applies([kind])} == set(kinds) - {BOUNDED}, anomaly
+    assert TABLE["late"].applies(["log", BOUNDED])
 
 
 def test_every_fact_comes_from_one_place():
@@ -153,7 +155,7 @@ def test_the_strongest_configuration_permits_only_what_destroys_committed_data(a
     }
     excuses |= {"read beyond delete.retention.ms", "a replica away beyond delete.retention.ms"}
     excuses |= {"member was gone", "position was sought", "within a session", "stands twice", "coordinator out"}
-    excuses |= {"unsettled", "reader stood still", "may have expired"}
+    excuses |= {"unsettled", "reader stood still", "may have expired", "unmeasured"}
     excuses |= {"leader was hampered", "unclean election asked for"}
     excuses |= {"one instance id twice"}
     excuses |= {"a partition of the cell was elected unclean"}

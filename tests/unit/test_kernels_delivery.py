@@ -1,0 +1,406 @@
+"""Late and missing records by window: found, and not the near miss. Times in seconds; the bound is 2 s, windows 1 s."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkers.awake import Stillness
+from checkers.delivery import late
+from harness.configuration import DeliveryBound, GroupConfiguration
+from harness.guarantees.envelope import Envelope
+from harness.guarantees.evaluate import Judgement, evaluate_witnesses
+from harness.guarantees.facts import Configuration
+from harness.guarantees.faults import NATURES, fault_records
+from harness.plan import PlannedClient
+from harness.protocols import CLIENT_NODE, CellHistory
+from harness.schema import MISSING, NONE, Tristate
+from harness.windows import LateCase
+from harness.witnesses import make_witnesses
+from tests.unit.guarantees_evidence import DICTIONARIES, fault, ns, table
+from tests.unit.histories import (
+    CORRUPT,
+    FAIL,
+    INFO,
+    OK,
+    PARTITION,
+    PRODUCER,
+    PRODUCER_2,
+    READER,
+    READER_2,
+    READER_COMMITTED,
+    history,
+)
+from tests.unit.test_kernels_transactions import CELL
+
+BOUND = DeliveryBound(latency_s=2, window_s=1, recovery_s=5)
+TRANSACTIONAL = CELL.model_copy(update={"partitions": (PARTITION,), "delivery_bound": BOUND})
+LOG = TRANSACTIONAL.model_copy(update={"workload": "log", "transaction": None})
+END_S = 100.0
+
+
+def sent(*times: float | tuple[float, int], client=PRODUCER) -> list[tuple]:
+    """Sends of one producer at these times, acknowledged 10 ms later at the next offset, or with another outcome."""
+    rows = []
+    for n, at in enumerate(times):
+        at, outcome = at if isinstance(at, tuple) else (at, OK)
+        when = {"invoked_ns": ns(at), "completed_ns": ns(at + 0.01)}
+        rows.append((client, n, outcome, n if outcome == OK else NONE, when))
+    return rows
+
+
+def read(*times: tuple[int, float], reader=READER, client=PRODUCER) -> list[tuple]:
+    """Records, each with when this reader was given it."""
+    return [(reader, n, client, n, {"read_ns": ns(at)}) for n, at in times]
+
+
+def lives(client, begin_s=-5.0, end_s=END_S, *, planned=None, killed=False, beats=None):
+    """The row of a client, and its heartbeats."""
+    told = {"client": client, "planned": client if planned is None else planned, "started_ns": ns(begin_s)}
+    told |= {
+        "ended_ns": MISSING if killed else ns(end_s),
+        "complete": int(not killed),
+        "exit_code": NONE if killed else 0,
+    }
+    hearts = np.arange(begin_s, end_s, 0.1) if beats is None else beats
+    return told, [{"client": client, "time_ns": ns(t)} for t in hearts]
+
+
+def cell(sends, reads, *, lived=None, kind=LOG, roles=None, positions=(), **more) -> CellHistory:
+    """A cell of one partition. `roles`: planned client → role."""
+    lived = [lives(PRODUCER), lives(READER)] if lived is None else lived
+    made = history(sends, [(n, row[0], row[1]) for n, row in enumerate(sends)], reads, **more)
+    tables = {
+        "clients": table("clients", [told for told, _ in lived]),
+        "heartbeats": table("heartbeats", [beat for _, hearts in lived for beat in hearts]),
+        "positions": table("positions", positions),
+    }
+    levels = {READER_COMMITTED: "read_committed"}
+    clients = [
+        PlannedClient(
+            client=client,
+            role=role,
+            name=f"{role}-{client}",
+            partitions=(PARTITION,),
+            cell=0,
+            isolation_level=levels.get(client, "read_uncommitted"),
+        )
+        for client, role in ({READER: "reader"} if roles is None else roles).items()
+    ]
+    return CellHistory(cell=kind, partitions={PARTITION: made}, tables=tables, clients=clients)
+
+
+def found(history):
+    """(sequence, case) of each witness, with what else must hold of them."""
+    result = late(history)
+    assert result.count == len(result.witnesses)
+    assert result.count == int(result.windows["late"].sum() + result.windows["missing"].sum())
+    return [(int(w["sequence"]), LateCase(int(w["case"]))) for w in result.witnesses]
+
+
+def windows(history):
+    """Second → (sent, acknowledged, delivered, late, missing)."""
+    rows = late(history).windows
+    names = ("sent", "acknowledged", "delivered", "late", "missing")
+    return {int(row["number"]): tuple(int(row[name]) for name in names) for row in rows}
+
+
+# --- late, and missing --------------------------------------------------------------------------------------------------
+
+
+def test_a_record_that_is_given_after_the_bound_is_late_and_one_just_in_time_is_not():
+    assert found(cell(sent(1, 2), read((0, 3.0), (1, 4.001)))) == [(1, LateCase.LATE)]
+
+
+def test_a_witness_names_the_record_its_reader_and_its_deadline():
+    [witness] = late(cell(sent(1), read((0, 4)))).witnesses
+    assert (witness["client"], witness["reader"], witness["log_offset"]) == (PRODUCER, READER, 0)
+    assert [witness[n] / 1e9 for n in ("begin_ns", "end_ns", "seen_ns", "other_ns")] == [1.0, 1.01, 4.0, 3.0]
+
+
+def test_an_acknowledged_record_that_nobody_is_given_is_missing():
+    assert found(cell(sent(1, 2), read((1, 2.1)))) == [(0, LateCase.MISSING)]
+
+
+def test_what_was_not_acknowledged_is_owed_to_nobody():
+    history = cell(sent((1, INFO), (1.5, FAIL), 2), read((2, 2.1)))
+    assert (found(history), late(history).judged) == ([], 1)
+
+
+def test_what_is_given_without_an_acknowledgement_is_told_apart():
+    [window] = late(cell(sent((1, INFO)), read((0, 1.1)))).windows
+    assert (window["acknowledged"], window["delivered"], window["unacknowledged"]) == (0, 0, 1)
+
+
+def test_what_was_sent_before_the_clock_started_is_not_judged():
+    history = cell(sent(-3, 1), read((0, 30), (1, 1.1)))
+    assert (found(history), sorted(windows(history))) == ([], [1])
+
+
+def test_a_copy_that_comes_later_does_not_make_a_record_late():
+    assert found(cell(sent(1), read((0, 1.1), (0, 50)))) == []
+
+
+def test_a_record_that_could_not_be_read_was_not_delivered():
+    spoiled = [(READER, 0, NONE, NONE, CORRUPT | {"read_ns": ns(1.1)})]
+    assert found(cell(sent(1), spoiled)) == [(0, LateCase.MISSING)]
+
+
+def test_retention_may_have_taken_what_nobody_was_given():
+    assert found(cell(sent(1, 2), read((1, 2.1)), log_start=1)) == []
+    assert found(cell(sent(1, 2), read((1, 5)), log_start=1)) == [(1, LateCase.LATE)]
+
+
+# --- several readers ----------------------------------------------------------------------------------------------------
+
+BOTH = {READER: "reader", READER_2: "reader"}
+ALL_THREE = [lives(PRODUCER), lives(READER), lives(READER_2)]
+
+
+def test_every_reader_must_be_given_a_record_and_the_last_one_counts():
+    reads = [*read((0, 1.1), (1, 2.2)), *read((0, 1.2), (1, 9), reader=READER_2)]
+    history = cell(sent(1, 2), reads, lived=ALL_THREE, roles=BOTH)
+    assert found(history) == [(1, LateCase.LATE)]
+    result = late(history)
+    assert int(result.witnesses["reader"][0]) == READER_2
+    assert [round(t / 1e9, 3) for t in result.windows["max_ns"].tolist()] == [0.2, 7.0]
+    assert found(cell(sent(1), read((0, 1.1)), lived=ALL_THREE, roles=BOTH)) == [(0, LateCase.MISSING)]
+
+
+def test_a_reader_that_really_missed_it_counts_whatever_befell_the_other():
+    lived = [lives(PRODUCER), lives(READER), lives(READER_2, end_s=1.5, killed=True)]
+    assert found(cell(sent(1), [], lived=lived, roles=BOTH)) == [(0, LateCase.MISSING)]
+    assert found(cell(sent(1), read((0, 1.1)), lived=lived, roles=BOTH)) == [(0, LateCase.STOOD_STILL)]
+
+
+def test_of_transactions_only_readers_at_read_committed_count():
+    lived = [lives(PRODUCER), lives(READER), lives(READER_COMMITTED)]
+    roles = {READER: "reader", READER_COMMITTED: "reader"}
+    reads = [*read((0, 1.1)), *read((0, 9), reader=READER_COMMITTED)]
+    assert found(cell(sent(1), reads, lived=lived, kind=TRANSACTIONAL, roles=roles)) == [(0, LateCase.LATE)]
+    reads = [*read((0, 9)), *read((0, 1.1), reader=READER_COMMITTED)]
+    assert found(cell(sent(1), reads, lived=lived, kind=TRANSACTIONAL, roles=roles)) == []
+
+
+# --- readers and producers that do not measure ------------------------------------------------------------------------
+
+
+def test_a_late_record_is_not_measured_if_its_reader_slept_that_long():
+    def slept(from_s, until_s):
+        beats = [t for t in np.arange(-5, END_S, 0.1) if not from_s < t < until_s]
+        return [lives(PRODUCER), lives(READER, beats=beats)]
+
+    assert found(cell(sent(10), read((0, 13)), lived=slept(10.5, 12.0))) == [(0, LateCase.STOOD_STILL)]
+    assert found(cell(sent(10), read((0, 13)), lived=slept(10.5, 11.2))) == [(0, LateCase.LATE)]
+    assert found(cell(sent(10), read((0, 13)), lived=slept(20, 30))) == [(0, LateCase.LATE)]
+
+
+def test_so_it_is_if_its_producer_slept_between_writing_it_down_and_sending_it():
+    beats = [t for t in np.arange(-5, END_S, 0.1) if not 10 < t < 12]
+    history = cell(sent(10), read((0, 13)), lived=[lives(PRODUCER, beats=beats), lives(READER)])
+    assert found(history) == [(0, LateCase.STOOD_STILL)]
+
+
+def test_what_was_sent_while_a_reader_was_dead_is_measured_by_its_successor_alone():
+    lived = [lives(PRODUCER), lives(READER, end_s=20, killed=True), lives(READER_2, 30, planned=READER)]
+    reads = [*read((0, 10.1)), *read((1, 31), (2, 31), (3, 35), reader=READER_2)]
+    history = cell(sent(10, 25, 29.5, 31), reads, lived=lived)
+    assert found(history) == [(1, LateCase.STOOD_STILL), (3, LateCase.LATE)]
+
+
+@pytest.mark.parametrize(
+    ("end_s", "killed", "expected"),
+    [
+        (11.9, False, []),
+        (12.1, False, [(0, LateCase.MISSING)]),
+        (11.9, True, [(0, LateCase.STOOD_STILL)]),
+        (9.0, False, [(0, LateCase.STOOD_STILL)]),
+    ],
+    ids=["it ended in order before the bound", "after the bound", "it was killed", "it had ended before"],
+)
+def test_what_is_missing_at_the_end_depends_on_how_its_reader_ended(end_s, killed, expected):
+    history = cell(sent(10), [], lived=[lives(PRODUCER), lives(READER, end_s=end_s, killed=killed)])
+    assert found(history) == expected
+    assert late(history).judged == (0 if end_s == 11.9 and not killed else 1)
+
+
+def test_a_reader_that_never_lived_measured_nothing():
+    assert found(cell(sent(10), [], lived=[lives(PRODUCER)])) == [(0, LateCase.STOOD_STILL)]
+
+
+def test_without_readers_nothing_is_judged():
+    result = late(cell(sent(10), [], roles={}))
+    assert (result.count, result.judged, len(result.windows)) == (0, 0, 0)
+
+
+def test_where_the_audit_did_not_end_what_is_late_stands_and_what_is_missing_is_not_told():
+    history = cell(sent(1, 2), read((1, 9)), sentinel=None)
+    assert found(history) == [(0, LateCase.UNAUDITED), (1, LateCase.LATE)]
+    assert "did not reach its sentinel" in str(late(history).incomplete)
+
+
+def test_times_of_different_clocks_are_not_compared_in_silence():
+    history = cell(sent(1), read((0, 1.1)))
+    assert late(history).incomplete is None
+    history.partitions[PARTITION].client_clock[READER] = 2
+    assert "different clocks" in str(late(history).incomplete)
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+def group_of(sends, reads, *, reset="earliest", start=0, event=1):
+    group = GroupConfiguration(auto_offset_reset=reset)
+    kind = LOG.model_copy(update={"workload": "group", "group": group, "session": None})
+    lived = [lives(PRODUCER), lives(READER, end_s=20, killed=True), lives(READER_2)]
+    position = {"client": READER, "time_ns": 0, "event": event, "partition": PARTITION, "log_offset": start}
+    roles = {READER: "member", READER_2: "member"}
+    return cell(sends, reads, kind=kind, lived=lived, roles=roles, positions=[position])
+
+
+def test_of_a_group_any_member_will_do_and_one_that_dies_is_no_excuse():
+    sends = sent(10, 11, 30)
+    reads = [*read((0, 10.1)), *read((1, 40), (2, 40), reader=READER_2)]
+    assert found(group_of(sends, reads)) == [(1, LateCase.LATE), (2, LateCase.LATE)]
+    assert found(group_of(sends, [*read((0, 10.1), (1, 11.1)), *read((2, 30.1), reader=READER_2)])) == []
+
+
+def test_a_group_owes_nothing_that_stands_before_its_first_position():
+    reads = read((2, 30.1), reader=READER_2)
+    assert found(group_of(sent(10, 11, 30), reads, reset="latest", start=2)) == []
+    assert len(found(group_of(sent(10, 11, 30), reads))) == 2
+
+
+# --- windows ----------------------------------------------------------------------------------------------------------
+
+
+def test_windows_count_by_when_records_were_sent():
+    sends = sent(1.0, 1.2, (1.4, INFO), 1.999, 4.0)
+    reads = read((0, 1.1), (1, 5), (4, 4.5))
+    assert windows(cell(sends, reads)) == {1: (4, 3, 2, 1, 1), 4: (1, 1, 1, 0, 0)}
+
+
+def test_latencies_are_the_least_that_so_many_do_not_exceed():
+    times = [10 + n / 200 for n in range(100)]
+    reads = read(*((n, times[n] + (n + 1) / 100) for n in range(100)))
+    [window] = late(cell(sent(*times), reads)).windows
+    assert [round(window[name] / 1e9, 3) for name in ("p50_ns", "p99_ns", "max_ns")] == [0.5, 0.99, 1.0]
+
+
+def test_a_window_in_which_nothing_was_delivered_has_no_latency():
+    [window] = late(cell(sent(1), [])).windows
+    assert window["p50_ns"] == window["max_ns"] == MISSING
+
+
+def test_a_strange_time_costs_no_memory():
+    assert sorted(windows(cell(sent(1, 4_000_000_000), read((0, 1.1))))) == [1, 4_000_000_000]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0, 20), st.sampled_from((OK, OK, OK, INFO, FAIL)), st.none() | st.floats(0, 6), st.booleans()
+        ),
+        max_size=25,
+    )
+)
+def test_it_agrees_with_counting_record_by_record(records):
+    """Two producers; whoever is given something is awake all the time and ends long after."""
+    sends, reads, expected, per_window = [], [], Counter(), Counter()
+    numbers = Counter()
+    for offset, (at, outcome, delay, second) in enumerate(records):
+        client = PRODUCER_2 if second else PRODUCER
+        number, invoked_ns = numbers[client], ns(at)
+        numbers[client] += 1
+        read_ns = None if delay is None else invoked_ns + ns(delay)
+        when = {"invoked_ns": invoked_ns, "completed_ns": invoked_ns + 5}
+        sends.append((client, number, outcome, offset if outcome == OK else NONE, when))
+        if read_ns is not None:
+            reads.append((READER, offset, client, number, {"read_ns": read_ns}))
+        if outcome == OK:
+            per_window[invoked_ns // ns(1)] += 1
+            if read_ns is None:
+                expected[client, number] = LateCase.MISSING
+            elif read_ns - invoked_ns > ns(2):
+                expected[client, number] = LateCase.LATE
+    made = cell(sends, reads, lived=[lives(PRODUCER), lives(PRODUCER_2), lives(READER)])
+    result = late(made)
+    assert {(int(w["client"]), int(w["sequence"])): int(w["case"]) for w in result.witnesses} == dict(expected)
+    counted = {int(w["number"]): int(w["acknowledged"]) for w in result.windows if w["acknowledged"]}
+    assert (counted, result.judged) == (dict(per_window), sum(per_window.values()))
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=8), st.integers(0, 70), st.integers(0, 30))
+def test_stillness_counts_every_moment_once(stretches, begin, length):
+    begins = np.array([a for a, _ in stretches], dtype=np.int64)
+    still = Stillness(begins, begins + np.array([n for _, n in stretches], dtype=np.int64))
+    moments = {t for a, n in stretches for t in range(a, a + n)} & set(range(begin, begin + length))
+    assert still.within(np.array([begin]), np.array([begin + length])).tolist() == [len(moments)]
+
+
+# --- what the table makes of it -----------------------------------------------------------------------------------------
+
+EXCEPTED = Configuration(
+    acks="all", idempotent=True, retries=True, several_in_flight=True, version=(4, 3, 1), faults_excepted=True
+)
+ALWAYS = Configuration(acks="all", idempotent=True, retries=True, several_in_flight=True, version=(4, 3, 1))
+READER_NODE = CLIENT_NODE + READER
+
+
+def judged(*faults, configuration=EXCEPTED, case=LateCase.LATE):
+    """A record sent at 100 s, due at 102 s; faults excuse for 5 s more."""
+    rows = [row for made in faults for row in made]
+    envelope = Envelope(
+        acks="all",
+        unclean_enabled=False,
+        faults=fault_records(table("faults", rows), DICTIONARIES, NATURES) if rows else (),
+        delivery_bound=BOUND,
+        measured_by=frozenset({READER_NODE}),
+    )
+    witness = make_witnesses(1, {"begin_ns": ns(100), "other_ns": ns(102), "case": case, "partition": 0})
+    return Judgement(int(evaluate_witnesses("late", configuration, envelope, witness).judgement[0]))
+
+
+def test_without_a_fault_late_is_forbidden():
+    assert judged() is Judgement.FORBIDDEN
+    assert judged(case=LateCase.MISSING) is Judgement.FORBIDDEN
+
+
+@pytest.mark.parametrize(
+    ("begin_s", "end_s", "expected"),
+    [
+        (101.9, 110, Judgement.PERMITTED),
+        (102.1, 110, Judgement.FORBIDDEN),
+        (90, 95.1, Judgement.PERMITTED),
+        (90, 94.9, Judgement.FORBIDDEN),
+        (90, None, Judgement.PERMITTED),
+    ],
+    ids=["before the deadline", "after the deadline", "within the recovery", "after the recovery", "never undone"],
+)
+def test_a_fault_excuses_from_its_deadline_back_to_the_recovery(begin_s, end_s, expected):
+    assert judged(fault(0, "pause", [1], begin_s, end_s)) is expected
+
+
+def test_where_the_trial_excepts_nothing_a_fault_excuses_nothing():
+    assert judged(fault(0, "pause", [1], 90, 110), configuration=ALWAYS) is Judgement.FORBIDDEN
+
+
+def test_a_fault_that_was_not_proven_leaves_it_unknown_and_one_without_effect_excuses_nothing():
+    assert judged(fault(0, "pause", [1], 90, 110, effect=None)) is Judgement.UNKNOWN
+    assert judged(fault(0, "pause", [1], 90, 110, effect=Tristate.NO)) is Judgement.FORBIDDEN
+
+
+@pytest.mark.parametrize("case", [LateCase.STOOD_STILL, LateCase.UNAUDITED])
+def test_what_was_not_measured_is_unknown_unless_a_fault_excuses_it_anyway(case):
+    assert judged(case=case) is Judgement.UNKNOWN
+    assert judged(case=case, configuration=ALWAYS) is Judgement.UNKNOWN
+    assert judged(fault(0, "pause", [1], 90, 110), case=case) is Judgement.PERMITTED
+
+
+def test_a_fault_of_the_readers_alone_excuses_nothing_but_spoils_the_measurement():
+    assert judged(fault(0, "pause", [READER_NODE], 90, 110), case=LateCase.STOOD_STILL) is Judgement.UNKNOWN
+    assert judged(fault(0, "pause", [READER_NODE], 90, 110)) is Judgement.FORBIDDEN
+    assert judged(fault(0, "pause", [READER_NODE, 1], 90, 110)) is Judgement.PERMITTED
