@@ -6,7 +6,7 @@ A bad file is one `BadInput`, naming the value, the rule and the way out.
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
@@ -231,7 +231,8 @@ def _keys_at(place: tuple[int | str, ...], *, single: bool) -> list[str]:
                 fields = WorkloadSpec.model_fields
             if part not in fields:
                 return []
-            model = fields[part].annotation
+            annotation = fields[part].annotation
+            model = next((kind for kind in get_args(annotation) if hasattr(kind, "model_fields")), annotation)
     return sorted(getattr(model, "model_fields", {}))
 
 

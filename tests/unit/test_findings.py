@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from harness import findings as findings_module
 from harness.errors import HistoryUnreadable
-from harness.findings import findings_from_arrow, findings_to_arrow, read_findings, write_findings
+from harness.findings import findings_from_arrow, findings_to_arrow, read_findings, read_windows, write_findings
 from harness.plan import make_plan
 from harness.protocols import Finding, KernelResult
 from harness.run_directory import RunDirectory
 from harness.schema import FORMAT_VERSION, MISSING, NONE
 from harness.trial import parse_trial
+from harness.windows import WINDOW, no_windows
 from harness.witnesses import WITNESS, make_witnesses, no_witnesses
 
 
@@ -33,12 +34,16 @@ def same(left: list[Finding], right: list[Finding]) -> bool:
         == (b.anomaly, b.partition, b.result.count, b.result.judged, b.result.incomplete)
         and a.result.witnesses.dtype == b.result.witnesses.dtype == WITNESS
         and a.result.witnesses.tobytes() == b.result.witnesses.tobytes()
+        and a.result.windows.dtype == b.result.windows.dtype == WINDOW
+        and a.result.windows.tobytes() == b.result.windows.tobytes()
         for a, b in zip(left, right, strict=True)
     )
 
 
+WINDOWS = np.zeros(3, dtype=WINDOW)
+WINDOWS["number"] = [2, 5, 10**12]
 SOME = [
-    Finding("lost", 0, KernelResult(no_witnesses(), count=0, judged=12)),
+    Finding("lost", 0, KernelResult(no_witnesses(), count=0, judged=12, windows=WINDOWS)),
     Finding("lost", 1, KernelResult(make_witnesses(2, {"sequence": np.array([3, 10**12])}), count=2, judged=12)),
     Finding(
         "misplaced", 1, KernelResult(make_witnesses(1, {"partition": 3}), count=400_000, judged=9, incomplete="ä: …")
@@ -50,6 +55,15 @@ SOME = [
 def test_findings_come_back_from_disk_as_they_were(run):
     write_findings(run, SOME)
     assert same(read_findings(run), SOME)
+
+
+def test_windows_are_told_by_cell(run):
+    write_findings(run, [*SOME, Finding("late", 2, KernelResult(no_witnesses(), 0, 5, windows=WINDOWS[:1]))])
+    found = read_windows(run)
+    assert {cell: windows["number"].tolist() for cell, windows in found.items()} == {0: [2, 5, 10**12], 1: [2]}
+    write_findings(run, [])
+    assert read_windows(run) == {}
+    assert no_windows().dtype == WINDOW
 
 
 def test_findings_come_back_from_arrow_as_they_were():
@@ -87,16 +101,17 @@ def test_witnesses_on_disk_name_their_anomaly(run):
             st.integers(0, 5),
             st.none() | st.text(max_size=5),
             st.binary(min_size=88, max_size=88),
+            st.binary(min_size=96, max_size=96),
         ),
         max_size=6,
     ),
     st.integers(1, 4),
 )
 def test_any_findings_survive_any_batching(rows, batch_size):
-    assert WITNESS.itemsize == 88
+    assert (WITNESS.itemsize, WINDOW.itemsize) == (88, 96)
     made = [
-        Finding(name, partition, KernelResult(np.frombuffer(raw * n, dtype=WITNESS), count=n, judged=n, incomplete=why))
-        for name, partition, n, why, raw in rows
+        Finding(name, partition, KernelResult(np.frombuffer(raw * n, WITNESS), n, n, why, np.frombuffer(w * n, WINDOW)))
+        for name, partition, n, why, raw, w in rows
     ]
     batches = [findings_to_arrow(made[i : i + batch_size]) for i in range(0, len(made), batch_size)]
     table = pa.Table.from_batches(batches, schema=findings_module.FINDINGS_SCHEMA)
@@ -105,7 +120,7 @@ def test_any_findings_survive_any_batching(rows, batch_size):
     assert same(findings_from_arrow(table.slice(1)), made[1:])
 
 
-@pytest.mark.parametrize("name", ["findings", "witnesses"])
+@pytest.mark.parametrize("name", ["findings", "witnesses", "windows"])
 def test_damage_is_named(run, name):
     write_findings(run, SOME)
     path = run.findings / f"{name}.parquet"
