@@ -201,6 +201,8 @@ def _why_again(
     released = Events(assignments, partition, (REVOKE, LOST, CLOSE)).next_after(one, done_ns)
     lost = Events(assignments, partition, (LOST,))
     learned_late = (lost.next_after(one, done_ns) != FOREVER) | (lost.next_after(other, done_ns) != FOREVER)
+    if not _tells_lost(history):  # it gave the partition up after somebody else had begun: it had lost it before
+        learned_late |= (released != FOREVER) & (released > table["started_ns"][after])
     covered = Commits(history, partition).covered(offset, span_ns)
     case = np.full(len(after), GroupCase.NO_CAUSE, dtype=np.int32)
     case[(one != other) & learned_late] = GroupCase.EVICTED
@@ -211,6 +213,13 @@ def _why_again(
     if len(keys):
         case[known & sought[place]] = GroupCase.SOUGHT
     return case
+
+
+def _tells_lost(history: CellHistory) -> bool:
+    """Do members say whether a partition was lost or revoked? VerifiableConsumer does not: it leaves onPartitionsLost at its
+    default, which is onPartitionsRevoked. [ConsumerRebalanceListener]"""
+    assert history.cell.group is not None, history.cell
+    return history.cell.group.client != "java"
 
 
 def _why_handed_on_again(history: CellHistory, source: int, members: Members, found: Repeated) -> np.ndarray:

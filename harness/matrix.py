@@ -189,7 +189,28 @@ def _why_invalid_group(group: GroupConfiguration, producer: ProducerConfiguratio
         return f"late_members={group.late_members} of {group.members} members leaves nobody to begin with"
     if group.protocol != "consumer" and "session.timeout.ms" in group.properties:
         return "session.timeout.ms has a name of its own here: set group.session_timeout_ms"
+    if group.client == "java" and (why := _why_not_java(group)):
+        return why
     return _why_invalid_protocol(group.protocol, group.properties, variant)
+
+
+JAVA_COMMITS = ("sync-after", "auto")
+"""The ways in which a VerifiableConsumer commits: with commitSync after each poll, or by itself at an interval."""
+
+
+def _why_not_java(group: GroupConfiguration) -> str | None:
+    """What org.apache.kafka.tools.VerifiableConsumer cannot be told, as a member of a group."""
+    if group.commit not in JAVA_COMMITS:
+        return f"VerifiableConsumer commits in the ways {' and '.join(JAVA_COMMITS)}, not {group.commit}"
+    if group.processing_ms or group.failure_share:
+        return "VerifiableConsumer processes a record by printing it, which takes no processing_ms and never fails"
+    if group.subscription != "topics":
+        return "VerifiableConsumer subscribes to one topic by its name, not to a pattern"
+    if group.auto_offset_reset == "error":
+        return (
+            "VerifiableConsumer ends where there is no position (NoOffsetForPartitionException): it seeks none itself"
+        )
+    return None
 
 
 def _why_invalid_protocol(protocol: str, properties: Mapping[str, str], variant: Variant) -> str | None:

@@ -41,6 +41,7 @@ from harness.schedule import (
     Target,
     client_target,
     draw,
+    means_client,
     parse_target,
 )
 from harness.schema import FORMAT_VERSION, Role, role_named
@@ -104,6 +105,8 @@ class Cell(Frozen):
         """How identity travels in the written topic, and in the derived one (of which it is the origin's)."""
         if self.application is not None:
             return self.application.input_carrier, self.application.output_carrier
+        if self.group is not None and self.group.client == "java":  # VerifiableConsumer prints values as text
+            return "header", "header"
         # TransactionalMessageCopier knows text alone, and copies no headers.
         java = self.copier is not None and self.copier.client == "java"
         return ("header", "content") if java else ("value", "value")
@@ -466,6 +469,8 @@ def _check_action(plan: Plan, step: Step, nodes: Collection[str]) -> None:
         case ClientAction():
             for name in step.do.client:
                 _check_client(plan, step, parse_target(client_target(name)))
+                if step.do.do == "stall":
+                    _check_stall(plan, step, parse_target(client_target(name)))
         case Send() if step.do.producer is not None:
             _check_producer(plan, step, step.do.producer)
         case TakeOver():
@@ -510,6 +515,17 @@ def _check_take_over(plan: Plan, step: Step, action: TakeOver) -> None:
             f"Step {step.name!r}: none of its {len(chosen)} cells has producers that could take a transactional.id over. "
             'Set "transaction.standby" = true for them.'
         )
+
+
+def _check_stall(plan: Plan, step: Step, target: Target) -> None:
+    """BadInput if it means a Java member, which cannot be told to stop polling."""
+    for client in plan.clients:
+        asked = means_client(target, name=client.name, role=client.role, cell=client.cell, instance=client.instance)
+        if asked and client.role == "java-member":
+            raise BadInput(
+                f"Step {step.name!r}: {client.name} is a Java process that polls on its own and cannot stall. Name members "
+                'with group.client = "librdkafka", or `pause` it.'
+            )
 
 
 def _check_client(plan: Plan, step: Step, target: Target) -> None:

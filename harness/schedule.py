@@ -241,7 +241,7 @@ _TARGET = re.compile(
 )
 
 
-MEMBERS = frozenset({"member", "copier", "java-copier", "application"})
+MEMBERS = frozenset({"member", "java-member", "copier", "java-copier", "application"})
 """Roles of clients that `member(c, i)` means."""
 
 

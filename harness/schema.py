@@ -125,6 +125,8 @@ def role_named(role: str) -> Role:
         return Role.SENTINEL
     if role == "java-copier":
         return Role.APPLICATION
+    if role == "java-member":
+        return Role.MEMBER
     if role in _LIKE_READERS:
         return Role.READER
     return Role.PRODUCER if role in _LIKE_PRODUCERS else Role[role.upper()]

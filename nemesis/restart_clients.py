@@ -63,7 +63,6 @@ def rounds(places: Sequence[ClientNode]) -> list[list[ClientNode]]:
     """Who is restarted together: the first of every group, then the second, …; whoever is in no group is on its own."""
     together: dict[object, list[ClientNode]] = {}
     for place in places:
-        together.setdefault((place.client_role, place.cell if place.client_role == "member" else None), []).append(
-            place
-        )
+        grouped = place.client_role in ("member", "java-member")
+        together.setdefault((place.client_role, place.cell if grouped else None), []).append(place)
     return [[place for place in turn if place is not None] for turn in zip_longest(*together.values())]

@@ -121,13 +121,27 @@ class ClientPlace:
         if process is None or not process.running or process.os_pid is None:
             return
         process.killed = True
-        self._signal(process.os_pid, signal.SIGKILL)  # it first: it would start a new child
+        if process.child_speaks:
+            self._hear_out(process)
+        self._signal(process.os_pid, signal.SIGKILL)  # before its children: it would start a new one
         for status in _children_of(process):
             self._signal(status.identity.pid, signal.SIGKILL)
         self._await(
             lambda: process.client not in self.clients_alive and not _children_of(process),
             f"client {process.name} to be gone",
         )
+
+    def _hear_out(self, process: ClientProcess) -> None:
+        """The child dies, and the client records what it had said, which nobody else could: what it printed and then
+        committed would be missing. The client ends by itself then."""
+        assert process.os_pid is not None
+        for status in _children_of(process):
+            self._signal(status.identity.pid, signal.SIGKILL)
+        self._signal(process.os_pid, signal.SIGCONT)
+        with suppress(NotReady):
+            self._await(
+                lambda: process.client not in self.clients_alive, f"client {process.name} to hear its child out"
+            )
 
     def stop(self, *, timeout_s: float) -> None:
         """In order: a member leaves its group, a producer flushes."""

@@ -40,9 +40,13 @@ SENTINEL_SHARE = 0.5
 """Of the audit's limit, at most, for the sentinels."""
 
 
+MEMBERS = ("member", "java-member")
+"""Roles of members of groups, until they are told to leave."""
 COPYING = ("copier", "java-copier", "application")
 """Roles that derive one topic from another, until they are told to stop."""
 _OF_THE_AUDIT = ("sentinel", "audit", "fencer", "observer")
+_GROWING = ("producer", "text-producer")
+"""Roles that write late partitions from when they are told of them."""
 DRAIN_QUIET_S = 20.0
 """Members that move nothing for so long will not: longer than any session of a trial and the rebalance after it."""
 LOOK_UP_S = 20.0
@@ -184,22 +188,35 @@ class Clients:
 
     def drain(self, *, timeout_s: float) -> None:
         """Members of groups process what is left and leave; copiers copy what is left, as far as they commit it, and end.
-        Nothing to do where there are none."""
+        Members that are tools, and copiers, do not know what is left: what they commit is followed. Nothing to do where
+        there are none."""
         until_ns = self._clock.monotonic_ns() + int(timeout_s * 1e9)
         drain = Drain(self._processes, self._clock, quiet_s=DRAIN_QUIET_S)
-        if planned := self._planned["member"]:
-            members = self._running(("member",))
-            partitions = {partition for client in planned for partition in client.partitions} - self._absent
+        followed = self._follow(self._partitions_of(("java-member",)), until_ns)
+        if partitions := self._partitions_of(MEMBERS):
+            members = self._running(MEMBERS)
             drain.until_done(members, partitions, timeout_s=timeout_s)
+            self._answers(followed, "followed", limit_s=self._left_s(until_ns))
             drain.end(members)
-        copied = {p for role in COPYING for client in self._planned[role] for p in client.partitions}
-        if copied:
-            planned = [client for client in self._planned["observer"] if not copied.isdisjoint(client.partitions)]
-            started = self._observers(planned)
-            left_s = self._left_s(until_ns)
-            self._processes.tell(started, "follow", quiet_s=DRAIN_QUIET_S, timeout_s=left_s)
-            self._answers(started, "followed", limit_s=left_s)
+        if partitions := self._partitions_of(COPYING):
+            followed = self._follow(partitions, until_ns)
+            self._answers(followed, "followed", limit_s=self._left_s(until_ns))
             drain.end(self._running(COPYING))
+
+    def _partitions_of(self, roles: Collection[str]) -> set[int]:
+        """Those that clients of these roles have, and that are there."""
+        every = {p for role in roles for client in self._planned[role] for p in client.partitions}
+        return every - self._absent
+
+    def _follow(self, partitions: Collection[int], until_ns: int) -> list[ClientProcess]:
+        """Observers of these partitions, which tell `followed` once everything in them is committed, or nothing moves."""
+        planned = [c for c in self._planned["observer"] if not set(partitions).isdisjoint(c.partitions)]
+        started = self._observers(planned)
+        left_s = self._left_s(until_ns)
+        for process in started:
+            process.events[:] = [said for said in process.events if said["event"] != "followed"]
+        self._processes.tell(started, "follow", partitions=sorted(partitions), quiet_s=DRAIN_QUIET_S, timeout_s=left_s)
+        return started
 
     def fence(self, *, timeout_s: float) -> Mapping[str, str]:
         """Initialise every transactional.id once more, over the observer's listeners, so that no transaction stays open:
@@ -302,7 +319,7 @@ class Clients:
         partitions = self._plan.partitions
         make = catalogue.resolve(catalogue.LAUNCHES, planned.role, what="role")
         settings: Settings = make(LaunchContext(plan=self._plan, planned=planned, servers=servers, limit_s=limit_s))
-        late = sorted(self._absent.intersection(planned.partitions)) if planned.role == "producer" else []
+        late = sorted(self._absent.intersection(planned.partitions)) if planned.role in _GROWING else []
         spec = ClientSpec(
             client=planned.client,
             role=planned.role,

@@ -187,9 +187,9 @@ class AssignmentRows:
             begun.append((row, started_ns, partition, event))
         return begun
 
-    def done(self, begun: Sequence[tuple[int, int, int, int]]) -> None:
-        """The callback returns now."""
-        now_ns = self._now_ns()
+    def done(self, begun: Sequence[tuple[int, int, int, int]], *, done_ns: int | None = None) -> None:
+        """The callback returns now, unless it is known when it did."""
+        now_ns = self._now_ns() if done_ns is None else done_ns
         for row, started_ns, partition, event in begun:
             self._writer.rewrite(row, *self._row(started_ns, now_ns, partition, event))
 

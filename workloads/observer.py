@@ -1,5 +1,7 @@
 """The observer of groups: looks up, over the link that no fault touches, what each group has committed in the end."""
 
+from collections.abc import Sequence
+
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -17,8 +19,8 @@ TRY_S = 5.0
 
 class CommittedObserver:
     """The role `observer`. On `look` it asks until each group was answered for, or the limit, and tells `looked`. On
-    `follow` it looks until every group has committed to the end of its partitions, nothing has moved for a while, or
-    the limit, and tells `followed`; of that nothing is recorded."""
+    `follow` it looks until every group has committed to the end of those of its partitions that are named, nothing has
+    moved for a while, or the limit, and tells `followed`; of that nothing is recorded."""
 
     def __init__(self, client: Client) -> None:
         self._client, self._stopped = client, False
@@ -37,7 +39,7 @@ class CommittedObserver:
                 if command["do"] == "look":
                     self._look(command["timeout_s"])
                 if command["do"] == "follow":
-                    self._follow(quiet_s=command["quiet_s"], timeout_s=command["timeout_s"])
+                    self._follow(command["partitions"], quiet_s=command["quiet_s"], timeout_s=command["timeout_s"])
                 self._stopped = self._stopped or command["do"] == "stop"
                 self._client.control.tell("done", number=command["number"])
 
@@ -62,13 +64,13 @@ class CommittedObserver:
                     missing[group_id] = why
         self._client.control.tell("looked", missing=list(missing.items()))
 
-    def _follow(self, *, quiet_s: float, timeout_s: float) -> None:
-        now_ns, offsets = self._client.now_ns, Offsets(self._client)
+    def _follow(self, partitions: Sequence[int], *, quiet_s: float, timeout_s: float) -> None:
+        wanted = [dense for names in self._groups.values() for dense in names.values() if dense in partitions]
+        now_ns, offsets = self._client.now_ns, Offsets(self._client, wanted)
         until_ns, moved_ns = now_ns() + int(timeout_s * NS_PER_S), now_ns()
-        wanted = [dense for names in self._groups.values() for dense in names.values()]
         before: dict[int, int] = {}
         while not self._stopped and now_ns() < until_ns and now_ns() - moved_ns < quiet_s * NS_PER_S:
-            committed = self._committed()
+            committed = {dense: offset for dense, offset in self._committed().items() if dense in wanted}
             ends = {dense: found.offset for dense, found in offsets.latest().items()}
             if all(d in ends and d in committed and max(0, committed[d]) >= ends[d] for d in wanted):
                 break

@@ -1,6 +1,6 @@
 """Offsets looked up for many partitions at once (ListOffsets, KIP-396), while the heart goes on beating."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass
 
@@ -26,12 +26,15 @@ class FoundOffset:
 class Offsets:
     """Looks offsets up through a connection of its own."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, partitions: Collection[int] | None = None) -> None:
+        """`partitions`: dense ids; all of the client's unless given."""
         self._client = client
         servers = client.spec.properties["bootstrap.servers"]
         self._admin = AdminClient({**FOR_A_BROKEN_CLUSTER, "bootstrap.servers": servers})
         self._dense: Mapping[TopicPartition, int] = {
-            TopicPartition(topic, number): dense for dense, topic, number in client.spec.partitions
+            TopicPartition(topic, number): dense
+            for dense, topic, number in client.spec.partitions
+            if partitions is None or dense in partitions
         }
 
     def earliest(self) -> dict[int, FoundOffset]:

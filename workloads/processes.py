@@ -50,6 +50,8 @@ class ClientProcess:
     received: bytes = b""
     sessions: set[int] = field(default_factory=set)
     """Of processes that it runs for itself: what hits it hits them."""
+    child_speaks: bool = False
+    """It records what that process says, and ends with it."""
     replies: set[int] = field(default_factory=set)
     """Numbers of the commands it has carried out."""
 
@@ -276,6 +278,7 @@ def _take(process: ClientProcess, said: Mapping[str, Any]) -> None:
             process.replies.add(said["number"])
         case "child":
             process.sessions.add(said["session"])
+            process.child_speaks = bool(said.get("speaks"))
         case "child-ended":
             process.sessions.discard(said["session"])
         case "ended":

@@ -103,14 +103,14 @@ def launch_reader(context: LaunchContext) -> Settings:
 
 
 def copy_rules(context: LaunchContext) -> dict[str, list[int]]:
-    """Where identity is in the cells that have a derived topic: as the options of a reader, see
-    `workloads.copies.CopyRules`."""
+    """Where identity is in the cells that have a derived topic, or text in the written one: as the options of a reader,
+    see `workloads.copies.CopyRules`."""
     rules: dict[str, list[int]] = {}
     mine = set(context.planned.partitions)
     for cell in context.plan.cells:
-        if not cell.derived or mine.isdisjoint(cell.partitions):
-            continue
         source, copy = cell.carriers
+        if (source == "value" and not cell.derived) or mine.isdisjoint(cell.partitions):
+            continue
         ours = cell.application is None and copy == "value"
         for name, partitions in (
             ("by_header", cell.written if source == "header" else ()),

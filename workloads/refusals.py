@@ -18,7 +18,7 @@ from workloads.properties import LaunchContext, Property, Settings
 
 _NOBODY = "127.0.0.1:1"
 _CONSUMERS = frozenset({"reader", "audit", "member"})
-_RUN_TOOLS = frozenset({"verifiable-producer", "verifiable-consumer", "verifiable-share-consumer"})
+_RUN_TOOLS = frozenset({"verifiable-producer", "verifiable-consumer", "verifiable-share-consumer", "java-member"})
 _NAMES = ("client.id", "group.id", "group.instance.id", "transactional.id")
 """What tells clients of one configuration apart."""
 

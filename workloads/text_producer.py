@@ -4,6 +4,7 @@ record header `prozess`. A delivery report gives neither back, so each send has 
 import json
 from collections.abc import Sequence
 from functools import partial
+from typing import TypeGuard
 
 from confluent_kafka import KafkaException
 
@@ -16,6 +17,8 @@ from workloads.send_rows import completer_at
 
 ACCOUNTS = 100
 """Different keys."""
+CLIENTS_END, NUMBERS_END = 2**31, 2**62
+"""Beyond the columns of a history."""
 
 
 class TextProducer(LogProducer):
@@ -59,3 +62,23 @@ def text_value(client: int, order: int, account: int, *, size: int) -> bytes:
     told = {"client": client, "order": order, "account": account, "note": ""}
     bare = json.dumps(told, separators=(",", ":"))
     return (bare[:-2] + "." * (size - len(bare)) + bare[-2:]).encode()
+
+
+def text_identity(value: object) -> tuple[int, int]:
+    """(client, order) of such a value; (NONE, NONE) unless it is one to the letter."""
+    try:
+        told = json.loads(value) if isinstance(value, str) else None
+    except (ValueError, RecursionError):
+        return NONE, NONE
+    if not isinstance(told, dict):
+        return NONE, NONE
+    numbers = [n for name in ("client", "order", "account") if _is_number(n := told.get(name))]
+    if len(numbers) < 3 or not isinstance(value, str):
+        return NONE, NONE
+    client, order, account = numbers
+    whole = text_value(client, order, account, size=len(value)) == value.encode("utf-8", "surrogatepass")
+    return (client, order) if whole and client < CLIENTS_END else (NONE, NONE)
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < NUMBERS_END

@@ -39,7 +39,10 @@ SYNC = 1
 
 
 class ToolClient:
-    """What both have in common: a tool that is run, listened to and ended by commands."""
+    """What they have in common: a tool that is run, listened to and ended by commands."""
+
+    own_session = False
+    """Do faults that hit the client hit its tool too? Then a kill hits the tool first: what it said is recorded."""
 
     def __init__(self, client: Client) -> None:
         self._client, self._spec = client, client.spec
@@ -69,6 +72,7 @@ class ToolClient:
             self._look_after(self._tool)
             if self._metrics is not None and not self._tool.stopping:
                 self._metrics.turn()
+            self._between()
         if self._tool is not None and (why := self._tool.torn or self._not_understood):
             raise FatalClient(f"not all that the tool said is recorded: {why}")
 
@@ -83,7 +87,12 @@ class ToolClient:
             options = self._spec.options
             command = written(options["command"], options["files"], self._client.rows.parent / "tools")
             parse = parse_event if self._metrics is None else self._metrics.heard(parse_event)
-            self._tool = Tool(command, now_ns=self._client.now_ns, parse=parse)
+            self._tool = Tool(command, now_ns=self._client.now_ns, parse=parse, own_session=self.own_session)
+            if self.own_session:
+                self._client.control.tell("child", session=self._tool.pid, speaks=True)
+
+    def _between(self) -> None:
+        """Between two looks at the tool."""
 
     def _end(self, *, limit_ns: int) -> None:
         self._stopped = True

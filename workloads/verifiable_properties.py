@@ -83,7 +83,7 @@ def launch_verifiable_share_consumer(context: LaunchContext) -> Settings:
         *("--acknowledgement-mode", "sync", "--offset-reset-strategy", "earliest", "--verbose"),
     ]
     options = {"group": planned.cell}
-    return _java_settings(context, "share-consumer", arguments, {"client.id": planned.name}, options)
+    return java_settings(context, "share-consumer", arguments, {"client.id": planned.name}, options)
 
 
 def producer_file(configuration: ProducerConfiguration, client_name: str) -> dict[str, str]:
@@ -116,15 +116,16 @@ def _settings(
     """The command of one tool; its file is written when the client starts (`files` of the options)."""
     planned = context.planned
     if client_of(planned) == "java":
-        return _java_settings(context, kind, arguments, file, options)
+        return java_settings(context, kind, arguments, file, options)
     name, files = _file_of(planned, kind, file)
     ours = [sys.executable, "-P", "-m", f"workloads.verifiable_{kind}"]
     return Settings({}, {"command": [*ours, *arguments, "--command-config", f"@{name}"], "files": files, **options})
 
 
-def _java_settings(
-    context: LaunchContext, kind: str, arguments: list[str], file: Mapping[str, str], options: Mapping[str, int]
+def java_settings(
+    context: LaunchContext, kind: str, arguments: list[str], file: Mapping[str, str], options: Mapping[str, Any]
 ) -> Settings:
+    """The same, of Kafka's own tool."""
     version = context.plan.variant.kafka_version
     name, files = _file_of(context.planned, kind, file)
     runtime, jars = catalogue.service("java")(), catalogue.service("jars")(version)

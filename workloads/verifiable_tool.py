@@ -8,13 +8,16 @@ import os
 import select
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from harness.clock import SystemClock
 from harness.verifiable_events import EventLines, Parse, parse_event
 from workloads.client import NowNs
 
+_CLOCK = SystemClock()
 CHUNK_BYTES = 1 << 18
+NS_PER_MS = 1_000_000
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
@@ -28,11 +31,19 @@ class Tool:
     """One process. `since_ns`: everything that the last events tell of was printed after it."""
 
     def __init__(
-        self, command: Sequence[str], *, now_ns: NowNs, parse: Parse = parse_event, own_session: bool = False
+        self,
+        command: Sequence[str],
+        *,
+        now_ns: NowNs,
+        wall_ns: NowNs = _CLOCK.wall_ns,
+        parse: Parse = parse_event,
+        own_session: bool = False,
     ) -> None:
         """`parse`: what a line of its output says; `own_session`: so that faults hit it with the client that runs it."""
-        self._now_ns, self._lines = now_ns, EventLines(parse)
+        self._now_ns, self._wall_ns, self._lines = now_ns, wall_ns, EventLines(parse)
         self.started_ns = self.since_ns = self.read_ns = now_ns()
+        self._ahead_ns = wall_ns() - self.read_ns
+        """The wall clock, of the trial's, when the last events were read."""
         # The only thread here is ours, so running Python between fork and exec is safe.
         self._process = subprocess.Popen(
             list(command),
@@ -65,11 +76,22 @@ class Tool:
         if readable and not chunk:
             self._open = False
         self.read_ns = self._now_ns()
+        self._ahead_ns = self._wall_ns() - self.read_ns
         yield from self._lines.feed(chunk)
         if not self._open:
             yield from self._lines.end()
         if len(chunk) < CHUNK_BYTES:  # the pipe was emptied: what comes next is printed after this moment
             self.since_ns = before_ns
+
+    def moment(self, event: Mapping[str, Any]) -> tuple[int, int]:
+        """(not before, not after): when one of the last events was made. By its own `timestamp`, whole milliseconds of this
+        host's wall clock, as far as it agrees with what is certain: it was printed after `since_ns`, and read at `read_ns`.
+        So a clock that is set meanwhile makes it wrong by no more than lies between these two."""
+        told = event.get("timestamp")
+        if not isinstance(told, int) or isinstance(told, bool):
+            return self.since_ns, self.read_ns
+        low = told * NS_PER_MS - self._ahead_ns
+        return tuple(min(max(at, self.since_ns), self.read_ns) for at in (low, low + NS_PER_MS))  # type: ignore[return-value]
 
     def stop(self) -> None:
         """SIGTERM: both tools then flush and say `shutdown_complete`. Safe to call again, and on one that has ended."""

@@ -41,13 +41,13 @@ def group_lines(plan: Plan, history: History) -> list[str]:
         "By what members were told of their partitions; seconds over all partitions.",
         "",
     ]
-    out += ["| group | protocol | given or taken | given back | nobody's, s | longest, s |", "|" + "---|" * 6]
+    out += ["| group | client | protocol | given or taken | given back | nobody's, s | longest, s |", "|" + "---|" * 7]
     for cell in cells:
         cost = costs[cell.cell]
         assert cell.group is not None
         out.append(
-            f"| {cell.cell} | {cell.group.protocol} | {cost.changes} | {cost.given_back} | {cost.unowned_s:.1f} | "
-            f"{cost.longest_s:.1f} |"
+            f"| {cell.cell} | {cell.group.client} | {cell.group.protocol} | {cost.changes} | {cost.given_back} | "
+            f"{cost.unowned_s:.1f} | {cost.longest_s:.1f} |"
         )
     return out
 

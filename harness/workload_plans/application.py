@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from harness.plan import Cell, PlannedClient, PlannedPartition
 from harness.trial import WorkloadSpec
-from harness.workload_plans.exactly_once import plan_observer, plan_sources
+from harness.workload_plans.exactly_once import plan_observer
 from harness.workload_plans.group import group_id_of
-from harness.workload_plans.log import plan_readers
+from harness.workload_plans.log import plan_readers, plan_sources
 
 
 def plan_clients(

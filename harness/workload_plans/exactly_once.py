@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from harness.plan import Cell, PlannedClient, PlannedPartition
 from harness.trial import WorkloadSpec
 from harness.workload_plans.group import group_id_of
-from harness.workload_plans.log import plan_producers, plan_readers
+from harness.workload_plans.log import plan_readers, plan_sources
 
 
 def plan_clients(
@@ -20,17 +20,6 @@ def plan_clients(
         every = tuple(p for cell in cells for p in cell.partitions)
         clients.append(PlannedClient(client=0, role="fencer", name=f"{prefix}fencer", partitions=every))
     return [*clients, plan_observer(cells, prefix)]
-
-
-def plan_sources(
-    workload: WorkloadSpec, cells: Sequence[Cell], partitions: Sequence[PlannedPartition]
-) -> list[PlannedClient]:
-    """The producers of the written topics, by where identity is to travel."""
-    clients: list[PlannedClient] = []
-    for carrier, role in (("value", "producer"), ("header", "text-producer")):
-        chosen = [cell for cell in cells if cell.carriers[0] == carrier]
-        clients += plan_producers(workload, chosen, partitions, role=role)
-    return clients
 
 
 def plan_observer(cells: Sequence[Cell], prefix: str) -> PlannedClient:

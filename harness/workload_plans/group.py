@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from harness.plan import Cell, PlannedClient, PlannedPartition
 from harness.trial import WorkloadSpec
-from harness.workload_plans.log import plan_producers, plan_readers
+from harness.workload_plans.log import plan_readers, plan_sources
 
 
 def plan_clients(
@@ -18,7 +18,7 @@ def plan_clients(
         partitions=tuple(p for cell in cells for p in cell.partitions),
     )
     return [
-        *plan_producers(workload, cells, partitions),
+        *plan_sources(workload, cells, partitions),
         *plan_readers(workload, cells, prefix),
         *(member for cell in cells for member in plan_members(cell)),
         observer,
@@ -31,7 +31,7 @@ def plan_members(cell: Cell) -> list[PlannedClient]:
     return [
         PlannedClient(
             client=0,
-            role="member",
+            role="member" if cell.group.client == "librdkafka" else "java-member",
             name=f"member-{cell.name}-{instance}",
             partitions=cell.partitions,
             producer=cell.producer if cell.group.hands_on else None,

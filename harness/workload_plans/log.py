@@ -41,6 +41,17 @@ def plan_producers(
     return producers
 
 
+def plan_sources(
+    workload: WorkloadSpec, cells: Sequence[Cell], partitions: Sequence[PlannedPartition]
+) -> list[PlannedClient]:
+    """The producers of the written topics, by where identity is to travel."""
+    clients: list[PlannedClient] = []
+    for carrier, role in (("value", "producer"), ("header", "text-producer")):
+        chosen = [cell for cell in cells if cell.carriers[0] == carrier]
+        clients += plan_producers(workload, chosen, partitions, role=role)
+    return clients
+
+
 def plan_readers(workload: WorkloadSpec, cells: Sequence[Cell], prefix: str) -> list[PlannedClient]:
     """One tailing reader at each isolation level of the workload, of the partitions that are there from the start."""
     mine = tuple(p for cell in cells for p in cell.partitions if p not in cell.late_partitions)

@@ -44,7 +44,7 @@ def costs(*events: dict[str, int], killed: tuple[int, ...] = ()) -> Any:
         "observations": table("observations", told),
     }
     history = SimpleNamespace(table=tables.__getitem__)
-    assert group_lines(plan, history)[-1].startswith("| 0 | classic-cooperative |")
+    assert group_lines(plan, history)[-1].startswith("| 0 | librdkafka | classic-cooperative |")
     return group_costs(plan, history)[0]
 
 
