@@ -9,6 +9,8 @@ two members ever seem to overlap that did not.
 from collections.abc import Mapping
 from typing import Any
 
+from confluent_kafka.admin import AdminClient
+
 from harness.rows import RowWriter
 from harness.schema import COMMITS, MISSING, NONE, PROCESSED, READS, ObservationKind, Outcome, ReadFlag, Table
 from harness.verifiable_events import place_of, places_of
@@ -30,6 +32,8 @@ class JavaMember(ToolClient):
     """The role `java-member`. Commands: drain, stop. Options: see `workloads.java_member_properties.launch_java_member`."""
 
     own_session = True
+    make_admin = AdminClient
+    """What looks offsets up."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
@@ -44,7 +48,7 @@ class JavaMember(ToolClient):
         self._draining, self._report_ns = False, 0
         self._begin()
         # After the tool was forked: what looks offsets up has threads.
-        self._positions = JavaPositions(client, str(options["group_id"]))
+        self._positions = JavaPositions(client, str(options["group_id"]), make_admin=self.make_admin)
 
     def run(self) -> None:
         """Until `stop` and the end of the tool, which leaves the group. See `ToolClient.run`."""

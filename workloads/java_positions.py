@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined] # it is in its __init__
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined] # it is in its __init__
 
 from harness.rows import RowWriter
 from harness.schema import NONE, OBSERVATIONS, POSITIONS, ObservationKind
@@ -52,11 +52,10 @@ class _Jump:
 
 
 class JavaPositions:
-    """Of one member. Every assignment begins a span. `turn` is to be called often; nothing here ever waits."""
+    """Of one member. Every assignment begins a span. `make_admin` makes an AdminClient of properties. `turn` is to be called
+    often; nothing here ever waits."""
 
-    def __init__(
-        self, client: Client, group_id: str, *, make_admin: Callable[[dict[str, Any]], Any] = AdminClient
-    ) -> None:
+    def __init__(self, client: Client, group_id: str, *, make_admin: Callable[[dict[str, Any]], Any]) -> None:
         self._client, self._group_id, self._make_admin = client, group_id, make_admin
         self._rows = RowWriter(client.rows, POSITIONS, client.spec.client)
         self._observations = RowWriter(client.rows, OBSERVATIONS, client.spec.client)
