@@ -19,7 +19,11 @@ JAVA_ONLY = frozenset({
     "group.remote.assignor", "default.api.timeout.ms", "max.poll.records",
 })  # fmt: skip
 """Properties of Java clients that librdkafka does not have: passed over, and said so."""
-_RENAMED = {"retries": "message.send.max.retries", "max.in.flight.requests.per.connection": "max.in.flight"}
+_RENAMED = {
+    "retries": "message.send.max.retries",
+    "max.in.flight.requests.per.connection": "max.in.flight",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+}
 
 
 class Emitter:

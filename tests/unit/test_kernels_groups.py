@@ -287,6 +287,23 @@ def test_why_a_record_was_processed_again(facts, case):
     assert (found.witnesses["reader"][0], found.witnesses["other_client"][0]) == (B, A)
 
 
+@pytest.mark.parametrize(
+    ("told", "case"),
+    [
+        ([event(A, REVOKE, 2)], GroupCase.RELEASED),
+        ([event(A, REVOKE, 8)], GroupCase.EVICTED),
+        ([event(B, REVOKE, 8)], GroupCase.NO_CAUSE),
+        ([], GroupCase.NO_CAUSE),
+    ],
+)
+def test_a_java_member_that_gave_up_after_its_successor_had_begun_had_lost_the_partition(told, case):
+    """VerifiableConsumer tells lost partitions as revoked."""
+    facts = {"processed": TWICE, "positions": SPANS, "assignments": told}
+    assert cases(reprocessed(cell(group={"client": "java"}, **facts))) == [case]
+    alike = {GroupCase.EVICTED: GroupCase.NO_CAUSE}.get(case, case)
+    assert cases(reprocessed(cell(group={"client": "librdkafka"}, **facts))) == [alike]
+
+
 def test_a_lower_commit_under_way_may_have_undone_a_greater_one():
     """librdkafka sends what timed out again: an older commit may be written after a younger one was acknowledged."""
     unsure = commit(A, 0, 1.5) | {"outcome": int(Outcome.INFO), "completed_ns": MISSING}
