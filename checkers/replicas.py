@@ -30,6 +30,11 @@ COMPARED = (
 )
 """What must be equal of two batches with one base offset: the whole header. Followers append the leader's bytes unchanged,
 the leader epoch among them, which the checksum does not cover."""
+CLEANED = ("last_offset", "leader_epoch", "producer_id", "producer_epoch", "base_sequence", "attributes")
+"""What the log cleaner leaves as it was in a batch of which it keeps anything (MemoryRecords.filterTo: "we must preserve the
+last offset from the initial batch"); of the attributes KEPT_BITS."""
+KEPT_BITS = 0b111000
+"""Timestamp type, transactional, control: not the codec, nor the delete horizon (KIP-534)."""
 _COLUMNS = ("base_offset", *COMPARED)
 Batches = Mapping[str, np.ndarray]
 
@@ -45,9 +50,10 @@ def diverged(history: PartitionHistory) -> KernelResult:
     Counts (replica, base offset) where a replica differs from the reference, the replica that agrees best with the others;
     `reader` is the replica's broker, `other_client` the reference's; `sequence` and `other_sequence` are base sequences of
     their batches (NONE: no batch, or no producer id); `case` is DIFFERENT, MISSING_THERE or ONLY_THERE. Judged are batches.
-    Compacted topics are not judged: their copies are cleaned at different moments. O(n) for copies that are equal.
+    Copies of compacted topics are cleaned at different moments: a batch that one lacks is no difference, but two batches that
+    overlap are, unless they were the same one before (CLEANED). O(n) for copies that are equal.
     """
-    if history.compacted or len(history.assignment) < 2:
+    if len(history.assignment) < 2:
         return KernelResult(make_witnesses(0, {}), count=0, judged=0)
     found, judged = _compare(history) if history.copies else ([], 0)
     witnesses = np.concatenate(found) if found else make_witnesses(0, {})
@@ -71,7 +77,10 @@ def _compare(history: PartitionHistory) -> tuple[list[np.ndarray], int]:
     low = max(copy.log_start for copy in history.copies.values())
     copies = _copies(history, low, _watermark(history))
     differences = {
-        (one, other): _differences(copies[one], copies[other]) for one in copies for other in copies if one != other
+        (one, other): _differences(copies[one], copies[other], cleaned=history.compacted)
+        for one in copies
+        for other in copies
+        if one != other
     }
     reference = min(copies, key=lambda one: (sum(len(differences[one, o][0]) for o in copies if o != one), one))
     found = [
@@ -101,7 +110,9 @@ def _copies(history: PartitionHistory, low: int, high: int) -> dict[int, Batches
     return found
 
 
-def _differences(one: Batches, other: Batches) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _differences(
+    one: Batches, other: Batches, *, cleaned: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Where `other` differs from `one`: base offsets, cases, and the base sequences there in `other` and in `one`."""
     same_shape = len(one["base_offset"]) == len(other["base_offset"])
     if same_shape and all(np.array_equal(one[name], other[name]) for name in _COLUMNS):
@@ -111,15 +122,27 @@ def _differences(one: Batches, other: Batches) -> tuple[np.ndarray, np.ndarray, 
     here, there = _place(offsets, one["base_offset"]), _place(offsets, other["base_offset"])
     both = np.flatnonzero((here >= 0) & (there >= 0))
     unlike = np.zeros(len(both), dtype=bool)
-    for name in COMPARED:
-        unlike |= one[name][here[both]] != other[name][there[both]]
+    for name in CLEANED if cleaned else COMPARED:
+        differing = one[name][here[both]] ^ other[name][there[both]]
+        unlike |= (differing & KEPT_BITS if cleaned and name == "attributes" else differing) != 0
     case = np.zeros(len(offsets), dtype=np.int32)
     case[both[unlike]] = DIFFERENT
-    case[there < 0] = MISSING_THERE
-    case[here < 0] = ONLY_THERE
+    if cleaned:
+        case[((there < 0) & _within(offsets, other)) | ((here < 0) & _within(offsets, one))] = DIFFERENT
+    else:
+        case[there < 0] = MISSING_THERE
+        case[here < 0] = ONLY_THERE
     chosen = np.flatnonzero(case)
     sequences = [_sequence(batches, place[chosen]) for batches, place in ((other, there), (one, here))]
     return offsets[chosen], case[chosen], sequences[0], sequences[1]
+
+
+def _within(offsets: np.ndarray, batches: Batches) -> np.ndarray:
+    """bool[k]: is each offset one of a batch's?"""
+    if not len(batches["base_offset"]):
+        return np.zeros(len(offsets), dtype=bool)
+    before = np.searchsorted(batches["base_offset"], offsets, side="right") - 1
+    return np.asarray((before >= 0) & (batches["last_offset"][before] >= offsets))
 
 
 def _place(wanted: np.ndarray, among: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ listeners: brokers then advertise those listeners, so that no fault is in the wa
 """
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -20,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from clusters.coordinators import await_coordinators
 from clusters.wire import Request, WireClient
 from clusters.wire_requests import (
     DESCRIBE_TOPIC_PARTITIONS,
@@ -187,6 +188,10 @@ class Admin:
             _result(future, self._left_s(deadline_ns), what=f"create topic {name!r}")
         expected = {(t.name, number): frozenset(r) for t in topics for number, r in enumerate(t.assignment)}
         self._await_whole(expected, deadline_ns)
+
+    def await_coordinators(self, group_ids: Collection[str], *, timeout_s: float) -> None:
+        """Return once every living broker names a coordinator of each group that is at work; NotReady with what lacks."""
+        await_coordinators(group_ids, self._brokers, self._running_brokers, clock=self._clock, timeout_s=timeout_s)
 
     def add_partitions(self, grown: Mapping[str, tuple[int, tuple[tuple[int, ...], ...]]], *, timeout_s: float) -> None:
         """Topic → (how many partitions it has, brokers of each new one); errors and return as of `create_topics`."""

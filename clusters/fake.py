@@ -6,7 +6,7 @@ clusters; what Kafka would do in the meantime is `clusters.fake_world`, on the c
 
 import itertools
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +232,9 @@ class FakeAdmin:
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
+
+    def await_coordinators(self, group_ids: Collection[str], *, timeout_s: float) -> None:
+        self._world(timeout_s)  # it has no groups: whoever would coordinate them is there with the cluster
 
     def create_topics(self, topics: Sequence[TopicSpec], *, timeout_s: float) -> None:
         if not topics:

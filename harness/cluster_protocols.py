@@ -5,7 +5,7 @@ A capability that only some backends have is a member of `Capability`; a fault n
 trial whose backend lacks it, before anything starts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -170,6 +170,10 @@ class AdminProtocol(Protocol):
 
     def create_topics(self, topics: Sequence["TopicSpec"], *, timeout_s: float) -> None:
         """Create them and return once every living broker's own view has each of their partitions with whole ISR."""
+        ...
+
+    def await_coordinators(self, group_ids: Collection[str], *, timeout_s: float) -> None:
+        """Return once every living broker names a coordinator of each group that is at work."""
         ...
 
     def add_partitions(self, grown: Mapping[str, tuple[int, tuple[tuple[int, ...], ...]]], *, timeout_s: float) -> None:

@@ -94,24 +94,32 @@ QUERIES = {
     """,
     "diverged": """
         with judged as (
-            select p.partition, max(c.log_start) as low,
+            select p.partition, p.compacted, max(c.log_start) as low,
                    greatest(coalesce(max(p.end_uncommitted), -1) + 1, min(coalesce(c.high_watermark, 0))) as high
             from fact_partitions p join fact_copies c on c.partition = p.partition
-            where not p.compacted and (select count(*) from fact_assignment a where a.partition = p.partition) >= 2
-            group by p.partition
+            where (select count(*) from fact_assignment a where a.partition = p.partition) >= 2
+            group by p.partition, p.compacted
         ),
         batch as (
-            select r.partition, r.node, r.base_offset,
+            select r.partition, j.compacted, r.node, r.base_offset, r.last_offset,
                    struct(
-                       r.last_offset, r.leader_epoch, r.producer_id, r.producer_epoch, r.base_sequence, r.checksum,
-                       r.records, r.attributes, r.base_timestamp_ms, r.max_timestamp_ms, r.size
+                       r.last_offset, r.leader_epoch, r.producer_id, r.producer_epoch, r.base_sequence,
+                       if(j.compacted, r.attributes & 56, r.attributes) as attributes,
+                       if(j.compacted, null, struct(
+                           r.checksum, r.records, r.base_timestamp_ms, r.max_timestamp_ms, r.size
+                       )) as content
                    ) as header
             from replicas r
             join judged j on j.partition = r.partition and r.base_offset >= j.low and r.base_offset < j.high
             join fact_copies c on c.partition = r.partition and c.node = r.node
             where r.step = {NONE}
         ),
-        place as (select distinct partition, base_offset from batch),
+        place as (select distinct partition, compacted, base_offset from batch),
+        within as (
+            select distinct p.partition, p.base_offset, b.node
+            from place p join batch b
+            on b.partition = p.partition and b.base_offset <= p.base_offset and b.last_offset >= p.base_offset
+        ),
         compared as (
             select p.partition, p.base_offset, one.node as one, other.node as other
             from place p
@@ -119,7 +127,9 @@ QUERIES = {
             join fact_copies other on other.partition = p.partition and other.node != one.node
             left join batch a on a.partition = p.partition and a.node = one.node and a.base_offset = p.base_offset
             left join batch b on b.partition = p.partition and b.node = other.node and b.base_offset = p.base_offset
-            where not (a.header <=> b.header)
+            left join within x on x.partition = p.partition and x.node = one.node and x.base_offset = p.base_offset
+            left join within y on y.partition = p.partition and y.node = other.node and y.base_offset = p.base_offset
+            where not (a.header <=> b.header) and (not p.compacted or (x.node is not null and y.node is not null))
         ),
         trusted as (
             select partition, one from (

@@ -11,10 +11,10 @@ _DIVERGED = Guarantee(
     ),
     did=("left 1 batch different on two replicas", "left {n} batches different on replicas"),
     nothing="no batch of two replicas was compared",
-    # Compacted topics (their copies are cleaned at different moments) and topics with a single replica.
+    # Topics with a single replica.
     nothing_is_unknown=False,
     source="Kafka documentation, design, 'Replicated logs'; KIP-101, KIP-279: followers truncate by leader epoch, after "
-    "unclean elections too",
+    "unclean elections too; of compacted topics whatever the cleaner left (MemoryRecords.filterTo)",
     rules=(
         Rule(
             id="diverged/out-of-sync",

@@ -29,9 +29,12 @@ class Topics:
         return self._absent
 
     def create(self) -> None:
-        """Every partition that is not late."""
+        """Every partition that is not late; and what groups need of their coordinators."""
         specs = [spec for cell in self._plan.cells for spec in self._specs(cell, late=False)]
-        self._admin.create_topics(specs, timeout_s=self._plan.limits.topics_s)
+        timeout_s = self._plan.limits.topics_s
+        self._admin.create_topics(specs, timeout_s=timeout_s)
+        groups = {client.group_id for client in self._plan.clients if client.group_id is not None}
+        self._admin.await_coordinators(groups, timeout_s=timeout_s)
 
     def add_partitions(self, cells: Sequence[Cell]) -> None:
         """The late partitions and topics of these cells; once all brokers know them, producers write to them too.

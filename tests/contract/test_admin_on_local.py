@@ -53,6 +53,9 @@ try:
     configurations = admin.describe_configs(brokers=[1], topics=["alpha"])
     seen["topic"] = configurations["topic:alpha"]["min.insync.replicas"]
     seen["broker"] = configurations["broker:1"]["broker.session.timeout.ms"]
+    admin.await_coordinators(["one", "other"], timeout_s=60)
+    offsets = admin.views(["__consumer_offsets"])
+    seen["coordinators"] = [sorted({len(view) for view in offsets.values()}), min(len(s.isr) for s in offsets[1].values())]
     seen["again"] = refusal(lambda: admin.create_topics([TopicSpec("alpha", ((1,),))], timeout_s=20))
     seen["bad"] = refusal(lambda: admin.create_topics([TopicSpec("b", ((1,),), {"retention.ms": "soon"})], timeout_s=20))
     admin.create_topics([TopicSpec("beta", ((1, 2),))], timeout_s=60)
@@ -101,9 +104,12 @@ def mask(brokers) -> int:
 @pytest.mark.cluster
 @pytest.mark.parametrize("version", ["4.3.1", "3.9.2"])
 def test_what_brokers_and_controllers_say_is_what_happened(tmp_path, version):
+    catalogue.service("jars")(version)  # inside there is no network to fetch them over
     command = catalogue.service("sandbox")([sys.executable, "-c", INSIDE, str(tmp_path / "run"), version])
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=400, check=True)
     seen = json.loads(done.stdout.splitlines()[-1])
+    (partitions,), isr = seen["coordinators"]  # of __consumer_offsets, which nobody had used before
+    assert (partitions >= 1, isr >= 1) == (True, True)
 
     assert seen["views"] == {b: {"alpha-0": [1, [1, 2, 3]], "alpha-1": [2, [1, 2, 3]]} for b in "123"}
     assert seen["active"] == 3001

@@ -128,10 +128,22 @@ def test_a_copy_nobody_read_leaves_it_open_but_hides_no_difference():
     assert nothing.incomplete is not None
 
 
-def test_compacted_topics_and_single_copies_are_not_judged():
-    for made in (history({1: SAME, 2: []}, compacted=True), history({1: SAME}, assignment=(1,))):
-        result = diverged(made)
-        assert (result.count, result.judged, result.incomplete) == (0, 0, None)
+def test_a_single_copy_is_not_judged():
+    result = diverged(history({1: SAME}, assignment=(1,)))
+    assert (result.count, result.judged, result.incomplete) == (0, 0, None)
+
+
+def test_copies_of_a_compacted_topic_may_lack_what_was_cleaned_away_and_may_not_contradict_one_another():
+    cleaned = [batch(0, last=2, records=1, checksum=99, size=70, attributes=1 << 6), batch(4, epoch=1)]
+    assert found({1: SAME, 2: cleaned, 3: SAME[1:]}, compacted=True) == []
+    assert diverged(history({1: SAME, 2: cleaned, 3: []}, compacted=True)).judged == 5
+    assert found({1: SAME, 2: SAME, 3: [batch(0, last=2, epoch=2)]}, compacted=True) == [(DIFFERENT, 0, 3, 1)]
+    assert found({1: SAME, 2: SAME, 3: [batch(0, last=2, attributes=1 << 4)]}, compacted=True) == [(DIFFERENT, 0, 3, 1)]
+    assert found({1: SAME, 2: SAME, 3: [batch(1)]}, compacted=True) == [(DIFFERENT, 1, 3, 1)]
+    assert found({1: SAME, 2: SAME, 3: [batch(3, last=4)]}, compacted=True) == [
+        (DIFFERENT, 3, 3, 1),
+        (DIFFERENT, 4, 3, 1),
+    ]
 
 
 def test_a_witness_names_the_sequences_of_both_batches():

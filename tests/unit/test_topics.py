@@ -19,6 +19,9 @@ class Scripted:
     def create_topics(self, topics, *, timeout_s):
         self.calls.append(("create", {t.name: t.assignment for t in topics}))
 
+    def await_coordinators(self, group_ids, *, timeout_s):
+        self.calls.append(("coordinators", sorted(group_ids)))
+
     def add_partitions(self, grown, *, timeout_s):
         self.calls.append(("add", dict(grown)))
 
@@ -56,7 +59,10 @@ def test_late_partitions_are_created_by_a_step_and_begin_only_then():
     ]
     topics = Topics(plan, scripted, scripted, scripted)
     topics.create()
-    assert scripted.calls == [("create", {"cell-000": ((1, 2, 3), (2, 3, 1)), "cell-001": ((1, 2, 3), (2, 3, 1))})]
+    assert scripted.calls == [
+        ("create", {"cell-000": ((1, 2, 3), (2, 3, 1)), "cell-001": ((1, 2, 3), (2, 3, 1))}),
+        ("coordinators", ["prozess-cell-000", "prozess-cell-001"]),
+    ]
     world = World(plan, scripted, dict, tuple, lambda: 0, absent=topics.absent)
     assert world.partitions_of({}) == [0, 1, 5, 6]
     scripted.calls.clear()

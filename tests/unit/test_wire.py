@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusters.coordinators import FoundCoordinator, find_coordinator_request, offset_fetch_request
 from clusters.wire import Cursor, Malformed, Request, WireClient, compact_string, string, unsigned_varint, varint
 from clusters.wire_requests import (
     LATEST,
@@ -280,3 +281,27 @@ def test_another_program_on_the_port_is_said_to_be_one():
     refused = pytest.raises(ClusterFailed, match=r"broker 1 at 127.0.0.1:\d+ does not speak Kafka's protocol")
     with listener(http) as address, closing(client(address)) as wire, refused:
         wire.ask(1, ASK, timeout_s=5)
+
+
+def test_a_coordinator_is_found_or_its_error_is_told():
+    request = find_coordinator_request("a group")
+    assert request.body == string("a group") + b"\0"
+    there = (
+        struct.pack(">iih", CAPTURED, 0, 0)
+        + string("NONE")
+        + struct.pack(">i", 3)
+        + string("10.0.0.3")
+        + b"\0\0\x23\x84"
+    )
+    assert request.answer(there, CAPTURED) == FoundCoordinator(0, 3)
+    nowhere = struct.pack(">iihhi", CAPTURED, 0, 15, -1, -1) + string("") + struct.pack(">i", -1)
+    assert request.answer(nowhere, CAPTURED) == FoundCoordinator(15, -1)
+
+
+def test_who_is_no_coordinator_says_so_behind_all_that_a_group_has_committed():
+    request = offset_fetch_request("a group")
+    refused = struct.pack(">iiih", CAPTURED, 0, 0, 16)
+    assert request.answer(refused, CAPTURED) == 16
+    partition = struct.pack(">iqi", 0, 42, 1) + string("") + struct.pack(">h", 0)
+    committed = struct.pack(">iii", CAPTURED, 0, 1) + string("topic") + struct.pack(">i", 1) + partition
+    assert request.answer(committed + struct.pack(">h", 0), CAPTURED) == 0
