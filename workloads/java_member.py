@@ -48,7 +48,9 @@ class JavaMember(ToolClient):
         self._draining, self._report_ns = False, 0
         self._begin()
         # After the tool was forked: what looks offsets up has threads.
-        self._positions = JavaPositions(client, str(options["group_id"]), make_admin=self.make_admin)
+        self._positions = JavaPositions(
+            client, str(options["group_id"]), latest=bool(options["latest"]), make_admin=self.make_admin
+        )
 
     def run(self) -> None:
         """Until `stop` and the end of the tool, which leaves the group. See `ToolClient.run`."""

@@ -24,7 +24,7 @@ FOR_A_BROKEN_CLUSTER = {
 
 def launch_java_member(context: LaunchContext) -> Settings:
     """Of the role `java-member`. Options beside the tool's: the group's id and number (its cell), whether it commits by
-    itself, whether its assignments are incremental, and its session."""
+    itself, whether its assignments are of all partitions at once, and whether it is reset to the end."""
     planned, group = context.planned, context.planned.group
     assert group is not None, planned
     assert planned.cell is not None, planned
@@ -43,6 +43,7 @@ def launch_java_member(context: LaunchContext) -> Settings:
         "group_id": planned.group_id,
         "auto": group.commit == "auto",
         "eager": group.protocol == "classic-eager",
+        "latest": group.auto_offset_reset == "latest",
     }
     return java_settings(context, "consumer", arguments, member_file(group, planned.name, cell.session), options)
 

@@ -2,8 +2,11 @@
 
 A span begins at what the group had committed, which is asked when the tool says that it was assigned the partition. Only who
 owns a partition commits there. So an answer is from before the member's own first commit if it came before the first record,
-or is not beyond it; else it is in doubt, and no position is told. If nothing was committed, the first record tells where
-auto.offset.reset led; so does a jump over a committed offset, or a position, that the log start has passed.
+or is not beyond it; else it is in doubt. If nothing was committed, the first record tells where auto.offset.reset led; so
+does a jump over a committed offset, or a position, that the log start has passed.
+
+In doubt the first record is what is known. A group that goes on at `latest` may have been reset there, and owes nothing
+before it that nobody had committed; any other had its position there, for it was given no record before it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -55,8 +58,11 @@ class JavaPositions:
     """Of one member. Every assignment begins a span. `make_admin` makes an AdminClient of properties. `turn` is to be called
     often; nothing here ever waits."""
 
-    def __init__(self, client: Client, group_id: str, *, make_admin: Callable[[dict[str, Any]], Any]) -> None:
+    def __init__(
+        self, client: Client, group_id: str, *, latest: bool, make_admin: Callable[[dict[str, Any]], Any]
+    ) -> None:
         self._client, self._group_id, self._make_admin = client, group_id, make_admin
+        self._latest = latest
         self._rows = RowWriter(client.rows, POSITIONS, client.spec.client)
         self._observations = RowWriter(client.rows, OBSERVATIONS, client.spec.client)
         self._names = {dense: (topic, number) for dense, topic, number in client.spec.partitions}
@@ -85,7 +91,8 @@ class JavaPositions:
     def forget(self, partitions: Iterable[int]) -> None:
         """They were taken away."""
         for dense in partitions:
-            self._begun.pop(dense, None)
+            if (begun := self._begun.pop(dense, None)) is not None and begun.first is not None:
+                self._in_doubt(dense, begun, *begun.first)
 
     def given(self, dense: int, offset: int, time_ns: int) -> None:
         """A record was given, not before `time_ns`."""
@@ -122,6 +129,7 @@ class JavaPositions:
 
     def close(self) -> None:
         """Flush."""
+        self.forget(list(self._begun))
         self._rows.close()
         self._observations.close()
 
@@ -161,7 +169,14 @@ class JavaPositions:
             if committed < offset:
                 self._jumped(dense, committed, offset, first_ns)
         else:
-            self._client.log(f"partition {dense}: {committed} was committed meanwhile; where it began is not known")
+            self._in_doubt(dense, begun, offset, first_ns)
+
+    def _in_doubt(self, dense: int, begun: _Span, offset: int, first_ns: int) -> None:
+        self._client.log(f"partition {dense}: what was committed was not told in time; its first record was {offset}")
+        if self._latest:
+            self._rows.append(*self._row(dense, offset, RESET, first_ns, begun.number))
+        else:
+            self._rows.rewrite(begun.row, *self._row(dense, offset, ASSIGNED, begun.begun_ns, begun.number))
 
     def _jumped(self, dense: int, expected: int, offset: int, time_ns: int) -> None:
         name = TopicPartition(*self._names[dense])
@@ -177,7 +192,7 @@ class JavaPositions:
             log_start = jump.answer.result(timeout=0).offset
         except (KafkaException, TimeoutError) as error:
             self._client.log(f"the log start of partition {jump.dense} was not told: {error or 'no answer'}")
-            return
+            log_start = jump.expected + int(self._latest)  # in doubt
         if log_start > jump.expected:
             self._client.log(f"partition {jump.dense} was reset from {jump.expected} to {jump.offset}")
             self._rows.append(*self._row(jump.dense, jump.offset, RESET, jump.time_ns, jump.span))

@@ -181,11 +181,11 @@ class Admin:
 class Ear:
     """A member whose tool never runs: it is fed by hand."""
 
-    def __init__(self, path: Path, *, auto: bool = False) -> None:
+    def __init__(self, path: Path, *, auto: bool = False, latest: bool = False) -> None:
         self.now_ms, self.path, self.admin = 0, path, Admin()
         self.client = QuietClient(path)
         self.client.now_ns = lambda: self.now_ms * MS  # type: ignore[method-assign]
-        self.client.spec.options.update({"auto": auto, "eager": True, "group_id": "g"})
+        self.client.spec.options.update({"auto": auto, "eager": True, "latest": latest, "group_id": "g"})
         self.told: list[dict[str, Any]] = []
         self.client.control = SimpleNamespace(tell=lambda event, **said: self.told.append(said | {"event": event}))
         admin = self.admin
@@ -301,13 +301,32 @@ def test_a_span_begins_at_what_was_committed_even_if_that_is_told_late(ear):
     assert rows["time_ns"].tolist() == [10 * MS]
 
 
-def test_an_answer_that_may_be_its_own_commit_leaves_the_beginning_in_doubt(ear):
+@pytest.mark.parametrize(("latest", "told"), [(False, [(ASSIGNED, 7)]), (True, [(ASSIGNED, NONE), (RESET, 7)])])
+@pytest.mark.parametrize("answered", [True, False])
+def test_in_doubt_the_first_record_is_what_is_known(tmp_path, latest, told, answered):
+    """An answer that may be its own commit, or none for as long as the span lasts."""
+    ear = Ear(tmp_path, latest=latest)
     ear.assigned(10, 0)
     ear.poll(20, 7, 8)
-    ear.admin.answer(9)
-    ear.turn(50)
+    if answered:
+        ear.admin.answer(9)
+        ear.turn(50)
+    else:
+        ear.assigned(60, 0, name="partitions_revoked")
     rows = ear.rows("positions")
-    assert (rows["event"].tolist(), rows["log_offset"].tolist()) == ([ASSIGNED], [NONE])
+    assert rows[["event", "log_offset"]].tolist() == told
+
+
+@pytest.mark.parametrize(("latest", "events"), [(False, [ASSIGNED]), (True, [ASSIGNED, RESET])])
+def test_a_jump_whose_reason_is_not_told_may_be_a_reset_to_the_end(tmp_path, latest, events):
+    ear = Ear(tmp_path, latest=latest)
+    ear.assigned(10, 0)
+    ear.admin.answer(7)
+    ear.turn(15)
+    ear.poll(20, 9, 9)
+    ear.admin.log_starts[0].set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    ear.turn(30)
+    assert ear.rows("positions")["event"].tolist() == events
 
 
 def test_one_from_before_the_first_record_is_where_it_should_have_begun(ear):
