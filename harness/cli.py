@@ -30,6 +30,10 @@ assert UsageProblem.__name__ == "ClickException"
 RunsOption = Annotated[Path, typer.Option("--runs", help="Where run directories are made.")]
 EngineOption = Annotated[str, typer.Option(help="spark, or local (threads; for small histories).")]
 WorkersOption = Annotated[int, typer.Option(min=1, help="Threads, or Spark tasks at a time.")]
+MasterOption = Annotated[
+    str | None, typer.Option(help="Spark's master, spark://host:port. The runs must be under the same path there.")
+]
+RemoteOption = Annotated[str | None, typer.Option(help="A Spark Connect server instead, sc://host:port.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE laid over the trial file, TOML values.")]
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="Only the verdict.")]
@@ -43,6 +47,8 @@ def run(  # noqa: PLR0913 - the options of a command
     runs: RunsOption = Path("runs"),
     engine: EngineOption = "spark",
     workers: WorkersOption = 2,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
     isolation: Annotated[str, typer.Option(help="auto, namespaces or signals.")] = "auto",
     settings: SetOption = None,
     quiet: QuietOption = False,
@@ -52,7 +58,7 @@ def run(  # noqa: PLR0913 - the options of a command
     from harness.conduct import Options, conduct
 
     plan = load_plan(trial, seed=seed, settings=settings)
-    options = Options(runs=runs, engine=engine, workers=workers, isolation=isolation, quiet=quiet, as_json=as_json)
+    options = Options(runs, engine, workers, isolation, quiet, as_json, master, remote)
     raise typer.Exit(conduct(plan, options))
 
 
@@ -61,6 +67,8 @@ def check(
     run_directory: RunArgument,
     engine: EngineOption = "spark",
     workers: WorkersOption = 2,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
     oracle: Annotated[
@@ -73,9 +81,7 @@ def check(
     """Check, judge and report a recorded run again. Needs no cluster."""
     from harness.conduct import Options, recheck
 
-    options = Options(
-        runs=run_directory.parent, engine=engine, workers=workers, isolation="auto", quiet=quiet, as_json=as_json
-    )
+    options = Options(run_directory.parent, engine, workers, "auto", quiet, as_json, master, remote)
     raise typer.Exit(recheck(run_directory, options, oracle=oracle))
 
 

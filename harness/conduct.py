@@ -39,6 +39,20 @@ class Options:
     isolation: str
     quiet: bool
     as_json: bool
+    master: str | None = None
+    """Spark's master; None = a local one with as many threads as workers."""
+    remote: str | None = None
+    """A Spark Connect server to use instead."""
+
+    def refuse_contradictions(self) -> None:
+        """BadInput for an engine that there is none of, and for addresses that it has no use for."""
+        if self.engine not in catalogue.ENGINES:
+            raise BadInput(f"--engine {self.engine!r} is not known. Known: {', '.join(sorted(catalogue.ENGINES))}.")
+        given = [name for name, value in (("--master", self.master), ("--remote", self.remote)) if value is not None]
+        if self.engine != "spark" and given:
+            raise BadInput(f"{given[0]} is Spark's, and --engine is {self.engine!r}. Leave one of them away.")
+        if len(given) > 1:
+            raise BadInput("--master and --remote are two ways to say where Spark is. Give one of them.")
 
 
 @dataclass(slots=True)
@@ -61,8 +75,7 @@ def conduct(plan: Plan, options: Options) -> int:
     """Run the plan; returns the exit code. Everything that was recorded is kept, whatever happens."""
     clock = SystemClock()
     seconds = Seconds(clock)
-    if options.engine not in catalogue.ENGINES:
-        raise BadInput(f"--engine {options.engine!r} is not known. Known: {', '.join(sorted(catalogue.ENGINES))}.")
+    options.refuse_contradictions()
     catalogue.service("refuse-bad-clients")(plan)
     run = new_run_directory(options.runs, plan, clock)
     with ProgressView(quiet=options.quiet or options.as_json) as view:
@@ -97,12 +110,11 @@ def is_quiet_from_here(plan: Plan, event: dict[str, Any]) -> bool:
 
 def recheck(path: Path, options: Options, *, oracle: bool = False) -> int:
     """Check, judge and report an existing run. `oracle`: first ask for a second opinion; HarnessFailed if it differs."""
+    options.refuse_contradictions()
     run = RunDirectory.existing(path)
     seconds = Seconds(SystemClock())
     with ProgressView(quiet=options.quiet or options.as_json) as view:
-        verdict = _check_and_judge(run, options, seconds, view, SparkAhead(options, view))
-    if oracle:
-        compare_with_oracle(run, workers=options.workers)
+        verdict = _check_and_judge(run, options, seconds, view, SparkAhead(options, view), oracle=oracle)
     _present(run, verdict, options)
     return int(EXIT_CODES[verdict.verdict])
 
@@ -175,7 +187,7 @@ class SparkAhead:
 
     def __init__(self, options: Options, view: ProgressView) -> None:
         self._wanted = options.engine == "spark"
-        self._workers, self._view = options.workers, view
+        self._options, self._view = options, view
         self._thread: threading.Thread | None = None
         self._session: Any = None
         self._error: ProzessError | None = None
@@ -187,11 +199,13 @@ class SparkAhead:
             self._thread.start()
 
     def _start(self) -> None:
+        master, start = self._options.master or f"local[{self._options.workers}]", catalogue.service("spark-session")
         try:
-            java_home = catalogue.service("spark-java-home")(catalogue.service("java")())
-            self._session = catalogue.service("spark-session")(
-                master=f"local[{self._workers}]", java_home=str(java_home)
-            )
+            if self._options.remote is not None:
+                self._session = start(remote=self._options.remote)
+            else:
+                java_home = catalogue.service("spark-java-home")(catalogue.service("java")())
+                self._session = start(master=master, java_home=str(java_home))
         except ProzessError as error:
             self._error = error
 
@@ -215,13 +229,21 @@ class SparkAhead:
 
 
 def _check_and_judge(
-    run: RunDirectory, options: Options, seconds: Seconds, view: ProgressView, spark: SparkAhead
+    run: RunDirectory,
+    options: Options,
+    seconds: Seconds,
+    view: ProgressView,
+    spark: SparkAhead,
+    *,
+    oracle: bool = False,
 ) -> TrialVerdict:
     view.phase("check", engine=options.engine)
     try:
         session = seconds.measure("check: wait for Spark", spark.session)
         check = CheckOptions(engine=options.engine, workers=options.workers, session=session)  # type: ignore[arg-type]
         findings = seconds.measure("check", lambda: check_run(run, check))
+        if oracle:
+            seconds.measure("oracle", lambda: compare_with_oracle(run, workers=options.workers, session=session))
     finally:
         spark.stop()
     verdict: TrialVerdict = seconds.measure("judge", lambda: judge_run(run, findings))

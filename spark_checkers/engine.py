@@ -5,6 +5,7 @@ the history passes through the JVM: each task gets a list of partitions and read
 """
 
 import heapq
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from harness.errors import HarnessFailed
+from harness.errors import HarnessFailed, HistoryUnreadable
 from harness.findings import FINDINGS_SCHEMA, findings_from_arrow, findings_to_arrow
 from harness.history_reader import PARTITIONED, History
 from harness.kernels import KernelNames, check_cell, check_partition, in_order
@@ -98,7 +99,7 @@ def _work(run_directory: str, names: KernelNames, tasks: Sequence[Task]) -> Call
     def check_tasks(batches: Batches) -> Batches:
         """Runs in Spark's Python worker: numbers of tasks in, findings out."""
         kernels = names.resolve()
-        history = History.open(RunDirectory(Path(run_directory)))
+        history = _open_here(Path(run_directory))
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for partition in tasks[number].partitions:
@@ -109,6 +110,17 @@ def _work(run_directory: str, names: KernelNames, tasks: Sequence[Task]) -> Call
     return check_tasks
 
 
+def _open_here(path: Path) -> History:
+    """The history, in a worker. It was readable where the check was started: here may be another machine."""
+    try:
+        return History.open(RunDirectory(path))
+    except HistoryUnreadable as error:
+        raise HistoryUnreadable(
+            f"on {socket.gethostname()}, {error} Spark's workers must see the run directory under the same path: put it on "
+            "storage that they share"
+        ) from error
+
+
 def _collect(session: "SparkSession", tasks: int, work: Callable[[Batches], Batches]) -> pa.Table:
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -117,5 +129,6 @@ def _collect(session: "SparkSession", tasks: int, work: Callable[[Batches], Batc
         numbers = session.range(0, tasks, 1, numPartitions=tasks)
         return numbers.mapInArrow(work, from_arrow_schema(FINDINGS_SCHEMA)).toArrow()
     except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
-        first = next((line for line in str(error).splitlines()[::-1] if line.strip()), type(error).__name__)
-        raise HarnessFailed(f"Spark could not check the history: {first.strip()}. Try --engine local.") from error
+        from spark_checkers.elsewhere import last_line
+
+        raise HarnessFailed(f"Spark could not check the history: {last_line(error)}. Try --engine local.") from error

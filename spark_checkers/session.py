@@ -7,7 +7,6 @@ pipe and ends with us, however we end; what it left on disk is removed when we e
 import atexit
 import contextlib
 import fcntl
-import importlib.util
 import os
 import shutil
 import signal
@@ -19,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from harness.errors import BadInput, HarnessFailed, MissingTool, NotReady, ProzessError
+from spark_checkers.elsewhere import connect, is_elsewhere, prepare_workers
 
 JVM_TIMEOUT_S = 120.0
 """From the launch of the virtual machine until it can be talked to; 4 s is usual."""
@@ -42,16 +41,21 @@ def start_session(*, master: str = "local[2]", remote: str | None = None, java_h
     Raises MissingTool without Java 17, NotReady if it does not come up, HarnessFailed or BadInput if Spark refuses.
     """
     with _lock, _untouched_process():
-        if remote is not None:
-            return _connect(remote)
         directory = _scratch_directory()
+        if remote is not None:
+            session = connect(remote)
+            prepare_workers(session, directory)
+            return session
         configuration = _configuration(master, directory)
         try:
             if SparkContext._gateway is None:
                 gateway = _launch(configuration, directory / "spark.log", _java(java_home))
                 SparkContext._ensure_initialized(gateway=gateway)
             SparkContext.getOrCreate(configuration)
-            return SparkSession.builder.getOrCreate()
+            session = SparkSession.builder.getOrCreate()
+            if is_elsewhere(master):
+                prepare_workers(session, directory)
+            return session
         except ProzessError:
             raise
         except Exception as error:  # py4j raises what Java did
@@ -76,24 +80,12 @@ def _configuration(master: str, directory: Path) -> SparkConf:
         "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
         "spark.python.worker.reuse": "true",
     }
-    if not master.startswith("local"):
+    if is_elsewhere(master):
         # Executors elsewhere must find the way back to the driver.
         del settings["spark.driver.bindAddress"], settings["spark.driver.host"]
+        # Python in them reads and checks: the virtual machine only hands over.
+        settings |= {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": _JVM}
     return SparkConf(loadDefaults=False).setAll(list(settings.items()))
-
-
-def _connect(remote: str) -> SparkSession:
-    if importlib.util.find_spec("grpc") is None:
-        raise MissingTool(
-            f"The Spark Connect server {remote!r} needs the package grpcio, which is not installed. Install it with "
-            "`pip install 'pyspark[connect]'`, or leave --remote away."
-        )
-    try:
-        return SparkSession.builder.remote(remote).getOrCreate()
-    except PySparkException as error:
-        raise BadInput(
-            f"No Spark Connect server answers at {remote!r}: {_first_line(error)}. Give --remote as sc://host:port."
-        ) from error
 
 
 _directories: list[Path] = []

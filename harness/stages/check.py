@@ -35,12 +35,13 @@ def check_run(run: RunDirectory, options: CheckOptions) -> Sequence[Finding]:
     return findings
 
 
-def compare_with_oracle(run: RunDirectory, *, workers: int) -> None:
-    """Ask for a second opinion on the findings of a checked run: the same checks, written independently in SQL.
+def compare_with_oracle(run: RunDirectory, *, workers: int, session: object = None) -> None:
+    """Ask for a second opinion on the findings of a checked run: the same checks, written independently in SQL. `session`:
+    a Spark session, if there is one.
 
     HarnessFailed, with the anomaly, the cell and both numbers, if it differs: then one of the two is wrong.
     """
-    disagreements = catalogue.service("oracle")(run, read_findings(run), workers=workers)
+    disagreements = catalogue.service("oracle")(run, read_findings(run), workers=workers, session=session)
     if disagreements:
         raise HarnessFailed(
             f"The second opinion differs: {'; '.join(disagreements)}. One of the two checkers is wrong: keep the run, and "

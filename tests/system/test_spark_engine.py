@@ -1,7 +1,6 @@
 """The Spark engine finds exactly what the local one finds, and Spark leaves the process and the machine as they were."""
 
 import contextlib
-import importlib.util
 import os
 import signal
 import subprocess
@@ -230,9 +229,3 @@ def test_a_master_that_is_none_is_named(need):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
     assert "BadInput: Spark refuses --master 'locl[2]'" in done.stderr.splitlines()[-1]
     assert "Give local[N]" in done.stderr.splitlines()[-1]
-
-
-@pytest.mark.skipif(importlib.util.find_spec("grpc") is not None, reason="grpcio is installed: nothing is missing")
-def test_without_the_package_for_connect_the_way_out_is_named():
-    with pytest.raises(MissingTool, match=r"pyspark\[connect\]"):
-        start_session(remote="sc://127.0.0.1:1")
