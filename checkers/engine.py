@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from harness.history_reader import History
-from harness.kernels import KernelNames, check_cell, check_partition, in_order
+from harness.kernels import KernelNames, check_unit, in_order, units_of
 from harness.protocols import Finding
 from harness.run_directory import RunDirectory
 
@@ -17,13 +17,9 @@ def check_locally(run_directory: Path, anomalies: Sequence[str], *, workers: int
     is rotten inside makes the kernels that need it incomplete.
     """
     assert workers > 0, workers
-    kernels = KernelNames.of(anomalies).resolve()
-    history = History.open(RunDirectory(run_directory))
-    # The largest first, so that no thread begins with it when the others have finished.
-    order = sorted(history.partitions, key=history.rows_of, reverse=True)
-    cells = [cell.cell for cell in history.plan.cells] if kernels.cell else []
+    names = KernelNames.of(anomalies)
+    kernels, history = names.resolve(), History.open(RunDirectory(run_directory))
     with ThreadPoolExecutor(workers, thread_name_prefix="check") as pool:
-        of_cells = pool.map(lambda cell: check_cell(history.cell_history(cell), kernels.cell), cells)
-        of_partitions = pool.map(lambda p: check_partition(history.partition_history(p), kernels.partition), order)
-        found = [finding for findings in (*of_partitions, *of_cells) for finding in findings]
-    return in_order(found, anomalies)
+        parts = pool.map(lambda unit: check_unit(history, unit, kernels), units_of(history, names))
+        found = [finding for findings in parts for finding in findings]
+    return in_order(found, anomalies, history.plan.cells)

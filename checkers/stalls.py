@@ -49,17 +49,12 @@ def stalled(history: CellHistory) -> KernelResult:
     partitions and the silences of readers that last long enough: normally none.
     """
     index = CellIndex.of(history)
-    found, judged = [no_witnesses()], 0
-    for reader in (client for client in history.clients if client.role == "reader"):
-        assert reader.isolation_level is not None, reader
-        for client, begin_ns, end_ns in _lives(history, reader):
-            beats = _beats(history, client)
-            for partition in index.partitions:
-                judged += 1
-                life = _Life(client, _LEVELS[reader.isolation_level], begin_ns, end_ns, beats)
-                found += _silences(history, index, partition, life)
-    found += [_stable_offsets(history, index, partition) for partition in index.partitions]
-    witnesses = np.concatenate(found)
+    lives = [life for client in history.clients if client.role == "reader" for life in _lives(history, client)]
+    found = [no_witnesses()]
+    for partition in index.partitions:
+        found += [witness for life in lives for witness in _silences(history, index, partition, life)]
+        found.append(_stable_offsets(history, index, partition))
+    witnesses, judged = np.concatenate(found), len(lives) * len(index.partitions)
     reasons = [r for partition in index.partitions if (r := partition.incomplete())]
     return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), judged, incomplete="; ".join(reasons) or None)
 
@@ -67,8 +62,9 @@ def stalled(history: CellHistory) -> KernelResult:
 # --- readers --------------------------------------------------------------------------------------------------------
 
 
-def _lives(history: CellHistory, reader: PlannedClient) -> list[tuple[int, int, int]]:
-    """(client, since when it was assigned its partitions, until when it lived) of each incarnation."""
+def _lives(history: CellHistory, reader: PlannedClient) -> list[_Life]:
+    """Each incarnation."""
+    assert reader.isolation_level is not None, reader
     table, positions = history.tables["clients"], history.tables["positions"]
     lives = []
     for row in np.flatnonzero(table["planned"] == reader.client).tolist():
@@ -76,7 +72,8 @@ def _lives(history: CellHistory, reader: PlannedClient) -> list[tuple[int, int, 
         assigned = positions["time_ns"][(positions["client"] == client) & (positions["event"] == ASSIGNED)]
         beats, ended_ns = _beats(history, client), int(table["ended_ns"][row])
         if len(assigned) and len(beats):
-            lives.append((client, int(assigned.min()), int(beats.max()) if ended_ns == MISSING else ended_ns))
+            end_ns = int(beats.max()) if ended_ns == MISSING else ended_ns
+            lives.append(_Life(client, _LEVELS[reader.isolation_level], int(assigned.min()), end_ns, beats))
     return lives
 
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from harness.clock import NS_PER_S
 from harness.errors import HistoryUnreadable
 from harness.metrics import code_of
-from harness.plan import Plan, parse_plan
+from harness.plan import Cell, Plan, parse_plan
 from harness.protocols import CellHistory, CopyFacts, PartitionHistory
 from harness.recorder import RECORDER_CLIENT
 from harness.revealed import REVEALED, with_revealed
@@ -40,7 +40,6 @@ TIMEOUTS_LATE_NS = 2_000_000_000
 """librdkafka looks for what has timed out once a second; and a starved client a little later."""
 _KEY = "prozess."
 _TABLES_OF_CLIENTS = ("transactions", "commits", "assignments", "positions", "clients", "heartbeats")
-_TABLES_OF_PARTITIONS = ("observations", "processed")
 _OF_LEADERS = (code_of("high_watermark"), code_of("last_stable_offset"))
 _OF_THE_QUORUM = (code_of("quorum_leader"), code_of("quorum_epoch"))
 METADATA_RESOLUTION_NS = 1_000_000
@@ -242,6 +241,14 @@ class History:
         """How many rows a partition has, over all partitioned tables."""
         return sum(self.files[name].rows_of(partition) for name in PARTITIONED)
 
+    def cell_of(self, partition: int) -> Cell | None:
+        """The cell that has this partition; None = it was not planned."""
+        return self._cells.get(partition)
+
+    @cached_property
+    def _cells(self) -> dict[int, Cell]:
+        return {partition: cell for cell in self.plan.cells for partition in cell.partitions}
+
     def manifest(self) -> pa.Table:
         """One row per partition: partition (int32); for each partitioned table `<table>_rows` (int64) and
         `<table>_row_groups` (list of int32)."""
@@ -284,27 +291,34 @@ class History:
             metadata_error_ns=self._metadata_error_ns,
         )
 
-    def cell_history(self, cell: int) -> CellHistory:
-        """Everything a kernel over a whole cell may look at."""
+    def cell_history(self, cell: int, only: PartitionHistory | None = None) -> CellHistory:
+        """Everything a kernel over a whole cell may look at. `only`: of this partition's, for kernels that look at one
+        partition at a time (`harness.catalogue.CELL_KERNELS_BY_PARTITION`)."""
         planned = self.plan.cells[cell]
+        numbers = planned.partitions if only is None else (only.partition,)
         clients = [c for c in self.plan.clients if not set(c.partitions).isdisjoint(planned.partitions)]
         ids = self._incarnations([c.client for c in clients])
         tables = {
             name: _rows(self._small(name), np.isin(self._small(name)["client"], ids)) for name in _TABLES_OF_CLIENTS
         }
-        for name in _TABLES_OF_PARTITIONS:
-            tables[name] = _rows(self._small(name), np.isin(self._small(name)["partition"], planned.partitions))
+        seen = self._observations
+        tables["observations"] = _rows(seen, np.isin(seen["partition"], numbers))
+        tables["processed"] = self._processed(numbers)
         tables["metadata"] = self._of_partition("metadata", NONE)
         tables["metrics"] = self._quorum
-        tables["leader_offsets"] = _rows(
-            self._leader_offsets, np.isin(self._leader_offsets["partition"], planned.partitions)
-        )
+        tables["leader_offsets"] = _rows(self._leader_offsets, np.isin(self._leader_offsets["partition"], numbers))
         return CellHistory(
             cell=planned,
-            partitions={p: self.partition_history(p) for p in planned.partitions},
+            partitions={p: self.partition_history(p) for p in numbers} if only is None else {only.partition: only},
             tables=tables,
             clients=clients,
         )
+
+    def _processed(self, partitions: Sequence[int]) -> dict[str, np.ndarray]:
+        """Rows of `processed` of these partitions, as they were written. Only theirs are read: there may be many."""
+        file = self.files["processed"]
+        groups = [group for p in sorted(partitions) for group in file.row_groups.get(p, ())]
+        return file.read(file.table.column_names, groups) if groups else file.table.empty()
 
     def _incarnations(self, planned: Sequence[int]) -> np.ndarray:
         """Client ids of these planned clients and of those that took their place later."""

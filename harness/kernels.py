@@ -1,11 +1,16 @@
 """Running kernels on one partition or one cell: what every engine does, wherever it does it."""
 
+import heapq
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+
 from harness import catalogue
+from harness.history_reader import History
+from harness.plan import Cell
 from harness.protocols import CellHistory, CellKernel, Finding, Kernel, KernelResult, PartitionHistory
 from harness.windows import WINDOW
 from harness.witnesses import WITNESS, WITNESSES_MAX, no_witnesses
@@ -15,10 +20,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """What to run: kernels over partitions, and kernels over cells."""
+    """What to run: kernels over partitions, and kernels over cells, those of which some look at one partition at a time."""
 
     partition: Mapping[str, Kernel]
     cell: Mapping[str, CellKernel]
+
+    def of_unit(self, unit: "Unit", cell: Cell | None) -> Mapping[str, CellKernel]:
+        """Which kernels over cells this unit, in this cell, is for."""
+        if cell is None:
+            return {}
+        parts = {name for name in self.cell if name in catalogue.CELL_KERNELS_BY_PARTITION and is_separable(cell)}
+        wanted = parts if unit.cell is None else self.cell.keys() - parts
+        return {name: kernel for name, kernel in self.cell.items() if name in wanted and applies(name, cell.traits)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +60,54 @@ class KernelNames:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is checked at one place: a partition, or what concerns several partitions of a cell. One of the two is None."""
+
+    partition: int | None
+    cell: int | None
+    rows: int
+    """How much it is, for whoever shares the work out."""
+
+
+def units_of(history: History, names: KernelNames) -> list[Unit]:
+    """Every unit that has a kernel, the largest first, so that none is begun when all others are done."""
+    units = [Unit(partition, None, history.rows_of(partition)) for partition in history.partitions]
+    for cell in history.plan.cells:
+        whole = [n for n in names.cell if applies(n, cell.traits) and not (_by_partition(n) and is_separable(cell))]
+        if whole:
+            units.append(Unit(None, cell.cell, sum(history.rows_of(p) for p in cell.partitions)))
+    return sorted(units, key=lambda unit: unit.rows, reverse=True)
+
+
+def check_unit(history: History, unit: Unit, kernels: Kernels) -> list[Finding]:
+    """What the kernels find there. Of kernels over a cell that look at one partition at a time: a finding of each."""
+    if unit.cell is not None:
+        cell = history.plan.cells[unit.cell]
+        chosen = kernels.of_unit(unit, cell)
+        return check_cell(history.cell_history(unit.cell), chosen) if chosen else []
+    assert unit.partition is not None, unit
+    one = history.partition_history(unit.partition)
+    found = check_partition(one, kernels.partition)
+    place = history.cell_of(unit.partition)
+    if place is not None and (chosen := kernels.of_unit(unit, place)):
+        found += check_cell(history.cell_history(place.cell, only=one), chosen)
+    return found
+
+
+def shared_out(costs: Sequence[int], groups: int) -> list[list[int]]:
+    """Numbers of things with these costs, in at most `groups` groups of nearly equal cost, the dearest group first. The same
+    costs give the same groups: the dearest thing first, each to the group that has the least so far."""
+    shared: list[list[int]] = [[] for _ in range(groups)]
+    heap = [(0, number) for number in range(groups)]
+    for cost, thing in sorted(((cost, thing) for thing, cost in enumerate(costs)), reverse=True):
+        filled, number = heapq.heappop(heap)
+        shared[number].append(thing)
+        heapq.heappush(heap, (filled + cost, number))
+    order = sorted(heap, key=lambda filled: (-filled[0], filled[1]))
+    return [shared[number] for _, number in order if shared[number]]
+
+
 def check_partition(history: PartitionHistory, kernels: Mapping[str, Kernel]) -> list[Finding]:
     """One finding per kernel, in their order."""
     where = f"partition {history.partition}"
@@ -66,10 +127,42 @@ def check_cell(history: CellHistory, kernels: Mapping[str, CellKernel]) -> list[
     ]
 
 
-def in_order(findings: Iterable[Finding], anomalies: Sequence[str]) -> list[Finding]:
-    """By partition, then as `anomalies`: what every engine returns."""
+def in_order(findings: Iterable[Finding], anomalies: Sequence[str], cells: Sequence[Cell]) -> list[Finding]:
+    """By partition, then as `anomalies`, the parts of a cell put together: what every engine returns."""
     rank = {name: number for number, name in enumerate(anomalies)}
-    return sorted(findings, key=lambda finding: (finding.partition, rank[finding.anomaly]))
+    whole: list[Finding] = []
+    parts: dict[tuple[str, int], list[Finding]] = {}
+    cell_of = {partition: cell for cell in cells for partition in cell.partitions}
+    for finding in findings:
+        cell = cell_of.get(finding.partition)
+        if _by_partition(finding.anomaly) and cell is not None and is_separable(cell):
+            parts.setdefault((finding.anomaly, min(cell.partitions)), []).append(finding)
+        else:
+            whole.append(finding)
+    whole += [Finding(name, first, _together(found)) for (name, first), found in parts.items()]
+    return sorted(whole, key=lambda finding: (finding.partition, rank[finding.anomaly]))
+
+
+def _together(parts: Sequence[Finding]) -> KernelResult:
+    """The result of a kernel over a cell, from those of its partitions."""
+    results = [finding.result for finding in sorted(parts, key=lambda finding: finding.partition)]
+    reasons = dict.fromkeys(result.incomplete for result in results if result.incomplete)
+    return KernelResult(
+        np.concatenate([result.witnesses for result in results])[:WITNESSES_MAX],
+        count=sum(result.count for result in results),
+        judged=sum(result.judged for result in results),
+        incomplete="; ".join(reasons) or None,
+    )
+
+
+def _by_partition(anomaly: str) -> bool:
+    return anomaly in catalogue.CELL_KERNELS_BY_PARTITION
+
+
+def is_separable(cell: Cell) -> bool:
+    """May its partitions be looked at one by one? Not where a group hands records on to a retry topic: those are judged in
+    pairs."""
+    return cell.group is None or not cell.group.hands_on
 
 
 def applies(anomaly: str, traits: Collection[str]) -> bool:

@@ -4,20 +4,17 @@ Spark's own path from Parquet into Python workers moves about 4 M rows/s; the ke
 the history passes through the JVM: each task gets a list of partitions and reads their row groups.
 """
 
-import heapq
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from harness.errors import HarnessFailed, HistoryUnreadable
 from harness.findings import FINDINGS_SCHEMA, findings_from_arrow, findings_to_arrow
-from harness.history_reader import PARTITIONED, History
-from harness.kernels import KernelNames, check_cell, check_partition, in_order
+from harness.history_reader import History
+from harness.kernels import KernelNames, Unit, check_unit, in_order, shared_out, units_of
 from harness.protocols import Finding
 from harness.run_directory import RunDirectory
 
@@ -28,16 +25,8 @@ TASKS_PER_WORKER = 2
 """Enough to level out what the balance by rows misses; each further task costs about 20 ms."""
 ROWS_PER_TASK_MIN = 250_000
 """Below this, what a kernel saves is less than what starting a task costs."""
-PARTITION_COST_ROWS = 5_000
+UNIT_COST_ROWS = 5_000
 """What opening a partition and calling the kernels costs, however few rows there are, as a number of rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What one Spark task checks."""
-
-    partitions: Sequence[int]
-    cells: Sequence[int]
 
 
 Batches = Iterator[pa.RecordBatch]
@@ -66,46 +55,30 @@ def check_with_spark(
             session.stop()
     names = KernelNames.of(anomalies)
     history = History.open(RunDirectory(run_directory))
-    groups = balance(history.manifest(), tasks_max=TASKS_PER_WORKER * workers)
-    cells = [cell.cell for cell in history.plan.cells] if names.cell else []
-    tasks = [Task(partitions=group, cells=cells[number :: len(groups)]) for number, group in enumerate(groups)]
+    tasks = tasks_of(units_of(history, names), tasks_max=TASKS_PER_WORKER * workers)
     if not tasks:
         return []
     found = findings_from_arrow(_collect(session, len(tasks), _work(str(run_directory), names, tasks)))
-    return in_order(found, anomalies)
+    return in_order(found, anomalies, history.plan.cells)
 
 
-def balance(manifest: pa.Table, *, tasks_max: int) -> list[list[int]]:
-    """Partitions in at most `tasks_max` groups of nearly equal rows, each group ascending. The same manifest gives the
-    same groups: the largest partition first, each to the group with the fewest rows so far.
-    """
-    rows = manifest.column(f"{PARTITIONED[0]}_rows")
-    for name in PARTITIONED[1:]:
-        rows = pc.add(rows, manifest.column(f"{name}_rows"))
-    costs = pc.add(rows, PARTITION_COST_ROWS).to_pylist()
-    sizes = sorted(zip(costs, manifest.column("partition").to_pylist(), strict=True), reverse=True)
-    total = sum(size for size, _ in sizes)
-    tasks = max(1, min(tasks_max, len(sizes), total // ROWS_PER_TASK_MIN))
-    groups: list[list[int]] = [[] for _ in range(tasks)]
-    heap = [(0, number) for number in range(tasks)]
-    for size, partition in sizes:
-        filled, number = heapq.heappop(heap)
-        groups[number].append(partition)
-        heapq.heappush(heap, (filled + size, number))
-    return [sorted(group) for group in groups if group]
+def tasks_of(units: Sequence[Unit], *, tasks_max: int) -> list[list[Unit]]:
+    """Units in at most `tasks_max` tasks of nearly equal rows, the largest first: the first tasks are begun first. The same
+    units give the same tasks."""
+    costs = [unit.rows + UNIT_COST_ROWS for unit in units]
+    tasks = max(1, min(tasks_max, len(units), sum(costs) // ROWS_PER_TASK_MIN))
+    return [[units[number] for number in task] for task in shared_out(costs, tasks)]
 
 
-def _work(run_directory: str, names: KernelNames, tasks: Sequence[Task]) -> Callable[[Batches], Batches]:
+def _work(run_directory: str, names: KernelNames, tasks: Sequence[Sequence[Unit]]) -> Callable[[Batches], Batches]:
     def check_tasks(batches: Batches) -> Batches:
         """Runs in Spark's Python worker: numbers of tasks in, findings out."""
         kernels = names.resolve()
         history = _open_here(Path(run_directory))
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for partition in tasks[number].partitions:
-                    yield findings_to_arrow(check_partition(history.partition_history(partition), kernels.partition))
-                for cell in tasks[number].cells:
-                    yield findings_to_arrow(check_cell(history.cell_history(cell), kernels.cell))
+                for unit in tasks[number]:
+                    yield findings_to_arrow(check_unit(history, unit, kernels))
 
     return check_tasks
 

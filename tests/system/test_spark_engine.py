@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-import pyarrow as pa
 import pytest
 
 from checkers.engine import check_locally
 from harness import catalogue
 from harness.errors import HarnessFailed, HistoryUnreadable, MissingTool
 from harness.history import History, write_history
+from harness.kernels import Unit
 from harness.plan import make_plan
 from harness.protocols import Finding
 from harness.rows import RowWriter
@@ -24,7 +24,7 @@ from harness.run_directory import RunDirectory, write_json
 from harness.schema import TABLES
 from harness.trial import parse_trial
 from harness.witnesses import WITNESS
-from spark_checkers.engine import balance, check_with_spark
+from spark_checkers.engine import check_with_spark, tasks_of
 from spark_checkers.session import start_session
 
 pytestmark = pytest.mark.spark
@@ -133,27 +133,26 @@ def test_an_unreadable_history_is_told_before_spark_is_asked(run, session):
 
 
 def test_what_goes_wrong_in_spark_is_one_sentence(run, session, monkeypatch):
-    monkeypatch.setattr("spark_checkers.engine.balance", lambda manifest, tasks_max: [[0], [10**9, "no number"]])
+    units = [Unit(0, None, 1), Unit(10**9, None, 1), Unit(None, 10**9, 1)]
+    monkeypatch.setattr("spark_checkers.engine.units_of", lambda history, names: units)
     with pytest.raises(HarnessFailed, match=r"Spark could not check the history: .*--engine local"):
         check_with_spark(run.path, ["process"], workers=2, session=session)
 
 
-def test_groups_are_balanced_whole_and_always_the_same(monkeypatch):
+def test_tasks_are_of_nearly_equal_rows_the_largest_first_and_always_the_same(monkeypatch):
     monkeypatch.setattr("spark_checkers.engine.ROWS_PER_TASK_MIN", 10)
-    monkeypatch.setattr("spark_checkers.engine.PARTITION_COST_ROWS", 1)
+    monkeypatch.setattr("spark_checkers.engine.UNIT_COST_ROWS", 1)
     rows = [5, 90, 0, 40, 35, 20, 0, 10]
-    none = [0] * 8
-    manifest = pa.table(
-        {"partition": range(8), "sends_rows": rows, "reads_rows": none, "processed_rows": none, "replicas_rows": none}
-    )
-    groups = balance(manifest, tasks_max=2)
-    assert sorted(p for group in groups for p in group) == list(range(8))
-    assert sorted(sum(rows[p] for p in group) for group in groups) in ([99, 101], [100, 100])
-    assert balance(manifest, tasks_max=2) == groups
-    assert len(balance(manifest, tasks_max=100)) == 8
-    assert balance(manifest.slice(0, 0), tasks_max=4) == []
+    units = [Unit(partition, None, count) for partition, count in enumerate(rows)]
+    tasks = tasks_of(units, tasks_max=2)
+    assert sorted(unit.partition for task in tasks for unit in task) == list(range(8))
+    assert [sum(unit.rows for unit in task) for task in tasks] in ([101, 99], [99, 101], [100, 100])
+    assert tasks_of(units, tasks_max=2) == tasks
+    single = tasks_of(units, tasks_max=100)
+    assert [[unit.partition for unit in task] for task in single][:6] == [[1], [3], [4], [5], [7], [0]]
+    assert tasks_of([], tasks_max=4) == []
     monkeypatch.setattr("spark_checkers.engine.ROWS_PER_TASK_MIN", 10_000)
-    assert balance(manifest, tasks_max=4) == [list(range(8))]
+    assert tasks_of(units, tasks_max=4) == [sorted(units, key=lambda unit: (-unit.rows, -unit.partition))]
 
 
 def test_an_empty_history_has_findings_that_judged_nothing(run, session):

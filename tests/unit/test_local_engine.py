@@ -2,14 +2,18 @@
 
 import sys
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from checkers.engine import check_locally
 from harness import catalogue
 from harness.errors import BadInput, HistoryUnreadable
 from harness.history import write_history
+from harness.kernels import KernelNames, applies, check_cell, in_order
 from harness.plan import make_plan
 from harness.protocols import KernelResult
 from harness.rows import RowWriter
@@ -17,6 +21,7 @@ from harness.run_directory import RunDirectory, write_json
 from harness.schema import TABLES
 from harness.trial import parse_trial
 from harness.witnesses import make_witnesses, no_witnesses
+from tests.unit import kafka_groups, kafka_transactions
 
 
 def odd_sequences(history):
@@ -108,3 +113,35 @@ def test_an_unreadable_history_is_an_error_for_the_user(run):
 def test_an_unknown_anomaly_is_an_error_for_the_user(run):
     with pytest.raises(BadInput, match=r"anomaly 'ood' is not known. Known: .*failing, .*odd, .*wrong"):
         check_locally(run.path, ["ood"], workers=1)
+
+
+SEEDS = st.integers(0, 2**32)
+OF_CELLS = ((kafka_transactions.drawn_cell, kafka_transactions), (kafka_groups.drawn_group, kafka_groups))
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@given(SEEDS, st.sampled_from(OF_CELLS))
+def test_kernels_that_look_at_one_partition_at_a_time_find_the_same_in_a_cell_cut_into_its_partitions(seed, model):
+    draw, module = model
+    cell, kinds = draw(seed), sorted(module.SPOILERS)
+    module.SPOILERS[kinds[seed % len(kinds)]](cell)
+    history = cell.history()
+    names = [n for n in catalogue.CELL_KERNELS_BY_PARTITION if applies(n, history.cell.traits)]
+    kernels = KernelNames.of(names).resolve().cell
+    found = []
+    for number, partition in reversed(history.partitions.items()):
+        found += check_cell(replace(history, partitions={number: partition}), kernels)
+    whole = in_order(check_cell(history, kernels), names, [])
+    assert [facts(f) for f in in_order(found, names, [history.cell])] == [facts(f) for f in whole]
+
+
+def facts(finding):
+    result = finding.result
+    return (
+        finding.anomaly,
+        finding.partition,
+        result.count,
+        result.judged,
+        result.incomplete,
+        result.witnesses.tobytes(),
+    )
