@@ -51,7 +51,7 @@ class Identities:
     """The records of a log by identity: where each stands first, and every further copy."""
 
     def __init__(self, log: Log, sender: np.ndarray) -> None:
-        self.grouped = _grouped_by_client(sender)
+        self.grouped = grouped_by_client(sender)
         """Positions in the log grouped by sender, each group in the order of the log; unreadable ones left out."""
         key = log.key[self.grouped]
         if (key == UNREADABLE).any():
@@ -79,7 +79,8 @@ class Identities:
         return found
 
 
-def _grouped_by_client(sender: np.ndarray) -> np.ndarray:
+def grouped_by_client(sender: np.ndarray) -> np.ndarray:
+    """intp[n]: the rows by sender, ascending, those of one in the order that they have."""
     if not len(sender) or sender.min() == sender.max():
         return np.arange(len(sender))
     # A radix sort (16 bits) needs small numbers; whoever is no client of ours comes first, as its key does.

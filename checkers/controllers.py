@@ -4,6 +4,7 @@ Only rows of CONTROLLER_LOG count (and, of the quorum, what each controller says
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,6 +32,39 @@ def under_acknowledged(history: PartitionHistory) -> KernelResult:
     about to join. Incomplete without the controllers' log. Witness: the send; `other_ns`: when the period began,
     `other_offset`: how many were in sync. O(n log r) for r changes.
     """
+    sends, found = history.sends, short_of_replicas(history)
+    if found.unknown:
+        return KernelResult(no_witnesses(), count=0, judged=found.judged, incomplete=found.unknown)
+    count = len(found.rows)
+    rows, since_ns, in_sync = (a[:WITNESSES_MAX] for a in (found.rows, found.since_ns, found.in_sync))
+    columns: dict[str, np.ndarray | int] = {
+        "partition": history.partition,
+        "client": sends["client"][rows],
+        "sequence": sends["sequence"][rows],
+        "log_offset": sends["log_offset"][rows],
+        "begin_ns": sends["invoked_ns"][rows],
+        "end_ns": sends["completed_ns"][rows],
+        "outcome": sends["outcome"][rows],
+        "other_ns": since_ns,
+        "other_offset": in_sync,
+    }
+    return KernelResult(make_witnesses(len(rows), columns), count, found.judged)
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """Sends that were acknowledged while too few replicas were in sync: rows of `sends`; since when, and how many were."""
+
+    rows: np.ndarray
+    since_ns: np.ndarray
+    in_sync: np.ndarray
+    judged: int
+    unknown: str | None
+    """Why none can be told."""
+
+
+def short_of_replicas(history: PartitionHistory) -> Short:
+    """What `under_acknowledged` finds."""
     sends, table, wanted = history.sends, history.metadata, history.min_insync_replicas
     acks = PartitionIndex.of(history).fact(history.client_acks, sends["client"], unknown=0)
     rows = np.flatnonzero(
@@ -43,7 +77,8 @@ def under_acknowledged(history: PartitionHistory) -> KernelResult:
     truth = _ground_truth(table)
     if not len(truth) or wanted is None:
         reason = f"the controllers' log says nothing about who was in sync in partition {history.partition}"
-        return KernelResult(no_witnesses(), count=0, judged=judged, incomplete=reason)
+        nothing = np.empty(0, dtype=np.int64)
+        return Short(nothing, nothing, nothing, judged, reason)
     time_ns = np.maximum.accumulate(table["time_ns"][truth])
     in_sync, replicas = _members(table["isr"][truth]), _members(table["replicas"][truth])
     short = in_sync < np.minimum(wanted, replicas)
@@ -55,20 +90,8 @@ def under_acknowledged(history: PartitionHistory) -> KernelResult:
     end_ns = sends["completed_ns"][rows] + history.metadata_error_ns + LEARNS_NS
     place = np.searchsorted(time_ns, begin_ns, side="right") - 1
     found = np.flatnonzero((place >= 0) & short[place] & (ends_ns[place] > end_ns))
-    count = len(found)
-    rows, place = rows[found][:WITNESSES_MAX], place[found][:WITNESSES_MAX]
-    columns: dict[str, np.ndarray | int] = {
-        "partition": history.partition,
-        "client": sends["client"][rows],
-        "sequence": sends["sequence"][rows],
-        "log_offset": sends["log_offset"][rows],
-        "begin_ns": sends["invoked_ns"][rows],
-        "end_ns": sends["completed_ns"][rows],
-        "outcome": sends["outcome"][rows],
-        "other_ns": time_ns[began[place]],
-        "other_offset": in_sync[place],
-    }
-    return KernelResult(make_witnesses(len(rows), columns), count, judged)
+    rows, place = rows[found], place[found]
+    return Short(rows, time_ns[began[place]], in_sync[place], judged, None)
 
 
 def unclean(history: PartitionHistory) -> KernelResult:

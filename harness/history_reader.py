@@ -148,6 +148,13 @@ class TableFile:
         """How many rows a partition has."""
         return sum(int(self.metadata.row_group(group).num_rows) for group in self.row_groups.get(partition, ()))
 
+    def offsets_of(self, row_group: int) -> tuple[int, int]:
+        """The least and the greatest `log_offset` of a row group; from the statistics, else any."""
+        statistics = self.metadata.row_group(row_group).column(self.table.column_names.index("log_offset")).statistics
+        if statistics is None or not statistics.has_min_max:
+            return NONE, int(np.iinfo(np.int64).max)
+        return int(statistics.min), int(statistics.max)
+
     def read(self, columns: Sequence[str], row_groups: Sequence[int] | None = None) -> dict[str, np.ndarray]:
         """Columns of some row groups (None = all) as read-only arrays. HistoryUnreadable for a rotten page."""
         groups = range(self.metadata.num_row_groups) if row_groups is None else row_groups
