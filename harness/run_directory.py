@@ -12,7 +12,7 @@ cluster.json       facts about the cluster (Cluster.describe)
 events.jsonl       progress of the run stage, one JSON object per line
 logs/              server logs of the nodes, output of the clients
 history/           Parquet, one file per table (harness.history); partitioned tables have one row group per partition
-findings/          stage check: findings.parquet, witnesses.parquet
+findings/          stage check: findings.parquet, witnesses.parquet, windows.parquet
 verdict.json       stage judge
 report.html, junit.xml, summary.md    stage report
 """
