@@ -35,7 +35,7 @@ rate_hz = 50
 "producer.enable_idempotence" = true
 "group.client" = "java"
 "group.protocol" = "consumer"
-"group.auto_commit_interval_ms" = 10000
+"group.auto_commit_interval_ms" = 6000
 
 [axes]
 "group.commit" = ["auto"]
@@ -49,8 +49,11 @@ name = "a member is restarted, and is at work"
 do = { kind = "fault", fault = "restart-clients", targets = ["member(0,0)"] }
 
 [[steps]]
+name = "from now on"
+
+[[steps]]
 name = "it crashes, and another one takes its place"
-after = { condition = "acked", count = 100 }
+after = { condition = "acked", count = 200 }
 do = { kind = "fault", fault = "restart-clients", targets = ["member(0,0)"], parameters = { how = "kill" } }
 """
 
