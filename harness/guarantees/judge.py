@@ -19,7 +19,7 @@ from harness.guarantees.facts import Configuration, Happened, configuration_of, 
 from harness.guarantees.logic import either
 from harness.guarantees.sentences import at_risk, number_of, outcome_reason, sentence, trial_sentence
 from harness.guarantees.shown import faults_shown, show_witnesses
-from harness.guarantees.table import TABLE, Guarantee, Rule
+from harness.guarantees.table import TABLE, Effect, Guarantee, Rule
 from harness.guarantees.tally import Tally, tally_of, windows_judged
 from harness.plan import Cell, Control, Plan
 from harness.protocols import Finding, KernelResult
@@ -156,7 +156,7 @@ def _judge_cell(
             forbidden=tally.forbidden,
             permitted=tally.permitted,
             unknown=tally.unknown,
-            reason=outcome_reason(guarantee, outcome, tally, rule, why or _gap(tally, envelopes))
+            reason=outcome_reason(guarantee, outcome, tally, rule, why or _gap(tally, envelopes, rule))
             + (_cause(tally, envelopes) if guarantee.by_resending and outcome is AnomalyOutcome.SHOWN else ""),
             source=rule.source if rule and outcome is not AnomalyOutcome.VIOLATED else guarantee.source,
             defects=tuple(dict.fromkeys(r.defect for r in tally.defects(guarantee))),
@@ -209,8 +209,8 @@ def _evaluation(
     return lambda p, witnesses: evaluate_witnesses(anomaly, configuration, envelopes[p], witnesses)
 
 
-def _gap(tally: Tally, envelopes: Mapping[int, Envelope]) -> str:
-    """What was missing to judge the unknown witnesses."""
+def _gap(tally: Tally, envelopes: Mapping[int, Envelope], rule: Rule | None) -> str:
+    """What was missing to judge the unknown witnesses. `rule`: the one in doubt for most of them."""
     if tally.overflow:
         return f"only the first {len(tally.witnesses):,} of them were kept for judging"
     if tally.incomplete:
@@ -221,6 +221,10 @@ def _gap(tally: Tally, envelopes: Mapping[int, Envelope]) -> str:
     faults = next((e.faults for e in envelopes.values()), ())
     if unproven := next((f for f in faults if f.effective is Tristate.UNKNOWN), None):
         return f"the {unproven.kind} was not proven to work"
+    if (
+        rule is not None and rule.effect is Effect.NOT_APPLICABLE
+    ):  # such a rule is in doubt where what it names was seen
+        return rule.reason
     return "when or where they were written, or a setting of the brokers, is not known exactly enough"
 
 

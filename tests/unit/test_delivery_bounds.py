@@ -12,7 +12,7 @@ from harness.trial import parse_trial
 from harness.verdict import AnomalyOutcome, Verdict, WindowJudged
 from harness.windows import LateCase
 from harness.witnesses import make_witnesses
-from tests.unit.guarantees_evidence import evidence, fault, findings, ns, of, result, strike
+from tests.unit.guarantees_evidence import evidence, fault, findings, ns, of, result, state, strike
 
 STATED = {"latency_s": 2.0}
 
@@ -87,6 +87,7 @@ def test_what_has_readers_or_members_may_be_bound(kind):
 # --- judging it -------------------------------------------------------------------------------------------------------
 
 PAUSE = [strike("freeze", "pause")]
+QUIET = [state(-10, 0, 1, 0, (1, 2, 3))]
 FROZEN = fault(0, "pause", [1], 10, 15)
 
 
@@ -105,7 +106,9 @@ def late(*sent_s, case=LateCase.LATE):
 
 def verdict_of(plan, found, *faults, **more):
     given = {("late", 0): result(found, **more)}
-    return judge(plan, findings(plan, given), evidence(plan, faults=[row for rows in faults for row in rows]))
+    return judge(
+        plan, findings(plan, given), evidence(plan, metadata=QUIET, faults=[row for rows in faults for row in rows])
+    )
 
 
 def test_what_is_in_time_holds_and_what_a_fault_delayed_is_told_window_by_window():
@@ -150,6 +153,7 @@ def test_a_paused_reader_leaves_its_late_records_unknown():
     paused = fault(0, "pause", [CLIENT_NODE + reader], 10, 15)
     verdict = verdict_of(plan, late(11, case=LateCase.STOOD_STILL), paused)
     assert of(verdict, 0, "late").outcome is AnomalyOutcome.UNKNOWN
+    assert "stood still or was dead for as long as would explain it" in of(verdict, 0, "late").reason
     assert verdict.cells[0].windows == (WindowJudged(number=11, unknown=1),)
 
 
