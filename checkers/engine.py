@@ -5,21 +5,27 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from harness.history_reader import History
-from harness.kernels import KernelNames, check_unit, in_order, units_of
+from harness.kernels import KernelNames, check_unit, in_order, perform, units_of
+from harness.pieces import ROWS_MAX
 from harness.protocols import Finding
 from harness.run_directory import RunDirectory
 
 
-def check_locally(run_directory: Path, anomalies: Sequence[str], *, workers: int) -> list[Finding]:
+def check_locally(
+    run_directory: Path, anomalies: Sequence[str], *, workers: int, rows_max: int = ROWS_MAX
+) -> list[Finding]:
     """Findings of every anomaly in every partition, ordered by partition, then as `anomalies`.
 
-    `workers`: partitions at a time; each holds one partition in memory. HistoryUnreadable if the history is; a page that
-    is rotten inside makes the kernels that need it incomplete.
+    `workers`: partitions at a time; each holds one partition in memory, or a piece of about `rows_max` rows of a larger
+    one. HistoryUnreadable if the history is; a page that is rotten inside makes the kernels that need it incomplete.
     """
     assert workers > 0, workers
     names = KernelNames.of(anomalies)
     kernels, history = names.resolve(), History.open(RunDirectory(run_directory))
     with ThreadPoolExecutor(workers, thread_name_prefix="check") as pool:
-        parts = pool.map(lambda unit: check_unit(history, unit, kernels), units_of(history, names))
+        units = units_of(
+            history, names, lambda jobs: list(pool.map(lambda job: perform(history, job), jobs)), rows_max=rows_max
+        )
+        parts = pool.map(lambda unit: check_unit(history, unit, kernels), units)
         found = [finding for findings in parts for finding in findings]
     return in_order(found, anomalies, history.plan.cells)

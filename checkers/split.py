@@ -13,12 +13,10 @@ import numpy as np
 
 from checkers.lookup import distinct
 from checkers.pieces import JUDGED_OF_PLAIN, Context, Piece, Residue, Sent, context_of, open_keys, uneven_offsets
-from harness.kernels import check_partition
+from harness.kernels import Each, check_partition
 from harness.pieces import Cuts, Job, Source
 from harness.protocols import Finding, Kernel, PartitionHistory
 
-Each = Callable[[Sequence[Job]], Sequence[Any]]
-"""Does jobs, anywhere, and gives what `perform` gives for each, in their order."""
 _SURVEY, _SURVEY_ROWS, _KEEP = "survey", "survey rows", "keep"
 
 

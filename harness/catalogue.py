@@ -154,6 +154,13 @@ FACT_KERNELS: dict[str, str] = {
     "unseen": "checkers.log:unseen",
 }
 """Kernels over partitions whose findings are facts: counted and printed, judged by no guarantee."""
+PIECES = {
+    "may-be-split": "checkers.split:may_be_split",
+    "perform": "checkers.split:perform",
+    "remainders": "checkers.split:remainders",
+    "kernels": "checkers.pieces:JUDGED_OF_PLAIN",
+}
+"""How a partition is checked in pieces: is it one that can be, a job on one piece, all the jobs, and for which kernels."""
 ENGINES = {
     "local": "checkers.engine:check_locally",
     "spark": "spark_checkers.engine:check_with_spark",

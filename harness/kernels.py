@@ -5,11 +5,13 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from harness import catalogue
 from harness.history_reader import History
+from harness.pieces import ROWS_MAX, Job, Source, cuts_of
 from harness.plan import Cell
 from harness.protocols import CellHistory, CellKernel, Finding, Kernel, KernelResult, PartitionHistory
 from harness.windows import WINDOW
@@ -68,11 +70,19 @@ class Unit:
     cell: int | None
     rows: int
     """How much it is, for whoever shares the work out."""
+    remainder: Any = None
+    """What is left of a partition that was looked at in pieces (`checkers.split.Remainder`); None = it is checked whole."""
 
 
-def units_of(history: History, names: KernelNames) -> list[Unit]:
-    """Every unit that has a kernel, the largest first, so that none is begun when all others are done."""
-    units = [Unit(partition, None, history.rows_of(partition)) for partition in history.partitions]
+Each = Callable[[Sequence[Job]], Sequence[Any]]
+"""Does jobs wherever an engine does them, and gives what `perform` gives for each, in their order."""
+
+
+def units_of(history: History, names: KernelNames, each: Each, *, rows_max: int = ROWS_MAX) -> list[Unit]:
+    """Every unit that has a kernel, the largest first, so that none is begun when all others are done. Partitions with more
+    rows than `rows_max` are looked at in pieces now, by `each`; what is left of them is small."""
+    left = _remainders(history, names, each, rows_max)
+    units = [Unit(partition, None, history.rows_of(partition), left.get(partition)) for partition in history.partitions]
     for cell in history.plan.cells:
         whole = [n for n in names.cell if applies(n, cell.traits) and not (_by_partition(n) and is_separable(cell))]
         if whole:
@@ -88,11 +98,42 @@ def check_unit(history: History, unit: Unit, kernels: Kernels) -> list[Finding]:
         return check_cell(history.cell_history(unit.cell), chosen) if chosen else []
     assert unit.partition is not None, unit
     one = history.partition_history(unit.partition)
-    found = check_partition(one, kernels.partition)
+    found = _check_alone(history, unit, one, kernels.partition)
     place = history.cell_of(unit.partition)
     if place is not None and (chosen := kernels.of_unit(unit, place)):
         found += check_cell(history.cell_history(place.cell, only=one), chosen)
     return found
+
+
+def _check_alone(history: History, unit: Unit, one: PartitionHistory, kernels: Mapping[str, Kernel]) -> list[Finding]:
+    """What kernels over partitions find in this one, in their order."""
+    if unit.remainder is None:
+        return check_partition(one, kernels)
+    small = {name: kernel for name, kernel in kernels.items() if name in piecewise()}
+    found = unit.remainder.check(Source.of(history, one.partition), small)
+    return [*found, *check_partition(one, {name: kernels[name] for name in kernels.keys() - small.keys()})]
+
+
+def piecewise() -> Collection[str]:
+    """Anomalies whose kernels find in what is left of a partition what they find in the whole."""
+    return set(catalogue.resolve(catalogue.PIECES, "kernels", what="part"))
+
+
+def _remainders(history: History, names: KernelNames, each: Each, rows_max: int) -> Mapping[int, Any]:
+    if not names.partition.keys() & piecewise():
+        return {}
+    cuts = {p: cut for p in history.partitions if (cut := cuts_of(history, p, rows_max=rows_max)) is not None}
+    may_be_split = catalogue.resolve(catalogue.PIECES, "may-be-split", what="part")
+    cuts = {p: cut for p, cut in cuts.items() if may_be_split(history.partition_history(p))}
+    if not cuts:
+        return {}
+    found = catalogue.resolve(catalogue.PIECES, "remainders", what="part")(cuts, each)
+    return {partition: remainder.rows_only() for partition, remainder in found.items()}
+
+
+def perform(history: History, job: Job) -> Any:  # noqa: ANN401 - each stage has its own result
+    """One look at one piece of a partition."""
+    return catalogue.resolve(catalogue.PIECES, "perform", what="part")(Source.of(history, job.partition), job)
 
 
 def shared_out(costs: Sequence[int], groups: int) -> list[list[int]]:

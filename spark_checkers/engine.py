@@ -4,17 +4,19 @@ Spark's own path from Parquet into Python workers moves about 4 M rows/s; the ke
 the history passes through the JVM: each task gets a list of partitions and reads their row groups.
 """
 
+import pickle
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from harness.errors import HarnessFailed, HistoryUnreadable
 from harness.findings import FINDINGS_SCHEMA, findings_from_arrow, findings_to_arrow
 from harness.history_reader import History
-from harness.kernels import KernelNames, Unit, check_unit, in_order, shared_out, units_of
+from harness.kernels import KernelNames, Unit, check_unit, in_order, perform, shared_out, units_of
+from harness.pieces import ROWS_MAX, Job
 from harness.protocols import Finding
 from harness.run_directory import RunDirectory
 
@@ -29,16 +31,23 @@ UNIT_COST_ROWS = 5_000
 """What opening a partition and calling the kernels costs, however few rows there are, as a number of rows."""
 
 
+_PICKLED = pa.schema([("number", pa.int64()), ("result", pa.binary())])
 Batches = Iterator[pa.RecordBatch]
 
 
 def check_with_spark(
-    run_directory: Path, anomalies: Sequence[str], *, workers: int, session: "SparkSession | None" = None
+    run_directory: Path,
+    anomalies: Sequence[str],
+    *,
+    workers: int,
+    session: "SparkSession | None" = None,
+    rows_max: int = ROWS_MAX,
 ) -> list[Finding]:
     """Findings of every anomaly in every partition, ordered by partition, then as `anomalies`: those of the local engine.
 
     `workers`: tasks at a time. `session`: a running one, left running; else the one that this process has, or one started
-    and stopped here. The run directory must be readable under the same path where Spark's workers are.
+    and stopped here. A partition with more than `rows_max` rows is looked at in pieces, by several tasks. The run directory
+    must be readable under the same path where Spark's workers are.
 
     Raises HistoryUnreadable, MissingTool; HarnessFailed if Spark fails.
     """
@@ -50,27 +59,45 @@ def check_with_spark(
 
         session = start_session(master=f"local[{workers}]")
         try:
-            return check_with_spark(run_directory, anomalies, workers=workers, session=session)
+            return check_with_spark(run_directory, anomalies, workers=workers, session=session, rows_max=rows_max)
         finally:
             session.stop()
     names = KernelNames.of(anomalies)
     history = History.open(RunDirectory(run_directory))
-    tasks = tasks_of(units_of(history, names), tasks_max=TASKS_PER_WORKER * workers)
-    if not tasks:
-        return []
-    found = findings_from_arrow(_collect(session, len(tasks), _work(str(run_directory), names, tasks)))
-    return in_order(found, anomalies, history.plan.cells)
+    spread = _Spread(session, str(run_directory), TASKS_PER_WORKER * workers)
+    units = units_of(history, names, spread.perform, rows_max=rows_max)
+    return in_order(spread.check(units, names), anomalies, history.plan.cells)
 
 
-def tasks_of(units: Sequence[Unit], *, tasks_max: int) -> list[list[Unit]]:
-    """Units in at most `tasks_max` tasks of nearly equal rows, the largest first: the first tasks are begun first. The same
-    units give the same tasks."""
-    costs = [unit.rows + UNIT_COST_ROWS for unit in units]
-    tasks = max(1, min(tasks_max, len(units), sum(costs) // ROWS_PER_TASK_MIN))
-    return [[units[number] for number in task] for task in shared_out(costs, tasks)]
+def tasks_of(rows: Sequence[int], *, tasks_max: int) -> list[list[int]]:
+    """Numbers of things that have so many rows, in at most `tasks_max` tasks of nearly equal rows, the largest first: the
+    first tasks are begun first. The same rows give the same tasks."""
+    costs = [count + UNIT_COST_ROWS for count in rows]
+    return shared_out(costs, max(1, min(tasks_max, len(rows), sum(costs) // ROWS_PER_TASK_MIN)))
 
 
-def _work(run_directory: str, names: KernelNames, tasks: Sequence[Sequence[Unit]]) -> Callable[[Batches], Batches]:
+class _Spread:
+    """Has things done by Spark's workers."""
+
+    def __init__(self, session: "SparkSession", run_directory: str, tasks_max: int) -> None:
+        self._session, self._run_directory, self._tasks_max = session, run_directory, tasks_max
+
+    def check(self, units: Sequence[Unit], names: KernelNames) -> list[Finding]:
+        """What the kernels find in these units."""
+        tasks = tasks_of([unit.rows for unit in units], tasks_max=self._tasks_max)
+        work = _checking(self._run_directory, names, [[units[number] for number in task] for task in tasks])
+        return findings_from_arrow(_collect(self._session, len(tasks), work, FINDINGS_SCHEMA)) if tasks else []
+
+    def perform(self, jobs: Sequence[Job]) -> list[Any]:
+        """What each job gives, in their order. Pieces are large: a task for each, as many as there are."""
+        done = _collect(self._session, len(jobs), _performing(self._run_directory, jobs), _PICKLED)
+        results = {
+            number: pickle.loads(value) for number, value in zip(*(c.to_pylist() for c in done.columns), strict=True)
+        }
+        return [results[number] for number in range(len(jobs))]
+
+
+def _checking(run_directory: str, names: KernelNames, tasks: Sequence[Sequence[Unit]]) -> Callable[[Batches], Batches]:
     def check_tasks(batches: Batches) -> Batches:
         """Runs in Spark's Python worker: numbers of tasks in, findings out."""
         kernels = names.resolve()
@@ -81,6 +108,17 @@ def _work(run_directory: str, names: KernelNames, tasks: Sequence[Sequence[Unit]
                     yield findings_to_arrow(check_unit(history, unit, kernels))
 
     return check_tasks
+
+
+def _performing(run_directory: str, jobs: Sequence[Job]) -> Callable[[Batches], Batches]:
+    def perform_jobs(batches: Batches) -> Batches:
+        """Runs in Spark's Python worker: numbers of jobs in, results out."""
+        history = _open_here(Path(run_directory))
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield pa.record_batch([[number], [pickle.dumps(perform(history, jobs[number]))]], schema=_PICKLED)
+
+    return perform_jobs
 
 
 def _open_here(path: Path) -> History:
@@ -94,13 +132,13 @@ def _open_here(path: Path) -> History:
         ) from error
 
 
-def _collect(session: "SparkSession", tasks: int, work: Callable[[Batches], Batches]) -> pa.Table:
+def _collect(session: "SparkSession", tasks: int, work: Callable[[Batches], Batches], schema: pa.Schema) -> pa.Table:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     try:
         # `range` gives each of its partitions exactly one number, without a shuffle.
         numbers = session.range(0, tasks, 1, numPartitions=tasks)
-        return numbers.mapInArrow(work, from_arrow_schema(FINDINGS_SCHEMA)).toArrow()
+        return numbers.mapInArrow(work, from_arrow_schema(schema)).toArrow()
     except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
         from spark_checkers.elsewhere import last_line
 

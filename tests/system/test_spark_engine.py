@@ -15,6 +15,7 @@ import pytest
 from checkers.engine import check_locally
 from harness import catalogue
 from harness.errors import HarnessFailed, HistoryUnreadable, MissingTool
+from harness.histories.commands import generate_history
 from harness.history import History, write_history
 from harness.kernels import Unit
 from harness.plan import make_plan
@@ -22,6 +23,7 @@ from harness.protocols import Finding
 from harness.rows import RowWriter
 from harness.run_directory import RunDirectory, write_json
 from harness.schema import TABLES
+from harness.stages.check import ANOMALIES
 from harness.trial import parse_trial
 from harness.witnesses import WITNESS
 from spark_checkers.engine import check_with_spark, tasks_of
@@ -134,7 +136,7 @@ def test_an_unreadable_history_is_told_before_spark_is_asked(run, session):
 
 def test_what_goes_wrong_in_spark_is_one_sentence(run, session, monkeypatch):
     units = [Unit(0, None, 1), Unit(10**9, None, 1), Unit(None, 10**9, 1)]
-    monkeypatch.setattr("spark_checkers.engine.units_of", lambda history, names: units)
+    monkeypatch.setattr("spark_checkers.engine.units_of", lambda *_, **__: units)
     with pytest.raises(HarnessFailed, match=r"Spark could not check the history: .*--engine local"):
         check_with_spark(run.path, ["process"], workers=2, session=session)
 
@@ -143,16 +145,33 @@ def test_tasks_are_of_nearly_equal_rows_the_largest_first_and_always_the_same(mo
     monkeypatch.setattr("spark_checkers.engine.ROWS_PER_TASK_MIN", 10)
     monkeypatch.setattr("spark_checkers.engine.UNIT_COST_ROWS", 1)
     rows = [5, 90, 0, 40, 35, 20, 0, 10]
-    units = [Unit(partition, None, count) for partition, count in enumerate(rows)]
-    tasks = tasks_of(units, tasks_max=2)
-    assert sorted(unit.partition for task in tasks for unit in task) == list(range(8))
-    assert [sum(unit.rows for unit in task) for task in tasks] in ([101, 99], [99, 101], [100, 100])
-    assert tasks_of(units, tasks_max=2) == tasks
-    single = tasks_of(units, tasks_max=100)
-    assert [[unit.partition for unit in task] for task in single][:6] == [[1], [3], [4], [5], [7], [0]]
+    tasks = tasks_of(rows, tasks_max=2)
+    assert sorted(number for task in tasks for number in task) == list(range(8))
+    assert [sum(rows[number] for number in task) for task in tasks] in ([101, 99], [99, 101], [100, 100])
+    assert tasks_of(rows, tasks_max=2) == tasks
+    assert tasks_of(rows, tasks_max=100)[:6] == [[1], [3], [4], [5], [7], [0]]
     assert tasks_of([], tasks_max=4) == []
     monkeypatch.setattr("spark_checkers.engine.ROWS_PER_TASK_MIN", 10_000)
-    assert tasks_of(units, tasks_max=4) == [sorted(units, key=lambda unit: (-unit.rows, -unit.partition))]
+    assert [sorted(task) for task in tasks_of(rows, tasks_max=4)] == [list(range(8))]
+
+
+@pytest.fixture
+def generated(tmp_path):
+    """One partition with four times as many rows as a piece may have, and small ones; everything planted is in it."""
+    path = tmp_path / "generated"
+    planted = "lost=4,duplicate=3,reordered=2,phantom=1,dirty-read=2,skipped=2,rewound=2,resurrected=1,time-travel=1"
+    generate_history(path, rows=40_000, partitions=2, plant=planted, workloads=["log"], seed=5)
+    return RunDirectory(path)
+
+
+def test_a_partition_in_pieces_has_the_findings_that_it_has_as_a_whole_with_both_engines(generated, session):
+    whole = check_locally(generated.path, ANOMALIES, workers=1)
+    assert sum(f.result.count for f in whole) >= 18
+    limit = History.open(generated).rows_of(0) // 4
+    in_pieces = check_locally(generated.path, ANOMALIES, workers=2, rows_max=limit)
+    assert [facts(f) for f in in_pieces] == [facts(f) for f in whole]
+    in_spark = check_with_spark(generated.path, ANOMALIES, workers=2, session=session, rows_max=limit)
+    assert [facts(f) for f in in_spark] == [facts(f) for f in whole]
 
 
 def test_an_empty_history_has_findings_that_judged_nothing(run, session):

@@ -4,15 +4,23 @@ import random
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from checkers.engine import check_locally
 from checkers.pieces import JUDGED_OF_PLAIN
-from checkers.split import perform, remainders
+from checkers.split import may_be_split, perform, remainders
+from harness.histories.commands import generate_history
+from harness.histories.synthetic_plants import PLANTS
+from harness.history_reader import History
 from harness.kernels import KernelNames, check_partition
-from harness.pieces import UNBOUNDED, Cuts, Source
+from harness.pieces import UNBOUNDED, Cuts, Source, cuts_of
+from harness.run_directory import RunDirectory
+from harness.stages.check import ANOMALIES
+from tests.unit.histories import PRODUCER, PRODUCER_ACKS_1
 from tests.unit.kafka_anomalies import KINDS, Spoiler
-from tests.unit.kafka_model import drawn_facts
+from tests.unit.kafka_model import FATES, PRODUCERS, READERS, Partition, drawn_facts
 
 KERNELS = {name: kernel for name, kernel in KernelNames.of(list(JUDGED_OF_PLAIN)).resolve().partition.items()}
 QUICK = settings(
@@ -48,11 +56,11 @@ def facts(findings):
 
 def drawn_cuts(history, rng):
     offsets = np.concatenate([history.sends["log_offset"], history.reads["log_offset"]])
-    bounds = sorted(
-        rng.sample(range(int(offsets.max(initial=0)) - 60, int(offsets.max(initial=0)) + 2), rng.randrange(6))
-    )
+    last = int(offsets.max(initial=0))
+    low = int(offsets[offsets >= 0].min(initial=last))
+    bounds = [rng.randint(low - 1, last + 1) for _ in range(rng.randrange(6))]
     return Cuts(
-        offsets=(0, *[b for b in bounds if b > 0], UNBOUNDED),
+        offsets=(0, *sorted({b for b in bounds if b > 0}), UNBOUNDED),
         sends=cut(len(history.sends["client"]), rng),
         reads=cut(len(history.reads["client"]), rng),
     )
@@ -69,8 +77,27 @@ def in_pieces(history, cuts):
     return left, left.rows_only().check(source, KERNELS)
 
 
-def spoiled(seed):
-    made, rng = drawn_facts(seed, duplicates=seed % 3 == 0)
+def long_facts(seed):
+    """A long log of which nearly everything is plain: so little is left of it that a rule which is broken shows."""
+    rng = random.Random(seed)
+    partition = Partition(rng.choice((0, 5, 10**12)), rng, duplicates=seed % 3 == 0)
+    for _ in range(rng.randrange(20, 60)):
+        for _ in range(rng.randrange(1, 12)):
+            partition.send(rng.choice((PRODUCER, PRODUCER_ACKS_1)), "acknowledged")
+        if rng.random() < 0.1:
+            partition.send(rng.choice(PRODUCERS), rng.choice(FATES))
+        if rng.random() < 0.03:
+            partition.seek(rng.choice(READERS), rng.randrange(300))
+        if rng.random() < 0.03:
+            rng.choice((partition.hole, partition.early_sentinel, lambda: partition.failover(rng.randrange(9))))()
+        partition.commit()
+        for reader in READERS:
+            partition.read(reader, rng.choice((0, 10**4)))
+    return partition.end(), rng
+
+
+def spoiled(seed, *, long):
+    made, rng = long_facts(seed) if long else drawn_facts(seed, duplicates=seed % 3 == 0)
     spoiler = Spoiler(made, rng)
     for kind in rng.choices(KINDS, k=rng.choice((0, 1, 1, 2, 3, 6))):
         getattr(spoiler, kind)()
@@ -78,9 +105,51 @@ def spoiled(seed):
     return history if seed % 6 else replace(history, audit_end={})
 
 
-@settings(QUICK, max_examples=1500)
-@given(SEEDS)
-def test_whatever_was_planted_and_wherever_it_is_cut_the_findings_are_the_same(seed):
-    history = spoiled(seed)
+@settings(QUICK, max_examples=400)
+@given(SEEDS, st.booleans())
+def test_whatever_was_planted_and_wherever_it_is_cut_the_findings_are_the_same(seed, long):
+    history = spoiled(seed, long=long)
     _, found = in_pieces(history, drawn_cuts(history, random.Random(seed + 1)))
     assert facts(found) == facts(check_partition(history, KERNELS))
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory):
+    """A large partition, in several row groups, and small ones, with whatever can be planted in logs."""
+    path = tmp_path_factory.mktemp("generated") / "run"
+    planted = ",".join(f"{name}=2" for name, plant in PLANTS.items() if plant.kind == "log")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("harness.history_writer.ROW_GROUP_MAX", 1500)
+        generate_history(path, rows=30_000, partitions=3, plant=planted, workloads=["log"], seed=5)
+    return RunDirectory(path)
+
+
+@pytest.mark.parametrize("pieces", [2, 4, 9])
+def test_the_local_engine_finds_the_same_in_pieces_read_from_files(generated, pieces):
+    whole = check_locally(generated.path, ANOMALIES, workers=1)
+    assert {f.anomaly for f in whole if f.result.count} >= set(JUDGED_OF_PLAIN) - {"untold"}
+    history = History.open(generated)
+    largest = max(history.rows_of(p) for p in history.partitions)
+    assert len(history.files["reads"].row_groups[0]) > 2
+    found = check_locally(generated.path, ANOMALIES, workers=2, rows_max=largest // pieces)
+    assert facts(found) == facts(whole)
+
+
+def test_nearly_nothing_is_left_of_a_partition_in_which_nearly_nothing_happened(generated):
+    history = History.open(generated)
+    cuts = cuts_of(history, 0, rows_max=history.rows_of(0) // 4)
+    source = Source.of(history, 0)
+    left = remainders({0: cuts}, lambda jobs: [perform(source, job) for job in jobs])[0]
+    assert len(left.sends) + len(left.reads) < history.rows_of(0) / 10
+
+
+@pytest.mark.parametrize("change", [{"audited": False}, {"compacted": True}])
+def test_what_nobody_audited_and_what_is_compacted_is_checked_whole(change):
+    assert not may_be_split(replace(drawn_facts(1)[0].history(), **change))
+    assert may_be_split(drawn_facts(1)[0].history())
+
+
+def test_a_piece_that_fails_is_an_error_and_no_verdict(generated, monkeypatch):
+    monkeypatch.setattr("checkers.split.uneven_offsets", lambda reads: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        check_locally(generated.path, ["lost"], workers=1, rows_max=1_000)
