@@ -1,6 +1,8 @@
 """How fast a history is written and checked: rows → Parquet, the local engine, Spark cold and warm, against a plain scan.
 
-    python benchmarks/checking.py [--rows 20000000] [--keep DIRECTORY]
+    python benchmarks/checking.py [--rows 20000000] [--partitions 64] [--keep DIRECTORY] [--straight] [--engines spark]
+
+`--straight`: the history as the generator writes it, without the rows that it might have come from: for very many rows.
 
 Makes a history in which exactly LOST records are lost, so that every timed check is also seen to find them. Everything is
 measured in one go on one machine; the ratios say more than the seconds. Times are wall clock; cold is a fresh process from
@@ -15,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +33,9 @@ from harness.plan import parse_plan
 from harness.rows import RowWriter
 from harness.run_directory import RunDirectory
 from harness.schema import TABLES, Table
+from harness.stages.check import ANOMALIES
 
-PARTITIONS, LOST = 64, 50
+LOST = 50
 SCANNED = {
     "sends": ["client", "sequence", "log_offset", "outcome", "invoked_ns", "completed_ns"],
     "reads": ["client", "sender", "sequence", "log_offset", "span", "read_ns"],
@@ -40,11 +43,13 @@ SCANNED = {
 WORKERS = 2
 
 
-def make(run: RunDirectory, rows: int) -> int:
+def make(run: RunDirectory, rows: int, partitions: int, *, straight: bool) -> int:
     """A history of the generator's, and the rows that it would have come from. Returns how many sends and reads it has."""
     run.create()
-    options = GenerateOptions(rows=rows, partitions=PARTITIONS, planted={"lost": LOST}, seed=1)
+    options = GenerateOptions(rows=rows, partitions=partitions, planted={"lost": LOST}, seed=1)
     generate(run, options, command=f"benchmarks/checking.py --rows {rows}")
+    if straight:
+        return _length(run)
     plan = parse_plan(run.plan.read_text(encoding="utf-8"), source="benchmark")
     # As if a trial had recorded it: a generated run has no rows to be written again from.
     run.plan.write_text(plan.model_copy(update={"origin": "trial"}).model_dump_json(), encoding="utf-8")
@@ -52,6 +57,11 @@ def make(run: RunDirectory, rows: int) -> int:
     for name, table in TABLES.items():
         if name not in ("partitions", "cells"):
             _back_to_rows(run, history, table)
+    return _length(run)
+
+
+def _length(run: RunDirectory) -> int:
+    history = History.open(run)
     return history.rows("sends") + history.rows("reads")
 
 
@@ -106,7 +116,7 @@ def _peak_mb() -> float:
 
 def child(engine: str, path: Path) -> None:
     """In a fresh process: check once, say so, check three times more, say how fast that was."""
-    anomalies = list(catalogue.KERNELS)
+    anomalies = list(ANOMALIES)
     options = {}
     if engine == "spark":
         options["session"] = catalogue.service("spark-session")(master=f"local[{WORKERS}]")
@@ -137,22 +147,26 @@ def measure(engine: str, path: Path) -> tuple[float, dict[str, float]]:
     return cold, json.loads(rest)
 
 
-def report(run: RunDirectory, rows: int) -> None:
+def report(run: RunDirectory, rows: int, engines: Sequence[str]) -> None:
     """Measure everything and print the table."""
-    print(f"{rows:,} rows, {PARTITIONS} partitions, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before\n")
-    converted, converted_cpu = seconds(lambda: write_history(run), 1)
+    plan = parse_plan(run.plan.read_text(encoding="utf-8"), source="benchmark")
+    print(
+        f"{rows:,} rows, {len(plan.partitions)} partitions, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before\n"
+    )
+    converted = seconds(lambda: write_history(run), 1) if plan.origin == "trial" else None
     scan(run)
     floor, floor_cpu = seconds(lambda: scan(run), 3)
     size = sum(file.stat().st_size for file in run.history.iterdir())
     print(f"{'':<22}{'s':>8}{'Mrows/s':>10}{'× scan':>8}{'CPU s':>8}{'Mrows/CPU s':>13}{'peak MB':>9}")
-    _line("rows → Parquet", rows, converted, floor, converted_cpu)
+    if converted is not None:
+        _line("rows → Parquet", rows, converted[0], floor, converted[1])
     _line("plain pyarrow scan", rows, floor, floor, floor_cpu)
-    for engine in ("local", "spark"):
+    for engine in engines:
         cold, warm = measure(engine, run.path)
         _line(f"{engine}, cold process", rows, cold, floor)
         _line(f"{engine}, warm", rows, warm["warm"], floor, warm["cpu"], warm["peak_mb"])
     print(
-        f"\n{size / rows:.1f} bytes per row in Parquet; {len(catalogue.KERNELS)} kernels; load {os.getloadavg()[0]:.1f} after"
+        f"\n{size / rows:.1f} bytes per row in Parquet; {len(ANOMALIES)} kernels; load {os.getloadavg()[0]:.1f} after"
     )
 
 
@@ -169,6 +183,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=20_000_000)
     parser.add_argument("--keep", type=Path, help="use this directory (made if it is not there) and keep it")
+    parser.add_argument("--partitions", type=int, default=64)
+    parser.add_argument("--straight", action="store_true", help="no rows: only the history")
+    parser.add_argument("--engines", nargs="+", choices=sorted(catalogue.ENGINES), default=sorted(catalogue.ENGINES))
     parser.add_argument("--engine", choices=sorted(catalogue.ENGINES), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.engine:
@@ -178,11 +195,10 @@ def main() -> None:
     try:
         run = RunDirectory(folder)
         if run.plan.exists():
-            history = History.open(run)
-            rows = history.rows("sends") + history.rows("reads")
+            rows = _length(run)
         else:
-            rows = make(run, arguments.rows)
-        report(run, rows)
+            rows = make(run, arguments.rows, arguments.partitions, straight=arguments.straight)
+        report(run, rows, arguments.engines)
     finally:
         if not arguments.keep:
             shutil.rmtree(folder.parent, ignore_errors=True)
