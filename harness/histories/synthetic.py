@@ -240,13 +240,12 @@ def _write_others(
     _write_all(run, "assignments", (c for pair in groups for c in tables.assignments(*pair)))
     _write_all(run, "positions", (tables.positions(*pair) for pair in groups))
     _write_all(run, "transactions", (c for cell in cells if cell.kind == "transactions" for c in cell.transactions()))
-    compared = [(cell, partition) for cell, partition in pairs if cell.kind != "compaction"]
     observed = [c for cell, partition in pairs for c in tables.observations(cell, partition, dict(audits))]
-    _write_all(run, "observations", [*observed, *(c for pair in compared for c in tables.copies(*pair))])
+    _write_all(run, "observations", [*observed, *(c for pair in pairs for c in tables.copies(*pair))])
     led = [c for pair in pairs for c in tables.metadata(*pair)]
     _write_all(run, "metadata", [tables.controllers(options.planted.get("two-controllers", 0)), *led])
     with TableWriter(run, TABLES["replicas"]) as writer:
-        for cell, partition in compared:
+        for cell, partition in pairs:
             for node in tables.NODES:
                 for first, last in _chunks(partition.length):
                     _put(writer, "replicas", tables.replicas(cell, partition, node, first, last))
