@@ -182,7 +182,7 @@ class JavaCopier(_Child):
     def _start(self) -> None:
         command = written(self._options["command"], self._options["files"], self._client.rows.parent / "tools")
         try:
-            self._tool = Tool(command, now_ns=self._client.now_ns, parse=parse_status, own_session=True)
+            self._tool = Tool(command, now_ns=self._client.now_ns, parse=parse_status)
         except OSError as error:
             raise ApplicationFailed(f"it could not be started: {error}") from error
         self._client.control.tell("child", session=self._tool.pid)

@@ -67,8 +67,6 @@ class Copier(GroupMember):
         """Why the producer is of no more use."""
         self._rewinding: set[int] = set()
         """Partitions whose position is to be the committed one, and is not yet."""
-        self._owing: dict[int, int] = {}
-        """Partition → offset of what was copied and whose commit was refused: to be tried again while it is owned."""
         self._stopped_ns: int | None = None
         super().__init__(client)
 
@@ -98,7 +96,7 @@ class Copier(GroupMember):
             self._handle(messages, asked_ns)
             self._busy = False
         elif self._owing:
-            self._commit_copied({})
+            self._commit_owing({})
         self._serve_producer(0)
         if self._dead is not None:
             self._bury()
@@ -114,18 +112,12 @@ class Copier(GroupMember):
             case "at-most-once" if self._commit_now(offsets):
                 self._copy(messages, columns)
             case "at-least-once" if self._copy(messages, columns):
-                self._commit_copied(offsets)
+                self._commit_owing(offsets)
             case "exactly-once" | "transaction-alone" if self._copy_in_transaction(messages, columns, offsets):
                 if self._delivery == "transaction-alone":
-                    self._commit_copied(offsets)
+                    self._commit_owing(offsets)
             case _:  # nothing is known to be done: again from what is committed
                 self._go_back()
-
-    def _commit_copied(self, offsets: Mapping[int, int]) -> None:
-        """With what is owed. A rebalance refuses commits of members that keep their partitions, too."""
-        self._owing |= offsets
-        if self._commit_now(self._owing):
-            self._owing = {}
 
     def _copy(self, messages: Sequence[Message], columns: Mapping[str, np.ndarray]) -> bool:
         """Outside transactions. Is every copy acknowledged?"""
@@ -298,12 +290,10 @@ class Copier(GroupMember):
     def _forget(self, partitions: Sequence[int]) -> None:
         super()._forget(partitions)
         self._rewinding -= set(partitions)
-        for dense in partitions:
-            self._owing.pop(dense, None)
 
     def _at_end(self, dense: int, position: int) -> bool:
-        """With nothing left to do for what was read."""
-        return dense not in self._rewinding and dense not in self._owing and super()._at_end(dense, position)
+        """And where it has gone back to."""
+        return dense not in self._rewinding and super()._at_end(dense, position)
 
     # --- commands ---------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,6 @@ REPORT_NS = 100_000_000
 class JavaMember(ToolClient):
     """The role `java-member`. Commands: drain, stop. Options: see `workloads.java_member_properties.launch_java_member`."""
 
-    own_session = True
     make_admin = AdminClient
     """What looks offsets up."""
 

@@ -64,6 +64,8 @@ class GroupMember:
         """Partition → where a broker last said that its end was; NONE = not yet."""
         self._uncommitted: dict[int, int] = {}
         """Partition → next offset, processed and not yet committed by us."""
+        self._owing: dict[int, int] = {}
+        """Partition → next offset, processed, whose commit was refused: to be tried again while the partition is owned."""
         self._stopped, self._report_ns = False, 0
         self._draining, self._busy = False, False
         """`_busy`: with a batch, all of which `next_offset` has left behind."""
@@ -130,6 +132,8 @@ class GroupMember:
             self._busy = True
             self._handle(messages, asked_ns)
             self._busy = False
+        elif self._owing:
+            self._commit_owing({})
         if self._retry_topic is not None:
             self._retry_topic.serve(0)
 
@@ -182,7 +186,7 @@ class GroupMember:
         """Say so to Kafka, now or later."""
         match self._commit:
             case "sync-after":
-                self._commit_now(offsets)
+                self._commit_owing(offsets)
             case "async-after":
                 self._commit_soon(offsets)
             case "auto-stored":
@@ -242,6 +246,12 @@ class GroupMember:
             self._client.on_error(error.args[0])
         self._commits.complete(rows, offsets, positions, errors)
         return all(errors.get(dense, _UNANSWERED) is None for dense in offsets)
+
+    def _commit_owing(self, offsets: Mapping[int, int]) -> None:
+        """With what is owed. A rebalance refuses the commits of members that keep their partitions, too."""
+        self._owing |= offsets
+        if self._commit_now(self._owing):
+            self._owing = {}
 
     def _commit_soon(self, offsets: Mapping[int, int]) -> None:
         self._commits.begin(offsets, self._reads.next_offset, mode=ASYNC)
@@ -304,6 +314,7 @@ class GroupMember:
         for dense in partitions:
             self._owned.pop(dense, None)
             self._uncommitted.pop(dense, None)
+            self._owing.pop(dense, None)
 
     def _committed(self, partitions: Sequence[int]) -> dict[int, int]:
         """What the group has committed, asked now: partition → offset, NONE = nothing. Without an answer: nothing is said."""
@@ -343,7 +354,12 @@ class GroupMember:
     def _at_end(self, dense: int, position: int) -> bool:
         """Has everything been processed that a broker has named? The event that says so is thrown away with everything that
         waits when a partition is paused, and not sent again; then the end that the last fetch told counts."""
-        if self._busy or dense in self._retries.held or (self._retry_topic is not None and self._retry_topic.under_way):
+        if (
+            self._busy
+            or dense in self._owing
+            or dense in self._retries.held
+            or (self._retry_topic is not None and self._retry_topic.under_way)
+        ):
             return False
         if self._owned[dense] >= max(0, position) or position < 0:
             return self._owned[dense] >= 0

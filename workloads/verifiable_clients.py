@@ -41,9 +41,6 @@ SYNC = 1
 class ToolClient:
     """What they have in common: a tool that is run, listened to and ended by commands."""
 
-    own_session = False
-    """Do faults that hit the client hit its tool too? Then a kill hits the tool first: what it said is recorded."""
-
     def __init__(self, client: Client) -> None:
         self._client, self._spec = client, client.spec
         self._dense = {(topic, number): dense for dense, topic, number in client.spec.partitions}
@@ -87,9 +84,9 @@ class ToolClient:
             options = self._spec.options
             command = written(options["command"], options["files"], self._client.rows.parent / "tools")
             parse = parse_event if self._metrics is None else self._metrics.heard(parse_event)
-            self._tool = Tool(command, now_ns=self._client.now_ns, parse=parse, own_session=self.own_session)
-            if self.own_session:
-                self._client.control.tell("child", session=self._tool.pid, speaks=True)
+            self._tool = Tool(command, now_ns=self._client.now_ns, parse=parse)
+            # A kill hits the tool first: what it said is recorded.
+            self._client.control.tell("child", session=self._tool.pid, speaks=True)
 
     def _between(self) -> None:
         """Between two looks at the tool."""

@@ -37,9 +37,8 @@ class Tool:
         now_ns: NowNs,
         wall_ns: NowNs = _CLOCK.wall_ns,
         parse: Parse = parse_event,
-        own_session: bool = False,
     ) -> None:
-        """`parse`: what a line of its output says; `own_session`: so that faults hit it with the client that runs it."""
+        """`parse`: what a line of its output says. The process has a session of its own: faults hit it with its client."""
         self._now_ns, self._wall_ns, self._lines = now_ns, wall_ns, EventLines(parse)
         self.started_ns = self.since_ns = self.read_ns = now_ns()
         self._ahead_ns = wall_ns() - self.read_ns
@@ -50,7 +49,7 @@ class Tool:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             preexec_fn=die_with_parent,
-            start_new_session=own_session,
+            start_new_session=True,
         )
         self.pid = self._process.pid
         assert self._process.stdout is not None
