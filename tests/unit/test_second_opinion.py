@@ -18,11 +18,11 @@ from tests.unit.small_runs import make_small
 CELLS = {0: 0, 1: 0, 2: 1}
 
 
-def agreeing(run: object, findings: object, *, workers: int) -> tuple[str, ...]:
+def agreeing(run: object, findings: object, *, workers: int, session: object) -> tuple[str, ...]:
     return ()
 
 
-def differing(run: object, findings: object, *, workers: int) -> tuple[str, ...]:
+def differing(run: object, findings: object, *, workers: int, session: object) -> tuple[str, ...]:
     return ("lost in cell 0: the kernel counted 3, SQL 2",)
 
 
