@@ -66,7 +66,7 @@ def late(history: CellHistory) -> KernelResult:
     bound = history.cell.delivery_bound
     assert bound is not None, history.cell
     places, reasons = _places(history), []
-    parts: list[tuple[PartitionIndex, Sent]] = []
+    found, together = [no_witnesses()], []
     for number in history.cell.written:
         partition = history.partitions[number]
         index, mine = PartitionIndex.of(partition), [p for p in places if number in p.partitions]
@@ -74,12 +74,13 @@ def late(history: CellHistory) -> KernelResult:
             continue
         if why := index.incomplete() or _clocks_differ(index, partition.client_clock, mine):
             reasons.append(why)
-        parts.append((index, _sent(history, index, mine, bound)))
-    found = np.concatenate([no_witnesses(), *(_witnesses(index, sent, bound) for index, sent in parts)])
-    together = [sent for _, sent in parts]
+        sent = _sent(history, index, mine, bound)
+        found.append(_witnesses(index, sent, bound))
+        together.append(sent)  # not the index: a cell may have more rows than memory holds
+    witnesses = np.concatenate(found)
     return KernelResult(
-        found[:WITNESSES_MAX],
-        count=len(found),
+        witnesses[:WITNESSES_MAX],
+        count=len(witnesses),
         judged=sum(int(np.count_nonzero(s.owed & (s.state != State.OPEN))) for s in together),
         incomplete="; ".join(dict.fromkeys(reasons)) or None,
         windows=_windows(together, bound),

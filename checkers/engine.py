@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from harness.history_reader import History
+from harness.impact import FaultTime, Impact, groups_of, measure, put_together
 from harness.kernels import KernelNames, check_unit, in_order, perform, units_of
 from harness.pieces import ROWS_MAX
 from harness.protocols import Finding
@@ -29,3 +30,11 @@ def check_locally(
         parts = pool.map(lambda unit: check_unit(history, unit, kernels), units)
         found = [finding for findings in parts for finding in findings]
     return in_order(found, anomalies, history.plan.cells)
+
+
+def measure_locally(run_directory: Path, faults: Sequence[FaultTime], *, workers: int) -> Impact:
+    """What faults cost. HistoryUnreadable if the history is."""
+    history = History.open(RunDirectory(run_directory))
+    with ThreadPoolExecutor(workers, thread_name_prefix="measure") as pool:
+        parts = pool.map(lambda group: measure(history, group, faults), groups_of(history, 2 * workers))
+        return put_together(parts, faults)

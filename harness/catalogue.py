@@ -165,6 +165,11 @@ ENGINES = {
     "local": "checkers.engine:check_locally",
     "spark": "spark_checkers.engine:check_with_spark",
 }
+IMPACTS = {
+    "local": "checkers.engine:measure_locally",
+    "spark": "spark_checkers.engine:measure_with_spark",
+}
+"""Engine → what it measures of what faults cost (`harness.impact`)."""
 SERVICES = {
     "clients": "workloads.clients:Clients",
     "refuse-bad-clients": "workloads.refusals:refuse_bad_clients",

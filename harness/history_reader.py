@@ -26,6 +26,8 @@ from harness.run_directory import RunDirectory, read_json
 from harness.schema import FORMAT_VERSION, MISSING, NONE, TABLES, Isolation, ObservationKind, Role, Table, role_named
 
 PARTITIONED = tuple(name for name, table in TABLES.items() if table.partitioned)
+CELL_ROWS_HELD = 20_000_000
+"""Of a larger cell a kernel gets the rows of a partition each time it asks: it takes longer, and less memory."""
 READ_WHOLE_ROWS = 1 << 14
 """Up to this many rows one call for all columns is cheaper than one for each."""
 _LEVELS = {
@@ -206,6 +208,24 @@ class PartitionColumns(Mapping[str, np.ndarray]):
         return len(self._file.table.column_names)
 
 
+class _EachTime(Mapping[int, PartitionHistory]):
+    """Histories of partitions, made when they are asked for, and not held."""
+
+    def __init__(self, history: "History", partitions: Sequence[int]) -> None:
+        self._history, self._partitions = history, tuple(partitions)
+
+    def __getitem__(self, partition: int) -> PartitionHistory:
+        if partition not in self._partitions:
+            raise KeyError(partition)
+        return self._history.partition_history(partition)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._partitions)
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+
 class History:
     """A run's history. Thread safe; `open` is cheap enough to be called by every task of an engine."""
 
@@ -316,10 +336,16 @@ class History:
         tables["leader_offsets"] = _rows(self._leader_offsets, np.isin(self._leader_offsets["partition"], numbers))
         return CellHistory(
             cell=planned,
-            partitions={p: self.partition_history(p) for p in numbers} if only is None else {only.partition: only},
+            partitions=self._partitions_of(numbers) if only is None else {only.partition: only},
             tables=tables,
             clients=clients,
         )
+
+    def _partitions_of(self, partitions: Sequence[int]) -> Mapping[int, PartitionHistory]:
+        """Their histories: shared by all kernels, unless that would hold too many rows in memory."""
+        if sum(map(self.rows_of, partitions)) > CELL_ROWS_HELD:
+            return _EachTime(self, partitions)
+        return {p: self.partition_history(p) for p in partitions}
 
     def _processed(self, partitions: Sequence[int]) -> dict[str, np.ndarray]:
         """Rows of `processed` of these partitions, as they were written. Only theirs are read: there may be many."""

@@ -13,6 +13,7 @@ events.jsonl       progress of the run stage, one JSON object per line
 logs/              server logs of the nodes, output of the clients
 history/           Parquet, one file per table (harness.history); partitioned tables have one row group per partition
 findings/          stage check: findings.parquet, witnesses.parquet, windows.parquet
+impact.json        stage check: what each fault cost the clients (harness.impact)
 verdict.json       stage judge
 report.html, junit.xml, summary.md    stage report
 """
@@ -84,6 +85,10 @@ class RunDirectory:
     @property
     def findings(self) -> Path:
         return self.path / "findings"
+
+    @property
+    def impact(self) -> Path:
+        return self.path / "impact.json"
 
     @property
     def verdict(self) -> Path:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from harness.errors import HarnessFailed, HistoryUnreadable
 from harness.findings import FINDINGS_SCHEMA, findings_from_arrow, findings_to_arrow
 from harness.history_reader import History
+from harness.impact import FaultTime, Impact, groups_of, measure, put_together
 from harness.kernels import KernelNames, Unit, check_unit, in_order, perform, shared_out, units_of
 from harness.pieces import ROWS_MAX, Job
 from harness.protocols import Finding
@@ -89,12 +90,26 @@ class _Spread:
         return findings_from_arrow(_collect(self._session, len(tasks), work, FINDINGS_SCHEMA)) if tasks else []
 
     def perform(self, jobs: Sequence[Job]) -> list[Any]:
-        """What each job gives, in their order. Pieces are large: a task for each, as many as there are."""
-        done = _collect(self._session, len(jobs), _performing(self._run_directory, jobs), _PICKLED)
-        results = {
-            number: pickle.loads(value) for number, value in zip(*(c.to_pylist() for c in done.columns), strict=True)
-        }
-        return [results[number] for number in range(len(jobs))]
+        """What each job gives, in their order. Pieces are large: a task for each."""
+        return self.apply(perform, jobs)
+
+    def apply(self, function: Callable[[History, Any], Any], items: Sequence[Any]) -> list[Any]:
+        """`function(history, item)` of each item, a task for each, in their order."""
+        work = _applying(self._run_directory, function, items)
+        done = _collect(self._session, len(items), work, _PICKLED)
+        numbers, results = (column.to_pylist() for column in done.columns)
+        found = {number: pickle.loads(result) for number, result in zip(numbers, results, strict=True)}
+        return [found[number] for number in range(len(items))]
+
+
+def measure_with_spark(
+    run_directory: Path, faults: Sequence[FaultTime], *, workers: int, session: "SparkSession"
+) -> Impact:
+    """What faults cost, as the local engine measures it. HistoryUnreadable; HarnessFailed if Spark fails."""
+    groups = groups_of(History.open(RunDirectory(run_directory)), TASKS_PER_WORKER * workers)
+    spread = _Spread(session, str(run_directory), len(groups))
+    parts = spread.apply(lambda history, group: measure(history, group, faults), groups) if groups else []
+    return put_together(parts, faults)
 
 
 def _checking(run_directory: str, names: KernelNames, tasks: Sequence[Sequence[Unit]]) -> Callable[[Batches], Batches]:
@@ -110,15 +125,18 @@ def _checking(run_directory: str, names: KernelNames, tasks: Sequence[Sequence[U
     return check_tasks
 
 
-def _performing(run_directory: str, jobs: Sequence[Job]) -> Callable[[Batches], Batches]:
-    def perform_jobs(batches: Batches) -> Batches:
-        """Runs in Spark's Python worker: numbers of jobs in, results out."""
+def _applying(
+    run_directory: str, function: Callable[[History, Any], Any], items: Sequence[Any]
+) -> Callable[[Batches], Batches]:
+    def apply_to_items(batches: Batches) -> Batches:
+        """Runs in Spark's Python worker: numbers of items in, results out."""
         history = _open_here(Path(run_directory))
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield pa.record_batch([[number], [pickle.dumps(perform(history, jobs[number]))]], schema=_PICKLED)
+                result = pickle.dumps(function(history, items[number]))
+                yield pa.record_batch([pa.array([number]), pa.array([result])], schema=_PICKLED)
 
-    return perform_jobs
+    return apply_to_items
 
 
 def _open_here(path: Path) -> History:

@@ -14,6 +14,7 @@ from harness.plan import FIRST_CONTROLLER_ID, Plan
 from harness.report.charts import draw_monitor, draw_timeline
 from harness.report.delivery import Deliveries, deliveries, windows_words, worst_words
 from harness.report.delivery_charts import delivery_panels
+from harness.report.impact import HEADINGS, impact_rows, impact_words, read_impact
 from harness.report.metric_charts import monitor_charts
 from harness.report.metric_lines import make_monitor
 from harness.report.timeline import fault_bands, make_timeline
@@ -47,6 +48,10 @@ def write_html(
         timeline_svgs=_timelines(run, plan, verdict, history),
         delivered=delivered,
         delivery_svgs=_delivery(delivered, verdict),
+        impact=read_impact(run),
+        impact_headings=HEADINGS,
+        impact_rows=impact_rows,
+        impact_words=impact_words,
         windows_words=windows_words,
         worst_words=worst_words,
         milliseconds=lambda value: "–" if value is None else f"{value:,.0f}",

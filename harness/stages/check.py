@@ -7,7 +7,9 @@ from typing import Any, Literal
 from harness import catalogue
 from harness.errors import HarnessFailed
 from harness.findings import read_findings, write_findings
-from harness.history import ensure_history
+from harness.history import History, ensure_history
+from harness.impact import fault_names, fault_times
+from harness.impact_summary import ImpactShown, summarise
 from harness.protocols import Finding
 from harness.run_directory import RunDirectory
 
@@ -32,7 +34,20 @@ def check_run(run: RunDirectory, options: CheckOptions) -> Sequence[Finding]:
     extra = {"session": options.session} if options.engine == "spark" else {}
     findings: Sequence[Finding] = engine(run.path, options.anomalies, workers=options.workers, **extra)
     write_findings(run, findings)
+    run.impact.write_text(_impact(run, options).model_dump_json(indent=1), encoding="utf-8")
     return findings
+
+
+def _impact(run: RunDirectory, options: CheckOptions) -> ImpactShown:
+    """What faults cost: measured, not judged, so that what cannot be measured costs no verdict."""
+    engine = catalogue.resolve(catalogue.IMPACTS, options.engine, what="engine")
+    extra = {"session": options.session} if options.engine == "spark" else {}
+    try:
+        history = History.open(run)
+        faults, names = fault_times(history), fault_names(history)
+        return summarise(engine(run.path, faults, workers=options.workers, **extra), faults, names)
+    except HarnessFailed as error:
+        return ImpactShown(incomplete=str(error))
 
 
 def compare_with_oracle(run: RunDirectory, *, workers: int, session: object = None) -> None:

@@ -12,11 +12,12 @@ import numpy as np
 import psutil
 import pytest
 
-from checkers.engine import check_locally
+from checkers.engine import check_locally, measure_locally
 from harness import catalogue
 from harness.errors import HarnessFailed, HistoryUnreadable, MissingTool
 from harness.histories.commands import generate_history
 from harness.history import History, write_history
+from harness.impact import FaultTime
 from harness.kernels import Unit
 from harness.plan import make_plan
 from harness.protocols import Finding
@@ -26,7 +27,7 @@ from harness.schema import TABLES
 from harness.stages.check import ANOMALIES
 from harness.trial import parse_trial
 from harness.witnesses import WITNESS
-from spark_checkers.engine import check_with_spark, tasks_of
+from spark_checkers.engine import check_with_spark, measure_with_spark, tasks_of
 from spark_checkers.session import start_session
 
 pytestmark = pytest.mark.spark
@@ -172,6 +173,19 @@ def test_a_partition_in_pieces_has_the_findings_that_it_has_as_a_whole_with_both
     assert [facts(f) for f in in_pieces] == [facts(f) for f in whole]
     in_spark = check_with_spark(generated.path, ANOMALIES, workers=2, session=session, rows_max=limit)
     assert [facts(f) for f in in_spark] == [facts(f) for f in whole]
+
+
+def test_what_faults_cost_is_the_same_with_both_engines(generated, session):
+    history = History.open(generated)
+    times = history.files["sends"].read(["invoked_ns"])["invoked_ns"]
+    quarter = int(times.max()) // 4
+    faults = [FaultTime(1, quarter, 2 * quarter, frozenset({1})), FaultTime(2, 3 * quarter, None)]
+    local = measure_locally(generated.path, faults, workers=1)
+    spark = measure_with_spark(generated.path, faults, workers=2, session=session)
+    assert local.acknowledged.sum() > 0
+    assert len(local.recoveries) == 2 * len(history.partitions)
+    for name in ("acknowledged", "latencies", "windows", "recoveries"):
+        assert np.array_equal(getattr(spark, name), getattr(local, name)), name
 
 
 def test_an_empty_history_has_findings_that_judged_nothing(run, session):

@@ -135,6 +135,31 @@ def test_kernels_that_look_at_one_partition_at_a_time_find_the_same_in_a_cell_cu
     assert [facts(f) for f in in_order(found, names, [history.cell])] == [facts(f) for f in whole]
 
 
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(SEEDS, st.sampled_from(OF_CELLS))
+def test_kernels_over_a_cell_find_the_same_where_its_partitions_are_made_anew_each_time(seed, model):
+    draw, module = model
+    cell, kinds = draw(seed), sorted(module.SPOILERS)
+    module.SPOILERS[kinds[seed % len(kinds)]](cell)
+    history = cell.history()
+    kernels = KernelNames.of(list(catalogue.CELL_KERNELS)).resolve().cell
+    anew = replace(history, partitions=MadeAnew(history.partitions))
+    assert [facts(f) for f in check_cell(anew, kernels)] == [facts(f) for f in check_cell(history, kernels)]
+
+
+class MadeAnew(dict):
+    """What a cell that is too large for memory has."""
+
+    def __getitem__(self, number):
+        return replace(super().__getitem__(number))
+
+    def values(self):
+        return (self[number] for number in self)
+
+    def items(self):
+        return ((number, self[number]) for number in self)
+
+
 def facts(finding):
     result = finding.result
     return (

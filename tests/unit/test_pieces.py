@@ -18,7 +18,8 @@ from harness.kernels import KernelNames, check_partition
 from harness.pieces import UNBOUNDED, Cuts, Source, cuts_of
 from harness.run_directory import RunDirectory
 from harness.stages.check import ANOMALIES
-from tests.unit.histories import PRODUCER, PRODUCER_ACKS_1
+from tests.unit.histories import OK, PRODUCER, PRODUCER_ACKS_1
+from tests.unit.histories import history as history_of
 from tests.unit.kafka_anomalies import KINDS, Spoiler
 from tests.unit.kafka_model import FATES, PRODUCERS, READERS, Partition, drawn_facts
 
@@ -153,3 +154,19 @@ def test_a_piece_that_fails_is_an_error_and_no_verdict(generated, monkeypatch):
     monkeypatch.setattr("checkers.split.uneven_offsets", lambda reads: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         check_locally(generated.path, ["lost"], workers=1, rows_max=1_000)
+
+
+def test_a_copy_before_the_acknowledged_one_makes_others_late_in_pieces_between_them():
+    """The record at 0 was sent after those at 1 and 2 were acknowledged; its own acknowledgement names its second copy, at 5,
+    in another piece: when it was sent is only known once that piece has been asked."""
+    late = history_of(
+        sends=[(PRODUCER, 0, OK, 5, {"invoked_ns": 500, "completed_ns": 505})]
+        + [(PRODUCER_ACKS_1, n, OK, n + 1) for n in range(4)],
+        log=[(0, PRODUCER, 0), *((n + 1, PRODUCER_ACKS_1, n) for n in range(4)), (5, PRODUCER, 0)],
+        reads=[],
+    )
+    whole = check_partition(late, KERNELS)
+    assert {f.anomaly: f.result.count for f in whole}["time-travel"] > 0
+    for bound in range(1, 7):
+        cuts = Cuts((0, bound, UNBOUNDED), (0, len(late.sends["client"])), (0, len(late.reads["client"])))
+        assert facts(in_pieces(late, cuts)[1]) == facts(whole)
