@@ -1,12 +1,34 @@
 """What faults of clients share: their targets, and the proof that somebody new has a place and does its work."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from harness.clock import Clock, wait_until
-from harness.protocols import ClientNode, Effect, Node, NodeState, Undo
+from harness.protocols import Capability, ClientNode, Cluster, Effect, Node, NodeState, Undo
 from harness.schema import Tristate
 from nemesis.effects import Seen, Watch, observe
 from nemesis.targets import TargetMissing, is_client
+
+
+class ClientFault:
+    """What a fault is whose targets are places of clients; `name`, `parameters_model`, `apply` and `verify` are its own."""
+
+    name: str
+    needs: frozenset[Capability] = frozenset()
+    of_clients = True
+    role_parameters: frozenset[str] = frozenset()
+
+    def __init__(self) -> None:
+        self._before: dict[str, int | None] = {}
+        """Place → who had it."""
+
+    def undos(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster) -> Sequence[Undo]:
+        """Whoever is gone when it is healed is started again."""
+        return [Undo(action="start", node=place.name) for place in self._places(targets)]
+
+    def _places(self, targets: Sequence[Node]) -> list[ClientNode]:
+        return places_of(targets, fault=self.name)
 
 
 def places_of(targets: Sequence[Node], *, fault: str) -> list[ClientNode]:
@@ -19,11 +41,6 @@ def places_of(targets: Sequence[Node], *, fault: str) -> list[ClientNode]:
             raise TargetMissing(f"{node.name} cannot take part in {fault}: its process is {node.state()}.")
         places.append(node)
     return places
-
-
-def starts(places: Sequence[ClientNode]) -> list[Undo]:
-    """Whoever is gone when it is healed is started again."""
-    return [Undo(action="start", node=place.name) for place in places]
 
 
 def await_work(places: Sequence[ClientNode], *, clock: Clock, timeout_s: float) -> None:
@@ -45,7 +62,7 @@ def await_work(places: Sequence[ClientNode], *, clock: Clock, timeout_s: float) 
 
 def verify_successors(places: Sequence[ClientNode], before: dict[str, int | None], clock: Clock) -> list[Effect]:
     """Has each place somebody else than `before`, who was seen at work?"""
-    return observe([Watch(p.name, None, lambda p=p: _successor(p, before[p.name])) for p in places], clock=clock)  # type: ignore[misc]
+    return observe([Watch(p.name, None, partial(_successor, p, before[p.name])) for p in places], clock=clock)
 
 
 def _successor(place: ClientNode, before: int | None) -> Seen:

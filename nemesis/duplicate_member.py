@@ -2,16 +2,18 @@
 the old one (KIP-345: FENCED_INSTANCE_ID); the consumer protocol refuses the new one (KIP-848: UNRELEASED_INSTANCE_ID)."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import PositiveFloat
 
 from harness.clock import Clock
 from harness.configuration import Frozen
-from harness.protocols import Capability, ClientNode, Cluster, Effect, Node, NodeState, Undo
+from harness.protocols import ClientNode, Cluster, Effect, Node, NodeState
 from harness.schema import Tristate
-from nemesis.client_places import places_of, starts
+from nemesis.client_places import ClientFault
 from nemesis.effects import Seen, Watch, observe
+from nemesis.targets import is_client
 
 
 class DuplicateParameters(Frozen):
@@ -20,31 +22,21 @@ class DuplicateParameters(Frozen):
     timeout_s: PositiveFloat = 30.0
 
 
-class DuplicateMember:
+class DuplicateMember(ClientFault):
     """The effect is that one of the two has ended and the other is at work. Which one is seen, and recorded."""
 
     name = "duplicate-member"
-    needs: frozenset[Capability] = frozenset()
-    of_clients = True
     parameters_model = DuplicateParameters
-    role_parameters: frozenset[str] = frozenset()
-
-    def __init__(self) -> None:
-        self._before: dict[str, int | None] = {}
-
-    def undos(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster) -> Sequence[Undo]:
-        """Start one if none is left."""
-        return starts(places_of(targets, fault=self.name))
 
     def apply(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock) -> None:
-        for place in places_of(targets, fault=self.name):
+        for place in self._places(targets):
             self._before[place.name] = place.client
             place.duplicate()
 
     def verify(
         self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock
     ) -> Sequence[Effect]:
-        watches = [Watch(p.name, None, lambda p=p: self._one_left(p)) for p in targets]  # type: ignore[misc]
+        watches = [Watch(p.name, None, partial(self._one_left, p)) for p in targets if is_client(p)]
         return observe(watches, clock=clock, timeout_s=parameters["timeout_s"])
 
     def _one_left(self, place: ClientNode) -> Seen:

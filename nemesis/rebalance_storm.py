@@ -8,9 +8,9 @@ from pydantic import PositiveFloat
 
 from harness.clock import NS_PER_S, Clock
 from harness.configuration import Frozen
-from harness.protocols import Capability, ClientNode, Cluster, Effect, Node, NodeState, Undo
+from harness.protocols import ClientNode, Cluster, Effect, Node, NodeState
 from harness.schema import Tristate
-from nemesis.client_places import await_work, places_of, starts, verify_successors
+from nemesis.client_places import ClientFault, await_work, verify_successors
 
 
 class StormParameters(Frozen):
@@ -24,24 +24,14 @@ class StormParameters(Frozen):
     timeout_s: PositiveFloat = 45.0
 
 
-class RebalanceStorm:
+class RebalanceStorm(ClientFault):
     """The effect is that members left and new ones were assigned partitions in their places."""
 
     name = "rebalance-storm"
-    needs: frozenset[Capability] = frozenset()
-    of_clients = True
     parameters_model = StormParameters
-    role_parameters: frozenset[str] = frozenset()
-
-    def __init__(self) -> None:
-        self._before: dict[str, int | None] = {}
-
-    def undos(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster) -> Sequence[Undo]:
-        """Start whoever is gone."""
-        return starts(places_of(targets, fault=self.name))
 
     def apply(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock) -> None:
-        places = places_of(targets, fault=self.name)
+        places = self._places(targets)
         self._before = {place.name: place.client for place in places}
         rng = random.Random(str(parameters["seed"]))
         until_ns = clock.monotonic_ns() + int(parameters["duration_s"] * NS_PER_S)
@@ -58,7 +48,7 @@ class RebalanceStorm:
         self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock
     ) -> Sequence[Effect]:
         """Of the places that changed hands; a storm in which none did had no effect."""
-        places = places_of(targets, fault=self.name)
+        places = self._places(targets)
         changed = [place for place in places if place.client != self._before[place.name]]
         if not changed:
             return [Effect(node=p.name, effect=Tristate.NO, detail="nobody left and joined") for p in places]

@@ -9,8 +9,8 @@ from pydantic import NonNegativeFloat, PositiveFloat
 
 from harness.clock import Clock
 from harness.configuration import Frozen
-from harness.protocols import Capability, ClientNode, Cluster, Effect, Node, Undo
-from nemesis.client_places import await_work, places_of, starts, verify_successors
+from harness.protocols import ClientNode, Cluster, Effect, Node
+from nemesis.client_places import ClientFault, await_work, verify_successors
 
 
 class RestartParameters(Frozen):
@@ -22,24 +22,14 @@ class RestartParameters(Frozen):
     timeout_s: PositiveFloat = 45.0
 
 
-class RestartClients:
+class RestartClients(ClientFault):
     """The effect is that every place has a new client that was seen at work."""
 
     name = "restart-clients"
-    needs: frozenset[Capability] = frozenset()
-    of_clients = True
     parameters_model = RestartParameters
-    role_parameters: frozenset[str] = frozenset()
-
-    def __init__(self) -> None:
-        self._before: dict[str, int | None] = {}
-
-    def undos(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster) -> Sequence[Undo]:
-        """Start whoever is gone."""
-        return starts(places_of(targets, fault=self.name))
 
     def apply(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock) -> None:
-        places = places_of(targets, fault=self.name)
+        places = self._places(targets)
         self._before = {place.name: place.client for place in places}
         for turn in rounds(places):
             for place in turn:
@@ -56,7 +46,7 @@ class RestartClients:
     def verify(
         self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock
     ) -> Sequence[Effect]:
-        return verify_successors(places_of(targets, fault=self.name), self._before, clock)
+        return verify_successors(self._places(targets), self._before, clock)
 
 
 def rounds(places: Sequence[ClientNode]) -> list[list[ClientNode]]:
