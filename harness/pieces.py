@@ -14,7 +14,9 @@ from harness.protocols import PartitionHistory
 from harness.schema import TABLES
 
 ROWS_MAX = 50_000_000
-"""Of sends and reads of one partition that are checked at one place; about 3 GB."""
+"""Of sends and reads of one partition that are checked at one place; about 4 GB."""
+PIECES_AT_LEAST = 4
+"""A partition that has more is looked at in pieces of a quarter of that: about 1.3 GB each."""
 UNBOUNDED = np.iinfo(np.int64).max
 Columns = Mapping[str, np.ndarray]
 
@@ -86,15 +88,15 @@ class Source:
 
 
 def cuts_of(history: History, partition: int, *, rows_max: int) -> Cuts | None:
-    """Where to cut a partition so that no piece has many more rows than `rows_max`; None = it is small enough.
+    """Where to cut a partition that has more rows than `rows_max`; None = it has not.
 
     Ranges of equal length: offsets are dense, and readers read what is there.
     """
     files = [history.files[name] for name in ("sends", "reads")]
     lengths = [file.rows_of(partition) for file in files]
-    number = -(-sum(lengths) // rows_max)
-    if number < 2:
+    if sum(lengths) <= rows_max:
         return None
+    number = -(-sum(lengths) * PIECES_AT_LEAST // max(rows_max, PIECES_AT_LEAST))
     low, high = _offsets_of(files, partition)
     inner = [low + (high - low) * n // number for n in range(1, number)]
     sends, reads = (tuple(length * n // number for n in range(number + 1)) for length in lengths)
