@@ -28,11 +28,12 @@ _LEVELS = {"read_uncommitted": Isolation.READ_UNCOMMITTED, "read_committed": Iso
 
 @dataclass(frozen=True, slots=True)
 class _Life:
-    """One incarnation of a reader, from its assignment to its end; `beats`: its heartbeats, ascending."""
+    """One incarnation of a reader; `beats`: its heartbeats, ascending."""
 
     client: int
     level: Isolation
-    begin_ns: int
+    assigned_ns: Mapping[int, int]
+    """Partition → since when it was assigned it."""
     end_ns: int
     beats: np.ndarray
 
@@ -50,11 +51,13 @@ def stalled(history: CellHistory) -> KernelResult:
     """
     index = CellIndex.of(history)
     lives = [life for client in history.clients if client.role == "reader" for life in _lives(history, client)]
-    found = [no_witnesses()]
+    found, judged = [no_witnesses()], 0
     for partition in index.partitions:
-        found += [witness for life in lives for witness in _silences(history, index, partition, life)]
+        mine = [life for life in lives if partition.partition in life.assigned_ns]
+        judged += len(mine)
+        found += [witness for life in mine for witness in _silences(history, index, partition, life)]
         found.append(_stable_offsets(history, index, partition))
-    witnesses, judged = np.concatenate(found), len(lives) * len(index.partitions)
+    witnesses = np.concatenate(found)
     reasons = [r for partition in index.partitions if (r := partition.incomplete())]
     return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), judged, incomplete="; ".join(reasons) or None)
 
@@ -69,11 +72,13 @@ def _lives(history: CellHistory, reader: PlannedClient) -> list[_Life]:
     lives = []
     for row in np.flatnonzero(table["planned"] == reader.client).tolist():
         client = int(table["client"][row])
-        assigned = positions["time_ns"][(positions["client"] == client) & (positions["event"] == ASSIGNED)]
+        rows = np.flatnonzero((positions["client"] == client) & (positions["event"] == ASSIGNED))
+        rows = rows[np.argsort(positions["time_ns"][rows], kind="stable")[::-1]]  # the first one stays
+        assigned_ns = dict(zip(positions["partition"][rows].tolist(), positions["time_ns"][rows].tolist(), strict=True))
         beats, ended_ns = _beats(history, client), int(table["ended_ns"][row])
-        if len(assigned) and len(beats):
+        if len(beats):
             end_ns = int(beats.max()) if ended_ns == MISSING else ended_ns
-            lives.append(_Life(client, _LEVELS[reader.isolation_level], int(assigned.min()), end_ns, beats))
+            lives.append(_Life(client, _LEVELS[reader.isolation_level], assigned_ns, end_ns, beats))
     return lives
 
 
@@ -91,7 +96,7 @@ def _silences(
     """Stretches in which this client was given nothing of the partition, although there was something, long enough."""
     runs = [(a, b) for a, b, who in partition.reader_runs if who == life.client]
     first, last = runs[0] if runs else (0, 0)
-    times = np.concatenate([[life.begin_ns], partition.reads["read_ns"][first:last], [life.end_ns]])
+    times = np.concatenate([[life.assigned_ns[partition.partition]], partition.reads["read_ns"][first:last], [life.end_ns]])
     silent = np.flatnonzero(np.diff(times) >= STALLED_NS)
     if not len(silent):
         return []

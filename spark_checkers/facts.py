@@ -7,11 +7,15 @@ import pyarrow as pa
 
 from harness.history_reader import History
 from harness.plan import Cell
-from harness.protocols import PartitionHistory
-from harness.schema import NONE, Isolation
+from harness.protocols import CellHistory, PartitionHistory
+from harness.provocations import PROVOCATIONS
+from harness.schema import MISSING, NONE, Isolation
+from harness.stalls import SCAN_NS
 from spark_checkers.sql_views import FACTS
 
 _TYPES = {"int": pa.int32(), "bigint": pa.int64(), "boolean": pa.bool_(), "string": pa.string()}
+_LEVELS = {"read_uncommitted": int(Isolation.READ_UNCOMMITTED), "read_committed": int(Isolation.READ_COMMITTED)}
+_NS_PER_MS = 1_000_000
 Rows = list[tuple[Any, ...]]
 
 
@@ -19,14 +23,15 @@ def facts_of(history: History) -> dict[str, pa.Table]:
     """Of a run: one world, 0."""
     facts = empty_facts()
     known = history.clients
-    columns = (known.role, known.isolation, known.issued, known.acks, known.clock)
-    values = zip(*(column.tolist() for column in columns), strict=True)
-    facts["fact_clients"] += [(0, client, *told) for client, told in enumerate(values)]
-    of_cell = {p: cell.cell for cell in history.plan.cells for p in cell.partitions}
+    columns = (known.role, known.isolation, known.issued, known.acks, known.clock, known.told_ns)
+    for client, told in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        facts["fact_clients"].append((0, client, *told[:-1], None if told[-1] == MISSING else told[-1]))
+    of_cell = {p: cell for cell in history.plan.cells for p in cell.partitions}
     for partition in history.partitions:
-        add_partition(facts, history.partition_history(partition), world=0, cell=of_cell.get(partition, NONE))
+        add_partition(facts, history.partition_history(partition), world=0, cell=of_cell.get(partition))
     for cell in history.plan.cells:
         add_cell(facts, cell, world=0)
+        add_serving(facts, history.cell_history(cell.cell), world=0, cell=cell.cell)
     return to_arrow(facts)
 
 
@@ -35,20 +40,25 @@ def empty_facts() -> dict[str, Rows]:
     return {name: [] for name in FACTS}
 
 
-def add_partition(facts: Mapping[str, Rows], partition: PartitionHistory, *, world: int, cell: int) -> None:
-    """What is known of one partition. `cell` NONE: nobody planned it."""
+def add_partition(facts: Mapping[str, Rows], partition: PartitionHistory, *, world: int, cell: Cell | None) -> None:
+    """What is known of one partition. `cell` None: nobody planned it."""
     number = partition.partition
+    hands_on = cell is not None and cell.group is not None and cell.group.hands_on
+    retried_in = dict(zip(cell.written, cell.derived, strict=True)) if cell is not None and hands_on else {}
     facts["fact_partitions"].append(
         (
             world,
             number,
-            cell,
+            NONE if cell is None else cell.cell,
             partition.compacted,
             partition.log_start,
             partition.audit_end.get(Isolation.READ_UNCOMMITTED),
             partition.audit_end.get(Isolation.READ_COMMITTED),
             partition.min_insync_replicas,
             partition.metadata_error_ns,
+            cell is not None and number in cell.derived,
+            cell is not None and number in cell.late_partitions,
+            retried_in.get(number),
         )
     )
     facts["fact_assignment"].extend((number, node) for node in partition.assignment)
@@ -59,12 +69,37 @@ def add_partition(facts: Mapping[str, Rows], partition: PartitionHistory, *, wor
 
 def add_cell(facts: Mapping[str, Rows], cell: Cell, *, world: int) -> None:
     """What is known of one cell."""
-    group = cell.group
+    group, session, made = cell.group, cell.session, cell.provocation
     of_group: tuple[Any, ...] = (None, None, None)
+    limits: tuple[Any, ...] = (None, None, False)
     if group is not None:
-        level = Isolation.READ_COMMITTED if group.isolation_level == "read_committed" else Isolation.READ_UNCOMMITTED
-        of_group = (group.commit, int(level), group.auto_offset_reset)
-    facts["fact_cells"].append((world, cell.cell, *of_group))
+        of_group = (group.commit, _LEVELS[group.isolation_level], group.auto_offset_reset)
+        silent_ms = None if session is None else max(0, session.timeout_ms - session.heartbeat_ms)
+        limits = (
+            None if silent_ms is None else silent_ms * _NS_PER_MS,
+            group.max_poll_interval_ms * _NS_PER_MS,
+            group.static_membership and group.protocol != "consumer",
+        )
+    open_ns = None
+    if cell.transaction is not None:
+        open_ns = cell.transaction.transaction_timeout_ms * _NS_PER_MS + SCAN_NS
+    every = None
+    if made is not None:
+        provocation = PROVOCATIONS[made.error]
+        every = made.every if provocation.of_record else 0
+        facts["fact_codes"].extend((world, cell.cell, code) for code in provocation.codes)
+    by_content = cell.carriers[1] == "content"
+    facts["fact_cells"].append((world, cell.cell, cell.workload, *of_group, *limits, open_ns, by_content, every))
+
+
+def add_serving(facts: Mapping[str, Rows], history: CellHistory, *, world: int, cell: int) -> None:
+    """Who served a cell."""
+    told = history.tables.get("clients", {"client": [], "planned": []})
+    level = {c.client: _LEVELS[c.isolation_level] for c in history.clients if c.role == "reader" and c.isolation_level}
+    for client, planned in zip(*(list(map(int, told[name])) for name in ("client", "planned")), strict=True):
+        facts["fact_serving"].append((world, cell, client))
+        if planned in level:
+            facts["fact_readers"].append((world, cell, client, level[planned]))
 
 
 def to_arrow(facts: Mapping[str, Rows]) -> dict[str, pa.Table]:

@@ -18,7 +18,16 @@ from harness.protocols import Finding
 from harness.run_directory import RunDirectory
 from harness.schema import NONE, TABLES
 from harness.witnesses import WITNESS, no_witnesses
-from spark_checkers import sql_groups, sql_log, sql_reading, sql_transactions
+from spark_checkers import (
+    sql_copies,
+    sql_groups,
+    sql_log,
+    sql_ownership,
+    sql_reading,
+    sql_stalls,
+    sql_telling,
+    sql_transactions,
+)
 from spark_checkers.facts import facts_of
 from spark_checkers.sql_views import VIEWS, fill
 
@@ -27,21 +36,28 @@ if TYPE_CHECKING:
 
 QUERIES: Mapping[str, str] = {
     **sql_log.QUERIES,
+    **sql_telling.QUERIES,
     **sql_reading.QUERIES,
+    **sql_stalls.QUERIES,
     **sql_transactions.QUERIES,
     **sql_groups.QUERIES,
+    **sql_ownership.QUERIES,
+    **sql_copies.QUERIES,
 }
 """Anomaly → text."""
 _ALL_VIEWS = {
     **VIEWS,
     **sql_log.LOG_VIEWS,
     **sql_reading.READING_VIEWS,
+    **sql_stalls.STALL_VIEWS,
     **sql_transactions.TRANSACTION_VIEWS,
+    **sql_ownership.OWNERSHIP_VIEWS,
     **sql_groups.GROUP_VIEWS,
+    **sql_copies.COPY_VIEWS,
 }
-_HELD = ("given", "log", "sent", "first_copy", "unconfirmed", "record")
+_HELD = ("given", "log", "sent", "first_copy", "unconfirmed", "record", "owned")
 """Views that many texts use: computed once."""
-WORLDLY = ("metadata", "metrics", "transactions", "clients", "heartbeats")
+WORLDLY = ("metadata", "metrics", "transactions", "clients", "heartbeats", "assignments")
 """Tables that have no partition, or rows without one: each row says of which world it is."""
 _SHOWN = 3
 Rows = Counter[tuple[int, ...]]

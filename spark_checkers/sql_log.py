@@ -3,25 +3,25 @@
 from spark_checkers.sql_views import cleaned, cleaning
 
 LOG_VIEWS = {
-    "corrupt_log": "select distinct partition from log where level = {UNCOMMITTED} and corrupt",
+    "unreadable_log": "select distinct partition from log where level = {UNCOMMITTED} and unreadable",
     # A commit in doubt is proven by any record of it that was given to somebody at read_committed.
     "proven_transaction": """
         select distinct s.partition, s.client, s.transaction
         from sent s
         join given g on g.partition = s.partition and g.sender = s.client and g.sequence = s.sequence
-        where s.transaction != {NONE} and g.isolation = {COMMITTED} and not g.corrupt
+        where s.transaction != {NONE} and g.isolation = {COMMITTED} and not g.unreadable
     """,
     # Acknowledged (or proven by their transaction) and not in L.
     "missing_send": f"""
         select s.*,
                {cleaned("s", tombstone="s.size = {NONE}")}
-               or (c.partition is not null and (s.log_offset = {{NONE}} or coalesce(l.corrupt, false))) as maybe
+               or (c.partition is not null and (s.log_offset = {{NONE}} or coalesce(l.unreadable, false))) as maybe
         from sent s
         join fact_partitions p on p.partition = s.partition and p.end_uncommitted is not null
         left join sentinel e on e.partition = s.partition
         left join proven_transaction proven
             on proven.partition = s.partition and proven.client = s.client and proven.transaction = s.transaction
-        left join corrupt_log c on c.partition = s.partition
+        left join unreadable_log c on c.partition = s.partition
         left join log l on l.partition = s.partition and l.level = {{UNCOMMITTED}} and l.log_offset = s.log_offset
         {cleaning("s")}
         left anti join unconfirmed u
@@ -66,14 +66,14 @@ QUERIES = {
             select l.*, coalesce(s.transaction, {NONE}) != {NONE} as transactional
             from log l
             left join sent s on s.partition = l.partition and s.client = l.sender and s.sequence = l.sequence
-            where l.level = {UNCOMMITTED} and not l.corrupt
+            where l.level = {UNCOMMITTED} and not l.unreadable
         ),
         standing as (
             select c.* from copies c where not c.transactional
             union all
             select c.* from copies c
             join log v on v.partition = c.partition and v.level = {COMMITTED} and v.log_offset = c.log_offset
-                and v.sender = c.sender and v.sequence = c.sequence and not v.corrupt
+                and v.sender = c.sender and v.sequence = c.sequence and not v.unreadable
             where c.transactional
         )
         select partition, sender as client, sequence, log_offset
@@ -92,14 +92,14 @@ QUERIES = {
             join fact_partitions p on p.partition = l.partition
             left anti join never_issued n
                 on n.partition = l.partition and n.sender = l.sender and n.sequence = l.sequence
-            where l.level = {UNCOMMITTED} and not l.corrupt and not p.compacted and p.log_start <= 0
+            where l.level = {UNCOMMITTED} and not l.unreadable and not p.compacted and p.log_start <= 0
               and (l.sent_partition = l.partition or l.sent_partition = {NONE})
         )
         where sequence < before
     """,
     "offset-conflict": """
         with seen as (
-            select partition, log_offset, sender, sequence from given where not corrupt
+            select partition, log_offset, sender, sequence from given where not unreadable
             union all
             select partition, log_offset, client, sequence
             from sent where outcome = {OK} and acks = -1 and log_offset != {NONE}
@@ -115,12 +115,12 @@ QUERIES = {
         select distinct g.partition, g.log_offset, g.sender as client, g.sequence
         from given g
         join never_issued n on n.partition = g.partition and n.sender = g.sender and n.sequence = g.sequence
-        where not g.corrupt
+        where not g.unreadable
     """,
     "corrupt": "select distinct partition, log_offset from given where corrupt",
     "misplaced": """
         select distinct partition, log_offset, sender as client, sequence
-        from given where not corrupt and sent_partition != partition and sent_partition != {NONE}
+        from given where not unreadable and sent_partition != partition and sent_partition != {NONE}
     """,
     "resurrected": """
         select s.partition, s.client, s.sequence

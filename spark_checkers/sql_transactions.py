@@ -1,9 +1,13 @@
-"""The second opinion on transactions: one SQL text per anomaly. A record's fate is its transaction's, wherever it stands."""
+"""The second opinion on transactions: one SQL text per anomaly. A record's fate is its transaction's, wherever it stands.
+
+Cycles among transactions (`information-cycle`, `write-cycle`) have no text: it would need recursion. Unit tests compare their
+kernels with brute force on small graphs instead.
+"""
 
 from spark_checkers.sql_views import cleaned, cleaning
 
 TRANSACTION_VIEWS = {
-    "corrupt_shown": "select distinct partition from log where level = {COMMITTED} and corrupt",
+    "unreadable_shown": "select distinct partition from log where level = {COMMITTED} and unreadable",
     # Records of recorded transactions that entered the client's queue; `missing`: V ought to show it, and does not.
     "record": f"""
         select s.partition, s.world, s.client, s.sequence, s.transaction, v.sender is not null as shown,
@@ -12,7 +16,7 @@ TRANSACTION_VIEWS = {
                    {cleaned("s", tombstone="s.size = {NONE}")}
                    or (e.sentinel_ns is not null and s.completed_ns >= e.sentinel_ns
                        and (s.log_offset = {{NONE}} or s.log_offset > p.end_committed))
-                   or (c.partition is not null and (s.log_offset = {{NONE}} or coalesce(l.corrupt, false)))
+                   or (c.partition is not null and (s.log_offset = {{NONE}} or coalesce(l.unreadable, false)))
                ) as missing
         from sent s
         join transactions x on x.world = s.world and x.client = s.client and x.transaction = s.transaction
@@ -20,25 +24,25 @@ TRANSACTION_VIEWS = {
         left join sentinel e on e.partition = s.partition
         left join first_copy v
             on v.partition = s.partition and v.level = {{COMMITTED}} and v.sender = s.client and v.sequence = s.sequence
-        left join corrupt_shown c on c.partition = s.partition
+        left join unreadable_shown c on c.partition = s.partition
         left join log l on l.partition = s.partition and l.level = {{COMMITTED}} and l.log_offset = s.log_offset
         {cleaning("s")}
         where s.transaction != {{NONE}} and (s.outcome != {{FAIL}} or x.outcome = {{FAIL}})
     """,
     # By whom a record of a recorded transaction was given: consumers, and V.
     "showing": """
-        select g.partition, g.world, g.sender as client, g.sequence, s.transaction, g.read_ns, g.by_audit,
+        select g.partition, g.world, g.sender as client, g.sequence, s.transaction, g.read_ns, g.by_audit, g.client as reader,
                g.isolation = {COMMITTED} as committed
         from given g
         join sent s on s.partition = g.partition and s.client = g.sender and s.sequence = g.sequence
         join transactions x on x.world = s.world and x.client = s.client and x.transaction = s.transaction
-        where not g.corrupt and not g.by_audit and s.transaction != {NONE}
+        where not g.unreadable and not g.by_audit and s.transaction != {NONE}
         union all
-        select l.partition, l.world, l.sender, l.sequence, s.transaction, l.read_ns, true, true
+        select l.partition, l.world, l.sender, l.sequence, s.transaction, l.read_ns, true, {NONE}, true
         from log l
         join sent s on s.partition = l.partition and s.client = l.sender and s.sequence = l.sequence
         join transactions x on x.world = s.world and x.client = s.client and x.transaction = s.transaction
-        where l.level = {COMMITTED} and not l.corrupt and s.transaction != {NONE}
+        where l.level = {COMMITTED} and not l.unreadable and s.transaction != {NONE}
     """,
     "settled": """
         select x.world, x.client, x.transaction, x.initialised_ns, x.transactional_id, x.cell,
@@ -90,6 +94,14 @@ QUERIES = {
           )
     """,
     "aborted-read": f"{_SHOWINGS} where x.ended_by = 2",
+    # It reads within a transaction from its begin until its end is invoked, or another one begins.
+    "own-read": f"""
+        {_SHOWINGS}
+        left anti join transactions n
+            on n.world = h.world and n.client = h.client and n.transaction > h.transaction and n.begun_ns <= h.read_ns
+        where h.reader = h.client and x.begun_ns <= h.read_ns
+          and (x.end_invoked_ns = {{MISSING}} or h.read_ns <= x.end_invoked_ns)
+    """,
     "early-read": f"""
         {_SHOWINGS}
         where x.ended_by != 2 and not h.by_audit

@@ -8,7 +8,17 @@ Codes are those of `harness.schema`. A number that is not there is -1 (NONE), a 
 """
 
 from harness.plan import SENTINEL_CLIENT
-from harness.schema import MISSING, NONE, Isolation, MetadataKind, MetadataSource, Outcome, ReadFlag, Role
+from harness.schema import (
+    MISSING,
+    NONE,
+    ORIGIN_SEQUENCE_BITS,
+    Isolation,
+    MetadataKind,
+    MetadataSource,
+    Outcome,
+    ReadFlag,
+    Role,
+)
 
 CONSTANTS = {
     "OK": int(Outcome.OK),
@@ -19,9 +29,11 @@ CONSTANTS = {
     "FOREVER": 2**63 - 1,
     "SENTINEL": SENTINEL_CLIENT,
     "CORRUPT": int(ReadFlag.CORRUPT),
+    "ANONYMOUS": int(ReadFlag.ANONYMOUS),
     "PRODUCER": int(Role.PRODUCER),
     "AUDIT": int(Role.AUDIT),
     "MEMBER": int(Role.MEMBER),
+    "OBSERVER": int(Role.OBSERVER),
     "UNCOMMITTED": int(Isolation.READ_UNCOMMITTED),
     "COMMITTED": int(Isolation.READ_COMMITTED),
     "TRUTH": int(MetadataSource.CONTROLLER_LOG),
@@ -32,22 +44,37 @@ CONSTANTS = {
 """What `{NAME}` in a text stands for."""
 
 FACTS = {
-    "fact_clients": "world int, client int, role int, isolation int, issued bigint, acks int, clock int",
+    "fact_clients": "world int, client int, role int, isolation int, issued bigint, acks int, clock int, told_ns bigint",
     "fact_partitions": (
         "world int, partition int, cell int, compacted boolean, log_start bigint, end_uncommitted bigint, "
-        "end_committed bigint, min_insync bigint, error_ns bigint"
+        "end_committed bigint, min_insync bigint, error_ns bigint, derived boolean, late boolean, retried_in int"
     ),
     "fact_assignment": "partition int, node int",
     "fact_copies": "partition int, node int, log_start bigint, log_end bigint, high_watermark bigint",
-    "fact_cells": "world int, cell int, commit string, isolation int, reset string",
+    "fact_cells": (
+        "world int, cell int, workload string, commit string, isolation int, reset string, session_ns bigint, "
+        "poll_limit_ns bigint, twins boolean, transaction_ns bigint, by_content boolean, bad_every int"
+    ),
+    "fact_codes": "world int, cell int, code int",
+    "fact_serving": "world int, cell int, client int",
+    "fact_readers": "world int, cell int, client int, level int",
 }
-"""Facts beside the tables: name → columns. `end_…`: offset of the sentinel through which the audit is complete, null: not."""
+"""Facts beside the tables: name → columns. A fact that a partition, client or cell does not have is null.
+
+`told_ns`: of what it sent before, a client must have been told. `end_…`: offset of the sentinel through which the audit is
+complete. `retried_in`: the partition to which a group hands on what failed. `session_ns`, `poll_limit_ns`: how long a member
+may be silent, and not poll, without being evicted. `twins`: one group.instance.id may be two members for a while.
+`transaction_ns`: how long a transaction may stay open. `bad_every`: every so-many-th record is bad, 0: none by itself;
+`fact_codes`: what their senders are told. `fact_serving`: clients of a cell; `fact_readers`: those that read and do nothing
+else.
+"""
 
 VIEWS = {
     # Who was given what. The sentinels' own records are nobody's.
     "given": """
         select r.*, p.world, p.cell,
                (r.flags & {CORRUPT}) != 0 as corrupt,
+               (r.flags & ({CORRUPT} | {ANONYMOUS})) != 0 as unreadable,
                coalesce(c.role, 0) = {AUDIT} as by_audit,
                coalesce(c.isolation, -1) as isolation
         from reads r
@@ -57,7 +84,7 @@ VIEWS = {
     """,
     # L (level 0) and V (level 1): what the audit read below the sentinel; of an offset read twice the last reading.
     "log": """
-        select partition, level, log_offset, sender, sequence, corrupt, key, sent_partition, read_ns, world,
+        select partition, level, log_offset, sender, sequence, unreadable, key, origin, sent_partition, read_ns, world,
                row_number() over (partition by partition, level order by log_offset) as position
         from (
             select g.*, g.isolation as level,
@@ -76,7 +103,7 @@ VIEWS = {
     # Each readable record of L and V, where it stands first.
     "first_copy": """
         select partition, level, sender, sequence, min(position) as position, min(log_offset) as log_offset
-        from log where not corrupt group by partition, level, sender, sequence
+        from log where not unreadable group by partition, level, sender, sequence
     """,
     "sent": """
         select s.*, p.world, p.cell, coalesce(c.acks, 0) as acks, coalesce(c.clock, -1) as clock
@@ -97,24 +124,25 @@ VIEWS = {
     """,
     # What was given and L does not confirm: nothing stands there, or another record (or one that nobody can read).
     "unconfirmed": """
-        select g.*, l.log_offset is not null as replaced, coalesce(l.corrupt, false) as unreadable_there
+        select g.*, l.log_offset is not null as replaced, coalesce(l.unreadable, false) as unreadable_there
         from given g
         left join log l on l.partition = g.partition and l.level = {UNCOMMITTED} and l.log_offset = g.log_offset
-        where not g.corrupt
-          and (l.log_offset is null or l.corrupt or l.sender != g.sender or l.sequence != g.sequence)
+        where not g.unreadable
+          and (l.log_offset is null or l.unreadable or l.sender != g.sender or l.sequence != g.sequence)
     """,
     # Records that the audit was given behind the sentinel.
     "straggler": """
         select distinct g.partition, g.sender, g.sequence
         from given g join fact_partitions p on p.partition = g.partition
-        where g.by_audit and g.isolation = {UNCOMMITTED} and g.log_offset > p.end_uncommitted and not g.corrupt
+        where g.by_audit and g.isolation = {UNCOMMITTED} and g.log_offset > p.end_uncommitted and not g.unreadable
     """,
     # Records that no producer issued. Past the rows of a producer that crashed there may be any.
     "never_issued": """
         select distinct g.partition, g.sender, g.sequence
         from given g left join fact_clients c on c.world = g.world and c.client = g.sender
-        where not g.corrupt
-          and (g.sequence < 0 or coalesce(c.role, 0) != {PRODUCER} or (c.issued != {NONE} and g.sequence >= c.issued))
+        where not g.unreadable
+          and (g.sequence < 0 or coalesce(c.role, 0) not in ({PRODUCER}, {MEMBER})
+               or (c.issued != {NONE} and g.sequence >= c.issued))
     """,
     # The last tombstone of each key, FOREVER if it may stand anywhere.
     "tombstone": """
@@ -158,6 +186,11 @@ def cleaned(record: str, *, tombstone: str) -> str:
             and ({tombstone} or coalesce(k.log_offset > {record}.log_offset, false)
                  or coalesce(t.log_offset > {record}.log_offset, false)))
     )"""
+
+
+def identity(client: str, sequence: str) -> str:
+    """An expression: both as the one number that copies carry of what they were made from (`reads.origin`)."""
+    return f"(shiftleft(cast({client} as bigint), {ORIGIN_SEQUENCE_BITS}) | {sequence})"
 
 
 def fill(text: str) -> str:

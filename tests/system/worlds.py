@@ -7,15 +7,29 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from harness.configuration import ProducerConfiguration, TopicConfiguration
 from harness.history_reader import parquet_schema
+from harness.plan import Cell
 from harness.protocols import CellHistory, PartitionHistory
-from harness.schema import NONE, TABLES
-from spark_checkers.facts import add_cell, add_partition, empty_facts, to_arrow
+from harness.schema import MISSING, NONE, TABLES
+from spark_checkers.facts import add_cell, add_partition, add_serving, empty_facts, to_arrow
 from spark_checkers.oracle import WORLDLY
 
 PARTITIONS_PER_WORLD = 100
-_OF_PARTITION = ("sends", "reads", "replicas", "metadata", "observations")
+_OF_PARTITION = ("sends", "reads", "replicas", "metadata", "observations", "snapshots")
 _IDS = ("partition", "sent_partition")
+_OF_CELL = ("partitions", "derived", "late_partitions")
+ONLY_PARTITIONS = Cell(
+    cell=0,
+    name="cell",
+    workload="log",
+    topic_name="cell-000",
+    axes={},
+    topic=TopicConfiguration(),
+    producer=ProducerConfiguration(),
+    partitions=(),
+)
+"""Of a world in which nothing was said of a cell."""
 
 
 def tables_of(worlds: Sequence[tuple[Sequence[PartitionHistory], CellHistory | None]]) -> dict[str, pa.Table]:
@@ -23,19 +37,26 @@ def tables_of(worlds: Sequence[tuple[Sequence[PartitionHistory], CellHistory | N
     facts = empty_facts()
     found: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in TABLES}
     for world, (partitions, cell) in enumerate(worlds):
+        planned = _moved_cell(ONLY_PARTITIONS if cell is None else cell.cell, world)
         for partition in partitions:
             for name in _OF_PARTITION:
                 found[name].append(_moved(getattr(partition, name), world))
-            moved = replace(partition, partition=partition.partition + PARTITIONS_PER_WORLD * world)
-            add_partition(facts, moved, world=world, cell=world)
+            moved = replace(partition, partition=moved_partition(partition.partition, world))
+            add_partition(facts, moved, world=world, cell=planned)
         _add_clients(facts, partitions[0], world)
         if cell is not None:
-            add_cell(facts, cell.cell.model_copy(update={"cell": world}), world=world)
+            add_cell(facts, planned, world=world)
+            add_serving(facts, cell, world=world, cell=world)
             for name, rows in cell.tables.items():
                 if name == "observations":  # the partitions' own, once
                     found[name] = found[name][: -len(partitions)]
-                found[name].append(_moved(rows, world))
+                found["metrics" if name == "leader_offsets" else name].append(_moved(rows, world))
     return to_arrow(facts) | {name: _table(name, parts) for name, parts in found.items()}
+
+
+def _moved_cell(cell: Cell, world: int) -> Cell:
+    ids = {name: tuple(moved_partition(p, world) for p in getattr(cell, name)) for name in _OF_CELL}
+    return cell.model_copy(update={"cell": world} | ids)
 
 
 def moved_partition(partition: int, world: int) -> int:
@@ -44,11 +65,20 @@ def moved_partition(partition: int, world: int) -> int:
 
 
 def _add_clients(facts: Mapping[str, list[tuple[Any, ...]]], known: PartitionHistory, world: int) -> None:
-    clocks = np.full(len(known.client_role), NONE)
-    clocks[: len(known.client_clock)] = known.client_clock[: len(clocks)]
-    columns = (known.client_role, known.client_isolation, known.client_issued, known.client_acks, clocks)
-    for client, values in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
-        facts["fact_clients"].append((world, client, *values))
+    size = len(known.client_role)
+    columns = [
+        np.append(column, np.full(max(0, size - len(column)), unknown))[:size].tolist()
+        for column, unknown in (
+            (known.client_role, NONE),
+            (known.client_isolation, NONE),
+            (known.client_issued, NONE),
+            (known.client_acks, 0),
+            (known.client_clock, NONE),
+            (known.client_told_ns, MISSING),
+        )
+    ]
+    for client, (*values, told_ns) in enumerate(zip(*columns, strict=True)):
+        facts["fact_clients"].append((world, client, *values, None if told_ns == MISSING else told_ns))
 
 
 def _moved(columns: Mapping[str, np.ndarray], world: int) -> dict[str, np.ndarray]:
