@@ -9,7 +9,7 @@ from harness.history_reader import History
 from harness.plan import Cell
 from harness.protocols import CellHistory, PartitionHistory
 from harness.provocations import PROVOCATIONS
-from harness.schema import MISSING, NONE, Isolation
+from harness.schema import CLIENTS, MISSING, NONE, Isolation
 from harness.stalls import SCAN_NS
 from spark_checkers.sql_views import FACTS
 
@@ -94,9 +94,9 @@ def add_cell(facts: Mapping[str, Rows], cell: Cell, *, world: int) -> None:
 
 def add_serving(facts: Mapping[str, Rows], history: CellHistory, *, world: int, cell: int) -> None:
     """Who served a cell."""
-    told = history.tables.get("clients", {"client": [], "planned": []})
+    told = history.tables.get("clients", CLIENTS.empty())
     level = {c.client: _LEVELS[c.isolation_level] for c in history.clients if c.role == "reader" and c.isolation_level}
-    for client, planned in zip(*(list(map(int, told[name])) for name in ("client", "planned")), strict=True):
+    for client, planned in zip(told["client"].tolist(), told["planned"].tolist(), strict=True):
         facts["fact_serving"].append((world, cell, client))
         if planned in level:
             facts["fact_readers"].append((world, cell, client, level[planned]))

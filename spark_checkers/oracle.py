@@ -19,11 +19,13 @@ from harness.run_directory import RunDirectory
 from harness.schema import NONE, TABLES
 from harness.witnesses import WITNESS, no_witnesses
 from spark_checkers import (
+    sql_commits,
     sql_copies,
     sql_groups,
     sql_log,
     sql_ownership,
     sql_reading,
+    sql_snapshots,
     sql_stalls,
     sql_telling,
     sql_transactions,
@@ -40,9 +42,11 @@ QUERIES: Mapping[str, str] = {
     **sql_reading.QUERIES,
     **sql_stalls.QUERIES,
     **sql_transactions.QUERIES,
+    **sql_commits.QUERIES,
     **sql_groups.QUERIES,
     **sql_ownership.QUERIES,
     **sql_copies.QUERIES,
+    **sql_snapshots.QUERIES,
 }
 """Anomaly → text."""
 _ALL_VIEWS = {
@@ -52,11 +56,13 @@ _ALL_VIEWS = {
     **sql_stalls.STALL_VIEWS,
     **sql_transactions.TRANSACTION_VIEWS,
     **sql_ownership.OWNERSHIP_VIEWS,
+    **sql_commits.COMMIT_VIEWS,
     **sql_groups.GROUP_VIEWS,
     **sql_copies.COPY_VIEWS,
 }
-_HELD = ("given", "log", "sent", "first_copy", "unconfirmed", "record", "owned")
-"""Views that many texts use: computed once."""
+_HELD = ("given", "log", "sent", "first_copy", "unconfirmed", "record", "owned", "why_again")
+"""Views that many texts use: computed once. Spark only finds them again if neither they nor what they are made of has a
+`with`."""
 WORLDLY = ("metadata", "metrics", "transactions", "clients", "heartbeats", "assignments")
 """Tables that have no partition, or rows without one: each row says of which world it is."""
 _SHOWN = 3

@@ -26,7 +26,7 @@ from spark_checkers.elsewhere import connect, is_elsewhere, prepare_workers
 
 JVM_TIMEOUT_S = 120.0
 """From the launch of the virtual machine until it can be talked to; 4 s is usual."""
-_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
+_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError"
 _PREFIX, _HELD = "prozess-spark-", "held"
 """Scratch directories, and the file in each that its process holds a lock on."""
 _lock = threading.Lock()

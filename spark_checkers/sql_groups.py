@@ -1,26 +1,11 @@
-"""The second opinion on consumer groups: delivery and committed offsets, one SQL text per anomaly, with the causes. Who owned
-what is in `sql_ownership`."""
+"""The second opinion on what consumer groups process: one SQL text per anomaly, with the causes."""
 
 from harness.group_cases import GroupCase
-from harness.schema import ObservationKind
+from spark_checkers.sql_commits import ASSIGNED, RESET, SOUGHT
 from spark_checkers.sql_ownership import CLOSE, LOST, REVOKE
 from spark_checkers.sql_views import identity
 
-ASSIGNED, SOUGHT, RESET = 1, 2, 3
-"""`positions.event`."""
-_LOOKED_UP = f"o.kind = {int(ObservationKind.COMMITTED)}"
 GROUP_VIEWS = {
-    # Commits that were accepted, and acknowledged at a known time.
-    "accepted": "select * from commits where outcome = {OK} and completed_ns != {MISSING}",
-    # The greatest offset that the group is known to have committed.
-    "greatest": f"""
-        select partition, max(log_offset) as top from (
-            select partition, log_offset from accepted
-            union all
-            select o.partition, o.value from observations o where {_LOOKED_UP}
-        )
-        group by partition
-    """,
     # Where the group began: at its first position; at the start where a partition was added to what it had subscribed to,
     # or where it was told that there is no position.
     "beginning": f"""
@@ -79,38 +64,38 @@ GROUP_VIEWS = {
         )
         where number = 1
     """.replace("IDENTITY", identity("a.sender", "a.sequence")),
-    # Records that were processed again: rows of `processed`, the attempts that led to both, and in which partition those
-    # were made.
-    "again": f"""
-        with step as (
-            select *, row_number() over (partition by partition, log_offset order by done_ns, row) as time_number,
-                   lag(row) over (partition by partition, log_offset order by done_ns, row) as before
-            from finished
-        ),
-        copy as (
-            select *, row_number() over (partition by partition, sender, sequence order by log_offset) as copy_number
-            from step where time_number = 1
-        ),
-        way as (
+    # Each time that a record was processed, and the time before.
+    "taken": """
+        select *, row_number() over (partition by partition, log_offset order by done_ns, row) as time_number,
+               lag(row) over (partition by partition, log_offset order by done_ns, row) as before
+        from finished
+    """,
+    # Each way in which a record of a partition with a retry partition was done, there or here, and the way before.
+    "way": f"""
+        select *, lag(row) over one_record as before, lag(attempt) over one_record as attempt_before,
+               lag(from_retry) over one_record as from_retry_before, lag(send_outcome) over one_record as told_before
+        from (
             select d.partition as source, {identity("d.sender", "d.sequence")} as origin, d.done_ns, d.row,
                    false as from_retry, d.row as attempt, cast(null as int) as send_outcome
             from finished d join fact_partitions f on f.partition = d.partition and f.retried_in is not null
             union all
             select h.source, h.origin, h.done_ns, h.row, true, a.attempt, a.send_outcome
             from handled h join handled_after a on a.source = h.source and a.row = h.row
-        ),
-        ways as (
-            select *, lag(row) over one_record as before, lag(attempt) over one_record as attempt_before,
-                   lag(from_retry) over one_record as from_retry_before, lag(send_outcome) over one_record as told_before
-            from way
-            window one_record as (partition by source, origin order by done_ns, from_retry, row)
         )
-        select partition, row, row as attempt, before as attempt_before, cast(null as int) as told_before, false as copy
-        from step where time_number > 1
+        window one_record as (partition by source, origin order by done_ns, from_retry, row)
+    """,
+    # Records that were processed again: rows of `processed`, and the attempts that led to both. `copy`: a further copy of it.
+    "again": """
+        select row, row as attempt, before as attempt_before, cast(null as int) as told_before, false as copy
+        from taken where time_number > 1
         union all
-        select partition, row, null, null, null, true from copy where copy_number > 1
+        select row, null, null, null, true from (
+            select *, row_number() over (partition by partition, sender, sequence order by log_offset) as copy_number
+            from taken where time_number = 1
+        )
+        where copy_number > 1
         union all
-        select source, row, attempt, attempt_before, told_before, false from ways
+        select row, attempt, attempt_before, told_before, false from way
         where before is not null and (from_retry or from_retry_before)
     """,
     # Why: what is true of each.
@@ -140,14 +125,14 @@ GROUP_VIEWS = {
     """,
     # Those of a span before which a commit beyond the record had been acknowledged, and nothing as low was under way since.
     "covered": """
-        with beyond as (
+        select b.attempt, b.attempt_before
+        from (
             select w.attempt, w.attempt_before, w.partition, w.log_offset, w.span_ns, min(a.completed_ns) as since_ns
             from why_again w
             join accepted a
                 on a.partition = w.partition and a.log_offset > w.log_offset and a.completed_ns < w.span_ns
             group by w.attempt, w.attempt_before, w.partition, w.log_offset, w.span_ns
-        )
-        select b.attempt, b.attempt_before from beyond b
+        ) b
         left anti join commits c
             on c.partition = b.partition and c.outcome != {FAIL} and c.invoked_ns < b.span_ns
             and c.log_offset <= b.log_offset
@@ -230,64 +215,6 @@ QUERIES = {
         from why_again w
         join processed d on d.row = w.row
         left join covered c on c.attempt = w.attempt and c.attempt_before = w.attempt_before
-    """,
-    "commit-regression": f"""
-        with lower as (
-            select a.partition, a.client as reader, a.log_offset, a.invoked_ns as begin_ns, a.row,
-                   max(b.log_offset) as reached
-            from accepted a
-            join accepted b on b.partition = a.partition and b.completed_ns < a.invoked_ns
-            group by a.partition, a.client, a.log_offset, a.invoked_ns, a.row
-            having max(b.log_offset) > a.log_offset
-        ),
-        lower_since as (
-            select l.partition, l.reader, l.log_offset, l.begin_ns, l.row, min(b.completed_ns) as reached_ns
-            from lower l
-            join accepted b on b.partition = l.partition and b.log_offset = l.reached
-            group by l.partition, l.reader, l.log_offset, l.begin_ns, l.row
-        ),
-        fell as (
-            select s.* from lower_since s
-            left anti join commits c
-                on c.partition = s.partition and c.outcome != {{FAIL}} and c.log_offset <= s.log_offset
-                and c.invoked_ns < s.begin_ns
-                and case when c.outcome = {{OK}} then c.completed_ns else {{FOREVER}} end > s.reached_ns
-        ),
-        looked_up as (
-            select o.partition, o.client as reader, o.value as log_offset, o.time_ns as begin_ns, o.row,
-                   max(a.log_offset) as reached
-            from observations o
-            join accepted a on a.partition = o.partition and a.completed_ns < o.time_ns
-            where {_LOOKED_UP}
-            group by o.partition, o.client, o.value, o.time_ns, o.row
-            having max(a.log_offset) > o.value
-        ),
-        since as (
-            select u.partition, u.reader, u.log_offset, u.begin_ns, u.row, min(a.completed_ns) as reached_ns
-            from looked_up u
-            join accepted a on a.partition = u.partition and a.log_offset = u.reached
-            group by u.partition, u.reader, u.log_offset, u.begin_ns, u.row
-        ),
-        unexplained as (
-            select s.* from since s
-            left anti join commits c
-                on c.partition = s.partition and c.outcome != {{FAIL}} and c.log_offset <= s.log_offset
-                and case when c.outcome = {{OK}} then c.completed_ns else {{FOREVER}} end > s.reached_ns
-        )
-        select f.partition, f.reader, f.log_offset, f.begin_ns,
-               case when min(p.time_ns) < f.begin_ns then {int(GroupCase.SOUGHT)} else {int(GroupCase.NO_CAUSE)} end as case
-        from fell f
-        left join positions p on p.partition = f.partition and p.client = f.reader and p.event = {SOUGHT}
-        group by f.partition, f.reader, f.log_offset, f.begin_ns, f.row
-        union all
-        select partition, reader, log_offset, begin_ns, {int(GroupCase.OBSERVED)} from unexplained
-    """,
-    "commit-ahead": """
-        select c.partition, c.client as reader, c.log_offset, c.invoked_ns as begin_ns
-        from commits c
-        join fact_partitions f on f.partition = c.partition
-        join fact_clients k on k.world = f.world and k.client = c.client and k.role = {MEMBER}
-        where c.outcome != {FAIL} and c.position >= 0 and c.log_offset > c.position
     """,
 }
 """Anomaly → text."""

@@ -27,21 +27,21 @@ OWNERSHIP_VIEWS = {
         join fact_partitions f on f.partition = a.partition
         join member m on m.world = f.world and m.cell = f.cell and m.client = a.client
     """,
+    # When each client was seen to poll: it was given records, or a callback ran.
+    "polled": """
+        select a.world, a.client, a.started_ns as time_ns from assignments a
+        union
+        select f.world, r.client, r.read_ns from reads r join fact_partitions f on f.partition = r.partition
+    """,
     # Signs of life, by what they prove: that it beats, that it polls, or either.
     "sign": """
-        with polled as (
-            select a.world, a.client, a.started_ns as time_ns from assignments a
-            union all
-            select f.world, r.client, r.read_ns from reads r join fact_partitions f on f.partition = r.partition
-        ),
-        every as (
+        select e.*, case e.of when 'polls' then c.poll_limit_ns else c.session_ns end as limit_ns
+        from (
             select world, client, time_ns, 'beats' as of from heartbeats
             union all select world, client, time_ns, 'either' from heartbeats
             union all select world, client, time_ns, 'either' from polled
             union all select world, client, time_ns, 'polls' from polled
-        )
-        select e.*, case e.of when 'polls' then c.poll_limit_ns else c.session_ns end as limit_ns
-        from every e
+        ) e
         join member m on m.world = e.world and m.client = e.client
         join fact_cells c on c.world = m.world and c.cell = m.cell
     """,

@@ -64,15 +64,14 @@ STALL_VIEWS = {
     """,
     # What they were waiting for: the first record beyond that, and since when it was there to be read.
     "unread": """
-        with first_one as (
+        select u.world, u.client, u.partition, u.log_offset, r.sender, r.sequence, u.next_ns as end_ns,
+               greatest(u.time_ns, r.since_ns, max(h.until_ns)) as begin_ns
+        from (
             select w.world, w.client, w.level, w.partition, w.time_ns, w.next_ns, min(r.log_offset) as log_offset
             from wait w
             join certain r on r.partition = w.partition and r.level = w.level and r.log_offset > w.reached
             group by w.world, w.client, w.level, w.partition, w.time_ns, w.next_ns
-        )
-        select u.world, u.client, u.partition, u.log_offset, r.sender, r.sequence, u.next_ns as end_ns,
-               greatest(u.time_ns, r.since_ns, max(h.until_ns)) as begin_ns
-        from first_one u
+        ) u
         join certain r on r.partition = u.partition and r.level = u.level and r.log_offset = u.log_offset
         left join holding h
             on h.partition = u.partition and u.level = {COMMITTED} and (h.log_offset <= u.log_offset or h.log_offset = {NONE})

@@ -40,10 +40,12 @@ def tables_of(worlds: Sequence[tuple[Sequence[PartitionHistory], CellHistory | N
         planned = _moved_cell(ONLY_PARTITIONS if cell is None else cell.cell, world)
         for partition in partitions:
             for name in _OF_PARTITION:
-                found[name].append(_moved(getattr(partition, name), world))
+                rows = _moved(getattr(partition, name), world)
+                own = np.full(len(rows["partition"]), moved_partition(partition.partition, world)) if rows else None
+                found[name].append(rows | {"partition": own} if own is not None else rows)
             moved = replace(partition, partition=moved_partition(partition.partition, world))
             add_partition(facts, moved, world=world, cell=planned)
-        _add_clients(facts, partitions[0], world)
+        _add_clients(facts, partitions[0], {} if cell is None else cell.tables.get("clients", {}), world)
         if cell is not None:
             add_cell(facts, planned, world=world)
             add_serving(facts, cell, world=world, cell=world)
@@ -64,7 +66,10 @@ def moved_partition(partition: int, world: int) -> int:
     return partition + PARTITIONS_PER_WORLD * world
 
 
-def _add_clients(facts: Mapping[str, list[tuple[Any, ...]]], known: PartitionHistory, world: int) -> None:
+def _add_clients(
+    facts: Mapping[str, list[tuple[Any, ...]]], known: PartitionHistory, told: Mapping[str, np.ndarray], world: int
+) -> None:
+    roles = dict(zip(*(told[name].tolist() for name in ("client", "role")), strict=True)) if told else {}
     size = len(known.client_role)
     columns = [
         np.append(column, np.full(max(0, size - len(column)), unknown))[:size].tolist()
@@ -77,8 +82,9 @@ def _add_clients(facts: Mapping[str, list[tuple[Any, ...]]], known: PartitionHis
             (known.client_told_ns, MISSING),
         )
     ]
-    for client, (*values, told_ns) in enumerate(zip(*columns, strict=True)):
-        facts["fact_clients"].append((world, client, *values, None if told_ns == MISSING else told_ns))
+    for client, (role, *values, told_ns) in enumerate(zip(*columns, strict=True)):
+        role = max(role, roles.get(client, NONE))
+        facts["fact_clients"].append((world, client, role, *values, None if told_ns == MISSING else told_ns))
 
 
 def _moved(columns: Mapping[str, np.ndarray], world: int) -> dict[str, np.ndarray]:

@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 
 from harness.plan import SENTINEL_CLIENT
-from harness.protocols import PartitionHistory
+from harness.protocols import CopyFacts, PartitionHistory
 from harness.schema import (
     METADATA,
     NONE,
     OBSERVATIONS,
     READS,
+    REPLICAS,
     SENDS,
+    SNAPSHOTS,
     Isolation,
     MetadataKind,
     MetadataSource,
@@ -88,6 +90,9 @@ def make(
     metadata: Sequence[Mapping[str, int]] = (),
     observations: Sequence[Mapping[str, int]] = (),
     min_insync_replicas: int = 2,
+    copies: Mapping[int, CopyFacts] | None = None,
+    replicas: Sequence[Mapping[str, int]] = (),
+    snapshots: Sequence[Mapping[str, int]] = (),
 ) -> PartitionHistory:
     """The arrays of these rows, which are in their final order, and the clients named in this module."""
     role, isolation = np.zeros(CLIENTS, dtype=np.int32), np.full(CLIENTS, -1, dtype=np.int32)
@@ -116,6 +121,10 @@ def make(
         observations=_columns(OBSERVATIONS, observations),
         min_insync_replicas=min_insync_replicas,
         metadata_error_ns=METADATA_ERROR_NS,
+        assignment=tuple(copies or ()),
+        copies=copies or {},
+        replicas=_columns(REPLICAS, replicas),
+        snapshots=_columns(SNAPSHOTS, snapshots),
     )
 
 
@@ -217,4 +226,6 @@ def _read(read_ns: int, row: Row) -> dict[str, int]:
 
 
 def _columns(table: Table, rows: Sequence[Mapping[str, int]]) -> dict[str, np.ndarray]:
+    """What a row does not say of the client that wrote it, or the broker that was asked, is NONE."""
+    rows = [{"client": NONE, "isolation": NONE, "leader_epoch": NONE} | row for row in rows]
     return {name: np.array([row[name] for row in rows], dtype=e.dtype) for name, e in table.empty().items()}

@@ -9,6 +9,7 @@ from itertools import pairwise
 from harness.clock import NS_PER_S
 from harness.plan import SENTINEL_CLIENT
 from harness.schema import MISSING, NONE, MetadataSource
+from tests.unit import kafka_disks
 from tests.unit.histories import (
     ACKS,
     COMMITTED_LEVEL,
@@ -307,6 +308,16 @@ class Spoiler:
         self.facts.metadata += [out | {"log_position": out["time_ns"]}]
         self.facts.metadata += [out | elected | {"log_position": elected["time_ns"]}]
         return {"unclean": 1}
+
+    # --- disks -----------------------------------------------------------------------------------------------------
+
+    def diverged(self) -> Expected | None:
+        """A copy is not what the others are."""
+        return {"diverged": 1} if kafka_disks.differ(self.facts.disks, self.rng) else None
+
+    def forgetful(self) -> Expected | None:
+        """A producer snapshot is not what the batches say."""
+        return {"snapshot-conflict": 1} if kafka_disks.forget(self.facts.disks, self.rng) else None
 
     # --- where -----------------------------------------------------------------------------------------------------
 

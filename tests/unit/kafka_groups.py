@@ -61,6 +61,8 @@ class Group:
         self.frozen: dict[int, list[tuple[int, int]]] = {member: [] for member in (*MEMBERS, INTRUDER)}
         self.busy: set[int] = set()
         """Frozen right now."""
+        self.done: set[str] = set()
+        """What can be planted once only."""
 
     # --- one member's turn -----------------------------------------------------------------------------------------
 
@@ -291,10 +293,27 @@ def two_owners(group: Group) -> dict[str, int] | None:
     return {"two-owners": 1}
 
 
+def orphaned(group: Group) -> dict[str, int] | None:
+    """While the members drained the last owner lost the partition, or never was assigned it, and nobody had it then."""
+    assignments = group.tables["assignments"]
+    last = next(row for row in reversed(assignments) if row["event"] == ASSIGN and row["client"] != INTRUDER)
+    closed = next(row for row in reversed(assignments) if row["event"] == CLOSE)
+    if "orphaned" in group.done:
+        return None
+    group.done.add("orphaned")
+    if group.rng.random() < 0.5:
+        assignments.remove(last)
+    else:
+        taken_ns = closed["started_ns"] - 3
+        assignments.append(last | {"event": LOST, "started_ns": taken_ns, "done_ns": taken_ns + 1})
+    return {"orphaned": 1}
+
+
 SPOILERS: dict[str, Callable[[Group], dict[str, int] | None]] = {
     "unprocessed": unprocessed,
     "reprocessed": reprocessed,
     "commit-regression": commit_regression,
     "commit-ahead": commit_ahead,
     "two-owners": two_owners,
+    "orphaned": orphaned,
 }

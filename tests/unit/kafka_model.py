@@ -3,8 +3,8 @@
 It knows offsets with marker holes, a high watermark, failovers that cut only what is uncommitted (and retries of what was
 cut), replies that are lost, successes without offset, sends that certainly fail, aborted records, a producer that crashed
 before it could record everything, leaders that move and replicas that leave the ISR, what brokers answer, readers at both
-isolation levels with seeks, an earlier sentinel in mid-log and a straggler behind the last one. Retries that put a record in
-twice happen only if `duplicates` is allowed.
+isolation levels with seeks, an earlier sentinel in mid-log and a straggler behind the last one, and what the brokers' disks
+hold in the end. Retries that put a record in twice happen only if `duplicates` is allowed.
 """
 
 import random
@@ -37,6 +37,7 @@ from tests.unit.histories import (
     read_row,
     send_row,
 )
+from tests.unit.kafka_disks import Disks, write_disks
 from tests.unit.kafka_leaders import MIN_INSYNC, Leaders
 
 PRODUCERS = (PRODUCER, PRODUCER_ACKS_1, PRODUCER_ACKS_0, CRASHED)
@@ -81,6 +82,10 @@ class Facts:
     """How many records were put in once more."""
     metadata: list[dict[str, int]]
     observations: list[dict[str, int]]
+    disks: Disks
+    compacted: bool = False
+    removed: list[Entry] = field(default_factory=list)
+    """By the cleaner."""
 
     def rows(self) -> list[dict[str, int]]:
         """Every row of every reader."""
@@ -103,8 +108,12 @@ class Facts:
             reads,
             ends=ends,
             issued=self.issued | {PRODUCER_2: ISSUED_BY_SPOILER},
+            compacted=self.compacted,
             metadata=self.metadata,
-            observations=self.observations,
+            observations=self.observations + self.disks.noted,
+            copies=self.disks.copies,
+            replicas=self.disks.batches,
+            snapshots=self.disks.snapshots,
         )
 
 
@@ -230,6 +239,7 @@ class Partition:
         for key in unrecorded:
             del self.sends[key]
         issued = {client: self.next_sequence[client] for client in PRODUCERS if client != CRASHED}
+        written = [(e.offset, e.client, not e.visible) for e in (*self.log, last, *beyond)]
         return Facts(
             sends=self.sends,
             log=self.log,
@@ -242,6 +252,7 @@ class Partition:
             copies=self.copies,
             metadata=self.leaders.metadata,
             observations=self.leaders.observations,
+            disks=write_disks(written, (PRODUCER, CRASHED), sentinel + 1, self.rng),
         )
 
     def _straggler(self, offset: int) -> list[Entry]:

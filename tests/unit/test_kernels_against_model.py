@@ -11,6 +11,7 @@ from harness import catalogue
 from harness.kernels import KernelNames, check_partition
 from harness.protocols import Finding, PartitionHistory
 from harness.schema import Outcome
+from tests.unit import kafka_compaction
 from tests.unit.kafka_anomalies import KINDS, Spoiler
 from tests.unit.kafka_definitions import time_travel, under_acknowledged
 from tests.unit.kafka_model import facts
@@ -131,3 +132,29 @@ def test_every_lost_record_is_named_with_its_send(made):
     assert witness["outcome"] == Outcome.OK
     assert (witness["begin_ns"], witness["end_ns"]) == (send["invoked_ns"], send["completed_ns"])
     assert witness["log_offset"] == send["log_offset"]
+
+
+# --- compacted topics -----------------------------------------------------------------------------------------------
+
+
+@settings(QUICK, max_examples=100)
+@given(kafka_compaction.compacted)
+def test_a_valid_history_of_a_compacted_topic_shows_no_anomaly(made):
+    assert counts(made[0].history()) == {}
+
+
+@pytest.mark.parametrize("kind", kafka_compaction.SPOILERS)
+def test_what_was_planted_in_a_compacted_topic_is_found_exactly(kind):
+    planted = 0
+
+    @settings(QUICK, max_examples=100)
+    @given(kafka_compaction.compacted)
+    def check(made):
+        nonlocal planted
+        expected = kafka_compaction.SPOILERS[kind](*made)
+        assume(expected is not None)
+        planted += 1
+        assert counts(made[0].history()) == +Counter(expected)
+
+    check()
+    assert planted >= 20

@@ -85,6 +85,12 @@ def test_a_reader_that_is_never_given_anything_is_stalled_since_it_was_assigned(
     assert begin_s == pytest.approx(0, abs=0.001)
 
 
+def test_a_partition_that_the_reader_was_not_assigned_is_none_of_its():
+    made = cell(until=60)
+    elsewhere = {**made.tables["positions"], "partition": np.array([PARTITION + 1], dtype=np.int32)}
+    assert found(replace(made, tables={**made.tables, "positions": elsewhere})) == []
+
+
 def test_who_has_read_everything_waits_for_nothing():
     assert found(cell((1, 0), (1, 1), (1, 2), until=300)) == []
 
