@@ -60,13 +60,10 @@ def remove(history: Facts, gone: list[Entry]) -> None:
     history.log[:] = [entry for entry in history.log if not any(entry is other for other in gone)]
 
 
-def drawn_compacted(seed: int) -> tuple[Facts, random.Random]:
-    """As `compacted`, without hypothesis."""
-    return cleaned(drawn_facts(seed))
-
-
 compacted = st.builds(cleaned, facts())
 """A valid history of a compacted topic, and chance for whoever goes on with it."""
+long_compacted = st.integers(0, 2**32).map(lambda seed: cleaned(drawn_facts(seed)))
+"""The same, longer on the average, so that more of them have a place for what spoils them."""
 
 
 # --- what spoils them -----------------------------------------------------------------------------------------------
@@ -83,11 +80,11 @@ def _acknowledged(history: Facts, key: int) -> list[tuple[int, tuple[int, int]]]
 
 
 def _hidden_tombstone(history: Facts, key: int) -> bool:
-    """May one stand at an offset that nobody was told?"""
+    """May one stand at an offset that nobody was told, or does one behind the sentinel?"""
     return any(
-        send["key"] == key and send["size"] == NONE and (send["outcome"] == INFO or send["log_offset"] == NONE)
+        send["outcome"] == INFO or not 0 <= send["log_offset"] < history.sentinel
         for send in history.sends.values()
-        if send["outcome"] != FAIL
+        if send["key"] == key and send["size"] == NONE and send["outcome"] != FAIL
     )
 
 
