@@ -96,7 +96,9 @@ def _silences(
     """Stretches in which this client was given nothing of the partition, although there was something, long enough."""
     runs = [(a, b) for a, b, who in partition.reader_runs if who == life.client]
     first, last = runs[0] if runs else (0, 0)
-    times = np.concatenate([[life.assigned_ns[partition.partition]], partition.reads["read_ns"][first:last], [life.end_ns]])
+    times = np.concatenate(
+        [[life.assigned_ns[partition.partition]], partition.reads["read_ns"][first:last], [life.end_ns]]
+    )
     silent = np.flatnonzero(np.diff(times) >= STALLED_NS)
     if not len(silent):
         return []

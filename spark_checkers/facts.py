@@ -71,7 +71,7 @@ def add_cell(facts: Mapping[str, Rows], cell: Cell, *, world: int) -> None:
     """What is known of one cell."""
     group, session, made = cell.group, cell.session, cell.provocation
     of_group: tuple[Any, ...] = (None, None, None)
-    limits: tuple[Any, ...] = (None, None, False)
+    limits: tuple[Any, ...] = (None, None, False, True)
     if group is not None:
         of_group = (group.commit, _LEVELS[group.isolation_level], group.auto_offset_reset)
         silent_ms = None if session is None else max(0, session.timeout_ms - session.heartbeat_ms)
@@ -79,6 +79,7 @@ def add_cell(facts: Mapping[str, Rows], cell: Cell, *, world: int) -> None:
             None if silent_ms is None else silent_ms * _NS_PER_MS,
             group.max_poll_interval_ms * _NS_PER_MS,
             group.static_membership and group.protocol != "consumer",
+            group.client != "java",
         )
     open_ns = None
     if cell.transaction is not None:

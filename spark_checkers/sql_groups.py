@@ -106,7 +106,7 @@ GROUP_VIEWS = {
                a.client = b.client and greatest(a.span, 0) = greatest(b.span, 0) as one_span,
                a.client != b.client and coalesce(m.crashed, false) as crashed,
                a.client != b.client and coalesce(bool_or(
-                   r.event = {LOST} and r.client in (a.client, b.client)
+                   (r.event = {LOST} and r.client in (a.client, b.client)) or (r.client = b.client and not c.tells_lost)
                ), false) as evicted,
                coalesce(min(case when r.client = b.client then r.started_ns end) <= a.started_ns, false) as released,
                a.partition, a.log_offset, s.time_ns as span_ns
@@ -116,6 +116,7 @@ GROUP_VIEWS = {
         left join span_begin s
             on s.partition = a.partition and s.client = a.client and s.span = greatest(a.span, 0)
         left join fact_partitions f on f.partition = b.partition
+        left join fact_cells c on c.world = f.world and c.cell = f.cell
         left join member m on m.world = f.world and m.client = b.client
         left join release r
             on r.partition = a.partition
