@@ -5,14 +5,16 @@ own checker needs. An operation is a transaction where the history has any of se
 (jepsen.tests.kafka, "Operations"). What the history does not say is not known: see `harness.histories.imported`.
 """
 
-from array import array
-from collections.abc import Iterable, Iterator
+import contextlib
+import gc
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
 from harness.errors import BadInput
-from harness.histories.edn import MAP, EdnError, read_edn, read_lines
+from harness.histories.edn import MAP, EdnError, Plain, read_edn, read_lines
 from harness.histories.imported import Imported
 from harness.histories.jepsen_tables import SEND_WIDTH, Recorded, tables_of
 from harness.schema import Outcome
@@ -20,10 +22,14 @@ from harness.schema import Outcome
 CHUNK_LINES = 4096
 LINE_CHARACTERS_MAX = 1 << 26
 _OPERATIONS = frozenset({":send", ":poll", ":txn"})
+_MICRO_OPERATIONS = (":send", ":poll")
 _MOVES = frozenset({":assign", ":subscribe"})
 _OUTCOMES = {":ok": Outcome.OK, ":fail": Outcome.FAIL, ":info": Outcome.INFO}
 _TYPES = frozenset({":invoke", *_OUTCOMES})
 TIME_MAX = 2**62
+_NOTHING: dict[str, Any] = {}
+_INTEGERS = {int}
+_NOBODY: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -42,10 +48,23 @@ class Operation:
 def read_jepsen(path: Path, *, transactions: Literal["auto", "yes", "no"] = "auto") -> Imported:
     """The history in a file. BadInput with the line, the value, the rule and the way out, if it is none of Jepsen's."""
     reader = _Reader(str(path))
-    for operation in operations(path):
-        reader.take(operation)
+    with _no_collection():
+        for operation in operations(path):
+            reader.take(operation)
     reader.end()
     return tables_of(reader.recorded, transactions=transactions, title=f"Jepsen's history {path.name}")
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Values are lists in lists, and in no cycle: looking for cycles among them costs as much as reading them."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def operations(path: Path) -> Iterator[Operation]:
@@ -53,7 +72,7 @@ def operations(path: Path) -> Iterator[Operation]:
     clockless: bool | None = None
     for first, lines in _chunks(path):
         for number, (line, read) in enumerate(zip(lines, read_lines(lines), strict=True), start=first):
-            made = _operation(path, number, line, read)
+            made = (read and _plain(number, read)) or _operation(path, number, line, read)
             if made is None:
                 continue
             without = made.time_ns < 0
@@ -64,6 +83,29 @@ def operations(path: Path) -> Iterator[Operation]:
             if clockless:  # then the order of lines is all there is
                 made.time_ns = number
             yield made
+
+
+@lru_cache(maxsize=64)
+def _places(keys: tuple[str, ...]) -> tuple[int, int, int, int] | None:
+    """Where :type, :f, :process and :time stand among keys; None = not all of them do, each once."""
+    wanted = (":type", ":f", ":process", ":time")
+    found = tuple(keys.index(key) for key in wanted if keys.count(key) == 1)
+    return found if len(found) == len(wanted) else None  # type: ignore[return-value]
+
+
+def _plain(number: int, read: Plain) -> Operation | None:
+    """The operation of a line that holds what they usually hold, and no more; None = of any other line."""
+    keys, texts, values = read
+    places = _places(keys)
+    if places is None or len(values) != 1:
+        return None
+    at_kind, at_f, at_process, at_time = places
+    kind, f, process, time_ns = texts[at_kind], texts[at_f], texts[at_process], texts[at_time]
+    # Eighteen digits are below TIME_MAX.
+    numbers = process.isdigit() and time_ns.isdigit() and len(process) <= 18 and len(time_ns) <= 18
+    if not numbers or kind not in _TYPES or f[0] != ":":
+        return None
+    return Operation(number, kind, f, int(process), int(time_ns), values[0], _NOTHING)
 
 
 def _chunks(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -90,9 +132,9 @@ def _chunks(path: Path) -> Iterator[tuple[int, list[str]]]:
         yield first, lines
 
 
-def _operation(path: Path, number: int, line: str, read: tuple[dict[str, str], list[Any]] | None) -> Operation | None:
+def _operation(path: Path, number: int, line: str, read: Plain | None) -> Operation | None:
     if read is not None:
-        head, tail = read
+        head, tail = dict(zip(read[0], read[1], strict=True)), read[2]
         if head.get(":process") == ":nemesis":
             return None
         keys: dict[str, Any] = {":value": tail[0] if tail else None}
@@ -243,21 +285,23 @@ class _Reader:
         process.invoked, process.sent = None, []
         self._complete(process, operation, sent)
 
-    def _micro_operations(self, operation: Operation) -> Iterator[list[Any]]:
+    def _micro_operations(self, operation: Operation) -> list[list[Any]]:
         value = operation.value
         if value is None:
-            return
+            return []
         if not isinstance(value, list) or value[:1] == [MAP]:
             raise self._bad(operation, f":value {_short(value)} is no vector of [:send k v] and [:poll].")
-        self.recorded.most_micro_operations = max(self.recorded.most_micro_operations, len(value))
+        recorded = self.recorded
+        if len(value) > recorded.most_micro_operations:
+            recorded.most_micro_operations = len(value)
         if operation.f == ":txn":
-            self.recorded.has_txn = True
+            recorded.has_txn = True
         for micro in value:
-            if not isinstance(micro, list) or not micro or micro[0] not in (":send", ":poll"):
+            if not isinstance(micro, list) or not micro or micro[0] not in _MICRO_OPERATIONS:
                 raise self._bad(operation, f"micro-operation {_short(micro)} is neither [:send k v] nor [:poll …].")
             if (len(micro) != 3) if micro[0] == ":send" else (len(micro) > 2):
                 raise self._bad(operation, f"micro-operation {_short(micro)} has {len(micro)} parts.")
-            yield micro
+        return value
 
     def _sends(self, process: _Process, operation: Operation, *, begun_ns: int) -> list[int]:
         """A row for each send of an operation."""
@@ -280,7 +324,7 @@ class _Reader:
 
     def _complete(self, process: _Process, operation: Operation, sent: list[int]) -> None:
         recorded, place = self.recorded, 0
-        rebalanced = self._rebalanced(operation)
+        rebalanced = self._rebalanced(operation) if operation.extra else _NOBODY
         polled = False
         for micro in self._micro_operations(operation):
             if micro[0] == ":send":
@@ -310,7 +354,7 @@ class _Reader:
             # After an abort a client may go back or not; of a group it may be given other partitions between two polls.
             process.span = {}
 
-    def _polled(self, process: _Process, operation: Operation, shown: Any, rebalanced: set[int]) -> bool:  # noqa: ANN401
+    def _polled(self, process: _Process, operation: Operation, shown: Any, rebalanced: Set[int]) -> bool:  # noqa: ANN401
         """The records of one poll: {k [[offset value] …], …}."""
         if not isinstance(shown, list) or shown[:1] != [MAP]:
             raise self._bad(operation, f"[:poll {_short(shown)}] has no map of keys to [[offset value] …].")
@@ -325,26 +369,24 @@ class _Reader:
             if partition in rebalanced:  # anything may have happened between two of them
                 spans: Iterable[int] = (process.new_span() for _ in offsets)
                 for offset, code, own in zip(offsets, codes, spans, strict=True):
-                    self.recorded.add_reads(
-                        process.number, partition, own, operation.time_ns, (offset,), array("q", [code])
-                    )
+                    self.recorded.add_reads(process.number, partition, own, operation.time_ns, (offset,), (code,))
             else:
                 self.recorded.add_reads(process.number, partition, span, operation.time_ns, offsets, codes)
         return True
 
-    def _pairs(self, operation: Operation, key: object, pairs: Any) -> tuple[tuple[int, ...], "array[int]"]:  # noqa: ANN401
+    def _pairs(self, operation: Operation, key: object, pairs: Any) -> tuple[Sequence[int], Sequence[int]]:  # noqa: ANN401
         """Offsets, and numbers of the values, of [[offset value] …]."""
         try:
             offsets, values = zip(*pairs, strict=True)
         except (TypeError, ValueError) as error:
             raise self._bad(operation, f"{_short(pairs)} of key {_short(key)} is no list of [offset value].") from error
-        if not (set(map(type, offsets)) == {int} and min(offsets) >= 0 and max(offsets) < TIME_MAX):
+        if set(map(type, offsets)) != _INTEGERS or min(offsets) < 0 or max(offsets) >= TIME_MAX:
             raise self._bad(operation, f"{_short(pairs)} of key {_short(key)} has offsets that are no numbers from 0.")
-        if set(map(type, values)) == {int} and min(values) >= -TIME_MAX and max(values) < TIME_MAX:
-            return offsets, array("q", values)
-        return offsets, array("q", (self._code(operation, value) for value in values))
+        if set(map(type, values)) == _INTEGERS and min(values) >= -TIME_MAX and max(values) < TIME_MAX:
+            return offsets, values
+        return offsets, [self._code(operation, value) for value in values]
 
-    def _rebalanced(self, operation: Operation) -> set[int]:
+    def _rebalanced(self, operation: Operation) -> Set[int]:
         """The partitions that changed hands during an operation."""
         log = operation.extra.get(":rebalance-log")
         found: set[int] = set()
@@ -373,13 +415,17 @@ class _Reader:
     # --- names --------------------------------------------------------------------------------------------------------
 
     def _partition(self, operation: Operation, key: object) -> int:
+        if type(key) is int or type(key) is str:
+            found = self.recorded.partitions.get(key)
+            if found is not None:
+                return found
         if isinstance(key, bool) or not isinstance(key, int | str):
             raise self._bad(operation, f"key {_short(key)} is no number or text.")
         return self.recorded.partitions.setdefault(key, len(self.recorded.partitions))
 
     def _code(self, operation: Operation, value: object) -> int:
         """A number for a value: itself if it is one, else one beyond all of those."""
-        if isinstance(value, int) and not isinstance(value, bool) and -TIME_MAX <= value < TIME_MAX:
+        if type(value) is int and -TIME_MAX <= value < TIME_MAX:
             return value
         if value is None or isinstance(value, list):
             raise self._bad(operation, f"value {_short(value)} is no number or text.")

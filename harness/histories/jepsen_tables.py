@@ -48,7 +48,7 @@ class Recorded:
         self.sends[row * SEND_WIDTH + 6] = outcome
 
     def add_reads(
-        self, process: int, partition: int, span: int, time_ns: int, offsets: Sequence[int], values: "array[int]"
+        self, process: int, partition: int, span: int, time_ns: int, offsets: Sequence[int], values: Sequence[int]
     ) -> None:
         """Records of one partition that one poll gave."""
         self._runs.extend((process, partition, span, time_ns, len(offsets)))
