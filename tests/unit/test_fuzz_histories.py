@@ -86,8 +86,7 @@ def test_among_many_lines_the_fast_reader_takes_none_for_a_part_of_another(seed)
         for line, fast in zip(lines, read_lines(lines), strict=True):
             wrong = error_of(lambda line=line: read_edn(line), EdnError)
             if fast is not None and wrong is None and ":nemesis" not in fast[1]:
-                whole = read_edn(line)
-                assert [dict(zip(whole[1::2], whole[2::2], strict=True))[":value"]] == fast[2]
+                assert fast[2] == read_edn(line)[12:]
 
 
 @fuzz(60)
