@@ -203,6 +203,8 @@ def _why_again(
     learned_late = (lost.next_after(one, done_ns) != FOREVER) | (lost.next_after(other, done_ns) != FOREVER)
     if not _tells_lost(history):  # it gave the partition up after somebody else had begun: it had lost it before
         learned_late |= (released != FOREVER) & (released > table["started_ns"][after])
+    if _one_instance_may_be_two(history):  # whoever is fenced ends without a word of what it had
+        learned_late |= _one_place(one, other, members)
     covered = Commits(history, partition).covered(offset, span_ns)
     case = np.full(len(after), GroupCase.NO_CAUSE, dtype=np.int32)
     case[(one != other) & learned_late] = GroupCase.EVICTED
@@ -213,6 +215,13 @@ def _why_again(
     if len(keys):
         case[known & sought[place]] = GroupCase.SOUGHT
     return case
+
+
+def _one_place(one: np.ndarray, other: np.ndarray, members: Members) -> np.ndarray:
+    """bool[n]: do the two have the same place in the group, and so one group.instance.id?"""
+    clients, numbers = np.unique(np.concatenate([one, other]), return_inverse=True)
+    places = np.array([members.twins.get(client, ~client) for client in clients.tolist()], dtype=np.int64)
+    return np.asarray(places[numbers[: len(one)]] == places[numbers[len(one) :]])
 
 
 def _tells_lost(history: CellHistory) -> bool:

@@ -178,8 +178,8 @@ class CopierConfiguration(Frozen):
     """java: Kafka's TransactionalMessageCopier."""
     delivery: Delivery | Literal["transaction-alone"] = "exactly-once"
     """exactly-once: the offsets in the transaction (KIP-447); transaction-alone: copies in a transaction, the offsets
-    committed after it; at-least-once: committed once the copies are acknowledged; at-most-once: committed before they
-    are made."""
+    once a second; at-least-once: committed once the copies are acknowledged; at-most-once: committed before they are
+    made."""
     protocol: Literal["classic-eager", "classic-cooperative", "consumer"] = "classic-cooperative"
     members: Annotated[int, Field(ge=1, le=16)] = 2
     batch: PositiveInt = 50

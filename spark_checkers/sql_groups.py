@@ -107,7 +107,8 @@ GROUP_VIEWS = {
                a.client != b.client and coalesce(m.crashed, false) as crashed,
                a.client != b.client and coalesce(bool_or(
                    (r.event = {LOST} and r.client in (a.client, b.client)) or (r.client = b.client and not c.tells_lost)
-               ), false) as evicted,
+                   or (c.twins and n.planned = m.planned)
+               ), c.twins and n.planned = m.planned, false) as evicted,
                coalesce(min(case when r.client = b.client then r.started_ns end) <= a.started_ns, false) as released,
                a.partition, a.log_offset, s.time_ns as span_ns
         from again w
@@ -118,11 +119,12 @@ GROUP_VIEWS = {
         left join fact_partitions f on f.partition = b.partition
         left join fact_cells c on c.world = f.world and c.cell = f.cell
         left join member m on m.world = f.world and m.client = b.client
+        left join member n on n.world = f.world and n.client = a.client
         left join release r
             on r.partition = a.partition
             and r.started_ns >= case when b.done_ns = {{MISSING}} then b.started_ns else b.done_ns end
         group by w.row, w.copy, a.row, b.row, w.attempt, w.attempt_before, w.told_before, s.sought, a.client, b.client,
-                 a.span, b.span, m.crashed, a.started_ns, a.partition, a.log_offset, s.time_ns
+                 a.span, b.span, m.crashed, m.planned, n.planned, c.twins, a.started_ns, a.partition, a.log_offset, s.time_ns
     """,
     # Those of a span before which a commit beyond the record had been acknowledged, and nothing as low was under way since.
     "covered": """

@@ -1,8 +1,8 @@
 """A member of a copying group: consume, process, produce; and keep its progress in one of four ways.
 
 exactly-once: copies and offsets in one transaction, with the group's metadata, so that a member that was evicted is fenced
-(KIP-447). transaction-alone: copies in a transaction, offsets committed after it. at-least-once: offsets committed once every
-copy is acknowledged. at-most-once: offsets committed first.
+(KIP-447). transaction-alone: copies in a transaction, offsets once a second, as enable.auto.commit does. at-least-once:
+offsets committed once every copy is acknowledged. at-most-once: offsets committed first.
 
 What is consumed is recorded before it is copied, a copy before it is produced, offsets before they are sent. After
 anything but success the member goes back to what is committed: the consumer does not do that by itself (KAFKA-17582).
@@ -31,6 +31,8 @@ from workloads.transaction_rows import ABORT, COMMIT, TransactionalSends, Transa
 
 AGAIN_NS = 500_000_000
 """Between two tries to initialise a producer."""
+COMMIT_EVERY_NS = 1_000_000_000
+"""Of transaction-alone: so that whoever is killed has some to repeat."""
 STOP_NS = 10 * NS_PER_S
 """How long a member that was told to stop goes on with the batch it has begun."""
 
@@ -67,6 +69,8 @@ class Copier(GroupMember):
         """Why the producer is of no more use."""
         self._rewinding: set[int] = set()
         """Partitions whose position is to be the committed one, and is not yet."""
+        self._commit_ns = 0
+        """When transaction-alone commits next."""
         self._stopped_ns: int | None = None
         super().__init__(client)
 
@@ -95,8 +99,8 @@ class Copier(GroupMember):
             self._busy = True
             self._handle(messages, asked_ns)
             self._busy = False
-        elif self._owing:
-            self._commit_owing({})
+        if self._owing:
+            self._commit_what_is_due()
         self._serve_producer(0)
         if self._dead is not None:
             self._bury()
@@ -115,9 +119,17 @@ class Copier(GroupMember):
                 self._commit_owing(offsets)
             case "exactly-once" | "transaction-alone" if self._copy_in_transaction(messages, columns, offsets):
                 if self._delivery == "transaction-alone":
-                    self._commit_owing(offsets)
+                    self._owing |= offsets
             case _:  # nothing is known to be done: again from what is committed
                 self._go_back()
+
+    def _commit_what_is_due(self) -> None:
+        """Of what was copied before: at once, but in transaction-alone."""
+        now_ns = self._now_ns()
+        if self._delivery == "transaction-alone" and not self._draining and now_ns < self._commit_ns:
+            return
+        self._commit_ns = now_ns + COMMIT_EVERY_NS
+        self._commit_owing({})
 
     def _copy(self, messages: Sequence[Message], columns: Mapping[str, np.ndarray]) -> bool:
         """Outside transactions. Is every copy acknowledged?"""

@@ -296,8 +296,8 @@ class GroupMember:
     def _on_revoke(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         taken = sorted(by_partition(partitions, self._dense))
         begun = self._assignments.begin(REVOKE, taken, self._now_ns())
-        if self._commit == "on-revoke":
-            self._commit_now({dense: self._uncommitted[dense] for dense in taken if dense in self._uncommitted})
+        processed = self._uncommitted if self._commit == "on-revoke" else self._owing
+        self._commit_now({dense: processed[dense] for dense in taken if dense in processed})
         self._forget(taken)
         self._assignments.done(begun)
 

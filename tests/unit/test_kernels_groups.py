@@ -304,6 +304,18 @@ def test_a_java_member_that_gave_up_after_its_successor_had_begun_had_lost_the_p
     assert cases(reprocessed(cell(group={"client": "librdkafka"}, **facts))) == [alike]
 
 
+def test_who_was_fenced_by_its_twin_had_lost_the_partition_and_ends_without_a_word_of_it():
+    """Classic protocol: a fenced member goes on with what it was given before it is told (KIP-345)."""
+    twins = [client(A) | {"planned": 7, "exit_code": 3}, client(B) | {"planned": 7}]
+    facts = {"processed": [step(B, 0, 4.5), step(A, 0, 5)], "positions": SPANS, "clients": twins}
+    static = {"static_membership": True, "protocol": "classic-cooperative"}
+    assert cases(reprocessed(cell(group=static, **facts))) == [GroupCase.EVICTED]
+    refused = {"static_membership": True, "protocol": "consumer"}
+    assert cases(reprocessed(cell(group=refused, **facts))) == [GroupCase.NO_CAUSE]
+    others = facts | {"clients": [twins[0] | {"planned": 8}, twins[1]]}
+    assert cases(reprocessed(cell(group=static, **others))) == [GroupCase.NO_CAUSE]
+
+
 def test_a_lower_commit_under_way_may_have_undone_a_greater_one():
     """librdkafka sends what timed out again: an older commit may be written after a younger one was acknowledged."""
     unsure = commit(A, 0, 1.5) | {"outcome": int(Outcome.INFO), "completed_ns": MISSING}
