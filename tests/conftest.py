@@ -5,6 +5,11 @@ import shutil
 from collections.abc import Callable
 
 import pytest
+from hypothesis import settings
+
+# A machine that stands still for a moment has not made a test wrong: no case has a deadline.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 REQUIRED = frozenset(filter(None, os.environ.get("PROZESS_REQUIRE", "").split(",")))
 
