@@ -60,7 +60,7 @@ _ALL_VIEWS = {
     **sql_groups.GROUP_VIEWS,
     **sql_copies.COPY_VIEWS,
 }
-_HELD = ("given", "log", "sent", "first_copy", "unconfirmed", "record", "owned", "why_again")
+_HELD = ("given", "log", "sent", "first_copy", "unconfirmed", "record", "unread", "owned", "why_again")
 """Views that many texts use: computed once. Spark only finds them again if neither they nor what they are made of has a
 `with`."""
 WORLDLY = ("metadata", "metrics", "transactions", "clients", "heartbeats", "assignments")

@@ -27,11 +27,14 @@ OWNERSHIP_VIEWS = {
         join fact_partitions f on f.partition = a.partition
         join member m on m.world = f.world and m.cell = f.cell and m.client = a.client
     """,
-    # When each client was seen to poll: it was given records, or a callback ran.
+    # When each member was seen to poll: it was given records, or a callback ran.
     "polled": """
         select a.world, a.client, a.started_ns as time_ns from assignments a
         union
-        select f.world, r.client, r.read_ns from reads r join fact_partitions f on f.partition = r.partition
+        select m.world, r.client, r.read_ns
+        from reads r
+        join fact_partitions f on f.partition = r.partition
+        join member m on m.world = f.world and m.client = r.client
     """,
     # Signs of life, by what they prove: that it beats, that it polls, or either.
     "sign": """
