@@ -96,9 +96,7 @@ class Copier(GroupMember):
         if self._rewinding:
             messages = [message for message in messages if self._reads.dense(message) not in self._rewinding]
         if messages:
-            self._busy = True
-            self._handle(messages, asked_ns)
-            self._busy = False
+            self._handle_busily(messages, asked_ns)
         if self._owing:
             self._commit_what_is_due()
         self._serve_producer(0)

@@ -129,15 +129,19 @@ class GroupMember:
                 self._positions.resume(self._consumer, dense)
         messages = self._records(self._client.serve(self._consumer.consume, self._batch, CONSUME_S) or [])
         if messages:
-            self._busy = True
-            self._handle(messages, asked_ns)
-            self._busy = False
+            self._handle_busily(messages, asked_ns)
         elif self._owing:
             self._commit_owing({})
         if self._retry_topic is not None:
             self._retry_topic.serve(0)
 
     # --- a batch ----------------------------------------------------------------------------------------------------
+
+    def _handle_busily(self, messages: Sequence[Message], asked_ns: int) -> None:
+        """Meanwhile no partition is at its end."""
+        self._busy = True
+        self._handle(messages, asked_ns)
+        self._busy = False
 
     def _handle(self, messages: Sequence[Message], asked_ns: int) -> None:
         """Record them, notice resets, and do the work. `asked_ns`: before they were asked for."""
