@@ -14,7 +14,22 @@ from harness.errors import HarnessFailed, NotReady, ProzessError
 FACTS_ID = 0
 CLUSTER_METHODS = frozenset({"setup", "wait_ready", "describe", "collect_logs", "teardown"})
 NODE_METHODS = frozenset(
-    {"state", "os_pid", "start", "kill", "stop", "pause", "resume", "block", "unblock", "receives_from"}
+    {
+        "state",
+        "os_pid",
+        "start",
+        "kill",
+        "stop",
+        "pause",
+        "resume",
+        "block",
+        "unblock",
+        "receives_from",
+        "impair",
+        "repair",
+        "impaired",
+        "harm",
+    }
 )
 
 

@@ -15,6 +15,7 @@ from clusters.properties import node_name, node_roles, shaping_settings
 from clusters.storage_format import new_kafka_uuid
 from harness.clock import Clock, wait_until
 from harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady
+from harness.impairments import Harm, Impairment
 from harness.plan import Plan
 from harness.protocols import BrokerView, Capability, Node, NodeState, TopicSpec
 from harness.run_directory import RunDirectory
@@ -40,6 +41,7 @@ class FakeNode:
     def __init__(self, cluster: "FakeCluster", node_id: int, roles: frozenset[str], data_directory: Path) -> None:
         self._cluster, self._id, self._roles, self._data_directory = cluster, node_id, roles, data_directory
         self._pid: int | None = None
+        self.impairments: set[Impairment] = set()
         self.log: list[str] = []
         """What its server log would say."""
 
@@ -123,6 +125,29 @@ class FakeNode:
             return Tristate.UNKNOWN
         return Tristate.NO if (source.node_id, self._id) in self._cluster.world.blocked else Tristate.YES
 
+    def impair(self, impairment: Impairment) -> None:
+        self._need(impairment.needs)
+        self._world()
+        self.impairments.add(impairment)
+
+    def repair(self, impairment: Impairment) -> None:
+        self.impairments.discard(impairment)
+
+    def impaired(self, impairment: Impairment) -> tuple[Tristate, str]:
+        if self._cluster.world is None:
+            return Tristate.UNKNOWN, "the cluster is not set up"
+        return (Tristate.YES, "as asked") if impairment in self.impairments else (Tristate.NO, "nothing of it")
+
+    def harm(self, harm: Harm) -> str:
+        self._need(harm.needs)
+        self._world()
+        if harm.kind == "power-loss":
+            self.end("power lost")
+        elif harm.needs is Capability.CHANGE_FILES and self.state() is not NodeState.STOPPED:
+            raise HarnessFailed(f"{self.name}: {harm.kind} is for a node that is down; it is {self.state()}.")
+        self.log.append(harm.kind)
+        return f"{harm.kind}, in memory"
+
     def _world(self) -> World:
         if self._cluster.world is None:
             raise ClusterFailed(f"{self.name} does not exist: the cluster is not set up.")
@@ -193,6 +218,7 @@ class FakeCluster:
             shutil.rmtree(node.data_directory, ignore_errors=True)
             node.data_directory.mkdir(parents=True)
             node.log.clear()
+            node.impairments.clear()
             node.start()
 
     def wait_ready(self, *, timeout_s: float) -> None:

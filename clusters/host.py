@@ -26,6 +26,7 @@ from clusters.local import LocalCluster
 from clusters.orphans import PIDS_NAME, recording_command
 from clusters.relay import Route, relay_command
 from harness.clock import SystemClock
+from harness.impairments import HARM, IMPAIRMENT
 from harness.plan import parse_plan
 from harness.run_directory import RunDirectory
 
@@ -83,6 +84,10 @@ class Host:
         nodes = {node.name: node for node in self._cluster.nodes}
         if "source" in arguments:
             arguments["source"] = nodes[arguments["source"]]
+        if "impairment" in arguments:
+            arguments["impairment"] = IMPAIRMENT.validate_python(arguments["impairment"])
+        if "harm" in arguments:
+            arguments["harm"] = HARM.validate_python(arguments["harm"])
         found = getattr(nodes[request["node"]], method)
         value = found(**arguments) if callable(found) else found
         return value.value if isinstance(value, Enum) else value

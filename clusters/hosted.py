@@ -12,6 +12,7 @@ from typing import Any
 from clusters.host_process import HostProcess
 from clusters.properties import BROKER, node_name, node_roles
 from harness.clock import Clock
+from harness.impairments import Harm, Impairment
 from harness.plan import Plan
 from harness.protocols import Capability, Node, NodeState
 from harness.run_directory import RunDirectory
@@ -177,5 +178,18 @@ class HostedNode:
     def receives_from(self, source: Node) -> Tristate:
         return Tristate(self._call("receives_from", source=source.name))
 
-    def _call(self, method: str, **arguments: str) -> Any:  # noqa: ANN401 - JSON
+    def impair(self, impairment: Impairment) -> None:
+        self._call("impair", impairment=impairment.model_dump(mode="json"))
+
+    def repair(self, impairment: Impairment) -> None:
+        self._call("repair", impairment=impairment.model_dump(mode="json"))
+
+    def impaired(self, impairment: Impairment) -> tuple[Tristate, str]:
+        seen, what = self._call("impaired", impairment=impairment.model_dump(mode="json"))
+        return Tristate(seen), str(what)
+
+    def harm(self, harm: Harm) -> str:
+        return str(self._call("harm", harm=harm.model_dump(mode="json")))
+
+    def _call(self, method: str, **arguments: Any) -> Any:  # noqa: ANN401 - JSON
         return self._cluster.call(self._name, method, arguments)

@@ -12,6 +12,7 @@ from typing import Any
 from clusters.agent import metrics_agent
 from clusters.archives import archive_flags, class_data_archive
 from clusters.cache import make_cache
+from clusters.impairers import Parts
 from clusters.jars import class_path, ensure_jars
 from clusters.java import JavaRuntime, find_java
 from clusters.local_node import Launch, LocalNode
@@ -63,6 +64,7 @@ class LocalCluster:
         )
         hosts = {p.name: int(p.data_address.rpartition(".")[2]) for p in self._placements}
         self._network = Network(hosts) if self._isolation == "namespaces" else None
+        self._parts = Parts()
         self._nodes: tuple[LocalNode, ...] = ()
         self._java: JavaRuntime | None = None
         self._features: Mapping[str, int] = {}
@@ -82,7 +84,7 @@ class LocalCluster:
 
     @property
     def capabilities(self) -> Mapping[Capability, str]:
-        processes = {
+        processes: dict[Capability, str] = {
             Capability.KILL: "SIGKILL to the server process",
             Capability.STOP: "SIGTERM to the server process: a controlled shutdown",
             Capability.PAUSE: "SIGSTOP to the server process",
@@ -93,9 +95,10 @@ class LocalCluster:
 
     @property
     def lacks(self) -> Mapping[Capability, str]:
-        if self._network is not None:
-            return {}
-        return {Capability.BLOCK: "no network namespaces here: " + " ".join(COSTS["signals"][:1])}
+        lacking = {c: "this version of the local backend cannot" for c in Capability if c not in self.capabilities}
+        if self._network is None:
+            lacking[Capability.BLOCK] = "no network namespaces here: " + " ".join(COSTS["signals"][:1])
+        return lacking
 
     @property
     def bootstrap_servers(self) -> str:
@@ -212,7 +215,7 @@ class LocalCluster:
             working_directory=self._run.nodes / placement.name,
             record_pids=None if self._network is not None else self._run.path / PIDS_NAME,
         )
-        return LocalNode(placement, launch, network=self._network, clock=self._clock)
+        return LocalNode(placement, launch, network=self._network, parts=self._parts, clock=self._clock)
 
     def _format(self) -> None:
         """Fresh directories and files of every node; no data survives from an earlier run."""

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from clusters.impairers import Parts
 from clusters.network import Network
 from clusters.orphans import recording_command
 from clusters.properties import Placement
 from harness.clock import Clock, wait_until
 from harness.errors import ClusterFailed, HarnessFailed, NotReady
+from harness.impairments import Harm, Impairment
 from harness.processes import parse_stat, process_status
 from harness.protocols import Node, NodeState
 from harness.schema import Tristate
@@ -45,7 +47,10 @@ class Launch:
 class LocalNode:
     """`harness.protocols.Node`. Methods may be called from any thread."""
 
-    def __init__(self, placement: Placement, launch: Launch, *, network: Network | None, clock: Clock) -> None:
+    def __init__(
+        self, placement: Placement, launch: Launch, *, network: Network | None, parts: Parts, clock: Clock
+    ) -> None:
+        self._parts = parts
         self._placement, self._launch, self._network, self._clock = placement, launch, network, clock
         self._process: subprocess.Popen[bytes] | None = None
         self._asked_to_end = False
@@ -207,6 +212,20 @@ class LocalNode:
             except OSError:
                 return Tristate.UNKNOWN  # not sent, or no socket any more: nothing was observed
             return Tristate.NO
+
+    # --- what else may be wrong with a node -------------------------------------------------------------------------
+
+    def impair(self, impairment: Impairment) -> None:
+        self._parts.impair(self, impairment)
+
+    def repair(self, impairment: Impairment) -> None:
+        self._parts.repair(self, impairment)
+
+    def impaired(self, impairment: Impairment) -> tuple[Tristate, str]:
+        return self._parts.impaired(self, impairment)
+
+    def harm(self, harm: Harm) -> str:
+        return self._parts.harm(self, harm)
 
     def open_network(self) -> None:
         """Bind the probe's socket where the server listens; it works while the server is dead or paused."""

@@ -75,6 +75,12 @@ FAULTS = {
     "rebalance-storm": "nemesis.rebalance_storm:RebalanceStorm",
     "duplicate-member": "nemesis.duplicate_member:DuplicateMember",
 }
+UNDO_ACTIONS = {
+    "start": "nemesis.undo_actions:Start",
+    "resume": "nemesis.undo_actions:Resume",
+    "unblock": "nemesis.undo_actions:Unblock",
+    "repair": "nemesis.undo_actions:Repair",
+}
 KERNELS = {
     "lost": "checkers.log:lost",
     "duplicate": "checkers.log:duplicate",

@@ -5,25 +5,19 @@ A capability that only some backends have is a member of `Capability`; a fault n
 trial whose backend lacks it, before anything starts.
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from harness.capabilities import Capability as Capability
 from harness.clock import Clock
 from harness.configuration import Frozen
+from harness.errors import ClusterFailed
+from harness.impairments import Harm, Impairment
 from harness.schema import Tristate
-
-
-class Capability(StrEnum):
-    """What a backend can do to a node."""
-
-    KILL = "kill"
-    STOP = "stop"
-    PAUSE = "pause"
-    BLOCK = "block"
-    """Drop what one node sends to another, one way."""
 
 
 class NodeState(StrEnum):
@@ -94,6 +88,24 @@ class Node(Protocol):
 
     def receives_from(self, source: "Node") -> Tristate:
         """Does a datagram that `source` sends on the trial's network arrive here now? Observed."""
+        ...
+
+    def impair(self, impairment: Impairment) -> None:
+        """From now on the node is impaired so, until `repair`; a restart does not change that: what dies with the process
+        (rules, throttles) `start` puts back. Safe to repeat. HarnessFailed if it cannot be done."""
+        ...
+
+    def repair(self, impairment: Impairment) -> None:
+        """Undo exactly that; safe when nothing is impaired, and when another process impaired it."""
+        ...
+
+    def impaired(self, impairment: Impairment) -> tuple[Tristate, str]:
+        """Is the node impaired so now? Observed by its effect (a write that gets ENOSPC, packets that do not come), not by
+        what was asked for; and what exactly was seen."""
+        ...
+
+    def harm(self, harm: Harm) -> str:
+        """Do it, once. Returns what was done, seen to be done. HarnessFailed if it cannot be done now."""
         ...
 
 
@@ -216,12 +228,25 @@ class TopicSpec:
 class Undo(Frozen):
     """How to undo one fault on one node, as data: what the journal holds and `heal` replays, in any process.
 
-    `action` is a method of Node (`resume`, `start`, `unblock`); `peer` its other node, if any.
+    `action` is a name of `catalogue.UNDO_ACTIONS`; `peer` its other node, if any. Equal undos of several faults are one: it
+    is carried out when the last of them is healed.
     """
 
     action: str
     node: str
     peer: str | None = None
+    details: str = ""
+    """What else the action needs, as JSON in one form only (`Undo.of`), so that equal is equal."""
+
+    @classmethod
+    def of(cls, action: str, node: str, peer: str | None = None, **details: object) -> "Undo":
+        """With details that are JSON values."""
+        return cls(action=action, node=node, peer=peer, details=json.dumps(details, sort_keys=True))
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The details."""
+        return dict(json.loads(self.details)) if self.details else {}
 
 
 class Effect(Frozen):
@@ -233,22 +258,59 @@ class Effect(Frozen):
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Where a fault acts, or is undone: all that it may use."""
+
+    cluster: Cluster
+    admin: AdminProtocol
+    clock: Clock
+    targets: tuple[Node, ...] = ()
+    """What the roles of the step are at this moment; empty when a fault is undone."""
+    roles: tuple[str, ...] = ()
+    """`targets` of the step, as it says them."""
+    partitions: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    """Dense partition id → (topic, number), of the plan."""
+
+    def node(self, name: str) -> Node:
+        """The node of that name. ClusterFailed if there is none."""
+        for node in self.cluster.nodes:
+            if node.name == name:
+                return node
+        known = ", ".join(node.name for node in self.cluster.nodes)
+        raise ClusterFailed(f"There is no node {name!r}. Nodes: {known}.")
+
+
 class Fault(Protocol):
     """One kind of fault. Stateless: everything it needs to undo is in its `Undo` values."""
 
     name: str
     needs: frozenset[Capability]
 
-    def undos(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster) -> Sequence[Undo]:
-        """What will undo it: journaled before `apply`."""
+    def undos(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+        """What will undo it: journaled before `apply`. Touches nothing."""
         ...
 
-    def apply(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock) -> None:
-        """Break it. A fault that takes its time (a storm) waits by the clock."""
+    def apply(self, scene: Scene, parameters: Mapping[str, Any]) -> None:
+        """Break it. A fault that takes its time (a storm) waits by the scene's clock."""
         ...
 
-    def verify(
-        self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock
-    ) -> Sequence[Effect]:
+    def verify(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Effect]:
         """Observe whether it took effect, within a stated limit."""
+        ...
+
+
+class UndoAction(Protocol):
+    """One way to undo: what `catalogue.UNDO_ACTIONS` names. Stateless; works in any process."""
+
+    def carry_out(self, undo: Undo, scene: Scene) -> None:
+        """Undo, as far as the present state still needs it; safe to repeat, and where nothing was broken."""
+        ...
+
+    def undone(self, undo: Undo, scene: Scene) -> tuple[Tristate, str]:
+        """Has it worked? Observed, once; and what was seen."""
+        ...
+
+    def holds(self, undo: Undo, scene: Scene) -> bool:
+        """Is the node still broken in this way? Seen where it costs nothing; else True until it is undone."""
         ...

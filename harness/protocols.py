@@ -20,8 +20,10 @@ from harness.cluster_protocols import (
     Node,
     NodeState,
     PartitionView,
+    Scene,
     TopicSpec,
     Undo,
+    UndoAction,
 )
 from harness.configuration import Frozen
 from harness.plan import Cell, PlannedClient
@@ -50,8 +52,10 @@ __all__ = [
     "PartitionHistory",
     "PartitionView",
     "Progress",
+    "Scene",
     "TopicSpec",
     "Undo",
+    "UndoAction",
     "Workload",
 ]
 

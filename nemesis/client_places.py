@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from harness.clock import Clock, wait_until
-from harness.protocols import Capability, ClientNode, Cluster, Effect, Node, NodeState, Undo
+from harness.protocols import Capability, ClientNode, Effect, Node, NodeState, Scene, Undo
 from harness.schema import Tristate
 from nemesis.effects import Seen, Watch, observe
 from nemesis.targets import TargetMissing, is_client
@@ -23,9 +23,9 @@ class ClientFault:
         self._before: dict[str, int | None] = {}
         """Place → who had it."""
 
-    def undos(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster) -> Sequence[Undo]:
+    def undos(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Undo]:
         """Whoever is gone when it is healed is started again."""
-        return [Undo(action="start", node=place.name) for place in self._places(targets)]
+        return [Undo(action="start", node=place.name) for place in self._places(scene.targets)]
 
     def _places(self, targets: Sequence[Node]) -> list[ClientNode]:
         return places_of(targets, fault=self.name)

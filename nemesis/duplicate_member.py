@@ -7,9 +7,8 @@ from typing import Any
 
 from pydantic import PositiveFloat
 
-from harness.clock import Clock
 from harness.configuration import Frozen
-from harness.protocols import ClientNode, Cluster, Effect, Node, NodeState
+from harness.protocols import ClientNode, Effect, NodeState, Scene
 from harness.schema import Tristate
 from nemesis.client_places import ClientFault
 from nemesis.effects import Seen, Watch, observe
@@ -28,16 +27,14 @@ class DuplicateMember(ClientFault):
     name = "duplicate-member"
     parameters_model = DuplicateParameters
 
-    def apply(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock) -> None:
-        for place in self._places(targets):
+    def apply(self, scene: Scene, parameters: Mapping[str, Any]) -> None:
+        for place in self._places(scene.targets):
             self._before[place.name] = place.client
             place.duplicate()
 
-    def verify(
-        self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock
-    ) -> Sequence[Effect]:
-        watches = [Watch(p.name, None, partial(self._one_left, p)) for p in targets if is_client(p)]
-        return observe(watches, clock=clock, timeout_s=parameters["timeout_s"])
+    def verify(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+        watches = [Watch(p.name, None, partial(self._one_left, p)) for p in scene.targets if is_client(p)]
+        return observe(watches, clock=scene.clock, timeout_s=parameters["timeout_s"])
 
     def _one_left(self, place: ClientNode) -> Seen:
         left = place.clients_alive

@@ -1,13 +1,12 @@
-"""Observation, and the undos: what `verify` and `heal` share. A fault and its undo are what was seen, not what was called."""
+"""Observation: what `verify` and `heal` share. A fault and its undo are what was seen, not what was called."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness.clock import NS_PER_S, Clock
 from harness.errors import HarnessFailed
-from harness.protocols import Cluster, Effect, Node, NodeState, Undo
+from harness.protocols import Effect, Node, NodeState
 from harness.schema import Tristate
-from nemesis.targets import node_named
 
 OBSERVE_S = 10.0
 """Limit of every observation: a signal or a rule acts in milliseconds, a starved machine needs seconds."""
@@ -61,59 +60,3 @@ def watch_state(node: Node, wanted: NodeState, *, seen: str) -> Watch:
         return (Tristate.YES, seen) if state is wanted else (Tristate.NO, f"the process is {state}")
 
     return Watch(node.name, None, probe)
-
-
-def undo_now(undo: Undo, cluster: Cluster) -> None:
-    """Carry out one undo, as far as the present state still needs it. Safe to repeat.
-
-    What a restart of the node has undone already is seen, not remembered: a paused process that was killed since needs no
-    resume, a killed node that somebody restarted no start. Blocks belong to the node's network, not to its process, and a
-    restart leaves (or puts back) every one: they are always taken away.
-    """
-    node = node_named(cluster, undo.node)
-    match undo.action:
-        case "start":
-            if node.state() is NodeState.STOPPED:
-                node.start()
-        case "resume":
-            if node.state() is NodeState.PAUSED:
-                node.resume()
-        case "unblock":
-            node.unblock(_peer(undo, cluster))
-        case _:
-            raise HarnessFailed(f"The journal names the undo {undo.action!r}, which this version does not know.")
-
-
-def watch_undone(undo: Undo, cluster: Cluster) -> Watch:
-    """Has the undo worked? Observed: the process is there, does not stand still, datagrams arrive."""
-    node = node_named(cluster, undo.node)
-
-    def probe() -> Seen:
-        if undo.action == "unblock":
-            arrives = node.receives_from(_peer(undo, cluster))
-            return arrives, {
-                Tristate.YES: "datagrams arrive again",
-                Tristate.NO: "datagrams still do not arrive",
-                Tristate.UNKNOWN: "whether datagrams arrive could not be seen",
-            }[arrives]
-        state = node.state()
-        broken = NodeState.STOPPED if undo.action == "start" else NodeState.PAUSED
-        return Tristate(int(state is not broken)), f"the process is {state}"
-
-    return Watch(undo.node, undo.peer, probe)
-
-
-def still_holds(undo: Undo, cluster: Cluster) -> bool:
-    """Is the node still broken in the way that `undo` undoes? Seen where it costs nothing; a cut holds until unblocked."""
-    match undo.action:
-        case "start":
-            return node_named(cluster, undo.node).state() is NodeState.STOPPED
-        case "resume":
-            return node_named(cluster, undo.node).state() is NodeState.PAUSED
-        case _:
-            return True
-
-
-def _peer(undo: Undo, cluster: Cluster) -> Node:
-    assert undo.peer is not None, undo
-    return node_named(cluster, undo.peer)

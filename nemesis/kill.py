@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.clock import Clock
-from harness.protocols import Capability, Cluster, Effect, Node, NodeState, Undo
+from harness.protocols import Capability, Effect, NodeState, Scene, Undo
 from nemesis.effects import observe, watch_state
 from nemesis.parameters import NoParameters
 from nemesis.targets import TargetMissing
@@ -18,20 +17,19 @@ class Kill:
     parameters_model = NoParameters
     role_parameters: frozenset[str] = frozenset()
 
-    def undos(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster) -> Sequence[Undo]:
+    def undos(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Undo]:
         """Start each again. TargetMissing if one has no process: another fault's node must not be started by this one."""
-        for node in targets:
+        for node in scene.targets:
             if node.state() is NodeState.STOPPED:
                 raise TargetMissing(f"{node.name} cannot be killed: it has no process now.")
-        return [Undo(action="start", node=node.name) for node in targets]
+        return [Undo(action="start", node=node.name) for node in scene.targets]
 
-    def apply(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock) -> None:
-        for node in targets:
+    def apply(self, scene: Scene, parameters: Mapping[str, Any]) -> None:
+        for node in scene.targets:
             node.kill()
 
-    def verify(
-        self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock
-    ) -> Sequence[Effect]:
+    def verify(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Effect]:
         return observe(
-            [watch_state(node, NodeState.STOPPED, seen="the process is gone") for node in targets], clock=clock
+            [watch_state(node, NodeState.STOPPED, seen="the process is gone") for node in scene.targets],
+            clock=scene.clock,
         )

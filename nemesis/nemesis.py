@@ -6,7 +6,7 @@ Journaled before made, verified by observation, undone newest first from any sta
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -14,11 +14,11 @@ from harness import catalogue
 from harness.clock import Clock
 from harness.errors import ClusterFailed, HarnessFailed, NotReady
 from harness.plan import Plan, parse_plan
-from harness.protocols import AdminProtocol, Cluster, Effect, Node, Undo
+from harness.protocols import AdminProtocol, Cluster, Effect, Node, Scene, Undo, UndoAction
 from harness.run_directory import RunDirectory, read_json, write_json
 from harness.schedule import FaultAction, Step
 from harness.schema import NONE, FaultPhase, Tristate
-from nemesis.effects import observe, still_holds, undo_now, watch_undone
+from nemesis.effects import Watch, observe
 from nemesis.journal import Journal, JournalEntry, UndoState
 from nemesis.parameters import PlannedFault
 from nemesis.targets import Roles
@@ -62,7 +62,8 @@ class _Aim:
     """A fault about to be made: roles resolved."""
 
     fault: PlannedFault
-    targets: tuple[Node, ...]
+    scene: Scene
+    """Its targets are the nodes that the roles are now."""
     parameters: Mapping[str, Any]
     resolved: tuple[tuple[str, tuple[str, ...]], ...]
     """(role, names of nodes)"""
@@ -84,6 +85,7 @@ class Nemesis:
         clock: Clock,
     ) -> None:
         self._run, self._cluster, self._recorder, self._clock = run, cluster, recorder, clock
+        self._admin = admin
         self._journal = Journal(run.journal)
         self._next_number = self._journal.next_number
         self._roles = Roles(
@@ -127,7 +129,7 @@ class Nemesis:
         except (ClusterFailed, NotReady) as error:
             self._record(row, FaultPhase.FAILED, detail=str(error))
             raise ClusterFailed(f"Step {step.name!r}: {error}") from error
-        names = [node.name for node in aim.targets]
+        names = [node.name for node in aim.scene.targets]
         entries = self._journal.plan(
             aim.undos, number=number, step_number=step_number, step=step.name, fault=action.fault, targets=names
         )
@@ -136,7 +138,7 @@ class Nemesis:
         self._journal.mark(entries, UndoState.APPLIED)
         self._record_undos(row, aim.undos, FaultPhase.APPLIED)
         self._remember(step_number, step, aim)
-        effects = tuple(aim.fault.verify(aim.targets, aim.parameters, self._cluster, self._clock))
+        effects = tuple(aim.fault.verify(aim.scene, aim.parameters))
         for effect in effects:
             self._record_effect(row, effect, FaultPhase.VERIFIED)
         return StruckFault(number, step.name, action.fault, tuple(names), effects)
@@ -156,7 +158,7 @@ class Nemesis:
             for undo, step in held
         ]
         done, failures = self._carry_out(due)
-        verified = observe([watch_undone(undo, self._cluster) for undo in done], clock=self._clock)
+        verified = observe([self._watch_undone(undo) for undo in done], clock=self._clock)
         for undo, effect in zip(done, verified, strict=True):
             self._conclude(due[undo], effect)
             if effect.effect is Tristate.NO:
@@ -169,9 +171,17 @@ class Nemesis:
         """Ids of the nodes that faults hold now: killed and not back, standing still, or aimed at by a cut."""
         names: set[str] = set()
         for entry in self._journal.open:
-            if still_holds(entry.undo, self._cluster):
+            if _action(entry.undo).holds(entry.undo, self._scene):
                 names |= set(entry.targets) if entry.undo.peer is not None else {entry.undo.node}
         return frozenset(node.node_id for node in self._cluster.nodes if node.name in names)
+
+    @cached_property
+    def _scene(self) -> Scene:
+        return Scene(self._cluster, self._admin, self._clock, partitions=self._partitions)
+
+    def _watch_undone(self, undo: Undo) -> Watch:
+        action = _action(undo)
+        return Watch(undo.node, undo.peer, lambda: action.undone(undo, self._scene))
 
     # --- striking -----------------------------------------------------------------------------------------------------
 
@@ -185,6 +195,7 @@ class Nemesis:
             resolved.append((role, tuple(node.name for node in nodes)))
             found |= {node.name: node for node in nodes}
         targets = tuple(found.values())
+        scene = replace(self._scene, targets=targets, roles=tuple(action.targets))
         parameters = fault.parameters_model.model_validate(action.parameters).model_dump()
         if "seed" in parameters and parameters["seed"] is None:  # the plan's, so that the same plan does the same
             parameters["seed"] = f"{self._plan.seed} {step_name}"
@@ -192,12 +203,12 @@ class Nemesis:
             side = self._roles.others(parameters[name], targets=targets, roles=action.targets)
             parameters[name] = tuple(node.name for node in side)
             resolved.append((name, parameters[name]))
-        undos = tuple(fault.undos(targets, parameters, self._cluster))
-        return _Aim(fault, targets, parameters, tuple(resolved), undos)
+        undos = tuple(fault.undos(scene, parameters))
+        return _Aim(fault, scene, parameters, tuple(resolved), undos)
 
     def _apply(self, aim: _Aim, row: Mapping[str, int], entries: Sequence[JournalEntry], step: Step) -> None:
         try:
-            aim.fault.apply(aim.targets, aim.parameters, self._cluster, self._clock)
+            aim.fault.apply(aim.scene, aim.parameters)
         except BaseException as error:
             self._take_back(entries)
             self._record_undos(row, aim.undos, FaultPhase.FAILED, detail=f"{type(error).__name__}: {error}")
@@ -251,7 +262,7 @@ class Nemesis:
         failures: list[str] = []
         for undo in due:
             try:
-                undo_now(undo, self._cluster)
+                _action(undo).carry_out(undo, self._scene)
             except Exception as error:
                 # The rest must be undone all the same; `heal` raises at the end.
                 LOG.exception("undo failed: %s", _text(undo))
@@ -309,5 +320,13 @@ class Nemesis:
         )
 
 
+def _action(undo: Undo) -> UndoAction:
+    if undo.action not in catalogue.UNDO_ACTIONS:
+        raise HarnessFailed(f"The journal names the undo {undo.action!r}, which this version does not know.")
+    action: UndoAction = catalogue.resolve(catalogue.UNDO_ACTIONS, undo.action, what="undo")()
+    return action
+
+
 def _text(undo: Undo) -> str:
-    return f"{undo.action} {undo.node}" + (f" from {undo.peer}" if undo.peer else "")
+    link = f" from {undo.peer}" if undo.peer else ""
+    return f"{undo.action} {undo.node}{link}" + (f" ({undo.details})" if undo.details else "")

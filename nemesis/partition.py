@@ -9,13 +9,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from harness.clock import Clock
 from harness.configuration import Frozen
-from harness.protocols import Capability, Cluster, Effect, Node, Undo
+from harness.protocols import Capability, Effect, Scene, Undo
 from harness.schedule import parse_target
 from harness.schema import Tristate
 from nemesis.effects import Seen, Watch, observe
-from nemesis.targets import is_role, node_named
+from nemesis.targets import is_role
 
 SIDES = ("all", "brokers", "controllers", "followers")
 Direction = Literal["both", "to-targets", "from-targets"]
@@ -63,34 +62,32 @@ class Partition:
     parameters_model = PartitionParameters
     role_parameters = frozenset({"others"})
 
-    def undos(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster) -> Sequence[Undo]:
+    def undos(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Undo]:
         return [
-            Undo(action="unblock", node=receiver, peer=source) for receiver, source in self._cuts(targets, parameters)
+            Undo(action="unblock", node=receiver, peer=source) for receiver, source in self._cuts(scene, parameters)
         ]
 
-    def apply(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock) -> None:
-        for receiver, source in self._cuts(targets, parameters):
-            node_named(cluster, receiver).block(node_named(cluster, source))
+    def apply(self, scene: Scene, parameters: Mapping[str, Any]) -> None:
+        for receiver, source in self._cuts(scene, parameters):
+            scene.node(receiver).block(scene.node(source))
 
-    def verify(
-        self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock
-    ) -> Sequence[Effect]:
-        edges = self._cuts(targets, parameters)
-        effects = observe([_watch_cut(cluster, *edge) for edge in edges], clock=clock)
+    def verify(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+        edges = self._cuts(scene, parameters)
+        effects = observe([_watch_cut(scene, *edge) for edge in edges], clock=scene.clock)
         if PartitionParameters.model_validate(parameters).direction == "both":
             return effects
-        open_ways = observe([_watch_open(cluster, source, receiver) for receiver, source in edges], clock=clock)
+        open_ways = observe([_watch_open(scene, source, receiver) for receiver, source in edges], clock=scene.clock)
         return [_one_way(cut, way) for cut, way in zip(effects, open_ways, strict=True)]
 
-    def _cuts(self, targets: Sequence[Node], parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
+    def _cuts(self, scene: Scene, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
         checked = PartitionParameters.model_validate(parameters)
         assert not isinstance(checked.others, str), "the nemesis resolves `others` to names before it strikes"
-        return cuts([node.name for node in targets], checked.others, checked.direction)
+        return cuts([node.name for node in scene.targets], checked.others, checked.direction)
 
 
-def _watch_cut(cluster: Cluster, receiver: str, source: str) -> Watch:
+def _watch_cut(scene: Scene, receiver: str, source: str) -> Watch:
     def probe() -> Seen:
-        arrives = node_named(cluster, receiver).receives_from(node_named(cluster, source))
+        arrives = scene.node(receiver).receives_from(scene.node(source))
         return {
             Tristate.NO: (Tristate.YES, "datagrams do not arrive"),
             Tristate.YES: (Tristate.NO, "datagrams still arrive"),
@@ -100,9 +97,9 @@ def _watch_cut(cluster: Cluster, receiver: str, source: str) -> Watch:
     return Watch(receiver, source, probe)
 
 
-def _watch_open(cluster: Cluster, receiver: str, source: str) -> Watch:
+def _watch_open(scene: Scene, receiver: str, source: str) -> Watch:
     def probe() -> Seen:
-        return node_named(cluster, receiver).receives_from(node_named(cluster, source)), ""
+        return scene.node(receiver).receives_from(scene.node(source)), ""
 
     return Watch(receiver, source, probe)
 

@@ -7,8 +7,7 @@ A pause longer than `broker.session.timeout.ms` (KRaft, default 9 s, KIP-631) ge
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.clock import Clock
-from harness.protocols import Capability, Cluster, Effect, Node, NodeState, Undo
+from harness.protocols import Capability, Effect, NodeState, Scene, Undo
 from nemesis.effects import observe, watch_state
 from nemesis.parameters import NoParameters
 from nemesis.targets import TargetMissing
@@ -22,20 +21,19 @@ class Pause:
     parameters_model = NoParameters
     role_parameters: frozenset[str] = frozenset()
 
-    def undos(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster) -> Sequence[Undo]:
+    def undos(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Undo]:
         """Let each go on. TargetMissing if one is not running: there is nothing that could be made to stand still."""
-        for node in targets:
+        for node in scene.targets:
             if (state := node.state()) is not NodeState.RUNNING:
                 raise TargetMissing(f"{node.name} cannot be paused: it is {state} already.")
-        return [Undo(action="resume", node=node.name) for node in targets]
+        return [Undo(action="resume", node=node.name) for node in scene.targets]
 
-    def apply(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock) -> None:
-        for node in targets:
+    def apply(self, scene: Scene, parameters: Mapping[str, Any]) -> None:
+        for node in scene.targets:
             node.pause()
 
-    def verify(
-        self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock
-    ) -> Sequence[Effect]:
+    def verify(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Effect]:
         return observe(
-            [watch_state(node, NodeState.PAUSED, seen="the process stands still") for node in targets], clock=clock
+            [watch_state(node, NodeState.PAUSED, seen="the process stands still") for node in scene.targets],
+            clock=scene.clock,
         )

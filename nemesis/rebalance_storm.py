@@ -8,7 +8,7 @@ from pydantic import PositiveFloat
 
 from harness.clock import NS_PER_S, Clock
 from harness.configuration import Frozen
-from harness.protocols import ClientNode, Cluster, Effect, Node, NodeState
+from harness.protocols import ClientNode, Effect, NodeState, Scene
 from harness.schema import Tristate
 from nemesis.client_places import ClientFault, await_work, verify_successors
 
@@ -30,29 +30,27 @@ class RebalanceStorm(ClientFault):
     name = "rebalance-storm"
     parameters_model = StormParameters
 
-    def apply(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock) -> None:
-        places = self._places(targets)
+    def apply(self, scene: Scene, parameters: Mapping[str, Any]) -> None:
+        places = self._places(scene.targets)
         self._before = {place.name: place.client for place in places}
         rng = random.Random(str(parameters["seed"]))
-        until_ns = clock.monotonic_ns() + int(parameters["duration_s"] * NS_PER_S)
+        until_ns = scene.clock.monotonic_ns() + int(parameters["duration_s"] * NS_PER_S)
         while True:
-            clock.sleep(min(rng.expovariate(parameters["rate_hz"]), _left_s(until_ns, clock)))
-            if clock.monotonic_ns() >= until_ns:
+            scene.clock.sleep(min(rng.expovariate(parameters["rate_hz"]), _left_s(until_ns, scene.clock)))
+            if scene.clock.monotonic_ns() >= until_ns:
                 break
             _leave_or_join(rng.choice(places), rng, parameters)
         for place in places:
             place.start()
-        await_work(places, clock=clock, timeout_s=parameters["timeout_s"])
+        await_work(places, clock=scene.clock, timeout_s=parameters["timeout_s"])
 
-    def verify(
-        self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock
-    ) -> Sequence[Effect]:
+    def verify(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Effect]:
         """Of the places that changed hands; a storm in which none did had no effect."""
-        places = self._places(targets)
+        places = self._places(scene.targets)
         changed = [place for place in places if place.client != self._before[place.name]]
         if not changed:
             return [Effect(node=p.name, effect=Tristate.NO, detail="nobody left and joined") for p in places]
-        return verify_successors(changed, self._before, clock)
+        return verify_successors(changed, self._before, scene.clock)
 
 
 def _left_s(until_ns: int, clock: Clock) -> float:

@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat
 
-from harness.clock import Clock
 from harness.configuration import Frozen
-from harness.protocols import ClientNode, Cluster, Effect, Node
+from harness.protocols import ClientNode, Effect, Scene
 from nemesis.client_places import ClientFault, await_work, verify_successors
 
 
@@ -28,8 +27,8 @@ class RestartClients(ClientFault):
     name = "restart-clients"
     parameters_model = RestartParameters
 
-    def apply(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock) -> None:
-        places = self._places(targets)
+    def apply(self, scene: Scene, parameters: Mapping[str, Any]) -> None:
+        places = self._places(scene.targets)
         self._before = {place.name: place.client for place in places}
         for turn in rounds(places):
             for place in turn:
@@ -38,15 +37,13 @@ class RestartClients(ClientFault):
                 else:
                     place.stop(timeout_s=parameters["timeout_s"])
             if parameters["away_s"]:
-                clock.sleep(parameters["away_s"])
+                scene.clock.sleep(parameters["away_s"])
             for place in turn:
                 place.start()
-            await_work(turn, clock=clock, timeout_s=parameters["timeout_s"])
+            await_work(turn, clock=scene.clock, timeout_s=parameters["timeout_s"])
 
-    def verify(
-        self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock
-    ) -> Sequence[Effect]:
-        return verify_successors(self._places(targets), self._before, clock)
+    def verify(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+        return verify_successors(self._places(scene.targets), self._before, scene.clock)
 
 
 def rounds(places: Sequence[ClientNode]) -> list[list[ClientNode]]:

@@ -5,9 +5,8 @@ from typing import Any
 
 from pydantic import Field
 
-from harness.clock import Clock
 from harness.configuration import Frozen
-from harness.protocols import Capability, Cluster, Effect, Node, NodeState, Undo
+from harness.protocols import Capability, Effect, NodeState, Scene, Undo
 from nemesis.effects import observe, watch_state
 from nemesis.targets import TargetMissing
 
@@ -27,21 +26,20 @@ class Stop:
     parameters_model = StopParameters
     role_parameters: frozenset[str] = frozenset()
 
-    def undos(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster) -> Sequence[Undo]:
+    def undos(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Undo]:
         """Start each again. TargetMissing if one does not run: it could not shut down."""
-        for node in targets:
+        for node in scene.targets:
             state = node.state()
             if state is not NodeState.RUNNING:
                 raise TargetMissing(f"{node.name} cannot be shut down: its process is {state}.")
-        return [Undo(action="start", node=node.name) for node in targets]
+        return [Undo(action="start", node=node.name) for node in scene.targets]
 
-    def apply(self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock) -> None:
-        for node in targets:
+    def apply(self, scene: Scene, parameters: Mapping[str, Any]) -> None:
+        for node in scene.targets:
             node.stop(timeout_s=parameters["timeout_s"])
 
-    def verify(
-        self, targets: Sequence[Node], parameters: Mapping[str, Any], cluster: Cluster, clock: Clock
-    ) -> Sequence[Effect]:
+    def verify(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Effect]:
         return observe(
-            [watch_state(node, NodeState.STOPPED, seen="the process is gone") for node in targets], clock=clock
+            [watch_state(node, NodeState.STOPPED, seen="the process is gone") for node in scene.targets],
+            clock=scene.clock,
         )

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from harness.clock import Clock, wait_until
 from harness.errors import ClusterFailed, NotReady
+from harness.impairments import Harm, Impairment
 from harness.plan import PlannedClient
 from harness.processes import ProcessStatus, process_status, session_members
 from harness.protocols import CLIENT_NODE, ClientNode, Node, NodeState
@@ -186,6 +187,23 @@ class ClientPlace:
     def receives_from(self, source: Node) -> Tristate:
         """Not observed."""
         return Tristate.UNKNOWN
+
+    def impair(self, impairment: Impairment) -> None:
+        """ClusterFailed: a client has neither disk nor link of its own."""
+        raise ClusterFailed(
+            f"client {self.name} cannot be impaired by {impairment.kind!r}: it is no node of the cluster."
+        )
+
+    def repair(self, impairment: Impairment) -> None:
+        """Nothing is ever impaired."""
+
+    def impaired(self, impairment: Impairment) -> tuple[Tristate, str]:
+        """Never."""
+        return Tristate.NO, "a client is never impaired"
+
+    def harm(self, harm: Harm) -> str:
+        """ClusterFailed: as `impair`."""
+        raise ClusterFailed(f"client {self.name} cannot be harmed by {harm.kind!r}: it is no node of the cluster.")
 
     def _current(self) -> ClientProcess | None:
         """The newest that lives, else the newest."""

@@ -9,7 +9,7 @@ from harness import catalogue
 from harness.clock import FakeClock
 from harness.errors import BadInput
 from harness.plan import Plan, make_plan
-from harness.protocols import NodeState, Undo
+from harness.protocols import NodeState, Scene, Undo
 from harness.schema import NONE, SENDING, Outcome, Tristate
 from harness.trial import parse_trial
 from nemesis.duplicate_member import DuplicateMember
@@ -52,9 +52,10 @@ class Place:
 def strike(fault: Any, places: list[Any], clock: Any = None, **parameters: Any) -> list[Any]:
     clock = clock or FakeClock()
     checked = fault.parameters_model.model_validate(parameters).model_dump()
-    fault.undos(places, checked, None)
-    fault.apply(places, checked, None, clock)
-    return list(fault.verify(places, checked, None, clock))
+    scene = Scene(None, None, clock, targets=tuple(places))
+    fault.undos(scene, checked)
+    fault.apply(scene, checked)
+    return list(fault.verify(scene, checked))
 
 
 def test_the_first_of_every_group_is_restarted_before_any_second_one():
@@ -86,7 +87,8 @@ def test_a_node_of_the_cluster_and_a_dead_client_cannot_be_restarted():
 
 def test_what_is_undone_is_the_absence_of_each_client():
     places = [Place("a"), Place("b")]
-    assert RestartClients().undos(places, {}, None) == [Undo(action="start", node=name) for name in "ab"]
+    scene = Scene(None, None, FakeClock(), targets=tuple(places))
+    assert RestartClients().undos(scene, {}) == [Undo(action="start", node=name) for name in "ab"]
 
 
 def test_a_storm_is_the_same_for_the_same_seed_and_leaves_everybody_there():

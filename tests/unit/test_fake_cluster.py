@@ -7,6 +7,7 @@ import pytest
 from clusters.fake import FakeCluster
 from harness.clock import FakeClock, SystemClock, wait_until
 from harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady
+from harness.impairments import FrozenDisk, Loss, PowerLoss, Wipe
 from harness.plan import make_plan
 from harness.protocols import Capability, NodeState, TopicSpec
 from harness.run_directory import RunDirectory
@@ -126,13 +127,39 @@ def test_blocks_are_one_way_and_survive_kill_and_start(build):
 
 def test_what_the_backend_lacks_is_refused_with_the_reason(build):
     cluster, _ = build(capabilities={Capability.KILL: "in memory"})
-    assert set(cluster.lacks) == {Capability.STOP, Capability.PAUSE, Capability.BLOCK}
-    for act in (lambda n: n.pause(), lambda n: n.stop(timeout_s=1), lambda n: n.block(node(cluster, 2))):
+    assert set(cluster.lacks) == set(Capability) - {Capability.KILL}
+    acts = [lambda n: n.pause(), lambda n: n.stop(timeout_s=1), lambda n: n.block(node(cluster, 2))]
+    acts += [lambda n: n.impair(FrozenDisk()), lambda n: n.harm(Wipe())]
+    for act in acts:
         with pytest.raises(HarnessFailed, match="cannot"):
             act(node(cluster, 1))
     node(cluster, 1).kill()
     assert node(cluster, 1).state() is NodeState.STOPPED
     cluster.teardown()
+
+
+def test_an_impairment_lasts_until_it_is_repaired_whatever_becomes_of_the_process(build):
+    cluster, _ = build()
+    one, loss = node(cluster, 1), Loss(share=0.3, source="broker-2")
+    one.impair(loss)
+    one.impair(loss)
+    one.kill()
+    one.start()
+    assert one.impaired(loss)[0] is Tristate.YES
+    assert one.impaired(Loss(share=0.3))[0] is Tristate.NO
+    one.repair(loss)
+    one.repair(loss)
+    assert one.impaired(loss)[0] is Tristate.NO
+
+
+def test_files_are_changed_only_while_the_node_is_down_and_a_power_loss_ends_it(build):
+    cluster, _ = build()
+    one = node(cluster, 1)
+    with pytest.raises(HarnessFailed, match="down"):
+        one.harm(Wipe())
+    one.harm(PowerLoss())
+    assert one.state() is NodeState.STOPPED
+    one.harm(Wipe())
 
 
 # --- the cluster

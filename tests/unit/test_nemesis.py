@@ -7,17 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness import catalogue
 from harness.clock import FakeClock
 from harness.errors import BadInput, ClusterFailed, NotReady, StorageFull
+from harness.impairments import FullDisk
 from harness.plan import make_plan
-from harness.protocols import NodeState, PartitionView
+from harness.protocols import Capability, NodeState, PartitionView
 from harness.run_directory import RunDirectory
 from harness.schedule import FaultAction, Step
 from harness.schema import NONE, TABLES, FaultPhase, Tristate
 from harness.trial import parse_trial
+from nemesis.impair import ImpairingFault
 from nemesis.journal import UndoState, read_journal
 from nemesis.nemesis import Nemesis
-from nemesis.parameters import check_parameters
+from nemesis.parameters import NoParameters, check_parameters
 from nemesis.partition import cuts
 
 TRIAL = {
@@ -49,7 +52,7 @@ class FakeNode:
     def __init__(self, world, name, node_id, role):
         self.world, self.name, self.node_id, self.roles = world, name, node_id, frozenset({role})
         self.observed = NodeState.RUNNING
-        self.blocked = set()
+        self.blocked, self.impairments = set(), set()
 
     def state(self):
         return self.observed
@@ -87,6 +90,17 @@ class FakeNode:
         if ("receives_from", self.name) in self.world.broken:
             return Tristate.UNKNOWN
         return Tristate.NO if source.name in self.blocked else Tristate.YES
+
+    def impair(self, impairment):
+        if self.world.act("impair", self.name):
+            self.impairments.add(impairment)
+
+    def repair(self, impairment):
+        if self.world.act("repair", self.name):
+            self.impairments.discard(impairment)
+
+    def impaired(self, impairment):
+        return Tristate(int(impairment in self.impairments)), "looked"
 
 
 class FakeCluster:
@@ -492,3 +506,54 @@ def test_the_two_one_way_cuts_are_disjoint_and_together_the_cut_of_both_ways(tar
     assert len(inward) == len(outward) == len(targets) * len(others)
     assert inward == {(source, receiver) for receiver, source in outward}
     assert all(receiver in targets for receiver, _ in inward)
+
+
+# --- impairments
+
+
+class Thirst(ImpairingFault):
+    """The disks of the targets are full."""
+
+    name = "thirst"
+    needs = frozenset({Capability.FILL_DISK})
+    parameters_model = NoParameters
+
+    def impairments(self, scene, parameters):
+        return [(node, FullDisk(left_bytes=7)) for node in scene.targets]
+
+
+@pytest.fixture
+def thirst(monkeypatch):
+    monkeypatch.setitem(catalogue.FAULTS, "thirst", "tests.unit.test_nemesis:Thirst")
+
+
+def test_an_impairment_is_journaled_whole_and_repaired_by_a_nemesis_that_never_saw_it(thirst, bench):
+    assert bench.strike("dry", "thirst", "node:broker-1").effective is Tristate.YES
+    (entry,) = read_journal(bench.run.journal).open
+    assert entry.undo.given == {"kind": "full-disk", "left_bytes": 7}
+    assert [effect.effect for effect in bench.fresh_nemesis().heal(None)] == [Tristate.YES]
+    assert not bench.cluster["broker-1"].impairments
+    assert bench.open() == []
+
+
+def test_an_impairment_that_two_steps_hold_stays_until_both_are_healed(thirst, bench):
+    bench.strike("first", "thirst", "node:broker-1")
+    bench.strike("second", "thirst", "node:broker-1")
+    assert [effect.effect for effect in bench.nemesis.heal("first")] == [Tristate.NO]
+    assert bench.cluster["broker-1"].impairments
+    assert [effect.effect for effect in bench.nemesis.heal("second")] == [Tristate.YES]
+    assert not bench.cluster["broker-1"].impairments
+
+
+def test_an_impairment_that_silently_does_nothing_has_no_effect(thirst, bench):
+    bench.world.deaf.add("impair")
+    assert bench.strike("dry", "thirst", "node:broker-1").effective is Tristate.NO
+
+
+def test_an_undo_of_another_version_is_refused_and_stays_open(bench):
+    bench.strike("k", "kill", "node:broker-1")
+    text = bench.run.journal.read_text().replace('"action": "start"', '"action": "conjure"')
+    bench.run.journal.write_text(text)
+    with pytest.raises(ClusterFailed, match="conjure"):
+        bench.fresh_nemesis().heal(None)
+    assert bench.open() == [("k", "conjure", "broker-1")]

@@ -1,0 +1,131 @@
+"""What can be done to a node beyond its process: values, so that a journal holds them and any process can undo them.
+
+An **impairment** lasts until it is repaired: a network that loses packets, a disk that is full, a clock that is off. A
+**harm** is done once and cannot be taken back: a wiped directory, a corrupted file, connections that were reset. Which of
+them a backend can do, it says by `Capability`. Nodes are named by their names; `clients` means the trial's clients.
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveInt, TypeAdapter
+
+from harness.capabilities import Capability
+from harness.configuration import Frozen
+
+CLIENTS = "clients"
+"""As the other side of a link: the trial's workload clients, who are no node."""
+
+
+class Loss(Frozen):
+    """Of packets that `source` (None: anybody on the network that faults touch) sends to the node, a share is dropped."""
+
+    needs: ClassVar[Capability] = Capability.LOSE
+    kind: Literal["loss"] = "loss"
+    share: Annotated[float, Field(gt=0, lt=1)]
+    source: str | None = None
+
+
+class Bandwidth(Frozen):
+    """What the node sends to `peer` (None: to anybody on the network that faults touch) leaves at this rate at most."""
+
+    needs: ClassVar[Capability] = Capability.SHAPE
+    kind: Literal["bandwidth"] = "bandwidth"
+    bytes_per_s: PositiveInt
+    peer: str | None = None
+
+
+class Latency(Frozen):
+    """What passes on connections that `peer` opens to the node is late by `latency_ms` ± `jitter_ms`, each way."""
+
+    needs: ClassVar[Capability] = Capability.DELAY
+    kind: Literal["latency"] = "latency"
+    peer: str
+    latency_ms: NonNegativeFloat
+    jitter_ms: NonNegativeFloat = 0.0
+
+
+class FullDisk(Frozen):
+    """The file system of the node's data has no more than `left_bytes` free."""
+
+    needs: ClassVar[Capability] = Capability.FILL_DISK
+    kind: Literal["full-disk"] = "full-disk"
+    left_bytes: Annotated[int, Field(ge=0)] = 0
+
+
+class SlowDisk(Frozen):
+    """Writes that reach the device pass at this rate at most. Without `flush.messages` they rarely wait for it."""
+
+    needs: ClassVar[Capability] = Capability.SLOW_DISK
+    kind: Literal["slow-disk"] = "slow-disk"
+    bytes_per_s: PositiveInt
+
+
+class FrozenDisk(Frozen):
+    """The file system stands still: whoever writes waits until it is thawed (fsfreeze(8))."""
+
+    needs: ClassVar[Capability] = Capability.FREEZE_DISK
+    kind: Literal["frozen-disk"] = "frozen-disk"
+
+
+class FailedDisk(Frozen):
+    """The file system became read-only after an error, or answers every access with EIO. Repaired while the node is down."""
+
+    needs: ClassVar[Capability] = Capability.FAIL_DISK
+    kind: Literal["failed-disk"] = "failed-disk"
+    how: Literal["read-only", "io-error"]
+
+
+class ClockShift(Frozen):
+    """The node's wall clock is off by `offset_ms`, and gains `drift_ppm` microseconds per second from then on (may be
+    negative). CLOCK_MONOTONIC is untouched."""
+
+    needs: ClassVar[Capability] = Capability.SHIFT_CLOCK
+    kind: Literal["clock"] = "clock"
+    offset_ms: float = 0.0
+    drift_ppm: float = 0.0
+
+
+Impairment = Annotated[
+    Loss | Bandwidth | Latency | FullDisk | SlowDisk | FrozenDisk | FailedDisk | ClockShift, Field(discriminator="kind")
+]
+IMPAIRMENT: TypeAdapter[Impairment] = TypeAdapter(Impairment)
+"""From and to JSON."""
+
+
+class Wipe(Frozen):
+    """Everything in the data directory is gone. Only of a node that is down."""
+
+    needs: ClassVar[Capability] = Capability.CHANGE_FILES
+    kind: Literal["wipe"] = "wipe"
+
+
+class Corrupt(Frozen):
+    """`bytes` bytes in the newest file of that sort of a partition are changed; None: of any partition, by `seed`."""
+
+    needs: ClassVar[Capability] = Capability.CHANGE_FILES
+    kind: Literal["corrupt"] = "corrupt"
+    file: Literal["segment", "index", "checkpoint"]
+    topic: str | None = None
+    number: int | None = None
+    bytes: PositiveInt = 8
+    seed: int = 0
+
+
+class PowerLoss(Frozen):
+    """The node is gone at once, and with it everything that it had not fsynced. It starts again with what the disk has."""
+
+    needs: ClassVar[Capability] = Capability.LOSE_POWER
+    kind: Literal["power-loss"] = "power-loss"
+
+
+class ResetConnections(Frozen):
+    """Connections between the node and `peer` (None: everybody on the network that faults touch) are reset (RST)."""
+
+    needs: ClassVar[Capability] = Capability.RESET
+    kind: Literal["reset-connections"] = "reset-connections"
+    peer: str | None = None
+
+
+Harm = Annotated[Wipe | Corrupt | PowerLoss | ResetConnections, Field(discriminator="kind")]
+HARM: TypeAdapter[Harm] = TypeAdapter(Harm)
+"""From and to JSON."""
