@@ -173,8 +173,8 @@ def _leader_changed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 READ_UNCOMMITTED_CASE = 1
 """`case` of witnesses of `aborted-read` and `early-read`: a read_uncommitted consumer."""
-BY_WRITES_CASE = 2
-"""`case` of witnesses of `write-cycle`."""
+BY_WRITES_CASES = (2, 3)
+"""`case` of witnesses of `write-cycle`: with what was read, and by writes alone."""
 BEFORE_NS = 10 * NS_PER_S
 """A request that a fault delayed may arrive this much after it: clients wait so long for an answer here
 (socket.timeout.ms)."""
@@ -421,7 +421,7 @@ FACTS: Mapping[str, Fact] = {
     ),
     "order of writes": Fact(
         "an edge of the cycle is the order of two writes",
-        of_witnesses=lambda _, witnesses: truth(witnesses["case"] == BY_WRITES_CASE),
+        of_witnesses=lambda _, witnesses: truth(np.isin(witnesses["case"], BY_WRITES_CASES)),
         could=lambda _: Tristate.UNKNOWN,
     ),
     "unsettled": Fact(

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkers.transaction_arrays import CellIndex
-from checkers.transaction_reads import BY_WRITES, information_cycle, own_read, write_cycle
+from checkers.transaction_cycles import BY_WRITES, BY_WRITES_ALONE, information_cycle, write_cycle
+from checkers.transaction_reads import own_read
 from checkers.transactions import AT_READ_COMMITTED, AT_READ_UNCOMMITTED
-from harness.guarantees.facts import BY_WRITES_CASE
+from harness.guarantees.facts import BY_WRITES_CASES
 from harness.schema import Isolation
 from tests.unit.histories import CRASHED, FAIL, INFO, OK, PRODUCER, PRODUCER_2
 from tests.unit.test_kernels_transactions import ABORT, COMMIT, A, cell_of, ended
@@ -97,8 +98,8 @@ def test_interleaved_writes_are_a_cycle_of_writes_and_no_other():
     a = {"sends": sends, "log": [(0, ONE, 0), (1, TWO, 0), (2, ONE, 1)]}
     made = cell(a, {"sends": []}, [ended(ONE, 0, OK), ended(TWO, 0, OK)])
     found = write_cycle(made)
-    assert BY_WRITES == BY_WRITES_CASE
-    assert (found.count, found.witnesses["case"].tolist()) == (1, [BY_WRITES])
+    assert (BY_WRITES, BY_WRITES_ALONE) == BY_WRITES_CASES
+    assert (found.count, found.witnesses["case"].tolist()) == (1, [BY_WRITES_ALONE])
     assert information_cycle(made).count == 0
 
 
