@@ -3,6 +3,8 @@
 Edges are pairs of arrays, `tail` → `head`: numbers of nodes. Nothing here knows what nodes and edges are.
 """
 
+from itertools import pairwise
+
 import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, connected_components
@@ -65,7 +67,7 @@ def shortest_cycle(tail: np.ndarray, head: np.ndarray, first: int | None = None)
     while path[-1] != begin:
         path.append(int(before[path[-1]]))
     path = path[::-1]
-    edges = [int(np.flatnonzero((tail == a) & (head == b))[0]) for a, b in zip(path, path[1:], strict=False)]
+    edges = [int(np.flatnonzero((tail == a) & (head == b))[0]) for a, b in pairwise(path)]
     closing = first if first is not None else int(np.flatnonzero((tail == end) & (head == begin))[0])
     return [*edges, closing]
 

@@ -1,11 +1,12 @@
 """Transactions that depend on one another in circles. Kernels over a whole cell; stage check.
 
 Terms (wr, ww, G0, G1c): Adya, "Weak Consistency: A Generalized Theory and Optimistic Implementations for Distributed
-Transactions", MIT 1999; as Jepsen uses them of Kafka, https://jepsen.io/analyses/redpanda-21.10.1. wr: one read what the other
-wrote; ww: one wrote behind the other.
+Transactions", MIT 1999; as Jepsen uses them of Kafka, https://jepsen.io/analyses/redpanda-21.10.1. wr: one read what the
+other wrote; ww: one wrote behind the other.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -158,7 +159,7 @@ def _groups(number: np.ndarray, *, below: int) -> list[np.ndarray]:
     """Rows of each number that is below so many, ascending."""
     order = np.argsort(number, kind="stable")
     bounds = np.searchsorted(number[order], np.arange(min(below, int(number.max(initial=-1)) + 1) + 1))
-    return [order[low:high] for low, high in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [order[low:high] for low, high in pairwise(bounds)]
 
 
 def _witness(index: CellIndex, edges: Edges, cycle: list[int], case: int) -> np.ndarray:

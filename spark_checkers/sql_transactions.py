@@ -1,7 +1,7 @@
 """The second opinion on transactions: one SQL text per anomaly. A record's fate is its transaction's, wherever it stands.
 
 Cycles among transactions (`information-cycle`, `write-cycle`) have no text: it would need recursion. Unit tests compare
-`information-cycle` with brute force on small graphs instead.
+them with brute force on small cells instead.
 """
 
 from spark_checkers.sql_views import cleaned, cleaning
