@@ -122,6 +122,18 @@ def list_trials() -> None:
 
 
 @app.command()
+def explain(
+    subject: Annotated[
+        str, typer.Argument(help="An anomaly, a rule of the guarantee table, a fault, or a run directory.")
+    ],
+) -> None:
+    """What an anomaly, a rule, a fault or a verdict means, and where that comes from."""
+    from harness.explain import explain as tell
+
+    tell(subject)
+
+
+@app.command()
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     """What this machine offers, and what each lack costs."""
     from dataclasses import asdict

@@ -1,0 +1,139 @@
+"""`prozess explain`: what an anomaly, a rule of the guarantee table, a fault or a finished run means, in sentences."""
+
+import difflib
+import sys
+from collections.abc import Iterator
+from inspect import getdoc
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from harness import catalogue
+from harness.errors import BadInput
+from harness.guarantees.controls import CONTROLS
+from harness.guarantees.facts import FACTS
+from harness.guarantees.faults import NATURES
+from harness.guarantees.rules import Effect, Guarantee, Rule
+from harness.guarantees.table import TABLE
+
+_EFFECTS = {
+    Effect.PERMITTED: "permitted",
+    Effect.NOT_APPLICABLE: "does not apply",
+    Effect.DEFECT: "forbidden, and a known defect",
+}
+_FACTUAL = "Counted and shown as a fact; no guarantee judges it."
+
+
+def explain(subject: str) -> None:
+    """Print what `subject` means. BadInput with the nearest names if it is nothing that is known."""
+    console = Console(highlight=False)
+    if (Path(subject) / "plan.json").is_file():
+        _explain_run(Path(subject))
+        return
+    rules = {rule.id: guarantee for guarantee in TABLE.values() for rule in guarantee.rules}
+    if subject in TABLE:
+        lines = _anomaly(TABLE[subject])
+    elif subject in catalogue.FACT_KERNELS:
+        lines = iter((f"[bold]{subject}[/bold]  {escape(_invariant(subject))}", _FACTUAL))
+    elif subject in rules:
+        lines = _rule_alone(subject, rules[subject])
+    elif subject in catalogue.FAULTS:
+        lines = _fault(subject)
+    else:
+        raise BadInput(_unknown(subject, [*TABLE, *catalogue.FACT_KERNELS, *rules, *catalogue.FAULTS]))
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def _unknown(subject: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(subject, known, n=3, cutoff=0.5)
+    hint = f"Did you mean {', '.join(near)}? " if near else ""
+    return (
+        f"{subject!r} is neither an anomaly, nor a rule, nor a fault, nor a run directory. {hint}"
+        f"Anomalies: {', '.join([*TABLE, *catalogue.FACT_KERNELS])}. Faults: {', '.join(catalogue.FAULTS)}."
+    )
+
+
+def _anomaly(guarantee: Guarantee) -> Iterator[str]:
+    name = guarantee.anomaly
+    yield f"[bold]{name}[/bold]  {escape(guarantee.promise)}"
+    yield f"source     {escape(guarantee.source)}"
+    yield f"looked for {escape(_invariant(name))}"
+    if guarantee.workloads:
+        yield f"judged in  cells of {', '.join(guarantee.workloads)}"
+    for number, rule in enumerate(guarantee.rules, 1):
+        yield f"{number}. " + _rule(rule, guarantee)
+    yield (
+        f"{len(guarantee.rules) + 1}. [red]forbidden[/red] otherwise"
+        if guarantee.rules
+        else "[red]always forbidden[/red]"
+    )
+    for control in CONTROLS:
+        if control.anomaly == name:
+            yield f"control    {control.kind} under {', '.join(sorted(control.faults))}: {escape(control.source)}"
+
+
+def _rule(rule: Rule, guarantee: Guarantee) -> str:
+    change = f"; {rule.change} {guarantee.undone}" if rule.change else ""
+    return (
+        f"[bold]{rule.id}[/bold]: {_EFFECTS[rule.effect]} when {escape(', '.join(rule.when))}: "
+        f"{escape(rule.reason)}{escape(change)} [dim]({escape(rule.source)})[/dim]"
+    )
+
+
+def _rule_alone(name: str, guarantee: Guarantee) -> Iterator[str]:
+    rule = next(rule for rule in guarantee.rules if rule.id == name)
+    yield _rule(rule, guarantee)
+    yield f"of         {guarantee.anomaly}: {escape(guarantee.promise)}"
+    for fact in rule.when:
+        plain = fact.removeprefix("not ")
+        yield f"fact       {escape(fact)}: {escape(FACTS[plain].meaning)}"
+    if rule.defect:
+        yield f"defect     {escape(rule.defect)}"
+
+
+def _fault(name: str) -> Iterator[str]:
+    kind = catalogue.resolve(catalogue.FAULTS, name, what="fault")
+    told = _first_paragraph(sys.modules[kind.__module__].__doc__ or "").removeprefix(f"{name}: ")
+    yield f"[bold]{name}[/bold]  {escape(told)}"
+    yield f"effect     {escape(_first_paragraph(getdoc(kind) or ''))}"
+    yield f"needs      {', '.join(sorted(kind.needs)) or 'nothing of the backend'}"
+    for parameter, field in kind.parameters_model.model_fields.items():
+        default = "required" if field.is_required() else f"default {field.default!r}"
+        yield f"parameter  {parameter} ({escape(default)})"
+    about = _first_paragraph(getdoc(kind.parameters_model) or "")
+    if kind.parameters_model.model_fields and about:
+        yield f"           {escape(about)}"
+    nature = NATURES.get(name)
+    does = [] if nature is None else [w.replace("_", " ") for w in nature.__slots__ if getattr(nature, w) is True]
+    yield f"may        {', '.join(does) or ('do anything' if nature is None else 'harm nothing that is judged')}"
+
+
+def _invariant(anomaly: str) -> str:
+    kernels = catalogue.KERNELS | catalogue.CELL_KERNELS | catalogue.FACT_KERNELS
+    return _first_paragraph(getdoc(catalogue.resolve(kernels, anomaly, what="anomaly")) or "")
+
+
+def _first_paragraph(text: str) -> str:
+    return " ".join(text.strip().split("\n\n")[0].split())
+
+
+def _explain_run(path: Path) -> None:
+    """The verdict, and for each cell that did not hold, why, and what it goes back to."""
+    from harness.report.terminal import show_verdict
+    from harness.run_directory import RunDirectory
+    from harness.verdict import AnomalyOutcome, TrialVerdict
+
+    run = RunDirectory.existing(path)
+    if not run.verdict.exists():
+        raise BadInput(f"{str(path)!r} has no verdict yet. `prozess check {path}` makes one from what was recorded.")
+    verdict = TrialVerdict.model_validate_json(run.verdict.read_bytes())
+    show_verdict(verdict, run)
+    console = Console(highlight=False)
+    telling = (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN)
+    for cell in verdict.cells:
+        for anomaly in cell.anomalies.values():
+            if anomaly.outcome in telling and anomaly.reason:
+                line = f"{cell.name}, {anomaly.anomaly}: {anomaly.outcome}: {anomaly.reason}"
+                console.print(escape(line) + f" [dim]({escape(anomaly.source)})[/dim]", soft_wrap=True)

@@ -1,0 +1,58 @@
+"""`prozess explain`: everything that a verdict can name is explained, with its source."""
+
+import pytest
+
+from harness import catalogue
+from harness.errors import BadInput
+from harness.explain import explain
+from harness.guarantees.table import TABLE
+
+RULES = [(rule, guarantee) for guarantee in TABLE.values() for rule in guarantee.rules]
+
+
+def flat(text):
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("anomaly", TABLE)
+def test_every_anomaly_is_explained_with_its_promise_its_source_and_every_rule(anomaly, capsys):
+    explain(anomaly)
+    told, guarantee = flat(capsys.readouterr().out), TABLE[anomaly]
+    assert guarantee.promise in told
+    assert guarantee.source in told
+    assert "forbidden" in told
+    assert all(rule.id in told and rule.reason in told for rule in guarantee.rules)
+
+
+@pytest.mark.parametrize(("rule", "guarantee"), RULES, ids=[rule.id for rule, _ in RULES])
+def test_every_rule_is_explained_with_what_its_facts_mean(rule, guarantee, capsys):
+    explain(rule.id)
+    told = flat(capsys.readouterr().out)
+    assert guarantee.promise in told
+    assert told.count(" fact ") == len(rule.when)
+
+
+@pytest.mark.parametrize("fault", catalogue.FAULTS)
+def test_every_fault_is_explained_with_its_parameters_and_what_it_may_do(fault, capsys):
+    explain(fault)
+    told = flat(capsys.readouterr().out)
+    kind = catalogue.resolve(catalogue.FAULTS, fault, what="fault")
+    assert all(f"parameter {name}" in told for name in kind.parameters_model.model_fields)
+    assert " may " in told
+    assert "do anything" not in told, "the guarantees must know what it does"
+
+
+def test_what_is_only_counted_is_said_to_be_no_promise(capsys):
+    explain("unseen")
+    assert "no guarantee judges it" in flat(capsys.readouterr().out)
+
+
+def test_a_name_that_nobody_knows_is_refused_with_the_nearest_ones():
+    with pytest.raises(BadInput, match=r"lsot.*Did you mean lost"):
+        explain("lsot")
+
+
+def test_a_run_without_a_verdict_is_told_how_to_get_one(tmp_path):
+    (tmp_path / "plan.json").write_text("{}")
+    with pytest.raises(BadInput, match="prozess check"):
+        explain(str(tmp_path))
