@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -85,12 +86,13 @@ def scan(run: RunDirectory) -> None:
     with ThreadPoolExecutor(WORKERS) as pool:
         for table, columns in SCANNED.items():
             path = run.history / f"{table}.parquet"
-            groups = range(pq.read_metadata(path).num_row_groups)
-            list(pool.map(lambda group, path=path, columns=columns: _scan_group(path, group, columns), groups))
+            footer = pq.read_metadata(path)
+            groups = range(footer.num_row_groups)
+            list(pool.map(partial(_scan_group, path, footer, columns), groups))
 
 
-def _scan_group(path: Path, group: int, columns: Sequence[str]) -> None:
-    with pq.ParquetFile(path, memory_map=True) as file:
+def _scan_group(path: Path, footer: pq.FileMetaData, columns: Sequence[str], group: int) -> None:
+    with pq.ParquetFile(path, metadata=footer, memory_map=True) as file:
         file.read_row_group(group, columns=list(columns), use_threads=False)
 
 

@@ -1,10 +1,10 @@
-"""Is what was produced consumed, in time? Kernel over a whole cell that states a delivery bound; stage check.
+"""Is what was produced consumed, in time? Kernel over a cell that states a bound, a partition at a time; stage check.
 
 Counts and latencies per window of the time of sending, and the records that broke the bound. Faults are not looked at here:
 the guarantee table asks the envelope whether one excuses a record.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -18,7 +18,7 @@ from harness.configuration import DeliveryBound
 from harness.plan import SENTINEL_CLIENT
 from harness.protocols import CellHistory, KernelResult
 from harness.schema import MISSING, NONE, Outcome
-from harness.windows import LateCase, make_windows, no_windows
+from harness.windows import LateCase, bin_latencies, make_windows, merge_windows, no_windows, percentiles
 from harness.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
 
 NEVER = np.iinfo(np.int64).max
@@ -61,13 +61,16 @@ def late(history: CellHistory) -> KernelResult:
     last. Counts records: late, and never given. Judged: acknowledged records, sent since the trial's clock started, but for
     what cleaning may have removed, what a group did not owe, and what was sent within the bound before its readers ended.
     Witness: the record; `other_ns` is its deadline, `reader` was given it at `seen_ns`, or never; `case`: LateCase.
-    `windows`: counts per window. O(n log n); loops run over partitions, readers and producers.
+    `windows`: counts per window, and percentiles of latencies to 0.8 % (`harness.windows`). O(n); loops run over partitions,
+    readers and producers.
     """
     bound = history.cell.delivery_bound
     assert bound is not None, history.cell
     places, reasons = _places(history), []
-    found, together = [no_witnesses()], []
+    found, count, judged, windows, latencies = [no_witnesses()], 0, 0, [], []
     for number in history.cell.written:
+        if number not in history.partitions:
+            continue
         partition = history.partitions[number]
         index, mine = PartitionIndex.of(partition), [p for p in places if number in p.partitions]
         if not mine:  # a late partition, which readers leave out
@@ -75,15 +78,21 @@ def late(history: CellHistory) -> KernelResult:
         if why := index.incomplete() or _clocks_differ(index, partition.client_clock, mine):
             reasons.append(why)
         sent = _sent(history, index, mine, bound)
-        found.append(_witnesses(index, sent, bound))
-        together.append(sent)  # not the index: a cell may have more rows than memory holds
-    witnesses = np.concatenate(found)
+        beyond = np.flatnonzero(sent.owed & (sent.state >= State.UNMEASURED))
+        found.append(_witnesses(index, sent, beyond[:WITNESSES_MAX], bound))
+        count += len(beyond)
+        judged += int(np.count_nonzero(sent.owed & (sent.state != State.OPEN)))
+        of_this, binned = _windows(sent, bound)
+        windows.append(of_this)
+        latencies.append(binned)
+    merged, binned = merge_windows(windows, latencies)
     return KernelResult(
-        witnesses[:WITNESSES_MAX],
-        count=len(witnesses),
-        judged=sum(int(np.count_nonzero(s.owed & (s.state != State.OPEN))) for s in together),
+        np.concatenate(found)[:WITNESSES_MAX],
+        count,
+        judged,
         incomplete="; ".join(dict.fromkeys(reasons)) or None,
-        windows=_windows(together, bound),
+        windows=merged,
+        latencies=binned,
     )
 
 
@@ -194,9 +203,8 @@ def _cleaned(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
     )
 
 
-def _witnesses(index: PartitionIndex, sent: Sent, bound: DeliveryBound) -> np.ndarray:
-    """One for each record that is late or missing."""
-    chosen = np.flatnonzero(sent.owed & (sent.state >= State.UNMEASURED))
+def _witnesses(index: PartitionIndex, sent: Sent, chosen: np.ndarray, bound: DeliveryBound) -> np.ndarray:
+    """One for each of these records, which are late or missing."""
     rows, state, given_ns = sent.rows[chosen], sent.state[chosen], sent.given_ns[chosen]
     case = np.full(len(rows), LateCase.LATE, dtype=np.int32)
     case[state == State.UNMEASURED] = LateCase.STOOD_STILL
@@ -218,44 +226,29 @@ def _witnesses(index: PartitionIndex, sent: Sent, bound: DeliveryBound) -> np.nd
 # --- windows --------------------------------------------------------------------------------------------------------
 
 
-def _windows(parts: Sequence[Sent], bound: DeliveryBound) -> np.ndarray:
-    """Counts and latencies over all partitions. A window in which nothing was sent has no row."""
-    if not any(len(sent.rows) for sent in parts):
-        return no_windows()
-
-    def every(column: Callable[[Sent], np.ndarray]) -> np.ndarray:
-        return np.concatenate([column(sent) for sent in parts])
-
-    invoked_ns, given_ns = every(lambda s: s.invoked_ns), every(lambda s: s.given_ns)
-    owed, state = every(lambda s: s.owed), every(lambda s: s.state)
-    numbers = distinct(invoked_ns // bound.window_ns)
-    window = Lookup(numbers).find(invoked_ns // bound.window_ns)
-    delivered, is_open = given_ns != NEVER, state == State.OPEN
+def _windows(sent: Sent, bound: DeliveryBound) -> tuple[np.ndarray, np.ndarray]:
+    """Counts per window, and latencies in bins. A window in which nothing was sent has no row."""
+    if not len(sent.rows):
+        return no_windows(), bin_latencies(sent.rows, sent.rows, sent.rows)
+    owed, state, latency_ns = sent.owed, sent.state, sent.given_ns - sent.invoked_ns
+    number = sent.invoked_ns // bound.window_ns
+    numbers = distinct(number[differs_from_previous(number)])
+    window = Lookup(numbers).find(number)
+    delivered, is_open = sent.given_ns != NEVER, state == State.OPEN
     chosen = {
         "sent": np.ones(len(window), dtype=bool),
         "acknowledged": owed,
         "delivered": owed & delivered,
-        "late": owed & delivered & (given_ns - invoked_ns > bound.latency_ns),
+        "late": owed & delivered & (latency_ns > bound.latency_ns),
         "missing": owed & ~delivered & ~is_open,
         "open": owed & is_open,
         "unmeasured": owed & (state == State.UNMEASURED),
         "unacknowledged": ~owed & delivered,
     }
     counts = {name: np.bincount(window[rows], minlength=len(numbers)) for name, rows in chosen.items()}
-    rows = np.flatnonzero(owed & delivered)
-    return make_windows(
-        {"number": numbers, **counts, **_latencies(window[rows], (given_ns - invoked_ns)[rows], counts["delivered"])}
-    )
-
-
-def _latencies(window: np.ndarray, latency_ns: np.ndarray, counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Percentiles of each window's deliveries: the least value that so many of them do not exceed."""
-    ordered = latency_ns[np.lexsort((latency_ns, window))]
-    first = np.cumsum(counts) - counts
-
-    def quantile(share: float) -> np.ndarray:
-        rank = np.maximum(np.ceil(counts * share).astype(np.int64), 1) - 1
-        place = np.minimum(first + rank, max(len(ordered) - 1, 0))
-        return np.where(counts > 0, ordered[place], MISSING) if len(ordered) else np.full(len(counts), MISSING)
-
-    return {"p50_ns": quantile(0.5), "p99_ns": quantile(0.99), "max_ns": quantile(1.0)}
+    rows = np.flatnonzero(chosen["delivered"])
+    binned = bin_latencies(numbers, window[rows], latency_ns[rows])
+    max_ns = np.full(len(numbers), MISSING)
+    np.maximum.at(max_ns, window[rows], latency_ns[rows])
+    latencies = percentiles(numbers, binned, max_ns)
+    return make_windows({"number": numbers, **counts, **latencies, "max_ns": max_ns}), binned

@@ -153,7 +153,7 @@ CELL_KERNELS_APPLY: dict[str, tuple[str, ...]] = {
 }
 """Anomaly of CELL_KERNELS → the traits of the cells it is judged in (`harness.plan.Cell.traits`): kinds of workload, or
 BOUNDED."""
-CELL_KERNELS_BY_PARTITION = ("stalled", "unprocessed", "reprocessed")
+CELL_KERNELS_BY_PARTITION = ("stalled", "unprocessed", "reprocessed", "late")
 """Kernels of CELL_KERNELS that look at one partition at a time: given a cell that has only some of its partitions, they find
 what concerns those, in their order. So engines may give them one at a time, wherever that is."""
 FACT_KERNELS: dict[str, str] = {

@@ -19,7 +19,7 @@ from harness.plan import parse_plan
 from harness.protocols import Finding, KernelResult
 from harness.run_directory import RunDirectory
 from harness.schema import FORMAT_VERSION, NONE
-from harness.windows import WINDOW
+from harness.windows import BINNED, WINDOW
 from harness.witnesses import WITNESS
 
 
@@ -29,6 +29,8 @@ def _fields(dtype: np.dtype) -> list[pa.Field]:
 
 _NESTED = {"witnesses": WITNESS, "windows": WINDOW}
 """Field of KernelResult → what it is an array of."""
+_MOVED = _NESTED | {"latencies": BINNED}
+"""Those that go from task to task, too: of parts of a finding."""
 _FACTS = [
     pa.field("anomaly", pa.string(), nullable=False),
     pa.field("partition", pa.int32(), nullable=False),
@@ -37,9 +39,9 @@ _FACTS = [
     pa.field("incomplete", pa.string()),
 ]
 FINDINGS_SCHEMA = pa.schema(
-    [*_FACTS, *(pa.field(name, pa.list_(pa.struct(_fields(of))), nullable=False) for name, of in _NESTED.items())]
+    [*_FACTS, *(pa.field(name, pa.list_(pa.struct(_fields(of))), nullable=False) for name, of in _MOVED.items())]
 )
-"""One row per finding, its witnesses and windows nested."""
+"""One row per finding, its arrays nested."""
 _FINDINGS_FILE = pa.schema([*_FACTS[:2], pa.field("cell", pa.int32(), nullable=False), *_FACTS[2:]])
 _NESTED_FILES = {
     name: pa.schema([pa.field("finding", pa.int32(), nullable=False), _FACTS[0], *_fields(of)])
@@ -50,7 +52,7 @@ _VERSION_KEY = b"prozess.format_version"
 
 def findings_to_arrow(findings: Sequence[Finding]) -> pa.RecordBatch:
     """Findings in their order, in FINDINGS_SCHEMA."""
-    nested = [_nested(findings, name) for name in _NESTED]
+    nested = [_nested(findings, name) for name in _MOVED]
     return pa.record_batch([*_facts(findings).values(), *nested], schema=FINDINGS_SCHEMA)
 
 
@@ -69,8 +71,8 @@ def findings_from_arrow(table: pa.Table) -> list[Finding]:
     """The findings of a table in FINDINGS_SCHEMA (nullability aside), in its order."""
     found = []
     for batch in table.select(FINDINGS_SCHEMA.names).to_batches():
-        facts = batch.drop_columns(list(_NESTED)).to_pylist()
-        parts = [_unnested(batch.column(name), of) for name, of in _NESTED.items()]
+        facts = batch.drop_columns(list(_MOVED)).to_pylist()
+        parts = [_unnested(batch.column(name), of) for name, of in _MOVED.items()]
         found += [_finding(fact, *arrays) for fact, *arrays in zip(facts, *parts, strict=True)]
     return found
 
@@ -135,7 +137,7 @@ def _facts(findings: Sequence[Finding]) -> dict[str, pa.Array]:
 
 
 def _stack(findings: Sequence[Finding], name: str) -> np.ndarray:
-    return np.concatenate([np.empty(0, dtype=_NESTED[name]), *(getattr(f.result, name) for f in findings)])
+    return np.concatenate([np.empty(0, dtype=_MOVED[name]), *(getattr(f.result, name) for f in findings)])
 
 
 def _from_columns(columns: dict[str, pa.Array], dtype: np.dtype) -> np.ndarray:
@@ -145,14 +147,15 @@ def _from_columns(columns: dict[str, pa.Array], dtype: np.dtype) -> np.ndarray:
     return made
 
 
-def _finding(fact: dict[str, object], witnesses: np.ndarray, windows: np.ndarray) -> Finding:
+def _finding(fact: dict[str, object], witnesses: np.ndarray, *others: np.ndarray) -> Finding:
+    """`others`: windows, and latencies where there may be some."""
     count, judged, incomplete = fact["count"], fact["judged"], fact["incomplete"]
     anomaly, partition = fact["anomaly"], fact["partition"]
     assert isinstance(count, int)
     assert isinstance(judged, int)
     assert isinstance(partition, int)
     assert incomplete is None or isinstance(incomplete, str)
-    return Finding(str(anomaly), partition, KernelResult(witnesses, count, judged, incomplete, windows))
+    return Finding(str(anomaly), partition, KernelResult(witnesses, count, judged, incomplete, *others))
 
 
 def _write(path: Path, table: pa.Table) -> None:

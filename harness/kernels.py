@@ -3,7 +3,7 @@
 import heapq
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from harness.history_reader import History
 from harness.pieces import ROWS_MAX, Job, Source, cuts_of
 from harness.plan import Cell
 from harness.protocols import CellHistory, CellKernel, Finding, Kernel, KernelResult, PartitionHistory
-from harness.windows import WINDOW
+from harness.windows import BINNED, WINDOW, merge_windows, no_latencies
 from harness.witnesses import WITNESS, WITNESSES_MAX, no_witnesses
 
 _log = logging.getLogger(__name__)
@@ -179,7 +179,7 @@ def in_order(findings: Iterable[Finding], anomalies: Sequence[str], cells: Seque
         if _by_partition(finding.anomaly) and cell is not None and is_separable(cell):
             parts.setdefault((finding.anomaly, min(cell.partitions)), []).append(finding)
         else:
-            whole.append(finding)
+            whole.append(replace(finding, result=replace(finding.result, latencies=no_latencies())))
     whole += [Finding(name, first, _together(found)) for (name, first), found in parts.items()]
     return sorted(whole, key=lambda finding: (finding.partition, rank[finding.anomaly]))
 
@@ -188,11 +188,13 @@ def _together(parts: Sequence[Finding]) -> KernelResult:
     """The result of a kernel over a cell, from those of its partitions."""
     results = [finding.result for finding in sorted(parts, key=lambda finding: finding.partition)]
     reasons = dict.fromkeys(result.incomplete for result in results if result.incomplete)
+    windows, _ = merge_windows([result.windows for result in results], [result.latencies for result in results])
     return KernelResult(
         np.concatenate([result.witnesses for result in results])[:WITNESSES_MAX],
         count=sum(result.count for result in results),
         judged=sum(result.judged for result in results),
         incomplete="; ".join(reasons) or None,
+        windows=windows,
     )
 
 
@@ -216,7 +218,7 @@ def _guarded(name: str, where: str, run: Callable[[], KernelResult]) -> KernelRe
     try:
         result = run()
         assert result.witnesses.dtype == WITNESS, result.witnesses.dtype
-        assert result.windows.dtype == WINDOW, result.windows.dtype
+        assert (result.windows.dtype, result.latencies.dtype) == (WINDOW, BINNED), result.windows.dtype
         assert len(result.witnesses) <= min(WITNESSES_MAX, result.count), (len(result.witnesses), result.count)
     except Exception as error:  # noqa: BLE001 - one failing kernel must not cost the verdict of all the others
         _log.exception("kernel %s failed on %s", name, where)

@@ -28,7 +28,7 @@ from harness.cluster_protocols import (
 from harness.configuration import Frozen
 from harness.plan import Cell, PlannedClient
 from harness.schema import METADATA, OBSERVATIONS, SNAPSHOTS
-from harness.windows import no_windows
+from harness.windows import no_latencies, no_windows
 
 __all__ = [
     "CLIENT_NODE",
@@ -268,6 +268,9 @@ class KernelResult:
     """Why absence cannot be concluded; presence found all the same stands."""
     windows: np.ndarray = field(default_factory=no_windows)
     """dtype harness.windows.WINDOW, ascending: of `late` alone, what it counted over time."""
+    latencies: np.ndarray = field(default_factory=no_latencies)
+    """dtype harness.windows.BINNED: what the percentiles of `windows` come from, to put parts together. Whole findings have
+    none."""
 
 
 Kernel = Callable[[PartitionHistory], KernelResult]

@@ -1,5 +1,6 @@
 """Late and missing records by window: found, and not the near miss. Times in seconds; the bound is 2 s, windows 1 s."""
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -17,7 +18,7 @@ from harness.guarantees.faults import NATURES, fault_records
 from harness.plan import PlannedClient
 from harness.protocols import CLIENT_NODE, CellHistory
 from harness.schema import MISSING, NONE, Tristate
-from harness.windows import LateCase
+from harness.windows import WINDOW, LateCase, bin_latencies, make_windows, merge_windows, percentiles
 from harness.witnesses import make_witnesses
 from tests.unit.guarantees_evidence import DICTIONARIES, fault, ns, table
 from tests.unit.histories import (
@@ -286,7 +287,37 @@ def test_latencies_are_the_least_that_so_many_do_not_exceed():
     times = [10 + n / 200 for n in range(100)]
     reads = read(*((n, times[n] + (n + 1) / 100) for n in range(100)))
     [window] = late(cell(sent(*times), reads)).windows
-    assert [round(window[name] / 1e9, 3) for name in ("p50_ns", "p99_ns", "max_ns")] == [0.5, 0.99, 1.0]
+    assert [round(window[name] / 1e9, 2) for name in ("p50_ns", "p99_ns", "max_ns")] == [0.5, 0.99, 1.0]
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(-3, 4), st.one_of(st.integers(-5, 300), st.integers(0, 2**60))), max_size=40),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_percentiles_of_parts_put_together_are_at_most_a_hundredth_too_large_and_never_too_small(parts):
+    whole = merge_windows(*zip(*map(counted, parts), strict=True))[0]
+    drawn = [pair for part in parts for pair in part]
+    assert whole["number"].tolist() == sorted({number for number, _ in drawn})
+    for window in whole:
+        latencies = sorted(latency for number, latency in drawn if number == window["number"])
+        assert (window["delivered"], window["max_ns"]) == (len(latencies), latencies[-1])
+        for name, share in (("p50_ns", 0.5), ("p99_ns", 0.99)):
+            exact = latencies[max(1, math.ceil(len(latencies) * share)) - 1]
+            assert exact <= window[name] <= max(exact + abs(exact) / 100, exact if exact >= 0 else 0)
+
+
+def counted(part):
+    """(windows, latencies) of (window, latency) pairs, all delivered."""
+    number, latency_ns = np.array(part, dtype=np.int64).reshape(-1, 2).T
+    numbers, place = np.unique(number, return_inverse=True)
+    max_ns = np.array([latency_ns[place == n].max() for n in range(len(numbers))], dtype=np.int64)
+    binned = bin_latencies(numbers, place, latency_ns)
+    counts = {name: np.bincount(place, minlength=len(numbers)) for name in WINDOW.names[1:-3]}
+    columns = {"number": numbers, **counts, "max_ns": max_ns} | percentiles(numbers, binned, max_ns)
+    return make_windows(columns), binned
 
 
 def test_a_window_in_which_nothing_was_delivered_has_no_latency():

@@ -14,7 +14,7 @@ from checkers.split import may_be_split, perform, remainders
 from harness.histories.commands import generate_history
 from harness.histories.synthetic_plants import PLANTS
 from harness.history_reader import History
-from harness.kernels import KernelNames, check_partition
+from harness.kernels import KernelNames, check_cell, check_partition, in_order
 from harness.pieces import UNBOUNDED, Cuts, Source, cuts_of
 from harness.run_directory import RunDirectory
 from harness.stages.check import ANOMALIES
@@ -51,7 +51,11 @@ class Arrays:
 
 def facts(findings):
     return [
-        (f.anomaly, f.result.count, f.result.judged, f.result.incomplete, f.result.witnesses.tolist()) for f in findings
+        (
+            *(f.anomaly, f.result.count, f.result.judged, f.result.incomplete),
+            *(f.result.witnesses.tolist(), f.result.windows.tolist(), len(f.result.latencies)),
+        )
+        for f in findings
     ]
 
 
@@ -134,6 +138,14 @@ def test_the_local_engine_finds_the_same_in_pieces_read_from_files(generated, pi
     assert len(history.files["reads"].row_groups[0]) > 2
     found = check_locally(generated.path, ANOMALIES, workers=2, rows_max=largest // pieces)
     assert facts(found) == facts(whole)
+
+
+def test_a_cell_in_its_partitions_has_the_delivery_windows_that_it_has_as_a_whole(generated):
+    history = History.open(generated)
+    kernels = KernelNames.of(["late"]).resolve().cell
+    whole = in_order(check_cell(history.cell_history(0), kernels), ["late"], [])
+    assert facts(check_locally(generated.path, ["late"], workers=2)) == facts(whole)
+    assert len(whole[0].result.windows) > 0
 
 
 def test_nearly_nothing_is_left_of_a_partition_in_which_nearly_nothing_happened(generated):
