@@ -1,0 +1,250 @@
+"""Compose files, pure: a variant and where its nodes are in, the file out. The same generator writes what a run uses and
+the files in `compose/`, which a person uses with `docker compose up` (`python -m clusters.compose_file` writes those).
+
+In a run each node is two containers. One holds the node's network, and sleeps; the server joins it. So the network of a
+node outlives its server: a kill and a start of it undo no cut, and whether datagrams arrive can be seen while it is dead.
+It has two links: `data`, which faults touch, and `observer`, which no fault touches.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from clusters.engine import NODE_LABEL, RUN_LABEL
+from clusters.placements import PORTS
+from clusters.properties import BROKER, CONTROLLER, HEAP, JVM_FLAGS, Placement, node_name, node_roles, server_properties
+from harness.configuration import Variant
+from harness.jolokia import agent_flags
+from harness.plan import FIRST_CONTROLLER_ID
+
+NETWORKS = ("data", "observer")
+HOLDER = "{}-network"
+"""Name of the service that holds a node's network."""
+DATA_IN_CONTAINER = "/var/lib/kafka/data"
+AGENT_IN_CONTAINER = "/opt/prozess/jolokia.jar"
+REGISTRATION_TIMEOUT_MS = 180_000
+"""A broker ends itself if no controller takes it for so long: Kafka's minute is short where many start at once."""
+_FIRST_BROKER_HOST, _FIRST_CONTROLLER_HOST = 10, 30
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Names of images."""
+
+    kafka: str
+    zookeeper: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Heaps:
+    """Options of the JVMs, by role; a combined node is a broker."""
+
+    broker: str = " ".join(HEAP[BROKER])
+    controller: str = " ".join(HEAP[CONTROLLER])
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Everything of a cluster but its variant."""
+
+    images: Images
+    cluster_id: str
+    heaps: Heaps = field(default_factory=Heaps)
+    agent: Path | None = None
+    """The metrics agent's jar on the host."""
+
+
+def place_in_networks(variant: Variant, directory: Path, prefixes: Mapping[str, str]) -> tuple[Placement, ...]:
+    """Every node, controllers first, at fixed addresses. `prefixes`: network → first three numbers of its addresses."""
+    return tuple(
+        _placement(variant, node_id, roles, directory, *(f"{prefixes[name]}.{host_number(node_id)}" for name in NETWORKS))
+        for node_id, roles in _in_order(variant)
+    )
+
+
+def place_by_name(variant: Variant) -> tuple[Placement, ...]:
+    """Every node, by the name of its service: for a person's file, with one network and no observer."""
+    return tuple(
+        _placement(variant, node_id, roles, Path(), *[node_name(node_id, roles)] * 2, relay_port=19090 + node_id)
+        for node_id, roles in _in_order(variant)
+    )
+
+
+def host_number(node_id: int) -> int:
+    """Last number of a node's addresses: brokers 11…, controllers 31…; the gateway has 1."""
+    first = _FIRST_BROKER_HOST if node_id < FIRST_CONTROLLER_ID else _FIRST_CONTROLLER_HOST - FIRST_CONTROLLER_ID + 1
+    return first + node_id
+
+
+def _in_order(variant: Variant) -> list[tuple[int, frozenset[str]]]:
+    return sorted(node_roles(variant).items(), key=lambda item: (BROKER in item[1], item[0]))
+
+
+def _placement(  # noqa: PLR0913 - a placement has as many parts
+    variant: Variant,
+    node_id: int,
+    roles: frozenset[str],
+    directory: Path,
+    data_address: str,
+    observer_address: str,
+    *,
+    relay_port: int = 0,
+) -> Placement:
+    data, observer, client, controller, controller_observer, metrics = PORTS
+    relayed = relay_port if BROKER in roles else 0
+    return Placement(
+        node_id=node_id,
+        roles=roles,
+        data_address=data_address,
+        observer_address=observer_address,
+        data_port=data,
+        observer_port=observer,
+        controller_port=controller,
+        controller_observer_port=controller_observer,
+        data_directory=directory / node_name(node_id, roles) / "data",
+        client_port=client if relayed else 0,
+        relay_port=relayed,
+        metrics_port=metrics,
+        rack=variant.racks[(node_id - 1) % len(variant.racks)] if variant.racks else None,
+    )
+
+
+def environment(variant: Variant, node: Placement, nodes: Sequence[Placement], setting: Setting) -> dict[str, str]:
+    """Of a Kafka container, as the official image takes it."""
+    properties = {
+        "initial.broker.registration.timeout.ms": str(REGISTRATION_TIMEOUT_MS),
+        **server_properties(variant, node, nodes),
+        "log.dirs": DATA_IN_CONTAINER,
+    }
+    heap = setting.heaps.broker if BROKER in node.roles else setting.heaps.controller
+    agent = agent_flags(
+        Path(AGENT_IN_CONTAINER) if setting.agent else None, host=node.observer_address, port=node.metrics_port
+    )
+    return {
+        "CLUSTER_ID": setting.cluster_id,
+        "KAFKA_HEAP_OPTS": heap,
+        "KAFKA_JVM_PERFORMANCE_OPTS": " ".join(JVM_FLAGS),
+        **({"KAFKA_OPTS": " ".join(agent)} if agent else {}),
+        "MALLOC_ARENA_MAX": "2",
+        **{environment_name(key): value for key, value in properties.items()},
+    }
+
+
+def environment_name(key: str) -> str:
+    """As the official image spells a property: https://github.com/apache/kafka/tree/trunk/docker/examples"""
+    return "KAFKA_" + key.replace("-", "___").replace("_", "__" if "-" not in key else "_").replace(".", "_").upper()
+
+
+def run_document(
+    variant: Variant,
+    placements: Sequence[Placement],
+    setting: Setting,
+    *,
+    run_label: str,
+    project: str,
+    prefixes: Mapping[str, str],
+) -> Document:
+    """The file of one run: two networks, and two containers per node."""
+    services: dict[str, Any] = {}
+    for node in placements:
+        services |= _run_services(variant, node, placements, setting, run_label)
+    networks = {
+        name: {
+            "labels": {RUN_LABEL: run_label},
+            "ipam": {"config": [{"subnet": f"{prefixes[name]}.0/24", "gateway": f"{prefixes[name]}.1"}]},
+        }
+        for name in NETWORKS
+    }
+    return {"name": project, "services": services, "networks": networks}
+
+
+def _run_services(
+    variant: Variant, node: Placement, nodes: Sequence[Placement], setting: Setting, run_label: str
+) -> dict[str, Any]:
+    holder = HOLDER.format(node.name)
+    volumes = [_bind(node.data_directory, DATA_IN_CONTAINER)]
+    if setting.agent is not None:
+        volumes.append(_bind(setting.agent, AGENT_IN_CONTAINER, read_only=True))
+    return {
+        holder: {
+            "image": setting.images.kafka,
+            "entrypoint": ["sleep", "infinity"],
+            "hostname": node.name,
+            "stop_signal": "SIGKILL",
+            "restart": "no",
+            "labels": {RUN_LABEL: run_label},
+            "networks": {
+                name: {"ipv4_address": address}
+                for name, address in zip(NETWORKS, (node.data_address, node.observer_address), strict=True)
+            },
+        },
+        node.name: {
+            "image": setting.images.kafka,
+            "network_mode": f"service:{holder}",
+            "restart": "no",
+            "labels": {RUN_LABEL: run_label, NODE_LABEL: node.name},
+            "environment": environment(variant, node, nodes, setting),
+            "volumes": volumes,
+        },
+    }
+
+
+def _bind(source: Path, target: str, *, read_only: bool = False) -> dict[str, Any]:
+    return {"type": "bind", "source": str(source), "target": target, "read_only": read_only}
+
+
+def persons_document(variant: Variant, setting: Setting) -> Document:
+    """The file for a person: one network, named volumes, brokers on ports of 127.0.0.1."""
+    placements = place_by_name(variant)
+    services = {node.name: _persons_service(variant, node, placements, setting) for node in placements}
+    return {"services": services, "volumes": {node.name: {} for node in placements}}
+
+
+def _persons_service(
+    variant: Variant, node: Placement, nodes: Sequence[Placement], setting: Setting
+) -> dict[str, Any]:
+    broker = BROKER in node.roles
+    port = node.data_port if broker else node.controller_port
+    published = f"${{PORT_{node.node_id}:-{node.relay_port}}}"
+    told = environment(variant, node, nodes, setting)
+    if broker:
+        name = environment_name("advertised.listeners")
+        told[name] = told[name].replace(f"127.0.0.1:{node.relay_port}", f"127.0.0.1:{published}")
+    return {
+        "image": setting.images.kafka,
+        "hostname": node.name,
+        "restart": "no",
+        "environment": {key: value for key, value in told.items() if key != "KAFKA_OPTS"},
+        **({"ports": [f"127.0.0.1:{published}:{node.client_port}"]} if broker else {}),
+        "volumes": [f"{node.name}:{DATA_IN_CONTAINER}"],
+        "healthcheck": {
+            "test": ["CMD-SHELL", f"nc -z {node.name} {port}"],
+            "interval": "10s",
+            "timeout": "2s",
+            "retries": 30,
+            "start_period": "60s",
+            "start_interval": "500ms",
+        },
+    }
+
+
+def text_of(document: Document, *, comment: str = "", escape: bool = True) -> str:
+    """As YAML: block style, every text in JSON's quotes. `escape`: a `$` in it is one, and no variable of Compose."""
+    head = "".join(f"# {line}\n" for line in comment.splitlines())
+    return head + _block(document, 0, escape=escape)
+
+
+def _block(value: Mapping[str, Any], depth: int, *, escape: bool) -> str:
+    lines = []
+    for key, inner in value.items():
+        start = "  " * depth + (key if key.replace("-", "").replace("_", "").isalnum() else json.dumps(key)) + ":"
+        if isinstance(inner, Mapping) and inner:
+            lines.append(f"{start}\n{_block(inner, depth + 1, escape=escape)}")
+        else:
+            text = json.dumps(inner, ensure_ascii=False)
+            lines.append(f"{start} {text.replace('$', '$$') if escape else text}\n")
+    return "".join(lines)
