@@ -61,7 +61,9 @@ class Setting:
 def place_in_networks(variant: Variant, directory: Path, prefixes: Mapping[str, str]) -> tuple[Placement, ...]:
     """Every node, controllers first, at fixed addresses. `prefixes`: network → first three numbers of its addresses."""
     return tuple(
-        _placement(variant, node_id, roles, directory, *(f"{prefixes[name]}.{host_number(node_id)}" for name in NETWORKS))
+        _placement(
+            variant, node_id, roles, directory, *(f"{prefixes[name]}.{host_number(node_id)}" for name in NETWORKS)
+        )
         for node_id, roles in _in_order(variant)
     )
 
@@ -84,7 +86,7 @@ def _in_order(variant: Variant) -> list[tuple[int, frozenset[str]]]:
     return sorted(node_roles(variant).items(), key=lambda item: (BROKER in item[1], item[0]))
 
 
-def _placement(  # noqa: PLR0913 - a placement has as many parts
+def _placement(
     variant: Variant,
     node_id: int,
     roles: frozenset[str],
@@ -136,7 +138,7 @@ def environment(variant: Variant, node: Placement, nodes: Sequence[Placement], s
 
 def environment_name(key: str) -> str:
     """As the official image spells a property: https://github.com/apache/kafka/tree/trunk/docker/examples"""
-    return "KAFKA_" + key.replace("-", "___").replace("_", "__" if "-" not in key else "_").replace(".", "_").upper()
+    return "KAFKA_" + key.translate({ord("-"): "___", ord("_"): "__", ord("."): "_"}).upper()
 
 
 def run_document(
@@ -204,9 +206,7 @@ def persons_document(variant: Variant, setting: Setting) -> Document:
     return {"services": services, "volumes": {node.name: {} for node in placements}}
 
 
-def _persons_service(
-    variant: Variant, node: Placement, nodes: Sequence[Placement], setting: Setting
-) -> dict[str, Any]:
+def _persons_service(variant: Variant, node: Placement, nodes: Sequence[Placement], setting: Setting) -> dict[str, Any]:
     broker = BROKER in node.roles
     port = node.data_port if broker else node.controller_port
     published = f"${{PORT_{node.node_id}:-{node.relay_port}}}"

@@ -62,7 +62,11 @@ def engine_problem() -> str | None:
 
 
 def command(
-    arguments: Sequence[str], *, timeout_s: float, environment: dict[str, str] | None = None, directory: Path | None = None
+    arguments: Sequence[str],
+    *,
+    timeout_s: float,
+    environment: dict[str, str] | None = None,
+    directory: Path | None = None,
 ) -> str:
     """What `docker …` prints. ClusterFailed with its last words if it fails or takes longer; MissingTool if there is none."""
     try:

@@ -7,6 +7,7 @@ version of Kafka; half a second when nothing changed.
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -35,6 +36,7 @@ BUILD_TIMEOUT_S, PULL_TIMEOUT_S = 600.0, 600.0
 _BASE_TIMEOUT_S = 600.0
 
 Progress = Callable[[str], None]
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +70,20 @@ def list_images() -> list[Image]:
     return sorted(found, key=lambda image: image.name)
 
 
-def find_image(kind: str, version: str, *, wanted: str | None = None, progress: Progress) -> str:
+def find_image(kind: str, version: str, *, wanted: str | None = None, progress: Progress | None = None) -> str:
     """The image to run: `wanted`, else the official one, else one built here. Pulled if no image is here and a registry
     answers. BadInput, with the way out, if there is none."""
-    names = [wanted.format(version=version)] if wanted else [
-        images[kind].format(version=version) for images in (OFFICIAL, BUILT)
-    ]
+    names = (
+        [wanted.format(version=version)]
+        if wanted
+        else [images[kind].format(version=version) for images in (OFFICIAL, BUILT)]
+    )
     with closing(connect()) as client:
         for name in names:
             if _image(client, name) is not None:
                 return name
     try:
-        progress(f"Pulling {names[0]} …")
+        (progress or _log.info)(f"Pulling {names[0]} …")
         command(["pull", "--quiet", names[0]], timeout_s=PULL_TIMEOUT_S)
     except ClusterFailed as error:
         raise BadInput(
@@ -106,7 +110,9 @@ def build_images(versions: Sequence[str], *, progress: Progress) -> list[str]:
             return [name for version in versions for name in _build_version(version, progress)]
     except Timeout as error:
         raise NotReady(
-            awaited="another process that builds images", timeout_s=BUILD_TIMEOUT_S, last_seen=f"{lock.lock_file} is held"
+            awaited="another process that builds images",
+            timeout_s=BUILD_TIMEOUT_S,
+            last_seen=f"{lock.lock_file} is held",
         ) from error
 
 
@@ -147,12 +153,14 @@ def _ensure_base(sources: Path, progress: Progress) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise ClusterFailed(f"{BASE} was not built within {_BASE_TIMEOUT_S:g} s. Try again on a faster network.") from error
+        raise ClusterFailed(
+            f"{BASE} was not built within {_BASE_TIMEOUT_S:g} s. Try again on a faster network."
+        ) from error
     if done.returncode:
         raise ClusterFailed(f"{BASE} could not be built (exit {done.returncode}): {done.stderr.strip()[-600:]}")
 
 
-def _build(  # noqa: PLR0913 - what a build needs
+def _build(
     name: str,
     context: Path,
     arguments: dict[str, str],

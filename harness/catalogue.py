@@ -11,6 +11,7 @@ from harness.errors import BadInput
 
 BACKENDS = {
     "local": "clusters.local:LocalCluster",
+    "compose": "clusters.compose:ComposeCluster",
 }
 WORKLOADS = {
     "log": "harness.workload_plans.log:plan_clients",
@@ -192,6 +193,11 @@ SERVICES = {
     "archives": "clusters.archives:build_archives",
     "isolation": "clusters.sandbox:probe",
     "sandbox": "clusters.sandbox:enter_command",
+    "engine-problem": "clusters.engine:engine_problem",
+    "sweep-engine": "clusters.engine:sweep_run",
+    "images": "clusters.images:list_images",
+    "build-images": "clusters.images:build_images",
+    "find-image": "clusters.images:find_image",
     "nemesis": "nemesis.nemesis:Nemesis",
     "check-fault": "nemesis.parameters:check_parameters",
     "heal": "nemesis.heal:heal_run",

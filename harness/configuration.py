@@ -79,6 +79,17 @@ class Variant(Frozen):
     """Broker properties laid over the defaults of the backend."""
 
 
+class ComposeOptions(Frozen):
+    """Of the compose backend alone."""
+
+    kafka_image: str | None = None
+    """{version} stands for the variant's. None: the official image, or the one that `prozess images build` built."""
+    zookeeper_image: str | None = None
+    broker_heap: str | None = None
+    """Options of a JVM, such as "-Xms64m -Xmx512m"; None: as of the local backend."""
+    controller_heap: str | None = None
+
+
 class DeliveryBound(Frozen):
     """What a trial promises of its own deliveries: each acknowledged record reaches whoever is to be given it in time."""
 

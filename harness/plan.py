@@ -16,6 +16,7 @@ from harness.alert_rules import AlertSpec
 from harness.configuration import (
     ApplicationConfiguration,
     CompactionConfiguration,
+    ComposeOptions,
     CopierConfiguration,
     DeliveryBound,
     Frozen,
@@ -205,6 +206,7 @@ class Plan(Frozen):
     controls: tuple[Control, ...]
     metrics: bool = True
     alerts: tuple[AlertSpec, ...] = ()
+    compose: ComposeOptions = Field(default_factory=ComposeOptions)
 
     @property
     def written(self) -> frozenset[int]:
@@ -244,6 +246,7 @@ def make_plan(trial: Trial, *, seed: int) -> Plan:
         controls=_controls(trial, layout.cells),
         metrics=trial.metrics,
         alerts=trial.alerts,
+        compose=trial.compose,
     )
     _check_steps(plan)
     return plan

@@ -12,7 +12,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from harness import catalogue
 from harness.alert_rules import AlertSpec, check_alerts
-from harness.configuration import DeliveryBound, Frozen, IsolationLevel, Variant
+from harness.configuration import ComposeOptions, DeliveryBound, Frozen, IsolationLevel, Variant
 from harness.errors import BadInput
 from harness.schedule import Selector, Step
 
@@ -94,6 +94,7 @@ class Trial(Frozen):
     control: Literal["required", "optional"] = "optional"
     controls: tuple[ControlSpec, ...] = ()
     variant: Variant = Field(default_factory=Variant)
+    compose: ComposeOptions = Field(default_factory=ComposeOptions)
     limits: Limits = Field(default_factory=Limits)
     workloads: Annotated[tuple[WorkloadSpec, ...], Field(min_length=1)]
     steps: tuple[Step, ...] = ()

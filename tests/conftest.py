@@ -37,7 +37,19 @@ def _java() -> str | None:
     return None
 
 
-PARTS: dict[str, Callable[[], str | None]] = {"namespaces": _namespaces, "chromium": _chromium, "java": _java}
+def _docker() -> str | None:
+    from clusters.compose_network import network_problem
+    from clusters.engine import engine_problem
+
+    return engine_problem() or network_problem()
+
+
+PARTS: dict[str, Callable[[], str | None]] = {
+    "namespaces": _namespaces,
+    "chromium": _chromium,
+    "java": _java,
+    "docker": _docker,
+}
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """Clusters for the contract suite: each backend behind the same fixture, one cluster per module."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harness.clock import SystemClock
+from harness.errors import BadInput
 from harness.plan import Plan, make_plan
 from harness.run_directory import RunDirectory
 from harness.trial import parse_trial
@@ -16,10 +17,22 @@ from harness.trial import parse_trial
 READY_S = 120.0
 SESSION_TIMEOUT_S = 4.0
 
+COMPOSE = "clusters.compose:ComposeCluster"
 BACKENDS = [
     pytest.param("clusters.fake:FakeCluster", id="fake"),
     pytest.param("clusters.hosted:HostedCluster", id="local", marks=pytest.mark.cluster),
+    pytest.param(COMPOSE, id="compose", marks=[pytest.mark.cluster, pytest.mark.docker]),
 ]
+
+
+def ensure_images(version: str) -> None:
+    """Built here where no registry gave any."""
+    from clusters.images import build_images, find_image
+
+    try:
+        find_image("kafka", version)
+    except BadInput:
+        build_images([version], progress=lambda _: None)
 
 
 def plan_of(**variant: Any) -> Plan:
@@ -50,8 +63,13 @@ def new_cluster(backend: str, plan: Plan, run: RunDirectory) -> Any:
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], None]
+) -> Iterator[Any]:
     """1 controller and 3 brokers, ready. Tests leave it as they found it: whole and healed."""
+    if request.param == COMPOSE:
+        need("docker")
+        ensure_images("4.3.1")
     built = new_cluster(request.param, plan_of(), new_run(tmp_path_factory.mktemp("run")))
     try:
         built.setup()
