@@ -1,7 +1,6 @@
-"""Compose files, pure: a variant and where its nodes are in, the file out. The same generator writes what a run uses and
-the files in `compose/`, which a person uses with `docker compose up` (`python -m clusters.compose_file` writes those).
+"""The Compose file of a run, pure: a variant and where its nodes are in, the file out. A person's: `clusters.compose_person`.
 
-In a run each node is two containers. One holds the node's network, and sleeps; the server joins it. So the network of a
+Each node is two containers. One holds the node's network, and sleeps; the server joins it. So the network of a
 node outlives its server: a kill and a start of it undo no cut, and whether datagrams arrive can be seen while it is dead.
 It has two links: `data`, which faults touch, and `observer`, which no fault touches.
 """
@@ -61,18 +60,10 @@ class Setting:
 def place_in_networks(variant: Variant, directory: Path, prefixes: Mapping[str, str]) -> tuple[Placement, ...]:
     """Every node, controllers first, at fixed addresses. `prefixes`: network → first three numbers of its addresses."""
     return tuple(
-        _placement(
+        placement_of(
             variant, node_id, roles, directory, *(f"{prefixes[name]}.{host_number(node_id)}" for name in NETWORKS)
         )
-        for node_id, roles in _in_order(variant)
-    )
-
-
-def place_by_name(variant: Variant) -> tuple[Placement, ...]:
-    """Every node, by the name of its service: for a person's file, with one network and no observer."""
-    return tuple(
-        _placement(variant, node_id, roles, Path(), *[node_name(node_id, roles)] * 2, relay_port=19090 + node_id)
-        for node_id, roles in _in_order(variant)
+        for node_id, roles in in_order(variant)
     )
 
 
@@ -82,11 +73,12 @@ def host_number(node_id: int) -> int:
     return first + node_id
 
 
-def _in_order(variant: Variant) -> list[tuple[int, frozenset[str]]]:
+def in_order(variant: Variant) -> list[tuple[int, frozenset[str]]]:
+    """(node id, roles), controllers first."""
     return sorted(node_roles(variant).items(), key=lambda item: (BROKER in item[1], item[0]))
 
 
-def _placement(
+def placement_of(
     variant: Variant,
     node_id: int,
     roles: frozenset[str],
@@ -96,6 +88,7 @@ def _placement(
     *,
     relay_port: int = 0,
 ) -> Placement:
+    """Every node has addresses of its own, so all have the same ports. `relay_port`: on this host's 127.0.0.1."""
     data, observer, client, controller, controller_observer, metrics = PORTS
     relayed = relay_port if BROKER in roles else 0
     return Placement(
@@ -199,42 +192,9 @@ def _bind(source: Path, target: str, *, read_only: bool = False) -> dict[str, An
     return {"type": "bind", "source": str(source), "target": target, "read_only": read_only}
 
 
-def persons_document(variant: Variant, setting: Setting) -> Document:
-    """The file for a person: one network, named volumes, brokers on ports of 127.0.0.1."""
-    placements = place_by_name(variant)
-    services = {node.name: _persons_service(variant, node, placements, setting) for node in placements}
-    return {"services": services, "volumes": {node.name: {} for node in placements}}
-
-
-def _persons_service(variant: Variant, node: Placement, nodes: Sequence[Placement], setting: Setting) -> dict[str, Any]:
-    broker = BROKER in node.roles
-    port = node.data_port if broker else node.controller_port
-    published = f"${{PORT_{node.node_id}:-{node.relay_port}}}"
-    told = environment(variant, node, nodes, setting)
-    if broker:
-        name = environment_name("advertised.listeners")
-        told[name] = told[name].replace(f"127.0.0.1:{node.relay_port}", f"127.0.0.1:{published}")
-    return {
-        "image": setting.images.kafka,
-        "hostname": node.name,
-        "restart": "no",
-        "environment": {key: value for key, value in told.items() if key != "KAFKA_OPTS"},
-        **({"ports": [f"127.0.0.1:{published}:{node.client_port}"]} if broker else {}),
-        "volumes": [f"{node.name}:{DATA_IN_CONTAINER}"],
-        "healthcheck": {
-            "test": ["CMD-SHELL", f"nc -z {node.name} {port}"],
-            "interval": "10s",
-            "timeout": "2s",
-            "retries": 30,
-            "start_period": "60s",
-            "start_interval": "500ms",
-        },
-    }
-
-
 def text_of(document: Document, *, comment: str = "", escape: bool = True) -> str:
     """As YAML: block style, every text in JSON's quotes. `escape`: a `$` in it is one, and no variable of Compose."""
-    head = "".join(f"# {line}\n" for line in comment.splitlines())
+    head = "".join(f"# {line}".rstrip() + "\n" for line in comment.splitlines())
     return head + _block(document, 0, escape=escape)
 
 

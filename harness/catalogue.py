@@ -195,6 +195,7 @@ SERVICES = {
     "sandbox": "clusters.sandbox:enter_command",
     "engine-problem": "clusters.engine:engine_problem",
     "sweep-engine": "clusters.engine:sweep_run",
+    "compose-file": "clusters.compose_person:persons_file",
     "images": "clusters.images:list_images",
     "build-images": "clusters.images:build_images",
     "find-image": "clusters.images:find_image",

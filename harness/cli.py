@@ -35,6 +35,12 @@ MasterOption = Annotated[
 ]
 RemoteOption = Annotated[str | None, typer.Option(help="A Spark Connect server instead, sc://host:port.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE laid over the trial file, TOML values.")]
+BackendOption = Annotated[
+    str | None, typer.Option("--backend", help="Where Kafka runs instead of where the trial says: local, compose.")
+]
+VariantOption = Annotated[
+    str | None, typer.Option("--variant", help="Another metadata mode: kraft-isolated, kraft-combined, zookeeper.")
+]
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="Only the verdict.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print verdict.json instead of tables.")]
@@ -51,13 +57,15 @@ def run(  # noqa: PLR0913 - the options of a command
     remote: RemoteOption = None,
     isolation: Annotated[str, typer.Option(help="auto, namespaces or signals.")] = "auto",
     settings: SetOption = None,
+    backend: BackendOption = None,
+    variant: VariantOption = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a trial: cluster, clients, faults, audit, check, verdict, report."""
     from harness.conduct import Options, conduct
 
-    plan = load_plan(trial, seed=seed, settings=settings)
+    plan = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings))
     options = Options(runs, engine, workers, isolation, quiet, as_json, master, remote)
     raise typer.Exit(conduct(plan, options))
 
@@ -100,10 +108,12 @@ def plan(
     trial: Annotated[str, typer.Argument(help="A trial's name or file.")],
     seed: Annotated[int, typer.Option(help="The same seed gives the same schedule.")] = 1,
     settings: SetOption = None,
+    backend: BackendOption = None,
+    variant: VariantOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print plan.json.")] = False,
 ) -> None:
     """Show what a trial would do: cells, what is excluded and why, clients, schedule."""
-    made = load_plan(trial, seed=seed, settings=settings)
+    made = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings))
     if as_json:
         typer.echo(made.model_dump_json(indent=1))
         return
@@ -157,6 +167,61 @@ def heal(
     from harness.conduct import heal_runs
 
     raise typer.Exit(heal_runs(run_directory, runs))
+
+
+images = typer.Typer(name="images", help="Images of Kafka and ZooKeeper for the compose backend.", no_args_is_help=True)
+app.add_typer(images)
+
+
+@images.command(name="list")
+def images_list() -> None:
+    """Those that the engine has."""
+    from harness import catalogue
+
+    for image in catalogue.service("images")():
+        typer.echo(f"{image.name:40} {image.id.removeprefix('sha256:')[:12]} {image.bytes / 1e6:6.0f} MB")
+
+
+@images.command(name="build")
+def images_build(
+    version: Annotated[list[str] | None, typer.Option(help="Of Kafka; more than once. Default: 4.3.1.")] = None,
+) -> None:
+    """Build Kafka's (and for 3.x ZooKeeper's) from Maven's jars and Debian's packages: for where no registry answers."""
+    from harness import catalogue
+
+    for name in catalogue.service("build-images")(version or ["4.3.1"], progress=typer.echo):
+        typer.echo(f"There is {name}.")
+
+
+@app.command(name="compose-file")
+def compose_file(
+    variant: VariantOption = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="KEY=VALUE: brokers=5, controllers=3, racks=['a','b'], properties.KEY=VALUE"),
+    ] = None,
+) -> None:
+    """Print a Compose file for `docker compose up`: a cluster without a trial."""
+    from pydantic import ValidationError
+
+    from harness import catalogue
+    from harness.configuration import Variant
+
+    values: dict[str, Any] = {"properties": {}}
+    for key, value in _overrides(chosen(None, variant, None) or []).items():
+        values[key.removeprefix("variant.")] = value
+    for key, value in _overrides(settings or []).items():
+        head, _, rest = key.partition(".")
+        if head == "properties" and rest:
+            values["properties"][rest] = value
+        else:
+            values[key] = value
+    try:
+        made = Variant.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise BadInput(f"--set {'.'.join(map(str, problem['loc']))}: {problem['msg']}.") from error
+    typer.echo(catalogue.service("compose-file")(made, name=made.metadata_mode), nl=False)
 
 
 imports = typer.Typer(name="import", help="Make a run of another program's history; then `prozess check` it.")
@@ -268,6 +333,22 @@ def load_plan(trial: str, *, seed: int, settings: list[str] | None) -> Any:  # n
         except OSError as error:
             raise BadInput(f"{str(file)!r} cannot be read: {error.strerror}. Give an existing plan.json.") from error
     return make_plan(load_trial(trial, _overrides(settings or [])), seed=seed)
+
+
+LAST_WITH_ZOOKEEPER = "3.9.2"
+"""Kafka 4.0 has no ZooKeeper mode any more (KIP-500)."""
+
+
+def chosen(backend: str | None, variant: str | None, settings: list[str] | None) -> list[str] | None:
+    """`--backend` and `--variant` as what `--set` would say; what it says itself has the last word."""
+    laid_over = []
+    if backend is not None:
+        laid_over.append(f"backend={json.dumps(backend)}")
+    if variant is not None:
+        laid_over.append(f"variant.metadata_mode={json.dumps(variant)}")
+    if variant == "zookeeper":
+        laid_over.append(f"variant.kafka_version={json.dumps(LAST_WITH_ZOOKEEPER)}")
+    return [*laid_over, *(settings or [])] or None
 
 
 def _overrides(settings: list[str]) -> dict[str, Any]:

@@ -160,6 +160,7 @@ def prepare(plan: Plan, wanted: str, view: ProgressView) -> str:
     if wanted not in ("auto", *ISOLATIONS):
         raise BadInput(f"--isolation {wanted!r} is not known. Known: auto, {', '.join(ISOLATIONS)}.")
     if plan.backend != "local":
+        _prepare_elsewhere(plan, view)
         return "signals"
     java = catalogue.service("java")()
     jars = catalogue.service("jars")(plan.variant.kafka_version, progress=view.note)
@@ -172,6 +173,18 @@ def prepare(plan: Plan, wanted: str, view: ProgressView) -> str:
     if support.level != "namespaces":
         view.note(" ".join((f"Isolation: {support.level}. {support.reason}", *support.costs)))
     return str(support.level)
+
+
+def _prepare_elsewhere(plan: Plan, view: ProgressView) -> None:
+    """Before a run starts: what is missing is said now, and what takes its time is not taken for a slow cluster."""
+    if plan.backend != "compose":
+        return
+    find_image, compose, version = catalogue.service("find-image"), plan.compose, plan.variant.kafka_version
+    find_image("kafka", version, wanted=compose.kafka_image, progress=view.note)
+    if plan.variant.metadata_mode == "zookeeper":
+        find_image("zookeeper", version, wanted=compose.zookeeper_image, progress=view.note)
+    if plan.metrics:
+        _prepare_metrics(view)
 
 
 def _prepare_metrics(view: ProgressView) -> None:

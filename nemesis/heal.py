@@ -2,7 +2,8 @@
 
 A run in namespaces leaves nothing: the kernel ends every process of its pid namespace with the first one
 (pid_namespaces(7)), and with them go the network namespaces and each rule in them. Here that is seen to be so. Without
-namespaces the backend writes down each process it starts (`pids.jsonl`), and exactly those are ended.
+namespaces the backend writes down each process it starts (`pids.jsonl`), and exactly those are ended. What a run made in a
+Docker engine carries its label, and is removed.
 """
 
 import fcntl
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness import catalogue
 from harness.clock import Clock, wait_until
 from harness.errors import BadInput, NotReady
 from harness.processes import (
@@ -89,6 +91,10 @@ def _heal(run: RunDirectory, note: dict[str, Any], clock: Clock) -> HealReport:
         found.append(f"{what} (pid {identity.pid}) is still there")
         problem = _end(identity, clock)
         (left if problem else done).append(f"{what} (pid {identity.pid}): {problem or 'ended'}")
+    engine = catalogue.service("sweep-engine")(run)
+    found += engine.found
+    done += engine.done
+    left += engine.left
     contents = read_journal(run.journal)
     if contents.unreadable:
         found.append(f"{contents.unreadable} lines of {run.journal} are not readable")

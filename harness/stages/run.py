@@ -14,7 +14,7 @@ from typing import Any
 
 from harness import catalogue
 from harness.clock import SystemClock
-from harness.errors import ExitCode, HarnessFailed, UnsupportedFault
+from harness.errors import ExitCode, HarnessFailed, ProzessError, UnsupportedFault
 from harness.plan import Plan
 from harness.run_directory import RunDirectory
 from harness.schedule import FaultAction
@@ -85,8 +85,15 @@ def follow_run(plan: Plan, run: RunDirectory, *, isolation: str, on_event: OnEve
         _end(stage)
         supervisor.done()
     if not result.ended:
+        _clean_up(run)
         raise HarnessFailed(_last_words(run, result.exit_code))
     return result
+
+
+def _clean_up(run: RunDirectory) -> None:
+    """After a stage that died: where no sandbox died with it, it left something."""
+    with suppress(ProzessError):
+        catalogue.service("heal")(run, clock=SystemClock())
 
 
 def _follow(stage: subprocess.Popen[str], result: RunResult, on_event: OnEvent) -> None:

@@ -118,3 +118,14 @@ def test_spark_starts_once_the_schedule_has_done_its_last_deed():
     assert is_quiet_from_here(plan, {"event": "step", "number": last})
     assert is_quiet_from_here(plan, {"event": "phase", "name": "heal"})
     assert not is_quiet_from_here(plan, {"event": "phase", "name": "warm-up"})
+
+
+def test_backend_and_variant_are_chosen_on_the_command_line_and_set_has_the_last_word() -> None:
+    from harness.cli import chosen, load_plan
+
+    plan = load_plan("smoke", seed=1, settings=chosen("compose", "kraft-combined", None))
+    assert (plan.backend, plan.variant.metadata_mode) == ("compose", "kraft-combined")
+    assert chosen(None, None, None) is None
+    settings = chosen("compose", "zookeeper", ["variant.kafka_version=3.9.1"])
+    assert settings is not None
+    assert settings[-2:] == ['variant.kafka_version="3.9.2"', "variant.kafka_version=3.9.1"]
