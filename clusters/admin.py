@@ -29,6 +29,7 @@ from clusters.wire_requests import (
     EligibleReplicas,
     MetadataAnswer,
     OffsetAnswer,
+    QuorumAnswer,
     api_versions_request,
     describe_quorum_request,
     describe_topic_partitions_request,
@@ -123,16 +124,22 @@ class Admin:
     def active_controller(self, *, timeout_s: float = 2.0) -> int | None:
         """Who answers DescribeQuorum as leader, of several (one is deposed and does not know) the one with the highest
         epoch; None if no one does. The others answer with an error, or name somebody else."""
-        quorum = self._each(
+        answer = self._quorum(timeout_s)
+        return None if answer is None else answer.leader
+
+    def quorum_ends(self, *, timeout_s: float = 2.0) -> Mapping[int, int] | None:
+        """Controller → where its copy of the metadata log ends, as the active one knows by its fetches; None if no one
+        claims to be active. One that is away keeps its last value."""
+        answer = self._quorum(timeout_s)
+        return None if answer is None else answer.voters
+
+    def _quorum(self, timeout_s: float) -> QuorumAnswer | None:
+        told = self._each(
             self._cluster.controller_servers,
             lambda node: self._controllers.ask(node, describe_quorum_request(), timeout_s=timeout_s),
         )
-        claims = [
-            (answers[0].leader_epoch, node)
-            for node, answers in quorum.items()
-            if answers and answers[0].error == 0 and answers[0].leader == node
-        ]
-        return max(claims)[1] if claims else None
+        answers = [found[0] for node, found in told.items() if found and found[0].error == 0 and found[0].leader == node]
+        return max(answers, key=lambda answer: answer.leader_epoch, default=None)
 
     def features(self, *, timeout_s: float = 5.0) -> Mapping[str, int]:
         """Finalized feature levels, as the first broker that answers knows them; a level of 0 may be left out by it.

@@ -325,6 +325,12 @@ class FakeAdmin:
         world.advance()
         return world.active if world.active is not None and world.answers(world.active) else None
 
+    def quorum_ends(self, *, timeout_s: float = 2.0) -> Mapping[int, int] | None:
+        world = self._cluster.world
+        if world is None or self.active_controller() is None:
+            return None
+        return {node: self._cluster.clock.monotonic_ns() if world.answers(node) else 0 for node in world.controllers}
+
     def features(self, *, timeout_s: float = 5.0) -> Mapping[str, int]:
         self._world(timeout_s)
         return FEATURES

@@ -6,7 +6,7 @@ brokers 2.8 … 4.3 speak them: Metadata v7 and ListOffsets v5 are the last with
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from clusters.wire import NO_TAGS, Cursor, Malformed, Request, compact_string, string, unsigned_varint
 from harness.protocols import PartitionView
@@ -21,6 +21,7 @@ DESCRIBE_TOPIC_PARTITIONS = 75
 _INT32 = struct.Struct(">i")
 _PARTITION_HEAD = struct.Struct(">hiiii")  # error, number, leader, leader epoch, count of replicas
 _QUORUM_PARTITION = struct.Struct(">ihiiq")  # number, error, leader, leader epoch, high watermark
+_VOTER = struct.Struct(">iq")  # id, end of its log
 _API_RANGE = struct.Struct(">hhh")  # key, lowest, highest version
 _TOPIC_PARTITION = struct.Struct(">hiii")  # error, number, leader, leader epoch
 _PRODUCER = struct.Struct(">qiiqiq")  # id, epoch, last sequence, last timestamp, coordinator epoch, transaction's start
@@ -73,6 +74,8 @@ class QuorumAnswer:
     leader: int
     leader_epoch: int
     high_watermark: int
+    voters: Mapping[int, int] = field(default_factory=dict)
+    """Controller → where its log ends, as the leader knows."""
 
 
 def describe_quorum_request() -> Request[QuorumAnswer]:
@@ -89,7 +92,12 @@ def _quorum_answer(cursor: Cursor) -> QuorumAnswer:
     if cursor.unsigned_varint() < 2:
         return QuorumAnswer(NONE, NONE, NONE, NONE)
     _number, error, leader, epoch, watermark = cursor.numbers(_QUORUM_PARTITION)
-    return QuorumAnswer(error, leader, epoch, watermark)
+    voters = {}
+    for _ in range(cursor.unsigned_varint() - 1):
+        voter, end = cursor.numbers(_VOTER)
+        cursor.tagged_fields()
+        voters[voter] = end
+    return QuorumAnswer(error, leader, epoch, watermark, voters)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,7 @@ FAULTS = {
     "stop": "nemesis.stop:Stop",
     "pause": "nemesis.pause:Pause",
     "partition": "nemesis.partition:Partition",
+    "rolling-restart": "nemesis.rolling_restart:RollingRestart",
     "restart-clients": "nemesis.restart_clients:RestartClients",
     "rebalance-storm": "nemesis.rebalance_storm:RebalanceStorm",
     "duplicate-member": "nemesis.duplicate_member:DuplicateMember",

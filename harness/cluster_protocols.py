@@ -211,6 +211,15 @@ class AdminProtocol(Protocol):
         the leader with the highest epoch that answers as leader; None if no one claims to be."""
         ...
 
+    def living_brokers(self, node_id: int, *, timeout_s: float = 2.0) -> frozenset[int] | None:
+        """Ids of the brokers that this broker names as alive (unfenced); None if it does not answer."""
+        ...
+
+    def quorum_ends(self, *, timeout_s: float = 2.0) -> Mapping[int, int] | None:
+        """Controller → where its copy of the metadata log ends, as the active one knows (one that is away keeps its last
+        value); None if nobody claims to be active."""
+        ...
+
     def features(self, *, timeout_s: float = 5.0) -> Mapping[str, int]:
         """Finalized feature levels."""
         ...
@@ -282,7 +291,8 @@ class Scene:
 
 
 class Fault(Protocol):
-    """One kind of fault. Stateless: everything it needs to undo is in its `Undo` values."""
+    """One kind of fault. Stateless: everything it needs to undo is in its `Undo` values. One that is over when `apply`
+    returns says `ends_itself = True`: it is healed at once, and holds nothing that another step has broken."""
 
     name: str
     needs: frozenset[Capability]

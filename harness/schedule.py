@@ -234,7 +234,7 @@ class Step(Frozen):
 # --- targets --------------------------------------------------------------------------------------------------------
 
 _TARGET = re.compile(
-    r"(?P<role>leader|followers|replicas)\((?P<partition>\d+)\)|(?P<only>active-controller)|node:(?P<node>[\w.-]+)|"
+    r"(?P<role>leader|followers|replicas)\((?P<partition>\d+)\)|partition\((?P<whole>\d+|\*)\)|(?P<only>active-controller|brokers|controllers)|node:(?P<node>[\w.-]+)|"
     r"client:(?P<client>\S+)|member\((?P<cell>\d+|\*), ?(?P<instance>\d+|\*)\)|(?P<producers>producers)|"
     r"group-coordinator\((?P<group>\d+)\)|"
     r"transaction-coordinator\((?P<transactional>\d+)\)"
@@ -246,17 +246,20 @@ MEMBERS = frozenset({"member", "java-member", "copier", "java-copier", "applicat
 
 
 class Target(Frozen):
-    """A role: `leader(p)`, `followers(p)`, `replicas(p)` of dense partition id p, `active-controller`, `node:NAME`;
+    """A role: `leader(p)`, `followers(p)`, `replicas(p)` of dense partition id p, `active-controller`, `brokers` and
+    `controllers` (every one of them), `node:NAME`; `partition(p)`, the partition itself (`*`: every one of the plan), for
+    faults of Kafka itself, which resolves to the brokers that are to have copies;
     `client:NAME`, `member(c, i)`, the i-th member of the group of cell c (a copier, or an instance of an application, where
     those are its members; `*` for either: of every one), and `producers`, whoever sends: processes of clients, which faults
     of processes can hit; `group-coordinator(c)`: the broker that leads the partition of `__consumer_offsets` of that group;
     `transaction-coordinator(c)`: that of `__transaction_state` of the first transactional.id of cell c."""
 
     role: Literal[
-        "leader", "followers", "replicas", "active-controller", "node", "client", "member", "producers",
-        "group-coordinator", "transaction-coordinator",
+        "leader", "followers", "replicas", "partition", "active-controller", "brokers", "controllers", "node", "client",
+        "member", "producers", "group-coordinator", "transaction-coordinator",
     ]  # fmt: skip
     partition: int | None = None
+    """Of `partition`: None = every one."""
     node: str | None = None
     client: str | None = None
     cell: int | None = None
@@ -270,12 +273,14 @@ def parse_target(text: str) -> Target:
     match = _TARGET.fullmatch(text)
     if match is None:
         raise ValueError(
-            f"target {text!r} is not a role; give leader(p), followers(p), replicas(p) with p a partition id, "
-            "active-controller, node:NAME, client:NAME, producers, or member(c, i), group-coordinator(c), "
+            f"target {text!r} is not a role; give leader(p), followers(p), replicas(p) or partition(p) with p a "
+            "partition id, active-controller, brokers, controllers, node:NAME, client:NAME, producers, or member(c, i), group-coordinator(c), "
             "transaction-coordinator(c) with c a cell and i the number of a member (or * for all)"
         )
     if match["role"]:
         return Target(role=match["role"], partition=int(match["partition"]))  # type: ignore[arg-type] # by the pattern
+    if match["whole"]:
+        return Target(role="partition", partition=_number(match["whole"]))
     if match["node"]:
         return Target(role="node", node=match["node"])
     if match["client"]:
@@ -288,7 +293,7 @@ def parse_target(text: str) -> Target:
         return Target(role="group-coordinator", cell=int(match["group"]))
     if match["transactional"]:
         return Target(role="transaction-coordinator", cell=int(match["transactional"]))
-    return Target(role="active-controller")
+    return Target(role=match["only"])  # type: ignore[arg-type] # by the pattern
 
 
 def _number(text: str) -> int | None:

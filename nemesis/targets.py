@@ -27,7 +27,7 @@ class TargetMissing(ClusterFailed):
 
 def is_role(text: str) -> bool:
     """A role, and not the bare name of a node?"""
-    return "(" in text or ":" in text or text in ("active-controller", "producers")
+    return "(" in text or ":" in text or text in ("active-controller", "brokers", "controllers", "producers")
 
 
 def node_named(cluster: Cluster, name: str) -> Node:
@@ -95,6 +95,10 @@ class Roles:
         if target.role == "transaction-coordinator":
             assert target.cell is not None
             return (self._coordinator(text, TRANSACTION_STATE, self._transactional_ids()[target.cell]),)
+        if target.role in ("brokers", "controllers"):
+            return self._having(target.role.removesuffix("s"), text)
+        if target.role == "partition" and target.partition is None:
+            return tuple(dict.fromkeys(n for p in self._partitions() for n in self.resolve(f"partition({p})")))
         if target.role in CLIENT_ROLES:
             return client_nodes(self._cluster.nodes, target, text)
         nodes = self._of_partition(target)
@@ -132,6 +136,12 @@ class Roles:
     def _listed_side(self, others: Sequence[str]) -> Iterable[Node]:
         return [node for text in others for node in self.resolve(text if is_role(text) else f"node:{text}")]
 
+    def _having(self, role: str, text: str) -> tuple[Node, ...]:
+        found = tuple(node for node in self._cluster.nodes if role in node.roles)
+        if not found:
+            raise TargetMissing(f"{text}: no node of this cluster is a {role}.")
+        return found
+
     def _active_controller(self) -> Node:
         controller = self._admin.active_controller()
         if controller is None:
@@ -159,7 +169,7 @@ class Roles:
         if target.partition not in partitions:
             raise TargetMissing(f"{text}: the plan has no partition {target.partition}.")
         view = self._agreed_view(text, *partitions[target.partition])
-        if target.role == "replicas":
+        if target.role in ("replicas", "partition"):
             return tuple(self._node(replica, text) for replica in view.replicas)
         if view.leader < 0:
             raise TargetMissing(f"{text}: the partition has no leader now.")

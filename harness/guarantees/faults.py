@@ -36,6 +36,7 @@ NATURES: Mapping[str, FaultNature] = {
     "stop": FaultNature(stops=True),
     "pause": FaultNature(freezes=True),
     "partition": FaultNature(cuts=True),
+    "rolling-restart": FaultNature(stops=True),
     "restart-clients": FaultNature(stops=True),
     "rebalance-storm": FaultNature(stops=True),
     "duplicate-member": FaultNature(stops=True),

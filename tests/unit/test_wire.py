@@ -103,7 +103,7 @@ def test_eligible_replicas_are_decoded():
 
 def test_the_quorums_leader_is_decoded():
     answer = describe_quorum_request().answer(captured("describe_quorum_v0"), CAPTURED)
-    assert answer == QuorumAnswer(error=0, leader=3001, leader_epoch=1, high_watermark=answer.high_watermark)
+    assert answer == QuorumAnswer(error=0, leader=3001, leader_epoch=1, high_watermark=255, voters={3001: 255})
     assert answer.high_watermark > 0
 
 
