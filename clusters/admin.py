@@ -20,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from clusters.changes import AdminChanges
 from clusters.coordinators import await_coordinators
 from clusters.wire import Request, WireClient
 from clusters.wire_requests import (
@@ -64,7 +65,7 @@ class PartitionOffsets:
     last_stable_offset: int | None
 
 
-class Admin:
+class Admin(AdminChanges):
     """`harness.protocols.AdminProtocol` for every cluster whose brokers speak Kafka's protocol. Safe from many threads."""
 
     def __init__(self, cluster: Cluster, *, clock: Clock | None = None) -> None:
@@ -138,7 +139,9 @@ class Admin:
             self._cluster.controller_servers,
             lambda node: self._controllers.ask(node, describe_quorum_request(), timeout_s=timeout_s),
         )
-        answers = [found[0] for node, found in told.items() if found and found[0].error == 0 and found[0].leader == node]
+        answers = [
+            found[0] for node, found in told.items() if found and found[0].error == 0 and found[0].leader == node
+        ]
         return max(answers, key=lambda answer: answer.leader_epoch, default=None)
 
     def features(self, *, timeout_s: float = 5.0) -> Mapping[str, int]:

@@ -198,6 +198,36 @@ class AdminProtocol(Protocol):
         """All but the last `keep` records of each (topic, number), by its high watermark now → where its log begins now."""
         ...
 
+    def elect_leaders(
+        self, partitions: Sequence[tuple[str, int]], *, unclean: bool, timeout_s: float
+    ) -> Mapping[tuple[str, int], str]:
+        """Ask for an election of each (KIP-460), of the preferred replica or, with `unclean`, of anybody → those that Kafka
+        did not elect, with why."""
+        ...
+
+    def reassign(self, assignments: Mapping[tuple[str, int], tuple[int, ...] | None], *, timeout_s: float) -> None:
+        """Begin to move copies of (topic, number) to these brokers, preferred leader first (KIP-455); None gives up what is
+        under way. Returns once it is accepted; ClusterFailed with the reason if not."""
+        ...
+
+    def reassignments(self, *, timeout_s: float = 5.0) -> Mapping[tuple[str, int], object]:
+        """Every reassignment that is under way."""
+        ...
+
+    def own_configs(self, resource: str, *, timeout_s: float = 10.0) -> Mapping[str, str]:
+        """What is set for exactly "topic:NAME", "broker:ID", or "broker:" (all brokers); not what it gets from elsewhere."""
+        ...
+
+    def alter_configs(self, resource: str, properties: Mapping[str, str | None], *, timeout_s: float = 10.0) -> None:
+        """Set these for this resource, and nothing else (KIP-339); None: as if it was never set."""
+        ...
+
+    def describe_configs(
+        self, *, brokers: Sequence[int] = (), topics: Sequence[str] = (), timeout_s: float = 10.0
+    ) -> Mapping[str, Mapping[str, str | None]]:
+        """Effective properties by "broker:1", "topic:NAME"; a sensitive value is None."""
+        ...
+
     def view(self, node_id: int, topics: Sequence[str], *, timeout_s: float = 2.0) -> BrokerView | None:
         """What exactly this broker says (a raw Metadata request to it alone); None if it does not answer."""
         ...

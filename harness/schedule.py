@@ -274,8 +274,8 @@ def parse_target(text: str) -> Target:
     if match is None:
         raise ValueError(
             f"target {text!r} is not a role; give leader(p), followers(p), replicas(p) or partition(p) with p a "
-            "partition id, active-controller, brokers, controllers, node:NAME, client:NAME, producers, or member(c, i), group-coordinator(c), "
-            "transaction-coordinator(c) with c a cell and i the number of a member (or * for all)"
+            "partition id, active-controller, brokers, controllers, node:NAME, client:NAME, producers, or member(c, i), "
+            "group-coordinator(c), transaction-coordinator(c) with c a cell and i the number of a member (or * for all)"
         )
     if match["role"]:
         return Target(role=match["role"], partition=int(match["partition"]))  # type: ignore[arg-type] # by the pattern

@@ -143,7 +143,7 @@ class Envelope:
             (
                 f.proven_ns
                 for f in self.faults
-                if f.may("stops") is Tristate.YES
+                if f.leaves_down is Tristate.YES
                 and election.previous in f.hit
                 and f.proven_ns > election.previous_since_ns
             ),

@@ -21,6 +21,8 @@ class FaultNature:
 
     stops: bool = False
     """The process ends; page cache and disk stay, so nothing that was written is lost (SIGKILL destroys nothing)."""
+    restarts: bool = False
+    """And a successor runs before the fault is proven: from then on nobody is down."""
     freezes: bool = False
     """The process stands still and goes on later, believing what it believed."""
     cuts: bool = False
@@ -36,7 +38,7 @@ NATURES: Mapping[str, FaultNature] = {
     "stop": FaultNature(stops=True),
     "pause": FaultNature(freezes=True),
     "partition": FaultNature(cuts=True),
-    "rolling-restart": FaultNature(stops=True),
+    "rolling-restart": FaultNature(stops=True, restarts=True),
     "restart-clients": FaultNature(stops=True),
     "rebalance-storm": FaultNature(stops=True),
     "duplicate-member": FaultNature(stops=True),
@@ -70,6 +72,11 @@ class FaultRecord:
         if self.nature is None:
             return Tristate.UNKNOWN
         return self.effective if getattr(self.nature, what) else Tristate.NO
+
+    @property
+    def leaves_down(self) -> Tristate:
+        """Are its nodes down from `proven_ns` on, until it is undone?"""
+        return Tristate.NO if self.nature is not None and self.nature.restarts else self.may("stops")
 
 
 def fault_records(

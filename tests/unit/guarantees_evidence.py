@@ -26,7 +26,10 @@ from harness.verdict import CellAnomaly, TrialVerdict
 from harness.witnesses import make_witnesses
 
 MS = 1_000_000
-DICTIONARIES = {"fault": ["kill", "pause", "partition", "wipe", "mystery"], "detail": ["broker-1 answered"]}
+DICTIONARIES = {
+    "fault": ["kill", "pause", "partition", "wipe", "mystery", "rolling-restart"],
+    "detail": ["broker-1 answered"],
+}
 CLUSTER = {"kafka_version": "4.3.1", "settings": {"replica.lag.time.max.ms": "10000"}, "features": {}}
 
 

@@ -165,6 +165,14 @@ def test_a_living_leader_answers_until_it_knows_that_it_was_deposed():
     assert one(envelope(failover(), fault(0, "kill", [1], 5, 9)).tail(just_after)) == NOT_SO
 
 
+def test_a_leader_that_was_restarted_in_its_turn_goes_on_acknowledging_and_may_lose_it_when_it_is_deposed():
+    """A kill that holds has silenced the leader; of a rolling restart nobody is down once it is proven."""
+    rows = [state(-10, 0, 1, 0, (1, 2, 3)), state(1, 0, 2, 1, (2, 3)), state(6, 0, 3, 2, (1, 3))]
+    restarted = fault(0, "rolling-restart", [1, 2, 3], 0.5, 3)
+    assert one(envelope(rows, restarted).tail(witnesses())) == SO
+    assert one(envelope(rows, fault(0, "kill", [2], 2, 3)).tail(witnesses())) == NOT_SO
+
+
 def test_without_ground_truth_tail_is_unknown_but_for_what_is_committed():
     assert one(envelope([]).tail(witnesses())) == UNKNOWN
     assert one(envelope([]).tail(witnesses(seen_s=4.2))) == NOT_SO

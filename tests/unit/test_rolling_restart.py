@@ -1,4 +1,4 @@
-"""rolling-restart on the cluster in memory: every broker in turn, in an order that the seed fixes, and nothing is left open."""
+"""rolling-restart on the cluster in memory: each broker in turn, in an order that the seed fixes; nothing stays open."""
 
 import pytest
 

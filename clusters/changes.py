@@ -1,0 +1,161 @@
+"""What the nemesis asks Kafka to change about itself: leaders, replicas, configurations. Over the observer's link.
+
+Elections and configurations go through librdkafka; reassignments, which it does not know, are requests of ours.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from confluent_kafka import ElectionType, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
+)
+
+from clusters.reassignments import (
+    NO_REASSIGNMENT_IN_PROGRESS,
+    NOT_CONTROLLER,
+    AlterAnswer,
+    Assignments,
+    ListAnswer,
+    PartitionKey,
+    Reassignment,
+    alter_reassignments_request,
+    list_reassignments_request,
+)
+from clusters.wire import Request
+from harness.errors import ClusterFailed
+
+T = TypeVar("T")
+_OWN_SOURCE = {
+    "topic": ConfigSource.DYNAMIC_TOPIC_CONFIG,
+    "broker": ConfigSource.DYNAMIC_BROKER_CONFIG,
+    "every broker": ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+}
+_ONE_BROKER_S = 5.0
+"""How long a broker may take before the next one is asked: it waits for the controller itself."""
+
+
+class AdminChanges:
+    """The part of `clusters.admin.Admin` that changes Kafka. Every call ends within its `timeout_s`, or a moment later."""
+
+    def _admin_client(self) -> AdminClient:
+        raise NotImplementedError
+
+    def _ask(self, node_id: int, request: Request[T], deadline_ns: int) -> T | None:
+        raise NotImplementedError
+
+    def _living_first(self) -> list[int]:
+        raise NotImplementedError
+
+    def _deadline_ns(self, timeout_s: float) -> int:
+        raise NotImplementedError
+
+    def _left_s(self, deadline_ns: int) -> float:
+        raise NotImplementedError
+
+    # --- leaders ---
+
+    def elect_leaders(
+        self, partitions: Sequence[PartitionKey], *, unclean: bool, timeout_s: float
+    ) -> Mapping[PartitionKey, str]:
+        """Ask for an election of each (KIP-460): the preferred replica, or with `unclean` anybody. → those that Kafka did not
+        elect, with why (ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, …). ClusterFailed if it refuses it all."""
+        kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
+        asked = [TopicPartition(topic, number) for topic, number in partitions]
+        future = self._admin_client().elect_leaders(kind, asked, request_timeout=timeout_s, operation_timeout=timeout_s)
+        try:
+            told = future.result(timeout_s + 1)
+        except (KafkaException, TimeoutError) as error:
+            raise ClusterFailed(f"Kafka does not elect leaders: {_words(error)}.") from error
+        return {(p.topic, p.partition): _words(error) for p, error in told.items() if error is not None}
+
+    # --- replicas ---
+
+    def reassign(self, assignments: Assignments, *, timeout_s: float) -> None:
+        """Begin to move replicas there (KIP-455); returns once that is accepted, which is not yet done. None gives up what
+        is under way, if anything is. ClusterFailed, with the reason, if a partition is refused or nobody answers."""
+        request = alter_reassignments_request(assignments, timeout_ms=int(timeout_s * 1000))
+        answer: AlterAnswer = self._ask_any(request, timeout_s, what="to reassign partitions")
+        harmless = (0, NO_REASSIGNMENT_IN_PROGRESS)
+        for (topic, number), refusal in answer.partitions.items():
+            if refusal.error not in harmless:
+                raise ClusterFailed(
+                    f"Kafka refuses to reassign {topic}-{number}: error {refusal.error}, {refusal.message or 'no reason'}."
+                )
+
+    def reassignments(self, *, timeout_s: float = 5.0) -> Mapping[PartitionKey, Reassignment]:
+        """Every reassignment under way. ClusterFailed if nobody answers."""
+        request = list_reassignments_request(timeout_ms=int(timeout_s * 1000))
+        answer: ListAnswer = self._ask_any(request, timeout_s, what="for the reassignments under way")
+        return answer.partitions
+
+    def _ask_any(self, request: Request[T], timeout_s: float, *, what: str) -> T:
+        """Of the brokers, first those that run, until one can tell."""
+        deadline_ns, last = self._deadline_ns(timeout_s), "nobody answered"
+        for broker in self._living_first():
+            if (left_s := self._left_s(deadline_ns)) <= 0:
+                break
+            answer = self._ask(broker, request, self._deadline_ns(min(left_s, _ONE_BROKER_S)))
+            if answer is None:
+                continue
+            whole = answer.whole  # type: ignore[attr-defined] # AlterAnswer or ListAnswer
+            if whole.error == 0:
+                return answer
+            last = f"broker {broker}: error {whole.error}" + (f", {whole.message}" if whole.message else "")
+            if whole.error != NOT_CONTROLLER:
+                continue
+        raise ClusterFailed(f"No broker can be asked {what}: {last}.")
+
+    # --- configurations ---
+
+    def own_configs(self, resource: str, *, timeout_s: float = 10.0) -> Mapping[str, str]:
+        """What is set for exactly this resource ("topic:NAME", "broker:1"; "broker:" = all brokers), not what it gets from
+        elsewhere. ClusterFailed if refused."""
+        asked = _resource(resource)
+        try:
+            (future,) = self._admin_client().describe_configs([asked], request_timeout=timeout_s).values()
+            entries = future.result(timeout_s + 1)
+        except (KafkaException, TimeoutError) as error:
+            raise ClusterFailed(f"Kafka does not tell the configuration of {resource}: {_words(error)}.") from error
+        kind, _, name = resource.partition(":")
+        own = _OWN_SOURCE[kind if name else "every broker"].value
+        return {key: entry.value for key, entry in entries.items() if entry.source == own and entry.value is not None}
+
+    def alter_configs(self, resource: str, properties: Mapping[str, str | None], *, timeout_s: float = 10.0) -> None:
+        """Set these, and nothing else, for this resource (KIP-339); None: as if it was never set. ClusterFailed if Kafka
+        refuses."""
+        changes = [
+            ConfigEntry(
+                key,
+                "" if value is None else value,
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for key, value in properties.items()
+        ]
+        asked = _resource(resource, changes)
+        try:
+            (future,) = self._admin_client().incremental_alter_configs([asked], request_timeout=timeout_s).values()
+            future.result(timeout_s + 1)
+        except (KafkaException, TimeoutError) as error:
+            raise ClusterFailed(f"Kafka refuses to change the configuration of {resource}: {_words(error)}.") from error
+
+
+def _resource(text: str, changes: Sequence[ConfigEntry] = ()) -> ConfigResource:
+    kind, _, name = text.partition(":")
+    return ConfigResource(
+        {"topic": ResourceType.TOPIC, "broker": ResourceType.BROKER}[kind],
+        name,
+        incremental_configs=list(changes) or None,
+    )
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, KafkaException):
+        reason = error.args[0]
+        return f"{reason.name().lstrip('_')}: {reason.str().rstrip('.')}"
+    return "no answer in time"

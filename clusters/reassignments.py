@@ -1,0 +1,110 @@
+"""Requests that move replicas (KIP-455). Pure: bodies out, answers in. Brokers ask the active controller (KIP-590).
+
+Layouts: `AlterPartitionReassignments` and `ListPartitionReassignments`, version 0, of every `kafka-clients` jar.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from clusters.wire import NO_TAGS, Cursor, Request, compact_string, unsigned_varint
+
+NOT_CONTROLLER = 41
+"""A broker in ZooKeeper mode that is not the controller: another one must be asked."""
+NO_REASSIGNMENT_IN_PROGRESS = 85
+
+PartitionKey = tuple[str, int]
+Assignments = Mapping[PartitionKey, tuple[int, ...] | None]
+"""(topic, number) → who shall have copies, preferred leader first; None: whatever is under way is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """`error` 0 = accepted."""
+
+    error: int
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AlterAnswer:
+    """Of the whole request, and of each partition."""
+
+    whole: Refusal
+    partitions: Mapping[PartitionKey, Refusal]
+
+
+def alter_reassignments_request(assignments: Assignments, *, timeout_ms: int) -> Request[AlterAnswer]:
+    """AlterPartitionReassignments v0: accepted means begun, not done."""
+    body = [struct.pack(">i", timeout_ms), unsigned_varint(len(_topics(assignments)) + 1)]
+    for topic, numbers in _topics(assignments).items():
+        body += [compact_string(topic), unsigned_varint(len(numbers) + 1)]
+        for number in numbers:
+            body += [struct.pack(">i", number), _replicas(assignments[topic, number]), NO_TAGS]
+        body.append(NO_TAGS)
+    return Request(45, 0, b"".join(body) + NO_TAGS, _alter_answer, flexible=True, flexible_response=True)
+
+
+def _replicas(replicas: Sequence[int] | None) -> bytes:
+    if replicas is None:
+        return b"\0"
+    return unsigned_varint(len(replicas) + 1) + struct.pack(f">{len(replicas)}i", *replicas)
+
+
+def _topics(keys: Mapping[PartitionKey, object]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, number in keys:
+        topics.setdefault(topic, []).append(number)
+    return topics
+
+
+def _alter_answer(cursor: Cursor) -> AlterAnswer:
+    cursor.int32()  # throttle time
+    whole = Refusal(cursor.int16(), cursor.compact_string() or "")
+    partitions = {}
+    for _ in range(cursor.unsigned_varint() - 1):
+        topic = cursor.compact_string() or ""
+        for _ in range(cursor.unsigned_varint() - 1):
+            number = cursor.int32()
+            partitions[topic, number] = Refusal(cursor.int16(), cursor.compact_string() or "")
+            cursor.tagged_fields()
+        cursor.tagged_fields()
+    return AlterAnswer(whole, partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """One that is under way. `replicas`: all that have or get a copy now."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListAnswer:
+    """Every reassignment under way."""
+
+    whole: Refusal
+    partitions: Mapping[PartitionKey, Reassignment]
+
+
+def list_reassignments_request(*, timeout_ms: int) -> Request[ListAnswer]:
+    """ListPartitionReassignments v0, of every topic."""
+    body = struct.pack(">i", timeout_ms) + b"\0" + NO_TAGS
+    return Request(46, 0, body, _list_answer, flexible=True, flexible_response=True)
+
+
+def _list_answer(cursor: Cursor) -> ListAnswer:
+    cursor.int32()  # throttle time
+    whole = Refusal(cursor.int16(), cursor.compact_string() or "")
+    partitions = {}
+    for _ in range(cursor.unsigned_varint() - 1):
+        topic = cursor.compact_string() or ""
+        for _ in range(cursor.unsigned_varint() - 1):
+            number = cursor.int32()
+            lists = [cursor.compact_int32s() for _ in range(3)]
+            cursor.tagged_fields()
+            partitions[topic, number] = Reassignment(*lists)
+        cursor.tagged_fields()
+    return ListAnswer(whole, partitions)
