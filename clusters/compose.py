@@ -16,7 +16,7 @@ from clusters.agent import metrics_agent
 from clusters.compose_file import HOLDER, Heaps, Images, Setting, place_in_networks, run_document, text_of
 from clusters.compose_network import SUBNETS, first_number, free_prefixes, network_problem, subnets_of
 from clusters.compose_node import ComposeNode, Place
-from clusters.engine import MARKER_NAME, PROBLEMS, command, connect, save_logs, sweep
+from clusters.engine import MARKER_NAME, PROBLEMS, command, connect, run_label, save_logs, sweep
 from clusters.images import find_image
 from clusters.impairers import Parts
 from clusters.properties import BROKER, CONTROLLER, Placement, shaping_settings
@@ -56,7 +56,7 @@ class ComposeCluster:
                 "Leave it out, or use the local backend."
             )
         self._agent = metrics_agent() if plan.metrics else None
-        self._label = str(run.path)
+        self._label = run_label(run)
         self._project = "prozess-" + hashlib.sha256(self._label.encode()).hexdigest()[:10]
         self._prefixes: Mapping[str, str] = {name: f"{start}.0" for name, start in SUBNETS.items()}
         self._placements = place_in_networks(self._variant, run.nodes, self._prefixes)

@@ -96,6 +96,11 @@ def command(
     return done.stdout
 
 
+def run_label(run: RunDirectory) -> str:
+    """What the label says of everything of that run."""
+    return str(run.path.resolve())
+
+
 # --- what is left of a run ----------------------------------------------------------------------------------------------
 
 
@@ -124,7 +129,7 @@ def sweep_run(run: RunDirectory) -> Swept:
 def sweep(client: Any, run: RunDirectory) -> Swept:  # noqa: ANN401
     """As `sweep_run`, over a connection that is there."""
     save_logs(client, run)
-    wanted = {"label": f"{RUN_LABEL}={run.path}"}
+    wanted = {"label": f"{RUN_LABEL}={run_label(run)}"}
     found: list[str] = []
     done: list[str] = []
     left: list[str] = []
@@ -145,14 +150,21 @@ def save_logs(client: Any, run: RunDirectory, into: Path | None = None) -> None:
     """The log of every node of the run that still has a container, over every start of it: `<node>.log`."""
     into = into or run.logs
     into.mkdir(parents=True, exist_ok=True)
-    filters = {"label": [f"{RUN_LABEL}={run.path}", NODE_LABEL]}
+    filters = {"label": [f"{RUN_LABEL}={run_label(run)}", NODE_LABEL]}
     containers = client.api.containers(all=True, filters=filters)
 
     def save(container: dict[str, Any]) -> None:
+        # Docker's own command: its log may be large, and streams of the client library leave their sockets open.
         part = into / f"{container['Labels'][NODE_LABEL]}.log.part"
-        with part.open("wb") as file:
-            for piece in client.api.logs(container["Id"], stream=True, follow=False):
-                file.write(piece)
+        with part.open("wb") as file, suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                ["docker", "logs", container["Id"]],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                timeout=REQUEST_TIMEOUT_S,
+                check=False,
+            )
         part.rename(part.with_suffix(""))
 
     _each(save, containers)
