@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from harness.cell_parts import in_order
 from harness.history_reader import History
 from harness.impact import FaultTime, Impact, groups_of, measure, put_together
-from harness.kernels import KernelNames, check_unit, in_order, perform, units_of
+from harness.kernels import KernelNames, check_unit, perform, units_of
 from harness.pieces import ROWS_MAX
 from harness.protocols import Finding
 from harness.run_directory import RunDirectory

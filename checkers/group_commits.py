@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from checkers.lookup import Lookup
 from checkers.ownership import FOREVER, Members
 from harness.group_cases import GroupCase
 from harness.protocols import CellHistory, KernelResult
@@ -198,10 +199,12 @@ def commit_ahead(history: CellHistory) -> KernelResult:
     Counts commits that were not refused. Witness: `reader` committed `log_offset` at `begin_ns`, its position being
     `other_offset`. Members that do not know their position yet are not judged. O(n).
     """
-    table, members = history.tables["commits"], Members(history)
+    table, members = history.tables["commits"], Members.of(history)
     rows = np.flatnonzero(
         (members.place(table["client"]) >= 0) & (table["outcome"] != Outcome.FAIL) & (table["position"] >= 0)
     )
+    place = Lookup(np.array(sorted(history.partitions), dtype=np.int64)).find(table["partition"][rows].astype(np.int64))
+    rows = rows[place >= 0][np.argsort(place[place >= 0], kind="stable")]
     ahead = rows[table["log_offset"][rows] > table["position"][rows]]
     witnesses = make_witnesses(
         len(ahead),

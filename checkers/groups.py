@@ -368,7 +368,7 @@ def _over_partitions(
     history: CellHistory, one: Callable[[CellHistory, PartitionHistory, Members], Found]
 ) -> KernelResult:
     """What a kernel finds in each partition of the cell, put together."""
-    members = Members(history)
+    members = Members.of(history)
     found = [one(history, partition, members) for partition in history.partitions.values()]
     witnesses = np.concatenate([no_witnesses(), *(w for w, _, _ in found)])
     reasons = list(dict.fromkeys(reason for _, _, reason in found if reason))

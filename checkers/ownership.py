@@ -1,9 +1,11 @@
 """Who owned which partition of a group, and when: from the callbacks that its members recorded."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from checkers.lookup import lazy
+from harness.columns import once
 from harness.plan import Cell
 from harness.protocols import CellHistory
 from harness.schema import MISSING, NONE, Role
@@ -15,10 +17,17 @@ NS_PER_MS = 1_000_000
 BACKLOG_NS = 2_000_000_000
 """What a member is told within so long of its return from a silence may be from before: callbacks wait for its next poll."""
 _KEY = 1 << 32
+Polls = dict[int, np.ndarray]
+"""Client → times, ascending."""
 
 
 class Members:
     """Facts about the members of one cell's group, by client id."""
+
+    @staticmethod
+    def of(history: CellHistory) -> "Members":
+        """Made once of tables that many are given."""
+        return once(history.tables["clients"], Members, lambda: Members(history))
 
     def __init__(self, history: CellHistory) -> None:
         told = history.tables["clients"]
@@ -97,12 +106,20 @@ class Ownership:
         begin_ns = table["done_ns"][rows]
         kept = (event == ASSIGN) & (begin_ns != MISSING) & (end_ns > begin_ns)
         self.client, self.begin_ns, self.known_end_ns = client[kept], begin_ns[kept], end_ns[kept]
-        self.cut_ns = _cuts(history, members, self.client, self.begin_ns)
-        """Not after `begin_ns`: the member was told so late of this assignment that it may have been evicted before."""
-        self.end_ns = np.minimum(self.known_end_ns, self.cut_ns)
         by_begin = np.argsort(self.begin_ns, kind="stable")
-        for name in ("client", "begin_ns", "known_end_ns", "cut_ns", "end_ns"):
+        for name in ("client", "begin_ns", "known_end_ns"):
             setattr(self, name, getattr(self, name)[by_begin])
+        self._history, self._members = history, members
+
+    @lazy
+    def cut_ns(self) -> np.ndarray:
+        """Not after `begin_ns`: the member was told so late of this assignment that it may have been evicted before."""
+        return _cuts(self._history, self._members, self.client, self.begin_ns)
+
+    @lazy
+    def end_ns(self) -> np.ndarray:
+        """As the class says."""
+        return np.asarray(np.minimum(self.known_end_ns, self.cut_ns))
 
 
 def _cuts(history: CellHistory, members: Members, client: np.ndarray, begin_ns: np.ndarray) -> np.ndarray:
@@ -132,13 +149,33 @@ def _cuts(history: CellHistory, members: Members, client: np.ndarray, begin_ns: 
     return cut_ns
 
 
-def _polls(history: CellHistory) -> dict[int, np.ndarray]:
+def silence_ns(cell: Cell) -> int:
+    """Whoever is heard of, or polls, more often than that is never evicted."""
+    assert cell.group is not None, cell
+    return min(session_ns(cell), cell.group.max_poll_interval_ms * NS_PER_MS)
+
+
+def _polls(history: CellHistory) -> Polls:
     """Member → when it was seen to poll: it was given records, or a callback ran. Idle polls are not recorded, so a long
     idle time counts as none: that hides, and never invents."""
-    times: dict[int, list[np.ndarray]] = {}
     table = history.tables["assignments"]
-    parts = [(table["client"], table["started_ns"])]
-    parts += [(p.reads["client"], p.reads["read_ns"]) for p in history.partitions.values()]
+    of_reads: Polls = history.known["polls"] if "polls" in history.known else polls_of_reads(history)
+    of_callbacks = once(table, "polls", lambda: _times_of([(table["client"], table["started_ns"])]))
+    parts = [(one, times) for polls in (of_callbacks, of_reads) for one, times in polls.items()]
+    found: dict[int, list[np.ndarray]] = {}
+    for one, times in parts:
+        found.setdefault(one, []).append(times)
+    return {one: np.unique(np.concatenate(times)) for one, times in found.items()}
+
+
+def polls_of_reads(history: CellHistory) -> Polls:
+    """Client → when it was given records of the partitions that are here."""
+    return _times_of([(p.reads["client"], p.reads["read_ns"]) for p in history.partitions.values()])
+
+
+def _times_of(parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> Polls:
+    """Client → times, ascending, each once."""
+    times: dict[int, list[np.ndarray]] = {}
     for client, time_ns in parts:
         for one in np.unique(client).tolist():
             times.setdefault(one, []).append(np.unique(time_ns[client == one]))

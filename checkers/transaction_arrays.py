@@ -12,6 +12,8 @@ import numpy as np
 from checkers.arrays import Identities, PartitionIndex
 from checkers.indexed import Indexed
 from checkers.lookup import UNREADABLE, Lookup, distinct, identity_keys, lazy
+from checkers.transaction_known import Known, unpacked
+from harness.columns import once
 from harness.protocols import CellHistory
 from harness.schema import MISSING, NONE, Isolation, Outcome
 
@@ -24,8 +26,7 @@ Columns = Mapping[str, np.ndarray]
 class Transactions:
     """The rows of `transactions` that are transactions, ascending by (client, number); and the instances."""
 
-    def __init__(self, table: Columns, *, read_until: str = "end_invoked_ns") -> None:
-        """`read_until`: the column that says until when a transaction's client reads inside it."""
+    def __init__(self, table: Columns) -> None:
         rows = np.flatnonzero(table["transaction"] != NONE)
         key = identity_keys(table["client"][rows], table["transaction"][rows])
         order = np.argsort(key, kind="stable")
@@ -33,8 +34,10 @@ class Transactions:
         self.places = Lookup(key[order])
         self.instances = {name: values[table["transaction"] == NONE] for name, values in table.items()}
 
-        until_ns = self.columns[read_until]
-        self.read_until_ns = np.where(until_ns != MISSING, until_ns, NEVER)
+    @staticmethod
+    def of(table: Columns) -> "Transactions":
+        """Made once of a table that many are given."""
+        return once(table, Transactions, lambda: Transactions(table))
 
     def __len__(self) -> int:
         return len(self.columns["client"])
@@ -78,26 +81,36 @@ class Transactions:
 
 
 class CellIndex(Indexed):
-    """Transactions and their records over all partitions of a cell. Arrays of records have one length."""
+    """Transactions and their records over all partitions of a cell; or over some, where what must be known of all is told.
+    Arrays of records have one length."""
 
     def __init__(self, history: CellHistory) -> None:
         self.partitions = [PartitionIndex.of(history.partitions[p]) for p in sorted(history.partitions)]
-        # Of an imported transaction is only known when it was over; its client does one thing at a time.
-        until = "end_invoked_ns" if self.audited else "completed_ns"
-        self.transactions = Transactions(history.tables["transactions"], read_until=until)
+        self.transactions = Transactions.of(history.tables["transactions"])
+        self.known: Known | None = history.known.get("transactions")
 
     @property
     def audited(self) -> bool:
         """Is there an audit of every partition?"""
-        return all(index.audited for index in self.partitions)
+        return self.known.audited if self.known else all(index.audited for index in self.partitions)
 
     @property
     def incomplete(self) -> str | None:
         """Why nothing can be concluded from what read_committed does not show; None = all of it is known."""
-        reasons = [r for index in self.partitions if (r := index.incomplete(Isolation.READ_COMMITTED))]
-        if self.unrecorded:
-            reasons.append(f"{self.unrecorded} records belong to transactions that were not recorded")
-        return "; ".join(reasons) or None
+        if self.known:
+            return self.known.incomplete
+        return reasons_of([self.reason(index) for index in self.partitions], self.unrecorded)
+
+    def reason(self, partition: PartitionIndex) -> str | None:
+        """As `incomplete`, of one of its partitions."""
+        return partition.incomplete(Isolation.READ_COMMITTED)
+
+    @lazy
+    def read_until_ns(self) -> np.ndarray:
+        """int64[transactions]: until when its client reads inside it. Of an imported one is only known when it was over; its
+        client does one thing at a time."""
+        until_ns = self.transactions.columns["end_invoked_ns" if self.audited else "completed_ns"]
+        return np.asarray(np.where(until_ns != MISSING, until_ns, NEVER))
 
     def _over_partitions(self, column: Callable[[PartitionIndex, np.ndarray], np.ndarray]) -> np.ndarray:
         parts = [column(index, rows) for index, rows in zip(self.partitions, self._rows, strict=True)]
@@ -174,11 +187,37 @@ class CellIndex(Indexed):
     @lazy
     def shown(self) -> np.ndarray:
         """bool[transactions]: V shows a record of it."""
+        if self.known:
+            return unpacked(self.known.shown, len(self.transactions))
         return self._any_of(self.visible_at >= 0)
+
+    def first_shown(self, transactions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(sequence, offset), int64[k]: of the first record, by partition, that V shows of each of these; NONE = of none."""
+        if self.known:
+            which, *columns = self.known.first
+            place = Lookup(which).find(transactions)
+            found = [np.append(column, NONE)[place] for column in columns]
+            return found[0], found[1]
+        shown = np.flatnonzero(self.visible_at >= 0)
+        first = np.full(len(self.transactions), -1, dtype=np.intp)
+        first[self.transaction[shown[::-1]]] = shown[::-1]
+        rows = first[transactions]
+        sequence = np.append(self.of_sends("sequence"), NONE)[rows]
+        return sequence, np.where(rows >= 0, self.visible_offsets(rows), NONE)
+
+    def visible_offsets(self, records: np.ndarray) -> np.ndarray:
+        """int64[k]: where V shows these records; NONE where it does not."""
+        found = np.full(len(records), NONE, dtype=np.int64)
+        for position, partition in enumerate(self.partitions):
+            mine = (records >= 0) & (self.which[records] == position) & (self.visible_at[records] >= 0)
+            found[mine] = partition.visible.offset[self.visible_at[records[mine]]]
+        return found
 
     @lazy
     def seen_committed(self) -> np.ndarray:
         """bool[transactions]: a read_committed consumer was given a record of it."""
+        if self.known:
+            return unpacked(self.known.seen_committed, len(self.transactions))
         found = np.zeros(len(self.transactions), dtype=bool)
         for position in range(len(self.partitions)):
             _, transaction, level = self.consumed(position)
@@ -216,17 +255,25 @@ class CellIndex(Indexed):
         return rows[place >= 0], place[place >= 0]
 
 
-def reading_transactions(transactions: Transactions, client: np.ndarray, read_ns: np.ndarray) -> np.ndarray:
+def reasons_of(reasons: Sequence[str | None], unrecorded: int) -> str | None:
+    """Reasons of partitions, and how many records belong to no known transaction, as one."""
+    said = [reason for reason in reasons if reason]
+    if unrecorded:
+        said.append(f"{unrecorded} records belong to transactions that were not recorded")
+    return "; ".join(said) or None
+
+
+def reading_transactions(index: CellIndex, client: np.ndarray, read_ns: np.ndarray) -> np.ndarray:
     """intp[k]: place of the transaction that this client had open when it was given a record, -1 = none: begun before, and
     its end not invoked before (of an imported one: not completed). O(k log n); the loop runs over clients."""
-    columns = transactions.columns
+    columns = index.transactions.columns
     found = np.full(len(client), -1, dtype=np.intp)
     for number in distinct(client).tolist():
         low, high = np.searchsorted(columns["client"], [number, number + 1])
         rows = np.flatnonzero(client == number)
         place = low + np.searchsorted(columns["begun_ns"][low:high], read_ns[rows], side="right") - 1
         inside = place >= low
-        inside[inside] = read_ns[rows[inside]] <= transactions.read_until_ns[place[inside]]
+        inside[inside] = read_ns[rows[inside]] <= index.read_until_ns[place[inside]]
         found[rows[inside]] = place[inside]
     return found
 

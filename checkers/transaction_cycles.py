@@ -35,7 +35,7 @@ def information_cycle(history: CellHistory) -> KernelResult:
     `other_*`: the record whose reading leads on). O(n + e).
     """
     index = CellIndex.of(history)
-    edges = wr_edges(index)
+    edges, judged = _read(index)
     found, count = [no_witnesses()], 0
     for level, case in (
         (Isolation.READ_COMMITTED, AT_READ_COMMITTED),
@@ -46,7 +46,7 @@ def information_cycle(history: CellHistory) -> KernelResult:
             mine = inside.chosen(members)
             found.append(_witness(index, mine, shortest_cycle(mine.writer, mine.reader), case))
         count += int(number.max(initial=-1)) + 1
-    return KernelResult(np.concatenate(found)[:WITNESSES_MAX], count, judged=len(edges.writer))
+    return KernelResult(np.concatenate(found)[:WITNESSES_MAX], count, judged)
 
 
 def write_cycle(history: CellHistory) -> KernelResult:
@@ -57,8 +57,8 @@ def write_cycle(history: CellHistory) -> KernelResult:
     `information-cycle`, of a cycle with such an edge; `case`: BY_WRITES_ALONE, BY_WRITES. O(n + e).
     """
     index = CellIndex.of(history)
-    written = ww_edges(index)
-    inside, number = cyclic(index, wr_edges(index).and_those(written))
+    written, judged = _written(index)
+    inside, number = cyclic(index, _read(index)[0].and_those(written))
     by_write = inside.level == Isolation.NOT_A_READER
     alone = np.full(len(number), -1, dtype=np.intp)
     alone[by_write] = components(inside.writer[by_write], inside.reader[by_write])
@@ -72,7 +72,7 @@ def write_cycle(history: CellHistory) -> KernelResult:
         mine = inside.chosen(members)
         first = int(np.flatnonzero(mine.level == Isolation.NOT_A_READER)[0])
         found.append(_witness(index, mine, shortest_cycle(mine.writer, mine.reader, first), case))
-    return KernelResult(np.concatenate(found), int(np.count_nonzero(counted)), judged=len(written.writer))
+    return KernelResult(np.concatenate(found), int(np.count_nonzero(counted)), judged)
 
 
 # --- edges ----------------------------------------------------------------------------------------------------------
@@ -109,6 +109,24 @@ def joined(parts: list[Edges]) -> Edges:
         return np.concatenate([np.empty(0, dtype=np.intp), *(getattr(part, name) for part in parts)])
 
     return Edges(column("writer"), column("reader"), column("position"), column("row"), column("level"))
+
+
+def _read(index: CellIndex) -> tuple[Edges, int]:
+    """Edges by reads, all that may be in cycles, and how many there are in all."""
+    if index.known is None:
+        edges = wr_edges(index)
+        return edges, len(edges.writer)
+    known: Edges = index.known.edges
+    return known.chosen(known.level != Isolation.NOT_A_READER), index.known.edges_judged[0]
+
+
+def _written(index: CellIndex) -> tuple[Edges, int]:
+    """The same by writes."""
+    if index.known is None:
+        edges = ww_edges(index)
+        return edges, len(edges.writer)
+    known: Edges = index.known.edges
+    return known.chosen(known.level == Isolation.NOT_A_READER), index.known.edges_judged[1]
 
 
 def wr_edges(index: CellIndex) -> Edges:

@@ -35,6 +35,6 @@ def reads_inside(index: CellIndex, position: int) -> tuple[np.ndarray, np.ndarra
     reading transaction, level."""
     rows, writer, level = index.consumed(position)
     reads = index.partitions[position].reads
-    reader = reading_transactions(index.transactions, reads["client"][rows], reads["read_ns"][rows])
+    reader = reading_transactions(index, reads["client"][rows], reads["read_ns"][rows])
     mine = reader >= 0
     return rows[mine], writer[mine], reader[mine], level[mine]

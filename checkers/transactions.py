@@ -32,14 +32,12 @@ def torn(history: CellHistory) -> KernelResult:
     index = CellIndex.of(history)
     judged = index.shown & ~index.transactions.aborted
     rows = np.flatnonzero(index.missing & judged[index.transaction])
-    shown = np.flatnonzero(index.visible_at >= 0)
-    first = np.full(len(index.transactions), NONE, dtype=np.intp)
-    first[index.transaction[shown[::-1]]] = shown[::-1]
-    other = first[index.transaction[rows[:WITNESSES_MAX]]]
+    which = index.transaction[rows[:WITNESSES_MAX]]
+    sequence, offset = index.first_shown(which)
     columns = {
-        "other_client": index.of_sends("client")[other],
-        "other_sequence": index.of_sends("sequence")[other],
-        "other_offset": _visible_offsets(index, other),
+        "other_client": index.transactions.columns["client"][which],
+        "other_sequence": sequence,
+        "other_offset": offset,
     }
     return _of_records(index, rows, columns, judged=int(np.count_nonzero(index.committed)))
 
@@ -69,7 +67,7 @@ def zombie_write(history: CellHistory) -> KernelResult:
     rows = np.flatnonzero((index.visible_at >= 0) & zombie[index.transaction])
     which = index.transaction[rows[:WITNESSES_MAX]]
     columns = {
-        "log_offset": _visible_offsets(index, rows[:WITNESSES_MAX]),
+        "log_offset": index.visible_offsets(rows[:WITNESSES_MAX]),
         "other_ns": since[which],
         "other_client": successor[which],
     }
@@ -111,15 +109,6 @@ def early_read(history: CellHistory) -> KernelResult:
         return found
 
     return of_reads(index, of)
-
-
-def _visible_offsets(index: CellIndex, records: np.ndarray) -> np.ndarray:
-    """int64[k]: where V shows these records; NONE where it does not."""
-    found = np.full(len(records), NONE, dtype=np.int64)
-    for position, partition in enumerate(index.partitions):
-        mine = (index.which[records] == position) & (index.visible_at[records] >= 0)
-        found[mine] = partition.visible.offset[index.visible_at[records[mine]]]
-    return found
 
 
 def _of_records(index: CellIndex, rows: np.ndarray, columns: dict[str, np.ndarray], *, judged: int) -> KernelResult:

@@ -155,9 +155,43 @@ CELL_KERNELS_APPLY: dict[str, tuple[str, ...]] = {
 }
 """Anomaly of CELL_KERNELS → the traits of the cells it is judged in (`harness.plan.Cell.traits`): kinds of workload, or
 BOUNDED."""
-CELL_KERNELS_BY_PARTITION = ("stalled", "unprocessed", "reprocessed", "late")
+CELL_KERNELS_BY_PARTITION = (
+    *("stalled", "torn", "lost-transaction", "zombie-write", "aborted-read", "early-read", "own-read"),
+    *("unprocessed", "reprocessed", "commit-regression", "commit-ahead", "two-owners", "orphaned"),
+    "late",
+)
 """Kernels of CELL_KERNELS that look at one partition at a time: given a cell that has only some of its partitions, they find
-what concerns those, in their order. So engines may give them one at a time, wherever that is."""
+what concerns those, in their order. So engines may give them one at a time, wherever that is (`harness.cell_parts`)."""
+CELL_KERNELS_IN_PAIRS = ("unprocessed", "reprocessed", "late")
+"""… but not where partitions of a retry topic are looked at with theirs."""
+CELL_KERNELS_BY_CASE = ("aborted-read", "early-read", "own-read")
+"""… whose witnesses are in the order of their cases first."""
+CELL_KERNELS_JUDGING_THE_CELL = ("torn", "lost-transaction", "zombie-write")
+"""… which count what they have judged in the whole cell: transactions."""
+CELL_KERNELS_KNOW: dict[str, str] = {
+    "torn": "transactions",
+    "lost-transaction": "transactions",
+    "aborted-read": "transactions",
+    "early-read": "transactions",
+    "zombie-write": "transactions",
+    "information-cycle": "transactions",
+    "write-cycle": "transactions",
+    "two-owners": "polls",
+}
+"""Kernels of CELL_KERNELS that must know something of all partitions of the cell → what, by its name in CELL_FACTS. Those
+that are not in CELL_KERNELS_BY_PARTITION need little beside it."""
+CELL_KERNELS_WITHOUT_ROWS = ("two-controllers",)
+"""Kernels of CELL_KERNELS that do not look at sends and reads."""
+CELL_FACTS = {
+    "transactions": "checkers.transaction_parts:gather",
+    "polls": "checkers.polls:gather",
+}
+"""What must be known of all partitions of a cell → who gathers it, …"""
+CELL_LOOKS = {
+    "transactions": "checkers.transaction_parts:look",
+    "polls": "checkers.polls:look",
+}
+"""… and what looks at one partition for it."""
 FACT_KERNELS: dict[str, str] = {
     "unseen": "checkers.log:unseen",
 }

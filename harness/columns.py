@@ -1,12 +1,14 @@
 """What a column and a table of a history are, and the two forms of a row: `harness.schema` has the tables themselves."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 Kind = Literal["i8", "i4"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +61,21 @@ def table(name: str, meaning: str, *columns: tuple[str, Kind, str, str], partiti
     # 8-byte columns first keeps every value aligned in the mapped file.
     ordered = sorted((Column(*c) for c in columns), key=lambda c: c.kind != "i8")
     return Table(name, meaning, tuple(ordered), partitioned)
+
+
+class SharedRows(dict[str, np.ndarray]):
+    """Rows that many are given in one process: what is computed of them is kept with them."""
+
+    def __init__(self, columns: Mapping[str, np.ndarray]) -> None:
+        super().__init__(columns)
+        self.made: dict[Any, Any] = {}
+
+
+def once(rows: Mapping[str, np.ndarray], name: object, make: Callable[[], T]) -> T:
+    """What `make` makes of these rows: made once where the rows are shared. Two threads may both make it, the same."""
+    if not isinstance(rows, SharedRows):
+        return make()
+    if name not in rows.made:
+        rows.made[name] = make()
+    found: T = rows.made[name]
+    return found

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.clock import NS_PER_S
+from harness.columns import SharedRows
 from harness.errors import HistoryUnreadable
 from harness.metrics import code_of
 from harness.plan import Cell, Plan, parse_plan
@@ -28,6 +29,8 @@ from harness.schema import FORMAT_VERSION, MISSING, NONE, TABLES, Isolation, Obs
 PARTITIONED = tuple(name for name, table in TABLES.items() if table.partitioned)
 CELL_ROWS_HELD = 20_000_000
 """Of a larger cell a kernel gets the rows of a partition each time it asks: it takes longer, and less memory."""
+CELLS_HELD = 4
+"""Cells of which the rows of their clients are kept."""
 READ_WHOLE_ROWS = 1 << 14
 """Up to this many rows one call for all columns is cheaper than one for each."""
 _LEVELS = {
@@ -234,6 +237,7 @@ class History:
         self.files = {name: TableFile(run, table) for name, table in TABLES.items()}
         self._held: dict[str, dict[str, np.ndarray]] = {}
         self._orders: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self._cell_tables: dict[int, Mapping[str, SharedRows]] = {}
         self._lock = threading.Lock()
 
     @staticmethod
@@ -318,16 +322,15 @@ class History:
             metadata_error_ns=self._metadata_error_ns,
         )
 
-    def cell_history(self, cell: int, only: PartitionHistory | None = None) -> CellHistory:
+    def cell_history(
+        self, cell: int, only: PartitionHistory | None = None, known: Mapping[str, Any] | None = None
+    ) -> CellHistory:
         """Everything a kernel over a whole cell may look at. `only`: of this partition's, for kernels that look at one
-        partition at a time (`harness.catalogue.CELL_KERNELS_BY_PARTITION`)."""
+        partition at a time (`harness.catalogue.CELL_KERNELS_BY_PARTITION`); `known`: as `CellHistory`."""
         planned = self.plan.cells[cell]
         numbers = planned.partitions if only is None else (only.partition,)
         clients = [c for c in self.plan.clients if not set(c.partitions).isdisjoint(planned.partitions)]
-        ids = self._incarnations([c.client for c in clients])
-        tables = {
-            name: _rows(self._small(name), np.isin(self._small(name)["client"], ids)) for name in _TABLES_OF_CLIENTS
-        }
+        tables: dict[str, Mapping[str, np.ndarray]] = dict(self._of_clients(cell, [c.client for c in clients]))
         seen = self._observations
         tables["observations"] = _rows(seen, np.isin(seen["partition"], numbers))
         tables["processed"] = self._processed(numbers)
@@ -339,7 +342,23 @@ class History:
             partitions=self._partitions_of(numbers) if only is None else {only.partition: only},
             tables=tables,
             clients=clients,
+            known=known or {},
         )
+
+    def _of_clients(self, cell: int, planned: Sequence[int]) -> Mapping[str, SharedRows]:
+        """Rows of the cell's own clients; the same for every partition of it that is checked here, one after the other."""
+        held = self._cell_tables.get(cell)
+        if held is None:
+            ids = self._incarnations(planned)
+            held = {
+                name: SharedRows(_rows(self._small(name), np.isin(self._small(name)["client"], ids)))
+                for name in _TABLES_OF_CLIENTS
+            }
+            with self._lock:
+                for other in list(self._cell_tables)[: 1 - CELLS_HELD]:
+                    del self._cell_tables[other]
+                self._cell_tables[cell] = held
+        return held
 
     def _partitions_of(self, partitions: Sequence[int]) -> Mapping[int, PartitionHistory]:
         """Their histories: shared by all kernels, unless that would hold too many rows in memory."""

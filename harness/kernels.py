@@ -2,19 +2,18 @@
 
 import heapq
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from harness import catalogue
+from harness.cell_parts import CELL_ROWS_MAX, Known, Look, is_cut, looks_at_rows, perform_look
 from harness.history_reader import History
 from harness.pieces import ROWS_MAX, Job, Source, cuts_of
 from harness.plan import Cell
 from harness.protocols import CellHistory, CellKernel, Finding, Kernel, KernelResult, PartitionHistory
-from harness.windows import BINNED, WINDOW, merge_windows, no_latencies
+from harness.windows import BINNED, WINDOW
 from harness.witnesses import WITNESS, WITNESSES_MAX, no_witnesses
 
 _log = logging.getLogger(__name__)
@@ -31,7 +30,7 @@ class Kernels:
         """Which kernels over cells this unit, in this cell, is for."""
         if cell is None:
             return {}
-        parts = {name for name in self.cell if name in catalogue.CELL_KERNELS_BY_PARTITION and is_separable(cell)}
+        parts = {name for name in self.cell if is_cut(name, cell, unit.known)}
         wanted = parts if unit.cell is None else self.cell.keys() - parts
         return {name: kernel for name, kernel in self.cell.items() if name in wanted and applies(name, cell.traits)}
 
@@ -72,22 +71,53 @@ class Unit:
     """How much it is, for whoever shares the work out."""
     remainder: Any = None
     """What is left of a partition that was looked at in pieces (`checkers.split.Remainder`); None = it is checked whole."""
+    known: Known = field(default_factory=dict)
+    """Of the cell, or of the partition's."""
 
 
-Each = Callable[[Sequence[Job]], Sequence[Any]]
+Each = Callable[[Sequence[Job | Look]], Sequence[Any]]
 """Does jobs wherever an engine does them, and gives what `perform` gives for each, in their order."""
 
 
 def units_of(history: History, names: KernelNames, each: Each, *, rows_max: int = ROWS_MAX) -> list[Unit]:
     """Every unit that has a kernel, the largest first, so that none is begun when all others are done. Partitions with more
-    rows than `rows_max` are looked at in pieces now, by `each`; what is left of them is small."""
+    rows than `rows_max` are looked at in pieces now, by `each`; what is left of them is small. Of cells that have more than
+    that, or than CELL_ROWS_MAX, is gathered what lets them be looked at a partition at a time."""
     left = _remainders(history, names, each, rows_max)
-    units = [Unit(partition, None, history.rows_of(partition), left.get(partition)) for partition in history.partitions]
+    known = _gather(history, names, each, min(rows_max, CELL_ROWS_MAX))
+    units = []
+    for partition in history.partitions:
+        place = history.cell_of(partition)
+        facts = known.get(place.cell, {}) if place is not None else {}
+        units.append(Unit(partition, None, history.rows_of(partition), left.get(partition), facts))
     for cell in history.plan.cells:
-        whole = [n for n in names.cell if applies(n, cell.traits) and not (_by_partition(n) and is_separable(cell))]
+        facts = known.get(cell.cell, {})
+        whole = [n for n in names.cell if applies(n, cell.traits) and not is_cut(n, cell, facts)]
         if whole:
-            units.append(Unit(None, cell.cell, sum(history.rows_of(p) for p in cell.partitions)))
+            heavy = any(looks_at_rows(name, facts) for name in whole)
+            rows = sum(history.rows_of(p) for p in cell.partitions) if heavy else 0
+            units.append(Unit(None, cell.cell, rows, None, facts))
     return sorted(units, key=lambda unit: unit.rows, reverse=True)
+
+
+def _gather(history: History, names: KernelNames, each: Each, rows_max: int) -> Mapping[int, Known]:
+    """Cell → what is known of its partitions together, of cells with more rows than that."""
+    rows = {cell.cell: {p: history.rows_of(p) for p in cell.partitions} for cell in history.plan.cells}
+    found: dict[int, dict[str, Any]] = {}
+    for facts in catalogue.CELL_FACTS:
+        asked = [name for name in names.cell if catalogue.CELL_KERNELS_KNOW.get(name) == facts]
+        cells = {
+            cell.cell: rows[cell.cell]
+            for cell in history.plan.cells
+            if len(cell.partitions) > 1
+            and sum(rows[cell.cell].values()) > rows_max
+            and any(applies(name, cell.traits) for name in asked)
+        }
+        if cells:
+            gathered = catalogue.resolve(catalogue.CELL_FACTS, facts, what="facts")(cells, each, asked)
+            for cell, known in gathered.items():
+                found.setdefault(cell, {})[facts] = known
+    return found
 
 
 def check_unit(history: History, unit: Unit, kernels: Kernels) -> list[Finding]:
@@ -95,13 +125,13 @@ def check_unit(history: History, unit: Unit, kernels: Kernels) -> list[Finding]:
     if unit.cell is not None:
         cell = history.plan.cells[unit.cell]
         chosen = kernels.of_unit(unit, cell)
-        return check_cell(history.cell_history(unit.cell), chosen) if chosen else []
+        return check_cell(history.cell_history(unit.cell, known=unit.known), chosen) if chosen else []
     assert unit.partition is not None, unit
     one = history.partition_history(unit.partition)
     found = _check_alone(history, unit, one, kernels.partition)
     place = history.cell_of(unit.partition)
     if place is not None and (chosen := kernels.of_unit(unit, place)):
-        found += check_cell(history.cell_history(place.cell, only=one), chosen)
+        found += check_cell(history.cell_history(place.cell, only=one, known=unit.known), chosen)
     return found
 
 
@@ -131,8 +161,10 @@ def _remainders(history: History, names: KernelNames, each: Each, rows_max: int)
     return {partition: remainder.rows_only() for partition, remainder in found.items()}
 
 
-def perform(history: History, job: Job) -> Any:  # noqa: ANN401 - each stage has its own result
-    """One look at one piece of a partition."""
+def perform(history: History, job: Job | Look) -> Any:  # noqa: ANN401 - each stage has its own result
+    """One look at one partition, or at one piece of it."""
+    if isinstance(job, Look):
+        return perform_look(history, job)
     return catalogue.resolve(catalogue.PIECES, "perform", what="part")(Source.of(history, job.partition), job)
 
 
@@ -166,46 +198,6 @@ def check_cell(history: CellHistory, kernels: Mapping[str, CellKernel]) -> list[
         for name, kernel in kernels.items()
         if applies(name, history.cell.traits)
     ]
-
-
-def in_order(findings: Iterable[Finding], anomalies: Sequence[str], cells: Sequence[Cell]) -> list[Finding]:
-    """By partition, then as `anomalies`, the parts of a cell put together: what every engine returns."""
-    rank = {name: number for number, name in enumerate(anomalies)}
-    whole: list[Finding] = []
-    parts: dict[tuple[str, int], list[Finding]] = {}
-    cell_of = {partition: cell for cell in cells for partition in cell.partitions}
-    for finding in findings:
-        cell = cell_of.get(finding.partition)
-        if _by_partition(finding.anomaly) and cell is not None and is_separable(cell):
-            parts.setdefault((finding.anomaly, min(cell.partitions)), []).append(finding)
-        else:
-            whole.append(replace(finding, result=replace(finding.result, latencies=no_latencies())))
-    whole += [Finding(name, first, _together(found)) for (name, first), found in parts.items()]
-    return sorted(whole, key=lambda finding: (finding.partition, rank[finding.anomaly]))
-
-
-def _together(parts: Sequence[Finding]) -> KernelResult:
-    """The result of a kernel over a cell, from those of its partitions."""
-    results = [finding.result for finding in sorted(parts, key=lambda finding: finding.partition)]
-    reasons = dict.fromkeys(result.incomplete for result in results if result.incomplete)
-    windows, _ = merge_windows([result.windows for result in results], [result.latencies for result in results])
-    return KernelResult(
-        np.concatenate([result.witnesses for result in results])[:WITNESSES_MAX],
-        count=sum(result.count for result in results),
-        judged=sum(result.judged for result in results),
-        incomplete="; ".join(reasons) or None,
-        windows=windows,
-    )
-
-
-def _by_partition(anomaly: str) -> bool:
-    return anomaly in catalogue.CELL_KERNELS_BY_PARTITION
-
-
-def is_separable(cell: Cell) -> bool:
-    """May its partitions be looked at one by one? Not where a group hands records on to a retry topic: those are judged in
-    pairs."""
-    return cell.group is None or not cell.group.hands_on
 
 
 def applies(anomaly: str, traits: Collection[str]) -> bool:

@@ -291,6 +291,9 @@ class CellHistory:
     `leader_offsets`: rows of `metrics` of its partitions, `high_watermark` and `last_stable_offset`."""
     clients: Sequence[PlannedClient]
     """The planned clients that serve this cell, the audit included."""
+    known: Mapping[str, Any] = field(default_factory=dict)
+    """Where `partitions` are only some: what must be known of all of them together, by its name in
+    `harness.catalogue.CELL_FACTS`. Empty: they are all here."""
 
 
 CellKernel = Callable[[CellHistory], KernelResult]

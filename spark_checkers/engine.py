@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from harness.cell_parts import Look, in_order
 from harness.errors import HarnessFailed, HistoryUnreadable
 from harness.findings import FINDINGS_SCHEMA, findings_from_arrow, findings_to_arrow
 from harness.history_reader import History
 from harness.impact import FaultTime, Impact, groups_of, measure, put_together
-from harness.kernels import KernelNames, Unit, check_unit, in_order, perform, shared_out, units_of
+from harness.kernels import KernelNames, Unit, check_unit, perform, shared_out, units_of
 from harness.pieces import ROWS_MAX, Job
 from harness.protocols import Finding
 from harness.run_directory import RunDirectory
@@ -89,14 +90,22 @@ class _Spread:
         work = _checking(self._run_directory, names, [[units[number] for number in task] for task in tasks])
         return findings_from_arrow(_collect(self._session, len(tasks), work, FINDINGS_SCHEMA)) if tasks else []
 
-    def perform(self, jobs: Sequence[Job]) -> list[Any]:
+    def perform(self, jobs: Sequence[Job | Look]) -> list[Any]:
         """What each job gives, in their order. Pieces are large: a task for each."""
-        return self.apply(perform, jobs)
+        if not all(isinstance(job, Look) for job in jobs):
+            return self.apply(perform, jobs)
+        return self.apply(perform, jobs, tasks_of([job.rows for job in jobs], tasks_max=self._tasks_max))
 
-    def apply(self, function: Callable[[History, Any], Any], items: Sequence[Any]) -> list[Any]:
-        """`function(history, item)` of each item, a task for each, in their order."""
-        work = _applying(self._run_directory, function, items)
-        done = _collect(self._session, len(items), work, _PICKLED)
+    def apply(
+        self,
+        function: Callable[[History, Any], Any],
+        items: Sequence[Any],
+        tasks: Sequence[Sequence[int]] | None = None,
+    ) -> list[Any]:
+        """`function(history, item)` of each item, in their order. `tasks`: numbers of items; None: a task for each."""
+        tasks = [[number] for number in range(len(items))] if tasks is None else tasks
+        work = _applying(self._run_directory, function, items, tasks)
+        done = _collect(self._session, len(tasks), work, _PICKLED)
         numbers, results = (column.to_pylist() for column in done.columns)
         found = {number: pickle.loads(result) for number, result in zip(numbers, results, strict=True)}
         return [found[number] for number in range(len(items))]
@@ -126,13 +135,13 @@ def _checking(run_directory: str, names: KernelNames, tasks: Sequence[Sequence[U
 
 
 def _applying(
-    run_directory: str, function: Callable[[History, Any], Any], items: Sequence[Any]
+    run_directory: str, function: Callable[[History, Any], Any], items: Sequence[Any], tasks: Sequence[Sequence[int]]
 ) -> Callable[[Batches], Batches]:
     def apply_to_items(batches: Batches) -> Batches:
-        """Runs in Spark's Python worker: numbers of items in, results out."""
+        """Runs in Spark's Python worker: numbers of tasks in, results of their items out."""
         history = _open_here(Path(run_directory))
         for batch in batches:
-            for number in batch.column(0).to_pylist():
+            for number in (item for task in batch.column(0).to_pylist() for item in tasks[task]):
                 result = pickle.dumps(function(history, items[number]))
                 yield pa.record_batch([pa.array([number]), pa.array([result])], schema=_PICKLED)
 

@@ -13,7 +13,7 @@ from checkers.engine import check_locally
 from harness import catalogue
 from harness.errors import BadInput, HistoryUnreadable
 from harness.history import write_history
-from harness.kernels import KernelNames, applies, check_cell, in_order
+from harness.kernels import KernelNames, check_cell
 from harness.plan import make_plan
 from harness.protocols import KernelResult
 from harness.rows import RowWriter
@@ -117,22 +117,6 @@ def test_an_unknown_anomaly_is_an_error_for_the_user(run):
 
 SEEDS = st.integers(0, 2**32)
 OF_CELLS = ((kafka_transactions.drawn_cell, kafka_transactions), (kafka_groups.drawn_group, kafka_groups))
-
-
-@settings(max_examples=150, deadline=None, derandomize=True, database=None)
-@given(SEEDS, st.sampled_from(OF_CELLS))
-def test_kernels_that_look_at_one_partition_at_a_time_find_the_same_in_a_cell_cut_into_its_partitions(seed, model):
-    draw, module = model
-    cell, kinds = draw(seed), sorted(module.SPOILERS)
-    module.SPOILERS[kinds[seed % len(kinds)]](cell)
-    history = cell.history()
-    names = [n for n in catalogue.CELL_KERNELS_BY_PARTITION if applies(n, history.cell.traits)]
-    kernels = KernelNames.of(names).resolve().cell
-    found = []
-    for number, partition in reversed(history.partitions.items()):
-        found += check_cell(replace(history, partitions={number: partition}), kernels)
-    whole = in_order(check_cell(history, kernels), names, [])
-    assert [facts(f) for f in in_order(found, names, [history.cell])] == [facts(f) for f in whole]
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
