@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from checkers.arrays import Log, PartitionIndex
-from checkers.transaction_arrays import NEVER, CellIndex
+from checkers.transaction_arrays import CellIndex
+from checkers.transaction_rows import NEVER
 from harness.metrics import MICRO, code_of
 from harness.plan import PlannedClient
 from harness.protocols import CellHistory, KernelResult

@@ -12,8 +12,9 @@ import numpy as np
 
 from checkers.cycles import components, entangled, shortest_cycle, stretches
 from checkers.lookup import differs_from_previous
-from checkers.transaction_arrays import NEVER, CellIndex
+from checkers.transaction_arrays import CellIndex
 from checkers.transaction_reads import reads_inside
+from checkers.transaction_rows import NEVER
 from checkers.transactions import AT_READ_COMMITTED, AT_READ_UNCOMMITTED
 from harness.protocols import CellHistory, KernelResult
 from harness.schema import MISSING, Isolation

@@ -11,7 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from checkers.lookup import differs_from_previous
-from checkers.transaction_arrays import NEVER, CellIndex
+from checkers.transaction_arrays import CellIndex
+from checkers.transaction_rows import NEVER
 from harness.protocols import CellHistory, KernelResult
 from harness.schema import MISSING, NONE, Isolation
 from harness.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from checkers.transaction_arrays import NEVER, Transactions
+from checkers.transaction_rows import NEVER, Transactions
 from harness.history import History
 from harness.schema import Outcome
 from harness.verdict import AnomalyOutcome, Verdict
