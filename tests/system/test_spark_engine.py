@@ -175,6 +175,16 @@ def test_a_partition_in_pieces_has_the_findings_that_it_has_as_a_whole_with_both
     assert [facts(f) for f in in_spark] == [facts(f) for f in whole]
 
 
+def test_a_cell_shared_out_by_partitions_has_the_findings_that_it_has_as_a_whole(tmp_path, session):
+    planted = "torn=3,lost-transaction=2,aborted-read=4,early-read=2,unprocessed=2,commit-regression=2,two-owners=1"
+    path = tmp_path / "cells"
+    generate_history(path, rows=20_000, partitions=5, plant=planted, workloads=["transactions", "group"], seed=5)
+    whole = check_locally(path, ANOMALIES, workers=1)
+    assert sum(f.result.count for f in whole) >= 16
+    in_spark = check_with_spark(path, ANOMALIES, workers=2, session=session, rows_max=2_000)
+    assert [facts(f) for f in in_spark] == [facts(f) for f in whole]
+
+
 def test_what_faults_cost_is_the_same_with_both_engines(generated, session):
     history = History.open(generated)
     times = history.files["sends"].read(["invoked_ns"])["invoked_ns"]
