@@ -45,8 +45,8 @@ def perform_look(history: History, look: Look) -> Any:  # noqa: ANN401 - each st
 
 
 def may_be_cut(anomaly: str, cell: Cell) -> bool:
-    """May this kernel be given the partitions of this cell one by one? CELL_KERNELS_IN_PAIRS not where a group hands records on
-    to a retry topic: those are judged in pairs."""
+    """May this kernel be given the partitions of this cell one by one? CELL_KERNELS_IN_PAIRS not where a group hands
+    records on to a retry topic: those are judged in pairs."""
     in_pairs = anomaly in catalogue.CELL_KERNELS_IN_PAIRS and cell.group is not None and cell.group.hands_on
     return anomaly in catalogue.CELL_KERNELS_BY_PARTITION and not in_pairs
 

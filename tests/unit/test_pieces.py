@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from checkers.engine import check_locally
 from checkers.pieces import JUDGED_OF_PLAIN
 from checkers.split import may_be_split, perform, remainders
+from harness.cell_parts import in_order
 from harness.histories.commands import generate_history
 from harness.histories.synthetic_plants import PLANTS
 from harness.history_reader import History
-from harness.kernels import KernelNames, check_cell, check_partition, in_order
+from harness.kernels import KernelNames, check_cell, check_partition
 from harness.pieces import UNBOUNDED, Cuts, Source, cuts_of
 from harness.run_directory import RunDirectory
 from harness.stages.check import ANOMALIES
