@@ -93,6 +93,40 @@ def check(
     raise typer.Exit(recheck(run_directory, options, oracle=oracle))
 
 
+FileOption = Annotated[Path | None, typer.Option(help="A .properties, .json or .yaml file.")]
+
+
+@app.command()
+def validate(  # noqa: PLR0913 - the options of a command
+    producer: FileOption = None,
+    consumer: FileOption = None,
+    topic: FileOption = None,
+    broker: FileOption = None,
+    compose: Annotated[
+        Path | None, typer.Option(help="A Compose file whose KAFKA_* variables say what brokers are.")
+    ] = None,
+    service: Annotated[str | None, typer.Option(help="Which service of the Compose file.")] = None,
+    client: Annotated[str, typer.Option(help="Whose properties: auto, java or librdkafka.")] = "auto",
+    kafka_version: Annotated[str, typer.Option(help="Of the brokers.")] = "4.3.1",
+    commits: Annotated[str, typer.Option(help="How the application commits, where it does so itself.")] = "sync-after",
+    minutes: Annotated[float, typer.Option(min=0, help="No further trial begins after that; 0: predict only.")] = 5,
+    seed: Annotated[int, typer.Option(help="Of the first trial.")] = 1,
+    backend: Annotated[str, typer.Option(help="Where the trials run.")] = "local",
+    strict: Annotated[bool, typer.Option("--strict", help="A weakness is a failure.")] = False,
+    runs: RunsOption = Path("runs"),
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Predict what a configuration promises, then put exactly that on trial under every fault."""
+    from harness.conduct import Options
+    from harness.validation.command import Budget, Given
+    from harness.validation.command import validate as carry_out
+
+    given = Given(producer, consumer, topic, broker, compose, service, client, kafka_version, commits)
+    budget = Budget(minutes * 60, seed=seed, backend=backend, strict=strict)
+    raise typer.Exit(carry_out(given, budget, Options(runs, "spark", 2, "auto", quiet, as_json)))
+
+
 @app.command()
 def report(run_directory: RunArgument) -> None:
     """Write the reports of a judged run again."""

@@ -71,8 +71,22 @@ class Seconds:
             self.parts[name] = round((self.clock.monotonic_ns() - begun_ns) / NS_PER_S, 2)
 
 
+@dataclass(frozen=True, slots=True)
+class Conducted:
+    """A trial that was run. `verdict`: None if it could not be run to where it can be judged."""
+
+    run: RunDirectory
+    exit_code: int
+    verdict: TrialVerdict | None = None
+
+
 def conduct(plan: Plan, options: Options) -> int:
     """Run the plan; returns the exit code. Everything that was recorded is kept, whatever happens."""
+    return conduct_trial(plan, options).exit_code
+
+
+def conduct_trial(plan: Plan, options: Options) -> Conducted:
+    """As `conduct`, with where the run is and what was found."""
     clock = SystemClock()
     seconds = Seconds(clock)
     options.refuse_contradictions()
@@ -91,13 +105,13 @@ def conduct(plan: Plan, options: Options) -> int:
         result = seconds.measure("run", lambda: follow_run(plan, run, isolation=isolation, on_event=on_event))
         seconds.parts.update({f"run: {name}": took_s for name, took_s in result.phases.items()})
         if not result.interrupted and result.exit_code not in (ExitCode.HELD, ExitCode.UNKNOWN):
-            return _failed(run, result, seconds)
+            return Conducted(run, _failed(run, result, seconds))
         verdict = _check_and_judge(run, options, seconds, view, spark)
     _present(run, verdict, options)
     if result.interrupted or result.exit_code == ExitCode.UNKNOWN:
         sys.stderr.write(f"prozess: {result.error or 'the run was interrupted'}\n")
-        return int(ExitCode.UNKNOWN)
-    return int(EXIT_CODES[verdict.verdict])
+        return Conducted(run, int(ExitCode.UNKNOWN), verdict)
+    return Conducted(run, int(EXIT_CODES[verdict.verdict]), verdict)
 
 
 def is_quiet_from_here(plan: Plan, event: dict[str, Any]) -> bool:

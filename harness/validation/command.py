@@ -1,0 +1,140 @@
+"""`prozess validate`: predict, then run trials of exactly this configuration under every fault, then compare the two."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.clock import NS_PER_S, SystemClock
+from harness.conduct import Conducted, Options, conduct_trial
+from harness.errors import BadInput, ExitCode
+from harness.validation.clients import Translated, translate_consumer, translate_producer
+from harness.validation.comparison import Comparison, Observed, observe
+from harness.validation.known import CLIENTS, Client, Setting, Settings, properties_of
+from harness.validation.predict import Prediction
+from harness.validation.servers import translate_servers
+from harness.validation.show import show_comparison, show_prediction, to_json
+from harness.validation.sources import compose_services, read_settings
+from harness.validation.trial import Parts
+
+COMMITS = ("sync-after", "sync-before", "async-after", "on-revoke", "none")
+"""What `--commits` may say: how an application commits that does so itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The files, and what no file says."""
+
+    producer: Path | None = None
+    consumer: Path | None = None
+    topic: Path | None = None
+    broker: Path | None = None
+    compose: Path | None = None
+    service: str | None = None
+    """Of the Compose file; None = its only one with brokers' settings, or the first of several that are alike."""
+    client: str = "auto"
+    """Whose properties: java, librdkafka; auto: librdkafka's if the file names what only it has."""
+    kafka_version: str = "4.3.1"
+    commits: str = "sync-after"
+    brokers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much may be run. `seconds`: no further trial begins after that; 0 = predict only."""
+
+    seconds: float
+    trials: int = 10
+    seed: int = 1
+    backend: str = "local"
+    strict: bool = False
+    """A weakness is a failure."""
+
+
+def validate(given: Given, budget: Budget, options: Options) -> int:
+    """Predict, run, compare; returns the exit code: 0 as predicted, 1 violated (or, strict, weak), 2 unknown."""
+    prediction = Prediction(translate(given))
+    if not options.as_json:
+        show_prediction(prediction)
+    runs = _run(prediction, budget, options) if budget.seconds > 0 else []
+    comparison = Comparison(prediction, tuple(observed for _, observed in runs))
+    if options.as_json:
+        to_json(comparison)
+    elif runs:
+        show_comparison(comparison, [conducted.run.path for conducted, _ in runs])
+    if budget.strict and prediction.weaknesses and comparison.exit_code is ExitCode.HELD:
+        return int(ExitCode.VIOLATED)
+    return int(comparison.exit_code)
+
+
+def translate(given: Given) -> Parts:
+    """The files as settings of a trial. BadInput for what is wrong with them."""
+    if given.producer is None and given.consumer is None:
+        raise BadInput(
+            "There is nothing to validate. Give --producer or --consumer, and what there is of --topic, --broker."
+        )
+    if given.commits not in COMMITS:
+        raise BadInput(f"--commits {given.commits!r} is not known. Known: {', '.join(COMMITS)}.")
+    version = given.kafka_version
+    producer = read_settings(given.producer, "producer") if given.producer else None
+    consumer = read_settings(given.consumer, "consumer") if given.consumer else None
+    client = _client(given.client, producer, consumer, version)
+    return Parts(
+        _servers(given),
+        None if producer is None else translate_producer(producer, client, version),
+        None if consumer is None else translate_consumer(consumer, client, version, commits=given.commits),
+        version,
+    )
+
+
+def _client(wanted: str, producer: Settings | None, consumer: Settings | None, version: str) -> Client:
+    for client in CLIENTS:
+        if wanted == client:
+            return client
+    if wanted != "auto":
+        raise BadInput(f"--client {wanted!r} is not known. Known: auto, {', '.join(CLIENTS)}.")
+    for scope, settings in (("producer", producer), ("consumer", consumer)):
+        java, other = (properties_of(scope, client, version) for client in CLIENTS)
+        if any(name in other and name not in java for name in settings or ()):
+            return "librdkafka"
+    return "java"
+
+
+def _servers(given: Given) -> Translated:
+    topic = read_settings(given.topic, "topic") if given.topic else None
+    if given.broker is not None and given.compose is not None:
+        raise BadInput("--broker and --compose both say what the brokers are. Give one of them.")
+    broker = read_settings(given.broker, "broker") if given.broker else None
+    brokers = None
+    if given.compose is not None:
+        services = compose_services(given.compose)
+        brokers = len(services)
+        broker = _service(services, given)
+    return translate_servers(topic, broker, given.kafka_version, given.brokers or brokers)
+
+
+def _service(services: dict[str, Settings], given: Given) -> dict[str, Setting]:
+    if given.service is not None and given.service not in services:
+        raise BadInput(
+            f"{given.compose} has no service {given.service!r} with KAFKA_* variables: {', '.join(services)}."
+        )
+    return dict(services[given.service or next(iter(services))])
+
+
+def _run(prediction: Prediction, budget: Budget, options: Options) -> list[tuple[Conducted, Observed]]:
+    """Trials of the same configuration, seed by seed, until the time is over. At least one."""
+    clock, done = SystemClock(), []
+    deadline_ns = clock.monotonic_ns() + int(budget.seconds * NS_PER_S)
+    for number in range(budget.trials):
+        if number and clock.monotonic_ns() >= deadline_ns:
+            break
+        plan = prediction.parts.plan(seed=budget.seed + number, backend=budget.backend)
+        conducted = conduct_trial(plan, options)
+        done.append((conducted, observe(conducted.verdict, _own_cells(prediction, plan.cells))))
+        if conducted.exit_code == ExitCode.UNKNOWN and conducted.verdict is None:
+            break  # interrupted
+    return done
+
+
+def _own_cells(prediction: Prediction, cells: Sequence[object]) -> frozenset[int]:
+    """Those of the user: the control comes last."""
+    return frozenset(range(len(prediction.plan.cells))) & frozenset(range(len(cells)))
