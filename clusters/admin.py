@@ -37,6 +37,7 @@ from clusters.wire_requests import (
     list_offsets_request,
     metadata_request,
 )
+from clusters.zookeeper_client import ZooKeeperClient
 from harness.clock import NS_PER_S, Clock, SystemClock, wait_until
 from harness.errors import BadInput, ClusterFailed, NotReady
 from harness.protocols import BrokerView, Cluster, NodeState, PartitionView, TopicSpec
@@ -73,6 +74,7 @@ class Admin(AdminChanges):
         self._clock = clock or SystemClock()
         self._brokers = WireClient(lambda: cluster.observer_servers, name="broker", clock=self._clock)
         self._controllers = WireClient(lambda: cluster.controller_servers, name="controller", clock=self._clock)
+        self._zookeeper = ZooKeeperClient(self._zookeepers, clock=self._clock)
         self._threads = ThreadPoolExecutor(max_workers=16, thread_name_prefix="observer")
         self._client: AdminClient | None = None
         # Whoever forgets `close` must not leave sockets to the garbage collector.
@@ -122,9 +124,16 @@ class Admin(AdminChanges):
                     return found
         return None
 
+    def zookeeper_leader(self, *, timeout_s: float = 2.0) -> int | None:
+        """Node id of the ZooKeeper server that leads the ensemble; None if no one says it does."""
+        return self._zookeeper.leader(timeout_s=timeout_s)
+
     def active_controller(self, *, timeout_s: float = 2.0) -> int | None:
-        """Who answers DescribeQuorum as leader, of several (one is deposed and does not know) the one with the highest
-        epoch; None if no one does. The others answer with an error, or name somebody else."""
+        """With ZooKeeper, the broker that `/controller` names. In KRaft who answers DescribeQuorum as leader, of several (one
+        is deposed and does not know) the one with the highest epoch; None if no one does. The others answer with an error,
+        or name somebody else."""
+        if self._zookeepers():
+            return self._zookeeper.controller(timeout_s=timeout_s)
         answer = self._quorum(timeout_s)
         return None if answer is None else answer.leader
 
@@ -339,6 +348,10 @@ class Admin(AdminChanges):
     def _each(self, nodes: Sequence[int] | Mapping[int, object], call: Callable[[int], T]) -> dict[int, T]:
         futures: dict[int, Future[T]] = {node: self._threads.submit(call, node) for node in nodes}
         return {node: future.result() for node, future in futures.items()}
+
+    def _zookeepers(self) -> Mapping[int, tuple[str, int]]:
+        """Of a backend that runs them."""
+        return getattr(self._cluster, "zookeeper_servers", {})
 
     def _admin_client(self) -> AdminClient:
         if self._client is None:

@@ -15,6 +15,7 @@ from clusters.engine import NODE_LABEL, RUN_LABEL
 from clusters.placements import PORTS
 from clusters.properties import BROKER, CONTROLLER, HEAP, JVM_FLAGS, Placement, node_name, node_roles, server_properties
 from harness.configuration import Variant
+from harness.errors import BadInput
 from harness.jolokia import agent_flags
 from harness.plan import FIRST_CONTROLLER_ID
 
@@ -74,7 +75,10 @@ def host_number(node_id: int) -> int:
 
 
 def in_order(variant: Variant) -> list[tuple[int, frozenset[str]]]:
-    """(node id, roles), controllers first."""
+    """(node id, roles), controllers first. BadInput for what this backend does not run."""
+    if variant.metadata_mode == "zookeeper" or variant.versions:
+        what = 'metadata_mode = "zookeeper"' if variant.metadata_mode == "zookeeper" else "variant.versions"
+        raise BadInput(f'{what} is not run by the compose backend. Use backend = "local".')
     return sorted(node_roles(variant).items(), key=lambda item: (BROKER in item[1], item[0]))
 
 

@@ -173,6 +173,8 @@ class FakeCluster:
     ) -> None:
         """`isolation`: taken for the sake of the run stage, nothing here needs any. `capabilities`: what it can do; the
         rest is lacking. `timings`: None = those that real brokers of the plan's variant would have."""
+        if plan.variant.metadata_mode == "zookeeper":
+            raise BadInput('metadata_mode = "zookeeper" is not modelled by the fake backend. Use "kraft-isolated".')
         self.clock, self.isolation = clock, isolation
         self.world: World | None = None
         """None unless set up."""
@@ -317,6 +319,9 @@ class FakeAdmin:
         world.advance()
         known = world.knowledge.get(node_id) if world.answers(node_id) else None
         return None if known is None else known.living
+
+    def zookeeper_leader(self, *, timeout_s: float = 2.0) -> int | None:
+        return None
 
     def active_controller(self, *, timeout_s: float = 2.0) -> int | None:
         world = self._cluster.world

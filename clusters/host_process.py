@@ -37,9 +37,9 @@ class HostProcess:
         self._run = run
         run.create()
         run.plan.write_text(plan.model_dump_json(indent=1), encoding="utf-8")
-        version = plan.variant.kafka_version
-        jars = ensure_jars(version)  # here, since the sandbox has no way out
-        build_archives(version, find_java(), jars)
+        for version in plan.variant.kafka_versions:
+            jars = ensure_jars(version)  # here, since the sandbox has no way out
+            build_archives(version, find_java(), jars)
         brokers = [node_id for node_id, roles in node_roles(plan.variant).items() if BROKER in roles]
         listeners = _listen(brokers)
         self.relay_ports = {broker: listener.getsockname()[1] for broker, listener in listeners.items()}

@@ -1,4 +1,5 @@
-"""The local backend: a real Kafka cluster as plain JVM processes, each in its own network namespace. No Docker, no root.
+"""The local backend: a real Kafka cluster, with KRaft or ZooKeeper, as plain JVM processes, each in its own network
+namespace. No Docker, no root.
 
 The run stage runs inside the sandbox (`clusters.sandbox`); this module makes namespaces and servers in it. What keeps the
 nodes apart where there are no namespaces, and what that costs, is `clusters.sandbox.COSTS`.
@@ -10,33 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from clusters.agent import metrics_agent
-from clusters.archives import archive_flags, class_data_archive
-from clusters.cache import make_cache
 from clusters.impairers import Parts
-from clusters.jars import class_path, ensure_jars
-from clusters.java import JavaRuntime, find_java
 from clusters.local_node import Launch, LocalNode
 from clusters.network import DATA, RELAY_HOST, RUN_STAGE_HOST, Network, address_of
 from clusters.orphans import PIDS_NAME
 from clusters.placements import place_nodes
-from clusters.properties import (
-    BROKER,
-    CONTROLLER,
-    HEAP,
-    JVM_FLAGS,
-    SCRATCH,
-    Placement,
-    logging_properties,
-    properties_text,
-    server_properties,
-    shaping_settings,
-)
+from clusters.properties import BROKER, CONTROLLER, ZOOKEEPER, Placement, shaping_settings
 from clusters.ready import Readiness
 from clusters.sandbox import COSTS, Isolation, checked_isolation, isolation_here
-from clusters.storage_format import bootstrap_checkpoint, feature_levels, format_directory, new_kafka_uuid
+from clusters.servers import Servers
 from harness.clock import Clock
 from harness.errors import ClusterFailed
-from harness.jolokia import agent_flags
 from harness.plan import Plan
 from harness.protocols import Capability
 from harness.run_directory import RunDirectory
@@ -57,7 +42,7 @@ class LocalCluster:
         """`isolation`: how nodes are kept apart; None = as the sandbox told this process. `relay_ports`: broker id → port
         on 127.0.0.1 outside, where a relay listens for it; each such broker gets a CLIENT listener that advertises it."""
         self._variant, self._run, self._clock = plan.variant, run, clock
-        self._agent = metrics_agent() if plan.metrics else None
+        self._metrics = plan.metrics and metrics_agent() is not None
         self._isolation = isolation_here() if isolation is None else checked_isolation(isolation)
         self._placements = place_nodes(
             plan.variant, run.nodes, shared_host=self._isolation != "namespaces", relay_ports=relay_ports or {}
@@ -66,11 +51,13 @@ class LocalCluster:
         self._network = Network(hosts) if self._isolation == "namespaces" else None
         self._parts = Parts()
         self._nodes: tuple[LocalNode, ...] = ()
-        self._java: JavaRuntime | None = None
-        self._features: Mapping[str, int] = {}
-        self._archives: dict[str, Path | None] = {}
-        self._jars: tuple[Path, ...] = ()
-        self._cluster_id = ""
+        self._servers = Servers(
+            plan.variant,
+            self._placements,
+            run.nodes,
+            own_networks=self._network is not None,
+            agent=metrics_agent() if self._metrics else None,
+        )
         self._nodes = tuple(self._node(p) for p in self._placements)
 
     @property
@@ -113,11 +100,17 @@ class LocalCluster:
         return {p.node_id: (p.observer_address, p.controller_observer_port) for p in self._having(CONTROLLER)}
 
     @property
+    def zookeeper_servers(self) -> Mapping[int, tuple[str, int]]:
+        """Per ZooKeeper server's node id: (host, port) as the observer reaches it; empty in KRaft."""
+        return {p.node_id: (p.observer_address, p.data_port) for p in self._having(ZOOKEEPER)}
+
+    @property
     def metrics_servers(self) -> Mapping[int, tuple[str, int]]:
         """Per node id: (host, port) of its metrics agent, on the observer's link; empty if there is none here."""
-        if not self._agent:
+        if not self._metrics:
             return {}
-        return {p.node_id: (p.observer_address, p.metrics_port) for p in self._placements}
+        kafka = (p for p in self._placements if ZOOKEEPER not in p.roles)
+        return {p.node_id: (p.observer_address, p.metrics_port) for p in kafka}
 
     @property
     def client_servers(self) -> Mapping[int, tuple[str, int]]:
@@ -137,7 +130,8 @@ class LocalCluster:
     def setup(self) -> None:
         self.teardown()
         try:
-            self._format()
+            self._run.logs.mkdir(parents=True, exist_ok=True)
+            self._servers.format()
             if self._network is not None:
                 self._network.setup()
             for node in self._nodes:
@@ -151,26 +145,28 @@ class LocalCluster:
 
     def wait_ready(self, *, timeout_s: float) -> None:
         Readiness(self.observer_servers, timeout_s=timeout_s, clock=self._clock, check_alive=self._check_alive).wait(
-            self._features
+            self._servers.features
         )
 
     def describe(self) -> Mapping[str, Any]:
-        memory = {node.name: node.memory_mib() for node in self._nodes}
+        memory, java = {node.name: node.memory_mib() for node in self._nodes}, self._servers.java
         return {
             "backend": "local",
-            "kafka_version": self._variant.kafka_version,
+            "kafka_version": self._variant.oldest_version,
+            "kafka_versions": {node.name: self._variant.version_of(node.name) for node in self._nodes},
             "metadata_mode": self._variant.metadata_mode,
-            "cluster_id": self._cluster_id,
-            "java": None if self._java is None else {"major": self._java.major, "origin": self._java.origin},
-            "features": dict(self._features),
+            "cluster_id": self._servers.cluster_id,
+            "java": None if java is None else {"major": java.major, "origin": java.origin},
+            "features": dict(self._servers.features),
             "settings": shaping_settings(self._variant),
             "isolation": {"level": self._isolation, "costs": list(COSTS[self._isolation])},
-            "class_data_archives": {role: path is not None for role, path in self._archives.items()},
+            "class_data_archives": dict(self._servers.archives),
             "nodes": {
                 node.name: {
                     "id": node.node_id,
                     "roles": sorted(node.roles),
                     "address": node.address,
+                    "rack": node.placement.rack,
                     "state": node.state().value,
                     "pid": node.os_pid,
                     "memory_pss_mib": memory[node.name],
@@ -210,62 +206,14 @@ class LocalCluster:
 
     def _node(self, placement: Placement) -> LocalNode:
         launch = Launch(
-            command=lambda: self._command(placement),
+            command=lambda: self._servers.command(placement),
             log=self._log_of(placement.name),
             working_directory=self._run.nodes / placement.name,
             record_pids=None if self._network is not None else self._run.path / PIDS_NAME,
+            # A broker with ZooKeeper exits where one with KRaft waits.
+            guarded=self._variant.metadata_mode == "zookeeper" and BROKER in placement.roles,
         )
         return LocalNode(placement, launch, network=self._network, parts=self._parts, clock=self._clock)
-
-    def _format(self) -> None:
-        """Fresh directories and files of every node; no data survives from an earlier run."""
-        version = self._variant.kafka_version
-        self._java = find_java()
-        self._jars = jars = ensure_jars(version)
-        self._cluster_id = new_kafka_uuid()
-        checkpoint = bootstrap_checkpoint(
-            version,
-            java=self._java.executable,
-            jars=jars,
-            cache=make_cache("formats"),
-            features=self._variant.features,
-        )
-        self._features = feature_levels(checkpoint)
-        self._run.logs.mkdir(parents=True, exist_ok=True)
-        file_name, text, _ = logging_properties(version)
-        for placement in self._placements:
-            directory = self._run.nodes / placement.name
-            shutil.rmtree(directory, ignore_errors=True)
-            (directory / SCRATCH).mkdir(parents=True)
-            format_directory(
-                placement.data_directory,
-                node_id=placement.node_id,
-                cluster_id=self._cluster_id,
-                checkpoint=checkpoint,
-            )
-            (directory / file_name).write_text(text, encoding="utf-8")
-            properties = server_properties(self._variant, placement, self._placements)
-            (directory / "server.properties").write_text(properties_text(properties), encoding="utf-8")
-        for role in {_main_role(p) for p in self._placements}:
-            self._archives[role] = class_data_archive(version, role, self._java, jars)
-
-    def _command(self, placement: Placement) -> list[str]:
-        assert self._java is not None, "not set up"
-        role, directory = _main_role(placement), self._run.nodes / placement.name
-        file_name, _, option = logging_properties(self._variant.kafka_version)
-        return [
-            str(self._java.executable),
-            *HEAP[role],
-            *JVM_FLAGS,
-            f"-Djava.io.tmpdir={directory / SCRATCH}",
-            *archive_flags(self._archives.get(role)),
-            *agent_flags(self._agent, host=placement.observer_address, port=placement.metrics_port),
-            f"{option}{directory / file_name}",
-            "-cp",
-            class_path(self._jars),
-            "kafka.Kafka",
-            str(directory / "server.properties"),
-        ]
 
     def _check_alive(self) -> None:
         for node in self._nodes:
@@ -274,8 +222,3 @@ class LocalCluster:
                     f"{node.name} ended by itself (exit {code}). Its last log lines, from "
                     f"{self._log_of(node.name)}:\n{node.log_tail()}"
                 )
-
-
-def _main_role(placement: Placement) -> str:
-    """As heaps and archives are named: a combined node is a broker."""
-    return BROKER if BROKER in placement.roles else CONTROLLER

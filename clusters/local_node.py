@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from clusters.guardian import Guardian, read_end
 from clusters.impairers import Parts
 from clusters.network import Network
 from clusters.orphans import recording_command
@@ -42,6 +43,8 @@ class Launch:
     working_directory: Path
     record_pids: Path | None
     """Where pid and start time go before anything runs; None where the sandbox's end is the server's end."""
+    guarded: bool = False
+    """Is it started again when it ended because the cluster was not ready for it (`clusters.guardian`)?"""
 
 
 class LocalNode:
@@ -54,6 +57,7 @@ class LocalNode:
         self._placement, self._launch, self._network, self._clock = placement, launch, network, clock
         self._process: subprocess.Popen[bytes] | None = None
         self._asked_to_end = False
+        self._guardian: Guardian | None = None
         self._probe_socket: socket.socket | None = None
         self._lock = threading.RLock()
         self._probe_lock = threading.Lock()
@@ -91,9 +95,11 @@ class LocalNode:
 
     @property
     def died(self) -> int | None:
-        """Exit code of the server (negative: a signal) if it ended although nobody here asked it to."""
+        """Exit code of the server (negative: a signal) if it ended although nobody here asked it to, for good."""
         with self._lock:
-            return None if self._process is None or self._asked_to_end else self._process.poll()
+            if self._process is None or self._asked_to_end or (self._guardian is not None and self._guardian.undecided):
+                return None
+            return self._process.poll()
 
     def state(self) -> NodeState:
         with self._lock:
@@ -109,7 +115,28 @@ class LocalNode:
         with self._lock:
             if self.os_pid is not None:
                 return
-            self._process, self._asked_to_end = self._inside(self._fork), False
+            self._launch_server(until_ns=None)
+
+    def _launch_server(self, *, until_ns: int | None) -> None:
+        """With the lock held."""
+        log = self._launch.log
+        begun_at = log.stat().st_size if log.exists() else 0
+        process = self._process = self._inside(self._fork)
+        self._asked_to_end = False
+        if self._launch.guarded:
+            self._guardian = Guardian(
+                process,
+                told=lambda: read_end(log, after=begun_at),
+                again=lambda: self._start_again(process),
+                clock=self._clock,
+                until_ns=until_ns,
+            )
+
+    def _start_again(self, ended: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            if self._process is ended and not self._asked_to_end:
+                assert self._guardian is not None
+                self._launch_server(until_ns=self._guardian.until_ns)
 
     def _fork(self) -> subprocess.Popen[bytes]:
         launch = self._launch
@@ -140,6 +167,8 @@ class LocalNode:
         """Signal and wait, without the lock: a node that shuts down slowly can still be looked at, and killed."""
         with self._lock:
             process, self._asked_to_end = self._process, True
+            if self._guardian is not None:
+                self._guardian.let_go()
             self._signal(number)
         if process is None:
             return

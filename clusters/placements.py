@@ -6,28 +6,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from clusters.network import DATA, OBSERVER, address_of
-from clusters.properties import BROKER, Placement, node_name, node_roles
-from harness.configuration import Variant
+from clusters.properties import BROKER, ZOOKEEPER, Placement, node_name, node_roles
+from harness.configuration import FIRST_CONTROLLER_ID, FIRST_ZOOKEEPER_ID, Variant
 from harness.errors import ClusterFailed
-from harness.plan import FIRST_CONTROLLER_ID
 
 PORTS = (9092, 9093, 9094, 9095, 9096, 9097)
 """DATA, OBSERVER, CLIENT, CONTROLLER, CONTROLLEROBSERVER, the metrics agent: in a sandbox, every node has addresses of its
 own."""
 SHARED_PORTS = range(20_000, 32_000)
 """Below the ephemeral range (32768 on), whose ports any outgoing connection may hold."""
-_FIRST_CONTROLLER_HOST = 11
+_FIRST_CONTROLLER_HOST, _FIRST_ZOOKEEPER_HOST = 11, 21
 
 
 def host_number(node_id: int) -> int:
-    """Last number of the node's addresses: brokers 1…9, isolated controllers 11…"""
+    """Last number of the node's addresses: brokers 1…9, isolated controllers 11…, ZooKeeper servers 21…"""
+    if node_id >= FIRST_ZOOKEEPER_ID:
+        return node_id - FIRST_ZOOKEEPER_ID + _FIRST_ZOOKEEPER_HOST
     return node_id if node_id < FIRST_CONTROLLER_ID else node_id - FIRST_CONTROLLER_ID + _FIRST_CONTROLLER_HOST
 
 
 def place_nodes(
     variant: Variant, directory: Path, *, shared_host: bool, relay_ports: Mapping[int, int]
 ) -> tuple[Placement, ...]:
-    """Every node of the variant, controllers first. `shared_host`: no namespaces, so 127.0.0.1, .2, … and free ports.
+    """Every node of the variant, brokers last. `shared_host`: no namespaces, so 127.0.0.1, .2, … and free ports.
 
     ClusterFailed if no free ports are found. BadInput for a variant this backend does not run.
     """
@@ -48,14 +49,14 @@ def place_nodes(
                 data_address=f"127.0.0.{host}" if shared_host else address_of(host, DATA),
                 observer_address=f"127.0.0.{host}" if shared_host else address_of(host, OBSERVER),
                 data_port=data,
-                observer_port=observer,
+                observer_port=data if ZOOKEEPER in of_node else observer,
                 controller_port=controller,
                 controller_observer_port=controller_observer,
                 data_directory=directory / node_name(node_id, of_node) / "data",
                 client_port=client if relayed else 0,
                 relay_port=relayed,
                 metrics_port=metrics,
-                rack=variant.racks[(node_id - 1) % len(variant.racks)] if variant.racks else None,
+                rack=variant.rack_of(node_id) if BROKER in of_node else None,
             )
         )
     return tuple(placements)

@@ -1,4 +1,5 @@
-"""server.properties of each node, pure: a variant and where each node listens in, properties out.
+"""server.properties of each Kafka server, pure: a variant and where each node listens in, properties out. ZooKeeper's own
+configuration is in `clusters.zookeeper`.
 
 Listeners of a broker, each on its own port:
     DATA        between brokers, and for workload clients: on the network that faults touch
@@ -14,13 +15,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.configuration import Variant
+from clusters.variants import check_variant
+from harness.configuration import FIRST_CONTROLLER_ID, FIRST_ZOOKEEPER_ID, Variant, version_numbers
 from harness.errors import BadInput
-from harness.plan import FIRST_CONTROLLER_ID
 
-BROKER, CONTROLLER = "broker", "controller"
+BROKER, CONTROLLER, ZOOKEEPER = "broker", "controller", "zookeeper"
 
-HEAP: dict[str, tuple[str, ...]] = {BROKER: ("-Xms64m", "-Xmx256m"), CONTROLLER: ("-Xms32m", "-Xmx128m")}
+HEAP: dict[str, tuple[str, ...]] = {
+    BROKER: ("-Xms64m", "-Xmx256m"),
+    CONTROLLER: ("-Xms32m", "-Xmx128m"),
+    ZOOKEEPER: ("-Xms32m", "-Xmx128m"),
+}
 """By role; a combined node is a broker. Measured: 100 k records/s through three such brokers without running out."""
 JVM_FLAGS: tuple[str, ...] = (
     "-XX:+UseSerialGC",
@@ -36,21 +41,21 @@ JVM_FLAGS: tuple[str, ...] = (
 SCRATCH = "scratch"
 """Temporary files of a node, within its directory: codecs unpack native libraries, which a killed broker leaves behind."""
 
-SHAPING = (
+_SHAPING_KRAFT = (
     "broker.session.timeout.ms",
     "broker.heartbeat.interval.ms",
-    "replica.lag.time.max.ms",
     "controller.quorum.election.timeout.ms",
     "controller.quorum.fetch.timeout.ms",
-    "unclean.leader.election.enable",
-    "log.flush.interval.messages",
 )
+_SHAPING_ZOOKEEPER = ("zookeeper.session.timeout.ms", "zookeeper.connection.timeout.ms")
+_SHAPING = ("replica.lag.time.max.ms", "unclean.leader.election.enable", "log.flush.interval.messages")
 KAFKA_DEFAULTS = {
     "broker.session.timeout.ms": "9000",
     "broker.heartbeat.interval.ms": "2000",
     "replica.lag.time.max.ms": "30000",
     "controller.quorum.election.timeout.ms": "1000",
     "controller.quorum.fetch.timeout.ms": "2000",
+    "zookeeper.session.timeout.ms": "18000",
     "log.flush.interval.messages": str(2**63 - 1),
 }
 """Kafka's own (documentation of 3.9 and 4.3, broker configuration), for what we leave alone and the report states."""
@@ -78,7 +83,9 @@ OURS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where one node is: addresses and ports of its listeners, and its data directory."""
+    """Where one node is: addresses and ports of its listeners, and its data directory. A ZooKeeper server listens for
+    clients at `data_port` of each of its addresses, for its peers at `controller_port` (followers) and
+    `controller_observer_port` (elections)."""
 
     node_id: int
     roles: frozenset[str]
@@ -103,49 +110,66 @@ class Placement:
 
 
 def node_name(node_id: int, roles: frozenset[str]) -> str:
-    """`broker-1`; `controller-3001` only if it is no broker."""
+    """`broker-1`; `controller-3001` only if it is no broker; `zookeeper-1` by ZooKeeper's own number."""
+    if ZOOKEEPER in roles:
+        return f"{ZOOKEEPER}-{zookeeper_number(node_id)}"
     return f"{BROKER if BROKER in roles else CONTROLLER}-{node_id}"
+
+
+def zookeeper_number(node_id: int) -> int:
+    """What the server is called in its ensemble (`myid`)."""
+    return node_id - FIRST_ZOOKEEPER_ID + 1
 
 
 def node_roles(variant: Variant) -> dict[int, frozenset[str]]:
     """Node id → roles. BadInput for what this backend does not run."""
-    version = variant.kafka_version.split(".")
-    if variant.metadata_mode == "zookeeper":
-        raise BadInput(
-            'metadata_mode = "zookeeper" is not run by the local backend. Use "kraft-isolated" or "kraft-combined".'
-        )
-    if not version[0].isdigit() or int(version[0]) < 3:
-        raise BadInput(f"kafka_version = {variant.kafka_version!r}: KRaft is run from 3.9 on. Use 4.3.1 or 3.9.2.")
-    unknown = sorted(OURS & variant.properties.keys())
-    if unknown:
+    check_variant(variant)
+    if unknown := sorted(OURS & variant.properties.keys()):
         raise BadInput(f"variant.properties sets {unknown[0]!r}, which the local backend sets itself. Remove it.")
-    if variant.metadata_mode == "kraft-combined":
-        return {i: frozenset({BROKER, CONTROLLER}) for i in range(1, variant.brokers + 1)}
-    controllers = {FIRST_CONTROLLER_ID + i: frozenset({CONTROLLER}) for i in range(variant.controllers)}
-    return controllers | {i: frozenset({BROKER}) for i in range(1, variant.brokers + 1)}
+    brokers = frozenset({BROKER, CONTROLLER} if variant.metadata_mode == "kraft-combined" else {BROKER})
+    return {node: _roles_of(node) or brokers for node in sorted(variant.server_names())}
+
+
+def _roles_of(node_id: int) -> frozenset[str]:
+    """Of what is no broker."""
+    if node_id >= FIRST_ZOOKEEPER_ID:
+        return frozenset({ZOOKEEPER})
+    return frozenset({CONTROLLER} if node_id >= FIRST_CONTROLLER_ID else ())
 
 
 def server_properties(variant: Variant, node: Placement, nodes: Sequence[Placement]) -> dict[str, str]:
     """server.properties of `node`. The variant's properties are laid over the defaults, never over `OURS`."""
-    names = _listener_names(nodes)
+    names = _listener_names(variant, nodes)
     return {
         **_defaults(variant),
         **({"broker.rack": node.rack} if node.rack and BROKER in node.roles else {}),
         **variant.properties,
-        "node.id": str(node.node_id),
-        "process.roles": ",".join(sorted(node.roles)),
-        "log.dirs": str(node.data_directory),
-        "controller.quorum.voters": ",".join(
-            f"{n.node_id}@{n.data_address}:{n.controller_port}" for n in nodes if CONTROLLER in n.roles
-        ),
-        "controller.listener.names": "CONTROLLER,CONTROLLEROBSERVER",
+        **_membership(variant, node, nodes),
         "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
         **_listeners(node),
     }
 
 
-def _listener_names(nodes: Sequence[Placement]) -> list[str]:
-    names = ["DATA", "OBSERVER", "CONTROLLER", "CONTROLLEROBSERVER"]
+def _membership(variant: Variant, node: Placement, nodes: Sequence[Placement]) -> dict[str, str]:
+    """Who the server is, where its data is, and where the cluster keeps its metadata."""
+    directory = {"log.dirs": str(node.data_directory)}
+    if variant.metadata_mode == "zookeeper":
+        ensemble = (f"{n.data_address}:{n.data_port}" for n in nodes if ZOOKEEPER in n.roles)
+        return {"broker.id": str(node.node_id), **directory, "zookeeper.connect": ",".join(ensemble)}
+    voters = (f"{n.node_id}@{n.data_address}:{n.controller_port}" for n in nodes if CONTROLLER in n.roles)
+    return {
+        "node.id": str(node.node_id),
+        "process.roles": ",".join(sorted(node.roles)),
+        **directory,
+        "controller.quorum.voters": ",".join(voters),
+        "controller.listener.names": "CONTROLLER,CONTROLLEROBSERVER",
+    }
+
+
+def _listener_names(variant: Variant, nodes: Sequence[Placement]) -> list[str]:
+    names = ["DATA", "OBSERVER"]
+    if variant.metadata_mode != "zookeeper":
+        names += ["CONTROLLER", "CONTROLLEROBSERVER"]
     return [*names, "CLIENT"] if any(n.client_port for n in nodes) else names
 
 
@@ -184,7 +208,7 @@ def _defaults(variant: Variant) -> dict[str, str]:
         "default.replication.factor": replicas,
         "num.partitions": 3,
     }
-    if int(variant.kafka_version.split(".")[0]) >= 4:  # share groups: KIP-932
+    if version_numbers(variant.oldest_version) >= (4,):  # share groups: KIP-932
         internal |= {
             "share.coordinator.state.topic.num.partitions": 3,
             "share.coordinator.state.topic.replication.factor": replicas,
@@ -201,13 +225,16 @@ def _defaults(variant: Variant) -> dict[str, str]:
         "log.index.size.max.bytes": 1024 * 1024,
         "unclean.leader.election.enable": "false",
     }
-    return {key: str(value) for key, value in (internal | small).items()}
+    # Kafka's own is the session's timeout, within which a starved machine may not start a ZooKeeper server.
+    patient = {"zookeeper.connection.timeout.ms": 30_000} if variant.metadata_mode == "zookeeper" else {}
+    return {key: str(value) for key, value in (internal | small | patient).items()}
 
 
 def shaping_settings(variant: Variant) -> dict[str, str]:
     """The settings that shape a trial, as every node has them: the trial's, ours, else Kafka's own defaults."""
     effective = KAFKA_DEFAULTS | _defaults(variant) | variant.properties
-    return {key: effective[key] for key in SHAPING} | dict(sorted(variant.properties.items()))
+    sessions = _SHAPING_ZOOKEEPER if variant.metadata_mode == "zookeeper" else _SHAPING_KRAFT
+    return {key: effective[key] for key in (*sessions, *_SHAPING)} | dict(sorted(variant.properties.items()))
 
 
 def properties_text(properties: Mapping[str, str]) -> str:

@@ -216,7 +216,7 @@ SERVICES = {
     "clients": "workloads.clients:Clients",
     "refuse-bad-clients": "workloads.refusals:refuse_bad_clients",
     "admin": "clusters.admin:Admin",
-    "metadata-log": "clusters.metadata_log:decode_metadata_log",
+    "metadata-log": "clusters.ground_truth:decode_ground_truth",
     "replicas": "clusters.segments:read_replicas",
     "log-end": "clusters.segments:log_end",
     "jars": "clusters.jars:ensure_jars",

@@ -29,7 +29,7 @@ class NodeState(StrEnum):
 
 
 class Node(Protocol):
-    """One broker or controller: the seam through which every fault acts. Node ids are Kafka's."""
+    """One broker, controller or ZooKeeper server: the seam through which every fault acts. Node ids are Kafka's."""
 
     @property
     def name(self) -> str: ...
@@ -37,7 +37,7 @@ class Node(Protocol):
     def node_id(self) -> int: ...
     @property
     def roles(self) -> frozenset[str]:
-        """Of "broker", "controller"."""
+        """Of "broker", "controller", "zookeeper"."""
         ...
 
     @property
@@ -238,7 +238,12 @@ class AdminProtocol(Protocol):
 
     def active_controller(self, *, timeout_s: float = 2.0) -> int | None:
         """By DescribeQuorum of the controllers themselves (Metadata's controller id is a random broker in KRaft):
-        the leader with the highest epoch that answers as leader; None if no one claims to be."""
+        the leader with the highest epoch that answers as leader; with ZooKeeper, the broker that `/controller` names.
+        None if there is none."""
+        ...
+
+    def zookeeper_leader(self, *, timeout_s: float = 2.0) -> int | None:
+        """Node id of the ZooKeeper server that leads the ensemble; None if no one says it does, or there is none."""
         ...
 
     def living_brokers(self, node_id: int, *, timeout_s: float = 2.0) -> frozenset[int] | None:

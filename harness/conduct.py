@@ -177,8 +177,9 @@ def prepare(plan: Plan, wanted: str, view: ProgressView) -> str:
         _prepare_elsewhere(plan, view)
         return "signals"
     java = catalogue.service("java")()
-    jars = catalogue.service("jars")(plan.variant.kafka_version, progress=view.note)
-    catalogue.service("archives")(plan.variant.kafka_version, java, jars, progress=view.note)
+    for version in dict.fromkeys((*plan.variant.kafka_versions, plan.variant.kafka_version)):
+        jars = catalogue.service("jars")(version, progress=view.note)
+        catalogue.service("archives")(version, java, jars, progress=view.note)
     if plan.metrics:
         _prepare_metrics(view)
     if wanted != "auto":

@@ -27,6 +27,10 @@ Acks = Annotated[Literal["0", "1", "all"], BeforeValidator(_text)]
 Retries = Annotated[Literal["0", "max"], BeforeValidator(_text)]
 MetadataMode = Literal["kraft-isolated", "kraft-combined", "zookeeper"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
+FIRST_CONTROLLER_ID = 3001
+"""Isolated controllers are numbered from here, as Kafka's own system tests do; brokers from 1."""
+FIRST_ZOOKEEPER_ID = 4001
+"""ZooKeeper servers have ids of their own there (1, 2, …); here they are told from brokers."""
 
 
 class TopicConfiguration(Frozen):
@@ -70,13 +74,53 @@ class Variant(Frozen):
 
     metadata_mode: MetadataMode = "kraft-isolated"
     kafka_version: Text = "4.3.1"
+    versions: dict[str, Text] = Field(default_factory=dict)
+    """Node → its version of Kafka, where that is another one: a cluster in the middle of an upgrade."""
     brokers: Annotated[int, Field(ge=1, le=9)] = 3
     controllers: Annotated[int, Field(ge=1, le=5)] = 1
+    """Of `kraft-isolated`."""
+    zookeepers: Annotated[int, Field(ge=1, le=5)] = 1
+    """Of `zookeeper`."""
     racks: tuple[str, ...] = ()
+    """Brokers are dealt to them in turn."""
     features: dict[str, Annotated[int, Field(ge=0, le=1000)]] = Field(default_factory=dict)
     """Feature levels other than those of the version, `transaction.version` for one (KIP-1022)."""
     properties: dict[str, Text] = Field(default_factory=dict)
     """Broker properties laid over the defaults of the backend."""
+
+    def version_of(self, node: str) -> str:
+        """The version of Kafka that the node of this name runs."""
+        return self.versions.get(node, self.kafka_version)
+
+    def rack_of(self, broker: int) -> str | None:
+        """The rack of the broker with this id; None if there are none."""
+        return self.racks[(broker - 1) % len(self.racks)] if self.racks else None
+
+    @property
+    def kafka_versions(self) -> tuple[str, ...]:
+        """Every version that some node runs, the oldest first."""
+        servers = self.server_names()
+        return tuple(sorted({self.version_of(name) for name in servers.values()}, key=version_numbers))
+
+    @property
+    def oldest_version(self) -> str:
+        """What the whole cluster can rely on: the oldest version of any node."""
+        return self.kafka_versions[0]
+
+    def server_names(self) -> dict[int, str]:
+        """Node id → name of every server; Kafka's own ids, and such as no broker can have for ZooKeeper's."""
+        brokers = {number: f"broker-{number}" for number in range(1, self.brokers + 1)}
+        if self.metadata_mode == "kraft-combined":
+            return brokers
+        if self.metadata_mode == "zookeeper":
+            return brokers | {FIRST_ZOOKEEPER_ID - 1 + n: f"zookeeper-{n}" for n in range(1, self.zookeepers + 1)}
+        controllers = range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + self.controllers)
+        return brokers | {number: f"controller-{number}" for number in controllers}
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """To compare versions by: "3.9.2" → (3, 9, 2). What is no number counts as 0."""
+    return tuple(int(part) if part.isdigit() else 0 for part in version.partition("-")[0].split("."))
 
 
 class ComposeOptions(Frozen):

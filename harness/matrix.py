@@ -18,6 +18,7 @@ from harness.configuration import (
     TopicConfiguration,
     TransactionConfiguration,
     Variant,
+    version_numbers,
 )
 from harness.delivery_bounds import SCOPE as BOUND
 from harness.delivery_bounds import check_measurable, stated_bound
@@ -216,8 +217,10 @@ def _why_not_java(group: GroupConfiguration) -> str | None:
 def _why_invalid_protocol(protocol: str, properties: Mapping[str, str], variant: Variant) -> str | None:
     if protocol != "consumer":
         return None
-    if not variant.kafka_version.startswith(tuple("456789")):
-        return f"group.protocol=consumer needs brokers of 4.0 or later, not {variant.kafka_version} (KIP-848)"
+    if variant.metadata_mode == "zookeeper":
+        return "group.protocol=consumer needs the group coordinator of KRaft, which ZooKeeper mode has not (KIP-848)"
+    if version_numbers(variant.oldest_version) < (4, 0):
+        return f"group.protocol=consumer needs brokers of 4.0 or later, not {variant.oldest_version} (KIP-848)"
     classic_only = {"session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"}
     of_brokers = sorted(classic_only & set(properties))
     if of_brokers:
@@ -235,10 +238,10 @@ def _why_invalid_provocation(
         return f"compression.type={producer.compression_type} makes a record that is {provocation.error} a small one"
     if provocation.error == "timeout" and producer.acks == "0":
         return "acks=0 counts as delivered what is in the buffer of a socket: nothing would time out"
-    if provocation.error == "invalid-timestamp" and variant.kafka_version.startswith(
-        ("2.", "3.0", "3.1", "3.2", "3.3", "3.4", "3.5")
-    ):
-        return f"message.timestamp.before.max.ms needs brokers of 3.6 or later, not {variant.kafka_version} (KIP-937)"
+    if provocation.error == "invalid-timestamp" and version_numbers(variant.oldest_version) < (3, 6):
+        return f"message.timestamp.before.max.ms needs brokers of 3.6 or later, not {variant.oldest_version} (KIP-937)"
+    if provocation.error == "not-authorised" and variant.metadata_mode == "zookeeper":
+        return "not-authorised needs StandardAuthorizer, which keeps its rules in KRaft's metadata log (KIP-801)"
     lacking = [key for key, value in AUTHORIZER_PROPERTIES.items() if variant.properties.get(key) != value]
     if provocation.error == "not-authorised" and lacking:
         return f"not-authorised needs variant.properties.{lacking[0]} = {AUTHORIZER_PROPERTIES[lacking[0]]}"
@@ -359,9 +362,8 @@ def expand(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Combination, ...
 
 def _why_not_here(kind: str, variant: Variant) -> str | None:
     """What a kind of workload needs of the cluster, whatever its cells."""
-    version = tuple(int(part) for part in variant.kafka_version.split(".")[:2] if part.isdigit())
-    if kind == "verifiable-share" and version < (4, 2):
-        return f"share groups need brokers of 4.2 or later, not {variant.kafka_version} (KIP-932)"
+    if kind == "verifiable-share" and version_numbers(variant.oldest_version) < (4, 2):
+        return f"share groups need brokers of 4.2 or later, not {variant.oldest_version} (KIP-932)"
     return None
 
 

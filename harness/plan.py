@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 
 from harness import catalogue
 from harness.alert_rules import AlertSpec
+from harness.configuration import FIRST_CONTROLLER_ID as FIRST_CONTROLLER_ID
 from harness.configuration import (
     ApplicationConfiguration,
     CompactionConfiguration,
@@ -48,8 +49,6 @@ from harness.schedule import (
 from harness.schema import FORMAT_VERSION, Role, role_named
 from harness.trial import Limits, Traffic, Trial, WorkloadSpec
 
-FIRST_CONTROLLER_ID = 3001
-"""Isolated controllers are numbered from here, as Kafka's own system tests do; brokers from 1."""
 SENTINEL_CLIENT = 0
 ISOLATION_LEVELS: tuple[IsolationLevel, ...] = ("read_uncommitted", "read_committed")
 
@@ -452,9 +451,7 @@ def _controls(trial: Trial, cells: Sequence[Cell]) -> tuple[Control, ...]:
 
 
 def _check_steps(plan: Plan) -> None:
-    nodes = {f"broker-{b}" for b in range(1, plan.variant.brokers + 1)}
-    if plan.variant.metadata_mode != "kraft-combined":
-        nodes |= {f"controller-{FIRST_CONTROLLER_ID + c}" for c in range(plan.variant.controllers)}
+    nodes = set(plan.variant.server_names().values())
     for step in plan.steps:
         _check_action(plan, step, nodes)
         if isinstance(step.after, Behind):
@@ -494,8 +491,26 @@ def _check_targets(plan: Plan, step: Step, targets: Sequence[str], nodes: Collec
                 f"0…{len(plan.partitions) - 1}."
             )
         _check_client(plan, step, target)
+        if why := why_nobody(target, plan.variant):
+            raise BadInput(f"Step {step.name!r}: {text} {why}.")
         if target.node is not None and target.node not in nodes:
             raise BadInput(f"Step {step.name!r}: there is no node {target.node!r}. Nodes: {', '.join(sorted(nodes))}.")
+
+
+def why_nobody(target: Target, variant: Variant) -> str | None:
+    """Why a role of servers can mean none of the variant's; None = it can mean some."""
+    counts = Counter(name.partition("-")[0] + "s" for name in variant.server_names().values())
+    if variant.metadata_mode == "kraft-combined":
+        counts["controllers"] = variant.brokers
+    if target.role == "zookeeper-leader" and not counts["zookeepers"]:
+        return f'needs metadata_mode = "zookeeper"; the variant\'s is {variant.metadata_mode}'
+    if target.role == "rack":
+        racks = sorted({rack for b in range(1, variant.brokers + 1) if (rack := variant.rack_of(b))})
+        if target.rack not in racks:
+            return f"is no rack with a broker. Racks: {', '.join(racks) or 'none; set variant.racks'}"
+    if target.of is not None and not 1 <= target.count_of(every := counts[target.of]) <= every:
+        return f"is nobody: the variant has {every} {target.of}"
+    return None
 
 
 def _check_brokers(plan: Plan, step: Step, names: Sequence[str]) -> None:

@@ -234,10 +234,12 @@ class Step(Frozen):
 # --- targets --------------------------------------------------------------------------------------------------------
 
 _TARGET = re.compile(
-    r"(?P<role>leader|followers|replicas)\((?P<partition>\d+)\)|partition\((?P<whole>\d+|\*)\)|(?P<only>active-controller|brokers|controllers)|node:(?P<node>[\w.-]+)|"
+    r"(?P<role>leader|followers|replicas)\((?P<partition>\d+)\)|partition\((?P<whole>\d+|\*)\)|"
+    r"(?P<only>active-controller|zookeeper-leader|brokers|controllers|zookeepers)|node:(?P<node>[\w.-]+)|"
     r"client:(?P<client>\S+)|member\((?P<cell>\d+|\*), ?(?P<instance>\d+|\*)\)|(?P<producers>producers)|"
     r"group-coordinator\((?P<group>\d+)\)|"
-    r"transaction-coordinator\((?P<transactional>\d+)\)"
+    r"transaction-coordinator\((?P<transactional>\d+)\)|"
+    r"rack\((?P<rack>[^()\s]+)\)|(?P<share>minority|majority)\((?P<of>brokers|controllers|zookeepers)\)"
 )
 
 
@@ -246,17 +248,20 @@ MEMBERS = frozenset({"member", "java-member", "copier", "java-copier", "applicat
 
 
 class Target(Frozen):
-    """A role: `leader(p)`, `followers(p)`, `replicas(p)` of dense partition id p, `active-controller`, `brokers` and
-    `controllers` (every one of them), `node:NAME`; `partition(p)`, the partition itself (`*`: every one of the plan), for
-    faults of Kafka itself, which resolves to the brokers that are to have copies;
+    """A role: `leader(p)`, `followers(p)`, `replicas(p)` of dense partition id p, `active-controller`, `zookeeper-leader`,
+    `brokers`, `controllers` and `zookeepers` (every one of them), `node:NAME`; `rack(NAME)`, its brokers; `minority(KIND)`
+    and `majority(KIND)` of the brokers, controllers or zookeepers: the largest number below half of them, and the smallest
+    above, by ascending id; `partition(p)`, the partition itself (`*`: every one of the plan), for faults of Kafka itself,
+    which resolves to the brokers that are to have copies;
     `client:NAME`, `member(c, i)`, the i-th member of the group of cell c (a copier, or an instance of an application, where
     those are its members; `*` for either: of every one), and `producers`, whoever sends: processes of clients, which faults
     of processes can hit; `group-coordinator(c)`: the broker that leads the partition of `__consumer_offsets` of that group;
     `transaction-coordinator(c)`: that of `__transaction_state` of the first transactional.id of cell c."""
 
     role: Literal[
-        "leader", "followers", "replicas", "partition", "active-controller", "brokers", "controllers", "node", "client",
-        "member", "producers", "group-coordinator", "transaction-coordinator",
+        "leader", "followers", "replicas", "partition", "active-controller", "zookeeper-leader", "brokers", "controllers",
+        "zookeepers", "rack", "minority", "majority", "node", "client", "member", "producers", "group-coordinator",
+        "transaction-coordinator",
     ]  # fmt: skip
     partition: int | None = None
     """Of `partition`: None = every one."""
@@ -266,6 +271,13 @@ class Target(Frozen):
     """Of `member`: None = every group."""
     instance: int | None = None
     """Of `member`: None = each of them."""
+    rack: str | None = None
+    of: Literal["brokers", "controllers", "zookeepers"] | None = None
+    """Of `minority` and `majority`."""
+
+    def count_of(self, every: int) -> int:
+        """How many of so many nodes a `minority` or `majority` is."""
+        return (every - 1) // 2 if self.role == "minority" else every // 2 + 1
 
 
 def parse_target(text: str) -> Target:
@@ -274,26 +286,28 @@ def parse_target(text: str) -> Target:
     if match is None:
         raise ValueError(
             f"target {text!r} is not a role; give leader(p), followers(p), replicas(p) or partition(p) with p a "
-            "partition id, active-controller, brokers, controllers, node:NAME, client:NAME, producers, or member(c, i), "
+            "partition id, active-controller, zookeeper-leader, brokers, controllers, zookeepers, node:NAME, "
+            "rack(NAME), minority(KIND), majority(KIND) with KIND one of those, client:NAME, producers, or member(c, i), "
             "group-coordinator(c), transaction-coordinator(c) with c a cell and i the number of a member (or * for all)"
         )
-    if match["role"]:
-        return Target(role=match["role"], partition=int(match["partition"]))  # type: ignore[arg-type] # by the pattern
-    if match["whole"]:
-        return Target(role="partition", partition=_number(match["whole"]))
-    if match["node"]:
-        return Target(role="node", node=match["node"])
-    if match["client"]:
-        return Target(role="client", client=match["client"])
-    if match["cell"]:
-        return Target(role="member", cell=_number(match["cell"]), instance=_number(match["instance"]))
-    if match["producers"]:
-        return Target(role="producers")
-    if match["group"]:
-        return Target(role="group-coordinator", cell=int(match["group"]))
-    if match["transactional"]:
-        return Target(role="transaction-coordinator", cell=int(match["transactional"]))
-    return Target(role=match["only"])  # type: ignore[arg-type] # by the pattern
+    found = {name: value for name, value in match.groupdict().items() if value is not None}
+    match next(iter(found)):
+        case "role":
+            return Target(role=match["role"], partition=int(match["partition"]))  # type: ignore[arg-type] # by the pattern
+        case "whole":
+            return Target(role="partition", partition=_number(match["whole"]))
+        case "node" | "client" | "rack" as role:
+            return Target.model_validate({"role": role, role: match[role]})
+        case "cell":
+            return Target(role="member", cell=_number(match["cell"]), instance=_number(match["instance"]))
+        case "group":
+            return Target(role="group-coordinator", cell=int(match["group"]))
+        case "transactional":
+            return Target(role="transaction-coordinator", cell=int(match["transactional"]))
+        case "share":
+            return Target(role=match["share"], of=match["of"])  # type: ignore[arg-type] # by the pattern
+        case _:
+            return Target.model_validate({"role": match["only"] or match["producers"]})
 
 
 def _number(text: str) -> int | None:

@@ -89,7 +89,13 @@ class Nemesis:
         self._journal = Journal(run.journal)
         self._next_number = self._journal.next_number
         self._roles = Roles(
-            cluster, admin, lambda: self._partitions, clock, lambda: self._groups, lambda: self._transactional_ids
+            cluster,
+            admin,
+            lambda: self._partitions,
+            clock,
+            lambda: self._groups,
+            lambda: self._transactional_ids,
+            lambda broker: self._plan.variant.rack_of(broker),
         )
         self._released: set[int] = set()
         """Ids of open entries whose healing was asked for, but which another step still holds."""

@@ -16,7 +16,7 @@ from harness.schema import Tristate
 from nemesis.effects import Seen, Watch, observe
 from nemesis.targets import is_role
 
-SIDES = ("all", "brokers", "controllers", "followers")
+SIDES = ("all", "brokers", "controllers", "zookeepers", "followers")
 Direction = Literal["both", "to-targets", "from-targets"]
 
 
@@ -37,8 +37,8 @@ class PartitionParameters(Frozen):
     """Of the step's `targets` on one side, `others` on the other."""
 
     others: Annotated[str | tuple[str, ...], BeforeValidator(_side)] = "all"
-    """`all` other nodes, `brokers`, `controllers`, `followers` (of the partitions the targets name), or a list of roles and
-    names of nodes. Targets are never on the other side."""
+    """`all` other nodes, `brokers`, `controllers`, `zookeepers`, `followers` (of the partitions the targets name), or a list
+    of roles and names of nodes. Targets are never on the other side."""
     direction: Direction = Field(default="both")
     """`both`; `to-targets`: nothing the others send reaches the targets; `from-targets`: the reverse."""
 

@@ -25,9 +25,13 @@ class TargetMissing(ClusterFailed):
     """What a fault is aimed at does not exist at this moment, or cannot be broken in this way now."""
 
 
+SINGLE_WORDS = ("active-controller", "zookeeper-leader", "brokers", "controllers", "zookeepers", "producers")
+"""Roles without parentheses."""
+
+
 def is_role(text: str) -> bool:
     """A role, and not the bare name of a node?"""
-    return "(" in text or ":" in text or text in ("active-controller", "brokers", "controllers", "producers")
+    return "(" in text or ":" in text or text in SINGLE_WORDS
 
 
 def node_named(cluster: Cluster, name: str) -> Node:
@@ -76,10 +80,12 @@ class Roles:
         clock: Clock,
         groups: Callable[[], Mapping[int, str]] = dict,
         transactional_ids: Callable[[], Mapping[int, str]] = dict,
+        rack_of: Callable[[int], str | None] = lambda _: None,
     ) -> None:
-        """`groups`: cell → group.id of its group; `transactional_ids`: cell → the first of its transactional.ids."""
+        """`groups`: cell → group.id of its group; `transactional_ids`: cell → the first of its transactional.ids; `rack_of`:
+        broker id → its rack."""
         self._cluster, self._admin, self._partitions, self._clock = cluster, admin, partitions, clock
-        self._groups, self._transactional_ids = groups, transactional_ids
+        self._groups, self._transactional_ids, self._rack_of = groups, transactional_ids, rack_of
 
     def resolve(self, text: str) -> tuple[Node, ...]:
         """The nodes of one role (`harness.schedule.parse_target`), at least one. TargetMissing with the reason."""
@@ -87,16 +93,18 @@ class Roles:
         if target.role == "node":
             assert target.node is not None
             return (node_named(self._cluster, target.node),)
-        if target.role == "active-controller":
-            return (self._active_controller(),)
+        if target.role in ("active-controller", "zookeeper-leader"):
+            return (self._keeper(text),)
+        if target.role in ("rack", "minority", "majority"):
+            return self._share(target, text)
         if target.role == "group-coordinator":
             assert target.cell is not None
             return (self._coordinator(text, CONSUMER_OFFSETS, self._groups()[target.cell]),)
         if target.role == "transaction-coordinator":
             assert target.cell is not None
             return (self._coordinator(text, TRANSACTION_STATE, self._transactional_ids()[target.cell]),)
-        if target.role in ("brokers", "controllers"):
-            return self._having(target.role.removesuffix("s"), text)
+        if target.role in ("brokers", "controllers", "zookeepers"):
+            return self._every(text)
         if target.role == "partition" and target.partition is None:
             return tuple(dict.fromkeys(n for p in self._partitions() for n in self.resolve(f"partition({p})")))
         if target.role in CLIENT_ROLES:
@@ -109,8 +117,8 @@ class Roles:
     def others(self, others: str | Sequence[str], *, targets: Sequence[Node], roles: Sequence[str]) -> tuple[Node, ...]:
         """The other side of a cut: never a target itself, each node once, at least one.
 
-        `all`, `controllers`, `brokers`; `followers` = of the partitions that the targets' own `roles` name; or a list of
-        roles and names of nodes.
+        `all`, `controllers`, `brokers`, `zookeepers`; `followers` = of the partitions that the targets' own `roles` name; or
+        a list of roles and names of nodes.
         """
         found = self._named_side(others, roles) if isinstance(others, str) else self._listed_side(others)
         aimed = {node.name for node in targets}
@@ -122,8 +130,8 @@ class Roles:
     def _named_side(self, others: str, roles: Sequence[str]) -> Iterable[Node]:
         if others == "all":
             return [node for node in self._cluster.nodes if node.roles]  # clients have none
-        if others in ("controllers", "brokers"):
-            return [node for node in self._cluster.nodes if others.removesuffix("s") in node.roles]
+        if others in ("controllers", "brokers", "zookeepers"):
+            return self._with_role(others)
         assert others == "followers", others
         partitions = dict.fromkeys(p for text in roles if (p := parse_target(text).partition) is not None)
         if not partitions:
@@ -136,17 +144,33 @@ class Roles:
     def _listed_side(self, others: Sequence[str]) -> Iterable[Node]:
         return [node for text in others for node in self.resolve(text if is_role(text) else f"node:{text}")]
 
-    def _having(self, role: str, text: str) -> tuple[Node, ...]:
-        found = tuple(node for node in self._cluster.nodes if role in node.roles)
+    def _keeper(self, text: str) -> Node:
+        """Who keeps the metadata: the active controller, or the leader of the ZooKeeper ensemble."""
+        asked = self._admin.zookeeper_leader if text == "zookeeper-leader" else self._admin.active_controller
+        node_id = asked()
+        if node_id is None:
+            raise TargetMissing(f"{text}: nobody claims to be that now.")
+        return self._node(node_id, text)
+
+    def _share(self, target: Target, text: str) -> tuple[Node, ...]:
+        """The brokers of a rack, or the first so many nodes of a kind."""
+        kind = "brokers" if target.of is None else target.of
+        every = sorted(self._with_role(kind), key=lambda node: node.node_id)
+        if target.role == "rack":
+            found = [node for node in every if self._rack_of(node.node_id) == target.rack]
+        else:
+            found = every[: target.count_of(len(every))]
         if not found:
-            raise TargetMissing(f"{text}: no node of this cluster is a {role}.")
+            raise TargetMissing(f"{text}: none of the {len(every)} {kind} is that.")
+        return tuple(found)
+
+    def _every(self, plural: str) -> tuple[Node, ...]:
+        if not (found := tuple(self._with_role(plural))):
+            raise TargetMissing(f"{plural}: no node of this cluster is a {plural.removesuffix('s')}.")
         return found
 
-    def _active_controller(self) -> Node:
-        controller = self._admin.active_controller()
-        if controller is None:
-            raise TargetMissing("active-controller: no controller claims to lead the quorum now.")
-        return self._node(controller, "active-controller")
+    def _with_role(self, plural: str) -> list[Node]:
+        return [node for node in self._cluster.nodes if plural.removesuffix("s") in node.roles]
 
     def _coordinator(self, text: str, topic: str, key: str) -> Node:
         """The leader of the partition of an internal topic that a group.id or transactional.id falls to:

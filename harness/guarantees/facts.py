@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.clock import NS_PER_S
-from harness.configuration import Acks, GroupConfiguration, ProducerConfiguration
+from harness.configuration import FIRST_CONTROLLER_ID, Acks, GroupConfiguration, ProducerConfiguration
 from harness.copy_cases import CopyCase
 from harness.group_cases import GroupCase
 from harness.guarantees.delays import fault_at_work, unmeasured
@@ -18,7 +18,7 @@ from harness.guarantees.envelope import Envelope
 from harness.guarantees.faults import FOREVER, FaultNature
 from harness.guarantees.logic import FALSE, UNKNOWN, Truth, both, constant, doubted, either, truth
 from harness.guarantees.settled import unsettled
-from harness.plan import FIRST_CONTROLLER_ID, Cell
+from harness.plan import Cell
 from harness.provocations import PROVOCATIONS
 from harness.schema import MISSING, Outcome, Tristate
 from harness.stalls import STALLED_NS, StallCase

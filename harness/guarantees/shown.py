@@ -3,12 +3,13 @@
 import numpy as np
 
 from harness.clock import NS_PER_S
+from harness.configuration import FIRST_CONTROLLER_ID, FIRST_ZOOKEEPER_ID
 from harness.guarantees.evaluate import Judgement
 from harness.guarantees.evidence import Evidence
 from harness.guarantees.faults import FaultRecord
 from harness.guarantees.table import Guarantee
 from harness.guarantees.tally import Tally
-from harness.plan import FIRST_CONTROLLER_ID, Cell, Plan
+from harness.plan import Cell, Plan
 from harness.protocols import CLIENT_NODE
 from harness.schema import MISSING, NONE, Tristate
 from harness.verdict import FaultShown, WitnessShown
@@ -98,6 +99,8 @@ def node_name(node_id: int) -> str:
     """As backends name their nodes; places of clients by the planned client's id."""
     if node_id >= CLIENT_NODE:
         return f"client-{node_id - CLIENT_NODE}"
+    if node_id >= FIRST_ZOOKEEPER_ID:
+        return f"zookeeper-{node_id - FIRST_ZOOKEEPER_ID + 1}"
     return f"{'controller' if node_id >= FIRST_CONTROLLER_ID else 'broker'}-{node_id}"
 
 

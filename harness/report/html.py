@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from harness.history import History
 from harness.metric_series import MetricTable
-from harness.plan import FIRST_CONTROLLER_ID, Plan
+from harness.plan import Plan
 from harness.report.charts import draw_monitor, draw_timeline
 from harness.report.delivery import Deliveries, deliveries, windows_words, worst_words
 from harness.report.delivery_charts import delivery_panels
@@ -96,7 +96,7 @@ def _timelines(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history: Hi
     timeline = make_timeline(plan, sends, history.table("metadata"))
     bands = fault_bands(verdict.faults, timeline.end_s)
     table = MetricTable(history.table("metrics"), _texts(run, "metric"), sends)
-    panels = monitor_charts(make_monitor(table, verdict.alerts, _node_names(plan), timeline.end_s))
+    panels = monitor_charts(make_monitor(table, verdict.alerts, plan.variant.server_names(), timeline.end_s))
     drawn = [draw_timeline(timeline, bands)]
     return [*drawn, draw_monitor(panels, bands, [timeline.begin_s, timeline.end_s])] if panels else drawn
 
@@ -114,8 +114,3 @@ def _delivery(found: Sequence[Deliveries], verdict: TrialVerdict) -> list[str]:
 def _texts(run: RunDirectory, dictionary: str) -> Sequence[str]:
     found: Mapping[str, Sequence[str]] = read_json(run.dictionaries) if run.dictionaries.exists() else {}
     return found.get(dictionary, ())
-
-
-def _node_names(plan: Plan) -> dict[int, str]:
-    controllers = range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + plan.variant.controllers)
-    return {b: f"broker-{b}" for b in range(1, plan.variant.brokers + 1)} | {c: f"controller-{c}" for c in controllers}

@@ -237,7 +237,7 @@ class RunStage:
                 self.inspector.inspect([p.partition for p in self.plan.partitions])
 
     def _keep_ground_truth(self) -> None:
-        """The controllers' own log, decoded: the source of who led and who was in sync."""
+        """The controllers' own log, or ZooKeeper's, decoded: the source of who led and who was in sync."""
         if not self.run.clock.exists():
             return
         try:
@@ -249,12 +249,15 @@ class RunStage:
         self.events.emit("ground-truth", rows=len(rows["time_ns"]))
 
     def _decode(self) -> dict[str, np.ndarray]:
-        # Each controller's, missing ones too: only what a majority of them holds is committed.
-        directories = [node.data_directory for node in self.cluster.nodes if "controller" in node.roles]
+        # Each controller's (or ZooKeeper server's), missing ones too: only what a majority of them holds is committed.
+        mode = self.plan.variant.metadata_mode
+        keeper = "zookeeper" if mode == "zookeeper" else "controller"
+        directories = [node.data_directory for node in self.cluster.nodes if keeper in node.roles]
         decoded: dict[str, np.ndarray] = catalogue.service("metadata-log")(
             directories,
             partition_ids={(p.topic_name, p.number): p.partition for p in self.plan.partitions},
             wall_minus_monotonic_ns=self._wall_minus_monotonic_ns,
+            metadata_mode=mode,
         )
         return decoded
 

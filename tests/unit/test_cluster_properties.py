@@ -18,6 +18,7 @@ from clusters.placements import PORTS, SHARED_PORTS, free_ports, place_nodes
 from clusters.properties import OURS, Placement, properties_text, server_properties, shaping_settings
 from clusters.sandbox import ISOLATION_VARIABLE, enter_command, isolation_here, probe
 from clusters.storage_format import feature_levels, format_directory, new_kafka_uuid
+from clusters.zookeeper import zookeeper_properties
 from harness.clock import SystemClock, wait_until
 from harness.configuration import Variant
 from harness.errors import BadInput, ClusterFailed, HarnessFailed, MissingTool, NotReady
@@ -105,6 +106,55 @@ def test_a_combined_node_listens_as_both() -> None:
     assert len(found["controller.quorum.voters"].split(",")) == 3
 
 
+def test_with_zookeeper_brokers_know_the_ensemble_and_have_no_controllers_listeners() -> None:
+    variant = Variant(metadata_mode="zookeeper", kafka_version="3.9.2", zookeepers=3)
+    assert list(placed(variant))[:4] == ["zookeeper-1", "zookeeper-2", "zookeeper-3", "broker-1"]
+    found = properties_of(variant, "broker-2")
+    assert found["zookeeper.connect"] == "10.213.77.21:9092,10.213.77.22:9092,10.213.77.23:9092"
+    assert (found["broker.id"], "node.id" in found, "process.roles" in found) == ("2", False, False)
+    assert found["listener.security.protocol.map"] == "DATA:PLAINTEXT,OBSERVER:PLAINTEXT"
+    assert shaping_settings(variant)["zookeeper.session.timeout.ms"] == "18000"
+    assert "broker.session.timeout.ms" not in shaping_settings(variant)
+
+
+@pytest.mark.parametrize("zookeepers", [1, 3])
+def test_zookeeper_servers_know_their_peers_and_listen_for_the_observer_too(zookeepers: int) -> None:
+    nodes = placed(Variant(metadata_mode="zookeeper", kafka_version="3.9.2", zookeepers=zookeepers))
+    found = zookeeper_properties(nodes["zookeeper-1"], tuple(nodes.values()), own_network=True)
+    peers = {key: value for key, value in found.items() if key.startswith("server.")}
+    assert len(peers) == (zookeepers if zookeepers > 1 else 0), "one alone is no ensemble"
+    assert all(value.count(":") == 2 for value in peers.values())
+    assert (found["clientPort"], found["clientPortAddress"]) == ("9092", "0.0.0.0")
+    shared = zookeeper_properties(nodes["zookeeper-1"], tuple(nodes.values()), own_network=False)
+    assert shared["clientPortAddress"] == nodes["zookeeper-1"].data_address
+
+
+@given(
+    brokers=st.integers(1, 9),
+    keepers=st.integers(1, 5),
+    mode=st.sampled_from(["zookeeper", "kraft-combined", "kraft-isolated"]),
+)
+def test_every_server_has_the_name_and_id_that_the_variant_gives_it(brokers: int, keepers: int, mode: Any) -> None:
+    variant = Variant(
+        metadata_mode=mode, kafka_version="3.9.2", brokers=brokers, controllers=keepers, zookeepers=keepers
+    )
+    nodes = placed(variant)
+    assert {node.node_id: node.name for node in nodes.values()} == variant.server_names()
+    assert len({node.data_address for node in nodes.values()}) == len(nodes)
+
+
+def test_a_mixed_cluster_can_rely_on_its_oldest_version_alone() -> None:
+    variant = Variant(versions={"broker-2": "3.9.2"})
+    assert variant.kafka_versions == ("3.9.2", "4.3.1")
+    assert (variant.oldest_version, variant.version_of("broker-2"), variant.version_of("broker-1")) == (
+        "3.9.2",
+        "3.9.2",
+        "4.3.1",
+    )
+    assert not any(key.startswith("share.") for key in properties_of(variant, "broker-1"))
+    assert Variant(kafka_version="3.10.0", versions={"broker-1": "3.9.2"}).oldest_version == "3.9.2"
+
+
 def test_a_relayed_broker_advertises_the_relay_to_callers_outside() -> None:
     found = properties_of(Variant(), "broker-1", relay_ports={1: 29092})
     assert "CLIENT://10.213.77.1:9094" in found["listeners"]
@@ -130,7 +180,12 @@ def test_what_the_backend_sets_itself_cannot_be_overridden(key: str) -> None:
 @pytest.mark.parametrize(
     ("variant", "way_out"),
     [
-        (Variant(metadata_mode="zookeeper", kafka_version="3.9.2"), "kraft-isolated"),
+        (Variant(metadata_mode="zookeeper"), "3.9.2"),
+        (Variant(metadata_mode="zookeeper", kafka_version="3.9.2", versions={"broker-1": "4.3.1"}), "3.9.2"),
+        (Variant(metadata_mode="zookeeper", kafka_version="3.9.2", features={"transaction.version": 2}), "Remove it"),
+        (Variant(versions={"broker-4": "3.9.2"}), "broker-1, broker-2, broker-3, controller-3001"),
+        (Variant(versions={"broker-1": "5.0.0"}, kafka_version="3.9.2"), "follow one another"),
+        (Variant(versions={"broker-1": "3.9.2"}, features={"metadata.version": 25}), "Remove it"),
         (Variant(kafka_version="2.8.2"), "4.3.1"),
         (Variant(kafka_version="latest"), "4.3.1"),
     ],

@@ -41,7 +41,11 @@ def test_bounds_in_the_wrong_order_are_refused():
         ("followers(12)", "followers", 12, None),
         ("replicas(3)", "replicas", 3, None),
         ("active-controller", "active-controller", None, None),
+        ("zookeeper-leader", "zookeeper-leader", None, None),
         ("node:broker-2", "node", None, "broker-2"),
+        ("rack(east-1)", "rack", None, None),
+        ("minority(controllers)", "minority", None, None),
+        ("majority(brokers)", "majority", None, None),
     ],
 )
 def test_targets_are_roles(text, role, partition, node):
@@ -49,7 +53,9 @@ def test_targets_are_roles(text, role, partition, node):
     assert (target.role, target.partition, target.node) == (role, partition, node)
 
 
-@pytest.mark.parametrize("text", ["leader", "leader(-1)", "broker-2", "followers(x)", "leader(0) ", ""])
+@pytest.mark.parametrize(
+    "text", ["leader", "leader(-1)", "broker-2", "followers(x)", "leader(0) ", "rack()", "minority", "majority(x)", ""]
+)
 def test_anything_else_is_refused_with_the_rule(text):
     with pytest.raises(ValueError, match="is not a role; give leader"):
         parse_target(text)

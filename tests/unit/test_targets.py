@@ -44,6 +44,9 @@ class FakeAdmin:
     def active_controller(self, *, timeout_s=2.0):
         return self.controller
 
+    def zookeeper_leader(self, *, timeout_s=2.0):
+        return 4002
+
 
 def view(leader, epoch=5, replicas=(1, 2, 3)):
     return PartitionView(leader=leader, leader_epoch=epoch, replicas=replicas, isr=replicas)
@@ -127,7 +130,7 @@ def test_the_active_controller_is_asked_of_the_quorum():
     roles, *_ = make({})
     assert names(roles.resolve("active-controller")) == ["controller-3001"]
     roles, *_ = make({}, controller=None)
-    with pytest.raises(TargetMissing, match="no controller claims"):
+    with pytest.raises(TargetMissing, match="nobody claims"):
         roles.resolve("active-controller")
     roles, *_ = make({}, controller=77)
     with pytest.raises(TargetMissing, match="node 77"):
@@ -189,3 +192,50 @@ def test_a_majority_view_is_held_by_more_than_half_of_the_living(views, living):
             tally[v.leader, v.leader_epoch] = tally.get((v.leader, v.leader_epoch), 0) + 1
     winners = [opinion for opinion, count in tally.items() if 2 * count > len(living)]
     assert ([(found.leader, found.leader_epoch)] if found else []) == winners
+
+
+def make_with_zookeeper(brokers=5):
+    nodes = [FakeNode(f"zookeeper-{n}", 4000 + n, frozenset({"zookeeper"})) for n in (3, 1, 2)]
+    nodes += [FakeNode(f"broker-{b}", b, frozenset({"broker"})) for b in range(1, brokers + 1)]
+    return Roles(FakeCluster(nodes), FakeAdmin({}), lambda: {}, FakeClock(), rack_of=lambda broker: "ab"[broker % 2])
+
+
+def test_the_leader_of_zookeeper_is_asked_of_zookeeper():
+    assert names(make_with_zookeeper().resolve("zookeeper-leader")) == ["zookeeper-2"]
+
+
+def test_a_rack_is_its_brokers():
+    roles = make_with_zookeeper()
+    assert names(roles.resolve("rack(a)")) == ["broker-2", "broker-4"]
+    assert names(roles.resolve("rack(b)")) == ["broker-1", "broker-3", "broker-5"]
+    with pytest.raises(TargetMissing, match=r"rack\(c\): none of the 5 brokers"):
+        roles.resolve("rack(c)")
+
+
+@given(st.integers(1, 9))
+def test_a_majority_is_more_than_half_and_a_minority_what_is_left_of_an_odd_number(count):
+    roles = make_with_zookeeper(brokers=count)
+    majority = names(roles.resolve("majority(brokers)"))
+    assert 2 * len(majority) > count >= 2 * (len(majority) - 1)
+    if count > 2:
+        minority = names(roles.resolve("minority(brokers)"))
+        assert 2 * len(minority) < count <= 2 * (len(minority) + 1)
+    else:
+        with pytest.raises(TargetMissing, match="none of"):
+            roles.resolve("minority(brokers)")
+    assert names(roles.resolve("minority(zookeepers)")) == ["zookeeper-1"]
+
+
+def test_zookeepers_are_a_side_of_a_cut():
+    roles = make_with_zookeeper()
+    targets = roles.resolve("node:broker-1")
+    assert sorted(names(roles.others("zookeepers", targets=targets, roles=["node:broker-1"]))) == [
+        "zookeeper-1",
+        "zookeeper-2",
+        "zookeeper-3",
+    ]
+    assert names(roles.others(("zookeeper-leader", "rack(a)"), targets=targets, roles=[])) == [
+        "zookeeper-2",
+        "broker-2",
+        "broker-4",
+    ]

@@ -1,0 +1,278 @@
+"""The decoder of ZooKeeper's logs, against those of a real ensemble and what ZooKeeper's own tool says of them."""
+
+import gzip
+import json
+import re
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusters import jute
+from clusters.ground_truth import decode_ground_truth
+from clusters.jute import JuteCursor
+from clusters.wire import Malformed
+from clusters.zookeeper_client import ServerState, parse_srvr
+from clusters.zookeeper_log import (
+    VERSION_DIRECTORY,
+    Change,
+    Operation,
+    changes_of,
+    closed_paths,
+    committed_transactions,
+    read_transactions,
+)
+from clusters.zookeeper_metadata import TreeReplay
+from harness.errors import HistoryUnreadable
+from harness.schema import METADATA, NONE, MetadataKind
+
+DATA = Path(__file__).parent / "data"
+IDS = {("alpha", 0): 0, ("alpha", 1): 1, ("beta", 0): 2, ("gone", 0): 3}
+WALL_MINUS_MONOTONIC_NS = 1_795_170_000_000_000_123
+HEADER = b"ZKLG" + jute.integer(2) + jute.long(0)
+
+
+def unzipped(name: str) -> bytes:
+    return gzip.decompress((DATA / name).read_bytes())
+
+
+def directories(tmp_path: Path, servers=(1, 2, 3)) -> list[Path]:
+    """The data directories of the real ensemble."""
+    found = []
+    for server in servers:
+        directory = tmp_path / f"zookeeper-{server}" / VERSION_DIRECTORY
+        directory.mkdir(parents=True)
+        for path in DATA.glob(f"zookeeper-3.8.4.{server}.log.*.gz"):
+            (directory / path.name.partition(f".{server}.")[2].removesuffix(".gz")).write_bytes(unzipped(path.name))
+        found.append(directory.parent)
+    return found
+
+
+def decode(of, ids=IDS):
+    columns = decode_ground_truth(
+        of, partition_ids=ids, wall_minus_monotonic_ns=WALL_MINUS_MONOTONIC_NS, metadata_mode="zookeeper"
+    )
+    assert {name: str(values.dtype)[0] for name, values in columns.items()} == {c.name: "i" for c in METADATA.columns}
+    return columns
+
+
+def rows(columns, *names, kind=None):
+    every = list(zip(columns["kind"].tolist(), *(columns[name].tolist() for name in names), strict=True))
+    return [row[1:] for row in every if kind in (None, row[0])]
+
+
+def mask(brokers) -> int:
+    return sum(1 << broker for broker in brokers)
+
+
+# --- against ZooKeeper's own tool
+
+
+def told_by_the_tool() -> list[tuple[int, str, int, dict]]:
+    """(zxid, topic, number, state) of every state node that was written, from the text of TxnLogToolkit."""
+    found = []
+    for entry in re.split(r"\n(?=\d+/\d+/\d+, )", unzipped("zookeeper-3.8.4.1.dump.gz").decode(errors="replace")):
+        head = re.search(r"zxid (0x[0-9a-f]+) multi", entry)
+        if head is None or "error:" in entry:
+            continue
+        for topic, number, state in re.findall(
+            r"/brokers/topics/([^/]+)/partitions/(\d+)/state[^{/]*(\{[^}]*\})", entry
+        ):
+            found.append((int(head[1], 16), topic, int(number), json.loads(state)))
+    return found
+
+
+def test_every_state_of_a_partition_is_what_zookeepers_own_tool_says(tmp_path):
+    columns = decode(directories(tmp_path))
+    told = [
+        (zxid, IDS[topic, number], state["leader"], state["leader_epoch"], mask(state["isr"]))
+        for zxid, topic, number, state in told_by_the_tool()
+        if (topic, number) in IDS
+    ]
+    ours = rows(columns, "log_position", "partition", "leader", "leader_epoch", "isr", kind=MetadataKind.PARTITION)
+    gone = [row for row in ours if row[1] == 3 and row[4] == 0]
+    assert len(told) > 30
+    assert [row for row in ours if row not in gone] == told
+    assert gone, "a deleted topic's partition has no replicas any more"
+    replicas = dict(rows(columns, "partition", "replicas", kind=MetadataKind.PARTITION))
+    assert replicas == {0: mask((1, 2, 3)), 1: mask((1, 2, 3)), 2: mask((1, 3)), 3: 0}
+
+
+def test_who_was_the_controller_and_which_brokers_lived_is_told(tmp_path):
+    columns = decode(directories(tmp_path))
+    controllers = rows(columns, "node", "leader_epoch", kind=MetadataKind.CONTROLLER)
+    assert controllers == [(1, 1), (3, 2), (2, 3)]
+    lived = rows(columns, "kind", "node")
+    assert lived.count((MetadataKind.BROKER_FENCED, 1)) == 2
+    assert lived.count((MetadataKind.BROKER_UNFENCED, 1)) == 3
+    assert (columns["time_ns"] > 0).all()
+    assert columns["log_position"].tolist() == sorted(columns["log_position"].tolist())
+    assert not columns["elr"].any(), "eligible leader replicas are KRaft's"
+
+
+def test_an_unclean_election_is_there_with_its_recovery_state(tmp_path):
+    of_beta = [r for r in rows(decode(directories(tmp_path)), "partition", "leader", "isr", "recovering") if r[0] == 2]
+    unclean = next(i for i, row in enumerate(of_beta) if row[3] == 1)
+    assert of_beta[unclean - 1][1:3] == (NONE, mask([1])), "broker 1 alone was in sync, and dead"
+    assert of_beta[unclean][1:3] == (3, mask([3]))
+
+
+# --- which transactions were committed
+
+
+def encoded(zxid, operation=Operation.SET_DATA, body=None, session=7, time_ms=1):
+    if body is None:
+        body = jute.text("/x") + jute.buffer(b"y") + jute.integer(1)
+    head = jute.long(session) + jute.integer(1) + jute.long(zxid) + jute.long(time_ms) + jute.integer(operation)
+    record = head + body
+    return jute.long(zlib.adler32(record)) + jute.buffer(record) + b"B"
+
+
+def server(directory: Path, *zxids: int) -> Path:
+    """A server whose log has these transactions."""
+    (directory / VERSION_DIRECTORY).mkdir(parents=True)
+    log = HEADER + b"".join(encoded(zxid) for zxid in zxids) + bytes(100)
+    (directory / VERSION_DIRECTORY / f"log.{zxids[0]:x}").write_bytes(log)
+    return directory
+
+
+def epoch(number: int, *counts: int) -> list[int]:
+    return [number << 32 | count for count in counts]
+
+
+def committed(tmp_path, *logs):
+    found = committed_transactions([server(tmp_path / str(i), *zxids) for i, zxids in enumerate(logs)])
+    return [transaction.zxid for transaction in found]
+
+
+def test_what_a_majority_has_not_is_left_out(tmp_path):
+    both = epoch(1, 1, 2, 3)
+    assert committed(tmp_path, [*both, *epoch(1, 4, 5)], [*both, *epoch(1, 4)], both) == [*both, *epoch(1, 4)]
+
+
+def test_what_a_deposed_leader_proposed_alone_is_left_out(tmp_path):
+    ours = [*epoch(1, 1, 2), *epoch(2, 1)]
+    assert committed(tmp_path, epoch(1, 1, 2, 3, 4), ours, ours) == ours
+
+
+def test_who_joined_late_counts_but_does_not_tell_the_beginning(tmp_path):
+    whole = [*epoch(1, 1, 2, 3), *epoch(2, 1)]
+    assert committed(tmp_path, whole, [*epoch(1, 3), *epoch(2, 1)], epoch(1, 1)) == whole
+
+
+@pytest.mark.parametrize(
+    ("logs", "why"),
+    [
+        ([epoch(1, 1, 3), epoch(1, 1, 3), epoch(1, 1, 3)], "whole: 0.*before transaction 0x100000003"),
+        ([epoch(1, 2), epoch(1, 2)], "whole: 0"),
+        ([[*epoch(1, 1, 2), *epoch(2, 1)], [*epoch(1, 1), *epoch(2, 1)]], "differ in what came before 0x200000001"),
+    ],
+)
+def test_logs_with_gaps_or_contradictions_are_not_believed(tmp_path, logs, why):
+    with pytest.raises(HistoryUnreadable, match=why):
+        committed(tmp_path, *logs)
+
+
+def test_a_minority_of_the_ensemble_is_not_enough(tmp_path):
+    missing = [tmp_path / "never", tmp_path / "there"]
+    with pytest.raises(HistoryUnreadable, match=r"need the logs of 2 of 3.*readable: 1"):
+        decode([*directories(tmp_path, servers=(1,)), *missing])
+
+
+def test_one_server_alone_has_what_it_has(tmp_path):
+    assert committed(tmp_path, [1, 2, 3]) == [1, 2, 3], "standalone, ZooKeeper counts from 1 in epoch 0"
+
+
+@given(cut=st.integers(0, 3000))
+def test_a_log_that_is_cut_off_anywhere_tells_what_is_whole(cut):
+    whole = HEADER + b"".join(encoded(zxid) for zxid in range(1, 30))
+    found = [transaction.zxid for transaction in read_transactions(whole[:cut])]
+    assert found == list(range(1, len(found) + 1))
+    each = (len(whole) - len(HEADER)) // 29
+    assert len(found) == min(29, max(0, cut - len(HEADER)) // each)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    directory = server(tmp_path, 1)
+    (directory / VERSION_DIRECTORY / "log.1").write_bytes(b"ZKSN" + bytes(40))
+    with pytest.raises(HistoryUnreadable, match="no transaction log of version 2"):
+        decode([directory])
+
+
+# --- jute
+
+
+PATHS = st.text(max_size=20).map(lambda text: "/" + text)
+ACL = jute.vector(jute.integer(31) + jute.text("world") + jute.text("anyone"))
+
+
+@given(path=PATHS, data=st.binary(max_size=50), ephemeral=st.booleans())
+def test_what_is_written_as_jute_is_read_again(path, data, ephemeral):
+    create = jute.text(path) + jute.buffer(data) + ACL + jute.boolean(ephemeral) + jute.integer(1)
+    delete, write = jute.text(path), jute.text(path) + jute.buffer(data) + jute.integer(3)
+    made = Change(Operation.CREATE, path, data, ephemeral=ephemeral)
+    gone, written = Change(Operation.DELETE, path), Change(Operation.SET_DATA, path, data)
+    assert list(changes_of(Operation.CREATE, create)) == [made]
+    assert list(changes_of(Operation.CREATE2, create + bytes(12))) == [made], "a digest may follow"
+    assert list(changes_of(Operation.DELETE, delete)) == [gone]
+    assert list(changes_of(Operation.SET_DATA, write)) == [written]
+    parts = [(Operation.CREATE, create), (Operation.SET_DATA, write), (Operation.DELETE, delete)]
+    multi = jute.vector(*(jute.integer(kind) + jute.buffer(body) for kind, body in parts))
+    assert list(changes_of(Operation.MULTI, multi)) == [made, written, gone]
+    failed = jute.vector(
+        *(jute.integer(kind) + jute.buffer(body) for kind, body in [*parts, (Operation.ERROR, b"xxxx")])
+    )
+    assert list(changes_of(Operation.MULTI, failed)) == [], "all of it or nothing"
+    assert closed_paths(jute.vector(jute.text(path))) == [path]
+
+
+@given(st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1), st.text(), st.binary())
+def test_every_value_of_jute_comes_back(integer, long, text, data):
+    cursor = JuteCursor(jute.integer(integer) + jute.long(long) + jute.text(text) + jute.buffer(data))
+    assert (cursor.int32(), cursor.int64(), cursor.text(), cursor.buffer()) == (integer, long, text, data)
+
+
+@given(st.sampled_from(sorted(Operation)), st.binary(max_size=80))
+def test_bytes_that_mean_nothing_are_refused_and_never_loop(operation, body):
+    try:
+        list(changes_of(operation, body))
+        closed_paths(body)
+    except Malformed:
+        pass
+
+
+@given(
+    st.binary(max_size=60),
+    st.sampled_from(["/controller", "/brokers/topics/a", "/brokers/topics/a/partitions/0/state"]),
+)
+def test_what_is_not_kafkas_is_refused(data, path):
+    replay = TreeReplay({("a", 0): 0}, wall_minus_monotonic_ns=0)
+    body = jute.text(path) + jute.buffer(data) + jute.integer(1)
+    (transaction,) = read_transactions(HEADER + encoded(1, body=body))
+    with pytest.raises(Malformed, match="which is not Kafka's"):
+        replay.transaction(transaction)
+
+
+# --- four-letter words
+
+
+@pytest.mark.parametrize(
+    ("told", "state"),
+    [
+        (
+            "Zookeeper version: 3.8.4\nOutstanding: 0\nZxid: 0x100000043\nMode: follower\nNode count: 9\n",
+            ("follower", False),
+        ),
+        ("Zxid: 0x5\nMode: standalone\n", ("standalone", True)),
+        ("Zxid: 0x5\nMode: leader\n", ("leader", True)),
+        ("This ZooKeeper instance is not currently serving requests\n", None),
+        ("", None),
+    ],
+)
+def test_a_server_leads_if_it_says_so_and_serves(told, state):
+    found = parse_srvr(told)
+    assert (None if found is None else (found.mode, found.leads)) == state
+    if "43" in told:
+        assert found == ServerState("follower", 0x100000043)
