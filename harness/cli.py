@@ -59,10 +59,18 @@ def run(  # noqa: PLR0913 - the options of a command
     settings: SetOption = None,
     backend: BackendOption = None,
     variant: VariantOption = None,
+    duration: Annotated[
+        str | None, typer.Option("--for", help="A campaign instead: trial after trial, for 90s, 30m, 8h.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the campaign in this directory.")] = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a trial: cluster, clients, faults, audit, check, verdict, report."""
+    """Run a trial: cluster, clients, faults, audit, check, verdict, report. With --for: a campaign of many."""
+    if duration is not None or resume is not None:
+        from harness.campaign.command import campaign
+
+        raise typer.Exit(campaign(trial, seed=seed, runs=runs, duration=duration, resume=resume))
     from harness.conduct import Options, conduct
 
     plan = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings))

@@ -242,7 +242,7 @@ def _lay_over(document: dict[str, Any], dotted: str, value: Any) -> None:  # noq
     if head in _OF_WORKLOAD and "workloads" in document:
         for workload in document["workloads"]:
             _lay_over(workload, dotted, value)
-    elif head in ("base", "axes") or not rest:
+    elif head in ("base", "axes", "properties") or not rest:
         if rest:
             document.setdefault(head, {})[rest] = value
         else:

@@ -1,0 +1,69 @@
+"""`prozess run NAME --for 8h`: begins a campaign, or goes on with one."""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness.campaign.plan import Campaign, Entry, load_campaign, parse_duration
+from harness.campaign.runner import run_campaign, summary
+from harness.campaign.state import Begun, CampaignDirectory
+from harness.clock import NS_PER_S, SystemClock
+from harness.errors import BadInput
+from harness.trial import known_trials, load_trial, trial_directories
+
+DIRECTORY = "campaigns"
+"""Under the trials' directory: the campaigns that come with prozess."""
+
+
+def campaign(name: str, *, seed: int, runs: Path, duration: str | None, resume: Path | None) -> int:
+    """The exit code: 0 all held, 1 a trial was violated, 2 unknown or interrupted."""
+    clock = SystemClock()
+    if resume is not None:
+        directory = _resumed(resume, name, duration)
+    else:
+        assert duration is not None
+        found, seconds = find_campaign(name), parse_duration(duration)
+        _check_trials(found)
+        stamp = datetime.fromtimestamp(clock.wall_ns() / NS_PER_S, UTC).strftime("%Y%m%dT%H%M%S")
+        directory = CampaignDirectory((runs / f"{found.name}-{stamp}").resolve())
+        directory.begin(Begun(campaign=found, seed=seed, duration_s=seconds))
+    sys.stdout.write(f"campaign   {directory.path}\n")
+    try:
+        return run_campaign(directory, clock=clock)
+    finally:
+        sys.stdout.write(f"trials     {summary(directory.attempts())}\nindex      {directory.index}\n")
+
+
+def known_campaigns() -> dict[str, Path]:
+    """Name → file of every campaign that comes with prozess."""
+    return {p.stem: p for d in reversed(trial_directories()) for p in sorted((d / DIRECTORY).glob("*.toml"))}
+
+
+def find_campaign(name: str) -> Campaign:
+    """A campaign by name or file; the name of a trial is a campaign of that trial alone. BadInput if it is neither."""
+    if name.endswith(".toml") or "/" in name:
+        return load_campaign(Path(name))
+    if name in (campaigns := known_campaigns()):
+        return load_campaign(campaigns[name])
+    if name in (trials := known_trials()):
+        return Campaign(name=name, title=load_trial(name).title, entries=(Entry(trial=name),))
+    raise BadInput(f"There is no campaign and no trial {name!r}. Known: {', '.join([*campaigns, *sorted(trials)])}.")
+
+
+def _check_trials(found: Campaign) -> None:
+    """BadInput now, not in the middle of the night: every trial with each of its values can be planned."""
+    for entry in found.entries:
+        load_trial(entry.trial)
+        for key, values in entry.set.items():
+            for value in values:
+                load_trial(entry.trial, {key: value})
+
+
+def _resumed(path: Path, name: str, duration: str | None) -> CampaignDirectory:
+    directory = CampaignDirectory(path.resolve())
+    begun = directory.begun()
+    if name not in (begun.campaign.name, "-"):
+        raise BadInput(f"{path} is a campaign of {begun.campaign.name!r}, not of {name!r}.")
+    if duration is not None:
+        raise BadInput("--for and --resume: a campaign goes on for as long as it was to take. Leave --for away.")
+    return directory

@@ -1,0 +1,178 @@
+"""Runs a campaign: trial after trial, each by `prozess run` in a process of its own: nothing of one stays in the next."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from harness.campaign.index import write_index
+from harness.campaign.keep import make_room, tidy
+from harness.campaign.plan import Campaign, Drawn, draw
+from harness.campaign.state import Attempt, Begun, CampaignDirectory, next_number
+from harness.clock import NS_PER_S, Clock
+from harness.errors import ExitCode, HarnessFailed
+from harness.verdict import Verdict
+
+END_TIMEOUT_S = 120.0
+"""From Ctrl-C to the end of a trial: it heals, keeps what was recorded, and reports."""
+_TAIL = 400
+RUN = (sys.executable, "-c", "from harness.cli import main; main()", "run")
+
+
+@dataclass(slots=True)
+class _Stop:
+    """Was the campaign asked to end? By Ctrl-C, which the trial that runs is told too."""
+
+    asked: bool = False
+    child: subprocess.Popen[bytes] | None = None
+
+    def ask(self, _number: int, _frame: FrameType | None) -> None:
+        self.asked = True
+        if self.child is not None:
+            self.child.send_signal(signal.SIGINT)
+
+
+def run_campaign(directory: CampaignDirectory, *, clock: Clock, runner: tuple[str, ...] = RUN) -> int:
+    """Go on until its time is over; returns the exit code: 1 if a trial was violated, else 2 if one was unknown, the
+    machinery failed for good, or the campaign was interrupted; else 0. `runner`: what runs a trial."""
+    begun, attempts = directory.begun(), directory.attempts()
+    in_a_row = 0
+    with _listening() as stop:
+        while _time_is_left(begun, attempts) and not stop.asked:
+            number, attempt = next_number(attempts, begun.campaign.retries)
+            drawn = draw(begun.campaign, begun.seed, number)
+            done = _run_one(directory, begun.campaign, drawn, attempt, clock=clock, runner=runner, stop=stop)
+            if stop.asked and done.failed:
+                break  # it is drawn again when the campaign goes on
+            directory.append(done)
+            attempts.append(done)
+            _tell(done)
+            if done.run is not None:
+                tidy(directory.runs / done.run, done, begun.campaign.keep)
+            kept = make_room(directory.runs, attempts, begun.campaign.keep)
+            write_index(directory, begun, attempts, kept.bytes)
+            in_a_row = in_a_row + 1 if done.failed else 0
+            if kept.full:
+                raise HarnessFailed(
+                    f"{directory.path} holds more than {begun.campaign.keep.disk_max_gib:g} GiB of runs that may not be "
+                    "dropped. Move some away, or raise keep.disk_max_gib in campaign.json, and go on by --resume."
+                )
+            if in_a_row >= begun.campaign.failures_in_a_row_max:
+                raise HarnessFailed(f"{in_a_row} trials in a row gave no verdict, the last because: {done.reason}")
+    return int(ExitCode.UNKNOWN if stop.asked else exit_code(attempts))
+
+
+def exit_code(attempts: list[Attempt]) -> ExitCode:
+    """Of everything that was run. A trial that the machinery failed and that gave a verdict when it was tried again counts as
+    that verdict."""
+    last = {attempt.drawn.number: attempt for attempt in attempts}
+    verdicts = {attempt.verdict for attempt in last.values()}
+    if Verdict.VIOLATED in verdicts:
+        return ExitCode.VIOLATED
+    return ExitCode.HELD if verdicts == {Verdict.HELD} else ExitCode.UNKNOWN
+
+
+def summary(attempts: list[Attempt]) -> str:
+    """One line: how many of each verdict, how often the machinery failed."""
+    verdicts = Counter(attempt.verdict for attempt in attempts if attempt.verdict)
+    told = [f"{count} {verdict}" for verdict, count in verdicts.most_common()]
+    failed = sum(attempt.failed for attempt in attempts)
+    return ", ".join([*told, *([f"{failed} failed by the machinery"] if failed else [])]) or "nothing was run"
+
+
+def _time_is_left(begun: Begun, attempts: list[Attempt]) -> bool:
+    return sum(attempt.took_s for attempt in attempts) < begun.duration_s
+
+
+@contextmanager
+def _listening() -> Iterator[_Stop]:
+    stop = _Stop()
+    before = {number: signal.signal(number, stop.ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run_one(
+    directory: CampaignDirectory,
+    campaign: Campaign,
+    drawn: Drawn,
+    attempt: int,
+    *,
+    clock: Clock,
+    runner: tuple[str, ...],
+    stop: _Stop,
+) -> Attempt:
+    before = _names(directory.runs)
+    began_ns, began_s = clock.monotonic_ns(), clock.wall_ns() / NS_PER_S
+    log = directory.path / "last.log"
+    with log.open("wb") as output:
+        stop.child = subprocess.Popen(
+            _command(runner, drawn, directory.runs),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C comes to it through us, once
+        )
+        code = _await(stop.child, campaign.trial_timeout_s)
+        stop.child = None
+    took_s = (clock.monotonic_ns() - began_ns) / NS_PER_S
+    run = next(iter(sorted(_names(directory.runs) - before)), None)
+    verdict = _verdict(directory.runs / run) if run and code in (0, 1, 2) else {}
+    return Attempt(
+        drawn=drawn,
+        attempt=attempt,
+        exit_code=code,
+        verdict=verdict.get("verdict"),
+        run=run,
+        began_s=began_s,
+        took_s=took_s,
+        reason="" if verdict else log.read_bytes()[-_TAIL:].decode(errors="replace").strip(),
+        findings={name: count for name, count in verdict.get("findings", {}).items() if count},
+    )
+
+
+def _command(runner: tuple[str, ...], drawn: Drawn, runs: Path) -> list[str]:
+    settings = [part for key, value in drawn.settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+    return [*runner, drawn.trial, "--seed", str(drawn.seed), "--runs", str(runs), "--quiet", *settings]
+
+
+def _await(child: "subprocess.Popen[bytes]", timeout_s: float) -> int:
+    """Its exit code. A trial that takes too long is interrupted, then killed: its supervisor heals."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        try:
+            return child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            child.send_signal(number)
+            timeout_s = END_TIMEOUT_S
+    return child.wait(timeout_s)
+
+
+def _names(runs: Path) -> set[str]:
+    return {path.name for path in runs.iterdir() if path.is_dir()}
+
+
+def _verdict(run: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads((run / "verdict.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _tell(done: Attempt) -> None:
+    settings = " ".join(f"{key}={value}" for key, value in done.drawn.settings.items())
+    what = done.verdict or f"no verdict (exit {done.exit_code}): {done.reason.splitlines()[-1] if done.reason else ''}"
+    sys.stdout.write(
+        f"{done.drawn.number:4} {done.drawn.trial} seed {done.drawn.seed} {settings} {what} {done.took_s:.0f} s\n"
+    )
+    sys.stdout.flush()

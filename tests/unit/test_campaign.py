@@ -1,0 +1,291 @@
+"""Campaigns: what is drawn, what is noted, what is kept, and that they go on after any interruption."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.campaign.command import campaign, find_campaign, known_campaigns
+from harness.campaign.index import lines_of
+from harness.campaign.keep import make_room, size_of, tidy
+from harness.campaign.plan import Campaign, Entry, Keep, draw, load_campaign, parse_campaign, parse_duration
+from harness.campaign.runner import exit_code, run_campaign, summary
+from harness.campaign.state import Attempt, Begun, CampaignDirectory, next_number
+from harness.clock import SystemClock
+from harness.errors import BadInput, ExitCode, HarnessFailed
+from harness.trial import load_trial
+
+# In the place of `prozess run`: makes a run directory and a verdict, or fails, as the trial's name says.
+RUNNER = """
+import json, pathlib, sys
+trial, runs, seed = sys.argv[1], pathlib.Path(sys.argv[5]), sys.argv[3]
+if trial == "broken":
+    print("no cluster today"); sys.exit(255)
+run = runs / f"{trial}-{seed}"
+for part in ("rows", "history", "logs", "findings"):
+    (run / part).mkdir(parents=True); (run / part / "data").write_bytes(b"x" * 50_000)
+verdict = "violated" if trial == "bad" else "held"
+(run / "verdict.json").write_text(json.dumps({"verdict": verdict, "findings": {"lost": 3, "duplicate": 0}}))
+(run / "report.html").write_text("report")
+sys.exit({"held": 0, "violated": 1}[verdict])
+"""
+RUN = (sys.executable, "-c", RUNNER)
+
+
+def a_campaign(*trials, **more):
+    return Campaign(name="test", title="A test", entries=tuple(Entry(trial=t) for t in trials), **more)
+
+
+def begun_in(path, found, *, duration_s=1e-9, seed=1):
+    directory = CampaignDirectory(path)
+    directory.begin(Begun(campaign=found, seed=seed, duration_s=duration_s))
+    return directory
+
+
+def attempt(number=0, *, trial="t", verdict="held", attempts=0, run=None, took_s=1.0):
+    drawn = draw(a_campaign(trial), 1, number)
+    return Attempt(drawn=drawn, attempt=attempts, exit_code=0, verdict=verdict, run=run, began_s=0, took_s=took_s)
+
+
+# --- what is drawn
+
+
+@given(st.integers(0, 2**31), st.integers(0, 500))
+def test_the_same_campaign_and_seed_draw_the_same_trials(seed, number):
+    found = Campaign(
+        name="c", title="", entries=(Entry(trial="a"), Entry(trial="b", weight=3, set={"x": (1, 2), "y": ("p", "q")}))
+    )
+    one = draw(found, seed, number)
+    assert one == draw(found, seed, number)
+    assert set(one.settings) == ({"x", "y"} if one.trial == "b" else set())
+
+
+@given(st.integers(0, 2**31), st.integers(1, 8))
+def test_the_first_round_has_every_trial_once(seed, size):
+    found = a_campaign(*(f"t{i}" for i in range(size)))
+    assert {draw(found, seed, number).trial for number in range(size)} == {f"t{i}" for i in range(size)}
+
+
+def test_weights_are_heeded_after_the_first_round():
+    found = Campaign(name="c", title="", entries=(Entry(trial="rare", weight=0.01), Entry(trial="often", weight=10)))
+    drawn = [draw(found, 1, number).trial for number in range(2, 300)]
+    assert drawn.count("often") > 250
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("30m", 1800), ("8h", 28_800), ("1h30m", 5400), ("0.5h", 1800)]
+)
+def test_durations_are_written_with_their_unit(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["8", "", "h", "8 hours", "-1h"])
+def test_a_duration_without_a_unit_is_refused(text):
+    with pytest.raises(BadInput, match="--for"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"entries": []}, "entries"),
+        ({"entries": [{"trial": "a", "set": {"x": []}}]}, "set.x"),
+        ({"format_version": 99}, "version 99"),
+        ({"surprise": 1}, "surprise"),
+    ],
+)
+def test_a_bad_campaign_file_is_refused_by_name(change, what):
+    document = {"name": "c", "title": "", "entries": [{"trial": "a"}]} | change
+    with pytest.raises(BadInput, match=what):
+        parse_campaign(document, source="c.toml")
+
+
+@pytest.mark.parametrize("name", known_campaigns())
+def test_the_campaigns_that_come_with_prozess_name_trials_and_settings_that_exist(name):
+    found = find_campaign(name)
+    assert found.name == name
+    for entry in found.entries:
+        for key, values in (entry.set or {"settle_s": (1.0,)}).items():
+            for value in values:
+                load_trial(entry.trial, {key: value})
+
+
+def test_a_trial_is_a_campaign_of_itself_and_an_unknown_name_is_refused(tmp_path):
+    assert [entry.trial for entry in find_campaign("smoke").entries] == ["smoke"]
+    with pytest.raises(BadInput, match="nihgtly"):
+        find_campaign("nihgtly")
+    with pytest.raises(BadInput, match="does not exist"):
+        load_campaign(tmp_path / "none.toml")
+
+
+# --- what is noted
+
+
+def test_attempts_are_read_back_and_a_torn_last_line_is_none(tmp_path):
+    directory = begun_in(tmp_path, a_campaign("t"))
+    directory.append(attempt(0))
+    with (tmp_path / "entries.jsonl").open("ab") as file:
+        file.write(b'{"drawn": {"num')
+    assert len(directory.attempts()) == 1
+    directory.append(attempt(1))
+    assert [a.drawn.number for a in directory.attempts()] == [0, 1]
+
+
+def test_a_damaged_entry_and_a_campaign_of_another_version_are_refused(tmp_path):
+    directory = begun_in(tmp_path, a_campaign("t"))
+    (tmp_path / "entries.jsonl").write_text("{}\n")
+    with pytest.raises(BadInput, match="damaged"):
+        directory.attempts()
+    document = json.loads((tmp_path / "campaign.json").read_text()) | {"format_version": 7}
+    (tmp_path / "campaign.json").write_text(json.dumps(document))
+    with pytest.raises(BadInput, match="version 7"):
+        directory.begun()
+    with pytest.raises(BadInput, match="no campaign"):
+        CampaignDirectory(tmp_path / "elsewhere").begun()
+
+
+def test_only_what_the_machinery_failed_is_tried_again():
+    assert next_number([], 1) == (0, 0)
+    assert next_number([attempt(0, verdict=None)], 1) == (0, 1)
+    assert next_number([attempt(0, verdict=None), attempt(0, verdict=None, attempts=1)], 1) == (1, 0)
+    for verdict in ("held", "violated", "unknown"):
+        assert next_number([attempt(0, verdict=verdict)], 1) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        (["held", "held"], ExitCode.HELD),
+        (["held", "violated", "unknown"], ExitCode.VIOLATED),
+        (["held", "unknown"], ExitCode.UNKNOWN),
+        (["held", None], ExitCode.UNKNOWN),
+        ([], ExitCode.UNKNOWN),
+    ],
+)
+def test_unknown_and_no_verdict_never_pass(verdicts, code):
+    assert exit_code([attempt(number, verdict=verdict) for number, verdict in enumerate(verdicts)]) is code
+
+
+def test_a_trial_that_was_tried_again_with_success_counts_as_what_it_was_then():
+    attempts = [attempt(0, verdict=None), attempt(0, attempts=1)]
+    assert exit_code(attempts) is ExitCode.HELD
+    assert summary(attempts) == "1 held, 1 failed by the machinery"
+    (line,) = lines_of(attempts)
+    assert (line.verdict, line.failed) == ("held", 1)
+
+
+# --- what is kept
+
+
+def a_run(path, **sizes):
+    for part, size in sizes.items():
+        (path / part).mkdir(parents=True)
+        (path / part / "data").write_bytes(b"x" * size)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("verdict", "held", "left"),
+    [
+        ("held", "verdict", {"findings"}),
+        ("held", "history", {"findings", "history", "logs"}),
+        ("held", "everything", {"findings", "history", "logs", "rows"}),
+        ("violated", "verdict", {"findings", "history", "logs", "rows"}),
+        ("unknown", "verdict", {"findings", "history", "logs", "rows"}),
+    ],
+)
+def test_findings_always_stay_and_everything_of_what_did_not_hold(tmp_path, verdict, held, left):
+    run = a_run(tmp_path / "run", rows=10, history=10, logs=10, findings=10)
+    tidy(run, attempt(verdict=verdict), Keep(held=held))
+    assert {p.name for p in run.iterdir()} == left
+
+
+def test_beyond_the_limit_the_oldest_that_held_lose_first_and_no_findings_ever(tmp_path):
+    megabyte = 2**20
+    for name in ("old", "new", "bad"):
+        a_run(tmp_path / name, rows=megabyte, history=megabyte, findings=megabyte)
+    attempts = [
+        attempt(0, run="old"),
+        attempt(1, run="new"),
+        attempt(2, run="bad", verdict="violated"),
+    ]
+    whole = size_of(tmp_path)
+    assert not make_room(tmp_path, attempts, Keep(held="everything", disk_max_gib=(whole - megabyte // 2) / 2**30)).full
+    assert not (tmp_path / "old" / "rows").exists()
+    assert (tmp_path / "new" / "rows").exists()
+    kept = make_room(tmp_path, attempts, Keep(held="everything", disk_max_gib=1e-9))
+    assert kept.full
+    assert kept.bytes == size_of(tmp_path)
+    assert all((tmp_path / name / "findings" / "data").exists() for name in ("old", "new", "bad"))
+    assert (tmp_path / "bad" / "history").exists()
+
+
+# --- running
+
+
+def test_a_campaign_runs_until_its_time_is_over_and_shows_every_trial(tmp_path, capsys):
+    directory = begun_in(tmp_path, a_campaign("good", "bad"), duration_s=0.2)
+    assert run_campaign(directory, clock=SystemClock(), runner=RUN) == ExitCode.VIOLATED
+    attempts = directory.attempts()
+    assert {a.drawn.trial for a in attempts} == {"good", "bad"}
+    assert sum(a.took_s for a in attempts) >= 0.2
+    assert all(a.findings == {"lost": 3} for a in attempts)
+    page = directory.index.read_text()
+    assert all(f"runs/{a.run}/report.html" in page for a in attempts)
+    for a in attempts:
+        assert (directory.runs / a.run / "history").exists() == (a.drawn.trial == "bad")
+    assert "bad" in capsys.readouterr().out
+
+
+def test_a_campaign_whose_time_is_over_goes_on_with_nothing(tmp_path):
+    directory = begun_in(tmp_path, a_campaign("good"))
+    run_campaign(directory, clock=SystemClock(), runner=RUN)
+    before = directory.attempts()
+    assert run_campaign(directory, clock=SystemClock(), runner=RUN) == ExitCode.HELD
+    assert directory.attempts() == before
+
+
+def test_an_interrupted_campaign_goes_on_where_it_was(tmp_path):
+    whole = begun_in(tmp_path / "whole", a_campaign("good", "bad"), duration_s=0.4)
+    run_campaign(whole, clock=SystemClock(), runner=RUN)
+    parts = begun_in(tmp_path / "parts", a_campaign("good", "bad"), duration_s=0.4)
+    first = whole.attempts()[0].model_copy(update={"took_s": 0.01})
+    parts.append(first)
+    run_campaign(parts, clock=SystemClock(), runner=RUN)
+    shorter = min(len(whole.attempts()), len(parts.attempts()))
+    assert shorter >= 2
+    assert [a.drawn for a in parts.attempts()][:shorter] == [a.drawn for a in whole.attempts()][:shorter]
+
+
+def test_machinery_that_fails_again_and_again_ends_the_campaign_with_what_it_said(tmp_path):
+    directory = begun_in(tmp_path, a_campaign("broken", failures_in_a_row_max=3), duration_s=60)
+    with pytest.raises(HarnessFailed, match=r"3 trials in a row.*no cluster today"):
+        run_campaign(directory, clock=SystemClock(), runner=RUN)
+    assert [(a.drawn.number, a.attempt) for a in directory.attempts()] == [(0, 0), (0, 1), (1, 0)]
+
+
+def test_a_trial_that_does_not_end_is_ended(tmp_path):
+    sleeper = (sys.executable, "-c", "import time; time.sleep(60)")
+    directory = begun_in(tmp_path, a_campaign("t", trial_timeout_s=0.3, failures_in_a_row_max=1), duration_s=60)
+    with pytest.raises(HarnessFailed):
+        run_campaign(directory, clock=SystemClock(), runner=sleeper)
+    (only,) = directory.attempts()
+    assert only.verdict is None
+    assert only.took_s < 30
+
+
+def test_a_directory_that_is_a_campaign_is_not_begun_twice(tmp_path):
+    directory = begun_in(tmp_path, a_campaign("t"))
+    with pytest.raises(BadInput, match="--resume"):
+        directory.begin(Begun(campaign=a_campaign("t"), seed=1, duration_s=1))
+
+
+def test_resuming_another_campaign_or_for_another_time_is_refused(tmp_path):
+    begun_in(tmp_path, a_campaign("t"))
+    with pytest.raises(BadInput, match="'test'"):
+        campaign("nightly", seed=1, runs=Path("runs"), duration=None, resume=tmp_path)
+    with pytest.raises(BadInput, match="--for"):
+        campaign("test", seed=1, runs=Path("runs"), duration="1h", resume=tmp_path)
