@@ -43,10 +43,12 @@ def translate_servers(topic: Settings | None, broker: Settings | None, version: 
             continue
         found.set(key, _typed(name, value, found), setting)
     named = {"min.insync.replicas", "unclean.leader.election.enable", "cleanup.policy", "flush.messages", *REPLICATION}
-    for name, setting in mine.items():
+    of_topics = {facts["server"]: name for name, facts in known_topic.items() if facts.get("server")}
+    inherited = {of_topics[name]: setting for name, setting in servers.items() if name in of_topics}
+    for name, setting in (inherited | dict(mine)).items():
         if name not in named and name in known_topic:
             found.set(f"topic.properties.{name}", setting.value, setting)
-    _of_variant(found, servers, ignored, known_topic)
+    _of_variant(found, {k: s for k, s in servers.items() if k not in of_topics and k not in ignored})
     found.base["variant.brokers"] = max(brokers or 0, 3, found.base["topic.replication_factor"])
     return found
 
@@ -73,14 +75,15 @@ def _typed(name: str, value: str, found: Translated) -> object:
     return int(value)
 
 
-def _of_variant(found: Translated, servers: Settings, ignored: list[str], known_topic: object) -> None:
+def _of_variant(found: Translated, servers: Settings) -> None:
+    """What brokers have for themselves; their defaults of topics are set on the topic, so that no internal one has them."""
     roles = servers.get("process.roles")
     if "zookeeper.connect" in servers:
         found.set("variant.metadata_mode", "zookeeper", servers["zookeeper.connect"])
     elif roles is not None and {"broker", "controller"} <= {role.strip() for role in roles.value.split(",")}:
         found.set("variant.metadata_mode", "kraft-combined", roles)
     for name, setting in servers.items():
-        if name not in ignored and not _OF_THE_MACHINE.match(name):
+        if not _OF_THE_MACHINE.match(name):
             found.set(f"variant.properties.{name}", setting.value, setting)
 
 

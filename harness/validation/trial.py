@@ -42,7 +42,13 @@ class Parts:
     def notes(self) -> list[str]:
         """What was left out or is only nearly so."""
         parts = (self.servers, self.producer, self.consumer)
-        return list(dict.fromkeys(note for part in parts if part is not None for note in part.notes))
+        notes = [note for part in parts if part is not None for note in part.notes]
+        if self.compacted:
+            notes.append(
+                "cleanup.policy=compact: the producer's cell is compacted, and its clients are librdkafka's, whatever the "
+                "file's are; groups and transactions run on topics that are not"
+            )
+        return list(dict.fromkeys(notes))
 
     def trial(self, base: dict[str, Any] | None = None, *, backend: str = "local", control: bool = True) -> Trial:
         """The trial file that these settings (or `base` in their place) make. BadInput if they contradict each other."""
@@ -71,8 +77,11 @@ class Parts:
         producer = _scope(settings, "producer")
         java = producer.get("producer.client") == "java"
         found = []
-        if self.producer is not None and not self.transactional:
+        if self.producer is not None and not self.transactional and self.compacted:
+            found.append(_workload("compaction", topic | _librdkafka(producer)))
+        elif self.producer is not None and not self.transactional:
             found.append(_workload("verifiable" if java else "log", topic | producer))
+        topic = _not_compacted(topic)
         if self.transactional:
             mine = _librdkafka(producer) | _scope(settings, "transaction")
             limit = int(mine.get("transaction.transaction_timeout_ms", 60_000))
@@ -91,6 +100,11 @@ class Parts:
         return found
 
     @property
+    def compacted(self) -> bool:
+        """Is the topic compacted? Then records need keys, which only one workload gives them."""
+        return bool(self.servers.base.get("topic.cleanup_policy") == "compact")
+
+    @property
     def transactional(self) -> bool:
         """Has the producer a transactional.id?"""
         return self.producer is not None and "transactional.id" in self.producer.origins
@@ -98,6 +112,11 @@ class Parts:
 
 def _scope(settings: dict[str, Any], scope: str) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key.startswith(f"{scope}.")}
+
+
+def _not_compacted(topic: dict[str, Any]) -> dict[str, Any]:
+    """Groups, transactions and the control are judged record by record, which compaction would take away."""
+    return topic | {"topic.cleanup_policy": "delete"}
 
 
 def _librdkafka(producer: dict[str, Any]) -> dict[str, Any]:

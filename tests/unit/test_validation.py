@@ -201,6 +201,22 @@ def test_where_brokers_are_is_left_out_and_what_they_promise_is_kept():
     assert not any(key.endswith(("listeners", "log.dirs", "node.id")) for key in found)
 
 
+def test_brokers_defaults_of_topics_are_set_on_the_topic_so_that_no_internal_one_has_them():
+    broker = of({"log.cleanup.policy": "compact", "log.segment.bytes": "1048576", "min.insync.replicas": "2"})
+    found = translate_servers(None, broker, VERSION, None).base
+    assert found["topic.properties.segment.bytes"] == "1048576"
+    assert not any(key.startswith("variant.properties.") for key in found)
+
+
+def test_a_compacted_topic_is_written_with_keys_and_groups_read_one_that_is_not():
+    topic = SAFE_TOPIC | {"cleanup.policy": "compact"}
+    cells = predicted({"acks": "all"}, consumer={"auto.offset.reset": "earliest"}, topic=topic).plan.cells
+    assert [(cell.workload, cell.topic.cleanup_policy) for cell in cells] == [
+        ("compaction", "compact"),
+        ("group", "delete"),
+    ]
+
+
 # --- prediction
 
 
