@@ -1,0 +1,105 @@
+"""KafkaTrialContainer on the real engine: it can be broken, comes back at its address, and leaves nothing, without Ryuk."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from clusters.engine import connect
+from clusters.trial_container import OWNER_LABEL, KafkaTrialContainer, remove_abandoned
+from harness.errors import BadInput, ClusterFailed
+from harness.protocols import NodeState
+from tests.contract.conftest import ensure_images
+from tests.contract.test_local_cluster import with_checkout, write_and_read
+
+pytestmark = [pytest.mark.cluster, pytest.mark.docker]
+END_S = 60.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine(need: Callable[[str], None]) -> None:
+    need("docker")
+    ensure_images("4.3.1")
+
+
+@pytest.fixture(scope="module")
+def kafka(engine: None) -> Iterator[KafkaTrialContainer]:
+    with KafkaTrialContainer(properties={"num.partitions": "2"}) as container:
+        yield container
+    assert trial_containers() == []
+
+
+def trial_containers() -> list[str]:
+    with closing(connect()) as client:
+        return [c["Id"] for c in client.api.containers(all=True, filters={"label": OWNER_LABEL})]
+
+
+def test_clients_reach_it_and_what_they_wrote_survives_a_kill(kafka: KafkaTrialContainer) -> None:
+    server = kafka.get_bootstrap_server()
+    assert write_and_read(server, 50) == 50
+    kafka.node.kill()
+    assert kafka.node.state() is NodeState.STOPPED
+    kafka.node.start()
+    kafka.wait_ready()
+    assert kafka.get_bootstrap_server() == server
+    assert write_and_read(server, 50) == 50
+
+
+def test_it_can_be_paused_and_go_on(kafka: KafkaTrialContainer) -> None:
+    kafka.node.pause()
+    assert kafka.node.state() is NodeState.PAUSED
+    kafka.node.resume()
+    kafka.wait_ready()
+
+
+def test_a_property_that_it_sets_itself_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"'listeners'.*Remove it"):
+        KafkaTrialContainer(properties={"listeners": "X://:1"})
+
+
+def test_before_its_start_there_is_nothing_to_break() -> None:
+    with pytest.raises(ClusterFailed, match="has not been started"):
+        _ = KafkaTrialContainer().node
+
+
+def test_one_that_dies_at_once_is_an_error_with_its_last_words(kafka: KafkaTrialContainer) -> None:
+    broken = KafkaTrialContainer(properties={"num.network.threads": "many"})
+    with pytest.raises(ClusterFailed, match=r"ended by itself \(exit 1\)(.|\n)*num\.network\.threads"), broken:
+        pytest.fail("it is not ready")
+    assert len(trial_containers()) == 1, "the other one"
+
+
+_CALLER = """
+import sys
+from clusters.trial_container import KafkaTrialContainer
+kafka = KafkaTrialContainer().start()
+print("up", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("end", ["orderly", "sigkill"])
+def test_one_whose_interpreter_is_gone_is_gone_too(kafka: KafkaTrialContainer, end: str) -> None:
+    caller = subprocess.Popen(
+        [sys.executable, "-c", _CALLER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=with_checkout()
+    )
+    assert caller.stdout is not None
+    assert caller.stdin is not None
+    try:
+        assert caller.stdout.readline() == "up\n"
+        assert len(trial_containers()) == 2
+        if end == "sigkill":
+            os.kill(caller.pid, signal.SIGKILL)
+        caller.stdin.close()
+        caller.wait(END_S)
+        with closing(connect()) as client:
+            assert len(remove_abandoned(client)) == (1 if end == "sigkill" else 0)
+    finally:
+        caller.kill()
+        caller.wait(END_S)
+        caller.stdout.close()
+    assert len(trial_containers()) == 1, "the one that is in use is left alone"
