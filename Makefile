@@ -1,6 +1,7 @@
 # make run    set up and run the smoke trial        make test   set up, then every check that CI makes
 # make unit   the fast tests alone                  make lint   format, lint, types, layers
 # make scenarios   every trial of trials/: about a quarter of an hour
+# make torture     the harness killed 50 times, at random moments: half an hour
 # The environment is in .venv; it is made again when pyproject.toml changes.
 
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null 2>&1 && \
@@ -10,10 +11,10 @@ BIN := $(VENV)/bin
 TRIAL ?= smoke
 SEED ?= 1
 
-.PHONY: run test unit lint format fuzz system scenarios clean help
+.PHONY: run test unit lint format fuzz system scenarios torture clean help
 
 help:
-	@head -4 Makefile
+	@head -5 Makefile
 
 run: $(VENV)/.ready
 	$(BIN)/prozess run $(TRIAL) --seed $(SEED)
@@ -40,6 +41,11 @@ fuzz: $(VENV)/.ready-dev
 
 system: $(VENV)/.ready-dev
 	$(BIN)/pytest tests/contract tests/system
+
+# The harness is killed ROUNDS times at random moments; nothing may be left. Half a minute a round.
+ROUNDS ?= 50
+torture: $(VENV)/.ready-dev
+	PROZESS_TORTURE=$(ROUNDS) PROZESS_TORTURE_SEED=$(SEED) $(BIN)/pytest -rP tests/system/test_torture.py
 
 # Every trial that comes with prozess, one after the other; stops at none, fails if one was not held.
 scenarios: $(VENV)/.ready

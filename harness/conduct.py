@@ -137,12 +137,14 @@ def heal_runs(path: Path | None, runs: Path) -> int:
     """Heal one run, or every run under `runs`; says what was found."""
     heal_run = catalogue.service("heal")
     directories = [RunDirectory.existing(path)] if path else _runs_under(runs)
+    clean = True
     for run in directories:
         report = heal_run(run, clock=SystemClock())
         sys.stdout.write(f"{run.path.name}: {report}\n")
+        clean = clean and report.clean
     if not directories:
         sys.stdout.write(f"No runs under {runs}: nothing to heal.\n")
-    return int(ExitCode.HELD)
+    return int(ExitCode.HELD if clean else ExitCode.HARNESS_FAILED)
 
 
 def _runs_under(runs: Path) -> list[RunDirectory]:

@@ -47,6 +47,11 @@ class HealReport:
     left: tuple[str, ...]
     """What could not be cleaned, with the reason."""
 
+    def __str__(self) -> str:
+        said = [f"found: {line}" for line in self.found] + [f"done: {line}" for line in self.done]
+        said += [f"LEFT: {line}" for line in self.left]
+        return "clean" if not said else "; ".join(said)
+
     @property
     def clean(self) -> bool:
         """Observed: nothing of this run is left."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from harness import catalogue
 from harness.clock import SystemClock
-from harness.errors import ExitCode, HarnessFailed, ProzessError, UnsupportedFault
+from harness.errors import ExitCode, HarnessFailed, Interrupted, ProzessError, UnsupportedFault
 from harness.plan import Plan
 from harness.run_directory import RunDirectory
 from harness.schedule import FaultAction
@@ -83,15 +83,17 @@ def follow_run(plan: Plan, run: RunDirectory, *, isolation: str, on_event: OnEve
         _follow(stage, result, on_event)
     finally:
         _end(stage)
+        if not result.ended:
+            _clean_up(run)
         supervisor.done()
     if not result.ended:
-        _clean_up(run)
         raise HarnessFailed(_last_words(run, result.exit_code))
     return result
 
 
 def _clean_up(run: RunDirectory) -> None:
-    """After a stage that died: where no sandbox died with it, it left something."""
+    """After a stage that died: where no sandbox died with it, it left something. What cannot be cleaned now, `prozess heal`
+    can be asked for again."""
     with suppress(ProzessError):
         catalogue.service("heal")(run, clock=SystemClock())
 
@@ -106,7 +108,8 @@ def _follow(stage: subprocess.Popen[str], result: RunResult, on_event: OnEvent) 
             return
         except KeyboardInterrupt:
             if result.interrupted:
-                stage.terminate()
+                stage.kill()
+                raise Interrupted("ended at once. What was recorded is kept; `prozess check` reads it.") from None
             _ask_to_stop(stage)
             result.interrupted = True
             on_event({"event": "interrupt"})

@@ -1,14 +1,20 @@
 """The harness killed or interrupted in the middle of a fault: nothing is left, and what was recorded is readable."""
 
+import fcntl
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 
+import psutil
 import pytest
 
+from harness.clock import SystemClock, wait_until
 from harness.history import History, ensure_history
 from harness.run_directory import RunDirectory
+from nemesis.journal import read_journal
 from tests.system.conftest import wait_nothing_left
 
 pytestmark = pytest.mark.cluster
@@ -16,6 +22,17 @@ pytestmark = pytest.mark.cluster
 
 def frozen(event):
     return event["event"] == "step" and event["name"] == "freeze the followers"
+
+
+def stage_of(run):
+    words = ["harness.stages.inside", str(run.path)]
+    return [p for p in psutil.process_iter(["cmdline"]) if all(word in (p.info["cmdline"] or []) for word in words)]
+
+
+def asked_to_stop(pid):
+    """Are there words in the run stage's standard input that it has not read?"""
+    with open(f"/proc/{pid}/fd/0", "rb") as pipe:  # noqa: PTH123 - not a path, a descriptor of another process
+        return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0] > 0
 
 
 def prozess_on(run, *arguments):
@@ -59,3 +76,30 @@ def test_control_c_heals_keeps_what_was_recorded_and_still_reports(prozess, need
     wait_nothing_left(run.path, timeout_s=10)
     faults = History.open(run).table("faults")
     assert 4 in faults["phase"], "healed: UNDONE rows are there"
+
+
+@pytest.mark.parametrize("isolation", ["namespaces", "signals"])
+def test_control_c_twice_ends_at_once_and_leaves_nothing(prozess, need, isolation):
+    need("java")
+    if isolation == "namespaces":
+        need("namespaces")
+    command = prozess("run", "smoke", "--engine", "local", "--quiet", "--isolation", isolation)
+    command.wait_event(frozen, what="frozen followers", timeout_s=180)
+    run = RunDirectory(command.run_directory)
+    # A run stage that stands still cannot heal: the first one waits for it, the second one does not.
+    stages = stage_of(run)
+    for stage in stages:
+        os.kill(stage.pid, signal.SIGSTOP)
+    os.kill(command.process.pid, signal.SIGINT)
+    wait_until(lambda: asked_to_stop(stages[0].pid), awaited="stop in the pipe", timeout_s=30, clock=SystemClock())
+    os.kill(command.process.pid, signal.SIGINT)
+    output = command.output(timeout_s=60)
+    assert command.process.returncode == 2, command.errors
+    assert output == ""
+    assert "ended at once" in command.errors
+    assert "Traceback" not in command.errors
+    wait_nothing_left(run.path, timeout_s=10)
+    assert read_journal(run.journal).open == ()
+    assert prozess_on(run, "heal").returncode == 0
+    again = prozess_on(run, "check", "--engine", "local", "--quiet")
+    assert again.returncode == 2, again.stdout + again.stderr

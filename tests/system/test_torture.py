@@ -1,0 +1,30 @@
+"""Torture in small: a few of the rounds of `make torture`, one of each trial at least."""
+
+import os
+
+import pytest
+
+from tests.system.torture import TORMENTS, draw, play
+
+pytestmark = pytest.mark.cluster
+ROUNDS = int(os.environ.get("PROZESS_TORTURE", "0")) or len(TORMENTS)
+FIRST = int(os.environ.get("PROZESS_TORTURE_SEED", "0"))
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + ROUNDS))
+def test_a_harness_killed_at_any_moment_leaves_nothing_but_a_readable_history(seed, tmp_path, need):
+    need("java")
+    drawn = draw(seed)
+    if drawn.torment.isolation == "namespaces":
+        need("namespaces")
+    outcome = play(drawn, tmp_path / "round")
+    cleaned = "by `prozess heal`" if outcome.clean_s is None else f"by itself after {outcome.clean_s:.1f} s"
+    print(f"{drawn}: clean {cleaned}", *outcome.said, sep="\n  ")  # noqa: T201 - shown if it fails, and by `make torture`
+    assert outcome.problems == [], str(drawn)
+
+
+def test_the_rounds_of_ci_have_every_trial_and_several_victims():
+    drawn = [draw(seed) for seed in range(len(TORMENTS))]
+    assert {r.torment.name for r in drawn} == {t.name for t in TORMENTS}
+    assert len({r.victims for r in drawn}) >= 3
+    assert draw(17) == draw(17)

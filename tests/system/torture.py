@@ -1,0 +1,321 @@
+"""Torture: the harness is killed at a random moment of a run, and the machine is looked at afterwards.
+
+A round is drawn from its seed: which trial, which event of the run to await, how long after it, and which of our processes
+get SIGKILL. Moments are counted from events, since a slow machine must not make every round one of the start-up.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from harness.clock import SystemClock, wait_until
+from harness.errors import NotReady
+from harness.processes import ProcessIdentity, identify, is_running, send_signal
+from tests.system.leftovers import TOKEN, leftovers, machine, processes, wait_clean
+
+CLOCK = SystemClock()
+EVENT_TIMEOUT_S = 180.0
+END_TIMEOUT_S = 150.0
+COMMAND_TIMEOUT_S = 180.0
+
+_HEAD = """
+name = "torture"
+title = "Something is broken while the harness is killed"
+{head}
+
+[variant.properties]
+"broker.session.timeout.ms" = 4000
+"broker.heartbeat.interval.ms" = 500
+
+[topics]
+partitions = 1
+placement = [[1, 2, 3]]
+
+[base]
+"topic.replication_factor" = 3
+"topic.min_insync_replicas" = 2
+
+[axes]
+"producer.acks" = ["1", "all"]
+
+[[steps]]
+name = "steady"
+after = {{ condition = "acked", count = 20 }}
+"""
+_STEP = """
+[[steps]]
+name = "break {number}"
+do = {{ kind = "fault", fault = "{fault}", targets = ["{target}"]{parameters} }}
+
+[[steps]]
+name = "broken {number}"
+after = {{ condition = "elapsed", seconds = 1 }}
+"""
+_HEAL = """
+[[steps]]
+name = "mend"
+do = { kind = "heal" }
+
+[[steps]]
+name = "whole"
+after = { condition = "isr" }
+timeout_s = 60
+"""
+
+
+@dataclass(frozen=True)
+class Torment:
+    """A trial to be killed in. `faults`: (name, target, further keys of the step)."""
+
+    name: str
+    faults: tuple[tuple[str, str, str], ...]
+    isolation: str = "namespaces"
+    head: str = ""
+    """Lines at the top of the trial file."""
+
+    @property
+    def text(self) -> str:
+        """The trial file."""
+        steps = [
+            _STEP.format(number=number, fault=fault, target=target, parameters=f", {more}" if more else "")
+            for number, (fault, target, more) in enumerate(self.faults)
+        ]
+        return _HEAD.format(head=self.head) + "".join(steps) + _HEAL
+
+    @property
+    def steps(self) -> list[str]:
+        """Names of the steps that break something, and of the heal."""
+        return [f"break {number}" for number in range(len(self.faults))] + ["mend"]
+
+
+_CUT = 'parameters = { others = "followers", direction = "both" }'
+TORMENTS = (
+    Torment("pause and kill", (("pause", "followers(0)", ""), ("kill", "leader(0)", ""))),
+    Torment("partition", (("partition", "leader(0)", _CUT),)),
+    Torment("stop", (("stop", "leader(0)", ""), ("pause", "active-controller", ""))),
+    Torment("signals: pause and kill", (("pause", "followers(0)", ""), ("kill", "leader(0)", "")), "signals"),
+    Torment("signals: stop", (("stop", "leader(0)", ""), ("pause", "active-controller", "")), "signals"),
+)
+PARTS = ("outer", "stage", "supervisor")
+VICTIMS = (
+    ("outer",),
+    ("stage",),
+    ("supervisor",),
+    ("outer", "supervisor"),
+    ("outer", "stage"),
+    ("stage", "supervisor"),
+    PARTS,
+)
+_PHASES = ("cluster", "topics", "warm-up", "heal", "audit", "teardown", "replicas")
+AFTER_MAX_S = 2.0
+
+
+@dataclass(frozen=True)
+class Round:
+    """One drawn round. `event`: a phase, a step, "start" or "end"; `after_s`: how long after it."""
+
+    seed: int
+    torment: Torment
+    event: str
+    after_s: float
+    victims: tuple[str, ...]
+
+    def __str__(self) -> str:
+        killed = " + ".join(self.victims)
+        return f"round {self.seed}: {self.torment.name!r}, {killed} killed {self.after_s:.2f} s after {self.event!r}"
+
+
+def draw(seed: int, torments: Sequence[Torment] = TORMENTS) -> Round:
+    """The round of that seed. Trials take turns, so that few rounds have them all; half of the moments are in the schedule,
+    where something is broken."""
+    rng = random.Random(seed)
+    torment = torments[seed % len(torments)]
+    event = rng.choice(torment.steps) if rng.random() < 0.5 else rng.choice(("start", *_PHASES, "end"))
+    return Round(seed, torment, event, rng.uniform(0, AFTER_MAX_S), rng.choice(VICTIMS))
+
+
+@dataclass
+class Outcome:
+    """What was seen after a round. `problems` empty = as it must be."""
+
+    drawn: Round
+    in_time: bool = True
+    """The run was still going on when it was hit."""
+    clean_s: float | None = None
+    """Until nothing was left without any help; None = `prozess heal` was needed."""
+    problems: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+
+class Victim:
+    """`prozess run …` of a round, and its parts."""
+
+    def __init__(self, drawn: Round, directory: Path) -> None:
+        directory.mkdir(parents=True)
+        self.token = uuid.uuid4().hex
+        self.environment = {**os.environ, TOKEN: self.token, "PROZESS_ISOLATION": ""}
+        self.runs = directory / "runs"
+        trial = directory / "trial.toml"
+        trial.write_text(drawn.torment.text, encoding="utf-8")
+        self.errors = directory / "stderr.txt"
+        words = ["run", str(trial), "--seed", str(drawn.seed), "--engine", "local", "--quiet", "--runs", str(self.runs)]
+        with self.errors.open("wb") as errors:
+            self.outer = subprocess.Popen(
+                [sys.executable, "-m", "harness.cli", *words, "--isolation", drawn.torment.isolation],
+                stdout=errors,
+                stderr=errors,
+                env=self.environment,
+                start_new_session=True,
+            )
+
+    @property
+    def run(self) -> Path | None:
+        """Its run directory, once there is one."""
+        return next(iter(self.runs.glob("*/")), None)
+
+    def happened(self, event: str) -> bool:
+        """Did the run reach that event? An ended run reaches nothing more."""
+        if event == "start":
+            return True
+        path = None if self.run is None else self.run / "events.jsonl"
+        if path is None or not path.exists():
+            return False
+        for line in path.read_text(encoding="utf-8").splitlines():
+            with suppress(ValueError):
+                told = json.loads(line)
+                if event in (told.get("name"), told["event"]) and told["event"] in ("phase", "step", "end"):
+                    return True
+        return False
+
+    def part(self, name: str) -> list[ProcessIdentity]:
+        """The processes of that part; the run stage is two in a sandbox: unshare, and the first process inside."""
+        if name == "outer":
+            found = [self.outer.pid] if self.outer.poll() is None else []
+        else:
+            module = "harness.supervisor" if name == "supervisor" else "harness.stages.inside"
+            found = [p.pid for p in psutil.process_iter(["cmdline"]) if self._is(p, module)]
+        return [identity for pid in found if (identity := identify(pid)) is not None]
+
+    def _is(self, process: psutil.Process, module: str) -> bool:
+        return module in (words := process.info["cmdline"] or []) and any(str(self.runs) in word for word in words)
+
+
+def play(drawn: Round, directory: Path) -> Outcome:
+    """Play the round; whatever it leaves is ended, after it was told."""
+    outcome = Outcome(drawn)
+    before = machine()
+    victim = Victim(drawn, directory)
+    try:
+        _strike(victim, drawn, outcome)
+        _look(victim, drawn, outcome, before)
+    finally:
+        _sweep(victim)
+    return outcome
+
+
+def _strike(victim: Victim, drawn: Round, outcome: Outcome) -> None:
+    wait_until(
+        lambda: victim.happened(drawn.event) or victim.outer.poll() is not None,
+        awaited=f"{drawn.event!r} of the run",
+        timeout_s=EVENT_TIMEOUT_S,
+        clock=CLOCK,
+        interval_s=0.02,
+    )
+    with suppress(subprocess.TimeoutExpired):
+        victim.outer.wait(drawn.after_s)
+    # At first there is only the command itself.
+    hit = [identity for name in drawn.victims for identity in victim.part(name)] or victim.part("outer")
+    outcome.in_time = bool(hit)
+    for identity in hit:
+        send_signal(identity, signal.SIGKILL)
+
+
+def _look(victim: Victim, drawn: Round, outcome: Outcome, before: frozenset[str]) -> None:
+    begun_ns = CLOCK.monotonic_ns()
+    code = _end_of(victim, drawn, outcome)
+    run = victim.run or victim.runs / "none"
+    alone = set(drawn.victims) == set(PARTS)
+    left = wait_clean(before, run=run, token=victim.token, timeout_s=3.0 if alone else END_TIMEOUT_S)
+    if not left:
+        outcome.clean_s = (CLOCK.monotonic_ns() - begun_ns) / 1e9
+    elif not alone:
+        outcome.problems.append(f"nobody cleaned up, though somebody was left to: {left}")
+    if "outer" not in drawn.victims and code not in (0, 1, 2, 255):
+        outcome.problems.append(f"the command ended with {code}")
+    if (run / "plan.json").exists():
+        for time in ("first", "second"):
+            _heal(victim, run, outcome, time)
+        left = wait_clean(before, run=run, token=victim.token, timeout_s=10.0)
+        outcome.problems += [f"left after heal: {line}" for line in left]
+        _check(victim, run, outcome)
+    elif left:
+        outcome.problems.append(f"left without a run directory: {left}")
+    said = victim.errors.read_text(encoding="utf-8", errors="replace")
+    if "Traceback" in said or "a mistake of ours" in said:
+        outcome.problems.append(f"the command said: {said[-1500:]}")
+
+
+def _end_of(victim: Victim, drawn: Round, outcome: Outcome) -> int | None:
+    try:
+        return victim.outer.wait(END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        outcome.problems.append(f"the command went on for {END_TIMEOUT_S:g} s after {drawn}")
+        return None
+
+
+def _heal(victim: Victim, run: Path, outcome: Outcome, time: str) -> None:
+    done = _prozess(victim, "heal", str(run))
+    outcome.said.append(f"heal, {time} time: {done.stdout.strip()}")
+    if done.returncode or "Traceback" in done.stderr:
+        outcome.problems.append(f"heal, {time} time, ended with {done.returncode}: {done.stderr[-1500:]}")
+    elif time == "second" and not done.stdout.endswith(": clean\n"):
+        outcome.problems.append(f"heal was not done after the first time: {done.stdout}")
+
+
+def _check(victim: Victim, run: Path, outcome: Outcome) -> None:
+    """What was recorded is readable: a verdict, or unknown with a sentence."""
+    done = _prozess(victim, "check", str(run), "--engine", "local", "--quiet")
+    words = done.stdout + done.stderr
+    outcome.said.append(f"check: {done.returncode}: {words.strip()[:300]}")
+    if done.returncode not in (0, 1, 2) or "Traceback" in words or "a mistake of ours" in words:
+        outcome.problems.append(f"check ended with {done.returncode}: {words[-1500:]}")
+
+
+def _prozess(victim: Victim, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "harness.cli", *words],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_TIMEOUT_S,
+        check=False,
+        env={**victim.environment, TOKEN: ""},
+    )
+
+
+def _sweep(victim: Victim) -> None:
+    """End what a failed round left, so that the next one begins clean."""
+    run = victim.run or victim.runs / "none"
+
+    def swept() -> bool:
+        for line in processes(run, victim.token):
+            if (identity := identify(int(line.split()[1]))) is not None:
+                send_signal(identity, signal.SIGKILL)
+        return not processes(run, victim.token)
+
+    with suppress(NotReady):
+        wait_until(swept, awaited="the round's processes to go", timeout_s=30.0, clock=CLOCK)
+    with suppress(subprocess.TimeoutExpired):
+        victim.outer.wait(10)
+
+
+__all__ = ["TORMENTS", "Outcome", "Round", "draw", "is_running", "leftovers", "play"]
