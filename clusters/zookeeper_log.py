@@ -8,6 +8,7 @@ length, bytes and the letter B; zeros where space was reserved. [FileTxnLog]
 import re
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -18,7 +19,7 @@ from clusters.wire import Malformed
 from harness.errors import HistoryUnreadable
 
 VERSION_DIRECTORY = "version-2"
-_FILE = re.compile(r"log\.([0-9a-f]+)")
+_FILE, _SNAPSHOT = re.compile(r"log\.([0-9a-f]+)"), re.compile(r"snapshot\.([0-9a-f]+)")
 _HEADER, _RECORD = struct.Struct(">4siq"), struct.Struct(">qi")
 _MAGIC, _FILE_VERSION, _END_OF_RECORD = b"ZKLG", 2, b"B"
 
@@ -139,87 +140,76 @@ def _transaction(body: bytes, checksum: int) -> Transaction:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerLog:
-    """One server's log. `transactions` is not empty, and in order."""
+class Stretch:
+    """A part of one server's log that was written without a break. Whoever has a committed transaction has in the same
+    stretch, before it, nothing but what was committed before it, and all of that: followers take a leader's past as it is.
+    Behind the last committed one may be proposals that nobody else took."""
 
-    directory: Path
     transactions: list[Transaction]
+    from_the_beginning: bool
+    """Of the ensemble; else it follows a snapshot."""
+
+    def up_to(self, zxid: int, checksum: int) -> list[Transaction]:
+        """All of it up to that transaction; empty if it is not there."""
+        before = [transaction for transaction in self.transactions if transaction.zxid <= zxid]
+        return before if before and (before[-1].zxid, before[-1].checksum) == (zxid, checksum) else []
 
     @property
-    def last(self) -> int:
-        return self.transactions[-1].zxid
-
-    @property
-    def gap(self) -> str | None:
-        """Where something is missing; None = nothing from the ensemble's first transaction on."""
-        before = None
-        for transaction in self.transactions:
-            follows = before is not None and (transaction.epoch, transaction.number) == (
-                before.epoch,
-                before.number + 1,
-            )
-            begins = transaction.number == 1 and (before is None or transaction.epoch > before.epoch)
-            if not follows and not begins:
-                return f"before transaction {transaction.zxid:#x}"
-            before = transaction
-        return None
-
-    def shared_end(self, other: "ServerLog") -> int:
-        """The newest transaction that both have; 0 = none."""
-        mine = {(t.zxid, t.checksum) for t in self.transactions}
-        return next((t.zxid for t in reversed(other.transactions) if (t.zxid, t.checksum) in mine), 0)
-
-    def before(self) -> dict[int, int]:
-        """First transaction of each epoch but the first → the one before it."""
+    def gap(self) -> bool:
+        """Is something missing in it?"""
         pairs = zip(self.transactions, self.transactions[1:], strict=False)
-        return {b.zxid: a.zxid for a, b in pairs if a.epoch < b.epoch}
+        return any(
+            (b.epoch, b.number) != (a.epoch, a.number + 1) and not (b.number == 1 and b.epoch > a.epoch)
+            for a, b in pairs
+        )
 
 
 def committed_transactions(directories: Sequence[Path]) -> list[Transaction]:
-    """What a majority of the servers has, of the most complete log. `directories`: the data directory of *each* server of
+    """What a majority of the servers has, and everything before that. `directories`: the data directory of *each* server of
     the ensemble (or its `version-2`), missing ones too: they count.
 
-    HistoryUnreadable: no majority is readable, none of the logs is whole from the beginning, or they contradict one another
-    where a new leader took over: then one of them may hold what was never committed.
+    A server that was away for long, or whose unfinished proposals must go, is given a snapshot by the leader: the stretch of
+    its log before that may end in what was never committed, and what the snapshot covers is in other servers' logs. So the
+    past is put together from the end on, from stretches that share a transaction.
+    HistoryUnreadable: no majority is readable, or no log tells some part of the past.
     """
     logs, problems = [], []
     for directory in directories:
         try:
-            logs.append(_read_log(directory))
+            logs.append(_stretches(directory))
         except HistoryUnreadable as error:
             problems.append(str(error))
     majority = len(directories) // 2 + 1
-    whole = [log for log in logs if log.gap is None]
-    problems += [f"{log.directory} lacks what was {log.gap}." for log in logs if log.gap is not None]
-    if len(logs) < majority or not whole:
+    counts = Counter((t.zxid, t.checksum) for log in logs for stretch in log for t in stretch.transactions)
+    agreed = [key for key, count in counts.items() if count >= majority]
+    if not agreed:
         raise HistoryUnreadable(
-            f"The committed transactions need the logs of {majority} of {len(directories)} ZooKeeper servers, one of them "
-            f"whole; readable: {len(logs)}, whole: {len(whole)}. " + " ".join(problems)
+            f"Committed is what {majority} of {len(directories)} ZooKeeper servers have in their logs, and nothing is; "
+            f"readable: {len(logs)}. " + " ".join(problems)
         )
-    best = max(whole, key=lambda log: log.last)
-    for log in logs:
-        _check_agrees(best, log)
-    end = sorted((best.shared_end(log) for log in logs), reverse=True)[majority - 1]
-    return [transaction for transaction in best.transactions if transaction.zxid <= end]
+    return _past_of(max(agreed), [stretch for log in logs for stretch in log if not stretch.gap])
 
 
-def _check_agrees(best: ServerLog, other: ServerLog) -> None:
-    """Whoever has the first transaction of an epoch has the whole past that its leader had, and nothing else."""
-    theirs = other.before()
-    for first, before in best.before().items():
-        if theirs.get(first, before) != before:
-            raise HistoryUnreadable(
-                f"The logs in {best.directory} and {other.directory} differ in what came before {first:#x}: "
-                f"{before:#x} and {theirs[first]:#x}."
-            )
+def _past_of(end: tuple[int, int], stretches: Sequence[Stretch]) -> list[Transaction]:
+    """Everything up to the transaction `end` (zxid, checksum), the ensemble's first one first."""
+    past: list[Transaction] = []
+    while True:
+        known = [(found, stretch) for stretch in stretches if (found := stretch.up_to(*end))]
+        found, stretch = min(known, key=lambda pair: pair[0][0].zxid, default=([], None))
+        past = found + past[1:]
+        if stretch is not None and stretch.from_the_beginning and found[0].number == 1:
+            return past
+        if len(found) < 2:
+            raise HistoryUnreadable(f"No ZooKeeper server's log tells what was before transaction {end[0]:#x}.")
+        end = found[0].zxid, found[0].checksum
 
 
-def _read_log(directory: Path) -> ServerLog:
+def _stretches(directory: Path) -> list[Stretch]:
+    """One server's log, divided where it was given a snapshot: one of a state that its own log does not lead to."""
     inner = directory / VERSION_DIRECTORY
     directory = inner if inner.is_dir() else directory
-    paths = {int(match[1], 16): path for path in directory.glob("log.*") if (match := _FILE.fullmatch(path.name))}
     found: dict[int, Transaction] = {}
-    for _, path in sorted(paths.items()):
+    for _, path in sorted(_numbered(directory, _FILE).items()):
         try:
             found |= {transaction.zxid: transaction for transaction in read_transactions(path.read_bytes())}
         except OSError as error:
@@ -228,4 +218,15 @@ def _read_log(directory: Path) -> ServerLog:
             raise HistoryUnreadable(f"{path} {error}.") from error
     if not found:
         raise HistoryUnreadable(f"{directory} holds no transaction of ZooKeeper.")
-    return ServerLog(directory, [found[zxid] for zxid in sorted(found)])
+    given = [zxid for zxid in sorted(_numbered(directory, _SNAPSHOT)) if zxid > 0 and zxid not in found]
+    ordered, stretches = [found[zxid] for zxid in sorted(found)], []
+    for after, until in zip([0, *given], [*given, 1 << 63], strict=True):
+        part = [transaction for transaction in ordered if after < transaction.zxid <= until]
+        if part:
+            stretches.append(Stretch(part, from_the_beginning=after == 0))
+    return stretches
+
+
+def _numbered(directory: Path, pattern: re.Pattern[str]) -> dict[int, Path]:
+    """Files by the transaction in their names."""
+    return {int(match[1], 16): path for path in directory.glob("*") if (match := pattern.fullmatch(path.name))}

@@ -145,7 +145,19 @@ def load_trial(name_or_path: str, overrides: dict[str, Any] | None = None) -> Tr
         raise BadInput(f"Trial file {str(path)!r} is not TOML: {error}.") from error
     for key, value in (overrides or {}).items():
         _lay_over(document, key, value)
+    if "variant.metadata_mode" in (overrides or {}):
+        _carry_sessions(document["variant"])
     return parse_trial(document, source=str(path))
+
+
+def _carry_sessions(variant: dict[str, Any]) -> None:
+    """A trial put on another metadata mode keeps the length of the brokers' sessions, under the name that it has there."""
+    kraft, zookeeper = "broker.session.timeout.ms", "zookeeper.session.timeout.ms"
+    has, wants = (kraft, zookeeper) if variant.get("metadata_mode") == "zookeeper" else (zookeeper, kraft)
+    properties = variant.get("properties")
+    if isinstance(properties, dict) and has in properties:
+        length = properties.pop(has)
+        properties.setdefault(wants, length)
 
 
 def parse_trial(document: dict[str, Any], *, source: str) -> Trial:

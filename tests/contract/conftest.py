@@ -18,10 +18,13 @@ READY_S = 120.0
 SESSION_TIMEOUT_S = 4.0
 
 COMPOSE = "clusters.compose:ComposeCluster"
+KRAFT: dict[str, Any] = {}
+ZOOKEEPER = {"metadata_mode": "zookeeper", "kafka_version": "3.9.2"}
 BACKENDS = [
-    pytest.param("clusters.fake:FakeCluster", id="fake"),
-    pytest.param("clusters.hosted:HostedCluster", id="local", marks=pytest.mark.cluster),
-    pytest.param(COMPOSE, id="compose", marks=[pytest.mark.cluster, pytest.mark.docker]),
+    pytest.param(("clusters.fake:FakeCluster", KRAFT), id="fake"),
+    pytest.param(("clusters.hosted:HostedCluster", KRAFT), id="local", marks=pytest.mark.cluster),
+    pytest.param(("clusters.hosted:HostedCluster", ZOOKEEPER), id="local-zookeeper", marks=pytest.mark.cluster),
+    pytest.param((COMPOSE, KRAFT), id="compose", marks=[pytest.mark.cluster, pytest.mark.docker]),
 ]
 
 
@@ -40,6 +43,7 @@ def plan_of(**variant: Any) -> Plan:
     properties = {
         "broker.session.timeout.ms": str(int(SESSION_TIMEOUT_S * 1000)),
         "broker.heartbeat.interval.ms": "500",
+        "zookeeper.session.timeout.ms": str(int(SESSION_TIMEOUT_S * 1000)),
     }
     document = {
         "name": "contract",
@@ -66,11 +70,12 @@ def new_cluster(backend: str, plan: Plan, run: RunDirectory) -> Any:
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], None]
 ) -> Iterator[Any]:
-    """1 controller and 3 brokers, ready. Tests leave it as they found it: whole and healed."""
-    if request.param == COMPOSE:
+    """1 controller (or ZooKeeper server) and 3 brokers, ready. Tests leave it as they found it: whole and healed."""
+    backend, variant = request.param
+    if backend == COMPOSE:
         need("docker")
         ensure_images("4.3.1")
-    built = new_cluster(request.param, plan_of(), new_run(tmp_path_factory.mktemp("run")))
+    built = new_cluster(backend, plan_of(**variant), new_run(tmp_path_factory.mktemp("run")))
     try:
         built.setup()
         built.wait_ready(timeout_s=READY_S)

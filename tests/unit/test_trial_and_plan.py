@@ -164,3 +164,76 @@ def test_two_workloads_of_one_kind_share_no_name():
     ids = [c.transactional_id for c in plan.clients if c.transactional_id and not c.instance]
     assert len(set(ids)) == len(ids)
     assert {c.name for c in plan.clients if c.role == "fencer"} == {"transactions-fencer", "transactions-2-fencer"}
+
+
+# --- kinds of clusters
+
+ZOOKEEPER = {"metadata_mode": "zookeeper", "kafka_version": "3.9.2"}
+
+
+def test_a_trial_put_on_zookeeper_keeps_the_length_of_sessions_under_the_name_that_they_have_there():
+    properties = load_trial("smoke", {"variant.metadata_mode": "zookeeper"}).variant.properties
+    assert properties["zookeeper.session.timeout.ms"] == "4000"
+    assert "broker.session.timeout.ms" not in properties
+    properties = load_trial("safe-zookeeper", {"variant.metadata_mode": "kraft-isolated"}).variant.properties
+    assert properties["broker.session.timeout.ms"] == "4000"
+    assert load_trial("smoke").variant.properties["broker.session.timeout.ms"] == "4000", "where it was made for"
+
+
+@pytest.mark.parametrize(
+    ("variant", "workload", "values", "why"),
+    [
+        (ZOOKEEPER, "group", {"group.protocol": ["consumer", "classic-eager"]}, "which ZooKeeper mode has not"),
+        (
+            {"versions": {"broker-1": "3.9.2"}},
+            "group",
+            {"group.protocol": ["consumer", "classic-eager"]},
+            "4.0 or later, not 3.9.2",
+        ),
+        (
+            ZOOKEEPER,
+            "errors",
+            {"provocation.error": ["not-authorised", "too-large-for-client"]},
+            "KRaft's metadata log",
+        ),
+    ],
+)
+def test_what_a_kind_of_cluster_has_not_is_left_out_with_the_reason(variant, workload, values, why):
+    base = {"producer.properties.batch.num.messages": 1} if workload == "errors" else {}
+    plan = plan_of(workload=workload, variant=variant, axes=values, base=base)
+    assert len(plan.cells) == 1
+    (left_out,) = plan.excluded
+    assert why in left_out.reason
+
+
+@pytest.mark.parametrize(
+    ("variant", "target", "why"),
+    [
+        ({}, "zookeeper-leader", 'needs metadata_mode = "zookeeper"'),
+        ({}, "minority(controllers)", "nobody: the variant has 1 controllers"),
+        ({"controllers": 3}, "majority(zookeepers)", "nobody: the variant has 0 zookeepers"),
+        (ZOOKEEPER, "majority(controllers)", "nobody: the variant has 0 controllers"),
+        ({}, "rack(east)", "no rack with a broker. Racks: none"),
+        ({"racks": ["a", "b", "c", "d"]}, "rack(d)", "Racks: a, b, c"),
+        (ZOOKEEPER, "node:controller-3001", "no node"),
+    ],
+)
+def test_a_role_that_can_mean_no_server_of_the_variant_is_refused(variant, target, why):
+    fault = one_step(kind="fault", fault="kill", targets=[target])
+    with pytest.raises(BadInput, match=why):
+        plan_of(variant=variant, **fault)
+
+
+@pytest.mark.parametrize(
+    ("variant", "target"),
+    [
+        (ZOOKEEPER, "zookeeper-leader"),
+        (ZOOKEEPER, "majority(zookeepers)"),
+        ({"controllers": 3}, "minority(controllers)"),
+        ({"metadata_mode": "kraft-combined"}, "minority(controllers)"),
+        ({"racks": ["a", "b"]}, "rack(b)"),
+        (ZOOKEEPER, "node:zookeeper-1"),
+    ],
+)
+def test_a_role_that_can_mean_a_server_of_the_variant_is_planned(variant, target):
+    assert plan_of(variant=variant, **one_step(kind="fault", fault="kill", targets=[target])).steps

@@ -46,6 +46,8 @@ def directories(tmp_path: Path, servers=(1, 2, 3)) -> list[Path]:
         directory.mkdir(parents=True)
         for path in DATA.glob(f"zookeeper-3.8.4.{server}.log.*.gz"):
             (directory / path.name.partition(f".{server}.")[2].removesuffix(".gz")).write_bytes(unzipped(path.name))
+        if server == 3:
+            (directory / "snapshot.100000002").touch()  # it was given; only its name is read
         found.append(directory.parent)
     return found
 
@@ -130,9 +132,11 @@ def encoded(zxid, operation=Operation.SET_DATA, body=None, session=7, time_ms=1)
     return jute.long(zlib.adler32(record)) + jute.buffer(record) + b"B"
 
 
-def server(directory: Path, *zxids: int) -> Path:
-    """A server whose log has these transactions."""
+def server(directory: Path, *zxids: int, given: tuple[int, ...] = ()) -> Path:
+    """A server whose log has these transactions, and that was `given` snapshots of those states."""
     (directory / VERSION_DIRECTORY).mkdir(parents=True)
+    for zxid in given:
+        (directory / VERSION_DIRECTORY / f"snapshot.{zxid:x}").touch()
     log = HEADER + b"".join(encoded(zxid) for zxid in zxids) + bytes(100)
     (directory / VERSION_DIRECTORY / f"log.{zxids[0]:x}").write_bytes(log)
     return directory
@@ -142,9 +146,9 @@ def epoch(number: int, *counts: int) -> list[int]:
     return [number << 32 | count for count in counts]
 
 
-def committed(tmp_path, *logs):
-    found = committed_transactions([server(tmp_path / str(i), *zxids) for i, zxids in enumerate(logs)])
-    return [transaction.zxid for transaction in found]
+def committed(tmp_path, *logs, given=((), (), ())):
+    servers = [server(tmp_path / str(i), *zxids, given=given[i]) for i, zxids in enumerate(logs)]
+    return [transaction.zxid for transaction in committed_transactions(servers)]
 
 
 def test_what_a_majority_has_not_is_left_out(tmp_path):
@@ -159,25 +163,66 @@ def test_what_a_deposed_leader_proposed_alone_is_left_out(tmp_path):
 
 def test_who_joined_late_counts_but_does_not_tell_the_beginning(tmp_path):
     whole = [*epoch(1, 1, 2, 3), *epoch(2, 1)]
-    assert committed(tmp_path, whole, [*epoch(1, 3), *epoch(2, 1)], epoch(1, 1)) == whole
+    late = [*epoch(1, 3), *epoch(2, 1)]
+    assert committed(tmp_path, whole, late, epoch(1, 1), given=((), epoch(1, 2), ())) == whole
+
+
+def test_what_a_deposed_leader_had_proposed_alone_is_no_past_though_it_is_in_the_log_of_who_has_the_end(tmp_path):
+    # Seen: cut off in epoch 2, server 2 could not be told to truncate, and was given a snapshot instead.
+    ours = [*epoch(1, 1, 2), *epoch(3, 1, 2), *epoch(4, 1, 2)]
+    deposed = [*epoch(1, 1, 2), *epoch(2, 1, 2), *epoch(4, 1, 2, 3)]
+    given = ((), (*epoch(1, 2), *epoch(3, 2)), ())
+    assert committed(tmp_path, ours[:-1], deposed, ours, given=given) == ours
+
+
+def test_the_past_is_put_together_from_logs_none_of_which_has_all_of_it(tmp_path):
+    every = [*epoch(1, 1, 2, 3, 4), *epoch(2, 1, 2)]
+    logs = (epoch(1, 1, 2, 3), [*epoch(1, 1), *epoch(1, 3, 4), *epoch(2, 1, 2)], [*epoch(1, 1), *epoch(2, 2)])
+    assert committed(tmp_path, *logs, given=((), epoch(1, 2), epoch(2, 1))) == every
 
 
 @pytest.mark.parametrize(
     ("logs", "why"),
     [
-        ([epoch(1, 1, 3), epoch(1, 1, 3), epoch(1, 1, 3)], "whole: 0.*before transaction 0x100000003"),
-        ([epoch(1, 2), epoch(1, 2)], "whole: 0"),
-        ([[*epoch(1, 1, 2), *epoch(2, 1)], [*epoch(1, 1), *epoch(2, 1)]], "differ in what came before 0x200000001"),
+        ([epoch(1, 1, 3), epoch(1, 1, 3), epoch(1, 1, 3)], "what was before transaction 0x100000003"),
+        ([epoch(1, 2), epoch(1, 2)], "what was before transaction 0x100000002"),
+        ([epoch(1, 1, 2), epoch(2, 1)], "what 2 of 2 ZooKeeper servers have in their logs, and nothing is"),
     ],
 )
-def test_logs_with_gaps_or_contradictions_are_not_believed(tmp_path, logs, why):
+def test_what_no_log_tells_is_not_guessed(tmp_path, logs, why):
     with pytest.raises(HistoryUnreadable, match=why):
         committed(tmp_path, *logs)
 
 
+@given(
+    counts=st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    away=st.lists(st.tuples(st.integers(0, 24), st.integers(0, 24)), min_size=3, max_size=3),
+    stale=st.integers(0, 2),
+)
+def test_whatever_snapshots_servers_were_given_the_past_is_whole_or_not_told(tmp_path_factory, counts, away, stale):
+    """Server by server a part of the log is missing, covered by a snapshot; before it, one has proposals of its own."""
+    every = [zxid for number, count in enumerate(counts, start=1) for zxid in epoch(2 * number, *range(1, count + 1))]
+    directories = []
+    for index, (begin, length) in enumerate(away):
+        missing = every[begin : begin + length]
+        mine = [zxid for zxid in every if zxid not in missing]
+        if index == 0 and missing and missing[0] & 0xFFFFFFFF == 1:
+            mine += epoch((missing[0] >> 32) - 1, *range(1, stale + 1))
+        given_now = (missing[-1],) if missing and missing[-1] != every[-1] else ()
+        if mine:
+            directories.append(server(tmp_path_factory.mktemp("s"), *sorted(mine), given=given_now))
+        else:
+            directories.append(tmp_path_factory.mktemp("wiped"))
+    try:
+        found = [transaction.zxid for transaction in committed_transactions(directories)]
+    except HistoryUnreadable:
+        return
+    assert found == every[: len(found)]
+
+
 def test_a_minority_of_the_ensemble_is_not_enough(tmp_path):
     missing = [tmp_path / "never", tmp_path / "there"]
-    with pytest.raises(HistoryUnreadable, match=r"need the logs of 2 of 3.*readable: 1"):
+    with pytest.raises(HistoryUnreadable, match=r"what 2 of 3 ZooKeeper servers have.*readable: 1"):
         decode([*directories(tmp_path, servers=(1,)), *missing])
 
 
