@@ -19,6 +19,7 @@ from clusters.cache import cache_directory
 from clusters.ivy import find_ivy
 from clusters.java import find_java
 from clusters.locks import locked_versions
+from harness.configuration import version_numbers
 from harness.errors import ProzessError
 
 PROBE_TIMEOUT_S = 20.0
@@ -132,7 +133,12 @@ def _java(environment: Mapping[str, str]) -> tuple[bool, str]:
 
 
 def _jars(environment: Mapping[str, str]) -> tuple[bool, str]:
-    cached = [v for v in locked_versions() if (cache_directory(environment) / "jars" / f"kafka-{v}").is_dir()]
+    directory = cache_directory(environment) / "jars"
+    cached = [
+        f"{version} (with ZooKeeper)" if version_numbers(version) < (4,) else version
+        for version in locked_versions()
+        if (directory / f"kafka-{version}").is_dir()
+    ]
     ways = [
         name
         for name, way in (("Maven", _program(environment, "mvn")), ("Ivy from pyspark", find_ivy()))

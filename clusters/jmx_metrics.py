@@ -67,12 +67,21 @@ CONTROLLER: tuple[Attribute, ...] = (
     Attribute("unclean_elections", "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec", "Count"),
     _controller("controller_changes", "NewActiveControllersCount"),
 )
+WITH_ZOOKEEPER: tuple[Attribute, ...] = tuple(
+    attribute
+    for attribute in CONTROLLER
+    if attribute.metric not in ("metadata_errors", "timed_out_heartbeats", "controller_changes")
+)
+"""Of a broker that may become the controller, as each may with ZooKeeper; the rest is of KRaft's controllers alone.
+[KafkaController.scala of 3.9]"""
 BY_ROLE: Mapping[str, tuple[Attribute, ...]] = {"broker": BROKER, "controller": CONTROLLER}
 
 
-def attributes_of(roles: Iterable[str]) -> tuple[Attribute, ...]:
-    """What a node of these roles tells."""
-    return tuple(attribute for role in sorted(roles) for attribute in BY_ROLE.get(role, ()))
+def attributes_of(roles: Iterable[str], *, with_zookeeper: bool = False) -> tuple[Attribute, ...]:
+    """What a node of these roles tells; a ZooKeeper server tells nothing here."""
+    roles = sorted(roles)
+    more = WITH_ZOOKEEPER if with_zookeeper and "broker" in roles else ()
+    return (*(attribute for role in roles for attribute in BY_ROLE.get(role, ())), *more)
 
 
 def reads(attributes: Sequence[Attribute]) -> list[JSON]:

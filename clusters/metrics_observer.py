@@ -54,7 +54,10 @@ class MetricsObserver:
         self._cluster = cluster
         self._clock = clock or SystemClock()
         self._servers: Mapping[int, tuple[str, int]] = getattr(cluster, "metrics_servers", {})
-        self._attributes = {node.node_id: attributes_of(node.roles) for node in cluster.nodes}
+        with_zookeeper = any("zookeeper" in node.roles for node in cluster.nodes)
+        self._attributes = {
+            node.node_id: attributes_of(node.roles, with_zookeeper=with_zookeeper) for node in cluster.nodes
+        }
         self._brokers = WireClient(lambda: cluster.observer_servers, name="broker", clock=self._clock)
         self._controllers = WireClient(lambda: cluster.controller_servers, name="controller", clock=self._clock)
         self._admin = Admin(cluster, clock=self._clock)

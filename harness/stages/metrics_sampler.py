@@ -98,7 +98,8 @@ class MetricsSampler(Beside):
         partitions = {(p.topic_name, p.number): p.partition for p in plan.partitions}
         leaders = Leaders(watch, partitions, rows)
         for node in cluster.nodes:
-            self._every_second(JmxOfNode(watch, node.node_id, rows).sample, f"jmx {node.node_id}")
+            if watch.expected(node.node_id):
+                self._every_second(JmxOfNode(watch, node.node_id, rows).sample, f"jmx {node.node_id}")
         for broker in watch.brokers:
             self._every_second(lambda broker=broker: leaders.sample(broker), f"offsets {broker}")  # type: ignore[misc]
         self._every_second(Quorum(watch, partitions, rows).sample, "quorum")
