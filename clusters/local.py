@@ -12,8 +12,10 @@ from typing import Any
 
 from clusters.agent import metrics_agent
 from clusters.impairers import Parts
+from clusters.links import LinkEnd, Links
+from clusters.local_clients import ClientCuts
 from clusters.local_node import Launch, LocalNode
-from clusters.network import DATA, RELAY_HOST, RUN_STAGE_HOST, Network, address_of
+from clusters.network import DATA, RELAY_HOST, RUN_STAGE_HOST, NamespaceOf, Network, address_of
 from clusters.orphans import PIDS_NAME
 from clusters.placements import place_nodes
 from clusters.properties import BROKER, CONTROLLER, ZOOKEEPER, Placement, shaping_settings
@@ -22,6 +24,7 @@ from clusters.sandbox import COSTS, Isolation, checked_isolation, isolation_here
 from clusters.servers import Servers
 from harness.clock import Clock
 from harness.errors import ClusterFailed
+from harness.impairments import CLIENTS
 from harness.plan import Plan
 from harness.protocols import Capability
 from harness.run_directory import RunDirectory
@@ -49,7 +52,9 @@ class LocalCluster:
         )
         hosts = {p.name: int(p.data_address.rpartition(".")[2]) for p in self._placements}
         self._network = Network(hosts) if self._isolation == "namespaces" else None
-        self._parts = Parts()
+        self._relayed = bool(relay_ports)
+        self._links = Links(self._link_ends)
+        self._parts = Parts({} if self._network is None else {"client-cut": ClientCuts(self._network, self._links)})
         self._nodes: tuple[LocalNode, ...] = ()
         self._servers = Servers(
             plan.variant,
@@ -78,13 +83,17 @@ class LocalCluster:
         }
         if self._network is None:
             return processes
-        return processes | {Capability.BLOCK: "a blackhole rule in the receiving node's own network namespace"}
+        return processes | {
+            Capability.BLOCK: "a blackhole rule in the receiving node's own network namespace",
+            Capability.CUT_CLIENTS: "a blackhole rule in the namespace of whoever receives",
+        }
 
     @property
     def lacks(self) -> Mapping[Capability, str]:
         lacking = {c: "this version of the local backend cannot" for c in Capability if c not in self.capabilities}
         if self._network is None:
-            lacking[Capability.BLOCK] = "no network namespaces here: " + " ".join(COSTS["signals"][:1])
+            why = "no network namespaces here: " + " ".join(COSTS["signals"][:1])
+            lacking |= dict.fromkeys((Capability.BLOCK, Capability.CUT_CLIENTS), why)
         return lacking
 
     @property
@@ -197,6 +206,19 @@ class LocalCluster:
             raise ClusterFailed("Not everything could be removed: " + "; ".join(problems))
 
     # --- parts ------------------------------------------------------------------------------------------------------
+
+    def _link_ends(self) -> list[LinkEnd]:
+        """Of the nodes, and of the clients: behind the relay where there is one."""
+        assert self._network is not None, "without namespaces there is nothing to act on"
+        clients = (self.relay_address if self._relayed else None) or self.client_address
+        ends = [LinkEnd(CLIENTS, clients, NamespaceOf(self._network, None))]
+        for placement in self._placements:
+            ports = [placement.data_port] if {BROKER, ZOOKEEPER} & placement.roles else []
+            ports += [placement.controller_port] if {CONTROLLER, ZOOKEEPER} & placement.roles else []
+            ports += [placement.client_port] if placement.client_port else []
+            seam = NamespaceOf(self._network, placement.name)
+            ends.append(LinkEnd(placement.name, placement.data_address, seam, tuple(ports)))
+        return ends
 
     def _having(self, role: str) -> list[Placement]:
         return [p for p in self._placements if role in p.roles]

@@ -17,7 +17,7 @@ import os
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -108,6 +108,21 @@ class Network:
         return _call_in_namespace(NAMESPACES / name, function)
 
 
+class NamespaceOf:
+    """`clusters.links.NetworkSeam` of one node; None: of the run stage, where the clients are."""
+
+    def __init__(self, network: Network, name: str | None) -> None:
+        self._network, self._name = network, name
+
+    def run_as_root(self, argv: Sequence[str], *, text: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Root of the sandbox's own user namespace."""
+        return self.call(lambda: _run(argv, text=text))
+
+    def call(self, function: Callable[[], T]) -> T:
+        """In the namespace."""
+        return function() if self._name is None else self._network.run_inside(self._name, function)
+
+
 def refuse_outside(routes: Path = Path("/proc/net/route")) -> None:
     """HarnessFailed where there is a default route: that is the host's own network, and none of ours to change."""
     for line in routes.read_text().splitlines()[1:]:
@@ -152,21 +167,28 @@ def _local_rule_is_last() -> bool:
 
 
 def _ip(arguments: list[str], *, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    return _run(["ip", *arguments], text=text)
+
+
+def _run(argv: Sequence[str], *, text: str | None = None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "LC_ALL": "C", "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin"}
     try:
         return subprocess.run(
-            ["ip", *arguments],
+            list(argv),
             input=text,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=COMMAND_TIMEOUT_S,
             check=False,
             env=environment,
         )
     except FileNotFoundError as error:
-        raise MissingTool("`ip` is not installed; network namespaces need it. Install iproute2.") from error
+        raise MissingTool(
+            f"`{argv[0]}` is not installed; faults of the network need it (packages iproute2 and iptables)."
+        ) from error
     except subprocess.TimeoutExpired as error:
-        raise HarnessFailed(f"ip {' '.join(arguments)} did not end within {COMMAND_TIMEOUT_S:g} s.") from error
+        raise HarnessFailed(f"{' '.join(argv)} did not end within {COMMAND_TIMEOUT_S:g} s.") from error
 
 
 def _ip_batch(options: list[str], lines: list[str]) -> None:

@@ -11,6 +11,8 @@ class Capability(StrEnum):
     PAUSE = "pause"
     BLOCK = "block"
     """Drop what one node sends to another, one way."""
+    CUT_CLIENTS = "cut-clients"
+    """Drop what the trial's clients send to one node, or are sent by it."""
     LOSE = "lose"
     """Drop a share of the packets."""
     SHAPE = "shape"

@@ -283,7 +283,7 @@ class Undo(Frozen):
     """What else the action needs, as JSON in one form only (`Undo.of`), so that equal is equal."""
 
     @classmethod
-    def of(cls, action: str, node: str, peer: str | None = None, **details: object) -> "Undo":
+    def of(cls, action: str, node: str, peer: str | None = None, /, **details: object) -> "Undo":
         """With details that are JSON values."""
         return cls(action=action, node=node, peer=peer, details=json.dumps(details, sort_keys=True))
 
@@ -315,6 +315,8 @@ class Scene:
     """`targets` of the step, as it says them."""
     partitions: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     """Dense partition id → (topic, number), of the plan."""
+    racks: Mapping[str, str] = field(default_factory=dict)
+    """Name of a broker → its rack, where brokers have racks."""
 
     def node(self, name: str) -> Node:
         """The node of that name. ClusterFailed if there is none."""

@@ -12,7 +12,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt, TypeAdapter
 from harness.capabilities import Capability
 from harness.configuration import Frozen
 
-CLIENTS = "clients"
+CLIENTS: Literal["clients"] = "clients"
 """As the other side of a link: the trial's workload clients, who are no node."""
 
 
@@ -23,6 +23,15 @@ class Loss(Frozen):
     kind: Literal["loss"] = "loss"
     share: Annotated[float, Field(gt=0, lt=1)]
     source: str | None = None
+
+
+class ClientCut(Frozen):
+    """Nothing that the trial's clients send reaches the node (`to-node`), or nothing that it sends reaches them."""
+
+    needs: ClassVar[Capability] = Capability.CUT_CLIENTS
+    kind: Literal["client-cut"] = "client-cut"
+    way: Literal["to-node", "from-node"]
+    peer: Literal["clients"] = CLIENTS
 
 
 class Bandwidth(Frozen):
@@ -86,7 +95,8 @@ class ClockShift(Frozen):
 
 
 Impairment = Annotated[
-    Loss | Bandwidth | Latency | FullDisk | SlowDisk | FrozenDisk | FailedDisk | ClockShift, Field(discriminator="kind")
+    Loss | ClientCut | Bandwidth | Latency | FullDisk | SlowDisk | FrozenDisk | FailedDisk | ClockShift,
+    Field(discriminator="kind"),
 ]
 IMPAIRMENT: TypeAdapter[Impairment] = TypeAdapter(Impairment)
 """From and to JSON."""

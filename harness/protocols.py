@@ -31,6 +31,7 @@ from harness.schema import METADATA, OBSERVATIONS, SNAPSHOTS
 from harness.windows import no_latencies, no_windows
 
 __all__ = [
+    "ALL_CLIENTS_NODE",
     "CLIENT_NODE",
     "AdminProtocol",
     "AuditResult",
@@ -140,6 +141,8 @@ class ClientNode(Node, Protocol):
         ...
 
 
+ALL_CLIENTS_NODE = 1_999_999
+"""Node id of `harness.impairments.CLIENTS`: all the trial's clients, as the other end of a link."""
 CLIENT_NODE = 2_000_000
 """Node ids from here up are places of clients: they never collide with Kafka's."""
 

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 from harness import catalogue
 from harness.clock import Clock
 from harness.errors import ClusterFailed, HarnessFailed, NotReady
+from harness.impairments import CLIENTS
 from harness.plan import Plan, parse_plan
-from harness.protocols import AdminProtocol, Cluster, Effect, Node, Scene, Undo, UndoAction
+from harness.protocols import ALL_CLIENTS_NODE, AdminProtocol, Cluster, Effect, Node, Scene, Undo, UndoAction
 from harness.run_directory import RunDirectory, read_json, write_json
 from harness.schedule import FaultAction, Step
 from harness.schema import NONE, FaultPhase, Tristate
@@ -109,6 +110,11 @@ class Nemesis:
         return {p.partition: (p.topic_name, p.number) for p in self._plan.partitions}
 
     @property
+    def _racks(self) -> dict[str, str]:
+        variant = self._plan.variant
+        return {f"broker-{b}": rack for b in range(1, variant.brokers + 1) if (rack := variant.rack_of(b)) is not None}
+
+    @property
     def _groups(self) -> dict[int, str]:
         return {c.cell: c.group_id for c in self._plan.clients if c.group_id is not None and c.cell is not None}
 
@@ -185,7 +191,7 @@ class Nemesis:
 
     @cached_property
     def _scene(self) -> Scene:
-        return Scene(self._cluster, self._admin, self._clock, partitions=self._partitions)
+        return Scene(self._cluster, self._admin, self._clock, partitions=self._partitions, racks=self._racks)
 
     def _watch_undone(self, undo: Undo) -> Watch:
         action = _action(undo)
@@ -208,10 +214,12 @@ class Nemesis:
         if "seed" in parameters and parameters["seed"] is None:  # the plan's, so that the same plan does the same
             parameters["seed"] = f"{self._plan.seed} {step_name}"
         for name in sorted(fault.role_parameters):
-            side = self._roles.others(parameters[name], targets=targets, roles=action.targets)
-            parameters[name] = tuple(node.name for node in side)
-            resolved.append((name, parameters[name]))
+            if parameters[name] is not None:
+                parameters[name] = self._roles.side(parameters[name], targets=targets, roles=action.targets)
+                resolved.append((name, parameters[name]))
         undos = tuple(fault.undos(scene, parameters))
+        if drawn := getattr(fault, "drawn", None):  # what a seed decided beside the roles
+            resolved += drawn(scene, parameters).items()
         return _Aim(fault, scene, parameters, tuple(resolved), undos)
 
     def _apply(self, aim: _Aim, row: Mapping[str, int], entries: Sequence[JournalEntry], step: Step) -> None:
@@ -315,7 +323,7 @@ class Nemesis:
         time_ns: int | None = None,
     ) -> None:
         """One row of `faults`. Of a cut, `node` receives and `peer` sends."""
-        ids = {n.name: n.node_id for n in self._cluster.nodes}
+        ids = {CLIENTS: ALL_CLIENTS_NODE} | {n.name: n.node_id for n in self._cluster.nodes}
         self._recorder.write(
             "faults",
             **row,

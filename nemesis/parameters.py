@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from harness import catalogue
 from harness.configuration import Frozen
 from harness.errors import BadInput
+from harness.impairments import CLIENTS
 from harness.protocols import Fault
 from harness.schedule import CLIENT_ROLES, parse_target
 from nemesis.targets import is_role
@@ -60,7 +61,7 @@ def _check_clients(fault_name: str, targets: Sequence[str]) -> None:
 
 
 def _check_roles(
-    where: str, value: str | tuple[str, ...], targets: Sequence[str] | None, nodes: Collection[str] | None
+    where: str, value: str | tuple[str, ...] | None, targets: Sequence[str] | None, nodes: Collection[str] | None
 ) -> None:
     named_partitions = targets is None or any(parse_target(text).partition is not None for text in targets)
     if value == "followers" and not named_partitions:
@@ -69,6 +70,8 @@ def _check_roles(
             f'Give {where.split()[-1]} = ["followers(p)"].'
         )
     for text in value if isinstance(value, tuple) and nodes is not None else ():
+        if text == CLIENTS:
+            continue
         name = parse_target(text).node if is_role(text) else text
         if name is not None and name not in (nodes or ()):
             raise BadInput(f"{where}: there is no node {name!r}. Nodes: {', '.join(sorted(nodes or ()))}.")

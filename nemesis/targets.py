@@ -12,6 +12,7 @@ from typing import TypeGuard
 
 from harness.clock import Clock, wait_until
 from harness.errors import ClusterFailed, NotReady
+from harness.impairments import CLIENTS
 from harness.protocols import AdminProtocol, BrokerView, ClientNode, Cluster, Node, NodeState, PartitionView
 from harness.schedule import CLIENT_ROLES, Target, means_client, parse_target
 
@@ -113,6 +114,21 @@ class Roles:
         if not nodes:
             raise TargetMissing(f"{text}: the partition has no such replica now.")
         return nodes
+
+    def side(self, others: str | Sequence[str], *, targets: Sequence[Node], roles: Sequence[str]) -> tuple[str, ...]:
+        """Names of who is on the other side of a cut, as `others`; CLIENTS among them for `clients`, `everybody` (`all` and
+        the clients), or a list that names them."""
+        if others == CLIENTS:
+            return (CLIENTS,)
+        if others == "everybody":
+            return (*self._names("all", targets, roles), CLIENTS)
+        if isinstance(others, str) or CLIENTS not in others:
+            return self._names(others, targets, roles)
+        nodes = [text for text in others if text != CLIENTS]
+        return (*(self._names(nodes, targets, roles) if nodes else ()), CLIENTS)
+
+    def _names(self, others: str | Sequence[str], targets: Sequence[Node], roles: Sequence[str]) -> tuple[str, ...]:
+        return tuple(node.name for node in self.others(others, targets=targets, roles=roles))
 
     def others(self, others: str | Sequence[str], *, targets: Sequence[Node], roles: Sequence[str]) -> tuple[Node, ...]:
         """The other side of a cut: never a target itself, each node once, at least one.

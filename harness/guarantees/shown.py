@@ -9,8 +9,9 @@ from harness.guarantees.evidence import Evidence
 from harness.guarantees.faults import FaultRecord
 from harness.guarantees.table import Guarantee
 from harness.guarantees.tally import Tally
+from harness.impairments import CLIENTS
 from harness.plan import Cell, Plan
-from harness.protocols import CLIENT_NODE
+from harness.protocols import ALL_CLIENTS_NODE, CLIENT_NODE
 from harness.schema import MISSING, NONE, Tristate
 from harness.verdict import FaultShown, WitnessShown
 from harness.witnesses import WITNESSES_SHOWN
@@ -97,6 +98,8 @@ def faults_shown(plan: Plan, evidence: Evidence) -> tuple[FaultShown, ...]:
 
 def node_name(node_id: int) -> str:
     """As backends name their nodes; places of clients by the planned client's id."""
+    if node_id == ALL_CLIENTS_NODE:
+        return CLIENTS
     if node_id >= CLIENT_NODE:
         return f"client-{node_id - CLIENT_NODE}"
     if node_id >= FIRST_ZOOKEEPER_ID:

@@ -51,7 +51,8 @@ def check_capabilities(plan: Plan, run: RunDirectory, *, isolation: str) -> None
             continue
         fault = catalogue.resolve(catalogue.FAULTS, step.do.fault, what="fault")
         check_parameters(step.do.fault, step.do.parameters, targets=step.do.targets, nodes=nodes)
-        for capability in sorted(fault.needs):
+        needs_for = getattr(fault(), "needs_for", None)  # of faults that need more with some parameters
+        for capability in sorted(fault.needs | (needs_for(step.do.parameters) if needs_for else frozenset())):
             if capability not in cluster.capabilities:
                 why = cluster.lacks.get(capability, "it has no such capability")
                 raise UnsupportedFault(

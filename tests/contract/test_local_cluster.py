@@ -210,7 +210,7 @@ def test_without_namespaces_nodes_share_the_host_and_partitions_are_lacking(
     cluster = HostedCluster(plan_of(), run, clock=CLOCK)
     try:
         bring_up(cluster)
-        assert set(cluster.lacks) == {Capability.BLOCK}
+        assert {Capability.BLOCK, Capability.CUT_CLIENTS} <= set(cluster.lacks)
         assert "no network namespaces" in cluster.lacks[Capability.BLOCK]
         assert cluster.describe()["isolation"]["level"] == "signals"
         broker = cluster.nodes[-1]

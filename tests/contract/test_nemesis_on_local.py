@@ -81,7 +81,19 @@ STEPS = [
     ("kill the frozen one", fault("kill", "node:broker-2")),
     ("kill the controller", fault("kill", "active-controller")),
     ("everything", None),
+    ("no clients", fault("partition", "leader(0)", others="clients")),
+    ("no clients", None),
+    ("deaf to clients", fault("partition", "leader(0)", others="clients", direction="to-targets")),
+    ("deaf to clients", None),
+    ("halves", fault("partition", "brokers", shape="halves")),
+    ("halves", None),
+    ("bridge", fault("partition", "brokers", "controllers", shape="bridge")),
+    ("bridge", None),
+    ("ring", fault("partition", "brokers", "controllers", shape="ring")),
+    ("alone", fault("partition", "node:broker-1", shape="isolate")),
+    ("everything", None),
 ]
+"""Those with parts that a seed draws, and of clients, come last: after them everything must be whole again."""
 
 
 @pytest.mark.cluster
@@ -93,7 +105,7 @@ def test_faults_on_real_brokers_take_effect_are_observed_and_are_healed_in_any_o
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=400, check=True)
     said = [json.loads(line) for line in done.stdout.splitlines()]
     assert [s["name"] for s in said] == [name for name, _ in STEPS] + ["ready again"]
-    one_way, both_ways, _, _, freeze, kill, nobody, _, _, _, frozen, controller, everything, _ = said
+    one_way, both_ways, _, _, freeze, kill, nobody, _, _, _, frozen, controller, everything, *cuts, _ = said
     (leader,) = one_way["nodes"]
     followers = {"broker-1", "broker-2", "broker-3"} - {leader}
     assert one_way["edges"] == sorted([leader, follower] for follower in followers)
@@ -104,7 +116,12 @@ def test_faults_on_real_brokers_take_effect_are_observed_and_are_healed_in_any_o
     assert "no broker is running" in nobody["error"]
     assert controller["nodes"] == ["controller-3001"]
     assert all(s["effects"] == ["YES"] for s in said if "effects" in s)
-    assert [s["unhealed"] for s in said[:-1]][-3:] == [[2], [2, 3001], []]
+    assert [s["unhealed"] for s in said[10:13]] == [[2], [2, 3001], []]
     assert frozen["nodes"] == ["broker-2"]
     assert len(everything["edges"]) == 3, "two faults of broker-2, one of the controller"
+    edges = {s["name"]: s["edges"] for s in cuts if "nodes" in s}
+    assert edges["no clients"][0][1] == "clients"
+    assert {name: len(of) for name, of in edges.items()} == {
+        "no clients": 2, "deaf to clients": 1, "halves": 4, "bridge": 4, "ring": 4, "alone": 6
+    }  # fmt: skip
     assert read_journal(run.journal).open == ()

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from harness import catalogue
 from harness.clock import FakeClock
 from harness.errors import BadInput, ClusterFailed, NotReady, StorageFull
-from harness.impairments import FullDisk
+from harness.impairments import ClientCut, FullDisk
 from harness.plan import make_plan
-from harness.protocols import Capability, NodeState, PartitionView
+from harness.protocols import ALL_CLIENTS_NODE, Capability, NodeState, PartitionView
 from harness.run_directory import RunDirectory
 from harness.schedule import FaultAction, Step
 from harness.schema import NONE, TABLES, FaultPhase, Tristate
@@ -21,7 +21,7 @@ from nemesis.impair import ImpairingFault
 from nemesis.journal import UndoState, read_journal
 from nemesis.nemesis import Nemesis
 from nemesis.parameters import NoParameters, check_parameters
-from nemesis.partition import cuts
+from nemesis.partition import Partition, cuts
 
 TRIAL = {
     "name": "unit",
@@ -457,6 +457,90 @@ def test_journal_marks_follow_the_fault(bench):
     assert [e.state for e in read_journal(bench.run.journal).entries] == [UndoState.UNDONE]
 
 
+def really_cut(cluster):
+    nodes = cluster.nodes
+    return {(n.name, s.name) for n in nodes for s in nodes if s is not n and n.receives_from(s) is Tristate.NO}
+
+
+@pytest.mark.parametrize("shape", ["halves", "bridge", "ring"])
+def test_a_shape_is_drawn_by_the_seed_recorded_cut_and_healed(bench, shape):
+    struck = bench.strike("cut", "partition", "brokers", shape=shape)
+    assert struck.effective is Tristate.YES
+    cut = really_cut(bench.cluster)
+    assert cut == {(e.node, e.peer) for e in struck.effects}
+    assert {len(cut), *map(len, cut)} == ({4, 2} if shape == "halves" else {2})
+    said = {e["role"]: e["nodes"] for e in json.loads(bench.run.resolved.read_text())}
+    assert said.pop("brokers") == ["broker-1", "broker-2", "broker-3"]
+    assert sorted(n for nodes in said.values() for n in nodes) == ["broker-1", "broker-2", "broker-3"]
+    bench.nemesis.heal("cut")
+    assert bench.cluster.is_whole()
+    bench.strike("cut", "partition", "brokers", shape=shape)
+    assert really_cut(bench.cluster) == cut, "the same plan and step: the same draw"
+    bench.strike("again", "partition", "brokers", shape=shape)
+    bench.nemesis.heal(None)
+    assert bench.cluster.is_whole()
+
+
+def test_of_a_shape_what_is_not_cut_must_be_open(bench):
+    bench.cluster["broker-1"].blocked |= {"broker-2", "broker-3"}
+    bench.cluster["broker-2"].blocked |= {"broker-1", "broker-3"}
+    struck = bench.strike("cut", "partition", "brokers", shape="bridge")
+    assert struck.effective is Tristate.UNKNOWN
+    assert "is not open: another shape" in struck.effects[0].detail
+
+
+def test_isolated_nodes_are_cut_from_everybody_and_each_other(bench):
+    bench.strike("cut", "partition", "node:broker-1", "node:broker-2", shape="isolate")
+    cut = really_cut(bench.cluster)
+    assert len(cut) == 2 * 5, "all pairs of four nodes but the one of the two that are left alone"
+    assert not {("broker-3", "controller-3001"), ("controller-3001", "broker-3")} & cut
+
+
+def test_halves_by_rack_take_racks_and_are_refused_without(bench):
+    with pytest.raises(ClusterFailed, match="has no rack"):
+        bench.strike("cut", "partition", "brokers", shape="halves", by="rack")
+    assert bench.cluster.is_whole()
+
+
+@pytest.mark.parametrize(
+    ("direction", "ways"),
+    [("both", {"to-node", "from-node"}), ("to-targets", {"to-node"}), ("from-targets", {"from-node"})],
+)
+def test_clients_are_cut_from_a_broker_both_ways_or_one_way(bench, direction, ways):
+    struck = bench.strike("cut", "partition", "leader(0)", others="clients", direction=direction)
+    assert struck.effective is Tristate.YES
+    assert {i.way for i in bench.cluster["broker-1"].impairments} == ways
+    assert {(e.node, e.peer) for e in struck.effects} == {("broker-1", "clients")}
+    assert {(r["node"], r["peer"]) for r in bench.recorder.rows} == {(1, ALL_CLIENTS_NODE)}
+    assert json.loads(bench.run.resolved.read_text())[-1]["nodes"] == ["clients"]
+    assert bench.nemesis.unhealed() == {1}
+    bench.fresh_nemesis().heal(None)
+    assert not bench.cluster["broker-1"].impairments
+
+
+def test_a_one_way_cut_of_clients_that_closes_the_other_way_too_is_not_the_fault_asked_for(bench):
+    bench.cluster["broker-1"].impair(ClientCut(way="from-node"))
+    struck = bench.strike("cut", "partition", "leader(0)", others="clients", direction="to-targets")
+    assert struck.effective is Tristate.UNKNOWN
+
+
+def test_everybody_is_every_node_and_the_clients(bench):
+    bench.strike("cut", "partition", "leader(0)", others="everybody")
+    assert len(really_cut(bench.cluster)) == 6
+    assert len(bench.cluster["broker-1"].impairments) == 2
+    bench.strike("less", "partition", "node:broker-2", others=["broker-3", "clients"])
+    assert len(bench.cluster["broker-2"].impairments) == 2
+    bench.nemesis.heal(None)
+    assert bench.cluster.is_whole()
+    assert not any(node.impairments for node in bench.cluster.nodes)
+
+
+def test_only_a_cut_of_clients_needs_a_backend_that_can_cut_clients():
+    assert Partition().needs_for({"others": ["clients", "broker-2"]}) == {Capability.CUT_CLIENTS}
+    assert Partition().needs_for({"others": "everybody"}) == {Capability.CUT_CLIENTS}
+    assert Partition().needs_for({}) == Partition().needs_for({"shape": "ring"}) == frozenset()
+
+
 @pytest.mark.parametrize(
     ("fault", "parameters", "says"),
     [
@@ -465,6 +549,9 @@ def test_journal_marks_follow_the_fault(bench):
         ("partition", {"others": []}, "others = .*a list, not empty"),
         ("partition", {"others": ["boss(1)"]}, "'boss.1.' is not a role"),
         ("partition", {"direction": 3}, "direction = 3"),
+        ("partition", {"shape": "star"}, "shape = 'star'"),
+        ("partition", {"shape": "ring", "others": "brokers"}, "of the targets alone"),
+        ("partition", {"shape": "halves", "direction": "to-targets"}, "of the targets alone"),
         ("partition", {"directions": "both"}, "no parameter 'directions'; .*Did you mean 'direction'"),
         ("kill", {"signal": 9}, "fault 'kill': there is no parameter 'signal'; it takes none"),
         ("maim", {}, "fault 'maim' is not known. Known: .*kill"),
@@ -477,7 +564,12 @@ def test_wrong_parameters_are_refused_when_a_trial_is_planned(fault, parameters,
 
 @pytest.mark.parametrize(
     "parameters",
-    [{}, {"others": "followers", "direction": "to-targets"}, {"others": ["broker-1", "leader(0)", "node:broker-2"]}],
+    [
+        {},
+        {"others": "followers", "direction": "to-targets"},
+        {"others": ["broker-1", "leader(0)", "node:broker-2"]},
+        {"shape": "ring"},
+    ],
 )
 def test_good_parameters_of_a_partition_are_accepted(parameters):
     check_parameters("partition", parameters)

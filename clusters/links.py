@@ -1,0 +1,114 @@
+"""The ends of a cluster's links, as faults of the network need them: where each is, and how to act in its network.
+
+A backend gives one `LinkEnd` per node and one for the trial's clients; with them it has every part of `clusters.link_parts`.
+Everything here is done from inside an end's network namespace, so the observer's link is left alone by choosing addresses of
+the data network, and a rule belongs to the node and not to its process.
+"""
+
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from harness.errors import HarnessFailed
+
+T = TypeVar("T")
+ARRIVE_S = 0.1
+"""How long a datagram may take; between namespaces of one machine it takes microseconds, on a starved one milliseconds."""
+_BURST = 40
+"""Datagrams sent before any is taken out: fewer than a socket's default buffer holds (rmem_default, 208 KiB)."""
+
+
+class NetworkSeam(Protocol):
+    """How a backend acts in the network namespace of one end."""
+
+    def run_as_root(self, argv: Sequence[str], *, text: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a command of this host there, as root. What it returns is the caller's to judge; MissingTool or HarnessFailed
+        if it cannot be run or does not end in time."""
+        ...
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call `function` there: a socket it makes stays in that namespace, and a process it starts is born there."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEnd:
+    """A node, or the trial's clients."""
+
+    name: str
+    address: str
+    """On the network that faults touch."""
+    network: NetworkSeam
+    ports: tuple[int, ...] = ()
+    """TCP ports on which it serves there."""
+
+
+class Links(Mapping[str, LinkEnd]):
+    """Every end, by name. Asked anew each time: addresses and namespaces may change when a node restarts."""
+
+    def __init__(self, ends: Callable[[], Iterable[LinkEnd]]) -> None:
+        self._ends = ends
+        self._probing = threading.Lock()
+        self._probes = 0
+
+    def __getitem__(self, name: str) -> LinkEnd:
+        for end in self._ends():
+            if end.name == name:
+                return end
+        raise HarnessFailed(f"{name!r} is no end of a link of this cluster.")
+
+    def __iter__(self) -> Iterator[str]:
+        return (end.name for end in self._ends())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._ends())
+
+    def besides(self, name: str) -> list[LinkEnd]:
+        """All but that one."""
+        return [end for end in self._ends() if end.name != name]
+
+    def arrivals(self, source: str, receiver: str, *, count: int = 1, bytes_each: int = 32) -> int:
+        """Of so many datagrams that `source` sends now, how many reach `receiver`. One it is not allowed to send (a rule at
+        its own end) does not arrive. OSError or HarnessFailed if it could not be tried."""
+        sender, taker = self[source], self[receiver]
+        with self._probing, ExitStack() as closing:
+            ours = closing.enter_context(taker.network.call(lambda: _bound(taker.address)))
+            theirs = closing.enter_context(sender.network.call(lambda: _bound(sender.address)))
+            arrived = 0
+            for begun in range(0, count, _BURST):
+                burst = min(_BURST, count - begun)
+                self._probes += 1
+                mark = self._probes.to_bytes(8).ljust(bytes_each, b".")
+                for _ in range(burst):
+                    try:
+                        theirs.sendto(mark, ours.getsockname())
+                    except PermissionError:
+                        continue
+                arrived += _take(ours, mark, burst)
+            return arrived
+
+
+def _bound(address: str) -> socket.socket:
+    found = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    found.settimeout(ARRIVE_S)
+    try:
+        found.bind((address, 0))
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
+def _take(ours: socket.socket, mark: bytes, expected: int) -> int:
+    """How many with that mark come before none comes for a while."""
+    arrived = 0
+    while arrived < expected:
+        try:
+            arrived += ours.recv(65536) == mark
+        except TimeoutError:
+            break
+    return arrived
