@@ -161,17 +161,39 @@ class TableFile:
         return int(statistics.min), int(statistics.max)
 
     def read(self, columns: Sequence[str], row_groups: Sequence[int] | None = None) -> dict[str, np.ndarray]:
-        """Columns of some row groups (None = all) as read-only arrays. HistoryUnreadable for a rotten page."""
-        groups = range(self.metadata.num_row_groups) if row_groups is None else row_groups
+        """Columns of some row groups (None = all) as read-only arrays. HistoryUnreadable for a rotten page.
+
+        A column that has one value in each of them, by the footer's statistics, is not decoded, and takes no memory if that is
+        the same value in all of them."""
+        groups = list(range(self.metadata.num_row_groups) if row_groups is None else row_groups)
+        found = self._constants(columns, groups)
+        decoded = [name for name in columns if name not in found]
         try:
             # A reader per call: they are cheap with a parsed footer, and not safe to share between threads.
-            with pq.ParquetFile(
-                self.path, metadata=self.metadata, memory_map=True, page_checksum_verification=True
-            ) as file:
-                table = file.read_row_groups(list(groups), columns=list(columns), use_threads=False)
+            if decoded:
+                with pq.ParquetFile(
+                    self.path, metadata=self.metadata, memory_map=True, page_checksum_verification=True
+                ) as file:
+                    table = file.read_row_groups(groups, columns=decoded, use_threads=False)
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(f"is torn ({_first_line(error)})") from error
-        return {name: _array(table.column(name)) for name in columns}
+        return {name: found[name] if name in found else _array(table.column(name)) for name in columns}
+
+    def _constants(self, columns: Sequence[str], groups: Sequence[int]) -> dict[str, np.ndarray]:
+        """Of those columns that have one value in each of these row groups."""
+        parts = [self.metadata.row_group(group) for group in groups]
+        lengths = [int(part.num_rows) for part in parts]
+        found = {}
+        for name in columns if sum(lengths) else ():
+            values = []
+            for part in parts:
+                statistics = part.column(self.table.column_names.index(name)).statistics
+                if statistics is None or not statistics.has_min_max or statistics.min != statistics.max:
+                    break
+                values.append(statistics.min)
+            else:
+                found[name] = _repeated(np.array(values, dtype=self.table.empty()[name].dtype), lengths)
+        return found
 
     def _fact(self, name: str) -> str:
         held = self.metadata.metadata or {}
@@ -525,6 +547,12 @@ class History:
     @cached_property
     def _compacted(self) -> frozenset[int]:
         return frozenset(p for c in self.plan.cells if "compact" in c.topic.cleanup_policy for p in c.partitions)
+
+
+def _repeated(values: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
+    array = np.repeat(values, lengths) if (values != values[0]).any() else np.broadcast_to(values[0], sum(lengths))
+    array.setflags(write=False)
+    return array
 
 
 def _array(column: pa.ChunkedArray) -> np.ndarray:

@@ -5,6 +5,7 @@ import types
 from dataclasses import replace
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from checkers.engine import check_locally
 from harness import catalogue
 from harness.errors import BadInput, HistoryUnreadable
-from harness.history import write_history
+from harness.history import History, write_history
 from harness.kernels import KernelNames, check_cell
 from harness.plan import make_plan
 from harness.protocols import KernelResult
@@ -95,13 +96,28 @@ def test_a_kernel_that_contradicts_itself_has_judged_nothing(run):
 
 
 def test_a_rotten_page_makes_what_needs_it_unknown_and_nothing_else(run):
-    path = run.history / "sends.parquet"
-    rotten = bytearray(path.read_bytes())
-    rotten[20] ^= 0xFF  # in the first row group: partition 0
-    path.write_bytes(rotten)
+    rot(run, "sends", row_group=0, column="sequence")  # of partition 0
     results = {f.partition: f.result for f in check_locally(run.path, ["odd"], workers=2)}
     assert "HistoryUnreadable: table sends" in str(results[0].incomplete)
     assert [results[p].incomplete for p in (1, 2)] == [None, None]
+
+
+def rot(run, table, *, row_group, column):
+    """Spoil a data page of a column that has to be decoded: one whose values differ."""
+    path = run.history / f"{table}.parquet"
+    chunk = pq.read_metadata(path).row_group(row_group).column(TABLES[table].column_names.index(column))
+    assert chunk.statistics.min != chunk.statistics.max
+    rotten = bytearray(path.read_bytes())
+    rotten[chunk.data_page_offset + chunk.total_compressed_size - 20] ^= 0xFF
+    path.write_bytes(rotten)
+
+
+def test_a_column_that_has_one_value_in_each_row_group_is_not_decoded(run, monkeypatch):
+    file = History.open(run).files["sends"]
+    monkeypatch.setattr(pq, "ParquetFile", None)
+    assert file.read(["partition"])["partition"].tolist() == [0] * 30 + [1] * 30 + [2] * 32
+    held = file.read(["client", "log_offset"])
+    assert (held["client"].tolist(), held["log_offset"].strides) == ([1] * 92, (0,))
 
 
 def test_an_unreadable_history_is_an_error_for_the_user(run):
