@@ -226,6 +226,7 @@ SERVICES = {
     "java": "clusters.java:find_java",
     "spark-java-home": "clusters.java:spark_java_home",
     "archives": "clusters.archives:build_archives",
+    "cache": "clusters.cache:make_cache",
     "isolation": "clusters.sandbox:probe",
     "sandbox": "clusters.sandbox:enter_command",
     "engine-problem": "clusters.engine:engine_problem",

@@ -163,8 +163,8 @@ class TableFile:
     def read(self, columns: Sequence[str], row_groups: Sequence[int] | None = None) -> dict[str, np.ndarray]:
         """Columns of some row groups (None = all) as read-only arrays. HistoryUnreadable for a rotten page.
 
-        A column that has one value in each of them, by the footer's statistics, is not decoded, and takes no memory if that is
-        the same value in all of them."""
+        A column that has one value in each of them, by the footer's statistics, is not decoded, and takes no memory if it is
+        the same one in all of them."""
         groups = list(range(self.metadata.num_row_groups) if row_groups is None else row_groups)
         found = self._constants(columns, groups)
         decoded = [name for name in columns if name not in found]

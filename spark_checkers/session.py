@@ -22,21 +22,27 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from harness.errors import BadInput, HarnessFailed, MissingTool, NotReady, ProzessError
+from spark_checkers.class_data import archive_flags
 from spark_checkers.elsewhere import connect, is_elsewhere, prepare_workers
 
 JVM_TIMEOUT_S = 120.0
 """From the launch of the virtual machine until it can be talked to; 4 s is usual."""
-_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError"
+_JVM = "-Xms128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError"
+"""The heap begins small: what it has taken once, it keeps."""
+_OPTIONS = "spark.driver.extraJavaOptions"
 _PREFIX, _HELD = "prozess-spark-", "held"
 """Scratch directories, and the file in each that its process holds a lock on."""
 _lock = threading.Lock()
 
 
-def start_session(*, master: str = "local[2]", remote: str | None = None, java_home: str | None = None) -> SparkSession:
+def start_session(
+    *, master: str = "local[2]", remote: str | None = None, java_home: str | None = None, archive: str | None = None
+) -> SparkSession:
     """A Spark session. May be called from any thread; a second call in this process returns the session there is.
 
     `master`: where the tasks run. `remote`: address of a Spark Connect server (`sc://host:port`) instead; needs no Java.
-    `java_home`: the Java to use; None = JAVA_HOME, else `java` of the PATH. End it with `session.stop()`.
+    `java_home`: the Java to use; None = JAVA_HOME, else `java` of the PATH. `archive`: its options about class-data archives;
+    None = it uses ours (`spark_checkers.class_data`), which is made first if need be. End it with `session.stop()`.
 
     Raises MissingTool without Java 17, NotReady if it does not come up, HarnessFailed or BadInput if Spark refuses.
     """
@@ -49,7 +55,10 @@ def start_session(*, master: str = "local[2]", remote: str | None = None, java_h
         configuration = _configuration(master, directory)
         try:
             if SparkContext._gateway is None:
-                gateway = _launch(configuration, directory / "spark.log", _java(java_home))
+                java = _java(java_home)
+                flags = archive_flags(java, _JVM) if archive is None else archive
+                configuration.set(_OPTIONS, f"{configuration.get(_OPTIONS)} {flags}")
+                gateway = _launch(configuration, directory / "spark.log", java)
                 SparkContext._ensure_initialized(gateway=gateway)
             SparkContext.getOrCreate(configuration)
             session = SparkSession.builder.getOrCreate()
@@ -68,7 +77,7 @@ def _configuration(master: str, directory: Path) -> SparkConf:
         "spark.app.name": "prozess",
         # The virtual machine only schedules: no row of the history passes through it.
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": f"{_JVM} -Djava.io.tmpdir={directory}",
+        _OPTIONS: f"{_JVM} -Djava.io.tmpdir={directory}",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(directory),

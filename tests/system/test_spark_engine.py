@@ -216,6 +216,7 @@ scratch = session.conf.get("spark.local.dir")
 assert session.sparkContext._jvm.System.getProperty("java.io.tmpdir") == scratch
 family = psutil.Process().children(recursive=True)
 assert len(family) >= 3, family  # the virtual machine, the daemon of the workers, a worker
+assert any("spark.jsa" in mapped.path for mapped in family[0].memory_maps()), "it does without its class-data archive"
 print(scratch, *(process.pid for process in family), flush=True)
 """
 
@@ -228,7 +229,7 @@ def living(pids: list[str]) -> list[psutil.Process]:
     return found
 
 
-def test_spark_is_quiet_and_leaves_nothing_behind(need, tmp_path):
+def test_spark_is_quiet_and_fast_by_an_archive_and_leaves_nothing_behind(need, tmp_path, tmp_path_factory):
     need("java")
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SCRIPT],
@@ -236,7 +237,7 @@ def test_spark_is_quiet_and_leaves_nothing_behind(need, tmp_path):
         text=True,
         timeout=300,
         check=False,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
+        env=os.environ | {"TMPDIR": str(tmp_path), "PROZESS_CACHE": str(tmp_path_factory.mktemp("cache"))},
     )
     assert (done.returncode, done.stderr) == (0, "")
     directory, *pids = done.stdout.split()
