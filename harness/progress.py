@@ -48,7 +48,7 @@ class ProgressView:
         self._console.print(f"[bold]{escape(plan.title)}[/bold]")
         self._console.print(
             f"trial {plan.trial}, seed {plan.seed}: {len(plan.cells)} cells, {len(plan.partitions)} partitions, "
-            f"{len(plan.steps)} steps, Kafka {plan.variant.kafka_version} {plan.variant.metadata_mode}"
+            f"{len(plan.steps)} steps, Kafka {' and '.join(plan.variant.kafka_versions)} {plan.variant.metadata_mode}"
         )
         self._console.print(f"run directory {path}", soft_wrap=True)
 
