@@ -107,6 +107,12 @@ class Variant(Frozen):
         """What the whole cluster can rely on: the oldest version of any node."""
         return self.kafka_versions[0]
 
+    @property
+    def metadata_keepers(self) -> tuple[int, ...]:
+        """Node ids of the controllers; with ZooKeeper its servers and every broker, each of which may be the controller."""
+        everyone = tuple(self.server_names())
+        return everyone if self.metadata_mode != "kraft-isolated" else everyone[self.brokers :]
+
     def server_names(self) -> dict[int, str]:
         """Node id → name of every server; Kafka's own ids, and such as no broker can have for ZooKeeper's."""
         brokers = {number: f"broker-{number}" for number in range(1, self.brokers + 1)}

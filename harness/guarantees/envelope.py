@@ -44,6 +44,8 @@ class Envelope:
     """`elected_unclean` of any partition of the cell."""
     lag_max_ns: int | None = None
     """replica.lag.time.max.ms."""
+    keepers: frozenset[int] = frozenset()
+    """Node ids of those that a change of the ISR may need: controllers, or who may become one, and ZooKeeper's servers."""
     producer_expiry_ns: int | None = None
     """producer.id.expiration.ms."""
     delete_retention_ns: int | None = None
@@ -182,7 +184,8 @@ class Envelope:
 
     def had(self, election: Election, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:
         """The new leader had the (uncommitted) record: it acknowledged it itself, or it stayed in the ISR so long after
-        the acknowledgement, under a leader that could reach the controller, that lagging would have cost it its place."""
+        the acknowledgement, under a leader that could reach a living controller, that lagging would have cost it its
+        place."""
         # A send that seems to begin after the election reached the deposed leader, if anything (clock error, zombie).
         asked = np.where(begun_ns < election.time_ns, self.timeline.leader_at(begun_ns), election.previous)
         itself = asked == election.leader
@@ -195,8 +198,8 @@ class Envelope:
         else:
             end_ns = acknowledged_ns + int(LAG_FACTOR * self.lag_max_ns) + self.error_ns
             long_enough = both(stayed, truth(until_ns >= end_ns))
-        cut_off = self._leader_hampered(since_ns, end_ns)
-        return either(truth(itself), both(long_enough, negate(cut_off)))
+        held_up = either(self._leader_hampered(since_ns, end_ns), self._keepers_hampered(since_ns, end_ns))
+        return either(truth(itself), both(long_enough, negate(held_up)))
 
     def leader_hampered(self, witnesses: np.ndarray) -> Truth:
         """The leader was cut from somebody, frozen or dead for a part of the send, so it may not have learned of the ISR."""
@@ -208,13 +211,23 @@ class Envelope:
     def _leader_hampered(self, since_ns: np.ndarray, until_ns: np.ndarray) -> Truth:
         """The leader of that time was cut from somebody, frozen or dead for a while, so it may not have shrunk the ISR."""
         leader = self.timeline.leader_at(since_ns)
+        return self._hampered(since_ns, until_ns, lambda f: np.isin(leader, f.nodes))
+
+    def _keepers_hampered(self, since_ns: np.ndarray, until_ns: np.ndarray) -> Truth:
+        """Somebody was, without whom the ISR may not have been changed meanwhile."""
+        return self._hampered(
+            since_ns, until_ns, lambda f: np.full(len(since_ns), not self.keepers.isdisjoint(f.nodes), dtype=bool)
+        )
+
+    def _hampered(
+        self, since_ns: np.ndarray, until_ns: np.ndarray, touches: Callable[[FaultRecord], np.ndarray]
+    ) -> Truth:
         parts = []
         for f in self.faults:
             overlap = (f.begin_ns - self.error_ns <= until_ns) & (f.end_ns + self.error_ns >= since_ns)
-            touched = truth(overlap & np.isin(leader, f.nodes))
             harm = either(*(np.int8(f.may(what)) for what in ("stops", "freezes", "cuts")))
-            parts.append(both(touched, harm))
-        return either(constant(0, len(leader)), *parts)
+            parts.append(both(truth(overlap & touches(f)), harm))
+        return either(constant(0, len(since_ns)), *parts)
 
     def _destroyed_leader(self, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:
         leader = self.timeline.leader_at(begun_ns)

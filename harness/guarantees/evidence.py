@@ -131,6 +131,7 @@ class Evidence:
             acks=cell.producer.acks,
             unclean_enabled=cell.topic.unclean_leader_election_enable,
             lag_max_ns=None if lag_max_ms is None else lag_max_ms * 1_000_000,
+            keepers=frozenset(plan.variant.metadata_keepers),
             producer_expiry_ns=self._producer_expiry_ms(plan) * 1_000_000,
             delete_retention_ns=self._delete_retention_ms(plan, cell) * 1_000_000,
             audited_ns=int(audited[-1]) if len(audited) else None,

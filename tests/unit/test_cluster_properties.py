@@ -143,6 +143,12 @@ def test_every_server_has_the_name_and_id_that_the_variant_gives_it(brokers: int
     assert len({node.data_address for node in nodes.values()}) == len(nodes)
 
 
+def test_who_keeps_the_metadata_depends_on_the_mode() -> None:
+    assert Variant(controllers=3).metadata_keepers == (3001, 3002, 3003)
+    assert Variant(metadata_mode="kraft-combined").metadata_keepers == (1, 2, 3)
+    assert Variant(metadata_mode="zookeeper").metadata_keepers == (1, 2, 3, 4001), "any broker may be the controller"
+
+
 def test_a_mixed_cluster_can_rely_on_its_oldest_version_alone() -> None:
     variant = Variant(versions={"broker-2": "3.9.2"})
     assert variant.kafka_versions == ("3.9.2", "4.3.1")

@@ -113,6 +113,15 @@ def test_a_leader_cut_off_for_a_while_may_not_have_shrunk_the_isr():
     assert one(envelope(failover(at_s=40), elsewhere).tail(witnesses())) == NOT_SO
 
 
+def test_while_nobody_could_change_the_isr_a_follower_in_it_need_not_have_had_the_record():
+    dead = fault(0, "kill", [3001], 5, 9)
+    assert one(envelope(failover(at_s=40), dead, keepers=frozenset({3001})).tail(witnesses())) == SO
+    long_before = fault(0, "kill", [3001], 1, 2)
+    assert one(envelope(failover(at_s=40), long_before, keepers=frozenset({3001})).tail(witnesses())) == NOT_SO
+    another = fault(0, "kill", [4001], 5, 9)
+    assert one(envelope(failover(at_s=40), another, keepers=frozenset({3001})).tail(witnesses())) == NOT_SO
+
+
 def test_the_leader_that_acknowledged_it_and_came_back_had_it():
     rows = [state(-10, 0, 1, 0, (1,)), state(5, 0, NONE, 1, (1,)), state(9, 0, 1, 2, (1,))]
     assert one(envelope(rows, fault(0, "kill", [1], 4.5, 7)).tail(witnesses())) == NOT_SO
