@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from clusters.agent import metrics_agent
+from clusters.equipment import Equipment, Equipped
 from clusters.impairers import Parts
 from clusters.links import LinkEnd, Links
 from clusters.local_clients import ClientCuts
@@ -25,6 +26,7 @@ from clusters.servers import Servers
 from harness.clock import Clock
 from harness.errors import ClusterFailed
 from harness.impairments import CLIENTS
+from harness.needs import capabilities_needed
 from harness.plan import Plan
 from harness.protocols import Capability
 from harness.run_directory import RunDirectory
@@ -52,9 +54,16 @@ class LocalCluster:
         )
         hosts = {p.name: int(p.data_address.rpartition(".")[2]) for p in self._placements}
         self._network = Network(hosts) if self._isolation == "namespaces" else None
+        self._equipment = Equipment(
+            [Equipped(p.name, p.data_directory, run.nodes / p.name) for p in self._placements],
+            needs=capabilities_needed(plan),
+            mounts=self._network is not None,
+            clock=clock,
+        )
         self._relayed = bool(relay_ports)
         self._links = Links(self._link_ends)
-        self._parts = Parts({} if self._network is None else {"client-cut": ClientCuts(self._network, self._links)})
+        cuts = {} if self._network is None else {"client-cut": ClientCuts(self._network, self._links)}
+        self._parts = Parts({**self._equipment.impairers, **cuts}, self._equipment.harmers)
         self._nodes: tuple[LocalNode, ...] = ()
         self._servers = Servers(
             plan.variant,
@@ -80,6 +89,7 @@ class LocalCluster:
             Capability.KILL: "SIGKILL to the server process",
             Capability.STOP: "SIGTERM to the server process: a controlled shutdown",
             Capability.PAUSE: "SIGSTOP to the server process",
+            **self._equipment.capabilities,
         }
         if self._network is None:
             return processes
@@ -91,6 +101,7 @@ class LocalCluster:
     @property
     def lacks(self) -> Mapping[Capability, str]:
         lacking = {c: "this version of the local backend cannot" for c in Capability if c not in self.capabilities}
+        lacking |= self._equipment.lacks
         if self._network is None:
             why = "no network namespaces here: " + " ".join(COSTS["signals"][:1])
             lacking |= dict.fromkeys((Capability.BLOCK, Capability.CUT_CLIENTS), why)
@@ -140,7 +151,9 @@ class LocalCluster:
         self.teardown()
         try:
             self._run.logs.mkdir(parents=True, exist_ok=True)
+            self._equipment.remove()
             self._servers.format()
+            self._equipment.install()
             if self._network is not None:
                 self._network.setup()
             for node in self._nodes:
@@ -195,6 +208,7 @@ class LocalCluster:
     def teardown(self) -> None:
         """SIGKILL, not SIGTERM: without a quorum the last node of a combined cluster hangs in its controlled shutdown."""
         problems = []
+        self._equipment.release()
         for node in self._nodes:
             try:
                 node.close()
@@ -232,6 +246,7 @@ class LocalCluster:
             log=self._log_of(placement.name),
             working_directory=self._run.nodes / placement.name,
             record_pids=None if self._network is not None else self._run.path / PIDS_NAME,
+            environment=lambda: self._equipment.environment(placement.name),
             # A broker with ZooKeeper exits where one with KRaft waits.
             guarded=self._variant.metadata_mode == "zookeeper" and BROKER in placement.roles,
         )

@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +45,8 @@ class Launch:
     """Where pid and start time go before anything runs; None where the sandbox's end is the server's end."""
     guarded: bool = False
     """Is it started again when it ended because the cluster was not ready for it (`clusters.guardian`)?"""
+    environment: Callable[[], Mapping[str, str]] = dict
+    """Laid over the harness's own. Asked at each start."""
 
 
 class LocalNode:
@@ -151,7 +153,7 @@ class LocalNode:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     cwd=launch.working_directory,
-                    env={**os.environ, "MALLOC_ARENA_MAX": "2"},
+                    env={**os.environ, "MALLOC_ARENA_MAX": "2", **launch.environment()},
                     start_new_session=True,  # a terminal's Ctrl-C is for the harness, not for the servers
                 )
         except OSError as error:

@@ -76,6 +76,12 @@ FAULTS = {
     "restart-clients": "nemesis.restart_clients:RestartClients",
     "rebalance-storm": "nemesis.rebalance_storm:RebalanceStorm",
     "duplicate-member": "nemesis.duplicate_member:DuplicateMember",
+    "disk-full": "nemesis.disk_full:FillDisk",
+    "disk-hang": "nemesis.disk_hang:HangDisk",
+    "disk-error": "nemesis.disk_error:FailDisk",
+    "wipe": "nemesis.wipe:WipeDirectory",
+    "corrupt": "nemesis.corrupt:CorruptFile",
+    "power-loss": "nemesis.power_loss:LosePower",
 }
 UNDO_ACTIONS = {
     "start": "nemesis.undo_actions:Start",
@@ -230,6 +236,8 @@ SERVICES = {
     "isolation": "clusters.sandbox:probe",
     "sandbox": "clusters.sandbox:enter_command",
     "engine-problem": "clusters.engine:engine_problem",
+    "thaw-disks": "clusters.leftovers:thaw",
+    "sweep-disks": "clusters.leftovers:sweep",
     "sweep-engine": "clusters.engine:sweep_run",
     "compose-file": "clusters.compose_person:persons_file",
     "images": "clusters.images:list_images",

@@ -118,7 +118,7 @@ class Corrupt(Frozen):
     topic: str | None = None
     number: int | None = None
     bytes: PositiveInt = 8
-    seed: int = 0
+    seed: int | str = 0
 
 
 class PowerLoss(Frozen):

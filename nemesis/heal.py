@@ -92,6 +92,10 @@ def _heal(run: RunDirectory, note: dict[str, Any], clock: Clock) -> HealReport:
     found: list[str] = []
     done: list[str] = []
     left: list[str] = []
+    thawed = catalogue.service("thaw-disks")(run)  # who waits for a frozen disk cannot be ended
+    found += thawed.found
+    done += thawed.done
+    left += thawed.left
     for what, identity in _survivors(run, note):
         found.append(f"{what} (pid {identity.pid}) is still there")
         problem = _end(identity, clock)
@@ -100,6 +104,10 @@ def _heal(run: RunDirectory, note: dict[str, Any], clock: Clock) -> HealReport:
     found += engine.found
     done += engine.done
     left += engine.left
+    disks = catalogue.service("sweep-disks")(run)
+    found += disks.found
+    done += disks.done
+    left += disks.left
     contents = read_journal(run.journal)
     if contents.unreadable:
         found.append(f"{contents.unreadable} lines of {run.journal} are not readable")

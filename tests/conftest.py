@@ -44,11 +44,27 @@ def _docker() -> str | None:
     return engine_problem() or network_problem()
 
 
+def _loop_disks() -> str | None:
+    from clusters.disks import disk_support
+
+    support = disk_support()
+    return None if support.kind == "loop" else support.reason
+
+
+def _shim() -> str | None:
+    from clusters.shim import shim_support
+
+    support = shim_support()
+    return None if support.path is not None else support.reason
+
+
 PARTS: dict[str, Callable[[], str | None]] = {
     "namespaces": _namespaces,
     "chromium": _chromium,
     "java": _java,
     "docker": _docker,
+    "loop-disks": _loop_disks,
+    "shim": _shim,
 }
 
 

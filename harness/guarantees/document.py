@@ -45,7 +45,8 @@ def render() -> str:
         does = [what.replace("_", " ") for what in nature.__slots__ if getattr(nature, what)]
         parts.append(f"| {name} | {', '.join(does)} |\n")
     parts.append(
-        "\nNone of these destroys data. A kind that is not listed might do anything: what depends on it is unknown.\n"
+        "\nWhat *loses unflushed* destroys copies of topics without flush.messages=1, and of no others; all else but what "
+        "*destroys* leaves what was written. A kind that is not listed might do anything: what depends on it is unknown.\n"
     )
     parts.append(
         "\n## Controls\n\nCells that are expected to show an anomaly, where a trial names none itself: a silent one "

@@ -126,7 +126,7 @@ class Evidence:
         audited, _ = self._observed(partition, ObservationKind.AUDIT_COMPLETE)
         return Envelope(
             timeline=self.timelines.get(partition, no_timeline()),
-            faults=self.fault_records,
+            faults=tuple(fault.of_topic(flushed=self._flushed(cell)) for fault in self.fault_records),
             error_ns=self.clock_error_ns,
             acks=cell.producer.acks,
             unclean_enabled=cell.topic.unclean_leader_election_enable,
@@ -144,6 +144,13 @@ class Evidence:
             log_starts=self._observed(partition, ObservationKind.LOG_START),
             batches=lambda: self.batches.get(partition),
         )
+
+    def _flushed(self, cell: Cell) -> bool:
+        """Is every record synced inside the append, on leader and followers, before it is acknowledged? By flush.messages
+        of the topic, else of the brokers; flush.ms does not count: it is looked at by a scheduler. [LogManager]"""
+        planned = cell.topic.kafka_properties().get("flush.messages")
+        broker = self.cluster.get("settings", {}).get("log.flush.interval.messages", "")
+        return (planned or str(broker)) == "1"
 
     def _producer_expiry_ms(self, plan: Plan) -> int:
         """As read from the cluster, else as the plan sets it, else Kafka's default: a cluster that was started from the plan

@@ -182,7 +182,8 @@ BEFORE_NS = 10 * NS_PER_S
 
 def _transaction_state_lost(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Its partitions are not sampled: not lost if nothing could destroy or cut them, else not known."""
-    harm = either(*(np.int8(f.may(what)) for f in envelope.faults for what in ("destroys", "elects_unclean")))
+    ways = ("destroys", "loses_unflushed", "elects_unclean")
+    harm = either(*(np.int8(f.may(what)) for f in envelope.faults for what in ways))
     return constant(FALSE if harm == FALSE else UNKNOWN, len(witnesses))
 
 
@@ -501,20 +502,24 @@ def could_be(name: str, configuration: Configuration, happened: Happened) -> Tru
     return np.asarray(np.int8(fact.could(happened)))
 
 
-def could_happen(natures: Mapping[str, FaultNature | None], *, unclean_enabled: bool) -> Happened:
-    """What faults of these kinds could bring about; None = a kind nobody described: anything."""
+def could_happen(
+    natures: Mapping[str, FaultNature | None], *, unclean_enabled: bool, flushed: bool = False
+) -> Happened:
+    """What faults of these kinds could bring about; None = a kind nobody described: anything. `flushed`: every record is
+    synced before it is acknowledged."""
     if not natures:
         return Happened(moved=Tristate.NO, unclean=Tristate.NO, destroyed=Tristate.NO)
     known = [n for n in natures.values() if n is not None]
     anything = len(known) < len(natures)
-    out = anything or any(n.stops or n.freezes or n.cuts or n.destroys for n in known)
+    destroyed = anything or any(n.destroys or (n.loses_unflushed and not flushed) for n in known)
+    out = destroyed or any(n.stops or n.freezes or n.cuts for n in known)
     unclean = anything or any(n.elects_unclean for n in known) or (out and unclean_enabled)
     return Happened(
         moved=Tristate.UNKNOWN if out or unclean else Tristate.NO,
         unclean=Tristate.UNKNOWN if unclean else Tristate.NO,
         cell_unclean=Tristate.UNKNOWN if unclean else Tristate.NO,
         rebalanced=Tristate.UNKNOWN if out else Tristate.NO,
-        destroyed=Tristate.UNKNOWN if anything or any(n.destroys for n in known) else Tristate.NO,
+        destroyed=Tristate.UNKNOWN if destroyed else Tristate.NO,
         faulted=Tristate.UNKNOWN,
     )
 

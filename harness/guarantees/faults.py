@@ -4,7 +4,7 @@ A fault that no VERIFIED row proves is not a fact: what is derived from it is un
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,6 +29,9 @@ class FaultNature:
     """What one node sends to another does not arrive."""
     destroys: bool = False
     """The node's replicas lose their data, from offset 0 on."""
+    loses_unflushed: bool = False
+    """The node's replicas lose what was not synced to its disk: in topics with flush.messages=1 nothing that was
+    acknowledged, in others anything, from offset 0 on."""
     elects_unclean: bool = False
     """It asks the controller for an UNCLEAN election (KIP-460)."""
 
@@ -42,6 +45,12 @@ NATURES: Mapping[str, FaultNature] = {
     "restart-clients": FaultNature(stops=True),
     "rebalance-storm": FaultNature(stops=True),
     "duplicate-member": FaultNature(stops=True),
+    "disk-full": FaultNature(stops=True),
+    "disk-hang": FaultNature(freezes=True),
+    "disk-error": FaultNature(stops=True, loses_unflushed=True),
+    "wipe": FaultNature(stops=True, destroys=True),
+    "corrupt": FaultNature(stops=True, destroys=True),
+    "power-loss": FaultNature(stops=True, loses_unflushed=True),
 }
 """Every fault of the catalogue. A kind that is not here might do anything: what depends on it is unknown."""
 
@@ -68,7 +77,7 @@ class FaultRecord:
     detail: str = ""
 
     def may(self, what: str) -> Tristate:
-        """Does it (stop, freeze, cut, destroy, elect_unclean) its nodes? NO if its nature does not, or it did not work."""
+        """Does it do `what` (a field of FaultNature) to its nodes? NO if its nature does not, or it did not work."""
         if self.nature is None:
             return Tristate.UNKNOWN
         return self.effective if getattr(self.nature, what) else Tristate.NO
@@ -77,6 +86,12 @@ class FaultRecord:
     def leaves_down(self) -> Tristate:
         """Are its nodes down from `proven_ns` on, until it is undone?"""
         return Tristate.NO if self.nature is not None and self.nature.restarts else self.may("stops")
+
+    def of_topic(self, *, flushed: bool) -> "FaultRecord":
+        """What it was to a topic whose brokers sync every record before they acknowledge it, or to another one."""
+        if self.nature is None or not self.nature.loses_unflushed or flushed:
+            return self
+        return replace(self, nature=replace(self.nature, destroys=True))
 
 
 def fault_records(

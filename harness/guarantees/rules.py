@@ -77,16 +77,9 @@ HW_SOURCE = "Kafka documentation, design: 'Only committed messages are ever give
 
 
 def hard(prefix: str, *, unclean: str, wiped: str) -> tuple[Rule, ...]:
-    """The two ways in which even committed data may be missing."""
+    """The two ways in which even committed data may be missing. Destroyed copies first: when the last known leader returns
+    with a destroyed one, that counts as an unclean election too."""
     return (
-        Rule(
-            id=f"{prefix}/unclean",
-            when=(unclean,),
-            label="unclean elections",
-            reason=_UNCLEAN,
-            change=_UNCLEAN_CHANGE,
-            source=_UNCLEAN_SOURCE,
-        ),
         Rule(
             id=f"{prefix}/wiped",
             when=(wiped,),
@@ -94,6 +87,14 @@ def hard(prefix: str, *, unclean: str, wiped: str) -> tuple[Rule, ...]:
             reason=_WIPED,
             change=_WIPED_CHANGE,
             source=_WIPED_SOURCE,
+        ),
+        Rule(
+            id=f"{prefix}/unclean",
+            when=(unclean,),
+            label="unclean elections",
+            reason=_UNCLEAN,
+            change=_UNCLEAN_CHANGE,
+            source=_UNCLEAN_SOURCE,
         ),
     )
 

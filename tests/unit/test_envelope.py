@@ -1,5 +1,6 @@
 """What happened to records, from hand-made ground truth. Node 1 leads first; the clock error is 1 ms unless said."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -318,6 +319,27 @@ def test_a_wiped_copy_that_came_back_into_the_isr_is_intact_again():
     assert one(envelope(rows, twice, acks="all").wiped(witnesses())) == NOT_SO
     never_back = [rows[0], rows[1], state(12, 0, NONE, 2, (2,))]
     assert one(envelope(never_back, twice, acks="all").wiped(witnesses())) == SO
+
+
+ALL_DARK = [
+    state(-10, 0, 1, 0, (1, 2, 3)),
+    state(5.5, 0, NONE, 1, (1,)),
+    state(8, 0, 1, 2, (1,)),
+]
+
+
+@pytest.mark.parametrize(("hit", "flushed", "expected"), [([1, 2, 3], False, SO), ([1, 2, 3], True, NOT_SO)])
+def test_power_lost_by_all_destroys_what_was_not_flushed(hit, flushed, expected):
+    faults = fault_records(table("faults", fault(0, "power-loss", hit, 5, 7)), DICTIONARIES, NATURES)
+    env = envelope(ALL_DARK, acks="all")
+    env = replace(env, faults=tuple(f.of_topic(flushed=flushed) for f in faults))
+    assert one(env.wiped(witnesses())) == expected
+
+
+def test_power_lost_by_one_of_three_excuses_nothing():
+    faults = fault_records(table("faults", fault(0, "power-loss", [1], 5, 7)), DICTIONARIES, NATURES)
+    env = replace(envelope(failover(), acks="all"), faults=tuple(f.of_topic(flushed=False) for f in faults))
+    assert one(env.wiped(witnesses())) == NOT_SO
 
 
 # --- the rest -------------------------------------------------------------------------------------------------------

@@ -342,7 +342,9 @@ def test_a_producer_without_idempotence_may_always_duplicate_and_reorder_if_it_r
         ([], True, []),
         (["kill"], False, []),
         (["pause", "kill"], True, ["lost/unclean"]),
-        (["mystery"], False, ["lost/unclean", "lost/wiped"]),
+        (["mystery"], False, ["lost/wiped", "lost/unclean"]),
+        (["power-loss"], False, ["lost/wiped"]),
+        (["disk-full", "disk-hang"], False, []),
     ],
 )
 def test_what_faults_could_bring_about_is_predicted_from_their_kinds(kinds, unclean_enabled, expected):
@@ -350,12 +352,17 @@ def test_what_faults_could_bring_about_is_predicted_from_their_kinds(kinds, uncl
     assert rules("lost", STRONGEST, happened) == expected
 
 
+def test_power_loss_could_lose_nothing_where_every_record_is_flushed():
+    happened = could_happen({"power-loss": NATURES["power-loss"]}, unclean_enabled=False, flushed=True)
+    assert rules("lost", STRONGEST, happened) == []
+
+
 # --- facts, controls, document --------------------------------------------------------------------------------------
 
 
 def test_every_fault_of_the_catalogue_is_described():
     assert set(NATURES) == set(FAULTS)
-    assert not any(nature.destroys for nature in NATURES.values())
+    assert {name for name, nature in NATURES.items() if nature.destroys} == {"wipe", "corrupt"}
     assert all(any(getattr(n, what) for what in FaultNature.__slots__) for n in NATURES.values())
 
 

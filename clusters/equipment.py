@@ -1,0 +1,136 @@
+"""What faults of disks and clocks need of a node before it starts: a disk of its own, a library in its server. A node is
+equipped with what the plan's schedule needs, and with nothing else.
+
+For any backend whose nodes' data is in directories that this process may mount and change.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusters.disk_parts import DisksWithoutPower, FailedDisks, FrozenDisks, FullDisks, RecordedPower
+from clusters.disks import SIZE_BYTES, Disk, disk_support
+from clusters.file_parts import CorruptFiles, WipedDirectories
+from clusters.impairers import Harmer, Impairer
+from clusters.shim import environment, shim_support
+from harness.capabilities import Capability
+from harness.clock import Clock
+
+OF_DISKS = frozenset({Capability.FILL_DISK, Capability.FREEZE_DISK, Capability.FAIL_DISK})
+"""Who has one of these has a disk of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Equipped:
+    """A node: its name, where its data is, and a directory for what is ours."""
+
+    name: str
+    data: Path
+    ours: Path
+
+
+class Equipment:
+    """Of one cluster. Nothing is touched before `install`."""
+
+    def __init__(self, nodes: Sequence[Equipped], *, needs: frozenset[Capability], mounts: bool, clock: Clock) -> None:
+        """`needs`: what the schedule's faults need. `mounts`: this process has a mount namespace of its own, or will."""
+        self._nodes, self._clock = {node.name: node for node in nodes}, clock
+        self._mounts = mounts
+        self._needs = needs
+
+    @property
+    def capabilities(self) -> Mapping[Capability, str]:
+        """What can be done to nodes that are equipped for it, and how."""
+        found: dict[Capability, str] = {}
+        if self._mounts:
+            disks = disk_support()
+            if disks.kind is not None:
+                found[Capability.FILL_DISK] = f"a ballast file on a disk of the node's own ({disks.kind})"
+            if disks.kind == "loop":
+                found[Capability.FREEZE_DISK] = "FIFREEZE, on a loop-mounted ext4 file system of the node's own"
+                found[Capability.FAIL_DISK] = "errors in a loop-mounted ext4 file system of the node's own"
+                found[Capability.LOSE_POWER] = "EXT4_IOC_SHUTDOWN, on a loop-mounted ext4 file system of the node's own"
+        if Capability.LOSE_POWER not in found and shim_support().path is not None:
+            found[Capability.LOSE_POWER] = (
+                "SIGKILL, and what the server did not sync is cut off (recorded by a preload)"
+            )
+        found[Capability.CHANGE_FILES] = "in the data directory of a node that is down"
+        return found
+
+    @property
+    def lacks(self) -> Mapping[Capability, str]:
+        """Why not, of what belongs to disks and clocks."""
+        ours = OF_DISKS | {Capability.LOSE_POWER}
+        why = disk_support().reason if self._mounts else "no mount namespace here, so no disks for nodes"
+        lacking = {capability: why for capability in ours - self.capabilities.keys()}
+        if Capability.LOSE_POWER in lacking:
+            lacking[Capability.LOSE_POWER] += f"; {shim_support().reason}"
+        return lacking
+
+    @property
+    def _powerless_disks(self) -> bool:
+        """Is power lost by disks, and not by records?"""
+        return self._mounts and disk_support().kind == "loop"
+
+    @property
+    def has_disks(self) -> bool:
+        """Do nodes have disks of their own?"""
+        wanted = bool(self._needs & OF_DISKS) or (Capability.LOSE_POWER in self._needs and self._powerless_disks)
+        return wanted and self._mounts and disk_support().kind is not None
+
+    @property
+    def impairers(self) -> Mapping[str, Impairer]:
+        """Parts for `clusters.impairers.Parts`."""
+        return {
+            "full-disk": FullDisks(self.disk_of, self._clock),
+            "frozen-disk": FrozenDisks(self.disk_of, self._clock),
+            "failed-disk": FailedDisks(self.disk_of, self._clock),
+        }
+
+    @property
+    def harmers(self) -> Mapping[str, Harmer]:
+        """Parts for `clusters.impairers.Parts`."""
+        by_disks = self.has_disks and self._powerless_disks
+        power = DisksWithoutPower(self.disk_of, self._clock) if by_disks else RecordedPower(self.syncs_of)
+        return {"power-loss": power, "wipe": WipedDirectories(), "corrupt": CorruptFiles()}
+
+    def disk_of(self, name: str) -> Disk | None:
+        """A node's, mounted or not; None: it has none of its own."""
+        kind = disk_support().kind if self.has_disks else None
+        if kind is None:
+            return None
+        node = self._nodes[name]
+        return Disk(kind, node.data, node.ours / "disk.img", SIZE_BYTES[kind])
+
+    def syncs_of(self, name: str) -> Path:
+        """Where the node's shim writes down what was synced."""
+        return self._nodes[name].ours / "syncs"
+
+    def install(self) -> None:
+        """Nodes are formatted, and none runs: now they get their disks."""
+        for name in self._nodes:
+            if (disk := self.disk_of(name)) is not None:
+                disk.take_over()
+
+    def environment(self, name: str) -> Mapping[str, str]:
+        """What the node's server is started with."""
+        shim = shim_support().path if self._records_syncs else None
+        if shim is None:
+            return {}
+        return environment(shim, syncs=self.syncs_of(name))
+
+    @property
+    def _records_syncs(self) -> bool:
+        return Capability.LOSE_POWER in self._needs and not self._powerless_disks
+
+    def release(self) -> None:
+        """Whoever waits for a frozen disk goes on, so that it can be ended."""
+        for name in self._nodes:
+            if (disk := self.disk_of(name)) is not None and disk.mounted:
+                disk.thaw()
+
+    def remove(self) -> None:
+        """No disk is left. Nodes are down."""
+        for name in self._nodes:
+            if (disk := self.disk_of(name)) is not None:
+                disk.drop()

@@ -1,0 +1,184 @@
+"""Faults of disks and files, on a cluster in memory: what is broken is undone in the right order, whatever else strikes."""
+
+from itertools import permutations
+
+import pytest
+
+from clusters.fake import FakeCluster
+from harness.clock import FakeClock
+from harness.errors import BadInput, ClusterFailed
+from harness.impairments import FailedDisk, FrozenDisk, FullDisk
+from harness.needs import capabilities_needed
+from harness.plan import make_plan
+from harness.protocols import Capability, NodeState, TopicSpec
+from harness.run_directory import RunDirectory
+from harness.schedule import FaultAction, Step
+from harness.schema import Tristate
+from harness.trial import parse_trial
+from nemesis.journal import read_journal
+from nemesis.nemesis import Nemesis
+from nemesis.parameters import check_parameters
+
+TRIAL = {
+    "name": "unit",
+    "title": "",
+    "topics": {"partitions": 1, "placement": [[1, 2, 3]]},
+    "base": {"topic.replication_factor": 3},
+}
+
+
+class Rows:
+    """A recorder that keeps details."""
+
+    def __init__(self):
+        self.texts = []
+
+    def write(self, table, **columns):
+        pass
+
+    def code(self, dictionary, text):
+        self.texts.append(text)
+        return len(self.texts) - 1
+
+
+class Bench:
+    def __init__(self, path):
+        self.run, self.clock, self.recorder = RunDirectory(path), FakeClock(), Rows()
+        self.run.create()
+        plan = make_plan(parse_trial(TRIAL, source="unit"), seed=1)
+        self.run.plan.write_text(plan.model_dump_json())
+        self.cluster = FakeCluster(plan, self.run, clock=self.clock)
+        self.cluster.setup()
+        self.cluster.wait_ready(timeout_s=60)
+        admin = self.cluster.admin()
+        admin.create_topics([TopicSpec("cell-000", ((1, 2, 3),))], timeout_s=60)
+        self.nemesis = Nemesis(self.run, self.cluster, admin, self.recorder, self.clock)
+
+    def strike(self, name, fault, *targets, **parameters):
+        action = FaultAction(kind="fault", fault=fault, targets=targets, parameters=parameters)
+        return self.nemesis.strike(0, Step(name=name, do=action))
+
+    def node(self, name):
+        return next(node for node in self.cluster.nodes if node.name == name)
+
+    @property
+    def whole(self):
+        return all(n.state() is NodeState.RUNNING and not n.impairments for n in self.cluster.nodes)
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path / "run")
+
+
+IMPAIRING = [
+    ("disk-full", {"left_bytes": 4096}, FullDisk(left_bytes=4096)),
+    ("disk-hang", {}, FrozenDisk()),
+    ("disk-error", {"how": "read-only"}, FailedDisk(how="read-only")),
+]
+HARMING = [("power-loss", {}), ("wipe", {}), ("corrupt", {"file": "index"})]
+
+
+@pytest.mark.parametrize(("fault", "parameters", "impairment"), IMPAIRING)
+def test_a_disk_is_impaired_as_asked_seen_to_be_and_repaired(bench, fault, parameters, impairment):
+    struck = bench.strike("d", fault, "leader(0)", **parameters)
+    assert (struck.nodes, struck.effective) == (("broker-1",), Tristate.YES)
+    assert bench.node("broker-1").impairments == {impairment}
+    assert 1 in bench.nemesis.unhealed()
+    assert all(effect.effect is Tristate.YES for effect in bench.nemesis.heal("d"))
+    assert bench.whole
+    assert read_journal(bench.run.journal).open == ()
+
+
+@pytest.mark.parametrize(("fault", "parameters", "_"), IMPAIRING[::2])
+def test_a_node_that_ended_over_its_disk_is_started_after_the_disk_is_repaired(bench, fault, parameters, _):
+    bench.strike("d", fault, "node:broker-2", **parameters)
+    node = bench.node("broker-2")
+    node.end("all log dirs have failed")
+    seen = []
+    start, repair = node.start, node.repair
+    node.start = lambda: (seen.append("start"), start())
+    node.repair = lambda impairment: (seen.append("repair"), repair(impairment))
+    bench.nemesis.heal(None)
+    assert seen == ["repair", "start"]
+    assert bench.whole
+
+
+@pytest.mark.parametrize(("fault", "parameters"), HARMING)
+def test_a_harmed_node_is_down_until_it_is_healed_and_what_was_done_is_recorded(bench, fault, parameters):
+    struck = bench.strike("h", fault, "leader(0)", **parameters)
+    assert (struck.nodes, struck.effective) == (("broker-1",), Tristate.YES)
+    assert struck.effects[0].detail == f"{fault}, in memory"
+    assert bench.node("broker-1").state() is NodeState.STOPPED
+    bench.nemesis.heal("h")
+    assert bench.whole
+
+
+def test_power_is_lost_by_every_target_at_once(bench):
+    struck = bench.strike("dark", "power-loss", "replicas(0)", "active-controller")
+    assert set(struck.nodes) == {"broker-1", "broker-2", "broker-3", "controller-3001"}
+    assert all(node.state() is NodeState.STOPPED for node in bench.cluster.nodes)
+    bench.nemesis.heal(None)
+    assert bench.whole
+
+
+def test_files_of_a_running_node_are_not_touched_it_is_killed_first(bench):
+    bench.strike("w", "wipe", "node:broker-3")
+    assert bench.node("broker-3").log[-2:] == ["killed", "wipe"]
+
+
+@pytest.mark.parametrize("fault", ["disk-full", "disk-hang", "disk-error", "power-loss"])
+def test_a_node_that_is_down_has_no_disk_at_work(bench, fault):
+    bench.strike("k", "kill", "node:broker-1")
+    with pytest.raises(ClusterFailed, match="it has no process now"):
+        bench.strike("d", fault, "node:broker-1")
+    bench.nemesis.heal(None)
+    assert bench.whole
+
+
+def test_a_controllers_metadata_is_not_wiped(bench):
+    with pytest.raises(ClusterFailed, match="the cluster itself"):
+        bench.strike("w", "wipe", "active-controller")
+    assert bench.whole
+
+
+def test_a_partition_that_is_not_planned_cannot_be_corrupted(bench):
+    with pytest.raises(ClusterFailed, match="no partition 7"):
+        bench.strike("c", "corrupt", "node:broker-1", partition=7)
+    bench.nemesis.heal(None)
+    assert bench.whole
+
+
+@pytest.mark.parametrize("order", list(permutations(["full", "cut", "kill"])))
+def test_a_full_disk_of_a_cut_and_killed_node_is_healed_in_any_order(bench, order):
+    bench.strike("full", "disk-full", "node:broker-1")
+    bench.strike("cut", "partition", "node:broker-1", others="brokers")
+    bench.strike("kill", "kill", "node:broker-1")
+    for step in order:
+        bench.nemesis.heal(step)
+    assert bench.whole
+    assert read_journal(bench.run.journal).open == ()
+
+
+@pytest.mark.parametrize(
+    ("fault", "parameters", "words"),
+    [
+        ("disk-full", {"left_bytes": -1}, "left_bytes"),
+        ("disk-error", {"how": "tired"}, "how"),
+        ("corrupt", {"file": "everything"}, "file"),
+        ("power-loss", {"flag": 2}, "it takes none"),
+        ("disk-hang", {"seconds": 2}, "it takes none"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused_when_planned(fault, parameters, words):
+    with pytest.raises(BadInput, match=words):
+        check_parameters(fault, parameters)
+
+
+def test_a_plan_needs_what_the_faults_of_its_steps_need():
+    steps = [
+        {"name": name, "do": {"kind": "fault", "fault": fault, "targets": ["leader(0)"]}}
+        for name, fault in (("a", "disk-full"), ("b", "wipe"))
+    ]
+    plan = make_plan(parse_trial(TRIAL | {"steps": steps}, source="unit"), seed=1)
+    assert capabilities_needed(plan) == {Capability.FILL_DISK, Capability.KILL, Capability.CHANGE_FILES}
