@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from clusters.clock_parts import ShiftedClocks
 from clusters.disk_parts import DisksWithoutPower, FailedDisks, FrozenDisks, FullDisks, RecordedPower
 from clusters.disks import SIZE_BYTES, Disk, disk_support
 from clusters.file_parts import CorruptFiles, WipedDirectories
 from clusters.impairers import Harmer, Impairer
-from clusters.shim import environment, shim_support
+from clusters.shim import environment, set_clock, shim_support
 from harness.capabilities import Capability
 from harness.clock import Clock
 
@@ -32,9 +33,19 @@ class Equipped:
 class Equipment:
     """Of one cluster. Nothing is touched before `install`."""
 
-    def __init__(self, nodes: Sequence[Equipped], *, needs: frozenset[Capability], mounts: bool, clock: Clock) -> None:
-        """`needs`: what the schedule's faults need. `mounts`: this process has a mount namespace of its own, or will."""
+    def __init__(
+        self,
+        nodes: Sequence[Equipped],
+        *,
+        needs: frozenset[Capability],
+        mounts: bool,
+        agents: Mapping[int, tuple[str, int]],
+        clock: Clock,
+    ) -> None:
+        """`needs`: what the schedule's faults need. `mounts`: this process has a mount namespace of its own, or will.
+        `agents`: per node id, (host, port) of its metrics agent."""
         self._nodes, self._clock = {node.name: node for node in nodes}, clock
+        self._agents = agents
         self._mounts = mounts
         self._needs = needs
 
@@ -54,6 +65,8 @@ class Equipment:
             found[Capability.LOSE_POWER] = (
                 "SIGKILL, and what the server did not sync is cut off (recorded by a preload)"
             )
+        if shim_support().path is not None and self._agents:
+            found[Capability.SHIFT_CLOCK] = "a small library, preloaded into the server, that moves its wall clock"
         found[Capability.CHANGE_FILES] = "in the data directory of a node that is down"
         return found
 
@@ -65,6 +78,9 @@ class Equipment:
         lacking = {capability: why for capability in ours - self.capabilities.keys()}
         if Capability.LOSE_POWER in lacking:
             lacking[Capability.LOSE_POWER] += f"; {shim_support().reason}"
+        if Capability.SHIFT_CLOCK not in self.capabilities:
+            no_agent = "no metrics agent in the servers, so nobody could see what time it is to them"
+            lacking[Capability.SHIFT_CLOCK] = no_agent if shim_support().path is not None else shim_support().reason
         return lacking
 
     @property
@@ -85,6 +101,7 @@ class Equipment:
             "full-disk": FullDisks(self.disk_of, self._clock),
             "frozen-disk": FrozenDisks(self.disk_of, self._clock),
             "failed-disk": FailedDisks(self.disk_of, self._clock),
+            "clock": ShiftedClocks(self.clock_of, lambda node: self._agents.get(node.node_id), self._clock),
         }
 
     @property
@@ -106,18 +123,29 @@ class Equipment:
         """Where the node's shim writes down what was synced."""
         return self._nodes[name].ours / "syncs"
 
+    def clock_of(self, name: str) -> Path:
+        """Where the node's shim reads what its clock is off by."""
+        return self._nodes[name].ours / "clock"
+
     def install(self) -> None:
-        """Nodes are formatted, and none runs: now they get their disks."""
+        """Nodes are formatted, and none runs: now they get their disks and clocks."""
         for name in self._nodes:
+            if Capability.SHIFT_CLOCK in self._needs:
+                set_clock(self.clock_of(name), offset_ns=0, drift_ppm=0, since_ns=0)
             if (disk := self.disk_of(name)) is not None:
                 disk.take_over()
 
     def environment(self, name: str) -> Mapping[str, str]:
         """What the node's server is started with."""
-        shim = shim_support().path if self._records_syncs else None
+        shifts = Capability.SHIFT_CLOCK in self._needs
+        shim = shim_support().path if shifts or self._records_syncs else None
         if shim is None:
             return {}
-        return environment(shim, syncs=self.syncs_of(name))
+        return environment(
+            shim,
+            clock=self.clock_of(name) if shifts else None,
+            syncs=self.syncs_of(name) if self._records_syncs else None,
+        )
 
     @property
     def _records_syncs(self) -> bool:

@@ -49,11 +49,14 @@ class CorruptFiles:
         _refuse_running(node, "corrupted")
         path = _chosen(node.data_directory, harm)
         content = bytearray(path.read_bytes())
+        rng = random.Random(harm.seed)
+        if not content and harm.file == "checkpoint":  # written every minute, and by an orderly shutdown
+            path.write_bytes(rng.randbytes(harm.bytes))
+            return f"{harm.bytes} bytes of nonsense in {path.name}, which was empty"
         if not content:
             raise HarnessFailed(
                 f"{node.name}: {path.name} of {path.parent.name} is empty: there is nothing to corrupt."
             )
-        rng = random.Random(harm.seed)
         places = sorted(rng.sample(range(len(content)), min(harm.bytes, len(content))))
         for place in places:
             content[place] ^= rng.randrange(1, 256)
@@ -65,6 +68,7 @@ class CorruptFiles:
 
 def _chosen(directory: Path, harm: Corrupt) -> Path:
     if harm.file == "checkpoint":
+        (directory / CHECKPOINT).touch()
         found = [directory / CHECKPOINT]
     else:
         which = "*" if harm.topic is None else f"{harm.topic}-{harm.number}"

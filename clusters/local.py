@@ -58,6 +58,7 @@ class LocalCluster:
             [Equipped(p.name, p.data_directory, run.nodes / p.name) for p in self._placements],
             needs=capabilities_needed(plan),
             mounts=self._network is not None,
+            agents=self.metrics_servers,
             clock=clock,
         )
         self._relayed = bool(relay_ports)

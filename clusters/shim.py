@@ -90,6 +90,17 @@ def set_clock(path: Path, *, offset_ns: int, drift_ppm: int, since_ns: int) -> N
         os.pwrite(file.fileno(), struct.pack("<q", other), 0)
 
 
+def clock_is(path: Path) -> tuple[int, int]:
+    """(offset in ns, drift in ppm) as last set; (0, 0) where there is no such file."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return 0, 0
+    (which,) = struct.unpack_from("<q", content)
+    offset_ns, drift_ppm, _ = struct.unpack_from("<3q", content, 8 + 24 * (which & 1))
+    return int(offset_ns), int(drift_ppm)
+
+
 def get_clock(path: Path, *, now_ns: int) -> int:
     """Nanoseconds by which it says a clock is off at `now_ns` (CLOCK_MONOTONIC); 0 where there is no such file."""
     try:

@@ -77,6 +77,7 @@ FAULTS = {
     "rebalance-storm": "nemesis.rebalance_storm:RebalanceStorm",
     "duplicate-member": "nemesis.duplicate_member:DuplicateMember",
     "disk-full": "nemesis.disk_full:FillDisk",
+    "clock": "nemesis.clock:Clock",
     "disk-hang": "nemesis.disk_hang:HangDisk",
     "disk-error": "nemesis.disk_error:FailDisk",
     "wipe": "nemesis.wipe:WipeDirectory",

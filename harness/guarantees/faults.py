@@ -32,6 +32,9 @@ class FaultNature:
     loses_unflushed: bool = False
     """The node's replicas lose what was not synced to its disk: in topics with flush.messages=1 nothing that was
     acknowledged, in others anything, from offset 0 on."""
+    shifts_clock: bool = False
+    """The node's wall clock is off: what goes by it (retention, the age of producer ids and transactions) is early or
+    late."""
     elects_unclean: bool = False
     """It asks the controller for an UNCLEAN election (KIP-460)."""
 
@@ -46,6 +49,7 @@ NATURES: Mapping[str, FaultNature] = {
     "rebalance-storm": FaultNature(stops=True),
     "duplicate-member": FaultNature(stops=True),
     "disk-full": FaultNature(stops=True),
+    "clock": FaultNature(shifts_clock=True),
     "disk-hang": FaultNature(freezes=True),
     "disk-error": FaultNature(stops=True, loses_unflushed=True),
     "wipe": FaultNature(stops=True, destroys=True),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.shim import environment, get_clock, identity_of, set_clock, shim_support, synced_sizes
+from clusters.shim import clock_is, environment, get_clock, identity_of, set_clock, shim_support, synced_sizes
 
 ASK = "import sys, time\nfor _ in sys.stdin: print(time.time_ns(), time.monotonic_ns(), flush=True)"
 
@@ -75,12 +75,14 @@ def test_a_clock_that_drifts_gains_with_the_time_that_passes(asked, drift_ppm):
 def test_what_a_clock_is_off_by_is_what_was_set(tmp_path_factory, offset_ns, drift_ppm, since_ns):
     path = tmp_path_factory.mktemp("clock") / "clock"
     set_clock(path, offset_ns=offset_ns, drift_ppm=drift_ppm, since_ns=since_ns)
+    assert clock_is(path) == (offset_ns, drift_ppm)
     assert get_clock(path, now_ns=since_ns) == offset_ns
     assert get_clock(path, now_ns=since_ns + 10**9) == pytest.approx(offset_ns + 1000 * drift_ppm, abs=2000)
 
 
 def test_no_clock_file_is_no_shift(tmp_path):
     assert get_clock(tmp_path / "none", now_ns=5) == 0
+    assert clock_is(tmp_path / "none") == (0, 0)
 
 
 WRITE = """
