@@ -362,6 +362,8 @@ class Admin(AdminChanges):
                     "client.id": "prozess-admin",
                     "log_level": 0,
                     "reconnect.backoff.max.ms": 500,
+                    # Whom it takes for the controller it learns from metadata alone, and waits for that one if it is down.
+                    "topic.metadata.refresh.interval.ms": 1_000,
                     "socket.connection.setup.timeout.ms": 5_000,
                 }
             )

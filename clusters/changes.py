@@ -1,12 +1,13 @@
 """What the nemesis asks Kafka to change about itself: leaders, replicas, configurations. Over the observer's link.
 
-Elections and configurations go through librdkafka; reassignments, which it does not know, are requests of ours.
+Configurations go through librdkafka. Reassignments, which it does not know, are requests of ours, and so are elections: that
+call of confluent_kafka 2.16.1 takes no timeout ("more argument specifiers than keyword list entries").
 """
 
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from confluent_kafka import ElectionType, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -16,15 +17,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from clusters.reassignments import (
+from clusters.change_requests import (
     NO_REASSIGNMENT_IN_PROGRESS,
-    NOT_CONTROLLER,
-    AlterAnswer,
     Assignments,
     ListAnswer,
+    PartitionAnswers,
     PartitionKey,
     Reassignment,
     alter_reassignments_request,
+    elect_leaders_request,
     list_reassignments_request,
 )
 from clusters.wire import Request
@@ -65,14 +66,9 @@ class AdminChanges:
     ) -> Mapping[PartitionKey, str]:
         """Ask for an election of each (KIP-460): the preferred replica, or with `unclean` anybody. → those that Kafka did not
         elect, with why (ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, …). ClusterFailed if it refuses it all."""
-        kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
-        asked = [TopicPartition(topic, number) for topic, number in partitions]
-        future = self._admin_client().elect_leaders(kind, asked, request_timeout=timeout_s, operation_timeout=timeout_s)
-        try:
-            told = future.result(timeout_s + 1)
-        except (KafkaException, TimeoutError) as error:
-            raise ClusterFailed(f"Kafka does not elect leaders: {_words(error)}.") from error
-        return {(p.topic, p.partition): _words(error) for p, error in told.items() if error is not None}
+        request = elect_leaders_request(partitions, unclean=unclean, timeout_ms=int(timeout_s * 1000))
+        answer = self._ask_any(request, timeout_s, what="to elect leaders")
+        return {key: refusal.text for key, refusal in answer.partitions.items() if refusal.error}
 
     # --- replicas ---
 
@@ -80,13 +76,11 @@ class AdminChanges:
         """Begin to move replicas there (KIP-455); returns once that is accepted, which is not yet done. None gives up what
         is under way, if anything is. ClusterFailed, with the reason, if a partition is refused or nobody answers."""
         request = alter_reassignments_request(assignments, timeout_ms=int(timeout_s * 1000))
-        answer: AlterAnswer = self._ask_any(request, timeout_s, what="to reassign partitions")
+        answer: PartitionAnswers = self._ask_any(request, timeout_s, what="to reassign partitions")
         harmless = (0, NO_REASSIGNMENT_IN_PROGRESS)
         for (topic, number), refusal in answer.partitions.items():
             if refusal.error not in harmless:
-                raise ClusterFailed(
-                    f"Kafka refuses to reassign {topic}-{number}: error {refusal.error}, {refusal.message or 'no reason'}."
-                )
+                raise ClusterFailed(f"Kafka refuses to reassign {topic}-{number}: {refusal.text}.")
 
     def reassignments(self, *, timeout_s: float = 5.0) -> Mapping[PartitionKey, Reassignment]:
         """Every reassignment under way. ClusterFailed if nobody answers."""
@@ -103,12 +97,10 @@ class AdminChanges:
             answer = self._ask(broker, request, self._deadline_ns(min(left_s, _ONE_BROKER_S)))
             if answer is None:
                 continue
-            whole = answer.whole  # type: ignore[attr-defined] # AlterAnswer or ListAnswer
+            whole = answer.whole  # type: ignore[attr-defined] # PartitionAnswers or ListAnswer
             if whole.error == 0:
                 return answer
-            last = f"broker {broker}: error {whole.error}" + (f", {whole.message}" if whole.message else "")
-            if whole.error != NOT_CONTROLLER:
-                continue
+            last = f"broker {broker}: {whole.text}"
         raise ClusterFailed(f"No broker can be asked {what}: {last}.")
 
     # --- configurations ---

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clusters.fake_changes import FakeChanges
 from clusters.fake_world import Timings, World
 from clusters.properties import node_name, node_roles, shaping_settings
 from clusters.storage_format import new_kafka_uuid
@@ -255,10 +256,11 @@ class FakeCluster:
         self.world = None
 
 
-class FakeAdmin:
+class FakeAdmin(FakeChanges):
     """`harness.protocols.AdminProtocol` of a fake cluster: each broker says what it believes."""
 
     def __init__(self, cluster: FakeCluster) -> None:
+        super().__init__()
         self._cluster = cluster
 
     def await_coordinators(self, group_ids: Collection[str], *, timeout_s: float) -> None:

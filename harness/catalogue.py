@@ -72,6 +72,11 @@ FAULTS = {
     "stop": "nemesis.stop:Stop",
     "pause": "nemesis.pause:Pause",
     "partition": "nemesis.partition:Partition",
+    "elect-preferred": "nemesis.elect:ElectPreferred",
+    "elect-unclean": "nemesis.elect:ElectUnclean",
+    "reassign": "nemesis.reassign:Reassign",
+    "configure": "nemesis.configure:Configure",
+    "move-controller": "nemesis.move_controller:MoveController",
     "rolling-restart": "nemesis.rolling_restart:RollingRestart",
     "restart-clients": "nemesis.restart_clients:RestartClients",
     "rebalance-storm": "nemesis.rebalance_storm:RebalanceStorm",
@@ -89,6 +94,9 @@ UNDO_ACTIONS = {
     "resume": "nemesis.undo_actions:Resume",
     "unblock": "nemesis.undo_actions:Unblock",
     "repair": "nemesis.undo_actions:Repair",
+    "nothing": "nemesis.undo_actions:Nothing",
+    "reassign": "nemesis.reassign:ReassignBack",
+    "configure": "nemesis.configure:ConfigureBack",
 }
 KERNELS = {
     "lost": "checkers.log:lost",

@@ -73,9 +73,34 @@ def run(  # noqa: PLR0913 - the options of a command
         raise typer.Exit(campaign(trial, seed=seed, runs=runs, duration=duration, resume=resume))
     from harness.conduct import Options, conduct
 
-    plan = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings))
+    plan = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings), isolation=isolation)
     options = Options(runs, engine, workers, isolation, quiet, as_json, master, remote)
     raise typer.Exit(conduct(plan, options))
+
+
+@app.command()
+def replay(
+    run_directory: RunArgument,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Hit the very nodes that were hit; else roles are resolved anew.")
+    ] = False,
+    runs: RunsOption = Path("runs"),
+    engine: EngineOption = "spark",
+    workers: WorkersOption = 2,
+    isolation: Annotated[str, typer.Option(help="auto, namespaces or signals.")] = "auto",
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a run again: the same plan, the same schedule, on a new cluster."""
+    from harness.conduct import Options, conduct
+    from harness.replay import not_struck, replay_plan
+    from harness.run_directory import RunDirectory
+
+    old = RunDirectory.existing(run_directory)
+    plan = replay_plan(old, exact=exact)
+    for name in not_struck(replay_plan(old, exact=False), plan):
+        typer.echo(f"Step {name!r} struck nobody then, and does not strike now.", err=True)
+    raise typer.Exit(conduct(plan, Options(runs, engine, workers, isolation, quiet, as_json)))
 
 
 @app.command()
@@ -355,9 +380,11 @@ def generate(
     )
 
 
-def load_plan(trial: str, *, seed: int, settings: list[str] | None) -> Any:  # noqa: ANN401 - Plan, imported late
-    """The plan of a trial by name or file, or a plan.json as it stands. BadInput for anything else."""
+def load_plan(trial: str, *, seed: int, settings: list[str] | None, isolation: str = "auto") -> Any:  # noqa: ANN401 - Plan, imported late
+    """The plan of a trial by name or file, or a plan.json as it stands. BadInput for anything else. `isolation`: what mixes
+    can do depends on it."""
     from harness.plan import make_plan, parse_plan
+    from harness.stages.run import lacking_faults
     from harness.trial import load_trial
 
     path = Path(trial)
@@ -374,7 +401,8 @@ def load_plan(trial: str, *, seed: int, settings: list[str] | None) -> Any:  # n
             return plan
         except OSError as error:
             raise BadInput(f"{str(file)!r} cannot be read: {error.strerror}. Give an existing plan.json.") from error
-    return make_plan(load_trial(trial, _overrides(settings or [])), seed=seed)
+    loaded = load_trial(trial, _overrides(settings or []))
+    return make_plan(loaded, seed=seed, lacking=lacking_faults(loaded, isolation=isolation))
 
 
 LAST_WITH_ZOOKEEPER = "3.9.2"

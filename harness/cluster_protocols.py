@@ -348,7 +348,8 @@ class Fault(Protocol):
 
 
 class UndoAction(Protocol):
-    """One way to undo: what `catalogue.UNDO_ACTIONS` names. Stateless; works in any process."""
+    """One way to undo: what `catalogue.UNDO_ACTIONS` names. Stateless; works in any process. One that asks Kafka to undo it
+    says `of_kafka = True`: it is carried out after those of nodes, and has a minute to be seen."""
 
     def carry_out(self, undo: Undo, scene: Scene) -> None:
         """Undo, as far as the present state still needs it; safe to repeat, and where nothing was broken."""

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.clock import NS_PER_S
-from harness.plan import Plan
+from harness.plan import Plan, PlannedPartition
 from harness.protocols import AdminProtocol, BrokerView, PartitionView, Progress
-from harness.schedule import Acked, Behind, Condition, Elapsed, IsrIs, LeaderMoved, Selector, Settled, Unfenced
+from harness.schedule import Acked, Behind, Condition, Elapsed, IsrIs, LeaderMoved, Offline, Selector, Settled, Unfenced
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,10 @@ def evaluate(condition: Condition, world: World, since: Snapshot) -> Answer:
             return _settled(condition.cells, world)
         case LeaderMoved():
             return _leader_moved(condition, world)
+        case Offline():
+            return _every_view(
+                world, condition, lambda seen: seen.leader >= 0, avoid=set(world.unhealed()), what="with a leader"
+            )
         case IsrIs():
             return _isr_is(condition, world)
         case Unfenced():
@@ -103,30 +107,30 @@ def _leader_moved(condition: LeaderMoved, world: World) -> Answer:
     def wrong(partition: PartitionView) -> bool:
         return partition.leader < 0 or partition.leader in hit
 
-    return _every_view(
-        world, condition.partition, wrong, avoid=hit, what="without a leader, or led by a node that was hit"
-    )
+    return _every_view(world, condition, wrong, avoid=hit, what="without a leader, or led by a node that was hit")
 
 
 def _isr_is(condition: IsrIs, world: World) -> Answer:
     wanted = None if condition.brokers is None else set(condition.brokers)
 
     def wrong(partition: PartitionView) -> bool:
-        return set(partition.isr) != (set(partition.replicas) if wanted is None else wanted)
+        in_sync = set(partition.isr) == (set(partition.replicas) if wanted is None else wanted)
+        return partition.leader < 0 or not in_sync
 
     expected = "all replicas" if wanted is None else str(sorted(wanted))
-    return _every_view(
-        world, condition.partition, wrong, avoid=set(world.unhealed()), what=f"whose ISR is not {expected}"
-    )
+    return _every_view(world, condition, wrong, avoid=set(world.unhealed()), what=f"whose ISR is not {expected}")
 
 
 def _every_view(
-    world: World, partition: int | None, wrong: Callable[[PartitionView], bool], *, avoid: set[int], what: str
+    world: World,
+    condition: LeaderMoved | Offline | IsrIs,
+    wrong: Callable[[PartitionView], bool],
+    *,
+    avoid: set[int],
+    what: str,
 ) -> Answer:
     """Every broker that no fault holds must answer, and none may see a wrong partition."""
-    absent = world.absent()
-    every = (p for p in world.plan.partitions if p.partition not in absent)
-    wanted = [p for p in every if partition is None or p.partition == partition]
+    wanted = _meant(world, condition)
     topics = sorted({p.topic_name for p in wanted})
     # A node that a fault holds is not asked: it may be frozen, and would cost the whole limit of a look.
     brokers = [node for node in range(1, world.plan.variant.brokers + 1) if node not in avoid]
@@ -141,11 +145,18 @@ def _every_view(
     return Answer(bool(views), f"{len(views)} brokers agree")
 
 
+def _meant(world: World, condition: LeaderMoved | Offline | IsrIs) -> list[PlannedPartition]:
+    absent, cells = world.absent(), {cell.cell for cell in world.plan.cells_matching(condition.cells)}
+    every = (p for p in world.plan.partitions if p.partition not in absent and p.cell in cells)
+    return [p for p in every if condition.partition in (None, p.partition)]
+
+
 def _wrong_in(view: BrokerView, keys: Sequence[tuple[str, int]], wrong: Callable[[PartitionView], bool]) -> list[str]:
     bad = []
     for topic, number in keys:
         partition = view.get((topic, number))
-        if partition is None or partition.error or wrong(partition):
+        # Of a partition that nobody leads a broker says LEADER_NOT_AVAILABLE: that is for `wrong` to judge.
+        if partition is None or (partition.error and partition.leader >= 0) or wrong(partition):
             shown = "unknown" if partition is None else f"leader {partition.leader}, ISR {list(partition.isr)}"
             bad.append(f"{topic}-{number}: {shown}")
     return bad

@@ -69,6 +69,10 @@ class ClusterFailed(HarnessFailed):
     """A node of the cluster died or refused what was asked."""
 
 
+class TargetMissing(ClusterFailed):
+    """What a fault is aimed at does not exist at this moment, or cannot be broken in this way now. Nothing was touched."""
+
+
 class StorageFull(HarnessFailed):
     """No room left where the history is written."""
 

@@ -31,12 +31,14 @@ from harness.configuration import (
 )
 from harness.errors import BadInput
 from harness.matrix import Combination, Exclusion, expand, selects
+from harness.mix import expand as expand_mix
 from harness.schedule import (
     MEMBERS,
     AddPartitions,
     Behind,
     ClientAction,
     FaultAction,
+    Mix,
     Send,
     Step,
     TakeOver,
@@ -205,6 +207,10 @@ class Plan(Frozen):
     controls: tuple[Control, ...]
     metrics: bool = True
     alerts: tuple[AlertSpec, ...] = ()
+    left_out: dict[str, str] = Field(default_factory=dict)
+    """Faults of mixes that cannot be made where it was planned for: name → why."""
+    replays: str | None = None
+    """The run that it repeats, and whether exactly."""
     compose: ComposeOptions = Field(default_factory=ComposeOptions)
 
     @property
@@ -222,8 +228,9 @@ class Plan(Frozen):
         return tuple(cell for cell in self.cells if selects(selector, cell.axes))
 
 
-def make_plan(trial: Trial, *, seed: int) -> Plan:
-    """The plan of a trial. The same trial and seed give the same plan, to the letter."""
+def make_plan(trial: Trial, *, seed: int, lacking: Mapping[str, str] | None = None) -> Plan:
+    """The plan of a trial. The same trial and seed give the same plan, to the letter. `lacking`: faults that cannot be made
+    where it is to run, with why: mixes do without them."""
     rng = random.Random(seed)
     layout = _Layout()
     for workload, label in zip(trial.workloads, _labels(trial), strict=True):
@@ -241,7 +248,8 @@ def make_plan(trial: Trial, *, seed: int) -> Plan:
         excluded=tuple(layout.excluded),
         partitions=tuple(layout.partitions),
         clients=_clients(trial, layout),
-        steps=draw(trial.steps, rng),
+        steps=_steps(trial, rng, lacking or {}),
+        left_out=_left_out(trial, lacking or {}),
         controls=_controls(trial, layout.cells),
         metrics=trial.metrics,
         alerts=trial.alerts,
@@ -249,6 +257,18 @@ def make_plan(trial: Trial, *, seed: int) -> Plan:
     )
     _check_steps(plan)
     return plan
+
+
+def _steps(trial: Trial, rng: random.Random, lacking: Mapping[str, str]) -> tuple[Step, ...]:
+    """With every number drawn, and mixes as the steps that they become."""
+    drawn = draw(trial.steps, rng)
+    expanded = ([s] if not isinstance(s.do, Mix) else expand_mix(s, s.do, rng, lacking=lacking) for s in drawn)
+    return tuple(step for steps in expanded for step in steps)
+
+
+def _left_out(trial: Trial, lacking: Mapping[str, str]) -> dict[str, str]:
+    named = [fault.fault for step in trial.steps if isinstance(step.do, Mix) for fault in step.do.faults]
+    return {name: lacking[name] for name in dict.fromkeys(named) if name in lacking}
 
 
 def parse_plan(text: str, *, source: str) -> Plan:

@@ -9,7 +9,15 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from harness.configuration import Frozen, Text
 from harness.schema import SENDING
@@ -61,19 +69,30 @@ class Settled(Frozen):
 
 class LeaderMoved(Frozen):
     """Every living broker's own view says that the partition has a leader, and that it is none of the nodes hit by
-    faults which are not healed. `partition` None = every partition."""
+    faults which are not healed. `partition` None = every partition of the selected cells."""
 
     condition: Literal["leader-moved"]
     partition: int | None = None
+    cells: Selector = Field(default_factory=dict)
+
+
+class Offline(Frozen):
+    """Every living broker's own view says that nobody leads the partition. `partition` None = every partition of the selected
+    cells."""
+
+    condition: Literal["offline"]
+    partition: int | None = None
+    cells: Selector = Field(default_factory=dict)
 
 
 class IsrIs(Frozen):
     """Every living broker's own view of the partition's ISR is exactly these brokers; None = all replicas.
-    `partition` None = every partition."""
+    `partition` None = every partition of the selected cells."""
 
     condition: Literal["isr"]
     partition: int | None = None
     brokers: tuple[int, ...] | None = None
+    cells: Selector = Field(default_factory=dict)
 
 
 class Unfenced(Frozen):
@@ -96,7 +115,7 @@ class Behind(Frozen):
 
 
 Condition = Annotated[
-    Elapsed | Acked | Settled | LeaderMoved | IsrIs | Unfenced | Behind, Field(discriminator="condition")
+    Elapsed | Acked | Settled | LeaderMoved | Offline | IsrIs | Unfenced | Behind, Field(discriminator="condition")
 ]
 
 
@@ -204,8 +223,61 @@ class DeleteRecords(Frozen):
     cells: Selector = Field(default_factory=dict)
 
 
+def _ordered_range(value: tuple[float, float]) -> tuple[float, float]:
+    if value[0] > value[1]:
+        raise ValueError("the first number must not be greater than the second")
+    return value
+
+
+Range = Annotated[tuple[NonNegativeFloat, NonNegativeFloat], AfterValidator(_ordered_range)]
+"""From, to: drawn uniformly by the seed."""
+
+
+class MixFault(Frozen):
+    """One fault that a mix may make."""
+
+    fault: str
+    targets: tuple[str, ...] = ()
+    """Roles, all of which are hit each time; or `one_of`."""
+    one_of: tuple[str, ...] = ()
+    """Roles, one of which is drawn each time."""
+    weight: PositiveFloat = 1.0
+    """How often it is drawn, relative to the others."""
+    lasts_s: Range = (1.0, 5.0)
+    """From the end of the strike to its healing."""
+    alone: bool = False
+    """Never together with another, whatever `overlap` is."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """As of a step; a value may be `{ between = [a, b] }` or `{ one_of = [...] }`, drawn each time."""
+
+    @model_validator(mode="after")
+    def _aimed(self) -> "MixFault":
+        if bool(self.targets) == bool(self.one_of):
+            raise ValueError("give targets (all are hit) or one_of (one is drawn), and one of the two only")
+        for target in (*self.targets, *self.one_of):
+            parse_target(target)
+        return self
+
+
+class Mix(Frozen):
+    """Faults by chance for a while, as ordinary steps that the seed fixes when the trial is planned (`harness.mix`). What a
+    backend cannot do is left out then, and said."""
+
+    kind: Literal["mix"]
+    length_s: PositiveFloat
+    """Of the whole; what waiting for whole ISRs takes comes on top."""
+    quiet_s: Range = (1.0, 4.0)
+    """From the beginning of a fault to that of the next; where that must wait for others to be over, from then on."""
+    overlap: PositiveInt = 1
+    """So many at once, at most."""
+    whole_s: PositiveFloat = 60.0
+    """Limit of each wait for whole ISRs."""
+    faults: Annotated[tuple[MixFault, ...], Field(min_length=1)]
+
+
 Action = Annotated[
-    FaultAction
+    Mix
+    | FaultAction
     | HealAction
     | PauseSends
     | ResumeSends
@@ -229,12 +301,15 @@ class Step(Frozen):
     timeout_s: PositiveFloat = 30.0
     do: Action | None = None
     """None = only wait."""
+    may_miss: bool = False
+    """Of a fault: if what it is aimed at is not there when it strikes, it is left out, and the schedule goes on."""
 
 
 # --- targets --------------------------------------------------------------------------------------------------------
 
 _TARGET = re.compile(
-    r"(?P<role>leader|followers|replicas)\((?P<partition>\d+)\)|partition\((?P<whole>\d+|\*)\)|"
+    r"(?P<role>leader|followers|in-sync-followers|replicas)\((?P<partition>\d+)\)|"
+    r"follower\((?P<follower>\d+), ?(?P<which>[1-9]\d*)\)|partition\((?P<whole>\d+|\*)\)|"
     r"(?P<only>active-controller|zookeeper-leader|brokers|controllers|zookeepers)|node:(?P<node>[\w.-]+)|"
     r"client:(?P<client>\S+)|member\((?P<cell>\d+|\*), ?(?P<instance>\d+|\*)\)|(?P<producers>producers)|"
     r"group-coordinator\((?P<group>\d+)\)|"
@@ -248,20 +323,21 @@ MEMBERS = frozenset({"member", "java-member", "copier", "java-copier", "applicat
 
 
 class Target(Frozen):
-    """A role: `leader(p)`, `followers(p)`, `replicas(p)` of dense partition id p, `active-controller`, `zookeeper-leader`,
-    `brokers`, `controllers` and `zookeepers` (every one of them), `node:NAME`; `rack(NAME)`, its brokers; `minority(KIND)`
-    and `majority(KIND)` of the brokers, controllers or zookeepers: the largest number below half of them, and the smallest
-    above, by ascending id; `partition(p)`, the partition itself (`*`: every one of the plan), for faults of Kafka itself,
-    which resolves to the brokers that are to have copies;
+    """A role: `leader(p)`, `followers(p)`, `replicas(p)` of dense partition id p, `follower(p, i)`, the i-th of them (from 1,
+    as assigned), `in-sync-followers(p)`, those in the ISR; `active-controller`, `zookeeper-leader`, `brokers`, `controllers`
+    and `zookeepers` (every one of them), `node:NAME`; `rack(NAME)`, its brokers; `minority(KIND)` and `majority(KIND)` of the
+    brokers, controllers or zookeepers: the largest number below half of them, and the smallest above, by ascending id;
+    `partition(p)`, the partition itself (`*`: every one of the plan), for faults of Kafka itself, which resolves to the
+    brokers that have copies;
     `client:NAME`, `member(c, i)`, the i-th member of the group of cell c (a copier, or an instance of an application, where
     those are its members; `*` for either: of every one), and `producers`, whoever sends: processes of clients, which faults
     of processes can hit; `group-coordinator(c)`: the broker that leads the partition of `__consumer_offsets` of that group;
     `transaction-coordinator(c)`: that of `__transaction_state` of the first transactional.id of cell c."""
 
     role: Literal[
-        "leader", "followers", "replicas", "partition", "active-controller", "zookeeper-leader", "brokers", "controllers",
-        "zookeepers", "rack", "minority", "majority", "node", "client", "member", "producers", "group-coordinator",
-        "transaction-coordinator",
+        "leader", "followers", "in-sync-followers", "follower", "replicas", "partition", "active-controller",
+        "zookeeper-leader", "brokers", "controllers", "zookeepers", "rack", "minority", "majority", "node", "client",
+        "member", "producers", "group-coordinator", "transaction-coordinator",
     ]  # fmt: skip
     partition: int | None = None
     """Of `partition`: None = every one."""
@@ -270,7 +346,7 @@ class Target(Frozen):
     cell: int | None = None
     """Of `member`: None = every group."""
     instance: int | None = None
-    """Of `member`: None = each of them."""
+    """Of `member`: None = each of them. Of `follower`: which, from 1."""
     rack: str | None = None
     of: Literal["brokers", "controllers", "zookeepers"] | None = None
     """Of `minority` and `majority`."""
@@ -285,15 +361,18 @@ def parse_target(text: str) -> Target:
     match = _TARGET.fullmatch(text)
     if match is None:
         raise ValueError(
-            f"target {text!r} is not a role; give leader(p), followers(p), replicas(p) or partition(p) with p a "
-            "partition id, active-controller, zookeeper-leader, brokers, controllers, zookeepers, node:NAME, "
-            "rack(NAME), minority(KIND), majority(KIND) with KIND one of those, client:NAME, producers, or member(c, i), "
-            "group-coordinator(c), transaction-coordinator(c) with c a cell and i the number of a member (or * for all)"
+            f"target {text!r} is not a role; give leader(p), followers(p), follower(p, i), in-sync-followers(p), "
+            "replicas(p) or partition(p) with p a partition id, active-controller, zookeeper-leader, brokers, controllers, "
+            "zookeepers, node:NAME, rack(NAME), minority(KIND), majority(KIND) with KIND one of those, client:NAME, "
+            "producers, or member(c, i), group-coordinator(c), transaction-coordinator(c) with c a cell and i the number of "
+            "a member (or * for all)"
         )
     found = {name: value for name, value in match.groupdict().items() if value is not None}
     match next(iter(found)):
         case "role":
             return Target(role=match["role"], partition=int(match["partition"]))  # type: ignore[arg-type] # by the pattern
+        case "follower":
+            return Target(role="follower", partition=int(match["follower"]), instance=int(match["which"]))
         case "whole":
             return Target(role="partition", partition=_number(match["whole"]))
         case "node" | "client" | "rack" as role:

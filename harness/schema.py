@@ -224,6 +224,8 @@ class StepOutcome(IntEnum):
     TIMED_OUT = 2
     FAILED = 3
     SKIPPED = 4
+    MISSED = 5
+    """It may miss (`Step.may_miss`), and what it was aimed at was not there: left out."""
 
 
 TABLES: dict[str, Table] = {

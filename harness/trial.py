@@ -14,7 +14,7 @@ from harness import catalogue
 from harness.alert_rules import AlertSpec, check_alerts
 from harness.configuration import ComposeOptions, DeliveryBound, Frozen, IsolationLevel, Variant
 from harness.errors import BadInput
-from harness.schedule import Selector, Step
+from harness.schedule import FaultAction, Mix, Selector, Step
 
 
 class Traffic(Frozen):
@@ -191,7 +191,7 @@ def _check_names(trial: Trial, source: str) -> None:
         (catalogue.KERNELS | catalogue.CELL_KERNELS, [c.anomaly for c in trial.controls], "anomaly"),
         (
             catalogue.FAULTS,
-            [s.do.fault for s in trial.steps if s.do is not None and s.do.kind == "fault"],
+            [fault for step in trial.steps for fault in _faults_of(step)],
             "fault",
         ),
     ):
@@ -206,6 +206,12 @@ def _check_names(trial: Trial, source: str) -> None:
             raise BadInput(f"{source}: step {step.name!r} heals {step.do.step!r}, which is no earlier step.")
         seen.add(step.name)
     check_alerts(trial.alerts, trial.steps, metrics=trial.metrics, source=source)
+
+
+def _faults_of(step: Step) -> list[str]:
+    if isinstance(step.do, Mix):
+        return [fault.fault for fault in step.do.faults]
+    return [step.do.fault] if isinstance(step.do, FaultAction) else []
 
 
 def _explain(error: ValidationError, *, single: bool) -> str:

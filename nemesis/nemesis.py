@@ -12,18 +12,20 @@ from typing import Any, Protocol
 
 from harness import catalogue
 from harness.clock import Clock
-from harness.errors import ClusterFailed, HarnessFailed, NotReady
+from harness.errors import ClusterFailed, HarnessFailed, NotReady, TargetMissing
 from harness.impairments import CLIENTS
 from harness.plan import Plan, parse_plan
 from harness.protocols import ALL_CLIENTS_NODE, AdminProtocol, Cluster, Effect, Node, Scene, Undo, UndoAction
 from harness.run_directory import RunDirectory, read_json, write_json
 from harness.schedule import FaultAction, Step
 from harness.schema import NONE, FaultPhase, Tristate
-from nemesis.effects import Watch, observe
+from nemesis.effects import OBSERVE_S, Watch, observe
 from nemesis.journal import Journal, JournalEntry, UndoState
 from nemesis.parameters import PlannedFault
 from nemesis.targets import Roles
 
+KAFKA_UNDO_S = 60.0
+"""Limit for seeing that Kafka took something back: copies that moved have to move again."""
 LOG = logging.getLogger(__name__)
 
 
@@ -130,7 +132,8 @@ class Nemesis:
         """Make the step's fault, and look whether it took effect.
 
         ClusterFailed if a target does not exist now, or the fault could not be made: then nothing is left of it (what had
-        been broken is undone; if even that fails, `heal` still knows it).
+        been broken is undone; if even that fails, `heal` still knows it). TargetMissing, and nothing recorded, if the step
+        may miss and does.
         """
         action = step.do
         assert isinstance(action, FaultAction), step
@@ -139,6 +142,8 @@ class Nemesis:
         try:
             aim = self._aim(action, step.name)
         except (ClusterFailed, NotReady) as error:
+            if step.may_miss and isinstance(error, TargetMissing):
+                raise
             self._record(row, FaultPhase.FAILED, detail=str(error))
             raise ClusterFailed(f"Step {step.name!r}: {error}") from error
         names = [node.name for node in aim.scene.targets]
@@ -172,7 +177,7 @@ class Nemesis:
             for undo, step in held
         ]
         done, failures = self._carry_out(due)
-        verified = observe([self._watch_undone(undo) for undo in done], clock=self._clock)
+        verified = self._observe_undone(done)
         for undo, effect in zip(done, verified, strict=True):
             self._conclude(due[undo], effect)
             if effect.effect is Tristate.NO:
@@ -192,6 +197,16 @@ class Nemesis:
     @cached_property
     def _scene(self) -> Scene:
         return Scene(self._cluster, self._admin, self._clock, partitions=self._partitions, racks=self._racks)
+
+    def _observe_undone(self, done: Sequence[Undo]) -> list[Effect]:
+        """One Effect per undo, in order. Kafka may take longer to come back than a node does."""
+        of_kafka = [undo for undo in done if _of_kafka(undo)]
+        of_nodes = [undo for undo in done if not _of_kafka(undo)]
+        seen: dict[Undo, Effect] = {}
+        for undos, timeout_s in ((of_nodes, OBSERVE_S), (of_kafka, KAFKA_UNDO_S)):
+            effects = observe([self._watch_undone(undo) for undo in undos], clock=self._clock, timeout_s=timeout_s)
+            seen |= dict(zip(undos, effects, strict=True))
+        return [seen[undo] for undo in done]
 
     def _watch_undone(self, undo: Undo) -> Watch:
         action = _action(undo)
@@ -241,11 +256,18 @@ class Nemesis:
             LOG.exception("taking back the fault of step %r failed", entries[0].step)
 
     def _remember(self, step_number: int, step: Step, aim: _Aim) -> None:
-        """Append to resolved.json what each role was."""
+        """Append to resolved.json what each role was, and the parameters as they were used."""
         before = read_json(self._run.resolved) if self._run.resolved.exists() else []
         now_ns = self._clock.monotonic_ns()
         entries = [
-            {"step_number": step_number, "step": step.name, "role": role, "nodes": list(nodes), "time_ns": now_ns}
+            {
+                "step_number": step_number,
+                "step": step.name,
+                "role": role,
+                "nodes": list(nodes),
+                "parameters": dict(aim.parameters),
+                "time_ns": now_ns,
+            }
             for role, nodes in aim.resolved
         ]
         write_json(self._run.resolved, before + entries)
@@ -276,7 +298,7 @@ class Nemesis:
         """Carry out every undo, whatever one of them raises; which were done, and the errors of the others."""
         done: dict[Undo, int] = {}
         failures: list[str] = []
-        for undo in due:
+        for undo in sorted(due, key=_of_kafka):  # nodes first: Kafka needs them to take anything back
             try:
                 _action(undo).carry_out(undo, self._scene)
             except Exception as error:
@@ -341,6 +363,11 @@ def _action(undo: Undo) -> UndoAction:
         raise HarnessFailed(f"The journal names the undo {undo.action!r}, which this version does not know.")
     action: UndoAction = catalogue.resolve(catalogue.UNDO_ACTIONS, undo.action, what="undo")()
     return action
+
+
+def _of_kafka(undo: Undo) -> bool:
+    """Is it Kafka that undoes it, when asked?"""
+    return bool(getattr(_action(undo), "of_kafka", False)) if undo.action in catalogue.UNDO_ACTIONS else False
 
 
 def _text(undo: Undo) -> str:

@@ -48,6 +48,11 @@ def check_parameters(
         raise BadInput(f"fault {fault_name!r}: {_explain(problem, known)}") from error
     if getattr(fault, "of_clients", False):
         _check_clients(fault_name, targets or ())
+    if getattr(fault, "of_partitions", False):
+        _check_partitions(fault_name, targets or ())
+    refusal = getattr(fault, "refusal", lambda *_: None)
+    if targets is not None and nodes is not None and (why := refusal(targets, nodes)) is not None:
+        raise BadInput(f"fault {fault_name!r}: {why}.")
     for name in sorted(fault.role_parameters):
         _check_roles(f"fault {fault_name!r}: {name}", getattr(checked, name), targets, nodes)
 
@@ -57,6 +62,14 @@ def _check_clients(fault_name: str, targets: Sequence[str]) -> None:
         if parse_target(text).role not in CLIENT_ROLES:
             raise BadInput(
                 f"fault {fault_name!r} is for clients, and {text!r} is none. Give client:NAME, member(c, i) or producers."
+            )
+
+
+def _check_partitions(fault_name: str, targets: Sequence[str]) -> None:
+    for text in targets:
+        if parse_target(text).role != "partition":
+            raise BadInput(
+                f"fault {fault_name!r} is for partitions, and {text!r} is none. Give partition(p), or partition(*)."
             )
 
 

@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeGuard
 
 from harness.clock import Clock, wait_until
-from harness.errors import ClusterFailed, NotReady
+from harness.errors import NotReady
+from harness.errors import TargetMissing as TargetMissing
 from harness.impairments import CLIENTS
 from harness.protocols import AdminProtocol, BrokerView, ClientNode, Cluster, Node, NodeState, PartitionView
 from harness.schedule import CLIENT_ROLES, Target, means_client, parse_target
@@ -20,10 +21,6 @@ CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 AGREE_S = 5.0
 """How long brokers may take to agree on a partition: news of an election reaches them one by one."""
-
-
-class TargetMissing(ClusterFailed):
-    """What a fault is aimed at does not exist at this moment, or cannot be broken in this way now."""
 
 
 SINGLE_WORDS = ("active-controller", "zookeeper-leader", "brokers", "controllers", "zookeepers", "producers")
@@ -215,7 +212,13 @@ class Roles:
             raise TargetMissing(f"{text}: the partition has no leader now.")
         if target.role == "leader":
             return (self._node(view.leader, text),)
-        return tuple(self._node(replica, text) for replica in view.replicas if replica != view.leader)
+        followers = [replica for replica in view.replicas if replica != view.leader]
+        if target.role == "in-sync-followers":
+            followers = [replica for replica in followers if replica in view.isr]
+        if target.role == "follower":
+            assert target.instance is not None
+            followers = followers[target.instance - 1 : target.instance]
+        return tuple(self._node(replica, text) for replica in followers)
 
     def _agreed_view(self, text: str, topic: str, number: int) -> PartitionView:
         seen = "nothing"

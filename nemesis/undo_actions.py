@@ -43,6 +43,19 @@ class Resume:
         return scene.node(undo.node).state() is NodeState.PAUSED
 
 
+class Nothing:
+    """Of what was done once and is over: there is nothing to undo."""
+
+    def carry_out(self, undo: Undo, scene: Scene) -> None:
+        pass
+
+    def undone(self, undo: Undo, scene: Scene) -> Seen:
+        return Tristate.YES, "there is nothing to undo"
+
+    def holds(self, undo: Undo, scene: Scene) -> bool:
+        return False
+
+
 class Unblock:
     """What the peer sends arrives again."""
 

@@ -36,7 +36,7 @@ def _step_doubts(plan: Plan, evidence: Evidence) -> Iterator[str]:
             yield f"the run ended before step {step.name!r}"
             return
         outcome = StepOutcome(int(steps["outcome"][rows[-1]]))
-        if outcome is StepOutcome.DONE:
+        if outcome in (StepOutcome.DONE, StepOutcome.MISSED):
             continue
         how = {StepOutcome.TIMED_OUT: "timed out", StepOutcome.FAILED: "failed"}.get(outcome, "was skipped")
         detail = text_of(evidence.dictionaries, "detail", int(steps["detail"][rows[-1]]))
@@ -51,7 +51,7 @@ def _fault_doubts(plan: Plan, evidence: Evidence) -> Iterator[str]:
         if not isinstance(step.do, FaultAction):
             continue
         records = [f for f in evidence.fault_records if f.step == number]
-        if not records:
+        if not records and not _missed(evidence, number):
             yield f"the {step.do.fault} of step {step.name!r} never struck"
         for fault in records:
             told = f" ({fault.detail})" if fault.detail else ""
@@ -59,6 +59,11 @@ def _fault_doubts(plan: Plan, evidence: Evidence) -> Iterator[str]:
                 yield f"the {step.do.fault} of step {step.name!r} had no effect{told}"
             elif fault.effective is Tristate.UNKNOWN:
                 yield f"the {step.do.fault} of step {step.name!r} was not proven to work{told}"
+
+
+def _missed(evidence: Evidence, number: int) -> bool:
+    steps = evidence.steps
+    return bool(((steps["step"] == number) & (steps["outcome"] == StepOutcome.MISSED)).any())
 
 
 def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Everything the judge may look at besides plan and findings, as plain values; and the facts derived from it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from harness.history_reader import History, metadata_error_ns
 from harness.plan import Cell, Plan
 from harness.protocols import CLIENT_NODE
 from harness.run_directory import RunDirectory, read_json
+from harness.schedule import FaultAction, parse_target
 from harness.schema import NONE, TABLES, ObservationKind
 
 EVIDENCE_TABLES = ("metadata", "faults", "steps", "clients", "heartbeats", "observations")
@@ -126,7 +127,9 @@ class Evidence:
         audited, _ = self._observed(partition, ObservationKind.AUDIT_COMPLETE)
         return Envelope(
             timeline=self.timelines.get(partition, no_timeline()),
-            faults=tuple(fault.of_topic(flushed=self._flushed(cell)) for fault in self.fault_records),
+            faults=tuple(
+                _as_far_as(fault.of_topic(flushed=self._flushed(cell)), plan, partition) for fault in self.fault_records
+            ),
             error_ns=self.clock_error_ns,
             acks=cell.producer.acks,
             unclean_enabled=cell.topic.unclean_leader_election_enable,
@@ -207,3 +210,12 @@ class Evidence:
         rows = np.flatnonzero((seen["partition"] == partition) & (seen["kind"] == kind))
         rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
         return seen["time_ns"][rows], seen["value"][rows]
+
+
+def _as_far_as(fault: FaultRecord, plan: Plan, partition: int) -> FaultRecord:
+    """The fault as far as it concerns a partition: an unclean election that was asked for others excuses nothing here."""
+    if fault.nature is None or not fault.nature.elects_unclean or not 0 <= fault.step < len(plan.steps):
+        return fault
+    action = plan.steps[fault.step].do
+    named = {parse_target(text).partition for text in action.targets} if isinstance(action, FaultAction) else {None}
+    return fault if named & {None, partition} else replace(fault, nature=replace(fault.nature, elects_unclean=False))

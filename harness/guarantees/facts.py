@@ -515,7 +515,7 @@ def could_happen(
     out = destroyed or any(n.stops or n.freezes or n.cuts for n in known)
     unclean = anything or any(n.elects_unclean for n in known) or (out and unclean_enabled)
     return Happened(
-        moved=Tristate.UNKNOWN if out or unclean else Tristate.NO,
+        moved=Tristate.UNKNOWN if out or unclean or any(n.moves for n in known) else Tristate.NO,
         unclean=Tristate.UNKNOWN if unclean else Tristate.NO,
         cell_unclean=Tristate.UNKNOWN if unclean else Tristate.NO,
         rebalanced=Tristate.UNKNOWN if out else Tristate.NO,

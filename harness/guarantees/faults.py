@@ -27,6 +27,8 @@ class FaultNature:
     """The process stands still and goes on later, believing what it believed."""
     cuts: bool = False
     """What one node sends to another does not arrive."""
+    moves: bool = False
+    """Leaders change although nothing is wrong with any node."""
     destroys: bool = False
     """The node's replicas lose their data, from offset 0 on."""
     loses_unflushed: bool = False
@@ -44,6 +46,11 @@ NATURES: Mapping[str, FaultNature] = {
     "stop": FaultNature(stops=True),
     "pause": FaultNature(freezes=True),
     "partition": FaultNature(cuts=True),
+    "elect-preferred": FaultNature(moves=True),
+    "elect-unclean": FaultNature(moves=True, elects_unclean=True),
+    "reassign": FaultNature(moves=True),
+    "configure": FaultNature(),
+    "move-controller": FaultNature(stops=True),
     "rolling-restart": FaultNature(stops=True, restarts=True),
     "restart-clients": FaultNature(stops=True),
     "rebalance-storm": FaultNature(stops=True),

@@ -89,7 +89,7 @@ def brief(anomaly: CellAnomaly) -> str:
 
 def reproduce(run: RunDirectory) -> str:
     """The command that runs the same plan again; of a history that was imported or generated, the one that made it."""
-    return str(read_json(run.source)["command"]) if run.source.exists() else f"prozess run {run.plan}"
+    return str(read_json(run.source)["command"]) if run.source.exists() else f"prozess replay {run.path}"
 
 
 def found_line(findings: Mapping[str, int]) -> str:

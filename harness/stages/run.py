@@ -7,18 +7,22 @@ heals and tears down when this process is killed.
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from harness import catalogue
 from harness.clock import SystemClock
 from harness.errors import ExitCode, HarnessFailed, Interrupted, ProzessError, UnsupportedFault
-from harness.plan import Plan
+from harness.plan import Plan, make_plan
+from harness.protocols import Cluster
 from harness.run_directory import RunDirectory
-from harness.schedule import FaultAction
+from harness.schedule import FaultAction, Mix, MixFault
 from harness.supervisor import start_supervisor
+from harness.trial import Trial
 
 END_S = 60.0
 """How long the stage may take to end after it said so, or was told to stop for the second time."""
@@ -59,6 +63,38 @@ def check_capabilities(plan: Plan, run: RunDirectory, *, isolation: str) -> None
                     f"Step {step.name!r} needs {step.do.fault!r}, which the {plan.backend} backend cannot do here: {why}. "
                     "Remove the step, or run on a machine or backend that can (`prozess doctor` says what this one offers)."
                 )
+
+
+def lacking_faults(trial: Trial, *, isolation: str) -> dict[str, str]:
+    """Faults of the trial's mixes that its backend cannot make here: name → why. `isolation`: as the command line says."""
+    mixes = [step.do for step in trial.steps if isinstance(step.do, Mix)]
+    if not mixes:
+        return {}
+    if trial.backend != "local":
+        isolation = "signals"
+    elif isolation == "auto":
+        isolation = str(catalogue.service("isolation")().level)
+    calm = trial.model_copy(update={"steps": (), "alerts": ()})
+    backend = catalogue.resolve(catalogue.BACKENDS, trial.backend, what="backend")
+    with tempfile.TemporaryDirectory(prefix="prozess-") as directory:
+        run = RunDirectory(Path(directory))
+        cluster = backend(make_plan(calm, seed=0), run, clock=SystemClock(), isolation=isolation)
+        nodes = [node.name for node in cluster.nodes]
+        return {
+            fault.fault: why
+            for mix in mixes
+            for fault in mix.faults
+            if (why := _why_not(fault, cluster, nodes)) is not None
+        }
+
+
+def _why_not(mixed: MixFault, cluster: Cluster, nodes: Sequence[str]) -> str | None:
+    fault = catalogue.resolve(catalogue.FAULTS, mixed.fault, what="fault")
+    for capability in sorted(fault.needs):
+        if capability not in cluster.capabilities:
+            return str(cluster.lacks.get(capability, f"this backend cannot {capability}"))
+    refusal = getattr(fault, "refusal", None)
+    return None if refusal is None else refusal(mixed.targets or mixed.one_of, nodes)
 
 
 def start_stage(plan: Plan, run: RunDirectory, *, isolation: str) -> subprocess.Popen[str]:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from harness.clock import NS_PER_S, Clock, wait_until
 from harness.conditions import Answer, Snapshot, World, evaluate
-from harness.errors import ClusterFailed, NotReady
+from harness.errors import ClusterFailed, NotReady, TargetMissing
 from harness.plan import Cell
 from harness.protocols import Workload
 from harness.schedule import (
@@ -20,6 +20,7 @@ from harness.schedule import (
     FaultAction,
     HealAction,
     Inspect,
+    Mix,
     PauseSends,
     ResumeSends,
     Selector,
@@ -126,17 +127,25 @@ class ScheduleRunner:
             return False
         fired_ns = self._clock.monotonic_ns()
         before_action = self._snapshot()
+        outcome, detail = StepOutcome.DONE, ""
         try:
             self._do(number, step)
+        except TargetMissing as error:
+            if not step.may_miss:
+                return self._failed(number, step, error, awaited_ns, fired_ns)
+            outcome, detail = StepOutcome.MISSED, str(error)
         except (NotReady, ClusterFailed) as error:
-            self._record(number, awaited_ns, fired_ns, StepOutcome.FAILED, str(error))
-            self._announce(number, step, f"failed: {error}")
-            return False
+            return self._failed(number, step, error, awaited_ns, fired_ns)
         # Counts from before the action, time from after it: acknowledgements may come while it is carried out.
         self._since = Snapshot(self._clock.monotonic_ns(), before_action.progress)
-        self._record(number, awaited_ns, fired_ns, StepOutcome.DONE, "")
-        self._announce(number, step, "done")
+        self._record(number, awaited_ns, fired_ns, outcome, detail)
+        self._announce(number, step, f"left out: {detail}" if detail else "done")
         return True
+
+    def _failed(self, number: int, step: Step, error: Exception, awaited_ns: int, fired_ns: int) -> bool:
+        self._record(number, awaited_ns, fired_ns, StepOutcome.FAILED, str(error))
+        self._announce(number, step, f"failed: {error}")
+        return False
 
     def _await(self, step: Step, since: Snapshot) -> None:
         answer = Answer(False, "nothing")
@@ -185,6 +194,8 @@ class ScheduleRunner:
                 self._hands.topics.delete_records(
                     self._cells(step.do.cells), keep=step.do.keep, step=number, now_ns=now_ns
                 )
+            case Mix():
+                raise AssertionError("the plan has made steps of every mix")
             case _:
                 self._command(step.do)
 

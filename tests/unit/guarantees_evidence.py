@@ -27,7 +27,7 @@ from harness.witnesses import make_witnesses
 
 MS = 1_000_000
 DICTIONARIES = {
-    "fault": ["kill", "pause", "partition", "wipe", "mystery", "rolling-restart", "power-loss"],
+    "fault": ["kill", "pause", "partition", "wipe", "mystery", "rolling-restart", "power-loss", "elect-unclean"],
     "detail": ["broker-1 answered"],
 }
 CLUSTER = {"kafka_version": "4.3.1", "settings": {"replica.lag.time.max.ms": "10000"}, "features": {}}

@@ -6,10 +6,10 @@ import pytest
 
 from harness.clock import NS_PER_S, FakeClock
 from harness.conditions import Snapshot, World, evaluate
-from harness.errors import ClusterFailed
+from harness.errors import ClusterFailed, TargetMissing
 from harness.plan import make_plan
 from harness.protocols import PartitionView, Progress
-from harness.schedule import Acked, Behind, Elapsed, IsrIs, LeaderMoved, Settled
+from harness.schedule import Acked, Behind, Elapsed, IsrIs, LeaderMoved, Offline, Settled
 from harness.schema import MISSING, StepOutcome
 from harness.stages.schedule_runner import Hands, ScheduleRunner
 from harness.trial import parse_trial
@@ -88,6 +88,28 @@ def test_isr_is_whole_only_on_every_brokers_own_view():
     assert evaluate(exact, world(views=dict.fromkeys((1, 2, 3), seen(isr=(1,)))), START).holds
 
 
+def test_offline_means_that_every_living_broker_says_that_nobody_leads():
+    condition = Offline(condition="offline")
+    nobody = seen(leader=-1, isr=(), error=5)  # LEADER_NOT_AVAILABLE, as brokers say it
+    assert evaluate(condition, world(views={3: nobody}, unhealed=(1, 2)), START).holds
+    assert not evaluate(condition, world(views={2: nobody, 3: seen()}, unhealed=(1,)), START).holds
+    assert not evaluate(condition, world(views={}, unhealed=(1, 2, 3)), START).holds, "nobody is left to say it"
+    assert not evaluate(IsrIs(condition="isr", brokers=()), world(views={3: nobody}, unhealed=(1, 2)), START).holds
+
+
+def test_leaders_and_isrs_may_be_asked_of_some_cells_alone():
+    plan = plan_with(axes={"producer.acks": ["1", "all"]})
+    views = {b: {("cell-000", n): seen()["cell-000", n] for n in (0, 1)} for b in (1, 2, 3)}
+    for view in views.values():
+        view |= {("cell-001", n): PartitionView(-1, 3, (1, 2, 3), (1,), 5) for n in (0, 1)}
+    there = world(views=views, plan=plan)
+    first, second = {"producer.acks": "1"}, {"producer.acks": "all"}
+    assert evaluate(IsrIs(condition="isr", cells=first), there, START).holds
+    assert evaluate(Offline(condition="offline", cells=second), there, START).holds
+    assert not evaluate(LeaderMoved(condition="leader-moved", cells=second), there, START).holds
+    assert not evaluate(IsrIs(condition="isr"), there, START).holds
+
+
 def test_elapsed_is_since_the_previous_step():
     clock = FakeClock(7 * NS_PER_S)
     since = Snapshot(5 * NS_PER_S, {})
@@ -120,8 +142,8 @@ def test_only_the_selected_cells_are_compared():
 class Scripted:
     """Workload, nemesis, inspector and recorder in one, noting what was asked of them."""
 
-    def __init__(self, *, failing=()):
-        self.done, self.rows, self.failing, self.texts = [], [], failing, []
+    def __init__(self, *, failing=(), missing=()):
+        self.done, self.rows, self.failing, self.missing, self.texts = [], [], failing, missing, []
 
     def command(self, name, **arguments):
         self.done.append((name, arguments))
@@ -130,6 +152,8 @@ class Scripted:
         self.done.append(("inspect", list(partitions), step))
 
     def strike(self, number, step):
+        if step.name in self.missing:
+            raise TargetMissing("nobody leads")
         if step.name in self.failing:
             raise ClusterFailed("no such leader now")
         self.done.append(("strike", step.name))
@@ -212,6 +236,18 @@ def test_a_fault_that_cannot_be_done_fails_its_step_and_skips_the_rest():
     assert not done
     assert [row["outcome"] for row in scripted.rows] == [StepOutcome.FAILED, StepOutcome.SKIPPED]
     assert announced == [(0, "failed: no such leader now")]
+
+
+def test_a_step_that_may_miss_is_left_out_where_its_target_is_not_there_and_the_schedule_goes_on():
+    goes_on = {"name": "goes on", "do": {"kind": "resume_sends"}}
+    scripted = Scripted(missing=("freeze",))
+    done, announced = run(plan_with({"name": "freeze", "do": PAUSE, "may_miss": True}, goes_on), scripted)
+    assert done
+    assert [row["outcome"] for row in scripted.rows] == [StepOutcome.MISSED, StepOutcome.DONE]
+    assert announced == [(0, "left out: nobody leads"), (1, "done")]
+    strict = Scripted(missing=("freeze",))
+    assert not run(plan_with({"name": "freeze", "do": PAUSE}, goes_on), strict)[0]
+    assert [row["outcome"] for row in strict.rows] == [StepOutcome.FAILED, StepOutcome.SKIPPED]
 
 
 def test_acknowledgements_that_come_while_a_step_acts_count_for_the_next():

@@ -28,6 +28,7 @@ from tests.unit.guarantees_evidence import (
     result,
     smoke_verdict,
     state,
+    strike,
     witnesses,
 )
 
@@ -145,6 +146,32 @@ def test_after_a_clean_failover_the_same_is_forbidden(anomaly):
     found = {(anomaly, 0): result(witnesses(2, end_s=7.0, seen_s=4.3, other_s=9.0, reader=3))}
     verdict = judge(made, findings(made, found), evidence(made, metadata=failover(1), faults=KILLED))
     assert of(verdict, 0, anomaly).outcome is AnomalyOutcome.VIOLATED
+
+
+def test_an_unclean_election_that_was_asked_for_excuses_its_own_partition_and_no_other():
+    """The other one's leader came from outside too, and nobody had asked for that."""
+    made = plan(
+        {"producer.acks": ["all"], "topic.min_insync_replicas": [1, 2]},
+        steps=[strike("ask", "elect-unclean", "partition(0)")],
+    )
+    metadata = [row | {"partition": p} for p in (0, 1) for row in UNCLEAN]
+    found = {(anomaly, p): result(witnesses(partition=p)) for anomaly in ("unclean", "lost") for p in (0, 1)}
+    asked = fault(0, "elect-unclean", [2], 5, 5.5)
+    verdict = judge(made, findings(made, found), evidence(made, metadata=metadata, faults=asked))
+    assert of(verdict, 0, "unclean").outcome is AnomalyOutcome.SHOWN
+    assert of(verdict, 1, "unclean").outcome is AnomalyOutcome.VIOLATED
+
+
+def test_a_fault_of_a_mix_that_was_left_out_leaves_no_doubt():
+    missed = [strike("kill somebody", "kill") | {"may_miss": True}, *KILL]
+    made = plan({"producer.acks": ["all"]}, steps=missed)
+    killed = fault(0, "kill", [1], 4.5, 8, step=1)
+
+    def given(outcome):
+        return evidence(made, metadata=failover(1), faults=killed, outcomes={0: outcome})
+
+    assert judge(made, findings(made), given(StepOutcome.MISSED)).verdict is Verdict.HELD
+    assert judge(made, findings(made), given(StepOutcome.FAILED)).verdict is Verdict.UNKNOWN
 
 
 def test_only_offsets_of_the_unclean_epoch_on_are_permitted_to_go():

@@ -103,7 +103,7 @@ def test_the_html_opens_offline_and_says_everything(run):
     for said in (
         "Two &lt;cells&gt;", "acks=all lost 2 records &amp; that is forbidden.", "1,200", "acks=1 waits for the leader only",
         "the audit of partition 0 is incomplete", "broker-1", "never", "#41", "kill it", "fired in 1 cells",
-        f"prozess run {run.plan}", "<svg",
+        f"prozess replay {run.path}", "<svg",
     ):  # fmt: skip
         assert said in text, said
 
@@ -123,7 +123,7 @@ def test_the_summary_shows_each_cell_and_the_command_that_repeats_it(run):
     text = (run.path / "summary.md").read_text()
     assert "| 1 | unknown | skipped unknown, lost 1,200 (permitted) |" in text
     assert "| all | violated | lost 2 (forbidden) |" in text
-    assert f"prozess run {run.plan}" in text
+    assert f"prozess replay {run.path}" in text
 
 
 def test_what_was_seen_is_told_worst_first(verdict):

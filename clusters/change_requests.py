@@ -1,17 +1,23 @@
-"""Requests that move replicas (KIP-455). Pure: bodies out, answers in. Brokers ask the active controller (KIP-590).
+"""Requests that elect leaders (KIP-460) and move replicas (KIP-455). Pure: bodies out, answers in. Brokers ask the active
+controller (KIP-590).
 
-Layouts: `AlterPartitionReassignments` and `ListPartitionReassignments`, version 0, of every `kafka-clients` jar.
+Layouts: `ElectLeaders` version 1 (the last with a fixed layout), `AlterPartitionReassignments` and
+`ListPartitionReassignments` version 0, of every `kafka-clients` jar.
 """
 
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from clusters.wire import NO_TAGS, Cursor, Request, compact_string, unsigned_varint
+from clusters.wire import NO_TAGS, Cursor, Request, compact_string, string, unsigned_varint
 
-NOT_CONTROLLER = 41
-"""A broker in ZooKeeper mode that is not the controller: another one must be asked."""
 NO_REASSIGNMENT_IN_PROGRESS = 85
+ELECTION_NOT_NEEDED = 84
+_ELECTION_ERRORS = {
+    80: "PREFERRED_LEADER_NOT_AVAILABLE",
+    83: "ELIGIBLE_LEADERS_NOT_AVAILABLE",
+    ELECTION_NOT_NEEDED: "ELECTION_NOT_NEEDED",
+}
 
 PartitionKey = tuple[str, int]
 Assignments = Mapping[PartitionKey, tuple[int, ...] | None]
@@ -25,16 +31,22 @@ class Refusal:
     error: int
     message: str = ""
 
+    @property
+    def text(self) -> str:
+        """For a person."""
+        name = _ELECTION_ERRORS.get(self.error, f"error {self.error}")
+        return f"{name}: {self.message}" if self.message else name
+
 
 @dataclass(frozen=True, slots=True)
-class AlterAnswer:
+class PartitionAnswers:
     """Of the whole request, and of each partition."""
 
     whole: Refusal
     partitions: Mapping[PartitionKey, Refusal]
 
 
-def alter_reassignments_request(assignments: Assignments, *, timeout_ms: int) -> Request[AlterAnswer]:
+def alter_reassignments_request(assignments: Assignments, *, timeout_ms: int) -> Request[PartitionAnswers]:
     """AlterPartitionReassignments v0: accepted means begun, not done."""
     body = [struct.pack(">i", timeout_ms), unsigned_varint(len(_topics(assignments)) + 1)]
     for topic, numbers in _topics(assignments).items():
@@ -43,6 +55,29 @@ def alter_reassignments_request(assignments: Assignments, *, timeout_ms: int) ->
             body += [struct.pack(">i", number), _replicas(assignments[topic, number]), NO_TAGS]
         body.append(NO_TAGS)
     return Request(45, 0, b"".join(body) + NO_TAGS, _alter_answer, flexible=True, flexible_response=True)
+
+
+def elect_leaders_request(
+    partitions: Sequence[PartitionKey], *, unclean: bool, timeout_ms: int
+) -> Request[PartitionAnswers]:
+    """ElectLeaders v1. Partitions that need no election answer ELECTION_NOT_NEEDED."""
+    topics = _topics(dict.fromkeys(partitions))
+    body = [struct.pack(">bi", int(unclean), len(topics))]
+    for topic, numbers in topics.items():
+        body += [string(topic), struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)]
+    return Request(43, 1, b"".join(body) + struct.pack(">i", timeout_ms), _elect_answer)
+
+
+def _elect_answer(cursor: Cursor) -> PartitionAnswers:
+    cursor.int32()  # throttle time
+    whole = Refusal(cursor.int16())
+    partitions = {}
+    for _ in range(cursor.int32()):
+        topic = cursor.string() or ""
+        for _ in range(cursor.int32()):
+            number = cursor.int32()
+            partitions[topic, number] = Refusal(cursor.int16(), cursor.string() or "")
+    return PartitionAnswers(whole, partitions)
 
 
 def _replicas(replicas: Sequence[int] | None) -> bytes:
@@ -58,7 +93,7 @@ def _topics(keys: Mapping[PartitionKey, object]) -> dict[str, list[int]]:
     return topics
 
 
-def _alter_answer(cursor: Cursor) -> AlterAnswer:
+def _alter_answer(cursor: Cursor) -> PartitionAnswers:
     cursor.int32()  # throttle time
     whole = Refusal(cursor.int16(), cursor.compact_string() or "")
     partitions = {}
@@ -69,7 +104,7 @@ def _alter_answer(cursor: Cursor) -> AlterAnswer:
             partitions[topic, number] = Refusal(cursor.int16(), cursor.compact_string() or "")
             cursor.tagged_fields()
         cursor.tagged_fields()
-    return AlterAnswer(whole, partitions)
+    return PartitionAnswers(whole, partitions)
 
 
 @dataclass(frozen=True, slots=True)

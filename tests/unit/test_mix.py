@@ -1,0 +1,148 @@
+"""Mixes: the same seed gives the same steps; nothing overlaps that must not, and all is healed in the end."""
+
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import BadInput, UnsupportedFault
+from harness.mix import draw_strikes
+from harness.plan import make_plan
+from harness.schedule import FaultAction, HealAction, IsrIs, Mix
+from harness.stages.run import lacking_faults
+from harness.trial import parse_trial
+
+KILL = {"fault": "kill", "targets": ["leader(0)"], "lasts_s": [1, 4]}
+PAUSE = {"fault": "pause", "one_of": ["leader(0)", "followers(0)"], "lasts_s": [0.5, 9]}
+CUT = {
+    "fault": "partition",
+    "targets": ["leader(0)"],
+    "parameters": {"others": {"one_of": ["all", "brokers"]}},
+    "alone": True,
+}
+ROLL = {
+    "fault": "rolling-restart",
+    "targets": ["brokers"],
+    "lasts_s": [0, 0],
+    "parameters": {"away_s": {"between": [0, 2]}},
+}
+
+
+def trial(*faults, **more):
+    mix = {"kind": "mix", "length_s": 60, "faults": list(faults) or [KILL, PAUSE, CUT, ROLL]} | more
+    steps = [
+        {"name": "before", "after": {"condition": "elapsed", "seconds": 1}},
+        {"name": "chaos", "do": mix},
+        {"name": "after", "after": {"condition": "acked", "count": 5}},
+    ]
+    return parse_trial({"name": "x", "title": "", "topics": {"partitions": 1}, "steps": steps}, source="x")
+
+
+def plan(*faults, seed=1, lacking=None, **more):
+    return make_plan(trial(*faults, **more), seed=seed, lacking=lacking)
+
+
+MIXES = st.fixed_dictionaries(
+    {
+        "length_s": st.floats(1, 200),
+        "quiet_s": st.tuples(st.floats(0, 5), st.floats(5, 9)),
+        "overlap": st.integers(1, 3),
+    }
+)
+FAULTS = st.lists(st.sampled_from([KILL, PAUSE, CUT, ROLL]), min_size=1, max_size=4)
+SEEDS = st.integers(0, 2**31)
+
+
+@settings(deadline=None)
+@given(given_=MIXES, faults=FAULTS, seed=SEEDS)
+def test_the_same_trial_and_seed_give_the_same_schedule(given_, faults, seed):
+    assert plan(*faults, seed=seed, **given_) == plan(*faults, seed=seed, **given_)
+
+
+@settings(deadline=None)
+@given(given_=MIXES, faults=FAULTS, seed=SEEDS)
+def test_no_more_than_allowed_overlap_alone_is_alone_and_all_is_over_in_time(given_, faults, seed):
+    mix = Mix.model_validate({"kind": "mix", "faults": faults} | given_)
+    strikes = draw_strikes(mix, mix.faults, random.Random(seed))
+    assert [s.begin_s for s in strikes] == sorted(s.begin_s for s in strikes)
+    for strike in strikes:
+        together = [s for s in strikes if s.begin_s < strike.end_s - 0.002 and strike.begin_s < s.end_s - 0.002]
+        begun = [s for s in together if s.begin_s <= strike.begin_s]
+        assert len(begun) <= mix.overlap
+        if strike.fault.alone:
+            assert together == [strike]
+        low, high = strike.fault.lasts_s
+        assert low - 0.002 <= strike.end_s - strike.begin_s <= high + 0.002
+    if len(strikes) > 1:
+        assert max(s.end_s for s in strikes) <= mix.length_s + 0.001
+    for before, after in pairwise(strikes):
+        assert after.begin_s - before.begin_s >= mix.quiet_s[0] - 0.002
+
+
+@settings(deadline=None)
+@given(given_=MIXES, faults=FAULTS, seed=SEEDS)
+def test_every_strike_is_healed_and_whole_isrs_are_awaited_whenever_nothing_is_broken(given_, faults, seed):
+    steps = plan(*faults, seed=seed, **given_).steps
+    open_ = set()
+    for step, after in pairwise(steps):
+        if isinstance(step.do, FaultAction):
+            assert step.may_miss
+            assert not isinstance(step.do.parameters.get("others"), dict), "every parameter is drawn"
+            open_.add(step.name)
+        elif isinstance(step.do, HealAction):
+            open_.remove(step.do.step)
+            assert isinstance(after.after, IsrIs) is (not open_)
+    assert not open_
+    assert [step.name for step in (steps[0], steps[-1])] == ["before", "after"]
+    assert len({step.name for step in steps}) == len(steps)
+
+
+@given(seed=SEEDS)
+def test_without_overlap_it_is_quiet_for_a_while_between_two_faults(seed):
+    mix = Mix.model_validate({"kind": "mix", "faults": [PAUSE], "quiet_s": [2, 3], "length_s": 300})
+    strikes = draw_strikes(mix, mix.faults, random.Random(seed))
+    assert len(strikes) > 10
+    for before, after in pairwise(strikes):
+        assert after.begin_s - before.end_s >= 2 - 0.002 or after.begin_s - before.begin_s >= 2 - 0.002
+        assert after.begin_s >= before.end_s
+
+
+def test_weights_decide_how_often_a_fault_is_drawn():
+    steps = plan(KILL | {"weight": 50}, PAUSE, length_s=600).steps
+    named = [step.do.fault for step in steps if isinstance(step.do, FaultAction)]
+    assert named.count("kill") > 5 * named.count("pause")
+
+
+def test_what_the_backend_cannot_do_is_left_out_and_said():
+    lacking = {"partition": "no namespaces here", "pause": "nor that", "loss": "is not of this mix"}
+    made = plan(lacking=lacking)
+    assert {step.do.fault for step in made.steps if isinstance(step.do, FaultAction)} <= {"kill", "rolling-restart"}
+    assert made.left_out == {"pause": "nor that", "partition": "no namespaces here"}
+    with pytest.raises(UnsupportedFault, match="no namespaces here"):
+        plan(CUT, lacking=lacking)
+
+
+def test_what_this_machine_lacks_is_asked_of_the_backend_itself():
+    """Without namespaces there are no cuts; and one controller cannot hand over."""
+    move = {"fault": "move-controller", "targets": ["active-controller"]}
+    lacking = lacking_faults(trial(KILL, CUT, move), isolation="signals")
+    assert lacking.keys() == {"partition", "move-controller"}
+    assert "needs 3 controllers" in lacking["move-controller"]
+    assert lacking_faults(parse_trial({"name": "x", "title": ""}, source="x"), isolation="signals") == {}
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ({"fault": "kill"}, "give targets"),
+        (KILL | {"one_of": ["leader(0)"]}, "one of the two only"),
+        (KILL | {"lasts_s": [4, 1]}, "must not be greater"),
+        (KILL | {"targets": ["somebody"]}, "is not a role"),
+        (KILL | {"fault": "kil"}, "is not known"),
+    ],
+)
+def test_a_mix_that_cannot_be_is_refused(fault, why):
+    with pytest.raises(BadInput, match=why):
+        plan(fault)
