@@ -27,6 +27,8 @@ class FaultNature:
     """The process stands still and goes on later, believing what it believed."""
     cuts: bool = False
     """What one node sends to another does not arrive."""
+    reconfigures: bool = False
+    """A configuration is another one for a while; not one on which it depends what may be lost."""
     moves: bool = False
     """Leaders change although nothing is wrong with any node."""
     destroys: bool = False
@@ -49,7 +51,7 @@ NATURES: Mapping[str, FaultNature] = {
     "elect-preferred": FaultNature(moves=True),
     "elect-unclean": FaultNature(moves=True, elects_unclean=True),
     "reassign": FaultNature(moves=True),
-    "configure": FaultNature(),
+    "configure": FaultNature(reconfigures=True),
     "move-controller": FaultNature(stops=True),
     "rolling-restart": FaultNature(stops=True, restarts=True),
     "restart-clients": FaultNature(stops=True),
