@@ -4,30 +4,38 @@ The run stage runs on the host: it reaches the nodes by their addresses on two n
 `observer`, which no fault touches. Whatever is made is labelled with the run (`clusters.engine`), and goes with it.
 """
 
-import hashlib
 import os
 import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from clusters.agent import metrics_agent
-from clusters.compose_file import HOLDER, Heaps, Images, Setting, place_in_networks, run_document, text_of
-from clusters.compose_network import SUBNETS, first_number, free_prefixes, network_problem, subnets_of
+from clusters.cache import make_cache
+from clusters.compose_base import ContainersCluster
+from clusters.compose_file import (
+    HOLDER,
+    ZOOKEEPER_DATA_IN_CONTAINER,
+    Heaps,
+    Setting,
+    place_in_networks,
+    run_document,
+    text_of,
+    zookeeper_file,
+)
+from clusters.compose_network import SUBNETS, first_number, free_prefixes, subnets_of
 from clusters.compose_node import ComposeNode, Place
-from clusters.engine import MARKER_NAME, PROBLEMS, command, connect, run_label, save_logs, sweep
+from clusters.engine import MARKER_NAME, command, sweep
 from clusters.images import find_image
-from clusters.impairers import Parts
-from clusters.properties import BROKER, CONTROLLER, Placement, shaping_settings
-from clusters.ready import Readiness
-from clusters.storage_format import new_kafka_uuid
-from clusters.wire import WireClient
-from clusters.wire_requests import api_versions_request
+from clusters.jars import ensure_jars
+from clusters.java import find_java
+from clusters.properties import BROKER, CONTROLLER, ZOOKEEPER, Placement, properties_text
+from clusters.servers import cluster_id_in
+from clusters.storage_format import bootstrap_checkpoint, format_directory, new_kafka_uuid
+from clusters.zookeeper import prepare_directory, zookeeper_properties
 from harness.clock import Clock
-from harness.errors import BadInput, ClusterFailed, HarnessFailed
+from harness.errors import ClusterFailed
 from harness.plan import Plan
-from harness.protocols import Capability
 from harness.run_directory import RunDirectory
 
 UP_TIMEOUT_S = 120.0
@@ -38,7 +46,7 @@ _KAFKA_USER_ID = 1000
 _OVERLAP = "overlaps with"
 
 
-class ComposeCluster:
+class ComposeCluster(ContainersCluster):
     """`harness.protocols.Cluster` of containers. Any number at a time on one engine."""
 
     def __init__(
@@ -49,45 +57,11 @@ class ComposeCluster:
         clock: Clock,
         isolation: str | None = None,
     ) -> None:
-        self._plan, self._variant, self._run, self._clock = plan, plan.variant, run, clock
-        if self._variant.features:
-            raise BadInput(
-                "variant.features cannot be chosen on the compose backend: the image formats with the levels of its version. "
-                "Leave it out, or use the local backend."
-            )
+        super().__init__(plan, run, clock=clock)
         self._agent = metrics_agent() if plan.metrics else None
-        self._label = run_label(run)
-        self._project = "prozess-" + hashlib.sha256(self._label.encode()).hexdigest()[:10]
         self._prefixes: Mapping[str, str] = {name: f"{start}.0" for name, start in SUBNETS.items()}
         self._placements = place_in_networks(self._variant, run.nodes, self._prefixes)
-        self._connection: Any = None
-        self._images = Images("")
-        self._cluster_id = ""
-        self._features: Mapping[str, int] = {}
-        self._parts = Parts()
         self._nodes = tuple(self._node(index) for index in range(len(self._placements)))
-
-    @property
-    def nodes(self) -> Sequence[ComposeNode]:
-        return self._nodes
-
-    @property
-    def capabilities(self) -> Mapping[Capability, str]:
-        found: dict[Capability, str] = {
-            Capability.KILL: "SIGKILL to the container's first process, which is the server",
-            Capability.STOP: "SIGTERM to the container's first process: a controlled shutdown",
-            Capability.PAUSE: "the engine freezes the container",
-        }
-        if network_problem() is None:
-            found[Capability.BLOCK] = "an iptables rule in the network namespace of the receiving node"
-        return found
-
-    @property
-    def lacks(self) -> Mapping[Capability, str]:
-        lacking = {c: "this version of the compose backend cannot" for c in Capability if c not in self.capabilities}
-        if (problem := network_problem()) is not None:
-            lacking[Capability.BLOCK] = problem
-        return lacking
 
     @property
     def bootstrap_servers(self) -> str:
@@ -111,97 +85,23 @@ class ComposeCluster:
         """Per node id: (host, port) of its metrics agent, on the observer's link; empty if there is none here."""
         if not self._agent:
             return {}
-        return {p.node_id: (p.observer_address, p.metrics_port) for p in self._placements}
+        kafka = (p for p in self._placements if ZOOKEEPER not in p.roles)
+        return {p.node_id: (p.observer_address, p.metrics_port) for p in kafka}
+
+    @property
+    def zookeeper_servers(self) -> Mapping[int, tuple[str, int]]:
+        """Per ZooKeeper server's node id: (host, port) as the observer reaches it; empty in KRaft."""
+        return {p.node_id: (p.observer_address, p.data_port) for p in self._having(ZOOKEEPER)}
 
     @property
     def client_address(self) -> str:
         """Where clients on the host come from on the data network: what `ComposeNode.block_address` takes to cut them off."""
         return f"{self._prefixes['data']}.1"
 
-    def setup(self) -> None:
-        self.teardown()
-        self._images = Images(find_image("kafka", self._variant.kafka_version, wanted=self._plan.compose.kafka_image))
-        self._cluster_id = new_kafka_uuid()
-        try:
-            self._make_directories()
-            self._up()
-            for node, placement in zip(self._nodes, self._placements, strict=True):
-                if network_problem() is None:
-                    node.network.open_probe(placement.data_address)
-            self._check_alive()
-        except BaseException:
-            with suppress(HarnessFailed, *PROBLEMS):
-                self.teardown()
-            raise
-
-    def wait_ready(self, *, timeout_s: float) -> None:
-        Readiness(self.observer_servers, timeout_s=timeout_s, clock=self._clock, check_alive=self._check_alive).wait({})
-        self._features = self._finalized_features()
-
-    def describe(self) -> Mapping[str, Any]:
-        memory = {node.name: node.memory_mib() for node in self._nodes}
-        version = self._client().api.version()
-        return {
-            "backend": "compose",
-            "kafka_version": self._variant.kafka_version,
-            "metadata_mode": self._variant.metadata_mode,
-            "cluster_id": self._cluster_id,
-            "features": dict(self._features),
-            "settings": shaping_settings(self._variant),
-            "engine": {"version": version.get("Version"), "kernel": version.get("KernelVersion")},
-            "images": {"kafka": self._images.kafka},
-            "nodes": {
-                node.name: {
-                    "id": node.node_id,
-                    "roles": sorted(node.roles),
-                    "address": node.address,
-                    "state": node.state().value,
-                    "pid": node.os_pid,
-                    "memory_pss_mib": memory[node.name],
-                }
-                for node in self._nodes
-            },
-            "memory_pss_mib": round(sum(m for m in memory.values() if m is not None), 1),
-        }
-
-    def collect_logs(self, into: Path) -> None:
-        """Of a cluster that was taken down: what `teardown` kept in the run."""
-        into.mkdir(parents=True, exist_ok=True)
-        if self._connection is not None:
-            save_logs(self._connection, self._run, into)
-        for node in self._nodes:
-            log, copy = self._run.logs / f"{node.name}.log", into / f"{node.name}.log"
-            if log.exists() and not copy.exists():
-                shutil.copyfile(log, copy)
-
-    def teardown(self) -> None:
-        """Not `docker compose down`: without a quorum brokers hang in their controlled shutdown, and what is left of a run
-        is found by its label, whoever made it."""
-        for node in self._nodes:
-            node.network.close_probe()
-        if self._connection is None and not (self._run.path / MARKER_NAME).exists():
-            return
-        try:
-            swept = sweep(self._client(), self._run)
-        finally:
-            self._disconnect()
-        if swept.left:
-            raise ClusterFailed("Not everything could be removed: " + "; ".join(swept.left))
-
     # --- parts ------------------------------------------------------------------------------------------------------
 
     def _having(self, role: str) -> list[Placement]:
         return [p for p in self._placements if role in p.roles]
-
-    def _client(self) -> Any:  # noqa: ANN401 - docker.DockerClient
-        if self._connection is None:
-            self._connection = connect()
-        return self._connection
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
 
     def _node(self, index: int) -> ComposeNode:
         placement = self._placements[index]
@@ -212,6 +112,7 @@ class ComposeCluster:
             data_directory=placement.data_directory,
             container=f"{self._project}-{placement.name}-1",
             holder=f"{self._project}-{HOLDER.format(placement.name)}-1",
+            guarded=self._zookeeper and BROKER in placement.roles,
         )
         return ComposeNode(
             place,
@@ -221,23 +122,64 @@ class ComposeCluster:
             clock=self._clock,
         )
 
-    def _make_directories(self) -> None:
-        """Empty data directories, which the servers' user may write; no data survives from an earlier run."""
-        for placement in self._placements:
-            shutil.rmtree(placement.data_directory, ignore_errors=True)
-            placement.data_directory.mkdir(parents=True)
-            if os.geteuid() == 0:
-                os.chown(placement.data_directory, _KAFKA_USER_ID, _KAFKA_USER_ID)
-            else:
-                placement.data_directory.chmod(0o777)
+    def _find_image(self, placement: Placement) -> str:
+        options = self._plan.compose
+        version = self._variant.version_of(placement.name)
+        if ZOOKEEPER in placement.roles:
+            return find_image("zookeeper", version, wanted=options.zookeeper_image)
+        return find_image("kafka", version, wanted=options.kafka_image, zookeeper=self._zookeeper)
 
-    def _up(self) -> None:
+    def _id_of_cluster(self) -> str:
+        """With ZooKeeper, brokers make an id up when they first start."""
+        return self._cluster_id or next(
+            filter(None, (cluster_id_in(p.data_directory / "meta.properties") for p in self._placements)), ""
+        )
+
+    def _make_directories(self) -> None:
+        """Fresh data directories, which the servers' user may write; no data survives from an earlier run.
+
+        The image formats with the levels of its own version. Where those are not wanted, or not every node has the same, it
+        finds the directory formatted already.
+        """
+        self._cluster_id = "" if self._zookeeper else new_kafka_uuid()
+        own_levels = not self._variant.features and len(self._variant.kafka_versions) == 1
+        checkpoint = None if self._zookeeper or own_levels else self._checkpoint()
+        for placement in self._placements:
+            directory = placement.data_directory
+            shutil.rmtree(directory, ignore_errors=True)
+            if ZOOKEEPER in placement.roles:
+                prepare_directory(directory, placement)
+                zoo = zookeeper_properties(placement, self._placements, own_network=True)
+                inside = zoo | {"dataDir": ZOOKEEPER_DATA_IN_CONTAINER}
+                zookeeper_file(placement).write_text(properties_text(inside), encoding="utf-8")
+            elif checkpoint is not None:
+                format_directory(
+                    directory, node_id=placement.node_id, cluster_id=self._cluster_id, checkpoint=checkpoint
+                )
+            else:
+                directory.mkdir(parents=True)
+            _give_away(directory)
+
+    def _checkpoint(self) -> bytes:
+        """Every server must understand it, so it is the oldest one's."""
+        version = self._variant.oldest_version
+        return bootstrap_checkpoint(
+            version,
+            java=find_java().executable,
+            jars=ensure_jars(version),
+            cache=make_cache("formats"),
+            features=self._variant.features,
+        )
+
+    def _bring_up(self) -> None:
         """Write the file, and let Compose make what is in it."""
+        self._images = {p.name: self._find_image(p) for p in self._placements}
         first = first_number(self._label)
         for attempt in range(UP_TRIES):
             taken = subnets_of(self._client().api.networks())
             self._prefixes = free_prefixes(taken, first=first + attempt)
             self._placements = place_in_networks(self._variant, self._run.nodes, self._prefixes)
+            self._make_directories()
             file = self._run.path / MARKER_NAME
             file.write_text(text_of(self._document(), comment="What this run runs on."), encoding="utf-8")
             try:
@@ -266,19 +208,11 @@ class ComposeCluster:
             prefixes=self._prefixes,
         )
 
-    def _finalized_features(self) -> Mapping[str, int]:
-        """As the brokers say them: the image formats with the levels of its version."""
-        wire = WireClient(lambda: self.observer_servers, name="broker", clock=self._clock)
-        try:
-            answers = wire.ask(next(iter(self.observer_servers)), api_versions_request(), timeout_s=5.0)
-        finally:
-            wire.close()
-        return {} if answers is None else dict(answers[0].features)
 
-    def _check_alive(self) -> None:
-        for node in self._nodes:
-            if (code := node.died) is not None:
-                raise ClusterFailed(
-                    f"{node.name} ended by itself (exit {code}). Its last log lines: {node.log_tail()}. "
-                    f"The whole log is kept in {self._run.logs}."
-                )
+def _give_away(directory: Path) -> None:
+    """To the servers' user; where that is not allowed, to everybody."""
+    for path in (directory, *directory.rglob("*")):
+        if os.geteuid() == 0:
+            os.chown(path, _KAFKA_USER_ID, _KAFKA_USER_ID)
+        else:
+            path.chmod(0o777 if path.is_dir() else 0o666)

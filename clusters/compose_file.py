@@ -13,11 +13,20 @@ from typing import Any
 
 from clusters.engine import NODE_LABEL, RUN_LABEL
 from clusters.placements import PORTS
-from clusters.properties import BROKER, CONTROLLER, HEAP, JVM_FLAGS, Placement, node_name, node_roles, server_properties
-from harness.configuration import Variant
-from harness.errors import BadInput
+from clusters.properties import (
+    BROKER,
+    CONTROLLER,
+    HEAP,
+    JVM_FLAGS,
+    ZOOKEEPER,
+    Placement,
+    node_name,
+    node_roles,
+    server_properties,
+)
+from clusters.zookeeper import JVM_FLAGS as ZOOKEEPER_FLAGS
+from harness.configuration import FIRST_CONTROLLER_ID, FIRST_ZOOKEEPER_ID, Variant
 from harness.jolokia import agent_flags
-from harness.plan import FIRST_CONTROLLER_ID
 
 NETWORKS = ("data", "observer")
 HOLDER = "{}-network"
@@ -26,17 +35,10 @@ DATA_IN_CONTAINER = "/var/lib/kafka/data"
 AGENT_IN_CONTAINER = "/opt/prozess/jolokia.jar"
 REGISTRATION_TIMEOUT_MS = 180_000
 """A broker ends itself if no controller takes it for so long: Kafka's minute is short where many start at once."""
-_FIRST_BROKER_HOST, _FIRST_CONTROLLER_HOST = 10, 30
+ZOOKEEPER_DATA_IN_CONTAINER, ZOOKEEPER_FILE_IN_CONTAINER = "/data", "/conf/zoo.cfg"
+_BEFORE_BROKERS, _BEFORE_CONTROLLERS, _BEFORE_ZOOKEEPERS = 10, 30, 50
 
 Document = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Images:
-    """Names of images."""
-
-    kafka: str
-    zookeeper: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +47,15 @@ class Heaps:
 
     broker: str = " ".join(HEAP[BROKER])
     controller: str = " ".join(HEAP[CONTROLLER])
+    zookeeper: str = " ".join(HEAP[ZOOKEEPER])
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """Everything of a cluster but its variant."""
 
-    images: Images
+    images: Mapping[str, str]
+    """Name of a node → its image."""
     cluster_id: str
     heaps: Heaps = field(default_factory=Heaps)
     agent: Path | None = None
@@ -59,7 +63,7 @@ class Setting:
 
 
 def place_in_networks(variant: Variant, directory: Path, prefixes: Mapping[str, str]) -> tuple[Placement, ...]:
-    """Every node, controllers first, at fixed addresses. `prefixes`: network → first three numbers of its addresses."""
+    """Every node, brokers last, at fixed addresses. `prefixes`: network → first three numbers of its addresses."""
     return tuple(
         placement_of(
             variant, node_id, roles, directory, *(f"{prefixes[name]}.{host_number(node_id)}" for name in NETWORKS)
@@ -69,16 +73,16 @@ def place_in_networks(variant: Variant, directory: Path, prefixes: Mapping[str, 
 
 
 def host_number(node_id: int) -> int:
-    """Last number of a node's addresses: brokers 11…, controllers 31…; the gateway has 1."""
-    first = _FIRST_BROKER_HOST if node_id < FIRST_CONTROLLER_ID else _FIRST_CONTROLLER_HOST - FIRST_CONTROLLER_ID + 1
-    return first + node_id
+    """Last number of a node's addresses: brokers 11…, controllers 31…, ZooKeeper servers 51…; the gateway has 1."""
+    if node_id >= FIRST_ZOOKEEPER_ID:
+        return node_id - FIRST_ZOOKEEPER_ID + 1 + _BEFORE_ZOOKEEPERS
+    if node_id >= FIRST_CONTROLLER_ID:
+        return node_id - FIRST_CONTROLLER_ID + 1 + _BEFORE_CONTROLLERS
+    return node_id + _BEFORE_BROKERS
 
 
 def in_order(variant: Variant) -> list[tuple[int, frozenset[str]]]:
-    """(node id, roles), controllers first. BadInput for what this backend does not run."""
-    if variant.metadata_mode == "zookeeper" or variant.versions:
-        what = 'metadata_mode = "zookeeper"' if variant.metadata_mode == "zookeeper" else "variant.versions"
-        raise BadInput(f'{what} is not run by the compose backend. Use backend = "local".')
+    """(node id, roles), brokers last."""
     return sorted(node_roles(variant).items(), key=lambda item: (BROKER in item[1], item[0]))
 
 
@@ -101,14 +105,14 @@ def placement_of(
         data_address=data_address,
         observer_address=observer_address,
         data_port=data,
-        observer_port=observer,
+        observer_port=data if ZOOKEEPER in roles else observer,
         controller_port=controller,
         controller_observer_port=controller_observer,
         data_directory=directory / node_name(node_id, roles) / "data",
         client_port=client if relayed else 0,
         relay_port=relayed,
         metrics_port=metrics,
-        rack=variant.racks[(node_id - 1) % len(variant.racks)] if variant.racks else None,
+        rack=variant.rack_of(node_id) if BROKER in roles else None,
     )
 
 
@@ -164,13 +168,12 @@ def run_document(
 def _run_services(
     variant: Variant, node: Placement, nodes: Sequence[Placement], setting: Setting, run_label: str
 ) -> dict[str, Any]:
-    holder = HOLDER.format(node.name)
-    volumes = [_bind(node.data_directory, DATA_IN_CONTAINER)]
-    if setting.agent is not None:
-        volumes.append(_bind(setting.agent, AGENT_IN_CONTAINER, read_only=True))
+    holder, image = HOLDER.format(node.name), setting.images[node.name]
+    server = _zookeeper(node, setting) if ZOOKEEPER in node.roles else _kafka(variant, node, nodes, setting)
     return {
         holder: {
-            "image": setting.images.kafka,
+            # Any image that has `sleep`; every server's is here. That of a Kafka server has what faults are made with.
+            "image": next(setting.images[n.name] for n in nodes if ZOOKEEPER not in n.roles),
             "entrypoint": ["sleep", "infinity"],
             "hostname": node.name,
             "stop_signal": "SIGKILL",
@@ -182,14 +185,41 @@ def _run_services(
             },
         },
         node.name: {
-            "image": setting.images.kafka,
+            "image": image,
             "network_mode": f"service:{holder}",
             "restart": "no",
             "labels": {RUN_LABEL: run_label, NODE_LABEL: node.name},
-            "environment": environment(variant, node, nodes, setting),
-            "volumes": volumes,
+            **server,
         },
     }
+
+
+def _kafka(variant: Variant, node: Placement, nodes: Sequence[Placement], setting: Setting) -> dict[str, Any]:
+    volumes = [_bind(node.data_directory, DATA_IN_CONTAINER)]
+    if setting.agent is not None:
+        volumes.append(_bind(setting.agent, AGENT_IN_CONTAINER, read_only=True))
+    return {"environment": environment(variant, node, nodes, setting), "volumes": volumes}
+
+
+def _zookeeper(node: Placement, setting: Setting) -> dict[str, Any]:
+    """Its configuration is a file, which the official image takes if it is there."""
+    return {
+        "environment": {"JVMFLAGS": zookeeper_flags(setting)},
+        "volumes": [
+            _bind(node.data_directory, ZOOKEEPER_DATA_IN_CONTAINER),
+            _bind(zookeeper_file(node), ZOOKEEPER_FILE_IN_CONTAINER, read_only=True),
+        ],
+    }
+
+
+def zookeeper_flags(setting: Setting) -> str:
+    """Options of a ZooKeeper server's JVM."""
+    return " ".join([setting.heaps.zookeeper, *JVM_FLAGS, *ZOOKEEPER_FLAGS])
+
+
+def zookeeper_file(node: Placement) -> Path:
+    """Where zoo.cfg of that node is on the host."""
+    return node.data_directory.with_name("zoo.cfg")
 
 
 def _bind(source: Path, target: str, *, read_only: bool = False) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from docker.errors import APIError, NotFound
 
 from clusters.compose_network import NodeNetwork
+from clusters.container_guardian import ContainerGuardian
 from clusters.engine import PROBLEMS
 from clusters.impairers import Parts
 from harness.clock import Clock, wait_until
@@ -34,6 +36,8 @@ class Place:
     """Name of the server's container."""
     holder: str
     """Of the one that holds its network; the same one where the server has a network of its own."""
+    guarded: bool = False
+    """A server that ends because the cluster is not ready for it is started again."""
 
 
 class ComposeNode:
@@ -45,6 +49,7 @@ class ComposeNode:
         self._place, self._address = place, address
         self._client, self._parts, self._clock = client, parts, clock
         self._asked_to_end = False
+        self._guardian: ContainerGuardian | None = None
         self._blocked: set[str] = set()
         self._lock = threading.RLock()
         self.network = NodeNetwork(place.name, self._network_pid)
@@ -82,10 +87,14 @@ class ComposeNode:
 
     @property
     def died(self) -> int | None:
-        """Exit code of the server if it ended although nobody here asked it to."""
+        """Exit code of the server if it ended although nobody here asked it to, for good."""
+        if self._asked_to_end or (self._guardian is not None and self._guardian.undecided):
+            return None
+        return self._ended()
+
+    def _ended(self) -> int | None:
         state = self._inspect(self._place.container)
-        ended = state.get("Status") in ("exited", "dead") and not self._asked_to_end
-        return int(state["ExitCode"]) if ended else None
+        return int(state["ExitCode"]) if state.get("Status") in ("exited", "dead") else None
 
     def state(self) -> NodeState:
         state = self._inspect(self._place.container)
@@ -101,19 +110,52 @@ class ComposeNode:
                 return
             self._ask("start", self._place.container)
             self._asked_to_end = False
+            self.guard()
             if self._place.holder == self._place.container:  # its network is a new one
                 for address in sorted(self._blocked):
                     self.network.drop_from(address)
 
+    def guard(self) -> None:
+        """Once it was started, here or by Compose."""
+        self._let_go()
+        if self._place.guarded:
+            self._guardian = ContainerGuardian(
+                self.name, ended=self._ended, told=self._told, again=self._start_again, clock=self._clock
+            )
+
+    def _start_again(self) -> None:
+        with self._lock:
+            if not self._asked_to_end and self.state() is NodeState.STOPPED:
+                self._ask("start", self._place.container)
+
+    def _told(self) -> str:
+        """What the server logged since its last start."""
+        try:
+            api = self._client().api
+            began = datetime.fromisoformat(str(api.inspect_container(self._place.container)["State"]["StartedAt"])[:19])
+            told: bytes = api.logs(self._place.container, since=began.replace(tzinfo=UTC))
+        except PROBLEMS as error:
+            raise HarnessFailed(f"The Docker engine does not tell the log of {self.name}: {error}.") from error
+        return told.decode(errors="replace")
+
+    def _let_go(self) -> None:
+        if self._guardian is not None:
+            self._guardian.let_go()
+
     def kill(self) -> None:
-        self._asked_to_end = True
+        self._is_to_end()
         if self.state() is NodeState.STOPPED:
             return
         self._signal("SIGKILL")
         self._await_stopped(awaited=f"{self.name} to be gone after SIGKILL", timeout_s=SIGNAL_TIMEOUT_S)
 
+    def _is_to_end(self) -> None:
+        with self._lock:
+            self._asked_to_end = True
+            self._let_go()
+
     def stop(self, *, timeout_s: float) -> None:
-        self._asked_to_end = True
+        self._is_to_end()
         if self.state() is NodeState.STOPPED:
             return
         self._signal("SIGTERM")
@@ -203,6 +245,11 @@ class ComposeNode:
         return self._parts.harm(self, harm)
 
     # --- for the cluster --------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Before the container is removed: nobody starts it again, nobody listens in its network."""
+        self._is_to_end()
+        self.network.close_probe()
 
     def log_tail(self) -> str:
         """The last lines of the server's log that say something: stack frames are left out."""

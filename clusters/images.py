@@ -70,9 +70,14 @@ def list_images() -> list[Image]:
     return sorted(found, key=lambda image: image.name)
 
 
-def find_image(kind: str, version: str, *, wanted: str | None = None, progress: Progress | None = None) -> str:
+def find_image(
+    kind: str, version: str, *, wanted: str | None = None, zookeeper: bool = False, progress: Progress | None = None
+) -> str:
     """The image to run: `wanted`, else the official one, else one built here. Pulled if no image is here and a registry
-    answers. BadInput, with the way out, if there is none."""
+    answers. `zookeeper`: Kafka in ZooKeeper mode, which the official image does not know. BadInput, with the way out, if
+    there is none."""
+    if zookeeper and kind == "kafka" and wanted is None:
+        wanted = BUILT["kafka"]
     names = (
         [wanted.format(version=version)]
         if wanted

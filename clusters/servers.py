@@ -64,7 +64,7 @@ class Servers:
         """With ZooKeeper, brokers make one up when they first start; "" = not yet."""
         if not self._cluster_id:
             for placement in self._placements:
-                self._cluster_id = self._cluster_id or _id_in(placement.data_directory / "meta.properties")
+                self._cluster_id = self._cluster_id or cluster_id_in(placement.data_directory / "meta.properties")
         return self._cluster_id
 
     def format(self) -> None:
@@ -143,7 +143,8 @@ def _file_name(placement: Placement) -> str:
     return "zoo.cfg" if ZOOKEEPER in placement.roles else "server.properties"
 
 
-def _id_in(meta_properties: Path) -> str:
+def cluster_id_in(meta_properties: Path) -> str:
+    """ "" = it is not there yet."""
     try:
         lines = meta_properties.read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -196,10 +196,12 @@ def _prepare_elsewhere(plan: Plan, view: ProgressView) -> None:
     """Before a run starts: what is missing is said now, and what takes its time is not taken for a slow cluster."""
     if plan.backend != "compose":
         return
-    find_image, compose, version = catalogue.service("find-image"), plan.compose, plan.variant.kafka_version
-    find_image("kafka", version, wanted=compose.kafka_image, progress=view.note)
-    if plan.variant.metadata_mode == "zookeeper":
-        find_image("zookeeper", version, wanted=compose.zookeeper_image, progress=view.note)
+    find_image, compose = catalogue.service("find-image"), plan.compose
+    zookeeper = plan.variant.metadata_mode == "zookeeper"
+    for version in plan.variant.kafka_versions:
+        find_image("kafka", version, wanted=compose.kafka_image, zookeeper=zookeeper, progress=view.note)
+    if zookeeper:
+        find_image("zookeeper", plan.variant.kafka_version, wanted=compose.zookeeper_image, progress=view.note)
     if plan.metrics:
         _prepare_metrics(view)
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from clusters.compose_file import (
     NETWORKS,
-    Images,
     Setting,
     environment,
     environment_name,
@@ -25,7 +24,14 @@ from harness.configuration import Variant
 from harness.errors import ClusterFailed
 
 PREFIXES = {"data": "10.214.7", "observer": "10.215.7"}
-SETTING = Setting(images=Images("kafka:x"), cluster_id="5L6g3nShT-eMCtK--X86sw", agent=Path("/cache/jolokia.jar"))
+
+SETTING = Setting(
+    images=dict.fromkeys(
+        ["controller-3001", *(f"{kind}-{i}" for kind in ("broker", "zookeeper") for i in (1, 2, 3))], "kafka:x"
+    ),
+    cluster_id="5L6g3nShT-eMCtK--X86sw",
+    agent=Path("/cache/jolokia.jar"),
+)
 
 
 def image_reads(name: str) -> str:
