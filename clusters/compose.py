@@ -25,6 +25,7 @@ from clusters.compose_file import (
 )
 from clusters.compose_network import SUBNETS, first_number, free_prefixes, subnets_of
 from clusters.compose_node import ComposeNode, Place
+from clusters.compose_own import OwnComposeCluster
 from clusters.engine import MARKER_NAME, command, sweep
 from clusters.images import find_image
 from clusters.jars import ensure_jars
@@ -46,17 +47,25 @@ _KAFKA_USER_ID = 1000
 _OVERLAP = "overlaps with"
 
 
+def compose_cluster(
+    plan: Plan,
+    run: RunDirectory,
+    *,
+    clock: Clock,
+    isolation: str | None = None,
+) -> ContainersCluster:
+    """The cluster of a plan: of the file that it names, or of one that is written for the run."""
+    return (
+        ComposeCluster(plan, run, clock=clock)
+        if plan.compose.file is None
+        else OwnComposeCluster(plan, run, clock=clock)
+    )
+
+
 class ComposeCluster(ContainersCluster):
     """`harness.protocols.Cluster` of containers. Any number at a time on one engine."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        run: RunDirectory,
-        *,
-        clock: Clock,
-        isolation: str | None = None,
-    ) -> None:
+    def __init__(self, plan: Plan, run: RunDirectory, *, clock: Clock) -> None:
         super().__init__(plan, run, clock=clock)
         self._agent = metrics_agent() if plan.metrics else None
         self._prefixes: Mapping[str, str] = {name: f"{start}.0" for name, start in SUBNETS.items()}

@@ -69,7 +69,7 @@ class ContainersCluster:
         try:
             self._bring_up()
             for node in self._nodes:
-                node.guard()
+                node.began()
                 if network_problem() is None:
                     node.network.open_probe(node.address)
             self._check_alive()

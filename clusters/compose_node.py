@@ -9,7 +9,7 @@ from typing import Any
 
 from docker.errors import APIError, NotFound
 
-from clusters.compose_network import NodeNetwork
+from clusters.compose_network import NodeNetwork, network_problem
 from clusters.container_guardian import ContainerGuardian
 from clusters.engine import PROBLEMS
 from clusters.impairers import Parts
@@ -109,14 +109,20 @@ class ComposeNode:
             if self.state() is not NodeState.STOPPED:
                 return
             self._ask("start", self._place.container)
-            self._asked_to_end = False
-            self.guard()
+            self.began()
             if self._place.holder == self._place.container:  # its network is a new one
-                for address in sorted(self._blocked):
-                    self.network.drop_from(address)
+                self._put_back()
 
-    def guard(self) -> None:
-        """Once it was started, here or by Compose."""
+    def _put_back(self) -> None:
+        """What a new network does not have any more. The server needs longer to open a port than this."""
+        if network_problem() is None:
+            self.network.open_probe(self.address)
+            for address in sorted(self._blocked):
+                self.network.drop_from(address)
+
+    def began(self) -> None:
+        """It was started, here or by Compose, and is meant to run."""
+        self._asked_to_end = False
         self._let_go()
         if self._place.guarded:
             self._guardian = ContainerGuardian(

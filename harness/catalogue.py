@@ -11,7 +11,7 @@ from harness.errors import BadInput
 
 BACKENDS = {
     "local": "clusters.local:LocalCluster",
-    "compose": "clusters.compose:ComposeCluster",
+    "compose": "clusters.compose:compose_cluster",
 }
 WORKLOADS = {
     "log": "harness.workload_plans.log:plan_clients",

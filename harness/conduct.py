@@ -194,7 +194,7 @@ def prepare(plan: Plan, wanted: str, view: ProgressView) -> str:
 
 def _prepare_elsewhere(plan: Plan, view: ProgressView) -> None:
     """Before a run starts: what is missing is said now, and what takes its time is not taken for a slow cluster."""
-    if plan.backend != "compose":
+    if plan.backend != "compose" or plan.compose.file is not None:
         return
     find_image, compose = catalogue.service("find-image"), plan.compose
     zookeeper = plan.variant.metadata_mode == "zookeeper"

@@ -129,6 +129,22 @@ def version_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) if part.isdigit() else 0 for part in version.partition("-")[0].split("."))
 
 
+class ComposeService(Frozen):
+    """A service of a person's own Compose file that runs Kafka, as far as its labels and environment do not tell."""
+
+    node_id: Annotated[int, Field(ge=1)] | None = None
+    roles: str | None = None
+    """broker; controller; broker,controller."""
+    clients: str | None = None
+    """HOST:PORT at which clients on this machine reach it, as it advertises it."""
+    observer: str | None = None
+    """HOST:PORT for administration and audit, which faults of clients leave alone. None: that of clients."""
+    controllers: str | None = None
+    """HOST:PORT of its controller listener. None: its port at the container's address."""
+    data: str | None = None
+    """Its log directory in the container."""
+
+
 class ComposeOptions(Frozen):
     """Of the compose backend alone."""
 
@@ -138,6 +154,10 @@ class ComposeOptions(Frozen):
     broker_heap: str | None = None
     """Options of a JVM, such as "-Xms64m -Xmx512m"; None: as of the local backend."""
     controller_heap: str | None = None
+    file: str | None = None
+    """A Compose file of one's own, to be used as it is; relative to the trial's file."""
+    services: dict[str, ComposeService] = Field(default_factory=dict)
+    """Service of that file → what it is. Other services are known by label or environment, or run no Kafka."""
 
 
 class DeliveryBound(Frozen):

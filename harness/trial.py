@@ -143,11 +143,20 @@ def load_trial(name_or_path: str, overrides: dict[str, Any] | None = None) -> Tr
         raise BadInput(f"Trial file {str(path)!r} cannot be read: {error}.") from error
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"Trial file {str(path)!r} is not TOML: {error}.") from error
+    _settle_compose_file(document, path.parent)
     for key, value in (overrides or {}).items():
         _lay_over(document, key, value)
+    _settle_compose_file(document, Path.cwd())
     if "variant.metadata_mode" in (overrides or {}):
         _carry_sessions(document["variant"])
     return parse_trial(document, source=str(path))
+
+
+def _settle_compose_file(document: dict[str, Any], base: Path) -> None:
+    """A plan is run from anywhere: what a trial file says is relative to it, what the command line says to where one is."""
+    compose = document.get("compose")
+    if isinstance(compose, dict) and isinstance(compose.get("file"), str):
+        compose["file"] = str((base / compose["file"]).resolve())
 
 
 def _carry_sessions(variant: dict[str, Any]) -> None:

@@ -17,6 +17,8 @@ from harness.trial import parse_trial
 READY_S = 120.0
 SESSION_TIMEOUT_S = 4.0
 
+EVERY_VARIANT = "PROZESS_EVERY_VARIANT"
+"""In the environment: the contract is tested on variants of the compose backend that CI has no time for."""
 COMPOSE = "clusters.compose:ComposeCluster"
 KRAFT: dict[str, Any] = {}
 ZOOKEEPER = {"metadata_mode": "zookeeper", "kafka_version": "3.9.2"}
@@ -25,15 +27,26 @@ BACKENDS = [
     pytest.param(("clusters.hosted:HostedCluster", KRAFT), id="local", marks=pytest.mark.cluster),
     pytest.param(("clusters.hosted:HostedCluster", ZOOKEEPER), id="local-zookeeper", marks=pytest.mark.cluster),
     pytest.param((COMPOSE, KRAFT), id="compose", marks=[pytest.mark.cluster, pytest.mark.docker]),
+    pytest.param(
+        (COMPOSE, ZOOKEEPER),
+        id="compose-zookeeper",
+        marks=[
+            pytest.mark.cluster,
+            pytest.mark.docker,
+            pytest.mark.skipif(
+                EVERY_VARIANT not in os.environ, reason=f"one variant is enough; {EVERY_VARIANT} runs all"
+            ),
+        ],
+    ),
 ]
 
 
-def ensure_images(version: str) -> None:
+def ensure_images(version: str, *, zookeeper: bool = False) -> None:
     """Built here where no registry gave any."""
     from clusters.images import build_images, find_image
 
     try:
-        find_image("kafka", version)
+        find_image("kafka", version, zookeeper=zookeeper)
     except BadInput:
         build_images([version], progress=lambda _: None)
 
@@ -74,7 +87,7 @@ def cluster(
     backend, variant = request.param
     if backend == COMPOSE:
         need("docker")
-        ensure_images("4.3.1")
+        ensure_images(variant.get("kafka_version", "4.3.1"), zookeeper=bool(variant))
     built = new_cluster(backend, plan_of(**variant), new_run(tmp_path_factory.mktemp("run")))
     try:
         built.setup()

@@ -1,0 +1,111 @@
+"""A person's own Compose file under trial: found, broken, healed, and gone; the person's own things are left alone."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from clusters.compose import compose_cluster
+from clusters.compose_own import OwnComposeCluster
+from clusters.compose_person import persons_file
+from clusters.engine import connect
+from clusters.images import find_image
+from clusters.placements import first_port, free_ports
+from harness.clock import SystemClock, wait_until
+from harness.configuration import ComposeOptions, Variant
+from harness.errors import BadInput
+from harness.protocols import NodeState
+from harness.schema import Tristate
+from tests.contract.conftest import READY_S, ensure_images, new_run, plan_of
+from tests.contract.test_compose_cluster import left_of
+from tests.contract.test_local_cluster import write_and_read
+
+pytestmark = [pytest.mark.cluster, pytest.mark.docker]
+CLOCK = SystemClock()
+EXTERNAL = "prozess-test-external"
+
+
+@pytest.fixture(scope="module")
+def own(
+    tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], None]
+) -> Iterator[tuple[OwnComposeCluster, Path]]:
+    """Two combined nodes of a file that says nothing of prozess, with another service and an external volume; ready."""
+    need("docker")
+    ensure_images("4.3.1")
+    image = find_image("kafka", "4.3.1")
+    one, two = free_ports(["127.0.0.1"], 2, first=first_port())
+    text = persons_file(Variant(metadata_mode="kraft-combined", brokers=2), name="mine")
+    for old, new in (
+        ("${PORT_1:-19091}", str(one)),
+        ("${PORT_2:-19092}", str(two)),
+        ("${KAFKA_IMAGE:-apache/kafka:4.3.1}", image),
+        ("services:\n", f'services:\n  other:\n    image: "{image}"\n    command: ["sleep", "100000"]\n'),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    file = tmp_path_factory.mktemp("own") / "mine.yaml"
+    file.write_text(f"{text}  {EXTERNAL}:\n    external: true\n", encoding="utf-8")
+    run = new_run(tmp_path_factory.mktemp("run"))
+    plan = plan_of(metadata_mode="kraft-combined", brokers=2)
+    plan = plan.model_copy(update={"compose": ComposeOptions(file=str(file))})
+    subprocess.run(["docker", "volume", "create", EXTERNAL], check=True, capture_output=True)
+    built = compose_cluster(plan, run, clock=CLOCK)
+    assert isinstance(built, OwnComposeCluster)
+    try:
+        built.setup()
+        built.wait_ready(timeout_s=READY_S)
+        yield built, run.path
+    finally:
+        built.teardown()
+        left = left_of(run)
+        with closing(connect()) as client:
+            client.api.remove_volume(EXTERNAL)  # raises if the person's own volume was removed
+    assert left == []
+    assert (run.nodes / "broker-1" / "data" / "meta.properties").is_file(), "data is copied before its volume goes"
+    assert (run.nodes / "broker-2" / "data" / "__cluster_metadata-0").is_dir()
+    assert (run.logs / "broker-1.log").stat().st_size > 0
+
+
+def test_its_brokers_are_found_by_their_environment_and_reached(own: tuple[OwnComposeCluster, Path]) -> None:
+    cluster, _ = own
+    assert [node.name for node in cluster.nodes] == ["broker-1", "broker-2"]
+    assert all(node.roles == {"broker", "controller"} for node in cluster.nodes)
+    assert write_and_read(cluster.bootstrap_servers, 50) == 50
+    assert cluster.describe()["features"]["metadata.version"] > 0
+
+
+def test_a_cut_is_one_way_and_is_made_again_when_the_server_starts(own: tuple[OwnComposeCluster, Path]) -> None:
+    cluster, _ = own
+    one, two = cluster.nodes
+    assert one.receives_from(two) is Tristate.YES
+    one.block(two)
+    assert (one.receives_from(two), two.receives_from(one)) == (Tristate.NO, Tristate.YES)
+    one.kill()
+    assert one.state() is NodeState.STOPPED
+    one.start()
+    assert one.receives_from(two) is Tristate.NO, "its network is a new one"
+    one.unblock(two)
+    wait_until(
+        lambda: one.receives_from(two) is Tristate.YES, awaited="datagrams to arrive", timeout_s=10.0, clock=CLOCK
+    )
+    cluster.wait_ready(timeout_s=READY_S)
+
+
+def test_a_paused_server_goes_on(own: tuple[OwnComposeCluster, Path]) -> None:
+    cluster, _ = own
+    cluster.nodes[0].pause()
+    assert cluster.nodes[0].state() is NodeState.PAUSED
+    cluster.nodes[0].resume()
+    cluster.wait_ready(timeout_s=READY_S)
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path, need: Callable[[str], None]) -> None:
+    need("docker")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("services: 7\n", encoding="utf-8")
+    for file, said in ((tmp_path / "absent.yaml", "does not exist"), (broken, "Compose does not take it")):
+        plan = plan_of().model_copy(update={"compose": ComposeOptions(file=str(file))})
+        with pytest.raises(BadInput, match=said):
+            compose_cluster(plan, new_run(tmp_path / file.stem), clock=CLOCK)
