@@ -257,6 +257,7 @@ SERVICES = {
     "heal": "nemesis.heal:heal_run",
     "hold-alive": "nemesis.heal:hold_alive",
     "oracle": "spark_checkers.oracle:second_opinion",
+    "trends": "spark_checkers.trends:find_trends",
     "spark-session": "spark_checkers.session:start_session",
     "doctor": "clusters.doctor:probes",
 }

@@ -171,6 +171,19 @@ def report(run_directory: RunArgument) -> None:
 
 
 @app.command()
+def trends(
+    directories: Annotated[list[Path], typer.Argument(help="Directories of runs, or of campaigns.")],
+    out: Annotated[Path, typer.Option(help="Where the page is written.")] = Path("trends.html"),
+    master: MasterOption = None,
+    strict: Annotated[bool, typer.Option("--strict", help="A regression makes the exit code 1.")] = False,
+) -> None:
+    """What many nights of runs say: verdicts, what recovery took, what got worse."""
+    from harness.trends import tell_trends
+
+    raise typer.Exit(tell_trends(directories, out, master=master, strict=strict))
+
+
+@app.command()
 def plan(
     trial: Annotated[str, typer.Argument(help="A trial's name or file.")],
     seed: Annotated[int, typer.Option(help="The same seed gives the same schedule.")] = 1,

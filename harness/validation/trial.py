@@ -13,6 +13,14 @@ FAULTS_OF = "safe"
 """The trial whose steps are taken: every fault, one after the other, each healed."""
 CONTROL = {"producer.acks": "1", "producer.retries": "max", "producer.max_in_flight": 5}
 """Of the control: it is expected to lose where leaders die."""
+HASTE = {
+    "topic.properties.segment.ms": 1000,
+    "topic.properties.internal.segment.bytes": 65536,
+    "topic.properties.min.cleanable.dirty.ratio": 0.01,
+    "topic.properties.max.compaction.lag.ms": 2000,
+    "compaction.keys": 100,
+}
+"""Of a compacted topic: with segments of a week nothing would be compacted while a trial lasts."""
 _TRANSACTION_CELL = "transactions"
 PARTITIONS = 3
 """Of each cell: the steps name partitions 0 to 2."""
@@ -46,7 +54,8 @@ class Parts:
         if self.compacted:
             notes.append(
                 "cleanup.policy=compact: the producer's cell is compacted, and its clients are librdkafka's, whatever the "
-                "file's are; groups and transactions run on topics that are not"
+                "file's are; segments roll and are cleaned within seconds (segment.ms, min.cleanable.dirty.ratio), so that "
+                "it happens at all; groups and transactions run on topics that are not compacted"
             )
         return list(dict.fromkeys(notes))
 
@@ -78,7 +87,7 @@ class Parts:
         java = producer.get("producer.client") == "java"
         found = []
         if self.producer is not None and not self.transactional and self.compacted:
-            found.append(_workload("compaction", topic | _librdkafka(producer)))
+            found.append(_workload("compaction", topic | _librdkafka(producer) | HASTE))
         elif self.producer is not None and not self.transactional:
             found.append(_workload("verifiable" if java else "log", topic | producer))
         topic = _not_compacted(topic)

@@ -1,0 +1,142 @@
+"""Trends over many runs: what each night's trials said, what recovery took, and what got worse. Values, and a pure judgement;
+the numbers come from Spark (`spark_checkers.trends`)."""
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from harness.errors import BadInput, ExitCode
+
+NIGHTS_MIN = 3
+"""So many earlier nights are needed before a number counts as worse than they were."""
+WORSE_BY = 1.5
+"""Beyond the median of the earlier nights by this factor, and beyond the worst of them, is worse."""
+
+
+@dataclass(frozen=True, slots=True)
+class NightOfTrial:
+    """All runs of one trial in one night. A night is named by the day on which it began: noon to noon, UTC."""
+
+    trial: str
+    night: str
+    held: int = 0
+    violated: int = 0
+    unknown: int = 0
+    findings: tuple[tuple[str, int], ...] = ()
+    """(anomaly, how many), of those that were found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One number of one trial in one night, over its runs."""
+
+    trial: str
+    night: str
+    name: str
+    """ "recovery after kill", "longest gap in pause", "throughput" """
+    value: float
+    unit: str
+    runs: int
+    higher_is_worse: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Trends:
+    """Over all runs that were found."""
+
+    nights: tuple[NightOfTrial, ...]
+    measures: tuple[Measure, ...]
+    runs: int
+    without_verdict: int
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """What the last night of a trial had worse than the nights before."""
+
+    trial: str
+    night: str
+    what: str
+
+
+def run_directories(paths: Sequence[Path]) -> list[Path]:
+    """Every run directory below these, campaigns included. BadInput if there is none."""
+    found = sorted(
+        {
+            plan.parent.resolve()
+            for path in paths
+            for plan in [path / "plan.json", *path.glob("**/plan.json")]
+            if plan.is_file()
+        }
+    )
+    if not found:
+        raise BadInput(f"There is no run below {', '.join(map(str, paths))}. Give directories of runs or of campaigns.")
+    return found
+
+
+def regressions(trends: Trends) -> list[Regression]:
+    """Verdicts that no earlier night of the trial had, anomalies that are new, numbers that are worse than ever."""
+    found = list(_worse_verdicts(trends.nights))
+    for (trial, name), measures in _series(trends.measures).items():
+        if (why := _worse(measures)) is not None:
+            found.append(Regression(trial, measures[-1].night, f"{name} {why}"))
+    return sorted(found, key=lambda regression: (regression.trial, regression.what))
+
+
+def _worse_verdicts(nights: Sequence[NightOfTrial]) -> Iterator[Regression]:
+    by_trial: dict[str, list[NightOfTrial]] = defaultdict(list)
+    for night in sorted(nights, key=lambda n: n.night):
+        by_trial[night.trial].append(night)
+    for trial, (*earlier, last) in by_trial.items():
+        if not earlier:
+            continue
+        for verdict in ("violated", "unknown"):
+            count, before = getattr(last, verdict), sum(getattr(n, verdict) for n in earlier)
+            if count and not before:
+                yield Regression(trial, last.night, f"{count} {verdict}, never before")
+        known = {name for night in earlier for name, _ in night.findings}
+        for name, count in last.findings:
+            if name not in known:
+                yield Regression(trial, last.night, f"{name} was found {count:,} times, never before")
+
+
+def _series(measures: Sequence[Measure]) -> Mapping[tuple[str, str], list[Measure]]:
+    found: dict[tuple[str, str], list[Measure]] = defaultdict(list)
+    for measure in sorted(measures, key=lambda m: m.night):
+        found[measure.trial, measure.name].append(measure)
+    return found
+
+
+def _worse(series: Sequence[Measure]) -> str | None:
+    """How the last is worse than all before; None = it is not, or there are too few to say."""
+    *earlier, last = series
+    values = [measure.value for measure in earlier]
+    if len(values) < NIGHTS_MIN:
+        return None
+    usual = median(values)
+    if last.higher_is_worse:
+        worse = last.value > usual * WORSE_BY and last.value > max(values)
+    else:
+        worse = last.value < usual / WORSE_BY and last.value < min(values)
+    return f"was {last.value:,.1f} {last.unit}, {usual:,.1f} in {len(values)} nights before" if worse else None
+
+
+def tell_trends(paths: Sequence[Path], out: Path, *, master: str | None, strict: bool) -> int:
+    """Find, show, write `out`; the exit code: 1 if something got worse and `strict`."""
+    from harness import catalogue
+    from harness.report.trends import show_trends, write_trends
+
+    runs = run_directories(paths)
+    java_home = catalogue.service("spark-java-home")(catalogue.service("java")())
+    spark = catalogue.service("spark-session")(master=master or "local[2]", java_home=str(java_home))
+    try:
+        trends: Trends = catalogue.service("trends")(spark, runs)
+    finally:
+        spark.stop()
+    worse = regressions(trends)
+    show_trends(trends, worse)
+    sys.stdout.write(f"page   {write_trends(trends, worse, out)}\n")
+    return int(ExitCode.VIOLATED if worse and strict else ExitCode.HELD)
