@@ -128,6 +128,11 @@ class Admin(AdminChanges):
         """Node id of the ZooKeeper server that leads the ensemble; None if no one says it does."""
         return self._zookeeper.leader(timeout_s=timeout_s)
 
+    def zookeeper_serving(self, *, timeout_s: float = 2.0) -> frozenset[int]:
+        """Node ids of the ZooKeeper servers that say they lead or follow."""
+        states = self._zookeeper.states(timeout_s=timeout_s)
+        return frozenset(node for node, state in states.items() if state is not None)
+
     def active_controller(self, *, timeout_s: float = 2.0) -> int | None:
         """With ZooKeeper, the broker that `/controller` names. In KRaft who answers DescribeQuorum as leader, of several (one
         is deposed and does not know) the one with the highest epoch; None if no one does. The others answer with an error,

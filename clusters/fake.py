@@ -322,6 +322,9 @@ class FakeAdmin(FakeChanges):
         known = world.knowledge.get(node_id) if world.answers(node_id) else None
         return None if known is None else known.living
 
+    def zookeeper_serving(self, *, timeout_s: float = 2.0) -> frozenset[int]:
+        return frozenset()
+
     def zookeeper_leader(self, *, timeout_s: float = 2.0) -> int | None:
         return None
 

@@ -242,6 +242,10 @@ class AdminProtocol(Protocol):
         None if there is none."""
         ...
 
+    def zookeeper_serving(self, *, timeout_s: float = 2.0) -> frozenset[int]:
+        """Node ids of the ZooKeeper servers that say they lead or follow."""
+        ...
+
     def zookeeper_leader(self, *, timeout_s: float = 2.0) -> int | None:
         """Node id of the ZooKeeper server that leads the ensemble; None if no one says it does, or there is none."""
         ...

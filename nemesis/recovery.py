@@ -21,13 +21,15 @@ def await_whole_isr(scene: Scene, *, timeout_s: float) -> None:
 
 
 def await_unfenced(scene: Scene, node: Node, *, timeout_s: float) -> None:
-    """Until a broker answers and names itself among the living, and until a controller's copy of the metadata log goes on,
-    as the active one knows by its fetches. NotReady with what lacks."""
+    """Until a broker answers and names itself among the living, until a controller's copy of the metadata log goes on, as
+    the active one knows by its fetches, and until a ZooKeeper server leads or follows. NotReady with what lacks."""
     if "broker" in node.roles:
         _await(lambda: _fenced(scene, node), f"{node.name} to be unfenced", scene, timeout_s)
     if "controller" in node.roles:
         begun: list[int] = []
         _await(lambda: _lags(scene, node, begun), f"{node.name} to follow the metadata log", scene, timeout_s)
+    if "zookeeper" in node.roles:
+        _await(lambda: _serves_nobody(scene, node), f"{node.name} to lead or to follow", scene, timeout_s)
 
 
 def _await(lacking: Callable[[], str], awaited: str, scene: Scene, timeout_s: float) -> None:
@@ -82,3 +84,9 @@ def _lags(scene: Scene, node: Node, begun: list[int]) -> str:
     begun[:] = begun or [max(ends.values(), default=0)]
     end = ends.get(node.node_id, 0)
     return "" if end > begun[0] else f"its log ends at {end}, and has to pass {begun[0]}"
+
+
+def _serves_nobody(scene: Scene, node: Node) -> str:
+    """A server that has not joined the ensemble refuses everybody."""
+    serving = scene.admin.zookeeper_serving()
+    return "" if node.node_id in serving else f"of the servers, {sorted(serving)} lead or follow"

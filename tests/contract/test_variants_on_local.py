@@ -74,7 +74,7 @@ nodes[leader].kill()
 seen["led"] = until(lambda: (found := admin.zookeeper_leader()) != leader and found, "another leader of ZooKeeper") != leader
 seen["kept"] = until(admin.active_controller, "a controller") == second
 nodes[leader].start()
-until(lambda: None not in admin._zookeeper.states(timeout_s=2).values(), "every ZooKeeper server to serve")
+until(lambda: len(admin.zookeeper_serving()) == 3, "every ZooKeeper server to serve")
 restarted = nodes[second]
 restarted.kill()
 restarted.start()
