@@ -15,14 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from clusters.wire import Malformed
-from clusters.zookeeper_log import (
-    Change,
-    Operation,
-    Transaction,
-    changes_of,
-    closed_paths,
-    committed_transactions,
-)
+from clusters.zookeeper_log import committed_transactions
+from clusters.zookeeper_transactions import Change, Operation, Transaction, changes_of, closed_paths
 from harness.broker_masks import broker_mask
 from harness.errors import HistoryUnreadable
 from harness.schema import METADATA, NONE, MetadataKind, MetadataSource

@@ -15,16 +15,9 @@ from clusters.ground_truth import decode_ground_truth
 from clusters.jute import JuteCursor
 from clusters.wire import Malformed
 from clusters.zookeeper_client import ServerState, parse_srvr
-from clusters.zookeeper_log import (
-    VERSION_DIRECTORY,
-    Change,
-    Operation,
-    changes_of,
-    closed_paths,
-    committed_transactions,
-    read_transactions,
-)
+from clusters.zookeeper_log import VERSION_DIRECTORY, committed_transactions
 from clusters.zookeeper_metadata import TreeReplay
+from clusters.zookeeper_transactions import Change, Operation, changes_of, closed_paths, read_transactions
 from harness.errors import HistoryUnreadable
 from harness.schema import METADATA, NONE, MetadataKind
 
@@ -218,6 +211,50 @@ def test_whatever_snapshots_servers_were_given_the_past_is_whole_or_not_told(tmp
     except HistoryUnreadable:
         return
     assert found == every[: len(found)]
+
+
+AT = 0x100000175
+"""Of what the real snapshot is the state."""
+
+
+def after_a_snapshot(tmp_path, snapshot: bytes) -> Path:
+    """Server 3, whose log begins behind a snapshot that it was given."""
+    log = unzipped("zookeeper-3.8.4.3.log.100000003.gz")
+    head = log[: len(HEADER)]
+    first = next(i for i, t in enumerate(read_transactions(log)) if t.zxid > AT)
+    position = len(HEADER)
+    for _ in range(first):
+        position += 8 + 4 + int.from_bytes(log[position + 8 : position + 12], "big") + 1
+    directory = tmp_path / "late" / VERSION_DIRECTORY
+    directory.mkdir(parents=True)
+    (directory / f"log.{AT + 1:x}").write_bytes(head + log[position:])
+    (directory / f"snapshot.{AT:x}").write_bytes(snapshot)
+    return directory.parent
+
+
+def test_where_no_log_tells_the_beginning_a_snapshot_does(tmp_path):
+    names = ("partition", "leader", "leader_epoch", "isr", "replicas", "node", "kind")
+    whole = decode(directories(tmp_path))
+    late = decode([after_a_snapshot(tmp_path, unzipped("zookeeper-3.8.4.3.snapshot.100000175.gz"))])
+    behind = [rows(c, *names)[i] for c in (whole, late) for i in range(len(c["kind"])) if c["log_position"][i] > AT]
+    assert behind[: len(behind) // 2] == behind[len(behind) // 2 :], "what came after it is told alike"
+    before = {p: state for p, *state in rows(whole, *names[:5], kind=MetadataKind.PARTITION)[: _rows_until(whole)]}
+    told = rows(late, *names[:5], kind=MetadataKind.PARTITION)[: _rows_until(late)]
+    assert {p: state for p, *state in told} == {p: state for p, state in before.items() if p != 3}
+    assert len(told) == 3, "once each; what was deleted is not there"
+    assert rows(late, "node", "leader_epoch", kind=MetadataKind.CONTROLLER) == [(2, 3)]
+
+
+def _rows_until(columns) -> int:
+    of_partitions = columns["log_position"][columns["kind"] == MetadataKind.PARTITION]
+    return int((of_partitions <= AT).sum())
+
+
+@pytest.mark.parametrize("cut", [0, 10, 20, 2000])
+def test_a_snapshot_that_is_cut_off_tells_nothing(tmp_path, cut):
+    snapshot = unzipped("zookeeper-3.8.4.3.snapshot.100000175.gz")
+    with pytest.raises(HistoryUnreadable, match=r"snapshot\.100000175"):
+        decode([after_a_snapshot(tmp_path, snapshot[:cut])])
 
 
 def test_a_minority_of_the_ensemble_is_not_enough(tmp_path):
