@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from harness.clock import NS_PER_S, Clock
 from harness.errors import HarnessFailed
 
 T = TypeVar("T")
@@ -50,8 +51,8 @@ class LinkEnd:
 class Links(Mapping[str, LinkEnd]):
     """Every end, by name. Asked anew each time: addresses and namespaces may change when a node restarts."""
 
-    def __init__(self, ends: Callable[[], Iterable[LinkEnd]]) -> None:
-        self._ends = ends
+    def __init__(self, ends: Callable[[], Iterable[LinkEnd]], *, clock: Clock) -> None:
+        self._ends, self._clock = ends, clock
         self._probing = threading.Lock()
         self._probes = 0
 
@@ -90,6 +91,54 @@ class Links(Mapping[str, LinkEnd]):
                         continue
                 arrived += _take(ours, mark, burst)
             return arrived
+
+    def transfer(self, source: str, receiver: str, count: int, *, timeout_s: float) -> float:
+        """Seconds that so many bytes take on a new connection that `source` opens. HarnessFailed if they do not arrive."""
+        sender, taker = self[source], self[receiver]
+        arrived_ns: list[int] = []
+        with self._probing, _sink(taker, timeout_s) as listener:
+            reader = threading.Thread(target=_receive_all, args=(listener, count, arrived_ns, self._clock), daemon=True)
+            reader.start()
+            try:
+                with sender.network.call(lambda: _connected(sender, listener.getsockname(), timeout_s)) as connection:
+                    begun_ns = self._clock.monotonic_ns()
+                    connection.sendall(bytes(count))
+                    connection.shutdown(socket.SHUT_WR)
+                    reader.join(timeout_s)
+            except OSError as error:
+                raise HarnessFailed(f"{count} bytes of {source} do not reach {receiver}: {error}.") from error
+        if not arrived_ns:
+            raise HarnessFailed(f"{count} bytes of {source} did not reach {receiver} within {timeout_s:g} s.")
+        return (arrived_ns[0] - begun_ns) / NS_PER_S
+
+
+def _connected(sender: LinkEnd, to: tuple[str, int], timeout_s: float) -> socket.socket:
+    return socket.create_connection(to, timeout_s, source_address=(sender.address, 0))
+
+
+def _sink(taker: LinkEnd, timeout_s: float) -> socket.socket:
+    def listen() -> socket.socket:
+        return socket.create_server((taker.address, 0))
+
+    listener = taker.network.call(listen)
+    listener.settimeout(timeout_s)
+    return listener
+
+
+def _receive_all(listener: socket.socket, count: int, arrived_ns: list[int], clock: Clock) -> None:
+    """When the last of so many bytes of one connection came; nothing if they did not."""
+    try:
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(listener.gettimeout())
+            while count > 0:
+                received = len(connection.recv(65536))
+                if not received:
+                    return
+                count -= received
+    except OSError:
+        return
+    arrived_ns.append(clock.monotonic_ns())
 
 
 def _bound(address: str) -> socket.socket:

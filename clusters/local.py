@@ -13,6 +13,8 @@ from typing import Any
 from clusters.agent import metrics_agent
 from clusters.equipment import Equipment, Equipped
 from clusters.impairers import Parts
+from clusters.link_parts import WAYS, harmers, impairers
+from clusters.link_support import refusals
 from clusters.links import LinkEnd, Links
 from clusters.local_clients import ClientCuts
 from clusters.local_node import Launch, LocalNode
@@ -62,9 +64,8 @@ class LocalCluster:
             clock=clock,
         )
         self._relayed = bool(relay_ports)
-        self._links = Links(self._link_ends)
-        cuts = {} if self._network is None else {"client-cut": ClientCuts(self._network, self._links)}
-        self._parts = Parts({**self._equipment.impairers, **cuts}, self._equipment.harmers)
+        self._links = Links(self._link_ends, clock=clock)
+        self._parts = self._all_parts()
         self._nodes: tuple[LocalNode, ...] = ()
         self._servers = Servers(
             plan.variant,
@@ -97,6 +98,7 @@ class LocalCluster:
         return processes | {
             Capability.BLOCK: "a blackhole rule in the receiving node's own network namespace",
             Capability.CUT_CLIENTS: "a blackhole rule in the namespace of whoever receives",
+            **{capability: how for capability, how in WAYS.items() if capability not in refusals()},
         }
 
     @property
@@ -105,8 +107,8 @@ class LocalCluster:
         lacking |= self._equipment.lacks
         if self._network is None:
             why = "no network namespaces here: " + " ".join(COSTS["signals"][:1])
-            lacking |= dict.fromkeys((Capability.BLOCK, Capability.CUT_CLIENTS), why)
-        return lacking
+            return lacking | dict.fromkeys((Capability.BLOCK, Capability.CUT_CLIENTS, *WAYS), why)
+        return lacking | dict(refusals())
 
     @property
     def bootstrap_servers(self) -> str:
@@ -221,6 +223,16 @@ class LocalCluster:
             raise ClusterFailed("Not everything could be removed: " + "; ".join(problems))
 
     # --- parts ------------------------------------------------------------------------------------------------------
+
+    def _all_parts(self) -> Parts:
+        equipment = self._equipment
+        if self._network is None:
+            return Parts(equipment.impairers, equipment.harmers)
+        client_cuts = {"client-cut": ClientCuts(self._network, self._links)}
+        return Parts(
+            {**equipment.impairers, **impairers(self._links), **client_cuts},
+            {**equipment.harmers, **harmers(self._links, self._clock)},
+        )
 
     def _link_ends(self) -> list[LinkEnd]:
         """Of the nodes, and of the clients: behind the relay where there is one."""

@@ -136,6 +136,14 @@ class ResetConnections(Frozen):
     peer: str | None = None
 
 
-Harm = Annotated[Wipe | Corrupt | PowerLoss | ResetConnections, Field(discriminator="kind")]
+class Vanish(Frozen):
+    """The process is killed, and its kernel forgets every connection without a word (no FIN, no RST), as when a machine is
+    gone: the others keep connections that go nowhere. Only of a node that is cut off from everybody: else it is heard."""
+
+    needs: ClassVar[Capability] = Capability.RESET
+    kind: Literal["vanish"] = "vanish"
+
+
+Harm = Annotated[Wipe | Corrupt | PowerLoss | ResetConnections | Vanish, Field(discriminator="kind")]
 HARM: TypeAdapter[Harm] = TypeAdapter(Harm)
 """From and to JSON."""

@@ -6,36 +6,20 @@ Traffic makes a cut visible to Kafka.
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from harness.configuration import Frozen
 from harness.impairments import CLIENTS, ClientCut
 from harness.protocols import Capability, Effect, Scene, Undo
-from harness.schedule import parse_target
 from harness.schema import Tristate
 from nemesis.effects import Seen, Watch, observe
 from nemesis.shapes import SHAPES, Cut, Shape, halves, isolated, open_ways
-from nemesis.targets import TargetMissing, is_role
+from nemesis.sides import AnySide, capabilities_for, names_of
+from nemesis.targets import TargetMissing
 
-SIDES = ("all", "brokers", "controllers", "zookeepers", "followers", CLIENTS, "everybody")
 Direction = Literal["both", "to-targets", "from-targets"]
-
-
-def _side(value: object) -> object:
-    if value is None:
-        return None
-    if isinstance(value, str):
-        if value not in SIDES:
-            raise ValueError(f"it must be one of {', '.join(SIDES)}, or a list of roles and names of nodes")
-        return value
-    if not isinstance(value, list | tuple) or not value or not all(isinstance(text, str) for text in value):
-        raise ValueError(f"it must be one of {', '.join(SIDES)}, or a list, not empty, of roles and names of nodes")
-    for text in value:
-        if is_role(text):
-            parse_target(text)
-    return tuple(value)
 
 
 class PartitionParameters(Frozen):
@@ -44,10 +28,8 @@ class PartitionParameters(Frozen):
     shape: Literal["sides", "isolate", "halves", "bridge", "ring"] = "sides"
     """`sides`: targets and others; `isolate`: each target from every other node; the rest are of the targets among
     themselves, drawn by the seed (`nemesis.shapes`), and leave everybody else connected to all of them."""
-    others: Annotated[str | tuple[str, ...] | None, BeforeValidator(_side)] = None
-    """Of `sides`: `all` other nodes (the default), `brokers`, `controllers`, `zookeepers`, `followers` (of the partitions the
-    targets name), `clients` (the trial's clients), `everybody` (all nodes and clients), or a list of roles
-    and names of nodes. Targets are never on the other side."""
+    others: AnySide = None
+    """Of `sides`: `all` other nodes (the default), or what `nemesis.sides.Side` says."""
     direction: Direction = Field(default="both")
     """Of `sides`: `both`; `to-targets`: nothing the others send reaches the targets; `from-targets`: the reverse."""
     by: Literal["count", "rack"] = "count"
@@ -92,9 +74,7 @@ class Partition:
 
     def needs_for(self, parameters: Mapping[str, Any]) -> frozenset[Capability]:
         """What else it needs with these parameters."""
-        others = PartitionParameters.model_validate(dict(parameters)).others or ()
-        wanted = others in (CLIENTS, "everybody") or CLIENTS in others
-        return frozenset({Capability.CUT_CLIENTS}) if wanted else frozenset()
+        return capabilities_for(PartitionParameters.model_validate(dict(parameters)).others)
 
     def drawn(self, scene: Scene, parameters: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
         """What the seed decides, for the record of the run: part of the shape → nodes."""
@@ -133,10 +113,7 @@ class Partition:
         checked = PartitionParameters.model_validate(parameters)
         targets = [node.name for node in scene.targets]
         if checked.shape == "sides":
-            assert not isinstance(checked.others, str | None), (
-                "the nemesis resolves `others` to names before it strikes"
-            )
-            return Shape(tuple(cuts(targets, checked.others, checked.direction)), {})
+            return Shape(tuple(cuts(targets, names_of(checked.others), checked.direction)), {})
         if checked.shape == "isolate":
             return Shape(tuple(isolated(targets, [n.name for n in scene.cluster.nodes if n.roles])), {})
         rng = random.Random(str(checked.seed))

@@ -48,6 +48,11 @@ NATURES: Mapping[str, FaultNature] = {
     "stop": FaultNature(stops=True),
     "pause": FaultNature(freezes=True),
     "partition": FaultNature(cuts=True),
+    # What is lost or late may look like a cut to whoever waits for it.
+    "loss": FaultNature(cuts=True),
+    "bandwidth": FaultNature(cuts=True),
+    "reset": FaultNature(cuts=True),
+    "half-open": FaultNature(stops=True, cuts=True),
     "elect-preferred": FaultNature(moves=True),
     "elect-unclean": FaultNature(moves=True, elects_unclean=True),
     "reassign": FaultNature(moves=True),

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from harness import catalogue
 from harness.clock import FakeClock
-from harness.errors import BadInput, ClusterFailed, NotReady, StorageFull
-from harness.impairments import ClientCut, FullDisk
+from harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady, StorageFull
+from harness.impairments import Bandwidth, ClientCut, FullDisk, Loss
 from harness.plan import make_plan
 from harness.protocols import ALL_CLIENTS_NODE, Capability, NodeState, PartitionView
 from harness.run_directory import RunDirectory
@@ -98,6 +98,11 @@ class FakeNode:
     def repair(self, impairment):
         if self.world.act("repair", self.name):
             self.impairments.discard(impairment)
+
+    def harm(self, harm):
+        if self.world.act("harm", self.name) and harm.kind == "vanish":
+            self.observed = NodeState.STOPPED
+        return f"{harm.kind} done"
 
     def impaired(self, impairment):
         return Tristate(int(impairment in self.impairments)), "looked"
@@ -552,6 +557,10 @@ def test_only_a_cut_of_clients_needs_a_backend_that_can_cut_clients():
         ("partition", {"shape": "star"}, "shape = 'star'"),
         ("partition", {"shape": "ring", "others": "brokers"}, "of the targets alone"),
         ("partition", {"shape": "halves", "direction": "to-targets"}, "of the targets alone"),
+        ("loss", {"share": 0}, "share = 0: Input should be greater than"),
+        ("loss", {}, "the parameter 'share' is missing"),
+        ("bandwidth", {"bytes_per_s": 1}, "bytes_per_s = 1: Input should be greater"),
+        ("reset", {"others": "nobody"}, "others = 'nobody': it must be one of"),
         ("partition", {"directions": "both"}, "no parameter 'directions'; .*Did you mean 'direction'"),
         ("kill", {"signal": 9}, "fault 'kill': there is no parameter 'signal'; it takes none"),
         ("maim", {}, "fault 'maim' is not known. Known: .*kill"),
@@ -649,3 +658,69 @@ def test_an_undo_of_another_version_is_refused_and_stays_open(bench):
     with pytest.raises(ClusterFailed, match="conjure"):
         bench.fresh_nemesis().heal(None)
     assert bench.open() == [("k", "conjure", "broker-1")]
+
+
+# --- faults of links
+
+
+@pytest.mark.parametrize(
+    ("fault", "parameters", "wanted"),
+    [
+        ("loss", {"share": 0.1}, {Loss(share=0.1)}),
+        ("loss", {"share": 0.1, "others": "clients"}, {Loss(share=0.1, source="clients")}),
+        ("bandwidth", {"bytes_per_s": 20000}, {Bandwidth(bytes_per_s=20000)}),
+        (
+            "bandwidth",
+            {"bytes_per_s": 20000, "others": "followers"},
+            {Bandwidth(bytes_per_s=20000, peer="broker-2"), Bandwidth(bytes_per_s=20000, peer="broker-3")},
+        ),
+    ],
+)
+def test_a_link_is_impaired_through_a_restart_until_it_is_healed(bench, fault, parameters, wanted):
+    assert bench.strike("bad", fault, "leader(0)", **parameters).effective is Tristate.YES
+    assert bench.cluster["broker-1"].impairments == wanted
+    bench.strike("k", "kill", "node:broker-1")
+    bench.nemesis.heal("k")
+    assert bench.cluster["broker-1"].impairments == wanted
+    assert bench.nemesis.unhealed() == {1}
+    bench.fresh_nemesis().heal(None)
+    assert not bench.cluster["broker-1"].impairments
+
+
+def test_a_reset_is_over_at_once_and_says_what_was_reset(bench):
+    struck = bench.strike("r", "reset", "leader(0)", others="followers", times=3, every_s=0.5)
+    assert struck.effective is Tristate.YES
+    assert {e.detail for e in struck.effects} == {"reset-connections done; 3 rounds"}
+    assert bench.open() == []
+    assert bench.recorder.phases()[-1][0] == "UNDO_VERIFIED"
+    assert len([entry for entry in bench.world.log if entry[0] == "harm"]) == 6
+
+
+def test_a_reset_of_what_is_not_connected_fails_and_leaves_nothing(bench):
+    bench.world.broken["harm", "broker-1"] = HarnessFailed("no open connection")
+    with pytest.raises(ClusterFailed, match="no open connection"):
+        bench.strike("r", "reset", "leader(0)")
+    assert bench.open() == []
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_a_node_that_vanishes_is_cut_off_before_it_is_killed_and_joined_again(bench, silent):
+    struck = bench.strike("v", "half-open", "leader(0)", silent=silent)
+    assert struck.effective is Tristate.YES
+    done = [entry[0] for entry in bench.world.log]
+    assert done.index("harm") > max(i for i, what in enumerate(done) if what in ("block", "impair"))
+    assert len(really_cut(bench.cluster)) == (6 if silent else 0)
+    assert bool(bench.cluster["broker-1"].impairments) is silent
+    bench.fresh_nemesis().heal(None)
+    assert bench.cluster.is_whole()
+    assert not bench.cluster["broker-1"].impairments
+
+
+def test_a_node_that_vanishes_and_is_heard_all_the_same_is_put_together_again(bench):
+    bench.world.broken["harm", "broker-1"] = HarnessFailed("each was told of its end")
+    with pytest.raises(ClusterFailed, match="each was told"):
+        bench.strike("v", "half-open", "leader(0)")
+    assert bench.cluster.is_whole()
+    bench.cluster["broker-2"].kill()
+    with pytest.raises(ClusterFailed, match="no process now"):
+        bench.strike("w", "half-open", "node:broker-2")

@@ -1,0 +1,28 @@
+"""Every part that acts on links, for a backend that has `clusters.links.Links`."""
+
+from collections.abc import Mapping
+
+from clusters.impairers import Harmer, Impairer
+from clusters.link_bandwidth import LimitBandwidth
+from clusters.link_connections import Reset, Vanishing
+from clusters.link_loss import LosePackets
+from clusters.links import Links
+from harness.capabilities import Capability
+from harness.clock import Clock
+
+WAYS: Mapping[Capability, str] = {
+    Capability.LOSE: "an iptables rule in the receiving node's network namespace drops by chance",
+    Capability.SHAPE: "a class of htb on the sending node's device",
+    Capability.RESET: "the node's kernel aborts connections (ss -K)",
+}
+"""How each is done; whether it works here, `clusters.link_support` says."""
+
+
+def impairers(links: Links) -> dict[str, Impairer]:
+    """By kind of impairment."""
+    return {"loss": LosePackets(links), "bandwidth": LimitBandwidth(links)}
+
+
+def harmers(links: Links, clock: Clock) -> dict[str, Harmer]:
+    """By kind of harm."""
+    return {"reset-connections": Reset(links, clock), "vanish": Vanishing(links)}

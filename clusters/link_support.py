@@ -1,0 +1,110 @@
+"""Which faults of links work on this machine, found by making them in a network namespace of its own, once per process.
+
+python -m clusters.link_support     inside such a namespace: one JSON object, capability → what was refused ("" = works)
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+
+from clusters.link_loss import IPTABLES
+from clusters.sandbox import ISOLATION_VARIABLE, probe
+from harness.capabilities import Capability
+
+TIMEOUT_S = 30.0
+_COMMAND_TIMEOUT_S = 10.0
+_PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+
+
+@cache
+def refusals() -> Mapping[Capability, str]:
+    """Capability of links → why it does not work here; those that work are not there."""
+    inside = os.environ.get(ISOLATION_VARIABLE) == "namespaces"
+    prefix = ("unshare", "-n") if inside else probe().prefix
+    if not prefix:
+        return dict.fromkeys(_TRIALS, "there are no network namespaces here")
+    try:
+        done = subprocess.run(
+            [*prefix, sys.executable, "-m", "clusters.link_support"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_S,
+            check=False,
+            env={**os.environ, "PATH": _PATH, "LC_ALL": "C"},
+        )
+        told = json.loads(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+        return dict.fromkeys(_TRIALS, f"it could not be tried: {error}")
+    return {capability: told[capability] for capability in _TRIALS if told[capability]}
+
+
+def _tried(commands: Sequence[Sequence[str]]) -> str:
+    """What refused, and how; "" if all went well."""
+    for command in commands:
+        try:
+            done = subprocess.run(
+                list(command), capture_output=True, text=True, timeout=_COMMAND_TIMEOUT_S, check=False
+            )
+        except FileNotFoundError:
+            return f"{command[0]} is not installed"
+        except subprocess.TimeoutExpired:
+            return f"{command[0]} does not end"
+        if done.returncode:
+            return f"{command[0]} refuses: {(done.stderr.strip().splitlines() or ['no reason given'])[-1][:160]}"
+    return ""
+
+
+def _loss() -> str:
+    rule = ["-m", "statistic", "--mode", "random", "--probability", "0.5", "-s", "192.0.2.1", "-j", "DROP"]
+    return _tried([[*IPTABLES, "-A", "INPUT", *rule]])
+
+
+def _shaping() -> str:
+    parent = ["dev", "lo", "parent", "1:"]
+    match = ["protocol", "ip", "pref", "5", "u32", "match", "ip", "dst", "192.0.2.1/32", "flowid", "1:5"]
+    return _tried(
+        [
+            ["tc", "qdisc", "add", "dev", "lo", "root", "handle", "1:", "htb", "default", "0"],
+            ["tc", "class", "add", *parent, "classid", "1:5", "htb", "rate", "100000bps", "burst", "4k"],
+            ["tc", "filter", "add", *parent, *match],
+        ]
+    )
+
+
+def _resetting() -> str:
+    """Is a connection over loopback really ended?"""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port), _COMMAND_TIMEOUT_S) as ours:
+            if refused := _tried([["ss", "-KHtn", "dst", "127.0.0.1", "dport", "=", str(port)]]):
+                return refused
+            try:
+                ours.send(b"?")
+            except OSError:
+                return ""
+    return "the kernel ends no connections of others (CONFIG_INET_DIAG_DESTROY)"
+
+
+_TRIALS: Mapping[Capability, Callable[[], str]] = {
+    Capability.LOSE: _loss,
+    Capability.SHAPE: _shaping,
+    Capability.RESET: _resetting,
+}
+
+
+def main() -> None:
+    """In a namespace that is thrown away."""
+    found = {
+        capability: _tried([["ip", "link", "set", "lo", "up"]]) or trial() for capability, trial in _TRIALS.items()
+    }
+    print(json.dumps(found))  # noqa: T201 - for whoever asked
+
+
+if __name__ == "__main__":
+    main()
