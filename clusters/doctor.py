@@ -18,7 +18,12 @@ from clusters import sandbox
 from clusters.cache import cache_directory
 from clusters.ivy import find_ivy
 from clusters.java import find_java
+from clusters.link_support import refusals
 from clusters.locks import locked_versions
+from clusters.toxiproxy import NAMES as TOXIPROXY_NAMES
+from clusters.toxiproxy import VERSION as TOXIPROXY_VERSION
+from clusters.toxiproxy import toxiproxy_server
+from harness.capabilities import Capability
 from harness.configuration import version_numbers
 from harness.errors import ProzessError
 
@@ -161,6 +166,13 @@ def _ip(environment: Mapping[str, str]) -> tuple[bool, str]:
     return code == 0, f"{program}: {_line(output)}"
 
 
+def _link_faults(environment: Mapping[str, str]) -> tuple[bool, str]:
+    refused = {c: why for c, why in refusals().items() if c is not Capability.DELAY or not _toxiproxy(environment)[0]}
+    if refused:
+        return False, "; ".join(f"{capability}: {why}" for capability, why in refused.items())
+    return True, "iptables, tc and ss do what loss, bandwidth, latency and reset need"
+
+
 def _docker(environment: Mapping[str, str]) -> tuple[bool, str]:
     program = _program(environment, "docker")
     if program is None:
@@ -205,7 +217,12 @@ def _compiler(environment: Mapping[str, str]) -> tuple[bool, str]:
 
 
 def _toxiproxy(environment: Mapping[str, str]) -> tuple[bool, str]:
-    return _version_of(environment, "toxiproxy-server", "toxiproxy")
+    if (found := toxiproxy_server(environment=environment)) is not None:
+        return True, str(found)
+    go = shutil.which("go", path=environment.get("PATH", os.defpath))
+    if go is None:
+        return False, f"{' or '.join(TOXIPROXY_NAMES)} is not on PATH, nor is Go, which could build it"
+    return True, f"not here yet; {go} builds {TOXIPROXY_VERSION} when a trial needs it"
 
 
 def _chromium(environment: Mapping[str, str]) -> tuple[bool, str]:
@@ -265,6 +282,11 @@ _QUESTIONS = (
         "No partitions or link faults with the local backend, and a crashed harness leaves its servers to the supervisor.",
     ),
     _Question("ip", _ip, "No network namespaces for nodes, so no partitions with the local backend."),
+    _Question(
+        "link faults",
+        _link_faults,
+        "No packet loss, bandwidth limits, latency, resets or half-open connections with the local backend.",
+    ),
     _Question("docker", _docker, "The compose backend is not available: no runs on your own images."),
     _Question(
         "loop disks",
@@ -272,7 +294,7 @@ _QUESTIONS = (
         "No frozen, slow or failing disks, and power loss is modelled by recorded fsyncs instead of a shut-down disk.",
     ),
     _Question("c compiler", _compiler, "No power loss without root and no clock faults: both preload a small library."),
-    _Question("toxiproxy", _toxiproxy, "No latency, bandwidth, reset or slow-close faults on clients' links."),
+    _Question("toxiproxy", _toxiproxy, "No latency between nodes, or between clients and brokers (`latency`)."),
     _Question("chromium", _chromium, "Reports are not tested in a browser; making and reading them needs none here."),
     _Question("netem", _netem, "No kernel-level delay and jitter between nodes; latency faults go through toxiproxy."),
     _Question("disk space", _disk, "A run stops with what it has recorded when its disk is full."),

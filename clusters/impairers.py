@@ -34,6 +34,12 @@ class Parts:
     ) -> None:
         self._impairers, self._harmers = dict(impairers or {}), dict(harmers or {})
 
+    def close(self) -> None:
+        """End what parts have started. Safe to repeat."""
+        for part in (*self._impairers.values(), *self._harmers.values()):
+            if close := getattr(part, "close", None):
+                close()
+
     def impair(self, node: Node, impairment: Impairment) -> None:
         """HarnessFailed if this backend has no such part."""
         if impairment.kind not in self._impairers:

@@ -2,6 +2,8 @@
 kernel with CONFIG_INET_DIAG_DESTROY.
 """
 
+from collections.abc import Sequence
+
 from clusters.links import LinkEnd, Links
 from harness.clock import Clock, wait_until
 from harness.errors import HarnessFailed, NotReady
@@ -74,9 +76,13 @@ def connections(end: LinkEnd, other: LinkEnd) -> set[Connection]:
     return {(words[-2], words[-1]) for line in told.splitlines() if len(words := line.split()) >= 4}
 
 
-def destroy(end: LinkEnd, other: LinkEnd) -> None:
-    """Abort every connection between the two, in whatever state, at `end`."""
-    _ss(end, "-KHtn", "state", "connected", "src", end.address, "dst", other.address)
+def destroy(end: LinkEnd, other: LinkEnd, *, to_ports: Sequence[int] = ()) -> None:
+    """Abort every connection between the two, in whatever state, at `end`; or only those that it opened to these ports."""
+    between = ["-KHtn", "state", "connected", "src", end.address, "dst", other.address]
+    for port in to_ports:
+        _ss(end, *between, "dport", "=", f":{port}")
+    if not to_ports:
+        _ss(end, *between)
 
 
 def _ss(end: LinkEnd, *arguments: str) -> str:

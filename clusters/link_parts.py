@@ -1,10 +1,12 @@
 """Every part that acts on links, for a backend that has `clusters.links.Links`."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from clusters.impairers import Harmer, Impairer
 from clusters.link_bandwidth import LimitBandwidth
 from clusters.link_connections import Reset, Vanishing
+from clusters.link_latency import DelayConnections
 from clusters.link_loss import LosePackets
 from clusters.links import Links
 from harness.capabilities import Capability
@@ -13,14 +15,19 @@ from harness.clock import Clock
 WAYS: Mapping[Capability, str] = {
     Capability.LOSE: "an iptables rule in the receiving node's network namespace drops by chance",
     Capability.SHAPE: "a class of htb on the sending node's device",
+    Capability.DELAY: "toxiproxy in the network namespace of whoever opens a connection",
     Capability.RESET: "the node's kernel aborts connections (ss -K)",
 }
 """How each is done; whether it works here, `clusters.link_support` says."""
 
 
-def impairers(links: Links) -> dict[str, Impairer]:
-    """By kind of impairment."""
-    return {"loss": LosePackets(links), "bandwidth": LimitBandwidth(links)}
+def impairers(links: Links, *, logs: Path, clock: Clock) -> dict[str, Impairer]:
+    """By kind of impairment. `logs`: where a toxiproxy writes its own."""
+    return {
+        "loss": LosePackets(links),
+        "bandwidth": LimitBandwidth(links),
+        "latency": DelayConnections(links, logs=logs, clock=clock),
+    }
 
 
 def harmers(links: Links, clock: Clock) -> dict[str, Harmer]:

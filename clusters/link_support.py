@@ -13,6 +13,7 @@ from functools import cache
 
 from clusters.link_loss import IPTABLES
 from clusters.sandbox import ISOLATION_VARIABLE, probe
+from clusters.toxiproxy import toxiproxy_server
 from harness.capabilities import Capability
 
 TIMEOUT_S = 30.0
@@ -20,9 +21,16 @@ _COMMAND_TIMEOUT_S = 10.0
 _PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
 
 
-@cache
 def refusals() -> Mapping[Capability, str]:
     """Capability of links → why it does not work here; those that work are not there."""
+    found = dict(_refused_by_kernel())
+    if Capability.DELAY not in found and toxiproxy_server() is None:
+        found[Capability.DELAY] = "toxiproxy is neither on PATH nor in the cache, and was not built"
+    return found
+
+
+@cache
+def _refused_by_kernel() -> Mapping[Capability, str]:
     inside = os.environ.get(ISOLATION_VARIABLE) == "namespaces"
     prefix = ("unshare", "-n") if inside else probe().prefix
     if not prefix:
@@ -77,6 +85,11 @@ def _shaping() -> str:
     )
 
 
+def _redirecting() -> str:
+    redirect = ["-d", "192.0.2.1", "-p", "tcp", "--dport", "9092", "-j", "DNAT", "--to-destination", "127.0.0.1:9093"]
+    return _tried([[*IPTABLES, "-t", "nat", "-A", chain, *redirect] for chain in ("OUTPUT", "PREROUTING")])
+
+
 def _resetting() -> str:
     """Is a connection over loopback really ended?"""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -94,6 +107,7 @@ def _resetting() -> str:
 _TRIALS: Mapping[Capability, Callable[[], str]] = {
     Capability.LOSE: _loss,
     Capability.SHAPE: _shaping,
+    Capability.DELAY: _redirecting,
     Capability.RESET: _resetting,
 }
 

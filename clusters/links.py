@@ -17,6 +17,10 @@ from harness.clock import NS_PER_S, Clock
 from harness.errors import HarnessFailed
 
 T = TypeVar("T")
+API_VERSIONS = b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff"
+"""ApiVersions v0, correlation 1, no client id: every Kafka server answers (KIP-35)."""
+FOUR_LETTERS = b"srvr"
+"""A ZooKeeper server answers: the only word that `4lw.commands.whitelist` has by default."""
 ARRIVE_S = 0.1
 """How long a datagram may take; between namespaces of one machine it takes microseconds, on a starved one milliseconds."""
 _BURST = 40
@@ -46,6 +50,8 @@ class LinkEnd:
     network: NetworkSeam
     ports: tuple[int, ...] = ()
     """TCP ports on which it serves there."""
+    question: bytes = API_VERSIONS
+    """What a server at the first of them answers."""
 
 
 class Links(Mapping[str, LinkEnd]):

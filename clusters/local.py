@@ -15,7 +15,7 @@ from clusters.equipment import Equipment, Equipped
 from clusters.impairers import Parts
 from clusters.link_parts import WAYS, harmers, impairers
 from clusters.link_support import refusals
-from clusters.links import LinkEnd, Links
+from clusters.links import API_VERSIONS, FOUR_LETTERS, LinkEnd, Links
 from clusters.local_clients import ClientCuts
 from clusters.local_node import Launch, LocalNode
 from clusters.network import DATA, RELAY_HOST, RUN_STAGE_HOST, NamespaceOf, Network, address_of
@@ -217,6 +217,7 @@ class LocalCluster:
                 node.close()
             except Exception as error:  # noqa: BLE001 - the others are ended all the same
                 problems.append(str(error))
+        self._parts.close()
         if self._network is not None:
             self._network.teardown()
         if problems:
@@ -230,7 +231,11 @@ class LocalCluster:
             return Parts(equipment.impairers, equipment.harmers)
         client_cuts = {"client-cut": ClientCuts(self._network, self._links)}
         return Parts(
-            {**equipment.impairers, **impairers(self._links), **client_cuts},
+            {
+                **equipment.impairers,
+                **impairers(self._links, logs=self._run.logs, clock=self._clock),
+                **client_cuts,
+            },
             {**equipment.harmers, **harmers(self._links, self._clock)},
         )
 
@@ -244,7 +249,8 @@ class LocalCluster:
             ports += [placement.controller_port] if {CONTROLLER, ZOOKEEPER} & placement.roles else []
             ports += [placement.client_port] if placement.client_port else []
             seam = NamespaceOf(self._network, placement.name)
-            ends.append(LinkEnd(placement.name, placement.data_address, seam, tuple(ports)))
+            question = FOUR_LETTERS if ZOOKEEPER in placement.roles else API_VERSIONS
+            ends.append(LinkEnd(placement.name, placement.data_address, seam, tuple(ports), question))
         return ends
 
     def _having(self, role: str) -> list[Placement]:

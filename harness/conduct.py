@@ -10,8 +10,10 @@ from typing import Any
 from harness import catalogue
 from harness.clock import NS_PER_S, Clock, SystemClock
 from harness.errors import BadInput, ExitCode, HarnessFailed, ProzessError
+from harness.needs import capabilities_needed
 from harness.plan import Plan
 from harness.progress import ProgressView
+from harness.protocols import Capability
 from harness.report import report_run
 from harness.report.terminal import show_verdict
 from harness.run_directory import RunDirectory, write_json
@@ -184,6 +186,8 @@ def prepare(plan: Plan, wanted: str, view: ProgressView) -> str:
         catalogue.service("archives")(version, java, jars, progress=view.note)
     if plan.metrics:
         _prepare_metrics(view)
+    if Capability.DELAY in capabilities_needed(plan):  # built here: the sandbox has no network
+        catalogue.service("toxiproxy")(progress=view.note)
     if wanted != "auto":
         return wanted
     support = catalogue.service("isolation")()

@@ -58,6 +58,17 @@ def _shim() -> str | None:
     return None if support.path is not None else support.reason
 
 
+def _toxiproxy() -> str | None:
+    from clusters.toxiproxy import ensure_toxiproxy
+    from harness.errors import MissingTool
+
+    try:
+        ensure_toxiproxy()
+    except MissingTool as error:
+        return str(error)
+    return None
+
+
 PARTS: dict[str, Callable[[], str | None]] = {
     "namespaces": _namespaces,
     "chromium": _chromium,
@@ -65,6 +76,7 @@ PARTS: dict[str, Callable[[], str | None]] = {
     "docker": _docker,
     "loop-disks": _loop_disks,
     "shim": _shim,
+    "toxiproxy": _toxiproxy,
 }
 
 

@@ -55,7 +55,7 @@ with catalogue.service("hold-alive")(run), Recorder(run) as recorder:
                     effects, said["nodes"] = struck.effects, struck.nodes
                 said["effects"] = sorted({e.effect.name for e in effects})
                 said["not_seen"] = [e.detail for e in effects if e.effect is not Tristate.YES]
-                said["edges"] = sorted([e.node, e.peer] for e in effects)
+                said["edges"] = sorted([e.node, e.peer or ""] for e in effects)
             except ClusterFailed as error:
                 said["error"] = str(error)
             said["unhealed"] = sorted(nemesis.unhealed())
@@ -107,6 +107,12 @@ STEPS = [
     ("lossy still", fault("loss", "node:broker-1", share=0.2)),
     ("everything", None),
     ("whole", None),
+    ("late", fault("latency", "leader(0)", latency_ms=150, jitter_ms=50, others=["clients", "followers(0)"])),
+    ("kill under latency", fault("kill", "leader(0)")),
+    ("kill under latency", None),
+    ("whole", None),
+    ("late still", fault("latency", "node:broker-1", latency_ms=20, others="controllers")),
+    ("everything", None),
     ("reset", fault("reset", "leader(0)", times=2, every_s=0.2)),
     ("vanish", fault("half-open", "followers(0)")),
     ("everything", None),
@@ -141,6 +147,7 @@ def test_faults_on_real_brokers_take_effect_are_observed_and_are_healed_in_any_o
     assert edges["no clients"][0][1] == "clients"
     assert {name: len(of) for name, of in edges.items()} == {
         "no clients": 2, "deaf to clients": 1, "halves": 4, "bridge": 4, "ring": 4, "alone": 6,
-        "lossy": 2, "slow": 2, "kill under loss": 1, "lossy still": 1, "reset": 1, "vanish": 2,
+        "lossy": 2, "slow": 2, "kill under loss": 1, "lossy still": 1, "late": 5, "kill under latency": 1,
+        "late still": 2, "reset": 1, "vanish": 2,
     }  # fmt: skip
     assert read_journal(run.journal).open == ()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harness import catalogue
 from harness.clock import FakeClock
 from harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady, StorageFull
-from harness.impairments import Bandwidth, ClientCut, FullDisk, Loss
+from harness.impairments import Bandwidth, ClientCut, FullDisk, Latency, Loss
 from harness.plan import make_plan
 from harness.protocols import ALL_CLIENTS_NODE, Capability, NodeState, PartitionView
 from harness.run_directory import RunDirectory
@@ -724,3 +724,14 @@ def test_a_node_that_vanishes_and_is_heard_all_the_same_is_put_together_again(be
     bench.cluster["broker-2"].kill()
     with pytest.raises(ClusterFailed, match="no process now"):
         bench.strike("w", "half-open", "node:broker-2")
+
+
+def test_a_link_that_is_late_is_late_for_connections_of_both_ends_and_clients_take_none(bench):
+    bench.strike("late", "latency", "leader(0)", others=["broker-2", "clients"], latency_ms=50, jitter_ms=10)
+    late = {"latency_ms": 50, "jitter_ms": 10}
+    assert bench.cluster["broker-1"].impairments == {Latency(peer=p, **late) for p in ("broker-2", "clients")}
+    assert bench.cluster["broker-2"].impairments == {Latency(peer="broker-1", **late)}
+    bench.fresh_nemesis().heal(None)
+    assert not any(node.impairments for node in bench.cluster.nodes)
+    with pytest.raises(BadInput, match="must be less than latency_ms"):
+        check_parameters("latency", {"latency_ms": 5, "jitter_ms": 5})

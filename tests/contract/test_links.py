@@ -1,0 +1,64 @@
+"""The parts of links on real network namespaces: each is made twice, seen, and undone twice by one who never saw it made."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clusters.sandbox import enter_command
+
+LIMIT_S = 240
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory, need):
+    need("namespaces")
+    need("toxiproxy")
+    script = Path(__file__).with_name("links_in_the_sandbox.py")
+    command = enter_command([sys.executable, str(script), str(tmp_path_factory.mktemp("logs"))])
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=True)
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    return lambda what: [entry["seen"] for entry in said if entry["what"] == what]
+
+
+def test_every_impairment_of_links_is_made_seen_and_undone(seen):
+    assert [len(seen(kind)) for kind in ("loss", "bandwidth", "latency", "client-cut")] == [3, 2, 2, 2]
+    assert all("were lost" in text for text in seen("loss"))
+
+
+def test_two_limits_on_two_links_are_undone_one_by_one(seen):
+    assert len(seen("the other limit stays")) == 1
+
+
+def test_connections_that_were_open_are_made_again_and_are_late(seen):
+    assert seen("the old connection goes on") == [False]
+    assert seen("late") == [True]
+    assert seen("on time again") == [True]
+
+
+def test_a_cut_of_a_link_that_is_late_cuts_it_each_way(seen):
+    assert seen("late and cut to-node") == seen("late and cut from-node") == [False]
+
+
+def test_a_second_latency_on_a_link_is_refused(seen):
+    (text,) = seen("another latency on the same link")
+    assert "late already" in text
+
+
+def test_connections_are_reset_at_both_ends_and_it_is_refused_where_there_are_none(seen):
+    assert seen("reset") == ["connections reset, seen to be gone at both ends: 3 with clients"] * 2
+    assert seen("a reset connection goes on") == [False, False]
+    assert "no open connection" in seen("nothing to reset")[0]
+
+
+def test_a_node_that_vanished_leaves_connections_half_open_until_something_is_sent(seen):
+    assert seen("vanished") == ["connections half-open: 3 of clients"]
+    assert seen("half-open") == [3]
+    assert seen("what is sent into nothing is answered") == [False]
+
+
+def test_nothing_is_left(seen):
+    assert seen("rules left") == seen("queues left") == [[]]
+    assert seen("processes left") == [0]
