@@ -394,6 +394,12 @@ class History:
         groups = [group for p in sorted(partitions) for group in file.row_groups.get(p, ())]
         return file.read(file.table.column_names, groups) if groups else file.table.empty()
 
+    def untimed_senders(self) -> list[int]:
+        """Clients whose `invoked_ns` is the earliest that it can have been: verifiable producers tell only what they were
+        told."""
+        planned = [client.client for client in self.plan.clients if client.role == "verifiable-producer"]
+        return sorted({int(client) for client in self._incarnations(planned)}) if planned else []
+
     def _incarnations(self, planned: Sequence[int]) -> np.ndarray:
         """Client ids of these planned clients and of those that took their place later."""
         told = self._small("clients")

@@ -6,7 +6,7 @@ be put together exactly, wherever they were counted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -101,9 +101,17 @@ def impact_of(
     client_acks: np.ndarray,
     faults: Sequence[FaultTime],
     assignment: Sequence[int] = (),
+    untimed: Sequence[int] = (),
 ) -> Impact:
-    """Of one partition. `sends`: its rows, in any order; `client_acks`: by client id. O(n log n)."""
+    """Of one partition. `sends`: its rows, in any order; `client_acks`: by client id; `untimed`: clients of which it is not
+    known when they sent, only by when: what was acknowledged is counted, and no latency or gap is made of it.
+    O(n log n)."""
     found = no_impact(faults)
+    if untimed:
+        there = np.isin(sends["client"], np.asarray(untimed))
+        told = impact_of(partition, _rows(sends, there), client_acks, faults, assignment) if there.any() else found
+        rest = impact_of(partition, _rows(sends, ~there), client_acks, faults, assignment)
+        return replace(rest, acknowledged=rest.acknowledged + told.acknowledged)
     client = sends["client"]
     known = (client >= 0) & (client < len(client_acks))
     acks = np.where(known, client_acks[np.where(known, client, 0)], 0) if len(client_acks) else np.zeros(len(client))
@@ -123,6 +131,10 @@ def impact_of(
         return Impact(found.acknowledged, found.latencies, rows, found.recoveries)
     recoveries = _recoveries(partition, invoked_ns[answered], sends["completed_ns"][waiting & done], faults)
     return Impact(found.acknowledged, found.latencies, rows, recoveries)
+
+
+def _rows(columns: Mapping[str, np.ndarray], chosen: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: column[chosen] for name, column in columns.items()}
 
 
 def fault_times(history: History) -> list[FaultTime]:
@@ -159,10 +171,10 @@ def groups_of(history: History, groups: int) -> list[list[int]]:
 
 def measure(history: History, partitions: Sequence[int], faults: Sequence[FaultTime]) -> Impact:
     """What these partitions add up to."""
-    total = no_impact(faults)
+    total, untimed = no_impact(faults), history.untimed_senders()
     for partition in partitions:
         one = history.partition_history(partition)
-        total += impact_of(partition, one.sends, one.client_acks, faults, one.assignment)
+        total += impact_of(partition, one.sends, one.client_acks, faults, one.assignment, untimed)
     return total
 
 

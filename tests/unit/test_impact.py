@@ -159,3 +159,17 @@ def defined_windows(rows):
         if tried and min(tried) < until and until - min(tried) >= UNAVAILABLE_NS // MS:
             found.append((min(tried), following))
     return found
+
+
+def test_of_clients_that_do_not_tell_when_they_sent_only_what_was_acknowledged_is_counted():
+    one = fault(7, 10_000, 12_000)
+    timed, guessed = every(0, 22_000, 100, 5, client=ALL), every(0, 22_000, 100, 9_000, client=ALL + 10)
+    acks = np.append(ACKS, [ACKS[ALL]] * (ALL + 11 - len(ACKS)))
+    both = summarise(impact_of(3, sends(*timed, *guessed), acks, [one], untimed=[ALL + 10]), [one], {}).faults[0]
+    alone = summarise(impact_of(3, sends(*timed), acks, [one]), [one], {}).faults[0]
+    assert both.phases[0].acknowledged > alone.phases[0].acknowledged
+    assert both.phases[0].p99_ms == alone.phases[0].p99_ms
+    assert (both.longest_s, both.after_fault) == (alone.longest_s, alone.after_fault)
+    only = summarise(impact_of(3, sends(*guessed), acks, [one], untimed=[ALL + 10]), [one], {}).faults[0]
+    assert only.phases[0].p50_ms is None
+    assert only.windows == 0
