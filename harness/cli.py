@@ -203,12 +203,17 @@ def plan(
 
 
 @app.command(name="list")
-def list_trials() -> None:
+def list_trials(
+    scenarios: Annotated[
+        bool, typer.Option("--scenarios", help="By scenario, those that no trial runs included.")
+    ] = False,
+) -> None:
     """The trials that come with prozess."""
-    from harness.report.terminal import show_trials
+    from harness.report.terminal import show_scenarios, show_trials
     from harness.trial import known_trials, load_trial
 
-    show_trials([load_trial(str(path)) for path in known_trials().values()])
+    trials = [load_trial(str(path)) for path in known_trials().values()]
+    (show_scenarios if scenarios else show_trials)(trials)
 
 
 @app.command()

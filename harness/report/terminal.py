@@ -11,6 +11,7 @@ from rich.table import Table
 from harness.plan import Plan
 from harness.report.words import VERDICT_SIGNS, found_line, matrices, reproduce, seen_in, short
 from harness.run_directory import RunDirectory
+from harness.scenarios import SCENARIOS, covered
 from harness.schedule import Elapsed, Step
 from harness.trial import Trial
 from harness.verdict import TrialVerdict, Verdict
@@ -109,6 +110,19 @@ def show_trials(trials: Sequence[Trial]) -> None:
     for trial in trials:
         table.add_row(trial.name, " ".join(trial.scenarios), escape(trial.title))
     console.print(table)
+
+
+def show_scenarios(trials: Sequence[Trial]) -> None:
+    """A line per scenario, with the trials that run it."""
+    console = Console(highlight=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("scenario", "what it is about", "trials"):
+        table.add_column(heading)
+    runs = covered(trials)
+    for number, names in runs.items():
+        table.add_row(number, escape(SCENARIOS[number]), ", ".join(names) or "[yellow]none[/yellow]")
+    console.print(table)
+    console.print(f"{sum(bool(names) for names in runs.values())} of {len(runs)} scenarios are run by a trial")
 
 
 def show_probes(probes: Sequence[Any]) -> None:
