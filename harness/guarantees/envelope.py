@@ -210,7 +210,7 @@ class Envelope:
 
     def _leader_hampered(self, since_ns: np.ndarray, until_ns: np.ndarray) -> Truth:
         """The leader of that time was cut from somebody, frozen or dead for a while, so it may not have shrunk the ISR."""
-        leader = self.timeline.leader_at(since_ns)
+        leader = self.timeline.last_leader_at(since_ns)
         return self._hampered(since_ns, until_ns, lambda f: np.isin(leader, f.nodes))
 
     def _keepers_hampered(self, since_ns: np.ndarray, until_ns: np.ndarray) -> Truth:

@@ -71,6 +71,14 @@ class Timeline:
         index = self.index_at(time_ns)
         return np.where(index >= 0, self.leader[index], NONE)
 
+    def last_leader_at(self, time_ns: np.ndarray) -> np.ndarray:
+        """As `leader_at`; while nobody leads, whoever did last: cut off, it may not know."""
+        if not self.known:
+            return np.full(np.shape(time_ns), NONE)
+        led = np.maximum.accumulate(np.where(self.leader != NONE, np.arange(len(self.leader)), 0))
+        index = self.index_at(time_ns)
+        return np.where(index >= 0, self.leader[led[index]], NONE)
+
     def in_sync_until(self, node: int, time_ns: np.ndarray) -> np.ndarray:
         """Until when `node` stays in the ISR without a break from these times on (ns); -FOREVER where it was not in it
         then, FOREVER where it never leaves."""

@@ -175,6 +175,15 @@ def test_a_living_leader_answers_until_it_knows_that_it_was_deposed():
     assert one(envelope(failover(), fault(0, "kill", [1], 5, 9)).tail(just_after)) == NOT_SO
 
 
+def test_a_leader_that_was_cut_off_is_hampered_while_nobody_leads_in_its_place_too():
+    """Cut off from the controllers it was fenced and so was everybody: it goes on with the ISR that it knew."""
+    rows = [state(-10, 0, 1, 0, (1, 2)), state(3, 0, NONE, 1, (1,)), state(9, 0, 2, 2, (2,))]
+    sent = witnesses(begin_s=5, end_s=5.1)
+    assert one(envelope(rows, fault(0, "partition", [1], 1, 8), acks="all").leader_hampered(sent)) == SO
+    assert one(envelope(rows, fault(0, "partition", [3], 1, 8), acks="all").leader_hampered(sent)) == NOT_SO
+    assert one(envelope(rows, fault(0, "partition", [1], 1, 2), acks="all").leader_hampered(sent)) == NOT_SO
+
+
 def test_a_leader_that_was_restarted_in_its_turn_goes_on_acknowledging_and_may_lose_it_when_it_is_deposed():
     """A kill that holds has silenced the leader; of a rolling restart nobody is down once it is proven."""
     rows = [state(-10, 0, 1, 0, (1, 2, 3)), state(1, 0, 2, 1, (2, 3)), state(6, 0, 3, 2, (1, 3))]
