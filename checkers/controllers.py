@@ -99,7 +99,9 @@ def unclean(history: PartitionHistory) -> KernelResult:
 
     Source: KIP-966; https://kafka.apache.org/documentation/#design_uncleanleader. Counts elections of others by the
     controllers' log. Not counted: the last known leader that comes back when both sets are empty (KIP-966), which is
-    complete unless its copy was destroyed. Witness: `reader` was elected at `begin_ns` in epoch `sequence`; before,
+    complete unless its copy was destroyed; and whoever a change puts in sync and into the lead at once that takes a copy
+    away: so reassignments end (KIP-455; PartitionReassignmentReplicas.maybeCompleteReassignment), and an unclean election
+    takes no copy away. Witness: `reader` was elected at `begin_ns` in epoch `sequence`; before,
     `other_client` led. O(r log r) for r changes.
     """
     table = history.metadata
@@ -110,7 +112,8 @@ def unclean(history: PartitionHistory) -> KernelResult:
     leader = table["leader"][rows].astype(np.int64)
     elected = np.flatnonzero((leader[1:] != leader[:-1]) & (leader[1:] != NONE)) + 1
     before = rows[elected - 1]
-    eligible = table["isr"][before] | table["elr"][before]
+    removed = table["replicas"][before] & ~table["replicas"][rows[elected]] != 0
+    eligible = table["isr"][before] | table["elr"][before] | np.where(removed, table["isr"][rows[elected]], 0)
     last_known = (eligible == 0) & (table["last_known_elr"][before] >> leader[elected] & 1 == 1)
     outside = elected[(eligible >> leader[elected] & 1 == 0) & ~last_known]
     led = np.maximum.accumulate(np.where(leader != NONE, np.arange(len(rows)), 0))

@@ -188,11 +188,14 @@ QUERIES = {
           and s.completed_ns + c.error_ns + 1000000000L < c.end_ns
     """,
     "unclean": """
+        with elected as (
+            select *, isr_before | elr_before | if(replicas_before & ~replicas != 0, isr, 0) as eligible
+            from truth
+            where leader_before is not null and leader != leader_before and leader != {NONE}
+        )
         select partition, leader as reader, since_ns as begin_ns
-        from truth
-        where leader_before is not null and leader != leader_before and leader != {NONE}
-          and ((isr_before | elr_before) >> leader) & 1 = 0
-          and not ((isr_before | elr_before) = 0 and (last_known_before >> leader) & 1 = 1)
+        from elected
+        where (eligible >> leader) & 1 = 0 and not (eligible = 0 and (last_known_before >> leader) & 1 = 1)
     """,
     "two-controllers": f"""
         with claim as (

@@ -162,6 +162,8 @@ VIEWS = {
                lag(m.elr) over (partition by m.partition order by m.log_position, m.time_ns, m.row) as elr_before,
                lag(m.last_known_elr) over (partition by m.partition order by m.log_position, m.time_ns, m.row)
                    as last_known_before,
+               lag(m.replicas) over (partition by m.partition order by m.log_position, m.time_ns, m.row)
+                   as replicas_before,
                max(m.time_ns) over (partition by m.partition order by m.log_position, m.time_ns, m.row) as since_ns
         from metadata m join fact_partitions p on p.partition = m.partition
         where m.source = {TRUTH} and m.kind = {OF_PARTITION}

@@ -11,7 +11,7 @@ import numpy as np
 from harness.guarantees.faults import FOREVER, Columns
 from harness.schema import NONE, MetadataKind, MetadataSource
 
-_COLUMNS = ("time_ns", "leader", "leader_epoch", "isr", "elr", "last_known_elr")
+_COLUMNS = ("time_ns", "leader", "leader_epoch", "isr", "elr", "last_known_elr", "replicas")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,8 @@ class Election:
     previous_since_ns: int
     """When that one's leadership began."""
     eligible: int
-    """Mask: ISR ∪ ELR just before."""
+    """Mask: ISR ∪ ELR just before; and the ISR of a change that ends a reassignment, which puts a copy in sync, takes one
+    away and moves the lead, all at once. [KIP-455; PartitionReassignmentReplicas.maybeCompleteReassignment]"""
     last_known: int
     """Mask: LastKnownElr just before (KIP-966)."""
     deposed_fenced: bool = False
@@ -53,6 +54,7 @@ class Timeline:
     isr: np.ndarray
     elr: np.ndarray
     last_known_elr: np.ndarray
+    replicas: np.ndarray
     elections: tuple[Election, ...] = ()
 
     @property
@@ -113,7 +115,7 @@ def timelines(metadata: Columns) -> Mapping[int, Timeline]:
 def no_timeline() -> Timeline:
     """Nothing is known."""
     nothing = np.empty(0, dtype=np.int64)
-    return Timeline(nothing, nothing, nothing, nothing, nothing, nothing)
+    return Timeline(nothing, nothing, nothing, nothing, nothing, nothing, nothing)
 
 
 def _timeline(rows: dict[str, np.ndarray]) -> Timeline:
@@ -123,7 +125,7 @@ def _timeline(rows: dict[str, np.ndarray]) -> Timeline:
 
 
 def _elections(rows: Mapping[str, np.ndarray]) -> tuple[Election, ...]:
-    time_ns, leader, epoch, isr, elr, last = (rows[name].tolist() for name in _COLUMNS)
+    time_ns, leader, epoch, isr, elr, last, replicas = (rows[name].tolist() for name in _COLUMNS)
     found: list[Election] = []
     previous, since_ns = leader[0], time_ns[0]
     for i in range(1, len(leader)):
@@ -136,7 +138,7 @@ def _elections(rows: Mapping[str, np.ndarray]) -> tuple[Election, ...]:
                     leader[i],
                     previous,
                     since_ns,
-                    isr[i - 1] | elr[i - 1],
+                    isr[i - 1] | elr[i - 1] | (isr[i] if replicas[i - 1] & ~replicas[i] else 0),
                     last[i - 1],
                     deposed_fenced=previous >= 0 and not isr[i] >> previous & 1,
                 )

@@ -13,7 +13,7 @@ from harness.guarantees.faults import NATURES, FaultNature, fault_records
 from harness.guarantees.logic import both, either, negate
 from harness.guarantees.timeline import timelines
 from harness.schema import NONE, MetadataSource, Outcome, Tristate
-from tests.unit.guarantees_evidence import DICTIONARIES, MS, fault, ns, state, table, witnesses
+from tests.unit.guarantees_evidence import DICTIONARIES, MS, fault, mask, ns, state, table, witnesses
 
 SO, NOT_SO, UNKNOWN = 1, 0, -1
 MORE_NATURES = {**NATURES, "wipe": FaultNature(stops=True, destroys=True)}
@@ -215,6 +215,14 @@ UNCLEAN = [state(-10, 0, 1, 0, (1, 2, 3)), state(3, 0, 1, 0, (1,)), state(6, 0, 
 def test_a_leader_from_outside_isr_and_elr_cuts_off_what_existed_before():
     assert one(envelope(UNCLEAN, acks="all").cutoff(witnesses())) == SO
     assert one(envelope(failover(), acks="all").cutoff(witnesses())) == NOT_SO
+
+
+def test_the_end_of_a_reassignment_is_no_unclean_election():
+    moving = state(-10, 0, 1, 0, (1, 2, 3)) | {"replicas": mask(1, 2, 3, 4)}
+    ended = state(6, 0, 4, 1, (2, 3, 4)) | {"replicas": mask(2, 3, 4)}
+    assert one(envelope([moving, ended], acks="all").cutoff(witnesses())) == NOT_SO
+    grown = ended | {"replicas": mask(1, 2, 3, 4), "isr": mask(4)}
+    assert one(envelope([moving, grown], acks="all").cutoff(witnesses())) == SO
 
 
 def test_a_record_of_the_unclean_epoch_itself_is_not_cut_off():

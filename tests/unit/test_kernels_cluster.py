@@ -25,6 +25,7 @@ from tests.unit.histories import (
     PRODUCER_ACKS_0,
     PRODUCER_ACKS_1,
     history,
+    mask,
     sample_row,
     state_row,
     watermark_row,
@@ -206,6 +207,17 @@ def test_the_last_known_leader_that_comes_back_is_no_unclean_one():
     before = state_row(0, leader=NONE, epoch=1, isr=(), last_known=(2,))
     assert unclean(in_sync(before, state_row(10, leader=2, epoch=2, isr=(2,)))).count == 0
     assert unclean(in_sync(before, state_row(10, leader=1, epoch=2, isr=(1,)))).count == 1
+
+
+def test_the_end_of_a_reassignment_puts_a_copy_in_sync_and_into_the_lead_at_once():
+    """As Kafka 4.3.1 does it: copies on 1, 2, 3 and, on the way, 4; then on 2, 3 and 4, which leads."""
+    moving = state_row(0, leader=1, epoch=2, isr=(1, 2, 3)) | {"replicas": mask((1, 2, 3, 4))}
+    ended = state_row(5, leader=4, epoch=3, isr=(2, 3, 4)) | {"replicas": mask((2, 3, 4))}
+    assert unclean(in_sync(moving, ended)).count == 0
+    not_in_sync = ended | {"isr": mask((2, 3))}
+    assert unclean(in_sync(moving, not_in_sync)).count == 1
+    nothing_taken_away = ended | {"isr": mask((4,)), "replicas": mask((1, 2, 3, 4))}
+    assert unclean(in_sync(moving, nothing_taken_away)).count == 1, "as an unclean election does it"
 
 
 # --- two controllers ------------------------------------------------------------------------------------------------
