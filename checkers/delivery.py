@@ -16,7 +16,7 @@ from checkers.groups import group_start
 from checkers.lookup import Lookup, differs_from_previous, distinct
 from harness.configuration import DeliveryBound
 from harness.plan import SENTINEL_CLIENT
-from harness.protocols import CellHistory, KernelResult
+from harness.protocols import CellHistory, KernelResult, PartitionHistory
 from harness.schema import MISSING, NONE, Outcome
 from harness.windows import LateCase, bin_latencies, make_windows, merge_windows, no_windows, percentiles
 from harness.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
@@ -64,35 +64,42 @@ def late(history: CellHistory) -> KernelResult:
     `windows`: counts per window, and percentiles of latencies to 0.8 % (`harness.windows`). O(n); loops run over partitions,
     readers and producers.
     """
-    bound = history.cell.delivery_bound
-    assert bound is not None, history.cell
-    places, reasons = _places(history), []
-    found, count, judged, windows, latencies = [no_witnesses()], 0, 0, [], []
-    for number in history.cell.written:
-        if number not in history.partitions:
-            continue
-        partition = history.partitions[number]
-        index, mine = PartitionIndex.of(partition), [p for p in places if number in p.partitions]
-        if not mine:  # a late partition, which readers leave out
-            continue
-        if why := index.incomplete() or _clocks_differ(index, partition.client_clock, mine):
-            reasons.append(why)
-        sent = _sent(history, index, mine, bound)
-        beyond = np.flatnonzero(sent.owed & (sent.state >= State.UNMEASURED))
-        found.append(_witnesses(index, sent, beyond[:WITNESSES_MAX], bound))
-        count += len(beyond)
-        judged += int(np.count_nonzero(sent.owed & (sent.state != State.OPEN)))
-        of_this, binned = _windows(sent, bound)
-        windows.append(of_this)
-        latencies.append(binned)
-    merged, binned = merge_windows(windows, latencies)
+    assert history.cell.delivery_bound is not None, history.cell
+    return put_together(
+        [late_of(history, history.partitions[n]) for n in history.cell.written if n in history.partitions]
+    )
+
+
+def late_of(history: CellHistory, partition: PartitionHistory, among: np.ndarray | None = None) -> KernelResult:
+    """Of one partition of a cell. `among`: bool[sends]: of only these records, if everything about them is there."""
+    bound, index = history.cell.delivery_bound, PartitionIndex.of(partition)
+    mine = [place for place in _places(history) if index.partition in place.partitions]
+    if bound is None or not mine or index.partition not in history.cell.written:
+        # A late partition, which readers leave out, or one that producers do not write.
+        return KernelResult(no_witnesses(), count=0, judged=0)
+    sent = _sent(history, index, mine, bound, among)
+    beyond = np.flatnonzero(sent.owed & (sent.state >= State.UNMEASURED))
+    windows, latencies = _windows(sent, bound)
     return KernelResult(
-        np.concatenate(found)[:WITNESSES_MAX],
-        count,
-        judged,
-        incomplete="; ".join(dict.fromkeys(reasons)) or None,
-        windows=merged,
-        latencies=binned,
+        _witnesses(index, sent, beyond[:WITNESSES_MAX], bound),
+        count=len(beyond),
+        judged=int(np.count_nonzero(sent.owed & (sent.state != State.OPEN))),
+        incomplete=index.incomplete() or _clocks_differ(index, partition.client_clock, mine),
+        windows=windows,
+        latencies=latencies,
+    )
+
+
+def put_together(parts: Sequence[KernelResult]) -> KernelResult:
+    """What `late` found, of several parts of a cell, in their order."""
+    windows, latencies = merge_windows([part.windows for part in parts], [part.latencies for part in parts])
+    return KernelResult(
+        np.concatenate([no_witnesses(), *(part.witnesses for part in parts)])[:WITNESSES_MAX],
+        count=sum(part.count for part in parts),
+        judged=sum(part.judged for part in parts),
+        incomplete="; ".join(dict.fromkeys(part.incomplete for part in parts if part.incomplete)) or None,
+        windows=windows,
+        latencies=latencies,
     )
 
 
@@ -125,9 +132,16 @@ def _clocks_differ(index: PartitionIndex, clocks: np.ndarray, places: Sequence[P
 # --- one partition --------------------------------------------------------------------------------------------------
 
 
-def _sent(history: CellHistory, index: PartitionIndex, places: Sequence[Place], bound: DeliveryBound) -> Sent:
+def _sent(
+    history: CellHistory,
+    index: PartitionIndex,
+    places: Sequence[Place],
+    bound: DeliveryBound,
+    among: np.ndarray | None,
+) -> Sent:
     sends = index.sends
-    rows = np.flatnonzero((sends["client"] != SENTINEL_CLIENT) & (sends["invoked_ns"] >= 0))
+    chosen = (sends["client"] != SENTINEL_CLIENT) & (sends["invoked_ns"] >= 0)
+    rows = np.flatnonzero(chosen if among is None else chosen & among)
     invoked_ns, owed = sends["invoked_ns"][rows], sends["outcome"][rows] == Outcome.OK
     if history.cell.group is not None:
         offset = sends["log_offset"][rows]

@@ -6,7 +6,7 @@ read that offset was given it, and it was sent here. Each rule below says which 
 plain. Keeping more never changes a finding, as long as all rows of an offset are kept, or none.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -71,6 +71,29 @@ class Context:
     """Clock → when the last plain record before this piece was sent."""
 
 
+def nothing_known() -> Context:
+    """Of a piece that is looked at before the others."""
+    return Context(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A row of `reads` at the edge of a stretch of them."""
+
+    client: int
+    span: int
+    log_offset: int
+    sender: int
+
+    def goes_on_to(self, other: "Edge") -> bool:
+        """Is the other row, which follows, the next record for the same client?"""
+        return (
+            (other.client, other.span, other.log_offset) == (self.client, self.span, self.log_offset + 1)
+            and self.sender != SENTINEL_CLIENT
+            and other.sender != SENTINEL_CLIENT
+        )
+
+
 class Piece:
     """The rows of one range of offsets. `sends_rows`, `reads_rows`: which rows of the whole partition they are."""
 
@@ -78,7 +101,7 @@ class Piece:
         self, history: PartitionHistory, sends_rows: np.ndarray, reads_rows: np.ndarray, *, whole: bool = False
     ) -> None:
         """`whole`: nothing is plain here."""
-        self.history, self.index = history, PartitionIndex(history)
+        self.history, self.index = history, PartitionIndex.of(history)
         self._sends_rows, self._reads_rows = sends_rows, reads_rows
         index, log = self.index, self.index.log
         self.send_place, self.read_place = index.send_position, index.read_position
@@ -132,8 +155,8 @@ class Piece:
             ),
         )
 
-    def kept(self, context: Context) -> tuple[np.ndarray, np.ndarray, Sent]:
-        """Plain records that must be kept all the same: their rows of `sends` and of `reads`, and their sends."""
+    def keep(self, context: Context) -> np.ndarray:
+        """bool[L(p)]: plain records that must be kept all the same."""
         keep = np.zeros(len(self.plain), dtype=bool)
         if self.plain.any():
             asked = self._asked(context)
@@ -141,9 +164,18 @@ class Piece:
             self._keep_steps(keep, context.offsets)
             self._keep_order(keep, asked | ~self.plain)
             self._keep_times(keep, context)
-        keep &= self.plain
+        return keep & self.plain
+
+    def kept(self, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray, Sent]:
+        """Of the records to keep: their rows of `sends` and of `reads`, and their sends."""
         sends, reads = (np.flatnonzero(self._chosen(p, keep)) for p in (self.send_place, self.read_place))
         return self._sends_rows[sends], self._reads_rows[reads], self.sent(sends)
+
+    def least_done_ns(self) -> dict[int, int]:
+        """Clock → when the first plain record of it was acknowledged: what was sent later, but stands in front, matters."""
+        clock, completed_ns = self._clock(self.send), self.index.sends["completed_ns"]
+        known = np.unique(clock[clock != NONE]).tolist()
+        return {value: int(completed_ns[self.send[clock == value]].min()) for value in known}
 
     def sent(self, rows: np.ndarray) -> Sent:
         """Of these rows of `sends`."""
@@ -232,16 +264,31 @@ class Piece:
 
 
 def uneven_offsets(reads: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Offsets of rows, in the order of reading, before and after which the same client does not go on by one, or beside a
-    sentinel; of the first and the last row in any case. Ascending."""
+    """Offsets of rows, in the order of reading, between which the same client does not go on by one, or beside a sentinel.
+    Ascending."""
     offset, sentinel = reads["log_offset"], reads["sender"] == SENTINEL_CLIENT
-    if not len(offset):
-        return _NOTHING
-    apart = np.ones(len(offset) + 1, dtype=bool)
+    apart = np.zeros(len(offset) + 1, dtype=bool)
     apart[1:-1] = (np.diff(offset) != 1) | sentinel[1:] | sentinel[:-1]
     for name in ("client", "span"):
         apart[1:-1] |= reads[name][1:] != reads[name][:-1]
     return distinct(offset[apart[1:] | apart[:-1]])
+
+
+def edges_of(reads: Mapping[str, np.ndarray]) -> list[Edge]:
+    """The first row and the last; empty if there is none."""
+    return [
+        Edge(*(int(reads[name][row]) for name in ("client", "span", "log_offset", "sender")))
+        for row in ((0, -1) if len(reads["client"]) else ())
+    ]
+
+
+def uneven_edges(stretches: Sequence[Sequence[Edge]]) -> np.ndarray:
+    """As `uneven_offsets`, between stretches of rows that follow one another; of the first and the last row of all in any
+    case."""
+    edges = [edge for stretch in stretches for edge in stretch]
+    met = [pair for pair in zip(edges[1::2], edges[2::2], strict=False) if pair[0].goes_on_to(pair[1])]
+    even = {id(edge) for pair in met for edge in pair}
+    return distinct(np.array([edge.log_offset for edge in edges if id(edge) not in even], dtype=np.int64))
 
 
 def counts_of(

@@ -1,23 +1,63 @@
 """Checking a partition in pieces: who looks at which rows, and what is put together. The rules are in `checkers.pieces`.
 
-Twice over the pieces: what is not plain; then what must be kept although it is plain, which only all of them together know.
-A third time only if a further copy of a record stands in the log before the one that was acknowledged.
+Once over the pieces: what is not plain, and what must be kept although it is plain. Only all of them together know the latter
+for certain; a piece to which the others make a difference is looked at again, and those alone. A third time only if a further
+copy of a record stands in the log before the one that was acknowledged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from checkers.lookup import distinct
-from checkers.pieces import JUDGED_OF_PLAIN, Context, Piece, Residue, Sent, context_of, open_keys, uneven_offsets
-from harness.kernels import Each, check_partition
-from harness.pieces import Cuts, Job, Source
-from harness.protocols import Finding, Kernel, PartitionHistory
+from checkers.pieces import (
+    JUDGED_OF_PLAIN,
+    Context,
+    Edge,
+    Piece,
+    Residue,
+    Sent,
+    context_of,
+    edges_of,
+    nothing_known,
+    open_keys,
+    uneven_edges,
+    uneven_offsets,
+)
+from checkers.streamed import LATE, STALLED, Run, find_late, find_stalled, late_in, runs_of, together
+from harness.kernels import Each, check_partition, failed
+from harness.pieces import UNBOUNDED, Cuts, Failed, Job, Source
+from harness.protocols import Finding, Kernel, KernelResult, PartitionHistory
+from harness.schema import MISSING
 
 _SURVEY, _SURVEY_ROWS, _KEEP = "survey", "survey rows", "keep"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Of a piece: rows of plain records that must be kept, and their sends; `late`: what it is of those that are left out."""
+
+    sends: np.ndarray
+    reads: np.ndarray
+    sent: Sent
+    late: KernelResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """What is seen at the first look. `kept`: of a range of offsets, as far as it knows by itself; `offsets`, `edges` and
+    `runs`: of rows of `reads`."""
+
+    residue: Residue
+    kept: Kept | None = None
+    done_ns: Mapping[int, int] = field(default_factory=dict)
+    offsets: np.ndarray = field(default_factory=partial(np.empty, 0, dtype=np.int64))
+    edges: Sequence[Edge] = ()
+    runs: Sequence[Run] = ()
 
 
 def perform(source: Source, job: Job) -> Any:  # noqa: ANN401 - each stage has its own result
@@ -25,26 +65,35 @@ def perform(source: Source, job: Job) -> Any:  # noqa: ANN401 - each stage has i
     return _STAGES[job.stage](source, *job.arguments)
 
 
-def remainders(cuts: Mapping[int, Cuts], each: Each) -> dict[int, "Remainder"]:
-    """What is left of each partition, given where it is cut."""
-    surveyed: dict[int, list[Residue]] = {partition: [] for partition in cuts}
-    uneven: dict[int, list[np.ndarray]] = {partition: [] for partition in cuts}
-    jobs = [job for partition, cut in cuts.items() for job in _surveys(partition, cut)]
-    for job, (residue, offsets) in zip(jobs, each(jobs), strict=True):
-        surveyed[job.partition].append(residue)
-        uneven[job.partition].append(offsets)
-    found = {p: Remainder.of(surveyed[p], distinct(np.concatenate(uneven[p]))) for p in cuts}
-    asking = {p: open_keys(found[p].residues, []) for p in cuts}
+def remainders(
+    cuts: Mapping[int, Cuts], each: Each, asked: Mapping[int, Sequence[str]]
+) -> dict[int, "Remainder | Unreadable"]:
+    """What is left of each partition, given where it is cut. `asked`: partition → kernels over its cell, of STREAMED."""
+    found: dict[int, Remainder | Unreadable] = {}
+    surveyed: dict[int, list[Surveyed]] = {partition: [] for partition in cuts}
+    jobs = [
+        job for partition, cut in cuts.items() for job in _surveys(partition, cut, LATE in asked.get(partition, ()))
+    ]
+    for job, result in zip(jobs, each(jobs), strict=True):
+        if isinstance(result, Failed):
+            found[job.partition] = Unreadable(result.reason)
+        else:
+            surveyed[job.partition].append(result)
+    left = {p: Remainder.of(surveyed[p]) for p in cuts if p not in found}
+    asking = {p: open_keys(one.residues, []) for p, one in left.items()}
     while asking:
-        jobs = [job for partition in asking for job in _keeps(partition, cuts[partition], found[partition])]
-        kept: dict[int, list[tuple[np.ndarray, np.ndarray, Sent]]] = {partition: [] for partition in asking}
+        jobs = [job for p in asking for job in _again(p, cuts[p], left[p], surveyed[p], LATE in asked.get(p, ()))]
         for job, result in zip(jobs, each(jobs), strict=True):
-            kept[job.partition].append(result)
-        found |= {partition: found[partition].with_kept(parts) for partition, parts in kept.items()}
+            if isinstance(result, Failed):
+                found[job.partition] = Unreadable(result.reason)
+            else:
+                left[job.partition].pieces[job.arguments[0]] = result
         # Whose send has been found now may be late, or make others late: look once more.
-        still = {p: open_keys(found[p].residues, found[p].sent) for p in asking}
-        asking = {p: still[p] for p in asking if len(still[p]) < len(asking[p])}
-    return found
+        still = {
+            p: open_keys(left[p].residues, [kept.sent for kept in left[p].pieces]) for p in asking if p not in found
+        }
+        asking = {p: still[p] for p in still if len(still[p]) < len(asking[p])}
+    return {p: found.get(p) or left[p].together() for p in cuts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,32 +104,67 @@ class Remainder:
     reads: np.ndarray
     residues: list[Residue]
     offsets: np.ndarray
-    sent: list[Sent]
+    pieces: list[Kept]
+    runs: Sequence[Run]
 
     @staticmethod
-    def of(residues: list[Residue], offsets: np.ndarray) -> "Remainder":
-        """Of what is not plain."""
+    def of(surveyed: Sequence[Surveyed]) -> "Remainder":
+        """Of what was seen at the first look."""
+        residues = [one.residue for one in surveyed]
         sends, reads = (np.concatenate([getattr(one, name) for one in residues]) for name in ("sends", "reads"))
-        return Remainder(distinct(sends), distinct(reads), residues, offsets, [])
+        edges = uneven_edges([one.edges for one in surveyed])
+        offsets = distinct(np.concatenate([edges, *(one.offsets for one in surveyed)]))
+        pieces = [one.kept for one in surveyed if one.kept is not None]
+        return Remainder(
+            distinct(sends),
+            distinct(reads),
+            residues,
+            offsets,
+            pieces,
+            together([r for one in surveyed for r in one.runs]),
+        )
 
-    def with_kept(self, parts: Sequence[tuple[np.ndarray, np.ndarray, Sent]]) -> "Remainder":
-        """With plain records that must be kept."""
-        sends = distinct(np.concatenate([self.sends, *(sends for sends, _, _ in parts)]))
-        reads = distinct(np.concatenate([self.reads, *(reads for _, reads, _ in parts)]))
-        return replace(self, sends=sends, reads=reads, sent=[sent for _, _, sent in parts])
-
-    def rows_only(self) -> "Remainder":
-        """Only what `check` needs: little to send about."""
+    def together(self) -> "Remainder":
+        """With the rows that were kept, and only what `check` needs: little to send about."""
+        sends = distinct(np.concatenate([self.sends, *(kept.sends for kept in self.pieces)]))
+        reads = distinct(np.concatenate([self.reads, *(kept.reads for kept in self.pieces)]))
         counts = [replace(_EMPTY, counts=residue.counts) for residue in self.residues]
-        return Remainder(self.sends, self.reads, counts, self.offsets[:0], [])
+        pieces = [Kept(_NOTHING, _NOTHING, Sent(), kept.late) for kept in self.pieces]
+        return replace(self, sends=sends, reads=reads, residues=counts, offsets=self.offsets[:0], pieces=pieces)
 
     def check(self, source: Source, kernels: Mapping[str, Kernel]) -> list[Finding]:
         """The findings of these kernels, which are all of JUDGED_OF_PLAIN, in the whole partition."""
-        left = replace(source.history, sends=source.sends.take(self.sends), reads=source.reads.take(self.reads))
+        left = self._left(source)
         still = Piece(left, self.sends, self.reads).residue().counts
         missing = {name: sum(one.counts.get(name, 0) for one in self.residues) - still[name] for name in still}
         findings = check_partition(left, kernels)
         return [_with_judged(f, sum(missing[name] for name in JUDGED_OF_PLAIN[f.anomaly])) for f in findings]
+
+    def check_cell(self, source: Source, anomalies: Sequence[str]) -> list[Finding]:
+        """The findings of these kernels over the partition's cell, which are all of STREAMED, in the whole partition."""
+        find: Mapping[str, Callable[[PartitionHistory], KernelResult]] = {
+            LATE: lambda _: find_late(source, self._left(source), [kept.late for kept in self.pieces if kept.late]),
+            STALLED: lambda _: find_stalled(source, self.runs),
+        }
+        return check_partition(source.history, {name: find[name] for name in anomalies})
+
+    def _left(self, source: Source) -> PartitionHistory:
+        return replace(source.history, sends=source.sends.take(self.sends), reads=source.reads.take(self.reads))
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A partition of which a piece could not be looked at: everything that needs all of them is unknown, with the reason."""
+
+    reason: str
+
+    def check(self, source: Source, kernels: Mapping[str, Kernel]) -> list[Finding]:
+        """As `Remainder`."""
+        return self.check_cell(source, list(kernels))
+
+    def check_cell(self, source: Source, anomalies: Sequence[str]) -> list[Finding]:
+        """As `Remainder`."""
+        return [Finding(name, source.history.partition, failed(name, self.reason)) for name in anomalies]
 
 
 def _with_judged(finding: Finding, more: int) -> Finding:
@@ -94,19 +178,40 @@ _NOTHING = np.empty(0, dtype=np.int64)
 _EMPTY = Residue(_NOTHING, _NOTHING, Sent(), _NOTHING, _NOTHING, _NOTHING, _NOTHING)
 
 
-def _surveys(partition: int, cuts: Cuts) -> list[Job]:
-    by_offset = [Job(partition, _SURVEY, bounds, cuts.rows_per_range) for bounds in pairwise(cuts.offsets)]
+def _surveys(partition: int, cuts: Cuts, with_late: bool) -> list[Job]:
+    by_offset = [
+        Job(partition, _SURVEY, (*bounds, with_late), cuts.rows_per_range) for bounds in pairwise(cuts.offsets)
+    ]
     stretches = [("sends", *bounds) for bounds in pairwise(cuts.sends)] + [
         ("reads", *bounds) for bounds in pairwise(cuts.reads)
     ]
     return by_offset + [Job(partition, _SURVEY_ROWS, bounds, bounds[2] - bounds[1]) for bounds in stretches]
 
 
-def _keeps(partition: int, cuts: Cuts, left: Remainder) -> list[Job]:
-    return [
-        Job(partition, _KEEP, (*bounds, context_of(left.residues, left.sent, left.offsets, piece)), cuts.rows_per_range)
-        for piece, bounds in enumerate(pairwise(cuts.offsets))
-    ]
+def _again(partition: int, cuts: Cuts, left: Remainder, surveyed: Sequence[Surveyed], with_late: bool) -> list[Job]:
+    """Second looks, at the pieces to which the others make a difference. `surveyed`: the pieces come first."""
+    sent = [kept.sent for kept in left.pieces]
+    jobs = []
+    for number, (low, high) in enumerate(pairwise(cuts.offsets)):
+        context = context_of(left.residues, sent, left.offsets, number)
+        if _concerns(context, low, high, surveyed[number].done_ns):
+            jobs.append(Job(partition, _KEEP, (number, low, high, context, with_late), cuts.rows_per_range))
+    return jobs
+
+
+def _concerns(context: Context, low: int, high: int, done_ns: Mapping[int, int]) -> bool:
+    """May a piece of these offsets have to keep more than it knows by itself? `done_ns`: `Piece.least_done_ns`."""
+    if len(context.keys) or len(context.doubtful):
+        return True
+    for offsets in (context.offsets, context.log_offset):
+        inside = np.searchsorted(offsets, [low, high])
+        if inside[1] > inside[0] or (high == UNBOUNDED and len(offsets) and offsets[-1] >= low):
+            return True
+    for clock, least_ns in done_ns.items():
+        before = context.invoked_ns[(context.log_offset < low) & (context.clock == clock)]
+        if max(int(before.max(initial=MISSING)), context.newest.get(clock, MISSING)) > least_ns:
+            return True
+    return False
 
 
 def _piece(source: Source, low: int, high: int) -> Piece:
@@ -115,12 +220,22 @@ def _piece(source: Source, low: int, high: int) -> Piece:
     return Piece(replace(source.history, sends=sends, reads=reads), sends_rows, reads_rows)
 
 
-def _survey(source: Source, low: int, high: int) -> tuple[Residue, np.ndarray]:
-    return _piece(source, low, high).residue(), _NOTHING
+def _kept(source: Source, piece: Piece, context: Context, with_late: bool) -> Kept:
+    keep = piece.keep(context)
+    rows = piece.kept(keep)
+    if not with_late or source.cell is None:
+        return Kept(*rows)
+    return Kept(*rows, late_in(source.cell(), piece, piece.plain & ~keep))
 
 
-def _survey_rows(source: Source, table: str, first: int, last: int) -> tuple[Residue, np.ndarray]:
-    """What stands nowhere, and where readers stepped unevenly."""
+def _survey(source: Source, low: int, high: int, with_late: bool) -> Surveyed:
+    piece = _piece(source, low, high)
+    kept = _kept(source, piece, nothing_known(), with_late)
+    return Surveyed(piece.residue(), kept, piece.least_done_ns())
+
+
+def _survey_rows(source: Source, table: str, first: int, last: int) -> Surveyed:
+    """What stands nowhere; where readers stepped unevenly, and what they were given in a row."""
     rows = source.sends if table == "sends" else source.reads
     columns, numbers = rows.by_row(first, last)
     nowhere = np.flatnonzero(columns["log_offset"] < 0)
@@ -128,13 +243,15 @@ def _survey_rows(source: Source, table: str, first: int, last: int) -> tuple[Res
     numbers = numbers[nowhere]
     if table == "sends":
         history = replace(source.history, sends=chosen, reads=source.empty("reads"))
-        return Piece(history, numbers, _NOTHING, whole=True).residue(), _NOTHING
+        return Surveyed(Piece(history, numbers, _NOTHING, whole=True).residue())
     history = replace(source.history, sends=source.empty("sends"), reads=chosen)
-    return Piece(history, _NOTHING, numbers, whole=True).residue(), uneven_offsets(columns)
+    residue = Piece(history, _NOTHING, numbers, whole=True).residue()
+    runs = runs_of(columns)
+    return Surveyed(residue, offsets=uneven_offsets(columns), edges=edges_of(columns), runs=runs)
 
 
-def _keep(source: Source, low: int, high: int, context: Context) -> tuple[np.ndarray, np.ndarray, Sent]:
-    return _piece(source, low, high).kept(context)
+def _keep(source: Source, number: int, low: int, high: int, context: Context, with_late: bool) -> Kept:
+    return _kept(source, _piece(source, low, high), context, with_late)
 
 
 _STAGES: Mapping[str, Callable[..., Any]] = {_SURVEY: _survey, _SURVEY_ROWS: _survey_rows, _KEEP: _keep}

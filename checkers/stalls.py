@@ -28,7 +28,7 @@ _LEVELS = {"read_uncommitted": Isolation.READ_UNCOMMITTED, "read_committed": Iso
 
 
 @dataclass(frozen=True, slots=True)
-class _Life:
+class Life:
     """One incarnation of a reader; `beats`: its heartbeats, ascending."""
 
     client: int
@@ -51,7 +51,7 @@ def stalled(history: CellHistory) -> KernelResult:
     partitions and the silences of readers that last long enough: normally none.
     """
     index = CellIndex.of(history)
-    lives = [life for client in history.clients if client.role == "reader" for life in _lives(history, client)]
+    lives = lives_of(history)
     found, judged = [no_witnesses()], 0
     for partition in index.partitions:
         mine = [life for life in lives if partition.partition in life.assigned_ns]
@@ -66,8 +66,12 @@ def stalled(history: CellHistory) -> KernelResult:
 # --- readers --------------------------------------------------------------------------------------------------------
 
 
-def _lives(history: CellHistory, reader: PlannedClient) -> list[_Life]:
-    """Each incarnation."""
+def lives_of(history: CellHistory) -> list[Life]:
+    """Each incarnation of each reader of a cell."""
+    return [life for client in history.clients if client.role == "reader" for life in _lives(history, client)]
+
+
+def _lives(history: CellHistory, reader: PlannedClient) -> list[Life]:
     assert reader.isolation_level is not None, reader
     table, positions = history.tables["clients"], history.tables["positions"]
     lives = []
@@ -79,7 +83,7 @@ def _lives(history: CellHistory, reader: PlannedClient) -> list[_Life]:
         beats, ended_ns = _beats(history, client), int(table["ended_ns"][row])
         if len(beats):
             end_ns = int(beats.max()) if ended_ns == MISSING else ended_ns
-            lives.append(_Life(client, _LEVELS[reader.isolation_level], assigned_ns, end_ns, beats))
+            lives.append(Life(client, _LEVELS[reader.isolation_level], assigned_ns, end_ns, beats))
     return lives
 
 
@@ -92,7 +96,7 @@ def _silences(
     history: CellHistory,
     index: CellIndex,
     partition: PartitionIndex,
-    life: _Life,
+    life: Life,
 ) -> list[np.ndarray]:
     """Stretches in which this client was given nothing of the partition, although there was something, long enough."""
     runs = [(a, b) for a, b, who in partition.reader_runs if who == life.client]
@@ -145,7 +149,7 @@ def _held_until(history: CellHistory, index: CellIndex, partition: PartitionInde
     return int(np.where(ended, np.minimum(columns["completed_ns"][place], limit_ns), limit_ns).max())
 
 
-def _witness(partition: PartitionIndex, row: int, life: _Life, stretch: tuple[int, int]) -> list[np.ndarray]:
+def _witness(partition: PartitionIndex, row: int, life: Life, stretch: tuple[int, int]) -> list[np.ndarray]:
     begin_ns, end_ns = stretch
     if end_ns - begin_ns < STALLED_NS:
         return []

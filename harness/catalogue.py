@@ -221,6 +221,7 @@ PIECES = {
     "perform": "checkers.split:perform",
     "remainders": "checkers.split:remainders",
     "kernels": "checkers.pieces:JUDGED_OF_PLAIN",
+    "cell-kernels": "checkers.streamed:STREAMED",
 }
 """How a partition is checked in pieces: is it one that can be, a job on one piece, all the jobs, and for which kernels."""
 ENGINES = {

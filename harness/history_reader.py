@@ -179,6 +179,11 @@ class TableFile:
             raise self._unreadable(f"is torn ({_first_line(error)})") from error
         return {name: found[name] if name in found else _array(table.column(name)) for name in columns}
 
+    def constant(self, column: str, row_groups: Sequence[int]) -> np.ndarray | None:
+        """The one value of a column in all of these row groups, by the statistics; None = there are several, or none."""
+        found = self._constants([column], row_groups).get(column)
+        return found[0] if found is not None and found.strides == (0,) else None
+
     def _constants(self, columns: Sequence[str], groups: Sequence[int]) -> dict[str, np.ndarray]:
         """Of those columns that have one value in each of these row groups."""
         parts = [self.metadata.row_group(group) for group in groups]

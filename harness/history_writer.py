@@ -16,7 +16,7 @@ from harness.history_reader import key_value_metadata, parquet_schema, table_pat
 from harness.run_directory import RunDirectory
 from harness.schema import MISSING, NONE, TABLES, Table
 
-ROW_GROUP_MAX = 4 << 20
+ROW_GROUP_MAX = 1 << 20
 """Rows. A larger partition has several row groups, of which only some are read where it is checked in pieces."""
 
 

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from harness import catalogue
-from harness.cell_parts import CELL_ROWS_MAX, Known, Look, is_cut, looks_at_rows, perform_look
+from harness.cell_parts import CELL_ROWS_MAX, Known, Look, is_cut, looks_at_rows, may_be_cut, perform_look
 from harness.history_reader import History
-from harness.pieces import ROWS_MAX, Job, Source, cuts_of
+from harness.pieces import ROWS_MAX, Failed, Job, Source, cuts_of
 from harness.plan import Cell
 from harness.protocols import CellHistory, CellKernel, Finding, Kernel, KernelResult, PartitionHistory
 from harness.windows import BINNED, WINDOW
@@ -114,10 +114,35 @@ def _gather(history: History, names: KernelNames, each: Each, rows_max: int) -> 
             and any(applies(name, cell.traits) for name in asked)
         }
         if cells:
-            gathered = catalogue.resolve(catalogue.CELL_FACTS, facts, what="facts")(cells, each, asked)
-            for cell, known in gathered.items():
+            gather = catalogue.resolve(catalogue.CELL_FACTS, facts, what="facts")
+            for cell, known in _gathered(partial(gather, each=_whole(each), anomalies=asked), cells).items():
                 found.setdefault(cell, {})[facts] = known
     return found
+
+
+class _LookFailed(Exception):
+    """A look at a partition of a cell failed, so that nothing is known of all of them together."""
+
+
+def _whole(each: Each) -> Each:
+    def do(jobs: Sequence[Job | Look]) -> Sequence[Any]:
+        done = each(jobs)
+        for result in done:
+            if isinstance(result, Failed):
+                raise _LookFailed(result.reason)
+        return done
+
+    return do
+
+
+def _gathered(gather: Callable[[Any], Mapping[int, Any]], cells: Mapping[int, Any]) -> Mapping[int, Any]:
+    """Of those cells of which every partition can be looked at: kernels say of the others what is wrong."""
+    try:
+        return gather(cells)
+    except _LookFailed:
+        if len(cells) == 1:
+            return {}
+        return {c: known for cell, rows in cells.items() for c, known in _gathered(gather, {cell: rows}).items()}
 
 
 def check_unit(history: History, unit: Unit, kernels: Kernels) -> list[Finding]:
@@ -130,7 +155,11 @@ def check_unit(history: History, unit: Unit, kernels: Kernels) -> list[Finding]:
     one = history.partition_history(unit.partition)
     found = _check_alone(history, unit, one, kernels.partition)
     place = history.cell_of(unit.partition)
-    if place is not None and (chosen := kernels.of_unit(unit, place)):
+    chosen = kernels.of_unit(unit, place)
+    if unit.remainder is not None and (small := chosen.keys() & _streamed(history, one.partition)):
+        found += unit.remainder.check_cell(Source.of(history, one.partition), sorted(small))
+        chosen = {name: kernel for name, kernel in chosen.items() if name not in small}
+    if place is not None and chosen:
         found += check_cell(history.cell_history(place.cell, only=one, known=unit.known), chosen)
     return found
 
@@ -150,22 +179,33 @@ def piecewise() -> Collection[str]:
 
 
 def _remainders(history: History, names: KernelNames, each: Each, rows_max: int) -> Mapping[int, Any]:
-    if not names.partition.keys() & piecewise():
-        return {}
     cuts = {p: cut for p in history.partitions if (cut := cuts_of(history, p, rows_max=rows_max)) is not None}
     may_be_split = catalogue.resolve(catalogue.PIECES, "may-be-split", what="part")
     cuts = {p: cut for p, cut in cuts.items() if may_be_split(history.partition_history(p))}
+    asked = {p: _streamed(history, p) & names.cell.keys() for p in cuts}
+    cuts = {p: cut for p, cut in cuts.items() if asked[p] or names.partition.keys() & piecewise()}
     if not cuts:
         return {}
-    found = catalogue.resolve(catalogue.PIECES, "remainders", what="part")(cuts, each)
-    return {partition: remainder.rows_only() for partition, remainder in found.items()}
+    found: Mapping[int, Any] = catalogue.resolve(catalogue.PIECES, "remainders", what="part")(cuts, each, asked)
+    return found
+
+
+def _streamed(history: History, partition: int) -> set[str]:
+    """Kernels over its cell that find in pieces of this partition what they find in the whole."""
+    cell = history.cell_of(partition)
+    names = catalogue.resolve(catalogue.PIECES, "cell-kernels", what="part")
+    return set() if cell is None else {n for n in names if applies(n, cell.traits) and may_be_cut(n, cell)}
 
 
 def perform(history: History, job: Job | Look) -> Any:  # noqa: ANN401 - each stage has its own result
-    """One look at one partition, or at one piece of it."""
-    if isinstance(job, Look):
-        return perform_look(history, job)
-    return catalogue.resolve(catalogue.PIECES, "perform", what="part")(Source.of(history, job.partition), job)
+    """One look at one partition, or at one piece of it. `Failed` if it cannot be done: never a crash, never held."""
+    try:
+        if isinstance(job, Look):
+            return perform_look(history, job)
+        return catalogue.resolve(catalogue.PIECES, "perform", what="part")(Source.of(history, job.partition), job)
+    except Exception as error:  # noqa: BLE001 - one page that is rotten must not cost the verdict of all other partitions
+        _log.exception("a look at partition %s failed", job.partition)
+        return Failed(_told(error))
 
 
 def shared_out(costs: Sequence[int], groups: int) -> list[list[int]]:
@@ -214,6 +254,14 @@ def _guarded(name: str, where: str, run: Callable[[], KernelResult]) -> KernelRe
         assert len(result.witnesses) <= min(WITNESSES_MAX, result.count), (len(result.witnesses), result.count)
     except Exception as error:  # noqa: BLE001 - one failing kernel must not cost the verdict of all the others
         _log.exception("kernel %s failed on %s", name, where)
-        reason = f"the kernel {name} failed: {type(error).__name__}: {error}".encode("utf-8", "replace").decode()
-        return KernelResult(no_witnesses(), count=0, judged=0, incomplete=reason.strip().removesuffix(":"))
+        return failed(name, _told(error))
     return result
+
+
+def failed(name: str, reason: str) -> KernelResult:
+    """Of a kernel that has judged nothing."""
+    return KernelResult(no_witnesses(), count=0, judged=0, incomplete=f"the kernel {name} failed: {reason}")
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".encode("utf-8", "replace").decode().strip().removesuffix(":")

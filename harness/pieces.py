@@ -3,20 +3,21 @@
 The rules of what may be left out are the checkers' (`checkers.pieces`); engines carry out the jobs (`harness.kernels`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from harness.history_reader import History, TableFile
-from harness.protocols import PartitionHistory
+from harness.protocols import CellHistory, PartitionHistory
 from harness.schema import TABLES
 
-ROWS_MAX = 50_000_000
-"""Of sends and reads of one partition that are checked at one place; about 4 GB."""
-PIECES_AT_LEAST = 4
-"""A partition that has more is looked at in pieces of a quarter of that: about 1.3 GB each."""
+ROWS_MAX = 6_000_000
+"""Of sends and reads of one partition that are checked at one place; about 600 MB."""
+PIECES_AT_LEAST = 2
+"""A partition that has more is looked at in pieces of half of that."""
 UNBOUNDED = np.iinfo(np.int64).max
 Columns = Mapping[str, np.ndarray]
 
@@ -63,22 +64,31 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Failed:
+    """What a job gives that could not be done, and why: a rotten page, for example."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """A partition's rows, and the facts about it. Of `history` only what is no row may be looked at without need: its columns
-    are read whole."""
+    are read whole. `cell`: the tables of its cell; None = it has none."""
 
     history: PartitionHistory
     sends: Rows
     reads: Rows
+    cell: Callable[[], CellHistory] | None = None
 
     @staticmethod
     def of(history: History, partition: int) -> "Source":
         """From the run's files."""
-        files = history.files
+        files, one, place = history.files, history.partition_history(partition), history.cell_of(partition)
         return Source(
-            history.partition_history(partition),
+            one,
             PartitionRows(files["sends"], partition),
             PartitionRows(files["reads"], partition),
+            None if place is None else partial(history.cell_history, place.cell, only=one),
         )
 
     @staticmethod
@@ -164,15 +174,20 @@ class _ChosenColumns(Mapping[str, np.ndarray]):
     """Columns of chosen rows, each decoded when it is first asked for, a row group at a time."""
 
     def __init__(self, file: TableFile, chosen: list[tuple[int, np.ndarray]]) -> None:
-        self._file, self._chosen = file, [(group, rows) for group, rows in chosen if len(rows)]
+        self._file, self._chosen = file, [(group, _stretch(rows)) for group, rows in chosen if len(rows)]
+        self._length = sum(len(rows) for _, rows in chosen)
         self._held: dict[str, np.ndarray] = {}
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self._held:
             if name not in self._file.table.column_names:
                 raise KeyError(name)
-            parts = [self._file.read([name], [group])[name][rows] for group, rows in self._chosen]
-            self._held[name] = np.concatenate([self._file.table.empty()[name], *parts])
+            constant = self._file.constant(name, [group for group, _ in self._chosen])
+            if constant is not None:
+                self._held[name] = np.broadcast_to(constant, self._length)
+            else:
+                parts = [self._file.read([name], [group])[name][rows] for group, rows in self._chosen]
+                self._held[name] = np.concatenate([self._file.table.empty()[name], *parts])
         return self._held[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -180,3 +195,9 @@ class _ChosenColumns(Mapping[str, np.ndarray]):
 
     def __len__(self) -> int:
         return len(self._file.table.column_names)
+
+
+def _stretch(rows: np.ndarray) -> np.ndarray | slice:
+    """Rows that follow one another, as a slice: taking it copies nothing."""
+    first, last = int(rows[0]), int(rows[-1]) + 1
+    return slice(first, last) if last - first == len(rows) else rows

@@ -91,10 +91,10 @@ class _Spread:
         return findings_from_arrow(_collect(self._session, len(tasks), work, FINDINGS_SCHEMA)) if tasks else []
 
     def perform(self, jobs: Sequence[Job | Look]) -> list[Any]:
-        """What each job gives, in their order. Pieces are large: a task for each."""
-        if not all(isinstance(job, Look) for job in jobs):
-            return self.apply(perform, jobs)
-        return self.apply(perform, jobs, tasks_of([job.rows for job in jobs], tasks_max=self._tasks_max))
+        """What each job gives, in their order."""
+        return (
+            self.apply(perform, jobs, tasks_of([job.rows for job in jobs], tasks_max=self._tasks_max)) if jobs else []
+        )
 
     def apply(
         self,

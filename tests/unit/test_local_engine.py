@@ -23,6 +23,7 @@ from harness.schema import TABLES
 from harness.trial import parse_trial
 from harness.witnesses import make_witnesses, no_witnesses
 from tests.unit import kafka_groups, kafka_transactions
+from tests.unit.damage import rot
 
 
 def odd_sequences(history):
@@ -100,16 +101,6 @@ def test_a_rotten_page_makes_what_needs_it_unknown_and_nothing_else(run):
     results = {f.partition: f.result for f in check_locally(run.path, ["odd"], workers=2)}
     assert "HistoryUnreadable: table sends" in str(results[0].incomplete)
     assert [results[p].incomplete for p in (1, 2)] == [None, None]
-
-
-def rot(run, table, *, row_group, column):
-    """Spoil a data page of a column that has to be decoded: one whose values differ."""
-    path = run.history / f"{table}.parquet"
-    chunk = pq.read_metadata(path).row_group(row_group).column(TABLES[table].column_names.index(column))
-    assert chunk.statistics.min != chunk.statistics.max
-    rotten = bytearray(path.read_bytes())
-    rotten[chunk.data_page_offset + chunk.total_compressed_size - 20] ^= 0xFF
-    path.write_bytes(rotten)
 
 
 def test_a_column_that_has_one_value_in_each_row_group_is_not_decoded(run, monkeypatch):

@@ -1,6 +1,7 @@
 """A partition that is checked in pieces has the findings that it has as a whole: the same witnesses, counts and reasons."""
 
 import random
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -11,18 +12,26 @@ from hypothesis import strategies as st
 from checkers.engine import check_locally
 from checkers.pieces import JUDGED_OF_PLAIN
 from checkers.split import may_be_split, perform, remainders
+from checkers.streamed import STREAMED
 from harness.cell_parts import in_order
+from harness.configuration import DeliveryBound
 from harness.histories.commands import generate_history
 from harness.histories.synthetic_plants import PLANTS
 from harness.history_reader import History
 from harness.kernels import KernelNames, check_cell, check_partition
 from harness.pieces import UNBOUNDED, Cuts, Source, cuts_of
+from harness.plan import PlannedClient
+from harness.protocols import CellHistory
 from harness.run_directory import RunDirectory
+from harness.schema import Isolation
 from harness.stages.check import ANOMALIES
-from tests.unit.histories import OK, PRODUCER, PRODUCER_ACKS_1
+from tests.unit.damage import rot
+from tests.unit.guarantees_evidence import table
+from tests.unit.histories import OK, PARTITION, PRODUCER, PRODUCER_ACKS_1
 from tests.unit.histories import history as history_of
 from tests.unit.kafka_anomalies import KINDS, Spoiler
 from tests.unit.kafka_model import FATES, PRODUCERS, READERS, Partition, drawn_facts
+from tests.unit.test_kernels_delivery import LOG, lives
 
 KERNELS = {name: kernel for name, kernel in KernelNames.of(list(JUDGED_OF_PLAIN)).resolve().partition.items()}
 QUICK = settings(
@@ -79,8 +88,10 @@ def cut(length, rng):
 def in_pieces(history, cuts):
     """What is left, and the findings."""
     source = Source(history, Arrays(history.sends), Arrays(history.reads))
-    left = remainders({history.partition: cuts}, lambda jobs: [perform(source, job) for job in jobs])[history.partition]
-    return left, left.rows_only().check(source, KERNELS)
+    left = remainders({history.partition: cuts}, lambda jobs: [perform(source, job) for job in jobs], {})[
+        history.partition
+    ]
+    return left, left.check(source, KERNELS)
 
 
 def long_facts(seed):
@@ -119,6 +130,60 @@ def test_whatever_was_planted_and_wherever_it_is_cut_the_findings_are_the_same(s
     assert facts(found) == facts(check_partition(history, KERNELS))
 
 
+def bounded_cell(history, rng):
+    """A cell of this partition, whose readers live all the time, but for where they stood still."""
+    lived = []
+    for client in (*PRODUCERS, *READERS):
+        hearts = np.arange(-5, 200, 0.1)
+        if rng.random() < 0.3:
+            still = rng.randrange(150)
+            hearts = hearts[(hearts < still) | (hearts > still + rng.randrange(20))]
+        lived.append(lives(client, end_s=200, beats=hearts, killed=rng.random() < 0.2))
+    assigned = [
+        {"client": c, "time_ns": rng.randrange(10**10), "event": 1, "partition": PARTITION, "log_offset": 0}
+        for c in READERS
+    ]
+    tables = {
+        "clients": table("clients", [told for told, _ in lived]),
+        "heartbeats": table("heartbeats", [beat for _, hearts in lived for beat in hearts]),
+        "positions": table("positions", assigned),
+        "leader_offsets": table("metrics", []),
+        "transactions": table("transactions", []),
+    }
+    levels = {int(Isolation.READ_COMMITTED): "read_committed"}
+    readers = [
+        PlannedClient(
+            client=client,
+            role="reader",
+            name=f"reader-{client}",
+            partitions=(PARTITION,),
+            cell=0,
+            isolation_level=levels.get(int(history.client_isolation[client]), "read_uncommitted"),
+        )
+        for client in READERS
+    ]
+    bound = DeliveryBound(latency_s=rng.choice((0.1, 0.2, 0.5, 2, 10)), window_s=rng.choice((0.1, 1, 7)))
+    kind = LOG.model_copy(update={"delivery_bound": bound})
+    return CellHistory(cell=kind, partitions={PARTITION: history}, tables=tables, clients=readers)
+
+
+@settings(QUICK, max_examples=60)
+@given(SEEDS)
+def test_whoever_waited_and_whatever_was_late_is_found_in_pieces_as_in_the_whole(seed):
+    with pytest.MonkeyPatch.context() as patched:
+        for module in ("stalls", "streamed"):
+            patched.setattr(f"checkers.{module}.STALLED_NS", (20, 5, 1)[seed % 3] * 10**9)
+        history, rng = spoiled(seed, long=seed % 4 > 0), random.Random(seed + 2)
+        cell = bounded_cell(history, rng)
+        source = Source(history, Arrays(history.sends), Arrays(history.reads), lambda: cell)
+        asked = {PARTITION: STREAMED}
+        left = remainders({PARTITION: drawn_cuts(history, rng)}, lambda jobs: [perform(source, j) for j in jobs], asked)
+        found = left[PARTITION].check_cell(source, STREAMED)
+        whole = check_cell(cell, KernelNames.of(STREAMED).resolve().cell)
+        assert facts(found) == facts(whole)
+        assert found[0].result.latencies.tolist() == whole[0].result.latencies.tolist()
+
+
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory):
     """A large partition, in several row groups, and small ones, with whatever can be planted in logs."""
@@ -153,7 +218,7 @@ def test_nearly_nothing_is_left_of_a_partition_in_which_nearly_nothing_happened(
     history = History.open(generated)
     cuts = cuts_of(history, 0, rows_max=history.rows_of(0) // 4)
     source = Source.of(history, 0)
-    left = remainders({0: cuts}, lambda jobs: [perform(source, job) for job in jobs])[0]
+    left = remainders({0: cuts}, lambda jobs: [perform(source, job) for job in jobs], {})[0]
     assert len(left.sends) + len(left.reads) < history.rows_of(0) / 10
 
 
@@ -163,10 +228,19 @@ def test_what_nobody_audited_and_what_is_compacted_is_checked_whole(change):
     assert may_be_split(drawn_facts(1)[0].history())
 
 
-def test_a_piece_that_fails_is_an_error_and_no_verdict(generated, monkeypatch):
-    monkeypatch.setattr("checkers.split.uneven_offsets", lambda reads: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        check_locally(generated.path, ["lost"], workers=1, rows_max=1_000)
+def test_a_partition_of_which_a_piece_cannot_be_looked_at_is_unknown_and_the_others_are_not(generated, tmp_path):
+    path = tmp_path / "rotten"
+    shutil.copytree(generated.path, path)
+    history = History.open(RunDirectory(path))
+    length, [_, group, *_] = history.rows_of(0) // 4, history.files["reads"].row_groups[1]
+    rot(RunDirectory(path), "reads", row_group=group, column="sequence")
+    names = ["lost", "stalled", "late"]
+    findings = {(f.anomaly, f.partition): f.result for f in check_locally(path, names, workers=2, rows_max=length)}
+    for name, partition in (("lost", 1), ("late", 0), ("stalled", 0)):
+        assert f"the kernel {name} failed: HistoryUnreadable: table reads" in str(findings[name, partition].incomplete)
+    assert [findings["lost", p].incomplete for p in (0, 2)] == [None, None]
+    assert all(findings["lost", p].judged > 0 for p in (0, 2))
+    assert findings["late", 0].judged > 0
 
 
 def test_a_copy_before_the_acknowledged_one_makes_others_late_in_pieces_between_them():
