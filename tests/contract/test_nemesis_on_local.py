@@ -18,12 +18,13 @@ from harness import catalogue
 from harness.clock import SystemClock
 from harness.errors import ClusterFailed
 from harness.plan import make_plan
-from harness.protocols import TopicSpec
+from harness.protocols import Scene, TopicSpec
 from harness.recorder import Recorder
 from harness.run_directory import RunDirectory
 from harness.schedule import FaultAction, Step
 from harness.schema import Tristate
 from harness.trial import parse_trial
+from nemesis.journal import read_journal
 
 clock, run = SystemClock(), RunDirectory(Path(sys.argv[1]))
 run.create()
@@ -46,6 +47,13 @@ with catalogue.service("hold-alive")(run), Recorder(run) as recorder:
             said = {"name": name}
             if name == "whole":
                 cluster.wait_ready(timeout_s=120)
+                continue
+            if name == "still":
+                scene = Scene(cluster, admin, clock)
+                undos = [e.undo for e in read_journal(run.journal).open]
+                actions = [catalogue.resolve(catalogue.UNDO_ACTIONS, u.action, what="undo")() for u in undos]
+                said["undone"] = [a.undone(u, scene)[0].name for a, u in zip(actions, undos, strict=True)]
+                print(json.dumps(said), flush=True)
                 continue
             try:
                 if what is None:
@@ -96,14 +104,15 @@ STEPS = [
     ("bridge", fault("partition", "brokers", "controllers", shape="bridge")),
     ("bridge", None),
     ("ring", fault("partition", "brokers", "controllers", shape="ring")),
-    ("alone", fault("partition", "node:broker-1", shape="isolate")),
     ("ring", None),
+    ("alone", fault("partition", "node:broker-1", shape="isolate")),
     ("alone", None),
     ("whole", None),
     ("lossy", fault("loss", "leader(0)", share=0.3, others="followers")),
     ("slow", fault("bandwidth", "followers(0)", bytes_per_s=50000)),
     ("kill under loss", fault("kill", "leader(0)")),
     ("kill under loss", None),
+    ("still", None),
     ("lossy still", fault("loss", "node:broker-1", share=0.2)),
     ("everything", None),
     ("whole", None),
@@ -111,6 +120,7 @@ STEPS = [
     ("kill under latency", fault("kill", "leader(0)")),
     ("kill under latency", None),
     ("whole", None),
+    ("still", None),
     ("late still", fault("latency", "node:broker-1", latency_ms=20, others="controllers")),
     ("everything", None),
     ("reset", fault("reset", "leader(0)", times=2, every_s=0.2)),
@@ -150,4 +160,5 @@ def test_faults_on_real_brokers_take_effect_are_observed_and_are_healed_in_any_o
         "lossy": 2, "slow": 2, "kill under loss": 1, "lossy still": 1, "late": 5, "kill under latency": 1,
         "late still": 2, "reset": 1, "vanish": 2,
     }  # fmt: skip
+    assert [s["undone"] for s in cuts if s["name"] == "still"] == [["NO"] * 4, ["NO"] * 5]
     assert read_journal(run.journal).open == ()

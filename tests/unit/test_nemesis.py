@@ -11,8 +11,9 @@ from harness import catalogue
 from harness.clock import FakeClock
 from harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady, StorageFull
 from harness.impairments import Bandwidth, ClientCut, FullDisk, Latency, Loss
-from harness.plan import make_plan
+from harness.plan import make_plan, parse_plan
 from harness.protocols import ALL_CLIENTS_NODE, Capability, NodeState, PartitionView
+from harness.replay import exactly
 from harness.run_directory import RunDirectory
 from harness.schedule import FaultAction, Step
 from harness.schema import NONE, TABLES, FaultPhase, Tristate
@@ -484,6 +485,21 @@ def test_a_shape_is_drawn_by_the_seed_recorded_cut_and_healed(bench, shape):
     bench.strike("again", "partition", "brokers", shape=shape)
     bench.nemesis.heal(None)
     assert bench.cluster.is_whole()
+
+
+@pytest.mark.parametrize("shape", ["halves", "bridge", "ring", "isolate"])
+def test_an_exact_replay_draws_the_same_shape_again_in_a_step_of_any_name(bench, shape):
+    bench.strike("cut", "partition", "brokers", shape=shape)
+    cut = really_cut(bench.cluster)
+    bench.nemesis.heal(None)
+    action = FaultAction(kind="fault", fault="partition", targets=("brokers",), parameters={"shape": shape})
+    plan = parse_plan(bench.run.plan.read_text(), source="unit")
+    before = [Step(name=f"step {n}") for n in range(7)]
+    plan = plan.model_copy(update={"steps": (*before, Step(name="cut", do=action))})
+    exact = exactly(plan, json.loads(bench.run.resolved.read_text())).steps[7]
+    assert exact.do.targets == ("node:broker-1", "node:broker-2", "node:broker-3")
+    bench.nemesis.strike(7, exact.model_copy(update={"name": "another"}))
+    assert really_cut(bench.cluster) == cut
 
 
 def test_of_a_shape_what_is_not_cut_must_be_open(bench):
