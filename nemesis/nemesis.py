@@ -178,15 +178,14 @@ class Nemesis:
             Effect(node=undo.node, peer=undo.peer, effect=Tristate.NO, detail=f"step {step!r} still holds it")
             for undo, step in held
         ]
-        done, failures = self._carry_out(due)
-        verified = self._observe_undone(done)
-        for undo, effect in zip(done, verified, strict=True):
-            self._conclude(due[undo], effect)
-            if effect.effect is Tristate.NO:
-                failures.append(f"{_text(undo)}: {effect.detail}")
+        failures: list[str] = []
+        # Nodes first: Kafka needs them to take anything back, and may take longer than they do.
+        for of_kafka, timeout_s in ((False, OBSERVE_S), (True, KAFKA_UNDO_S)):
+            some = {undo: entries for undo, entries in due.items() if _of_kafka(undo) is of_kafka}
+            effects += self._undo(some, failures, timeout_s=timeout_s)
         if failures:
             raise ClusterFailed(f"{len(failures)} of {len(due)} undos did not work: {'; '.join(failures)}.")
-        return effects + verified
+        return effects
 
     def unhealed(self) -> Collection[int]:
         """Ids of the nodes that faults hold now: killed and not back, standing still, or aimed at by a cut."""
@@ -200,15 +199,16 @@ class Nemesis:
     def _scene(self) -> Scene:
         return Scene(self._cluster, self._admin, self._clock, partitions=self._partitions, racks=self._racks)
 
-    def _observe_undone(self, done: Sequence[Undo]) -> list[Effect]:
-        """One Effect per undo, in order. Kafka may take longer to come back than a node does."""
-        of_kafka = [undo for undo in done if _of_kafka(undo)]
-        of_nodes = [undo for undo in done if not _of_kafka(undo)]
-        seen: dict[Undo, Effect] = {}
-        for undos, timeout_s in ((of_nodes, OBSERVE_S), (of_kafka, KAFKA_UNDO_S)):
-            effects = observe([self._watch_undone(undo) for undo in undos], clock=self._clock, timeout_s=timeout_s)
-            seen |= dict(zip(undos, effects, strict=True))
-        return [seen[undo] for undo in done]
+    def _undo(self, due: Mapping[Undo, list[JournalEntry]], failures: list[str], *, timeout_s: float) -> list[Effect]:
+        """Carry out, observe within the limit, record. What did not work is added to `failures`."""
+        done, failed = self._carry_out(due)
+        failures += failed
+        verified = observe([self._watch_undone(undo) for undo in done], clock=self._clock, timeout_s=timeout_s)
+        for undo, effect in zip(done, verified, strict=True):
+            self._conclude(due[undo], effect)
+            if effect.effect is Tristate.NO:
+                failures.append(f"{_text(undo)}: {effect.detail}")
+        return verified
 
     def _watch_undone(self, undo: Undo) -> Watch:
         action = _action(undo)
@@ -300,7 +300,7 @@ class Nemesis:
         """Carry out every undo, whatever one of them raises; which were done, and the errors of the others."""
         done: dict[Undo, int] = {}
         failures: list[str] = []
-        for undo in sorted(due, key=_of_kafka):  # nodes first: Kafka needs them to take anything back
+        for undo in due:
             try:
                 _action(undo).carry_out(undo, self._scene)
             except Exception as error:
