@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clusters.shim import clock_is, get_clock, set_clock
+from clusters.stamps import write_down
 from harness.clock import Clock
 from harness.errors import HarnessFailed
 from harness.impairments import ClockShift
@@ -24,7 +25,10 @@ ASK_TIMEOUT_S = 2.0
 MS_NS, S_NS = 1_000_000, 1_000_000_000
 _MBEAN = "kafka.server:type=broker-metadata-metrics"
 _STAMP, _LAG = "last-applied-record-timestamp", "last-applied-record-lag-ms"
-_READS = [{"type": "read", "mbean": _MBEAN, "attribute": name} for name in (_STAMP, _LAG, _STAMP)]
+_READS = [
+    {"type": "read", "mbean": "java.lang:type=Runtime", "attribute": "Uptime"},  # which every JVM has: for the stamp
+    *({"type": "read", "mbean": _MBEAN, "attribute": name} for name in (_STAMP, _LAG, _STAMP)),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +65,18 @@ class ShiftedClocks:
         if not path.exists():
             raise HarnessFailed(f"{node.name} was started without the library that moves its clock.")
         if clock_is(path) != (offset_ns, drift_ppm):
-            set_clock(path, offset_ns=offset_ns, drift_ppm=drift_ppm, since_ns=self._clock.monotonic_ns())
+            self._set(path, offset_ns, drift_ppm)
 
     def repair(self, node: Any, impairment: ClockShift) -> None:  # noqa: ANN401
         """What another fault made of the clock since is that one's to undo."""
         path = self._clock_of(node.name)
         if path.exists() and clock_is(path) == _wanted(impairment):
-            set_clock(path, offset_ns=0, drift_ppm=0, since_ns=0)
+            self._set(path, 0, 0)
+
+    def _set(self, path: Path, offset_ns: int, drift_ppm: int) -> None:
+        now_ns = self._clock.monotonic_ns()
+        write_down(path.parent, at_ns=now_ns, offset_ns=offset_ns)
+        set_clock(path, offset_ns=offset_ns, drift_ppm=drift_ppm, since_ns=now_ns)
 
     def impaired(self, node: Any, impairment: ClockShift) -> tuple[Tristate, str]:  # noqa: ANN401
         path = self._clock_of(node.name)
@@ -113,16 +122,16 @@ def _ask(agent: tuple[str, int]) -> list[dict[str, Any]] | None:
         return None
     finally:
         connection.close()
-    stamped = isinstance(found, list) and len(found) == len(_READS) and all("timestamp" in one for one in found)
+    # An answer about an MBean that is not there has no stamp.
+    stamped = isinstance(found, list) and len(found) == len(_READS) and isinstance(found[0].get("timestamp"), int)
     return found if stamped else None
 
 
 def _told(answers: list[dict[str, Any]]) -> tuple[int, int]:
     """(what time it is at least, how much later it may be), ns. By the broker's own metric, unless a record was applied in
     between, or it is no broker of KRaft."""
-    before, lag, after = (one.get("value") for one in answers)
+    stamp, *told = answers
+    before, lag, after = (one.get("value") for one in told)
     if isinstance(before, int | float) and before == after and before > 0 and isinstance(lag, int | float):
         return int(before + lag) * MS_NS, MS_NS
-    # The stamps of one request's answers may be of two seconds.
-    first_s, last_s = int(answers[0]["timestamp"]), int(answers[-1]["timestamp"])
-    return min(first_s, last_s) * S_NS, (abs(last_s - first_s) + 1) * S_NS
+    return int(stamp["timestamp"]) * S_NS, S_NS

@@ -71,12 +71,21 @@ class Disk:
                 return os.fsdecode(words[words.index(b"-") + 2]).removeprefix("/dev/")
         return None
 
+    @property
+    def number(self) -> str:
+        """Major and minor number of its device, as control groups name it."""
+        device = self.mount_point.stat().st_dev
+        return f"{os.major(device)}:{os.minor(device)}"
+
     def take_over(self) -> None:
-        """`make`, with what the directory holds now on it, and on the disk for good."""
+        """`make`, with what the directory holds now on it, of whom it was, and on the disk for good."""
         beside = self.mount_point.with_name(f"{self.mount_point.name}.before")
         self.mount_point.rename(beside)
         self.make()
         shutil.copytree(beside, self.mount_point, dirs_exist_ok=True)
+        for path in (beside, *beside.rglob("*")):
+            found = path.stat()
+            os.chown(self.mount_point / path.relative_to(beside), found.st_uid, found.st_gid)
         shutil.rmtree(beside)
         self.sync()
 

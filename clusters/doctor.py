@@ -8,7 +8,6 @@ import re
 import resource
 import shutil
 import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +15,13 @@ from pathlib import Path
 
 from clusters import sandbox
 from clusters.cache import cache_directory
+from clusters.disks import disk_support
 from clusters.ivy import find_ivy
 from clusters.java import find_java
 from clusters.link_support import refusals
 from clusters.locks import locked_versions
+from clusters.shim import shim_support
+from clusters.throttles import groups_support
 from clusters.toxiproxy import NAMES as TOXIPROXY_NAMES
 from clusters.toxiproxy import VERSION as TOXIPROXY_VERSION
 from clusters.toxiproxy import toxiproxy_server
@@ -187,33 +189,18 @@ def _docker(environment: Mapping[str, str]) -> tuple[bool, str]:
 
 
 def _loop_disks(environment: Mapping[str, str]) -> tuple[bool, str]:
-    losetup, mkfs = _program(environment, "losetup"), _program(environment, "mkfs.ext4")
-    if losetup is None or mkfs is None:
-        return False, "losetup (util-linux) or mkfs.ext4 (e2fsprogs) is not installed"
-    if os.geteuid() != 0:
-        return False, "needs root"
-    with tempfile.TemporaryDirectory(prefix="prozess-doctor-") as directory:
-        image = Path(directory) / "disk"
-        with image.open("wb") as file:
-            file.truncate(1024 * 1024)
-        try:
-            code, output = _run([losetup, "--find", "--show", str(image)])
-            return code == 0, f"a file can be attached (tried {output})" if code == 0 else _line(output)
-        finally:
-            _, attached = _run([losetup, "--noheadings", "--output", "NAME", "--associated", str(image)])
-            for device in re.findall(r"^/dev/loop\d+", attached, re.MULTILINE):
-                _run([losetup, "--detach", device])
+    support = disk_support()
+    return support.kind == "loop", support.reason
+
+
+def _disk_groups(environment: Mapping[str, str]) -> tuple[bool, str]:
+    where, how = groups_support()
+    return where is not None, how
 
 
 def _compiler(environment: Mapping[str, str]) -> tuple[bool, str]:
-    program = _program(environment, "cc", "gcc", "clang")
-    if program is None:
-        return False, "cc is not on PATH"
-    with tempfile.TemporaryDirectory(prefix="prozess-doctor-") as directory:
-        source = Path(directory) / "probe.c"
-        source.write_text("#include <unistd.h>\nint prozess_probe(int f) { return fsync(f); }\n", encoding="utf-8")
-        code, output = _run([program, "-shared", "-fPIC", "-o", "probe.so", "probe.c"], directory=Path(directory))
-    return code == 0, f"{program} builds shared libraries" if code == 0 else f"{program}: {_line(output)}"
+    support = shim_support()
+    return support.path is not None, support.reason
 
 
 def _toxiproxy(environment: Mapping[str, str]) -> tuple[bool, str]:
@@ -291,8 +278,9 @@ _QUESTIONS = (
     _Question(
         "loop disks",
         _loop_disks,
-        "No frozen, slow or failing disks, and power loss is modelled by recorded fsyncs instead of a shut-down disk.",
+        "No frozen, slow or failing disks, full ones take memory, and power loss is modelled by recorded fsyncs.",
     ),
+    _Question("disk throttles", _disk_groups, "No slow disks: a disk's speed is limited by a control group."),
     _Question("c compiler", _compiler, "No power loss without root and no clock faults: both preload a small library."),
     _Question("toxiproxy", _toxiproxy, "No latency between nodes, or between clients and brokers (`latency`)."),
     _Question("chromium", _chromium, "Reports are not tested in a browser; making and reading them needs none here."),

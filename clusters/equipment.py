@@ -14,10 +14,12 @@ from clusters.disks import SIZE_BYTES, Disk, disk_support
 from clusters.file_parts import CorruptFiles, WipedDirectories
 from clusters.impairers import Harmer, Impairer
 from clusters.shim import environment, set_clock, shim_support
+from clusters.throttles import Group, SlowDisks, group_prefix, groups_support
 from harness.capabilities import Capability
 from harness.clock import Clock
+from harness.run_directory import RunDirectory
 
-OF_DISKS = frozenset({Capability.FILL_DISK, Capability.FREEZE_DISK, Capability.FAIL_DISK})
+OF_DISKS = frozenset({Capability.FILL_DISK, Capability.SLOW_DISK, Capability.FREEZE_DISK, Capability.FAIL_DISK})
 """Who has one of these has a disk of its own."""
 
 
@@ -35,6 +37,7 @@ class Equipment:
 
     def __init__(
         self,
+        run: RunDirectory,
         nodes: Sequence[Equipped],
         *,
         needs: frozenset[Capability],
@@ -45,7 +48,7 @@ class Equipment:
         """`needs`: what the schedule's faults need. `mounts`: this process has a mount namespace of its own, or will.
         `agents`: per node id, (host, port) of its metrics agent."""
         self._nodes, self._clock = {node.name: node for node in nodes}, clock
-        self._agents = agents
+        self._run, self._agents = run, agents
         self._mounts = mounts
         self._needs = needs
 
@@ -61,6 +64,8 @@ class Equipment:
                 found[Capability.FREEZE_DISK] = "FIFREEZE, on a loop-mounted ext4 file system of the node's own"
                 found[Capability.FAIL_DISK] = "errors in a loop-mounted ext4 file system of the node's own"
                 found[Capability.LOSE_POWER] = "EXT4_IOC_SHUTDOWN, on a loop-mounted ext4 file system of the node's own"
+                if groups_support()[0] is not None:
+                    found[Capability.SLOW_DISK] = groups_support()[1]
         if Capability.LOSE_POWER not in found and shim_support().path is not None:
             found[Capability.LOSE_POWER] = (
                 "SIGKILL, and what the server did not sync is cut off (recorded by a preload)"
@@ -76,6 +81,8 @@ class Equipment:
         ours = OF_DISKS | {Capability.LOSE_POWER}
         why = disk_support().reason if self._mounts else "no mount namespace here, so no disks for nodes"
         lacking = {capability: why for capability in ours - self.capabilities.keys()}
+        if Capability.SLOW_DISK in lacking and self._powerless_disks:
+            lacking[Capability.SLOW_DISK] = f"no control group of block devices can be made: {groups_support()[1]}"
         if Capability.LOSE_POWER in lacking:
             lacking[Capability.LOSE_POWER] += f"; {shim_support().reason}"
         if Capability.SHIFT_CLOCK not in self.capabilities:
@@ -101,6 +108,7 @@ class Equipment:
             "full-disk": FullDisks(self.disk_of, self._clock),
             "frozen-disk": FrozenDisks(self.disk_of, self._clock),
             "failed-disk": FailedDisks(self.disk_of, self._clock),
+            "slow-disk": SlowDisks(self.disk_of, self.group_of, self._clock),
             "clock": ShiftedClocks(self.clock_of, lambda node: self._agents.get(node.node_id), self._clock),
         }
 
@@ -127,9 +135,25 @@ class Equipment:
         """Where the node's shim reads what its clock is off by."""
         return self._nodes[name].ours / "clock"
 
+    def group_of(self, name: str) -> Group:
+        """The node's control group of block devices, there or not. Named by the run, so that it is found when all else is
+        gone."""
+        return Group((groups_support()[0] or Path("/nowhere")) / f"{group_prefix(self._run)}{name}")
+
+    @property
+    def has_groups(self) -> bool:
+        """Do servers run in control groups of their own?"""
+        return Capability.SLOW_DISK in self._needs and groups_support()[0] is not None
+
+    def command(self, name: str, command: Sequence[str]) -> list[str]:
+        """The server's command, in the node's control group if it has one."""
+        return self.group_of(name).joining(command) if self.has_groups else list(command)
+
     def install(self) -> None:
-        """Nodes are formatted, and none runs: now they get their disks and clocks."""
+        """Nodes are formatted, and none runs: now they get their disks, control groups and clocks."""
         for name in self._nodes:
+            if self.has_groups:
+                self.group_of(name).make()
             if Capability.SHIFT_CLOCK in self._needs:
                 set_clock(self.clock_of(name), offset_ns=0, drift_ppm=0, since_ns=0)
             if (disk := self.disk_of(name)) is not None:
@@ -156,6 +180,11 @@ class Equipment:
         for name in self._nodes:
             if (disk := self.disk_of(name)) is not None and disk.mounted:
                 disk.thaw()
+
+    def dissolve(self) -> None:
+        """No control group is left. Nodes are down."""
+        for name in self._nodes if self.has_groups else ():
+            self.group_of(name).remove()
 
     def remove(self) -> None:
         """No disk is left. Nodes are down."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clusters.disks import run_tool, tried_tool
+from clusters.throttles import remove_groups
 from harness.clock import SystemClock, wait_until
 from harness.errors import NotReady, ProzessError
 from harness.run_directory import RunDirectory
@@ -55,6 +56,13 @@ def sweep(run: RunDirectory) -> Left:
             done.append(f"unmounted {place}")
         except ProzessError as error:
             left.append(f"{place}: {error}")
+    try:
+        removed = remove_groups(run)
+    except NotReady as error:
+        left.append(str(error))
+    else:
+        found += [f"{line.removeprefix('removed ')} is there" for line in removed]
+        done += removed
     try:
         wait_until(
             lambda: not devices_of(run.path),

@@ -57,6 +57,7 @@ class LocalCluster:
         hosts = {p.name: int(p.data_address.rpartition(".")[2]) for p in self._placements}
         self._network = Network(hosts) if self._isolation == "namespaces" else None
         self._equipment = Equipment(
+            run,
             [Equipped(p.name, p.data_directory, run.nodes / p.name) for p in self._placements],
             needs=capabilities_needed(plan),
             mounts=self._network is not None,
@@ -218,6 +219,10 @@ class LocalCluster:
             except Exception as error:  # noqa: BLE001 - the others are ended all the same
                 problems.append(str(error))
         self._parts.close()
+        try:
+            self._equipment.dissolve()
+        except Exception as error:  # noqa: BLE001 - the network is removed all the same
+            problems.append(str(error))
         if self._network is not None:
             self._network.teardown()
         if problems:
@@ -261,7 +266,7 @@ class LocalCluster:
 
     def _node(self, placement: Placement) -> LocalNode:
         launch = Launch(
-            command=lambda: self._servers.command(placement),
+            command=lambda: self._equipment.command(placement.name, self._servers.command(placement)),
             log=self._log_of(placement.name),
             working_directory=self._run.nodes / placement.name,
             record_pids=None if self._network is not None else self._run.path / PIDS_NAME,

@@ -18,6 +18,7 @@ import numpy as np
 
 from clusters.metadata_records import Replay
 from clusters.record_batches import Batch, read_batches, read_records
+from clusters.stamps import Stamps
 from clusters.wire import Malformed
 from harness.errors import HistoryUnreadable
 from harness.schema import METADATA
@@ -39,7 +40,8 @@ def decode_metadata_log(
     count. With several, only what a majority of them holds is committed and decoded; an unfinished tail of a deposed
     controller is left out.
     `partition_ids`: (topic, number) → dense id of the partitions of interest; others are left out. Brokers and controllers
-    are all there. `wall_minus_monotonic_ns`: turns the records' wall clock, cut to ms, into CLOCK_MONOTONIC ns.
+    are all there. `wall_minus_monotonic_ns`: turns the records' wall clock, cut to ms, into CLOCK_MONOTONIC ns; where
+    a fault moved the clock of a controller, as `clusters.stamps` says.
 
     A row states what holds from its time on. A deleted topic's partition has no replicas. Where the log begins with a
     snapshot, its content is stated at the time of the last record it contains.
@@ -48,7 +50,7 @@ def decode_metadata_log(
     normal after SIGKILL and left out: it was never acknowledged to anyone.
     """
     log, committed_end = _committed(metadata_directories)
-    replay = Replay(partition_ids, wall_minus_monotonic_ns=wall_minus_monotonic_ns)
+    replay = Replay(partition_ids, Stamps.of(metadata_directories, wall_minus_monotonic_ns=wall_minus_monotonic_ns))
     try:
         start = log.batches[0].base_offset
         if start > 0:

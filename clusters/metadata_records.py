@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from clusters.record_batches import Batch, Record, read_records
+from clusters.stamps import Stamps
 from clusters.wire import Cursor, Malformed
 from harness.broker_masks import broker_mask
 from harness.schema import METADATA, NONE, MetadataKind, MetadataSource
 
-NS_PER_MS = 1_000_000
 NO_LEADER_CHANGE = -2
 """Masks are signed 64-bit integers."""
 _LEADER_CHANGE, _SNAPSHOT_HEADER = 2, 3
@@ -40,9 +40,9 @@ class _Partition:
 class Replay:
     """Replays records one by one. `finish` gives the rows (one value per METADATA column)."""
 
-    def __init__(self, partition_ids: Mapping[tuple[str, int], int], *, wall_minus_monotonic_ns: int) -> None:
+    def __init__(self, partition_ids: Mapping[tuple[str, int], int], stamps: Stamps) -> None:
         self._ids = partition_ids
-        self._wall_minus_monotonic_ns = wall_minus_monotonic_ns
+        self._stamps = stamps
         self._rows: list[tuple[int, ...]] = []
         self._names: dict[UUID, str] = {}
         self._partitions: dict[tuple[UUID, int], _Partition] = {}
@@ -93,7 +93,7 @@ class Replay:
     # --- one record ---
 
     def _at(self, timestamp_ms: int, log_offset: int) -> None:
-        self._time_ns = timestamp_ms * NS_PER_MS - self._wall_minus_monotonic_ns
+        self._time_ns = self._stamps.time_ns(timestamp_ms)
         self._log_offset = log_offset
 
     def _apply(self, value: bytes) -> None:

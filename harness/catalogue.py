@@ -88,6 +88,7 @@ FAULTS = {
     "duplicate-member": "nemesis.duplicate_member:DuplicateMember",
     "disk-full": "nemesis.disk_full:FillDisk",
     "clock": "nemesis.clock:Clock",
+    "disk-slow": "nemesis.disk_slow:SlowDownDisk",
     "disk-hang": "nemesis.disk_hang:HangDisk",
     "disk-error": "nemesis.disk_error:FailDisk",
     "wipe": "nemesis.wipe:WipeDirectory",

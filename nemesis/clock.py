@@ -14,12 +14,15 @@ from harness.configuration import Frozen
 from harness.impairments import ClockShift, Impairment
 from harness.protocols import Capability, Node, Scene
 from nemesis.impair import ImpairingFault
+from nemesis.targets import TargetMissing
 
 OFFSET_MAX_MS = 3.2e12
 """A hundred years."""
 DRIFT_MAX_PPM = 500_000
 DRIFT_LEAST_PPM = 1000
 """A millisecond per second: what a probe sees within its limit."""
+CONTROLLER_LEAST_MS = 600_000
+"""More than such a fault lasts (`clusters.stamps`)."""
 OFFSET_LEAST_MS = 1500
 """A controller says what time it is in seconds."""
 
@@ -49,5 +52,17 @@ class Clock(ImpairingFault):
     observe_s = 20.0
 
     def impairments(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[tuple[Node, Impairment]]:
+        for node in scene.targets:
+            if "zookeeper" in node.roles:
+                raise TargetMissing(
+                    f"{node.name} is a ZooKeeper server: the times of all that is known go by its clock."
+                )
+            if "controller" in node.roles and (
+                parameters["drift_ppm"] or abs(parameters["offset_ms"]) < CONTROLLER_LEAST_MS
+            ):
+                raise TargetMissing(
+                    f"{node.name} is a controller, which stamps what is known of leaders and replicas: for these times to be "
+                    f"told apart its clock may be off by {CONTROLLER_LEAST_MS} ms or more, and not drift."
+                )
         shift = ClockShift(offset_ms=parameters["offset_ms"], drift_ppm=parameters["drift_ppm"])
         return [(node, shift) for node in scene.targets]

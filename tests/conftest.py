@@ -69,6 +69,13 @@ def _toxiproxy() -> str | None:
     return None
 
 
+def _disk_groups() -> str | None:
+    from clusters.throttles import groups_support
+
+    where, how = groups_support()
+    return None if where is not None else how
+
+
 PARTS: dict[str, Callable[[], str | None]] = {
     "namespaces": _namespaces,
     "chromium": _chromium,
@@ -77,6 +84,7 @@ PARTS: dict[str, Callable[[], str | None]] = {
     "loop-disks": _loop_disks,
     "shim": _shim,
     "toxiproxy": _toxiproxy,
+    "disk-groups": _disk_groups,
 }
 
 

@@ -65,6 +65,7 @@ NATURES: Mapping[str, FaultNature] = {
     "duplicate-member": FaultNature(stops=True),
     "disk-full": FaultNature(stops=True),
     "clock": FaultNature(shifts_clock=True),
+    "disk-slow": FaultNature(freezes=True),
     "disk-hang": FaultNature(freezes=True),
     "disk-error": FaultNature(stops=True, loses_unflushed=True),
     "wipe": FaultNature(stops=True, destroys=True),

@@ -7,7 +7,7 @@ import pytest
 from clusters.fake import FakeCluster
 from harness.clock import FakeClock
 from harness.errors import BadInput, ClusterFailed
-from harness.impairments import FailedDisk, FrozenDisk, FullDisk
+from harness.impairments import ClockShift, FailedDisk, FrozenDisk, FullDisk, SlowDisk
 from harness.needs import capabilities_needed
 from harness.plan import make_plan
 from harness.protocols import Capability, NodeState, TopicSpec
@@ -74,7 +74,9 @@ def bench(tmp_path):
 IMPAIRING = [
     ("disk-full", {"left_bytes": 4096}, FullDisk(left_bytes=4096)),
     ("disk-hang", {}, FrozenDisk()),
+    ("disk-slow", {"bytes_per_s": 20_000}, SlowDisk(bytes_per_s=20_000)),
     ("disk-error", {"how": "read-only"}, FailedDisk(how="read-only")),
+    ("clock", {"offset_ms": 5000, "drift_ppm": -2000}, ClockShift(offset_ms=5000, drift_ppm=-2000)),
 ]
 HARMING = [("power-loss", {}), ("wipe", {}), ("corrupt", {"file": "index"})]
 
@@ -90,7 +92,7 @@ def test_a_disk_is_impaired_as_asked_seen_to_be_and_repaired(bench, fault, param
     assert read_journal(bench.run.journal).open == ()
 
 
-@pytest.mark.parametrize(("fault", "parameters", "_"), IMPAIRING[::2])
+@pytest.mark.parametrize(("fault", "parameters", "_"), IMPAIRING[:4:3])
 def test_a_node_that_ended_over_its_disk_is_started_after_the_disk_is_repaired(bench, fault, parameters, _):
     bench.strike("d", fault, "node:broker-2", **parameters)
     node = bench.node("broker-2")
@@ -127,7 +129,7 @@ def test_files_of_a_running_node_are_not_touched_it_is_killed_first(bench):
     assert bench.node("broker-3").log[-2:] == ["killed", "wipe"]
 
 
-@pytest.mark.parametrize("fault", ["disk-full", "disk-hang", "disk-error", "power-loss"])
+@pytest.mark.parametrize("fault", ["disk-full", "disk-slow", "disk-hang", "disk-error", "power-loss"])
 def test_a_node_that_is_down_has_no_disk_at_work(bench, fault):
     bench.strike("k", "kill", "node:broker-1")
     with pytest.raises(ClusterFailed, match="it has no process now"):
@@ -139,6 +141,17 @@ def test_a_node_that_is_down_has_no_disk_at_work(bench, fault):
 def test_a_controllers_metadata_is_not_wiped(bench):
     with pytest.raises(ClusterFailed, match="the cluster itself"):
         bench.strike("w", "wipe", "active-controller")
+    assert bench.whole
+
+
+@pytest.mark.parametrize("parameters", [{"offset_ms": 300_000}, {"offset_ms": 3_600_000, "drift_ppm": 1000}])
+def test_a_controllers_clock_is_moved_far_or_not_at_all(bench, parameters):
+    with pytest.raises(ClusterFailed, match="stamps what is known"):
+        bench.strike("c", "clock", "active-controller", **parameters)
+    assert bench.whole
+    struck = bench.strike("far", "clock", "active-controller", offset_ms=-3_600_000)
+    assert struck.effective is Tristate.YES
+    bench.nemesis.heal(None)
     assert bench.whole
 
 
@@ -165,6 +178,9 @@ def test_a_full_disk_of_a_cut_and_killed_node_is_healed_in_any_order(bench, orde
     [
         ("disk-full", {"left_bytes": -1}, "left_bytes"),
         ("disk-error", {"how": "tired"}, "how"),
+        ("disk-slow", {"bytes_per_s": 0}, "bytes_per_s"),
+        ("clock", {}, "to be seen"),
+        ("clock", {"offset_ms": 3}, "to be seen"),
         ("corrupt", {"file": "everything"}, "file"),
         ("power-loss", {"flag": 2}, "it takes none"),
         ("disk-hang", {"seconds": 2}, "it takes none"),

@@ -9,6 +9,7 @@ import pytest
 
 from clusters.disks import DISKS_VARIABLE, disk_support
 from clusters.leftovers import devices_of, sweep, thaw
+from clusters.throttles import remove_groups
 from harness.run_directory import RunDirectory
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -25,6 +26,8 @@ directory, kind = Path(sys.argv[1]), sys.argv[2]
 disk = Disk(kind, directory / "data", directory / "disk.img", 64 * 1024**2)
 (directory / "data").mkdir()
 (directory / "data" / "meta.properties").write_text("version=1")
+if kind == "loop":
+    os.chown(directory / "data", 1000, 1000)
 said = {}
 
 class Node:
@@ -72,6 +75,7 @@ except OSError as error:
     tell(got=error.errno)
 part["full"].repair(node, full)
 part["full"].repair(node, full)
+tell(owner=disk.mount_point.stat().st_uid)
 tell(after=seen(part["full"], full), files=sorted(p.name for p in disk.mount_point.iterdir()))
 """
 
@@ -82,6 +86,7 @@ def test_a_full_disk_gives_enospc_and_room_again(tmp_path, need, kind):
     told = inside(tmp_path, FILL, kind=kind)
     assert (told["before"], told["full"], told["after"]) == ("NO", "YES", "NO")
     assert told["got"] == 28
+    assert told["owner"] == (1000 if kind == "loop" else 0)
     assert "ENOSPC" in told["why"]
     assert told["files"] == ["meta.properties", "more"], "no ballast, no probe, no lost+found; what was there before is"
 
@@ -155,6 +160,38 @@ tell(kept=synced.stat().st_size, lost=unsynced.stat().st_size if unsynced.exists
         "lost": 0,
         "running": False,
     }
+
+
+def test_a_slow_disk_takes_its_time_and_no_more_when_it_is_repaired(tmp_path, need):
+    need("loop-disks")
+    need("disk-groups")
+    run = RunDirectory(tmp_path)
+    told = inside(
+        tmp_path,
+        """
+from clusters.throttles import Group, SlowDisks, group_prefix, groups_support, remove_groups
+from clusters.throttles import remove_groups
+from harness.run_directory import RunDirectory
+run = RunDirectory(directory)
+group = Group(groups_support()[0] / f"{group_prefix(run)}broker-1")
+group.remove()
+group.make()
+group.make()
+part["slow"] = SlowDisks(lambda name: disk, lambda name: group, clock)
+slow, other = SlowDisk(bytes_per_s=65_536), SlowDisk(bytes_per_s=8192)
+tell(before=seen(part["slow"], slow))
+part["slow"].impair(node, slow)
+tell(slow=seen(part["slow"], slow), limit=group.limit_of(disk.number))
+part["slow"].repair(node, other)
+tell(kept=group.limit_of(disk.number))
+part["slow"].repair(node, slow)
+part["slow"].repair(node, slow)
+tell(after=seen(part["slow"], slow), free=group.limit_of(disk.number))
+""",
+    )
+    assert told == {"before": "NO", "slow": "YES", "limit": 65_536, "kept": 65_536, "after": "NO", "free": None}
+    assert len(remove_groups(run)) == 1
+    assert remove_groups(run) == []
 
 
 def test_a_disk_of_memory_can_be_nothing_but_full(tmp_path, need):
