@@ -177,6 +177,8 @@ def prepare(plan: Plan, wanted: str, view: ProgressView) -> str:
     """Jars, Java, class archives; returns the isolation level, said aloud if it costs anything."""
     if wanted not in ("auto", *ISOLATIONS):
         raise BadInput(f"--isolation {wanted!r} is not known. Known: auto, {', '.join(ISOLATIONS)}.")
+    if plan.backend in ("local", "compose") and Capability.DELAY in capabilities_needed(plan):
+        catalogue.service("toxiproxy")(progress=view.note)  # built here: the sandbox has no network
     if plan.backend != "local":
         _prepare_elsewhere(plan, view)
         return "signals"
@@ -186,8 +188,6 @@ def prepare(plan: Plan, wanted: str, view: ProgressView) -> str:
         catalogue.service("archives")(version, java, jars, progress=view.note)
     if plan.metrics:
         _prepare_metrics(view)
-    if Capability.DELAY in capabilities_needed(plan):  # built here: the sandbox has no network
-        catalogue.service("toxiproxy")(progress=view.note)
     if wanted != "auto":
         return wanted
     support = catalogue.service("isolation")()

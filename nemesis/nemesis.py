@@ -158,8 +158,6 @@ class Nemesis:
         effects = tuple(aim.fault.verify(aim.scene, aim.parameters))
         for effect in effects:
             self._record_effect(row, effect, FaultPhase.VERIFIED)
-        if getattr(aim.fault, "over_at_once", False):  # so that nothing later is put down to it
-            self.heal(step.name)
         if getattr(aim.fault, "ends_itself", False):
             self.heal(step.name)
         return StruckFault(number, step.name, action.fault, tuple(names), effects)

@@ -31,7 +31,7 @@ class Reset:
     needs = frozenset({Capability.RESET})
     parameters_model = ResetParameters
     role_parameters = frozenset({"others"})
-    over_at_once = True
+    ends_itself = True
 
     def __init__(self) -> None:
         self._done: dict[tuple[str, str | None], list[str]] = {}
