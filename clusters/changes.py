@@ -35,7 +35,6 @@ T = TypeVar("T")
 _OWN_SOURCE = {
     "topic": ConfigSource.DYNAMIC_TOPIC_CONFIG,
     "broker": ConfigSource.DYNAMIC_BROKER_CONFIG,
-    "every broker": ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
 }
 _ONE_BROKER_S = 5.0
 """How long a broker may take before the next one is asked: it waits for the controller itself."""
@@ -106,16 +105,15 @@ class AdminChanges:
     # --- configurations ---
 
     def own_configs(self, resource: str, *, timeout_s: float = 10.0) -> Mapping[str, str]:
-        """What is set for exactly this resource ("topic:NAME", "broker:1"; "broker:" = all brokers), not what it gets from
-        elsewhere. ClusterFailed if refused."""
+        """What is set for exactly this resource ("topic:NAME", "broker:1"), not what it gets from elsewhere. ClusterFailed
+        if refused, or if the broker does not answer."""
         asked = _resource(resource)
         try:
             (future,) = self._admin_client().describe_configs([asked], request_timeout=timeout_s).values()
             entries = future.result(timeout_s + 1)
         except (KafkaException, TimeoutError) as error:
             raise ClusterFailed(f"Kafka does not tell the configuration of {resource}: {_words(error)}.") from error
-        kind, _, name = resource.partition(":")
-        own = _OWN_SOURCE[kind if name else "every broker"].value
+        own = _OWN_SOURCE[resource.partition(":")[0]].value
         return {key: entry.value for key, entry in entries.items() if entry.source == own and entry.value is not None}
 
     def alter_configs(self, resource: str, properties: Mapping[str, str | None], *, timeout_s: float = 10.0) -> None:

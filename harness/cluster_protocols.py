@@ -215,7 +215,7 @@ class AdminProtocol(Protocol):
         ...
 
     def own_configs(self, resource: str, *, timeout_s: float = 10.0) -> Mapping[str, str]:
-        """What is set for exactly "topic:NAME", "broker:ID", or "broker:" (all brokers); not what it gets from elsewhere."""
+        """What is set for exactly "topic:NAME" or "broker:ID"; not what it gets from elsewhere."""
         ...
 
     def alter_configs(self, resource: str, properties: Mapping[str, str | None], *, timeout_s: float = 10.0) -> None:
