@@ -11,7 +11,7 @@ from pathlib import Path
 from clusters.clock_parts import ShiftedClocks
 from clusters.disk_parts import DisksWithoutPower, FailedDisks, FrozenDisks, FullDisks, RecordedPower
 from clusters.disks import SIZE_BYTES, Disk, disk_support
-from clusters.file_parts import CorruptFiles, WipedDirectories
+from clusters.file_parts import CorruptFiles, DroppedCheckpoints, WipedDirectories
 from clusters.impairers import Harmer, Impairer
 from clusters.shim import environment, set_clock, shim_support
 from clusters.throttles import Group, SlowDisks, group_prefix, groups_support
@@ -117,7 +117,12 @@ class Equipment:
         """Parts for `clusters.impairers.Parts`."""
         by_disks = self.has_disks and self._powerless_disks
         power = DisksWithoutPower(self.disk_of, self._clock) if by_disks else RecordedPower(self.syncs_of)
-        return {"power-loss": power, "wipe": WipedDirectories(), "corrupt": CorruptFiles()}
+        return {
+            "power-loss": power,
+            "wipe": WipedDirectories(),
+            "corrupt": CorruptFiles(),
+            "drop-checkpoint": DroppedCheckpoints(),
+        }
 
     def disk_of(self, name: str) -> Disk | None:
         """A node's, mounted or not; None: it has none of its own."""

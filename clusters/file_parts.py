@@ -10,7 +10,7 @@ from typing import Any
 from clusters.properties import properties_text
 from clusters.storage_format import new_kafka_uuid
 from harness.errors import HarnessFailed
-from harness.impairments import Corrupt, Wipe
+from harness.impairments import Corrupt, DropCheckpoint, Wipe
 from harness.protocols import NodeState
 
 _KEPT = ("meta.properties", "bootstrap.checkpoint")
@@ -64,6 +64,15 @@ class CorruptFiles:
             file.write(content)
         what = path.relative_to(node.data_directory)
         return f"{len(places)} of {len(content)} bytes of {what} changed, from {places[0]} on"
+
+
+class DroppedCheckpoints:
+    """It is removed, if it is there."""
+
+    def harm(self, node: Any, harm: DropCheckpoint) -> str:  # noqa: ANN401 - of its backend
+        _refuse_running(node, "removed")
+        (node.data_directory / CHECKPOINT).unlink(missing_ok=True)
+        return f"{CHECKPOINT} is removed"
 
 
 def _chosen(directory: Path, harm: Corrupt) -> Path:

@@ -92,7 +92,7 @@ FAULTS = {
     "disk-hang": "nemesis.disk_hang:HangDisk",
     "disk-error": "nemesis.disk_error:FailDisk",
     "wipe": "nemesis.wipe:WipeDirectory",
-    "corrupt": "nemesis.corrupt:CorruptFile",
+    "corrupt-file": "nemesis.corrupt_file:CorruptFile",
     "power-loss": "nemesis.power_loss:LosePower",
 }
 UNDO_ACTIONS = {
@@ -100,6 +100,7 @@ UNDO_ACTIONS = {
     "resume": "nemesis.undo_actions:Resume",
     "unblock": "nemesis.undo_actions:Unblock",
     "repair": "nemesis.undo_actions:Repair",
+    "drop-checkpoint": "nemesis.undo_actions:WithoutCheckpoint",
     "nothing": "nemesis.undo_actions:Nothing",
     "reassign": "nemesis.reassign:ReassignBack",
     "configure": "nemesis.configure:ConfigureBack",

@@ -121,6 +121,13 @@ class Corrupt(Frozen):
     seed: int | str = 0
 
 
+class DropCheckpoint(Frozen):
+    """The broker's recovery-point-offset-checkpoint is removed: what an operator does with one that cannot be read."""
+
+    needs: ClassVar[Capability] = Capability.CHANGE_FILES
+    kind: Literal["drop-checkpoint"] = "drop-checkpoint"
+
+
 class PowerLoss(Frozen):
     """The node is gone at once, and with it everything that it had not fsynced. It starts again with what the disk has."""
 
@@ -144,6 +151,6 @@ class Vanish(Frozen):
     kind: Literal["vanish"] = "vanish"
 
 
-Harm = Annotated[Wipe | Corrupt | PowerLoss | ResetConnections | Vanish, Field(discriminator="kind")]
+Harm = Annotated[Wipe | Corrupt | DropCheckpoint | PowerLoss | ResetConnections | Vanish, Field(discriminator="kind")]
 HARM: TypeAdapter[Harm] = TypeAdapter(Harm)
 """From and to JSON."""

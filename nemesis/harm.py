@@ -30,6 +30,10 @@ class HarmingFault:
         """What is done to that node."""
         raise NotImplementedError
 
+    def starts(self, parameters: Mapping[str, Any]) -> bool:
+        """Is the node started again at once, to see what it makes of it?"""
+        return False
+
     def check(self, scene: Scene, node: Node) -> None:
         """TargetMissing if it cannot be done to that node now. Touches nothing."""
 
@@ -42,13 +46,18 @@ class HarmingFault:
         def strike(node: Node) -> str:
             if self.kills_first:
                 node.kill()
-            return node.harm(self.harm(scene, node, parameters))
+            said = node.harm(self.harm(scene, node, parameters))
+            if self.starts(parameters):
+                node.start()
+            return said
 
         with ThreadPoolExecutor(len(scene.targets), thread_name_prefix=self.name) as pool:
             done = [(node.name, pool.submit(strike, node)) for node in scene.targets]
         self._done = {name: future.result() for name, future in done}
 
     def verify(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+        if self.starts(parameters):
+            return [Effect(node=name, effect=Tristate.YES, detail=said) for name, said in self._done.items()]
         watches = [watch_state(node, NodeState.STOPPED, seen=self._done.get(node.name, "")) for node in scene.targets]
         return [
             effect if effect.detail or effect.effect is not Tristate.YES else _unseen(effect)

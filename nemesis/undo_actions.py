@@ -5,7 +5,7 @@ a killed node that somebody restarted no start. What belongs to the node and not
 restart leaves or puts back: it is always taken away.
 """
 
-from harness.impairments import IMPAIRMENT
+from harness.impairments import IMPAIRMENT, DropCheckpoint
 from harness.protocols import Node, NodeState, Scene, Undo
 from harness.schema import Tristate
 from nemesis.effects import Seen
@@ -87,6 +87,29 @@ class Repair:
             Tristate.NO: (Tristate.YES, seen),
             Tristate.UNKNOWN: (Tristate.UNKNOWN, seen),
         }[impaired]
+
+    def holds(self, undo: Undo, scene: Scene) -> bool:
+        return True
+
+
+CHECKPOINT_NAME = "recovery-point-offset-checkpoint"
+
+
+class WithoutCheckpoint:
+    """The broker's recovery-point-offset-checkpoint is gone. One that still runs is killed first: it ends over the file,
+    now or at its next start."""
+
+    def carry_out(self, undo: Undo, scene: Scene) -> None:
+        node = scene.node(undo.node)
+        node.kill()
+        node.harm(DropCheckpoint())
+
+    def undone(self, undo: Undo, scene: Scene) -> Seen:
+        node = scene.node(undo.node)
+        if node.state() is not NodeState.STOPPED:
+            return Tristate.YES, "the process runs, with a file of its own"
+        left = (node.data_directory / CHECKPOINT_NAME).exists()  # another fault keeps the node down
+        return Tristate(int(not left)), "the file is still there" if left else "the file is gone"
 
     def holds(self, undo: Undo, scene: Scene) -> bool:
         return True

@@ -69,7 +69,7 @@ NATURES: Mapping[str, FaultNature] = {
     "disk-hang": FaultNature(freezes=True),
     "disk-error": FaultNature(stops=True, loses_unflushed=True),
     "wipe": FaultNature(stops=True, destroys=True),
-    "corrupt": FaultNature(stops=True, destroys=True),
+    "corrupt-file": FaultNature(stops=True, destroys=True),
     "power-loss": FaultNature(stops=True, loses_unflushed=True),
 }
 """Every fault of the catalogue. A kind that is not here might do anything: what depends on it is unknown."""

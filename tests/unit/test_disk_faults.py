@@ -78,7 +78,7 @@ IMPAIRING = [
     ("disk-error", {"how": "read-only"}, FailedDisk(how="read-only")),
     ("clock", {"offset_ms": 5000, "drift_ppm": -2000}, ClockShift(offset_ms=5000, drift_ppm=-2000)),
 ]
-HARMING = [("power-loss", {}), ("wipe", {}), ("corrupt", {"file": "index"})]
+HARMING = [("power-loss", {}), ("wipe", {}), ("corrupt-file", {"file": "index"})]
 
 
 @pytest.mark.parametrize(("fault", "parameters", "impairment"), IMPAIRING)
@@ -110,7 +110,7 @@ def test_a_node_that_ended_over_its_disk_is_started_after_the_disk_is_repaired(b
 def test_a_harmed_node_is_down_until_it_is_healed_and_what_was_done_is_recorded(bench, fault, parameters):
     struck = bench.strike("h", fault, "leader(0)", **parameters)
     assert (struck.nodes, struck.effective) == (("broker-1",), Tristate.YES)
-    assert struck.effects[0].detail == f"{fault}, in memory"
+    assert struck.effects[0].detail == f"{fault.removesuffix('-file')}, in memory"
     assert bench.node("broker-1").state() is NodeState.STOPPED
     bench.nemesis.heal("h")
     assert bench.whole
@@ -155,9 +155,26 @@ def test_a_controllers_clock_is_moved_far_or_not_at_all(bench, parameters):
     assert bench.whole
 
 
+def test_a_broken_checkpoint_is_seen_by_the_broker_and_removed_by_healing(bench):
+    struck = bench.strike("c", "corrupt-file", "node:broker-2", file="checkpoint")
+    assert struck.effective is Tristate.YES
+    node = bench.node("broker-2")
+    assert node.log[-3:] == ["killed", "corrupt", "started"]
+    node.end("all log dirs have failed")
+    assert all(effect.effect is Tristate.YES for effect in bench.nemesis.heal("c"))
+    assert node.log[-2:] == ["drop-checkpoint", "started"]
+    assert bench.whole
+    bench.strike("c", "corrupt-file", "node:broker-2", file="checkpoint")
+    bench.strike("k", "kill", "node:broker-2")
+    bench.nemesis.heal("c")
+    assert node.state() is NodeState.STOPPED, "the other step keeps it down"
+    bench.nemesis.heal("k")
+    assert bench.whole
+
+
 def test_a_partition_that_is_not_planned_cannot_be_corrupted(bench):
     with pytest.raises(ClusterFailed, match="no partition 7"):
-        bench.strike("c", "corrupt", "node:broker-1", partition=7)
+        bench.strike("c", "corrupt-file", "node:broker-1", partition=7)
     bench.nemesis.heal(None)
     assert bench.whole
 
@@ -181,7 +198,7 @@ def test_a_full_disk_of_a_cut_and_killed_node_is_healed_in_any_order(bench, orde
         ("disk-slow", {"bytes_per_s": 0}, "bytes_per_s"),
         ("clock", {}, "to be seen"),
         ("clock", {"offset_ms": 3}, "to be seen"),
-        ("corrupt", {"file": "everything"}, "file"),
+        ("corrupt-file", {"file": "everything"}, "file"),
         ("power-loss", {"flag": 2}, "it takes none"),
         ("disk-hang", {"seconds": 2}, "it takes none"),
     ],

@@ -2,10 +2,10 @@
 
 import pytest
 
-from clusters.file_parts import CHECKPOINT, CorruptFiles, WipedDirectories
+from clusters.file_parts import CHECKPOINT, CorruptFiles, DroppedCheckpoints, WipedDirectories
 from clusters.storage_format import format_directory
 from harness.errors import HarnessFailed
-from harness.impairments import Corrupt, Wipe
+from harness.impairments import Corrupt, DropCheckpoint, Wipe
 from harness.protocols import NodeState
 
 
@@ -66,6 +66,13 @@ def test_the_index_and_the_checkpoint_are_changed_where_they_are(node):
     assert "nonsense" in CorruptFiles().harm(node, Corrupt(file="checkpoint", bytes=5, **partition))
     assert len((node.data_directory / CHECKPOINT).read_bytes()) == 5
     assert "5 of 5 bytes" in CorruptFiles().harm(node, Corrupt(file="checkpoint", bytes=50, **partition))
+
+
+def test_a_checkpoint_is_removed_and_one_that_is_not_there_too(node):
+    CorruptFiles().harm(node, Corrupt(file="checkpoint"))
+    for _ in range(2):
+        assert "is removed" in DroppedCheckpoints().harm(node, DropCheckpoint())
+        assert not (node.data_directory / CHECKPOINT).exists()
 
 
 def test_files_of_a_running_node_and_of_no_partition_are_refused(node):
