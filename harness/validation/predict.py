@@ -20,10 +20,12 @@ from harness.validation.trial import Parts
 CHANGES_MAX = 3
 """So many changes at once are looked at."""
 EXPECTED: Mapping[str, FaultNature] = {
-    name: nature for name, nature in NATURES.items() if not (nature.destroys or nature.elects_unclean)
+    name: nature
+    for name, nature in NATURES.items()
+    if not (nature.destroys or nature.loses_unflushed or nature.elects_unclean or nature.shifts_clock)
 }
-"""What a configuration is to withstand: not the destruction of disks, and no operator who asks for an unclean election.
-What those cost is a matter of how many copies there are (`Margins`)."""
+"""What a configuration is to withstand: not the loss of disks and of power, whose cost is a matter of how many copies there
+are (`Margins`); not wrong clocks, and no operator who asks for an unclean election."""
 CHANGES: Mapping[str, tuple[Any, str]] = {
     "producer.acks": ("all", "acks=all"),
     "producer.enable_idempotence": (True, "enable.idempotence=true"),
@@ -51,6 +53,8 @@ class Margins:
 
     replication_factor: int
     min_insync_replicas: int
+    flushed: bool
+    """flush.messages=1"""
 
     @property
     def writes(self) -> int:
@@ -72,6 +76,12 @@ class Margins:
         disks = f"{self.disks} disk{'s' if self.disks > 1 else ''}"
         safe = f"survives the loss of any {disks}" if self.disks else "may be lost with a single disk"
         yield f"min.insync.replicas={self.min_insync_replicas}: what was acknowledged with acks=all {safe}"
+        yield (
+            "flush.messages=1: what was acknowledged survives a loss of power"
+            if self.flushed
+            else "flush.messages is not 1: should all brokers that have a copy lose power at once, what the operating system "
+            "had not written is gone"
+        )
 
 
 @dataclass(frozen=True)
@@ -101,7 +111,7 @@ class Prediction:
     def margins(self) -> Margins:
         """Of the topic."""
         topic = self.plan.cells[0].topic
-        return Margins(topic.replication_factor, topic.min_insync_replicas)
+        return Margins(topic.replication_factor, topic.min_insync_replicas, topic.flush_messages == 1)
 
     def smallest_change(self) -> tuple[tuple[str, ...], tuple[Weakness, ...]]:
         """Settings whose change leaves the fewest weaknesses, as few of them as do that, and the weaknesses left."""

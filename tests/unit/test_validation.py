@@ -260,6 +260,9 @@ def test_margins_count_brokers_and_disks():
     margins = predicted({"acks": "all"}, topic={"replication.factor": "1"}).margins
     assert (margins.writes, margins.disks) == (0, 0)
     assert "may be lost with a single disk" in " ".join(margins.sentences())
+    assert "lose power at once" in " ".join(margins.sentences())
+    flushed = predicted({"acks": "all"}, topic=SAFE_TOPIC | {"flush.messages": "1"}).margins
+    assert "survives a loss of power" in " ".join(flushed.sentences())
 
 
 @given(
