@@ -149,6 +149,8 @@ class Admin(AdminChanges):
         return None if answer is None else answer.voters
 
     def _quorum(self, timeout_s: float) -> QuorumAnswer | None:
+        if not self._cluster.controller_servers:
+            return self._quorum_by_brokers(timeout_s)
         told = self._each(
             self._cluster.controller_servers,
             lambda node: self._controllers.ask(node, describe_quorum_request(), timeout_s=timeout_s),
@@ -156,6 +158,15 @@ class Admin(AdminChanges):
         answers = [
             found[0] for node, found in told.items() if found and found[0].error == 0 and found[0].leader == node
         ]
+        return max(answers, key=lambda answer: answer.leader_epoch, default=None)
+
+    def _quorum_by_brokers(self, timeout_s: float) -> QuorumAnswer | None:
+        """Where no controller is reached: brokers hand the question on to the one they take for the active one (KIP-595)."""
+        told = self._each(
+            self._cluster.observer_servers,
+            lambda node: self._brokers.ask(node, describe_quorum_request(), timeout_s=timeout_s),
+        )
+        answers = [found[0] for found in told.values() if found and found[0].error == 0]
         return max(answers, key=lambda answer: answer.leader_epoch, default=None)
 
     def features(self, *, timeout_s: float = 5.0) -> Mapping[str, int]:

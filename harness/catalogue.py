@@ -12,6 +12,8 @@ from harness.errors import BadInput
 BACKENDS = {
     "local": "clusters.local:LocalCluster",
     "compose": "clusters.compose:compose_cluster",
+    "ssh": "clusters.ssh:SshCluster",
+    "attach": "clusters.attach:AttachCluster",
 }
 WORKLOADS = {
     "log": "harness.workload_plans.log:plan_clients",
@@ -261,6 +263,7 @@ SERVICES = {
     "images": "clusters.images:list_images",
     "build-images": "clusters.images:build_images",
     "find-image": "clusters.images:find_image",
+    "adopt": "clusters.lasting:adopt_plan",
     "nemesis": "nemesis.nemesis:Nemesis",
     "check-fault": "nemesis.parameters:check_parameters",
     "heal": "nemesis.heal:heal_run",

@@ -133,7 +133,7 @@ def _every_view(
     wanted = _meant(world, condition)
     topics = sorted({p.topic_name for p in wanted})
     # A node that a fault holds is not asked: it may be frozen, and would cost the whole limit of a look.
-    brokers = [node for node in range(1, world.plan.variant.brokers + 1) if node not in avoid]
+    brokers = [node for node in world.plan.broker_ids if node not in avoid]
     views = {node: world.admin.view(node, topics) for node in brokers}
     silent = sorted(node for node, view in views.items() if view is None)
     if silent:

@@ -32,6 +32,7 @@ from harness.configuration import (
 from harness.errors import BadInput
 from harness.matrix import Combination, Exclusion, expand, selects
 from harness.mix import expand as expand_mix
+from harness.remote_options import Adoption, AttachOptions, SshOptions
 from harness.schedule import (
     MEMBERS,
     AddPartitions,
@@ -212,11 +213,21 @@ class Plan(Frozen):
     replays: str | None = None
     """The run that it repeats, and whether exactly."""
     compose: ComposeOptions = Field(default_factory=ComposeOptions)
+    ssh: SshOptions | None = None
+    attach: AttachOptions | None = None
+    adopted: Adoption | None = None
+    """How it was fitted to a cluster that was there before; None = it was not."""
 
     @property
     def written(self) -> frozenset[int]:
         """Dense ids of the partitions that our own clients write; the others are derived by copiers."""
         return frozenset(p for cell in self.cells for p in cell.written)
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]:
+        """Of the cluster it is run on: 1, 2, … unless that had its own before."""
+        ours = tuple(range(1, self.variant.brokers + 1))
+        return (self.adopted.broker_ids or ours) if self.adopted is not None else ours
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -254,6 +265,8 @@ def make_plan(trial: Trial, *, seed: int, lacking: Mapping[str, str] | None = No
         metrics=trial.metrics,
         alerts=trial.alerts,
         compose=trial.compose,
+        ssh=trial.ssh,
+        attach=trial.attach,
     )
     _check_steps(plan)
     return plan
@@ -471,7 +484,7 @@ def _controls(trial: Trial, cells: Sequence[Cell]) -> tuple[Control, ...]:
 
 
 def _check_steps(plan: Plan) -> None:
-    nodes = set(plan.variant.server_names().values())
+    nodes = _node_names(plan)
     for step in plan.steps:
         _check_action(plan, step, nodes)
         if isinstance(step.after, Behind):
@@ -480,6 +493,15 @@ def _check_steps(plan: Plan) -> None:
             selector = getattr(part, "cells", None)
             if selector and not plan.cells_matching(selector):
                 raise BadInput(f"Step {step.name!r}: no cell matches {selector}. Use values of `axes`.")
+
+
+def _node_names(plan: Plan) -> set[str]:
+    """Of the nodes there will be; empty = only the cluster can tell."""
+    if plan.backend == "attach":
+        return set()
+    if plan.ssh is not None:
+        return {node.name for node in plan.ssh.nodes}
+    return set(plan.variant.server_names().values())
 
 
 def _check_action(plan: Plan, step: Step, nodes: Collection[str]) -> None:
@@ -513,7 +535,7 @@ def _check_targets(plan: Plan, step: Step, targets: Sequence[str], nodes: Collec
         _check_client(plan, step, target)
         if why := why_nobody(target, plan.variant):
             raise BadInput(f"Step {step.name!r}: {text} {why}.")
-        if target.node is not None and target.node not in nodes:
+        if target.node is not None and nodes and target.node not in nodes:
             raise BadInput(f"Step {step.name!r}: there is no node {target.node!r}. Nodes: {', '.join(sorted(nodes))}.")
 
 
@@ -534,9 +556,9 @@ def why_nobody(target: Target, variant: Variant) -> str | None:
 
 
 def _check_brokers(plan: Plan, step: Step, names: Sequence[str]) -> None:
-    brokers = [f"broker-{b}" for b in range(1, plan.variant.brokers + 1)]
+    brokers = sorted(name for name in _node_names(plan) if name.startswith("broker-"))
     for name in names:
-        if name not in brokers:
+        if brokers and name not in brokers:
             raise BadInput(f"Step {step.name!r}: there is no broker {name!r}. Brokers: {', '.join(brokers)}.")
 
 

@@ -7,6 +7,7 @@ clock.json         {"start_monotonic_ns", "wall_minus_monotonic_ns", "wall_error
                    moment it started; missing = it never did
 dictionaries.json  name → list of texts, for the columns that hold dictionary codes
 journal.jsonl      undo journal of the nemesis
+lasting.json       while the run has something in a cluster that was there before it (clusters.lasting): as it was found
 resolved.json      what the roles of each fault resolved to, and when
 cluster.json       facts about the cluster (Cluster.describe)
 events.jsonl       progress of the run stage, one JSON object per line
@@ -55,6 +56,10 @@ class RunDirectory:
     @property
     def resolved(self) -> Path:
         return self.path / "resolved.json"
+
+    @property
+    def lasting(self) -> Path:
+        return self.path / "lasting.json"
 
     @property
     def cluster(self) -> Path:

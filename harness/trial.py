@@ -14,6 +14,7 @@ from harness import catalogue
 from harness.alert_rules import AlertSpec, check_alerts
 from harness.configuration import ComposeOptions, DeliveryBound, Frozen, IsolationLevel, Variant
 from harness.errors import BadInput
+from harness.remote_options import AttachOptions, SshOptions
 from harness.schedule import FaultAction, Mix, Selector, Step
 
 
@@ -103,6 +104,10 @@ class Trial(Frozen):
     metrics: bool = True
     """Sample metrics of servers and clients while the trial runs."""
     alerts: tuple[AlertSpec, ...] = ()
+    ssh: SshOptions | None = None
+    """Of the ssh backend alone."""
+    attach: AttachOptions | None = None
+    """Of the attach backend alone."""
 
 
 _OF_WORKLOAD = tuple(key for key in WorkloadSpec.model_fields if key != "kind")

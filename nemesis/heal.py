@@ -4,6 +4,7 @@ A run in namespaces leaves nothing: the kernel ends every process of its pid nam
 (pid_namespaces(7)), and with them go the network namespaces and each rule in them. Here that is seen to be so. Without
 namespaces the backend writes down each process it starts (`pids.jsonl`), and exactly those are ended. What a run made in a
 Docker engine carries its label, and is removed.
+A cluster that outlives the run is reached again, and every open undo carried out (`nemesis.lasting`).
 """
 
 import fcntl
@@ -32,6 +33,7 @@ from harness.processes import (
 )
 from harness.run_directory import RunDirectory
 from nemesis.journal import Journal, UndoState, read_journal
+from nemesis.lasting import heal_lasting
 
 GONE_S = 10.0
 """How long a process may take to go after SIGKILL (uninterruptible disk waits)."""
@@ -108,6 +110,10 @@ def _heal(run: RunDirectory, note: dict[str, Any], clock: Clock) -> HealReport:
     found += disks.found
     done += disks.done
     left += disks.left
+    elsewhere = heal_lasting(run, clock=clock)
+    found += elsewhere.found
+    done += elsewhere.done
+    left += elsewhere.left
     contents = read_journal(run.journal)
     if contents.unreadable:
         found.append(f"{contents.unreadable} lines of {run.journal} are not readable")

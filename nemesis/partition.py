@@ -72,6 +72,11 @@ class Partition:
     parameters_model = PartitionParameters
     role_parameters = frozenset({"others"})
 
+    def spares(self, parameters: Mapping[str, Any]) -> frozenset[Capability]:
+        """What it needs otherwise, but not with these parameters: only links of clients are cut."""
+        only_clients = parameters.get("others") in (CLIENTS, [CLIENTS], (CLIENTS,))
+        return frozenset({Capability.BLOCK}) if only_clients else frozenset()
+
     def needs_for(self, parameters: Mapping[str, Any]) -> frozenset[Capability]:
         """What else it needs with these parameters."""
         return capabilities_for(PartitionParameters.model_validate(dict(parameters)).others)

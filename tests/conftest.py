@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -58,6 +59,14 @@ def _shim() -> str | None:
     return None if support.path is not None else support.reason
 
 
+def _sshd() -> str | None:
+    if os.geteuid() != 0:
+        return "sshd for several users' machines needs root"
+    if not Path("/usr/sbin/sshd").exists() or shutil.which("ssh-keygen") is None:
+        return "no /usr/sbin/sshd (Debian: openssh-server)"
+    return None if shutil.which("iptables", path="/usr/sbin:/sbin:/usr/bin") else "no iptables"
+
+
 def _toxiproxy() -> str | None:
     from clusters.toxiproxy import ensure_toxiproxy
     from harness.errors import MissingTool
@@ -85,6 +94,7 @@ PARTS: dict[str, Callable[[], str | None]] = {
     "shim": _shim,
     "toxiproxy": _toxiproxy,
     "disk-groups": _disk_groups,
+    "sshd": _sshd,
 }
 
 

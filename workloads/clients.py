@@ -70,7 +70,9 @@ class Clients:
 
     def __init__(self, plan: Plan, run: RunDirectory, *, cluster: Servers, clock: Clock) -> None:
         self._plan, self._run, self._cluster, self._clock = plan, run, cluster, clock
-        self._processes = ClientProcesses(rows=run.rows, logs=run.logs, clock=clock)
+        self._processes = ClientProcesses(
+            rows=run.rows, logs=run.logs, clock=clock, prefix=lambda: getattr(cluster, "client_prefix", ())
+        )
         self._of_cell = {cell.cell: cell.written for cell in plan.cells}
         self._planned: dict[str, list[PlannedClient]] = {role: [] for role in catalogue.ROLES}
         for client in plan.clients:

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,8 +64,11 @@ class ClientProcess:
 class ClientProcesses:
     """Starts and holds client processes. `close` ends all of them, and the zygote."""
 
-    def __init__(self, *, rows: Path, logs: Path, clock: Clock) -> None:
-        self._rows, self._logs, self._clock = rows, logs, clock
+    def __init__(
+        self, *, rows: Path, logs: Path, clock: Clock, prefix: Callable[[], Sequence[str]] = lambda: ()
+    ) -> None:
+        """`prefix`: before the command of the zygote, asked when it is started."""
+        self._rows, self._logs, self._clock, self._prefix = rows, logs, clock, prefix
         self._zygote: subprocess.Popen[bytes] | None = None
         self._pipe: socket.socket | None = None
         self._by_pid: dict[int, ClientProcess] = {}
@@ -223,7 +226,7 @@ class ClientProcesses:
         path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
         with theirs:
             self._zygote = subprocess.Popen(
-                [sys.executable, "-P", "-m", "workloads.zygote", str(theirs.fileno())],
+                [*self._prefix(), sys.executable, "-P", "-m", "workloads.zygote", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env=os.environ | threadless | {"PYTHONPATH": path},

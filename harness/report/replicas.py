@@ -21,7 +21,7 @@ def replica_lines(plan: Plan, history: History) -> list[str]:
         return []
     observations, replicas = history.table("observations"), history.table("replicas")
     out = ["", "## What each replica had", "", "By its own segments and `leader-epoch-checkpoint`.", ""]
-    brokers = range(1, plan.variant.brokers + 1)
+    brokers = plan.broker_ids
     for step, name in {**looks, NONE: _AT_THE_END}.items():
         out += [f"**{name}**", "", "| partition | " + " | ".join(f"broker-{b}" for b in brokers) + " |"]
         out += ["|" + "---|" * (len(brokers) + 1)]

@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from harness import catalogue
 from harness.clock import SystemClock
 from harness.errors import ExitCode, HarnessFailed, Interrupted, ProzessError, UnsupportedFault
 from harness.plan import Plan, make_plan
-from harness.protocols import Cluster
+from harness.protocols import Capability, Cluster
 from harness.run_directory import RunDirectory
 from harness.schedule import FaultAction, Mix, MixFault
 from harness.supervisor import start_supervisor
@@ -55,14 +55,26 @@ def check_capabilities(plan: Plan, run: RunDirectory, *, isolation: str) -> None
             continue
         fault = catalogue.resolve(catalogue.FAULTS, step.do.fault, what="fault")
         check_parameters(step.do.fault, step.do.parameters, targets=step.do.targets, nodes=nodes)
-        needs_for = getattr(fault(), "needs_for", None)  # of faults that need more with some parameters
-        for capability in sorted(fault.needs | (needs_for(step.do.parameters) if needs_for else frozenset())):
+        for capability in sorted(_needs(fault, step.do.parameters)):
             if capability not in cluster.capabilities:
                 why = cluster.lacks.get(capability, "it has no such capability")
                 raise UnsupportedFault(
                     f"Step {step.name!r} needs {step.do.fault!r}, which the {plan.backend} backend cannot do here: {why}. "
                     "Remove the step, or run on a machine or backend that can (`prozess doctor` says what this one offers)."
                 )
+        refusal_of = getattr(cluster, "refusal_of", None)  # of backends that can do a fault to some links only
+        if refusal_of is not None and (why := refusal_of(step.do.fault, step.do.parameters)) is not None:
+            raise UnsupportedFault(f"Step {step.name!r}: {step.do.fault!r} on the {plan.backend} backend: {why}.")
+
+
+def _needs(fault: Any, parameters: Mapping[str, Any]) -> frozenset[Capability]:  # noqa: ANN401 - a class of `Fault`
+    """Of faults that need more with some parameters, or less."""
+    made, needs = fault(), frozenset(fault.needs)
+    if hasattr(made, "needs_for"):
+        needs |= made.needs_for(parameters)
+    if hasattr(made, "spares"):
+        needs -= made.spares(parameters)
+    return needs
 
 
 def lacking_faults(trial: Trial, *, isolation: str) -> dict[str, str]:
@@ -112,6 +124,7 @@ def start_stage(plan: Plan, run: RunDirectory, *, isolation: str) -> subprocess.
 
 def follow_run(plan: Plan, run: RunDirectory, *, isolation: str, on_event: OnEvent) -> RunResult:
     """Run the trial's stage to its end; every event goes to `on_event`. Ctrl-C once: heal, keep, end. Twice: at once."""
+    plan = catalogue.service("adopt")(plan, run, clock=SystemClock())
     check_capabilities(plan, run, isolation=isolation)
     stage = start_stage(plan, run, isolation=isolation)
     supervisor = start_supervisor(run, stage.pid)

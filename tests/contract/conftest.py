@@ -1,6 +1,8 @@
 """Clusters for the contract suite: each backend behind the same fixture, one cluster per module."""
 
+import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +24,8 @@ EVERY_VARIANT = "PROZESS_EVERY_VARIANT"
 COMPOSE = "clusters.compose:ComposeCluster"
 KRAFT: dict[str, Any] = {}
 ZOOKEEPER = {"metadata_mode": "zookeeper", "kafka_version": "3.9.2"}
+WORLD = os.environ.get("PROZESS_WORLD")
+"""Inside `tests.contract.ssh_world`: where its machines are said."""
 BACKENDS = [
     pytest.param(("clusters.fake:FakeCluster", KRAFT), id="fake"),
     pytest.param(("clusters.hosted:HostedCluster", KRAFT), id="local", marks=pytest.mark.cluster),
@@ -39,6 +43,8 @@ BACKENDS = [
         ],
     ),
 ]
+if WORLD is not None:
+    BACKENDS = [pytest.param(("clusters.ssh:SshCluster", KRAFT), id="ssh", marks=pytest.mark.cluster)]
 
 
 def ensure_images(version: str, *, zookeeper: bool = False) -> None:
@@ -65,6 +71,8 @@ def plan_of(**variant: Any) -> Plan:
         "base": {"topic.replication_factor": 1},
         "variant": {"properties": properties, **variant},
     }
+    if WORLD is not None:
+        document |= {"backend": "ssh", "ssh": json.loads(Path(WORLD).read_text())}
     return make_plan(parse_trial(document, source="contract"), seed=1)
 
 
@@ -109,3 +117,12 @@ def processes_naming(text: str) -> dict[int, str]:
             if text in line:
                 found[int(directory.name)] = line
     return found
+
+
+def end_at_once(directory: Path) -> None:
+    """SIGKILL to the command whose files are there, its run stage and its supervisor. They are stopped first: none of them is
+    to see another one's end."""
+    found = [pid for pid, line in processes_naming(str(directory)).items() if "-m harness." in line]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in found:
+            os.kill(pid, number)

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from tests.system.torture import TORMENTS, draw, play
+from tests.system.torments import TORMENTS
+from tests.system.torture import draw, play
 
 pytestmark = pytest.mark.cluster
 ROUNDS = int(os.environ.get("PROZESS_TORTURE", "0")) or len(TORMENTS)
@@ -15,8 +16,8 @@ FIRST = int(os.environ.get("PROZESS_TORTURE_SEED", "0"))
 def test_a_harness_killed_at_any_moment_leaves_nothing_but_a_readable_history(seed, tmp_path, need):
     need("java")
     drawn = draw(seed)
-    if drawn.torment.isolation == "namespaces":
-        need("namespaces")
+    for part in drawn.torment.needs + (("namespaces",) if drawn.torment.isolation == "namespaces" else ()):
+        need(part)
     outcome = play(drawn, tmp_path / "round")
     cleaned = "by `prozess heal`" if outcome.clean_s is None else f"by itself after {outcome.clean_s:.1f} s"
     print(f"{drawn}: clean {cleaned}", *outcome.said, sep="\n  ")  # noqa: T201 - shown if it fails, and by `make torture`

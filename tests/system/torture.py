@@ -20,92 +20,15 @@ import psutil
 
 from harness.clock import SystemClock, wait_until
 from harness.errors import NotReady
-from harness.processes import ProcessIdentity, identify, is_running, send_signal
-from tests.system.leftovers import TOKEN, leftovers, machine, processes, wait_clean
+from harness.processes import ProcessIdentity, identify, send_signal
+from tests.system.leftovers import TOKEN, machine, processes, wait_clean
+from tests.system.torments import TORMENTS, Torment
 
 CLOCK = SystemClock()
 EVENT_TIMEOUT_S = 180.0
 END_TIMEOUT_S = 150.0
 COMMAND_TIMEOUT_S = 180.0
 
-_HEAD = """
-name = "torture"
-title = "Something is broken while the harness is killed"
-{head}
-
-[variant.properties]
-"broker.session.timeout.ms" = 4000
-"broker.heartbeat.interval.ms" = 500
-
-[topics]
-partitions = 1
-placement = [[1, 2, 3]]
-
-[base]
-"topic.replication_factor" = 3
-"topic.min_insync_replicas" = 2
-
-[axes]
-"producer.acks" = ["1", "all"]
-
-[[steps]]
-name = "steady"
-after = {{ condition = "acked", count = 20 }}
-"""
-_STEP = """
-[[steps]]
-name = "break {number}"
-do = {{ kind = "fault", fault = "{fault}", targets = ["{target}"]{parameters} }}
-
-[[steps]]
-name = "broken {number}"
-after = {{ condition = "elapsed", seconds = 1 }}
-"""
-_HEAL = """
-[[steps]]
-name = "mend"
-do = { kind = "heal" }
-
-[[steps]]
-name = "whole"
-after = { condition = "isr" }
-timeout_s = 60
-"""
-
-
-@dataclass(frozen=True)
-class Torment:
-    """A trial to be killed in. `faults`: (name, target, further keys of the step)."""
-
-    name: str
-    faults: tuple[tuple[str, str, str], ...]
-    isolation: str = "namespaces"
-    head: str = ""
-    """Lines at the top of the trial file."""
-
-    @property
-    def text(self) -> str:
-        """The trial file."""
-        steps = [
-            _STEP.format(number=number, fault=fault, target=target, parameters=f", {more}" if more else "")
-            for number, (fault, target, more) in enumerate(self.faults)
-        ]
-        return _HEAD.format(head=self.head) + "".join(steps) + _HEAL
-
-    @property
-    def steps(self) -> list[str]:
-        """Names of the steps that break something, and of the heal."""
-        return [f"break {number}" for number in range(len(self.faults))] + ["mend"]
-
-
-_CUT = 'parameters = { others = "followers", direction = "both" }'
-TORMENTS = (
-    Torment("pause and kill", (("pause", "followers(0)", ""), ("kill", "leader(0)", ""))),
-    Torment("partition", (("partition", "leader(0)", _CUT),)),
-    Torment("stop", (("stop", "leader(0)", ""), ("pause", "active-controller", ""))),
-    Torment("signals: pause and kill", (("pause", "followers(0)", ""), ("kill", "leader(0)", "")), "signals"),
-    Torment("signals: stop", (("stop", "leader(0)", ""), ("pause", "active-controller", "")), "signals"),
-)
 PARTS = ("outer", "stage", "supervisor")
 VICTIMS = (
     ("outer",),
@@ -316,6 +239,3 @@ def _sweep(victim: Victim) -> None:
         wait_until(swept, awaited="the round's processes to go", timeout_s=30.0, clock=CLOCK)
     with suppress(subprocess.TimeoutExpired):
         victim.outer.wait(10)
-
-
-__all__ = ["TORMENTS", "Outcome", "Round", "draw", "is_running", "leftovers", "play"]

@@ -560,6 +560,8 @@ def test_only_a_cut_of_clients_needs_a_backend_that_can_cut_clients():
     assert Partition().needs_for({"others": ["clients", "broker-2"]}) == {Capability.CUT_CLIENTS}
     assert Partition().needs_for({"others": "everybody"}) == {Capability.CUT_CLIENTS}
     assert Partition().needs_for({}) == Partition().needs_for({"shape": "ring"}) == frozenset()
+    assert Partition().spares({"others": "clients"}) == Partition().spares({"others": ["clients"]}) == Partition.needs
+    assert Partition().spares({"others": "everybody"}) == Partition().spares({}) == frozenset()
 
 
 @pytest.mark.parametrize(
