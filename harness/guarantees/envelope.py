@@ -54,6 +54,10 @@ class Envelope:
     """When the last audit of the partition was complete; None = never."""
     delivery_bound: DeliveryBound | None = None
     """What the trial promises of deliveries."""
+    brokers: int = 0
+    """How many there are, numbered from 1; 0 = not known."""
+    brokers_flush: bool = False
+    """Every record of topics that do not say otherwise, internal ones too, is synced before it is acknowledged."""
     measured_by: frozenset[int] = frozenset()
     """Node ids of the places of its tailing readers: a fault that hits nothing else spoils the measurement alone."""
     epoch_starts: Mapping[int, int] | None = None

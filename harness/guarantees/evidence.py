@@ -139,6 +139,8 @@ class Evidence:
             delete_retention_ns=self._delete_retention_ms(plan, cell) * 1_000_000,
             audited_ns=int(audited[-1]) if len(audited) else None,
             delivery_bound=cell.delivery_bound,
+            brokers=plan.variant.brokers,
+            brokers_flush=self._brokers_flush,
             measured_by=frozenset(
                 CLIENT_NODE + c.client for c in plan.clients if c.role == "reader" and partition in c.partitions
             ),
@@ -152,8 +154,11 @@ class Evidence:
         """Is every record synced inside the append, on leader and followers, before it is acknowledged? By flush.messages
         of the topic, else of the brokers; flush.ms does not count: it is looked at by a scheduler. [LogManager]"""
         planned = cell.topic.kafka_properties().get("flush.messages")
-        broker = self.cluster.get("settings", {}).get("log.flush.interval.messages", "")
-        return (planned or str(broker)) == "1"
+        return self._brokers_flush if planned is None else planned == "1"
+
+    @property
+    def _brokers_flush(self) -> bool:
+        return str(self.cluster.get("settings", {}).get("log.flush.interval.messages", "")) == "1"
 
     def _producer_expiry_ms(self, plan: Plan) -> int:
         """As read from the cluster, else as the plan sets it, else Kafka's default: a cluster that was started from the plan

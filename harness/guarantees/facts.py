@@ -180,11 +180,22 @@ BEFORE_NS = 10 * NS_PER_S
 (socket.timeout.ms)."""
 
 
-def _transaction_state_lost(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """Its partitions are not sampled: not lost if nothing could destroy or cut them, else not known."""
-    ways = ("destroys", "loses_unflushed", "elects_unclean")
+def _coordinator_state_lost(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Partitions of internal topics are not sampled: not lost if nothing could destroy or cut them; lost, from then on, if
+    one fault destroyed what every broker had; else not known."""
+    ways = ["destroys", "elects_unclean"] + ([] if envelope.brokers_flush else ["loses_unflushed"])
     harm = either(*(np.int8(f.may(what)) for f in envelope.faults for what in ways))
-    return constant(FALSE if harm == FALSE else UNKNOWN, len(witnesses))
+    everybody = set(range(1, envelope.brokers + 1))
+    certain = [
+        truth(f.begin_ns - envelope.error_ns <= _or_forever(witnesses["end_ns"]))
+        for f in envelope.faults
+        if everybody and everybody <= set(f.hit) and any(f.may(what) is Tristate.YES for what in ways)
+    ]
+    return either(constant(FALSE if harm == FALSE else UNKNOWN, len(witnesses)), *certain)
+
+
+def _or_forever(times_ns: np.ndarray) -> np.ndarray:
+    return np.where(times_ns == MISSING, FOREVER, times_ns)
 
 
 def _delayed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -448,7 +459,12 @@ FACTS: Mapping[str, Fact] = {
     ),
     "transaction state lost": Fact(
         "copies were destroyed, or a leader elected unclean by request: __transaction_state may be among them",
-        of_witnesses=_transaction_state_lost,
+        of_witnesses=_coordinator_state_lost,
+        could=lambda h: _possibly(h.destroyed),
+    ),
+    "group state lost": Fact(
+        "copies were destroyed, or a leader elected unclean by request: __consumer_offsets may be among them",
+        of_witnesses=_coordinator_state_lost,
         could=lambda h: _possibly(h.destroyed),
     ),
     "delayed": Fact(

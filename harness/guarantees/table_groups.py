@@ -13,6 +13,17 @@ _DELIVERY = "Kafka documentation, design, 'Message Delivery Semantics'"
 _SUBSCRIPTIONS = "KafkaConsumer, 'Consumer Groups and Topic Subscriptions'; KIP-429; KIP-848"
 
 
+def _offsets_lost(anomaly: str) -> Rule:
+    return Rule(
+        id=f"{anomaly}/offsets-lost",
+        when=("group state lost",),
+        label="lost offsets of groups",
+        reason="what groups had committed may have been destroyed, on every broker that kept it",
+        change="more copies of __consumer_offsets in sync, or log.flush.interval.messages=1 of the brokers",
+        source="Kafka documentation, design, 'Consumer Offset Tracking': offsets are records of a compacted topic",
+    )
+
+
 def _sought(anomaly: str) -> Rule:
     return Rule(
         id=f"{anomaly}/sought",
@@ -112,6 +123,7 @@ _REPROCESSED = Guarantee(
             source="KIP-98",
         ),
         *hard("reprocessed", unclean="cutoff", wiped="wiped"),
+        _offsets_lost("reprocessed"),
     ),
 )
 _COMMIT_REGRESSION = Guarantee(
@@ -124,7 +136,7 @@ _COMMIT_REGRESSION = Guarantee(
     source="Kafka documentation, design, 'Consumer Position'; KIP-848 and KIP-1251: commits of old generations and epochs "
     "are refused",
     workloads=KINDS,
-    rules=(_sought("commit-regression"),),
+    rules=(_sought("commit-regression"), _offsets_lost("commit-regression")),
 )
 _COMMIT_AHEAD = Guarantee(
     anomaly="commit-ahead",

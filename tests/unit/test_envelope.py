@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.guarantees.envelope import Envelope
+from harness.guarantees.facts import FACTS
 from harness.guarantees.faults import NATURES, FaultNature, fault_records
 from harness.guarantees.logic import both, either, negate
 from harness.guarantees.timeline import timelines
@@ -351,6 +352,24 @@ def test_power_lost_by_all_destroys_what_was_not_flushed(hit, flushed, expected)
     env = envelope(ALL_DARK, acks="all")
     env = replace(env, faults=tuple(f.of_topic(flushed=flushed) for f in faults))
     assert one(env.wiped(witnesses())) == expected
+
+
+@pytest.mark.parametrize(
+    ("hit", "brokers_flush", "end_s", "expected"),
+    [
+        ([1, 2, 3], False, 6.0, SO),
+        ([1, 2, 3], False, 4.0, UNKNOWN),
+        ([1, 2, 3], True, 6.0, NOT_SO),
+        ([1, 2], False, 6.0, UNKNOWN),
+    ],
+)
+@pytest.mark.parametrize("fact", ["group state lost", "transaction state lost"])
+def test_what_coordinators_knew_is_lost_when_every_broker_lost_what_was_not_flushed(
+    fact, hit, brokers_flush, end_s, expected
+):
+    faults = fault_records(table("faults", fault(0, "power-loss", hit, 5, 7)), DICTIONARIES, NATURES)
+    env = replace(envelope(ALL_DARK, acks="all"), faults=faults, brokers=3, brokers_flush=brokers_flush)
+    assert one(FACTS[fact].of_witnesses(env, witnesses(end_s=end_s))) == expected
 
 
 def test_power_lost_by_one_of_three_excuses_nothing():
