@@ -12,6 +12,7 @@ that new ones go the new way.
 import socket
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -83,9 +84,9 @@ class DelayConnections:
             if not redirected or not server.answers() or not self._is_ours(server, end, impairment):
                 return Tristate.NO, "its connections go no proxied way"
         least_s = 2 * max(0.0, impairment.latency_ms - impairment.jitter_ms) / 1000
-        answers = [
-            s for s in (self._answer_s(opener, end, 2 * least_s + ANSWER_S) for _ in range(ASKED)) if s is not None
-        ]
+        with ThreadPoolExecutor(ASKED, thread_name_prefix="answer") as pool:
+            asked = [pool.submit(self._answer_s, opener, end, 2 * least_s + ANSWER_S) for _ in range(ASKED)]
+        answers = [answer for a in asked if (answer := a.result()) is not None]
         if not answers:
             return Tristate.UNKNOWN, f"{node.name} does not answer {impairment.peer}"
         seen = f"{node.name} answers {impairment.peer} after {min(answers) * 1000:.0f} ms"

@@ -1,6 +1,7 @@
 """Observation: what `verify` and `heal` share. A fault and its undo are what was seen, not what was called."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from harness.clock import NS_PER_S, Clock
@@ -11,6 +12,7 @@ from harness.schema import Tristate
 OBSERVE_S = 10.0
 """Limit of every observation: a signal or a rule acts in milliseconds, a starved machine needs seconds."""
 INTERVAL_S = 0.05
+THREADS_MAX = 8
 
 Seen = tuple[Tristate, str]
 """Was it observed, and what exactly was seen."""
@@ -36,12 +38,19 @@ def observe(watches: Sequence[Watch], *, clock: Clock, timeout_s: float = OBSERV
     waiting = list(range(len(watches)))
     while True:
         late = clock.monotonic_ns() >= deadline_ns
-        for index in waiting:
-            effects[index] = _look(watches[index])
+        effects |= zip(waiting, _look_at([watches[index] for index in waiting]), strict=True)
         waiting = [index for index in waiting if effects[index].effect is not Tristate.YES]
         if not waiting or late:
             return [effects[index] for index in range(len(watches))]
         clock.sleep(INTERVAL_S)
+
+
+def _look_at(watches: Sequence[Watch]) -> list[Effect]:
+    """Side by side: what does not arrive takes its time to be missed, on each of many links."""
+    if len(watches) < 2:
+        return [_look(watch) for watch in watches]
+    with ThreadPoolExecutor(min(len(watches), THREADS_MAX), thread_name_prefix="look") as pool:
+        return list(pool.map(_look, watches))
 
 
 def _look(watch: Watch) -> Effect:
