@@ -137,7 +137,7 @@ class Admin(AdminChanges):
         """With ZooKeeper, the broker that `/controller` names. In KRaft who answers DescribeQuorum as leader, of several (one
         is deposed and does not know) the one with the highest epoch; None if no one does. The others answer with an error,
         or name somebody else."""
-        if self._zookeepers():
+        if getattr(self._cluster, "zookeeper_servers", {}):
             return self._zookeeper.controller(timeout_s=timeout_s)
         answer = self._quorum(timeout_s)
         return None if answer is None else answer.leader
@@ -366,8 +366,12 @@ class Admin(AdminChanges):
         return {node: future.result() for node, future in futures.items()}
 
     def _zookeepers(self) -> Mapping[int, tuple[str, int]]:
-        """Of a backend that runs them."""
-        return getattr(self._cluster, "zookeeper_servers", {})
+        """Of a backend that runs them, those that could answer: a paused one would keep whoever asks it waiting."""
+        servers: Mapping[int, tuple[str, int]] = getattr(self._cluster, "zookeeper_servers", {})
+        if not servers:
+            return servers
+        running = {node.node_id for node in self._cluster.nodes if node.state() is NodeState.RUNNING}
+        return {node: address for node, address in servers.items() if node in running}
 
     def _admin_client(self) -> AdminClient:
         if self._client is None:

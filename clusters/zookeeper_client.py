@@ -62,23 +62,32 @@ class ZooKeeperClient:
     def leader(self, *, timeout_s: float) -> int | None:
         """Node id of the ensemble's leader; of several (one is deposed and does not know yet) the one with the newest epoch.
         None: nobody says that it leads."""
-        states = self.states(timeout_s=timeout_s).items()
-        leading = [(state.zxid >> 32, node) for node, state in states if state is not None and state.leads]
-        return max(leading)[1] if leading else None
+        leading = [node for node, state in self._newest_first(timeout_s) if state.leads]
+        return leading[0] if leading else None
 
     def controller(self, *, timeout_s: float) -> int | None:
-        """Broker id of Kafka's controller; None: there is none, or no server that has a quorum tells."""
+        """Broker id of Kafka's controller; None: there is none, or no server that has a quorum tells in time."""
         deadline_ns = self._deadline_ns(timeout_s)
-        leader = self.leader(timeout_s=timeout_s / 2)
-        if leader is None:
-            return None
+        serving = [node for node, _ in self._newest_first(timeout_s / 2)]
+        for left, node in zip(range(len(serving), 0, -1), serving, strict=True):
+            try:
+                now_ns = self._clock.monotonic_ns()  # the next one may answer where this one cannot
+                return self._controller_by(node, now_ns + (deadline_ns - now_ns) // left)
+            except OSError:
+                continue
+        return None
+
+    def _newest_first(self, timeout_s: float) -> list[tuple[int, ServerState]]:
+        """The servers that serve: by the epoch they know, in each the one that leads first."""
+        known = [(node, state) for node, state in self.states(timeout_s=timeout_s).items() if state is not None]
+        return sorted(known, key=lambda pair: (pair[1].zxid >> 32, pair[1].leads), reverse=True)
+
+    def _controller_by(self, node: int, deadline_ns: int) -> int | None:
         try:
-            data = self._read(leader, CONTROLLER, deadline_ns)
+            data = self._read(node, CONTROLLER, deadline_ns)
             return None if data is None else int(json.loads(data)["brokerid"])
-        except OSError:
-            return None
         except (Malformed, ValueError, KeyError, TypeError) as error:
-            host, port = self._servers()[leader]
+            host, port = self._servers()[node]
             raise ClusterFailed(
                 f"ZooKeeper at {host}:{port} has a {CONTROLLER} that is not Kafka's: {error}."
             ) from error
