@@ -6,13 +6,14 @@ The run stage runs on the host: it reaches the nodes by their addresses on two n
 
 import os
 import shutil
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from clusters.agent import metrics_agent
 from clusters.cache import make_cache
 from clusters.compose_base import ContainersCluster
+from clusters.compose_exec import by_exec
+from clusters.compose_faults import ContainerCuts, HostNetwork, Now, give_away, keep_contents, served_ports
 from clusters.compose_file import (
     HOLDER,
     ZOOKEEPER_DATA_IN_CONTAINER,
@@ -23,20 +24,27 @@ from clusters.compose_file import (
     text_of,
     zookeeper_file,
 )
-from clusters.compose_network import SUBNETS, first_number, free_prefixes, subnets_of
+from clusters.compose_network import SUBNETS, NodeNetwork, first_number, free_prefixes, subnets_of
 from clusters.compose_node import ComposeNode, Place
 from clusters.compose_own import OwnComposeCluster
 from clusters.engine import MARKER_NAME, command, sweep
+from clusters.equipment import Equipment, Equipped
 from clusters.images import find_image
+from clusters.impairers import Parts
 from clusters.jars import ensure_jars
 from clusters.java import find_java
+from clusters.links import LinkEnd, Links
+from clusters.local_clients import ClientCuts
 from clusters.properties import BROKER, CONTROLLER, ZOOKEEPER, Placement, properties_text
 from clusters.servers import cluster_id_in
 from clusters.storage_format import bootstrap_checkpoint, format_directory, new_kafka_uuid
 from clusters.zookeeper import prepare_directory, zookeeper_properties
 from harness.clock import Clock
 from harness.errors import ClusterFailed
+from harness.impairments import CLIENTS
+from harness.needs import capabilities_needed
 from harness.plan import Plan
+from harness.protocols import Capability
 from harness.run_directory import RunDirectory
 
 UP_TIMEOUT_S = 120.0
@@ -70,7 +78,21 @@ class ComposeCluster(ContainersCluster):
         self._agent = metrics_agent() if plan.metrics else None
         self._prefixes: Mapping[str, str] = {name: f"{start}.0" for name, start in SUBNETS.items()}
         self._placements = place_in_networks(self._variant, run.nodes, self._prefixes)
+        self._equipment = Equipment(
+            [Equipped(p.name, p.data_directory, run.nodes / p.name) for p in self._placements],
+            needs=capabilities_needed(plan),
+            mounts=os.geteuid() == 0,
+            agents=Now(lambda: self.metrics_servers),
+            clock=clock,
+        )
+        self._links = Links(self._link_ends)
+        self._networks: dict[str, NodeNetwork] = {}
+        cuts = ContainerCuts(self._networks, self._addresses, lambda: self.client_address)
+        self._parts = Parts(
+            {**self._equipment.impairers, "client-cut": ClientCuts(cuts, self._links)}, self._equipment.harmers
+        )
         self._nodes = tuple(self._node(index) for index in range(len(self._placements)))
+        self._networks |= {node.name: node.network for node in self._nodes}
 
     @property
     def bootstrap_servers(self) -> str:
@@ -106,6 +128,35 @@ class ComposeCluster(ContainersCluster):
     def client_address(self) -> str:
         """Where clients on the host come from on the data network: what `ComposeNode.block_address` takes to cut them off."""
         return f"{self._prefixes['data']}.1"
+
+    # --- faults -----------------------------------------------------------------------------------------------------
+
+    def _more(self) -> Mapping[Capability, str]:
+        found = dict(self._equipment.capabilities)
+        if not by_exec():
+            found[Capability.CUT_CLIENTS] = "an iptables rule in the node's network namespace"
+        return found
+
+    def _lacks_of_more(self) -> Mapping[Capability, str]:
+        return self._equipment.lacks
+
+    def _images_of_networks(self) -> Collection[str]:
+        return {self._find_image(p) for p in self._placements if ZOOKEEPER not in p.roles}
+
+    def _thaw(self) -> None:
+        self._equipment.release()
+
+    def _let_go_of_disks(self) -> None:
+        for placement in self._placements:
+            if (disk := self._equipment.disk_of(placement.name)) is not None:
+                keep_contents(disk)
+
+    def _addresses(self) -> Mapping[str, str]:
+        return {p.name: p.data_address for p in self._placements}
+
+    def _link_ends(self) -> list[LinkEnd]:
+        ends = [LinkEnd(p.name, p.data_address, self._networks[p.name], served_ports(p)) for p in self._placements]
+        return [*ends, LinkEnd(CLIENTS, self.client_address, HostNetwork())]
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
@@ -167,7 +218,12 @@ class ComposeCluster(ContainersCluster):
                 )
             else:
                 directory.mkdir(parents=True)
-            _give_away(directory)
+        self._equipment.install()
+        for placement in self._placements:
+            for path in (placement.data_directory, *placement.data_directory.rglob("*")):
+                give_away(path, _KAFKA_USER_ID)
+            if (disk := self._equipment.disk_of(placement.name)) is not None:
+                disk.sync()
 
     def _checkpoint(self) -> bytes:
         """Every server must understand it, so it is the oldest one's."""
@@ -200,6 +256,14 @@ class ComposeCluster(ContainersCluster):
             else:
                 return
 
+    def _preloads(self, name: str) -> Mapping[str, str]:
+        """Where what it writes into is not there yet, it is made: a file cannot be bound that is none."""
+        found = self._equipment.environment(name)
+        if str(syncs := self._equipment.syncs_of(name)) in found.values():
+            syncs.touch()
+            give_away(syncs, _KAFKA_USER_ID)
+        return found
+
     def _document(self) -> Mapping[str, Any]:
         options = self._plan.compose
         setting = Setting(
@@ -207,6 +271,7 @@ class ComposeCluster(ContainersCluster):
             cluster_id=self._cluster_id,
             heaps=Heaps(options.broker_heap or Heaps().broker, options.controller_heap or Heaps().controller),
             agent=self._agent,
+            preloads={p.name: self._preloads(p.name) for p in self._placements},
         )
         return run_document(
             self._variant,
@@ -216,12 +281,3 @@ class ComposeCluster(ContainersCluster):
             project=self._project,
             prefixes=self._prefixes,
         )
-
-
-def _give_away(directory: Path) -> None:
-    """To the servers' user; where that is not allowed, to everybody."""
-    for path in (directory, *directory.rglob("*")):
-        if os.geteuid() == 0:
-            os.chown(path, _KAFKA_USER_ID, _KAFKA_USER_ID)
-        else:
-            path.chmod(0o777 if path.is_dir() else 0o666)

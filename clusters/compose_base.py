@@ -2,14 +2,17 @@
 
 import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from clusters.compose_exec import by_exec
 from clusters.compose_network import network_problem
 from clusters.compose_node import ComposeNode
 from clusters.engine import MARKER_NAME, PROBLEMS, connect, run_label, save_logs, sweep
+from clusters.images import has_tools
 from clusters.impairers import Parts
 from clusters.properties import shaping_settings
 from clusters.ready import Readiness
@@ -48,16 +51,42 @@ class ContainersCluster:
             Capability.STOP: "SIGTERM to the container's first process: a controlled shutdown",
             Capability.PAUSE: "the engine freezes the container",
         }
-        if network_problem() is None:
+        if self._cuts_lacking is None:
             found[Capability.BLOCK] = "an iptables rule in the network namespace of the receiving node"
-        return found
+        return {**found, **self._more()}
 
     @property
     def lacks(self) -> Mapping[Capability, str]:
-        lacking = {c: "this version of the compose backend cannot" for c in Capability if c not in self.capabilities}
-        if (problem := network_problem()) is not None:
-            lacking[Capability.BLOCK] = problem
-        return lacking
+        lacking = {
+            **{c: "this version of the compose backend cannot" for c in Capability},
+            **self._lacks_of_more(),
+        }
+        by_engine = "cuts are made by the engine here, and this one cannot be: that needs root"
+        lacking |= {Capability.BLOCK: self._cuts_lacking or "", Capability.CUT_CLIENTS: self._cuts_lacking or by_engine}
+        return {c: why for c, why in lacking.items() if c not in self.capabilities}
+
+    @cached_property
+    def _cuts_lacking(self) -> str | None:
+        """Why there are no cuts here; None: there are."""
+        if not by_exec():
+            return None
+        if all(has_tools(image) for image in self._images_of_networks()):
+            return None
+        return (
+            f"{network_problem() or 'it is asked for'}, and the image has no iptables that could be run in it instead"
+        )
+
+    def _images_of_networks(self) -> Collection[str]:
+        """Images in which cuts are made, where they are made from within."""
+        raise NotImplementedError
+
+    def _more(self) -> Mapping[Capability, str]:
+        """Capabilities beyond processes and cuts."""
+        return {}
+
+    def _lacks_of_more(self) -> Mapping[Capability, str]:
+        """Why not, where it is known better."""
+        return {}
 
     @property
     def observer_servers(self) -> Mapping[int, tuple[str, int]]:
@@ -70,8 +99,7 @@ class ContainersCluster:
             self._bring_up()
             for node in self._nodes:
                 node.began()
-                if network_problem() is None:
-                    node.network.open_probe(node.address)
+                node.network.open_probe(node.address)
             self._check_alive()
         except BaseException:
             with suppress(HarnessFailed, *PROBLEMS):
@@ -125,6 +153,7 @@ class ContainersCluster:
     def teardown(self) -> None:
         """Not `docker compose down`: without a quorum brokers hang in their controlled shutdown, and what is left of a run
         is found by its label, whoever made it."""
+        self._thaw()
         for node in self._nodes:
             node.close()
         if self._connection is None and not (self._run.path / MARKER_NAME).exists():
@@ -132,10 +161,17 @@ class ContainersCluster:
         try:
             self._keep_data()
             swept = sweep(self._client(), self._run)
+            self._let_go_of_disks()
         finally:
             self._disconnect()
         if swept.left:
             raise ClusterFailed("Not everything could be removed: " + "; ".join(swept.left))
+
+    def _thaw(self) -> None:
+        """Whoever waits for a frozen disk cannot be ended."""
+
+    def _let_go_of_disks(self) -> None:
+        """Containers are gone; what is mounted on the host goes."""
 
     def _keep_data(self) -> None:
         """What must be read after the end, and would go with the containers."""

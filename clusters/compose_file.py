@@ -23,6 +23,7 @@ from clusters.properties import (
     node_name,
     node_roles,
     server_properties,
+    zookeeper_number,
 )
 from clusters.zookeeper import JVM_FLAGS as ZOOKEEPER_FLAGS
 from harness.configuration import FIRST_CONTROLLER_ID, FIRST_ZOOKEEPER_ID, Variant
@@ -60,6 +61,8 @@ class Setting:
     heaps: Heaps = field(default_factory=Heaps)
     agent: Path | None = None
     """The metrics agent's jar on the host."""
+    preloads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Node → variables that name what is preloaded into its server, and the files of that, all by their paths on the host."""
 
 
 def place_in_networks(variant: Variant, directory: Path, prefixes: Mapping[str, str]) -> tuple[Placement, ...]:
@@ -170,6 +173,9 @@ def _run_services(
 ) -> dict[str, Any]:
     holder, image = HOLDER.format(node.name), setting.images[node.name]
     server = _zookeeper(node, setting) if ZOOKEEPER in node.roles else _kafka(variant, node, nodes, setting)
+    preloads = setting.preloads.get(node.name, {})
+    server["environment"] = {**server["environment"], **preloads}
+    server["volumes"] = [*server["volumes"], *(_bind(Path(path), path) for path in preloads.values())]
     return {
         holder: {
             # Any image that has `sleep`; every server's is here. That of a Kafka server has what faults are made with.
@@ -204,7 +210,8 @@ def _kafka(variant: Variant, node: Placement, nodes: Sequence[Placement], settin
 def _zookeeper(node: Placement, setting: Setting) -> dict[str, Any]:
     """Its configuration is a file, which the official image takes if it is there."""
     return {
-        "environment": {"JVMFLAGS": zookeeper_flags(setting)},
+        # The image writes `myid` where it is not: of a server whose data was wiped.
+        "environment": {"ZOO_MY_ID": str(zookeeper_number(node.node_id)), "JVMFLAGS": zookeeper_flags(setting)},
         "volumes": [
             _bind(node.data_directory, ZOOKEEPER_DATA_IN_CONTAINER),
             _bind(zookeeper_file(node), ZOOKEEPER_FILE_IN_CONTAINER, read_only=True),

@@ -103,18 +103,33 @@ class NodeNetwork:
 
     def drop_from(self, address: str) -> None:
         """From now on nothing from that address arrives. Safe to repeat."""
-        rules = f"*filter\n:{CHAIN} - [0:0]\nCOMMIT\n"
-        if not self._ruled(["-C", "INPUT", "-j", CHAIN]):
-            self._restore(rules + f"*filter\n-I INPUT 1 -j {CHAIN}\nCOMMIT\n")
-        if not self._ruled(["-C", CHAIN, "-s", address, "-j", "DROP"]):
-            self._restore(f"*filter\n-A {CHAIN} -s {address} -j DROP\nCOMMIT\n")
+        self._drop("INPUT", "-s", address)
 
     def accept_from(self, address: str) -> None:
         """Undo `drop_from`; safe when nothing is dropped."""
-        while self._ruled(["-D", CHAIN, "-s", address, "-j", "DROP"]):
+        self._accept("INPUT", "-s", address)
+
+    def drop_to(self, address: str) -> None:
+        """From now on nothing leaves for that address. Safe to repeat."""
+        self._drop("OUTPUT", "-d", address)
+
+    def accept_to(self, address: str) -> None:
+        """Undo `drop_to`; safe when nothing is dropped."""
+        self._accept("OUTPUT", "-d", address)
+
+    def _drop(self, hook: str, match: str, address: str) -> None:
+        chain = f"{CHAIN}-{hook}"
+        if not self._ruled(["-C", hook, "-j", chain]):
+            self._restore(f"*filter\n:{chain} - [0:0]\n-I {hook} 1 -j {chain}\nCOMMIT\n")
+        if not self._ruled(["-C", chain, match, address, "-j", "DROP"]):
+            self._restore(f"*filter\n-A {chain} {match} {address} -j DROP\nCOMMIT\n")
+
+    def _accept(self, hook: str, match: str, address: str) -> None:
+        rule = [f"{CHAIN}-{hook}", match, address, "-j", "DROP"]
+        while self._ruled(["-D", *rule]):
             pass
-        if self._ruled(["-C", CHAIN, "-s", address, "-j", "DROP"]):
-            raise HarnessFailed(f"What {address} sends to {self._name} is still dropped.")
+        if self._ruled(["-C", *rule]):
+            raise HarnessFailed(f"Packets of {self._name} ({match} {address}) are still dropped.")
 
     def _ruled(self, arguments: Sequence[str]) -> bool:
         """Did iptables do it? Exit 1: no such rule or chain; others are faults of its own (iptables(8))."""

@@ -9,7 +9,8 @@ from typing import Any
 
 from docker.errors import APIError, NotFound
 
-from clusters.compose_network import NodeNetwork, network_problem
+from clusters.compose_exec import ExecNetwork, by_exec
+from clusters.compose_network import NodeNetwork
 from clusters.container_guardian import ContainerGuardian
 from clusters.engine import PROBLEMS
 from clusters.impairers import Parts
@@ -52,7 +53,9 @@ class ComposeNode:
         self._guardian: ContainerGuardian | None = None
         self._blocked: set[str] = set()
         self._lock = threading.RLock()
-        self.network = NodeNetwork(place.name, self._network_pid)
+        self.network = (
+            ExecNetwork(place.name, place.holder, client) if by_exec() else NodeNetwork(place.name, self._network_pid)
+        )
         """The node's network namespace, which outlives its server."""
 
     @property
@@ -115,10 +118,9 @@ class ComposeNode:
 
     def _put_back(self) -> None:
         """What a new network does not have any more. The server needs longer to open a port than this."""
-        if network_problem() is None:
-            self.network.open_probe(self.address)
-            for address in sorted(self._blocked):
-                self.network.drop_from(address)
+        self.network.open_probe(self.address)
+        for address in sorted(self._blocked):
+            self.network.drop_from(address)
 
     def began(self) -> None:
         """It was started, here or by Compose, and is meant to run."""

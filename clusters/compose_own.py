@@ -6,7 +6,7 @@ servers, and a network that outlives its server: cuts are made again when a serv
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,9 @@ class OwnComposeCluster(ContainersCluster):
         """Where clients on the host come from: the gateway of the first broker's network."""
         broker = next(s for s in self._servers if BROKER in s.roles)
         return self._network_of(broker, "Gateway")
+
+    def _images_of_networks(self) -> Collection[str]:
+        return {str(self._configuration["services"][s.service].get("image", "built")) for s in self._servers}
 
     def _read(self) -> Mapping[str, Any]:
         try:

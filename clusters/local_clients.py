@@ -4,8 +4,9 @@ The clients are in the run stage's own namespace. What a node sends them is drop
 administration comes over the observer's link, from another address.
 """
 
+from typing import Protocol
+
 from clusters.links import Links
-from clusters.network import Network
 from harness.impairments import CLIENTS, ClientCut
 from harness.protocols import Node
 from harness.schema import Tristate
@@ -14,10 +15,22 @@ TRIES = 3
 """Datagrams that do not arrive, before the way counts as cut."""
 
 
+class Blocks(Protocol):
+    """What one end sends to another is dropped: `clusters.network.Network`, or what another backend has for it."""
+
+    def block(self, name: str | None, source_address: str) -> None:
+        """Drop what the address sends to the node; None: to the clients. Safe to repeat."""
+        ...
+
+    def unblock(self, name: str | None, source_address: str) -> None:
+        """Undo `block`; safe when nothing is blocked."""
+        ...
+
+
 class ClientCuts:
     """`clusters.impairers.Impairer` of `ClientCut`."""
 
-    def __init__(self, network: Network, links: Links) -> None:
+    def __init__(self, network: Blocks, links: Links) -> None:
         self._network, self._links = network, links
 
     def impair(self, node: Node, impairment: ClientCut) -> None:

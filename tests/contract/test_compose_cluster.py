@@ -15,14 +15,16 @@ import pytest
 
 from clusters.compose import ComposeCluster
 from clusters.engine import RUN_LABEL, connect, run_label, sweep_run
+from clusters.images import find_image, has_tools
 from clusters.wire import WireClient
 from clusters.wire_requests import metadata_request
 from harness import catalogue
 from harness.clock import SystemClock, wait_until
 from harness.configuration import ComposeOptions
 from harness.errors import BadInput, ClusterFailed
-from harness.protocols import NodeState
+from harness.protocols import Capability, NodeState
 from harness.run_directory import RunDirectory
+from harness.schema import Tristate
 from tests.contract.conftest import READY_S, ensure_images, new_run, plan_of
 from tests.contract.test_local_cluster import with_checkout, write_and_read
 
@@ -164,6 +166,7 @@ from clusters.compose import ComposeCluster
 from harness.clock import SystemClock
 from harness.plan import parse_plan
 from harness.run_directory import RunDirectory
+from harness.schema import Tristate
 run = RunDirectory(Path(sys.argv[1]))
 cluster = ComposeCluster(parse_plan(run.plan.read_text(), source="plan"), run, clock=SystemClock())
 cluster.setup()
@@ -235,3 +238,31 @@ def test_heal_after_an_up_that_was_killed_half_way(tmp_path: Path) -> None:
         assert caller.stdin is not None
         caller.stdin.close()
         sweep_run(run)
+
+
+def test_without_root_cuts_are_made_by_the_engine_and_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROZESS_CONTAINER_NETWORKS", "exec")
+    if not has_tools(find_image("kafka", VERSION)):
+        pytest.skip("this image has no iptables; `prozess images build` builds one")
+    run = new_run(tmp_path)
+    cluster = ComposeCluster(plan_of(metadata_mode="kraft-combined", brokers=2), run, clock=CLOCK)
+    try:
+        cluster.setup()
+        cluster.wait_ready(timeout_s=READY_S)
+        assert Capability.BLOCK in cluster.capabilities
+        assert cluster.lacks[Capability.CUT_CLIENTS]
+        one, two = cluster.nodes
+        assert (one.receives_from(two), two.receives_from(one)) == (Tristate.YES, Tristate.YES)
+        one.block(two)
+        one.block(two)  # safe to repeat
+        assert (one.receives_from(two), two.receives_from(one)) == (Tristate.NO, Tristate.YES)
+        one.kill()
+        one.start()
+        assert one.receives_from(two) is Tristate.NO, "the cut survives a restart"
+        one.unblock(two)
+        one.unblock(two)
+        assert one.receives_from(two) is Tristate.YES
+        cluster.wait_ready(timeout_s=READY_S)
+    finally:
+        cluster.teardown()
+    assert left_of(run) == []

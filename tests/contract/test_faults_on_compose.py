@@ -1,0 +1,148 @@
+"""Disks, clocks, files and clients' links of containers: effects are seen, Kafka lives through them, and nothing is left."""
+
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from clusters.compose import ComposeCluster
+from clusters.leftovers import devices_of
+from harness.clock import SystemClock, wait_until
+from harness.impairments import ClientCut, ClockShift, FailedDisk, FrozenDisk, FullDisk, PowerLoss, Wipe
+from harness.plan import Plan, make_plan
+from harness.protocols import Capability, NodeState
+from harness.schema import Tristate
+from harness.trial import parse_trial
+from tests.contract.conftest import READY_S, ensure_images, new_run
+from tests.contract.test_compose_cluster import left_of
+
+pytestmark = [pytest.mark.cluster, pytest.mark.docker]
+CLOCK = SystemClock()
+SEEN_S = 30.0
+FAULTS = {"disk-full": {}, "disk-hang": {}, "disk-error": {}, "power-loss": {}, "clock": {"offset_ms": 5000}}
+
+
+def equipped() -> Plan:
+    """A plan whose schedule needs every kind of equipment; nobody carries it out."""
+    steps = [
+        {"name": name, "do": {"kind": "fault", "fault": name, "targets": ["leader(0)"], "parameters": parameters}}
+        for name, parameters in FAULTS.items()
+    ]
+    document = {
+        "name": "contract",
+        "title": "",
+        "backend": "compose",
+        "base": {"topic.replication_factor": 1},
+        "variant": {"metadata_mode": "kraft-combined", "brokers": 1},
+        "steps": steps,
+    }
+    return make_plan(parse_trial(document, source="contract"), seed=1)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], None]) -> Iterator[ComposeCluster]:
+    for part in ("docker", "loop-disks", "shim"):
+        need(part)
+    ensure_images("4.3.1")
+    run = new_run(tmp_path_factory.mktemp("run"))
+    built = ComposeCluster(equipped(), run, clock=CLOCK)
+    try:
+        built.setup()
+        built.wait_ready(timeout_s=READY_S)
+        yield built
+    finally:
+        built.teardown()
+    assert left_of(run) == []
+    assert devices_of(run.path) == []
+    assert (run.nodes / "broker-1" / "data" / "meta.properties").is_file(), "the disk's contents stay readable"
+
+
+def seen(node: Any, impairment: Any, wanted: Tristate) -> None:
+    """Wait until it is observed so."""
+    last: tuple[Tristate, str] = (Tristate.UNKNOWN, "nothing")
+
+    def so() -> bool:
+        nonlocal last
+        last = node.impaired(impairment)
+        return last[0] is wanted
+
+    wait_until(
+        so, awaited=f"{impairment.kind} to be {wanted.name}", timeout_s=SEEN_S, clock=CLOCK, last_seen=lambda: last
+    )
+
+
+@pytest.fixture
+def node(cluster: ComposeCluster) -> Iterator[Any]:
+    """The broker; after the test it runs and is whole."""
+    yield cluster.nodes[0]
+    cluster.nodes[0].start()
+    cluster.wait_ready(timeout_s=READY_S)
+
+
+def test_what_it_can_do_is_said(cluster: ComposeCluster) -> None:
+    assert {
+        Capability.CUT_CLIENTS,
+        Capability.FILL_DISK,
+        Capability.FREEZE_DISK,
+        Capability.FAIL_DISK,
+        Capability.LOSE_POWER,
+        Capability.CHANGE_FILES,
+        Capability.SHIFT_CLOCK,
+    } <= set(cluster.capabilities)
+    assert not set(cluster.capabilities) & set(cluster.lacks)
+
+
+@pytest.mark.parametrize("way", ["to-node", "from-node"])
+def test_clients_are_cut_off_one_way_and_the_observer_is_not(cluster: ComposeCluster, node: Any, way: Any) -> None:
+    cut = ClientCut(way=way)
+    host, _, port = cluster.bootstrap_servers.partition(":")
+    node.impair(cut)
+    seen(node, cut, Tristate.YES)
+    with pytest.raises(OSError, match="timed out"):
+        socket.create_connection((host, int(port)), 1.0)
+    cluster.wait_ready(timeout_s=READY_S)  # over the observer's link
+    node.repair(cut)
+    seen(node, cut, Tristate.NO)
+    socket.create_connection((host, int(port)), 5.0).close()
+
+
+def test_the_clock_of_its_server_is_moved_and_put_right(cluster: ComposeCluster, node: Any) -> None:
+    shift = ClockShift(offset_ms=5000)
+    node.impair(shift)
+    seen(node, shift, Tristate.YES)
+    node.repair(shift)
+    seen(node, shift, Tristate.NO)
+
+
+def test_a_frozen_disk_is_seen_to_hang_and_goes_on(node: Any) -> None:
+    node.impair(FrozenDisk())
+    seen(node, FrozenDisk(), Tristate.YES)
+    node.repair(FrozenDisk())
+    seen(node, FrozenDisk(), Tristate.NO)
+
+
+def test_a_full_disk_refuses_writes_and_a_freed_one_takes_them(node: Any) -> None:
+    node.impair(FullDisk())
+    seen(node, FullDisk(), Tristate.YES)
+    node.repair(FullDisk())
+    seen(node, FullDisk(), Tristate.NO)
+
+
+def test_an_io_error_ends_the_server_and_a_repaired_disk_takes_it_back(node: Any) -> None:
+    failed = FailedDisk(how="io-error")
+    node.impair(failed)
+    seen(node, failed, Tristate.YES)
+    node.kill()
+    node.repair(failed)
+    seen(node, failed, Tristate.NO)
+
+
+def test_after_a_loss_of_power_it_starts_again(node: Any) -> None:
+    assert node.harm(PowerLoss())
+    assert node.state() is NodeState.STOPPED
+
+
+def test_a_wiped_server_starts_anew(node: Any) -> None:
+    node.kill()
+    assert "are gone" in node.harm(Wipe())
