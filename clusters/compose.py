@@ -33,8 +33,11 @@ from clusters.images import find_image
 from clusters.impairers import Parts
 from clusters.jars import ensure_jars
 from clusters.java import find_java
-from clusters.links import LinkEnd, Links
+from clusters.link_parts import WAYS, harmers, impairers
+from clusters.link_support import refusals
+from clusters.links import API_VERSIONS, FOUR_LETTERS, LinkEnd, Links
 from clusters.local_clients import ClientCuts
+from clusters.orphans import PIDS_NAME
 from clusters.properties import BROKER, CONTROLLER, ZOOKEEPER, Placement, properties_text
 from clusters.servers import cluster_id_in
 from clusters.storage_format import bootstrap_checkpoint, format_directory, new_kafka_uuid
@@ -85,11 +88,16 @@ class ComposeCluster(ContainersCluster):
             agents=Now(lambda: self.metrics_servers),
             clock=clock,
         )
-        self._links = Links(self._link_ends)
+        self._links = Links(self._link_ends, clock=clock)
         self._networks: dict[str, NodeNetwork] = {}
         cuts = ContainerCuts(self._networks, self._addresses, lambda: self.client_address)
         self._parts = Parts(
-            {**self._equipment.impairers, "client-cut": ClientCuts(cuts, self._links)}, self._equipment.harmers
+            {
+                **self._equipment.impairers,
+                **impairers(self._links, logs=run.logs, clock=clock, record_pids=run.path / PIDS_NAME),
+                "client-cut": ClientCuts(cuts, self._links),
+            },
+            {**self._equipment.harmers, **harmers(self._links, clock)},
         )
         self._nodes = tuple(self._node(index) for index in range(len(self._placements)))
         self._networks |= {node.name: node.network for node in self._nodes}
@@ -135,10 +143,14 @@ class ComposeCluster(ContainersCluster):
         found = dict(self._equipment.capabilities)
         if not by_exec():
             found[Capability.CUT_CLIENTS] = "an iptables rule in the node's network namespace"
+            refused = refusals()
+            found |= {capability: how for capability, how in WAYS.items() if capability not in refused}
         return found
 
     def _lacks_of_more(self) -> Mapping[Capability, str]:
-        return self._equipment.lacks
+        by_engine = "networks of containers are not entered here; that needs root"
+        links = dict.fromkeys(WAYS, by_engine) if by_exec() else refusals()
+        return {**self._equipment.lacks, **links}
 
     def _images_of_networks(self) -> Collection[str]:
         return {self._find_image(p) for p in self._placements if ZOOKEEPER not in p.roles}
@@ -155,7 +167,16 @@ class ComposeCluster(ContainersCluster):
         return {p.name: p.data_address for p in self._placements}
 
     def _link_ends(self) -> list[LinkEnd]:
-        ends = [LinkEnd(p.name, p.data_address, self._networks[p.name], served_ports(p)) for p in self._placements]
+        ends = [
+            LinkEnd(
+                p.name,
+                p.data_address,
+                self._networks[p.name],
+                served_ports(p),
+                FOUR_LETTERS if ZOOKEEPER in p.roles else API_VERSIONS,
+            )
+            for p in self._placements
+        ]
         return [*ends, LinkEnd(CLIENTS, self.client_address, HostNetwork())]
 
     # --- parts ------------------------------------------------------------------------------------------------------

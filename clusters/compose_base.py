@@ -154,6 +154,7 @@ class ContainersCluster:
         """Not `docker compose down`: without a quorum brokers hang in their controlled shutdown, and what is left of a run
         is found by its label, whoever made it."""
         self._thaw()
+        self._parts.close()
         for node in self._nodes:
             node.close()
         if self._connection is None and not (self._run.path / MARKER_NAME).exists():

@@ -27,7 +27,7 @@ COMMAND_TIMEOUT_S = 15.0
 PROBE_PORT = 9099
 PROBE_TRIES, PROBE_TIMEOUT_S = 3, 0.1
 _CLONE_NEWNET = 0x40000000
-_PATH = os.environ.get("PATH", os.defpath) + ":/usr/local/sbin:/usr/sbin:/sbin"
+TOOLS_PATH = os.environ.get("PATH", os.defpath) + ":/usr/local/sbin:/usr/sbin:/sbin"
 
 
 def free_prefixes(taken: Iterable[str], *, first: int, routes: str | None = None) -> dict[str, str]:
@@ -61,7 +61,7 @@ def network_problem() -> str | None:
     """Why network namespaces of containers cannot be entered from here; None if they can."""
     if os.geteuid() != 0:
         return "entering a container's network namespace needs root"
-    if shutil.which("iptables", path=_PATH) is None:
+    if shutil.which("iptables", path=TOOLS_PATH) is None:
         return "iptables is not installed here"
     return None
 
@@ -88,7 +88,7 @@ class NodeNetwork:
                     errors="replace",
                     timeout=COMMAND_TIMEOUT_S,
                     check=False,
-                    env={**os.environ, "PATH": _PATH, "LC_ALL": "C"},
+                    env={**os.environ, "PATH": TOOLS_PATH, "LC_ALL": "C"},
                 )
             )
         except FileNotFoundError as error:

@@ -41,8 +41,9 @@ STREAMS = ("downstream", "upstream")
 class DelayConnections:
     """`clusters.impairers.Impairer` of `Latency`."""
 
-    def __init__(self, links: Links, *, logs: Path, clock: Clock) -> None:
-        self._links, self._logs, self._clock = links, logs, clock
+    def __init__(self, links: Links, *, logs: Path, clock: Clock, record_pids: Path | None = None) -> None:
+        """`record_pids`: as of `ToxiproxyServer`."""
+        self._links, self._logs, self._clock, self._record_pids = links, logs, clock, record_pids
         self._servers: dict[str, ToxiproxyServer] = {}
         self._lock = threading.RLock()
 
@@ -102,7 +103,9 @@ class DelayConnections:
     def _server(self, opener: LinkEnd) -> ToxiproxyServer:
         if opener.name not in self._servers:
             log = self._logs / f"toxiproxy-{opener.name}.log"
-            self._servers[opener.name] = ToxiproxyServer(opener, log=log, clock=self._clock)
+            self._servers[opener.name] = ToxiproxyServer(
+                opener, log=log, clock=self._clock, record_pids=self._record_pids
+            )
         return self._servers[opener.name]
 
     def _is_ours(self, server: ToxiproxyServer, end: LinkEnd, impairment: Latency) -> bool:

@@ -21,12 +21,13 @@ WAYS: Mapping[Capability, str] = {
 """How each is done; whether it works here, `clusters.link_support` says."""
 
 
-def impairers(links: Links, *, logs: Path, clock: Clock) -> dict[str, Impairer]:
-    """By kind of impairment. `logs`: where a toxiproxy writes its own."""
+def impairers(links: Links, *, logs: Path, clock: Clock, record_pids: Path | None = None) -> dict[str, Impairer]:
+    """By kind of impairment. `logs`: where a toxiproxy writes its own. `record_pids`: where it is written down that it runs;
+    None where the sandbox's end is its end."""
     return {
         "loss": LosePackets(links),
         "bandwidth": LimitBandwidth(links),
-        "latency": DelayConnections(links, logs=logs, clock=clock),
+        "latency": DelayConnections(links, logs=logs, clock=clock, record_pids=record_pids),
     }
 
 

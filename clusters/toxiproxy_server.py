@@ -17,6 +17,7 @@ from toxiproxy import Toxiproxy
 from toxiproxy.exceptions import InvalidToxic, NotFound, ProxyExists
 
 from clusters.links import LinkEnd
+from clusters.orphans import recording_command
 from clusters.toxiproxy import toxiproxy_server
 from harness.clock import Clock, wait_until
 from harness.errors import HarnessFailed, MissingTool
@@ -30,8 +31,9 @@ START_S = 15.0
 class ToxiproxyServer:
     """Of one end; started when it is first needed."""
 
-    def __init__(self, end: LinkEnd, *, log: Path, clock: Clock) -> None:
-        self._end, self._log, self._clock = end, log, clock
+    def __init__(self, end: LinkEnd, *, log: Path, clock: Clock, record_pids: Path | None = None) -> None:
+        """`record_pids`: where pid and start time go before it runs; None where the sandbox's end is its end."""
+        self._end, self._log, self._clock, self._record_pids = end, log, clock, record_pids
         self._process: subprocess.Popen[bytes] | None = None
 
     def answers(self) -> bool:
@@ -77,8 +79,11 @@ class ToxiproxyServer:
     def _fork(self, program: Path) -> subprocess.Popen[bytes]:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as log:
+            command = [str(program), "-host", API[0], "-port", str(API[1])]
+            if self._record_pids is not None:
+                command = recording_command(command, name=f"toxiproxy of {self._end.name}", into=self._record_pids)
             return subprocess.Popen(
-                [str(program), "-host", API[0], "-port", str(API[1])],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -9,7 +9,19 @@ import pytest
 from clusters.compose import ComposeCluster
 from clusters.leftovers import devices_of
 from harness.clock import SystemClock, wait_until
-from harness.impairments import ClientCut, ClockShift, FailedDisk, FrozenDisk, FullDisk, PowerLoss, Wipe
+from harness.impairments import (
+    Bandwidth,
+    ClientCut,
+    ClockShift,
+    FailedDisk,
+    FrozenDisk,
+    FullDisk,
+    Latency,
+    Loss,
+    PowerLoss,
+    ResetConnections,
+    Wipe,
+)
 from harness.plan import Plan, make_plan
 from harness.protocols import Capability, NodeState
 from harness.schema import Tristate
@@ -34,7 +46,7 @@ def equipped() -> Plan:
         "title": "",
         "backend": "compose",
         "base": {"topic.replication_factor": 1},
-        "variant": {"metadata_mode": "kraft-combined", "brokers": 1},
+        "variant": {"metadata_mode": "kraft-combined", "brokers": 2},
         "steps": steps,
     }
     return make_plan(parse_trial(document, source="contract"), seed=1)
@@ -83,6 +95,9 @@ def node(cluster: ComposeCluster) -> Iterator[Any]:
 def test_what_it_can_do_is_said(cluster: ComposeCluster) -> None:
     assert {
         Capability.CUT_CLIENTS,
+        Capability.LOSE,
+        Capability.SHAPE,
+        Capability.RESET,
         Capability.FILL_DISK,
         Capability.FREEZE_DISK,
         Capability.FAIL_DISK,
@@ -96,7 +111,7 @@ def test_what_it_can_do_is_said(cluster: ComposeCluster) -> None:
 @pytest.mark.parametrize("way", ["to-node", "from-node"])
 def test_clients_are_cut_off_one_way_and_the_observer_is_not(cluster: ComposeCluster, node: Any, way: Any) -> None:
     cut = ClientCut(way=way)
-    host, _, port = cluster.bootstrap_servers.partition(":")
+    host, _, port = cluster.bootstrap_servers.split(",")[0].partition(":")
     node.impair(cut)
     seen(node, cut, Tristate.YES)
     with pytest.raises(OSError, match="timed out"):
@@ -105,6 +120,36 @@ def test_clients_are_cut_off_one_way_and_the_observer_is_not(cluster: ComposeClu
     node.repair(cut)
     seen(node, cut, Tristate.NO)
     socket.create_connection((host, int(port)), 5.0).close()
+
+
+def test_packets_of_one_node_are_lost_by_chance_at_another(cluster: ComposeCluster, node: Any) -> None:
+    loss = Loss(share=0.5, source=cluster.nodes[1].name)
+    node.impair(loss)
+    seen(node, loss, Tristate.YES)
+    node.repair(loss)
+    seen(node, loss, Tristate.NO)
+
+
+def test_what_a_node_sends_to_another_is_slowed_down(cluster: ComposeCluster, node: Any) -> None:
+    limit = Bandwidth(bytes_per_s=100_000, peer=cluster.nodes[1].name)
+    node.impair(limit)
+    seen(node, limit, Tristate.YES)
+    node.repair(limit)
+    seen(node, limit, Tristate.NO)
+
+
+def test_what_a_node_opens_to_another_is_late(cluster: ComposeCluster, node: Any, need: Callable[[str], None]) -> None:
+    if Capability.DELAY not in cluster.capabilities:
+        pytest.skip(cluster.lacks[Capability.DELAY])
+    late = Latency(peer=cluster.nodes[1].name, latency_ms=200)
+    node.impair(late)
+    seen(node, late, Tristate.YES)
+    node.repair(late)
+    seen(node, late, Tristate.NO)
+
+
+def test_connections_with_clients_and_nodes_are_reset(node: Any) -> None:
+    assert "connections reset" in node.harm(ResetConnections())
 
 
 def test_the_clock_of_its_server_is_moved_and_put_right(cluster: ComposeCluster, node: Any) -> None:
