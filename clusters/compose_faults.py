@@ -1,8 +1,8 @@
 """What faults of disks, clocks and links need of containers: the parts that other backends have, acting there.
 
-Disks are mounted on the host, where a node's data directory is, and bound into its container. What is preloaded into a server
-is bound at the path that it has on the host. Clients are on the host: what a node sends them is dropped as it leaves the
-node, so that no rule is ever made in the host's own network.
+Disks are mounted on the host, where a node's data directory is, and bound into its container, as is what is preloaded into
+its server. Clients are on the host: what a node sends them is dropped as it leaves the node, so that no rule is ever made in
+the host's own network.
 """
 
 import os

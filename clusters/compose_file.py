@@ -33,7 +33,9 @@ NETWORKS = ("data", "observer")
 HOLDER = "{}-network"
 """Name of the service that holds a node's network."""
 DATA_IN_CONTAINER = "/var/lib/kafka/data"
-AGENT_IN_CONTAINER = "/opt/prozess/jolokia.jar"
+OURS_IN_CONTAINER = "/opt/prozess"
+"""What is bound there may be anywhere on the host, also where the servers' user may not look."""
+AGENT_IN_CONTAINER = f"{OURS_IN_CONTAINER}/jolokia.jar"
 REGISTRATION_TIMEOUT_MS = 180_000
 """A broker ends itself if no controller takes it for so long: Kafka's minute is short where many start at once."""
 ZOOKEEPER_DATA_IN_CONTAINER, ZOOKEEPER_FILE_IN_CONTAINER = "/data", "/conf/zoo.cfg"
@@ -173,9 +175,10 @@ def _run_services(
 ) -> dict[str, Any]:
     holder, image = HOLDER.format(node.name), setting.images[node.name]
     server = _zookeeper(node, setting) if ZOOKEEPER in node.roles else _kafka(variant, node, nodes, setting)
-    preloads = setting.preloads.get(node.name, {})
-    server["environment"] = {**server["environment"], **preloads}
-    server["volumes"] = [*server["volumes"], *(_bind(Path(path), path) for path in preloads.values())]
+    preloads = {name: Path(path) for name, path in setting.preloads.get(node.name, {}).items()}
+    inside = {name: f"{OURS_IN_CONTAINER}/{path.name}" for name, path in preloads.items()}
+    server["environment"] = {**server["environment"], **inside}
+    server["volumes"] = [*server["volumes"], *(_bind(path, inside[name]) for name, path in preloads.items())]
     return {
         holder: {
             # Any image that has `sleep`; every server's is here. That of a Kafka server has what faults are made with.

@@ -105,8 +105,14 @@ class Disk:
         if self.kind == "memory":
             run_tool("mount", "-t", "tmpfs", "-o", f"size={self.size_bytes},mode=755", "tmpfs", str(self.mount_point))
             return
-        # Without access times: a reader would write.
-        run_tool("mount", "-o", "loop,noatime,errors=remount-ro", str(self.image), str(self.mount_point))
+        # A loop device of its own, and not the one that mount(8) would find again: another mount namespace, made since, may
+        # still have the file system that failed.
+        device = run_tool("losetup", "--find", "--show", str(self.image)).strip()
+        try:
+            # Without access times: a reader would write.
+            run_tool("mount", "-o", "noatime,errors=remount-ro", device, str(self.mount_point))
+        finally:
+            run_tool("losetup", "--detach", device)  # with the mount: losetup(8)
         with os.scandir(self.mount_point) as found:
             if any(entry.name == "lost+found" for entry in found):
                 # Kafka takes every directory for a partition's.
@@ -252,11 +258,12 @@ def _syncfs(descriptor: int) -> None:
         raise HarnessFailed(f"syncfs: {os.strerror(ctypes.get_errno())}.")
 
 
-def run_tool(*command: str) -> None:
-    """HarnessFailed, with its words, if it fails."""
+def run_tool(*command: str) -> str:
+    """What it says. HarnessFailed, with its words, if it fails."""
     done = tried_tool(*command)
     if done.returncode:
         raise HarnessFailed(f"{' '.join(command)} failed ({done.returncode}): {done.stderr.strip()[-300:]}")
+    return done.stdout
 
 
 def tried_tool(*command: str) -> subprocess.CompletedProcess[str]:
