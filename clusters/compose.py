@@ -13,7 +13,15 @@ from clusters.agent import metrics_agent
 from clusters.cache import make_cache
 from clusters.compose_base import ContainersCluster
 from clusters.compose_exec import by_exec
-from clusters.compose_faults import ContainerCuts, HostNetwork, Now, give_away, keep_contents, served_ports
+from clusters.compose_faults import (
+    ContainerCuts,
+    HostNetwork,
+    Now,
+    give_away,
+    groups_can_be_left,
+    keep_contents,
+    served_ports,
+)
 from clusters.compose_file import (
     HOLDER,
     ZOOKEEPER_DATA_IN_CONTAINER,
@@ -82,6 +90,7 @@ class ComposeCluster(ContainersCluster):
         self._prefixes: Mapping[str, str] = {name: f"{start}.0" for name, start in SUBNETS.items()}
         self._placements = place_in_networks(self._variant, run.nodes, self._prefixes)
         self._equipment = Equipment(
+            run,
             [Equipped(p.name, p.data_directory, run.nodes / p.name) for p in self._placements],
             needs=capabilities_needed(plan),
             mounts=os.geteuid() == 0,
@@ -141,6 +150,8 @@ class ComposeCluster(ContainersCluster):
 
     def _more(self) -> Mapping[Capability, str]:
         found = dict(self._equipment.capabilities)
+        if not groups_can_be_left():
+            found.pop(Capability.SLOW_DISK, None)
         if not by_exec():
             found[Capability.CUT_CLIENTS] = "an iptables rule in the node's network namespace"
             refused = refusals()
@@ -150,7 +161,8 @@ class ComposeCluster(ContainersCluster):
     def _lacks_of_more(self) -> Mapping[Capability, str]:
         by_engine = "networks of containers are not entered here; that needs root"
         links = dict.fromkeys(WAYS, by_engine) if by_exec() else refusals()
-        return {**self._equipment.lacks, **links}
+        slow = {Capability.SLOW_DISK: "a server cannot be taken out of its container's control group (cgroup v2)"}
+        return {**slow, **self._equipment.lacks, **links}
 
     def _images_of_networks(self) -> Collection[str]:
         return {self._find_image(p) for p in self._placements if ZOOKEEPER not in p.roles}
@@ -159,6 +171,7 @@ class ComposeCluster(ContainersCluster):
         self._equipment.release()
 
     def _let_go_of_disks(self) -> None:
+        self._equipment.dissolve()
         for placement in self._placements:
             if (disk := self._equipment.disk_of(placement.name)) is not None:
                 keep_contents(disk)
@@ -201,7 +214,13 @@ class ComposeCluster(ContainersCluster):
             client=self._client,
             parts=self._parts,
             clock=self._clock,
+            started=lambda pid: self._join_group(placement.name, pid),
         )
+
+    def _join_group(self, name: str, pid: int) -> None:
+        """The server alone, with all of its threads; whatever else the engine does with the container stays."""
+        if self._equipment.has_groups and groups_can_be_left():
+            (self._equipment.group_of(name).directory / "cgroup.procs").write_text(f"{pid}\n")
 
     def _find_image(self, placement: Placement) -> str:
         options = self._plan.compose

@@ -15,6 +15,7 @@ from typing import TypeVar
 from clusters.compose_network import COMMAND_TIMEOUT_S, TOOLS_PATH, NodeNetwork
 from clusters.disks import Disk
 from clusters.properties import CONTROLLER, ZOOKEEPER, Placement
+from clusters.throttles import groups_support
 from harness.errors import HarnessFailed
 
 T = TypeVar("T")
@@ -93,6 +94,13 @@ class ContainerCuts:
         if name is None:
             raise HarnessFailed(f"No node has the address {address} now.")
         return self._networks[name]
+
+
+def groups_can_be_left() -> bool:
+    """May a server be moved to another control group of block devices, its container's others being left alone? In version 1
+    each controller has groups of its own."""
+    root = groups_support()[0]
+    return root is not None and root.name == "blkio"
 
 
 def served_ports(node: Placement) -> tuple[int, ...]:

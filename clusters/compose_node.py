@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,9 +46,17 @@ class ComposeNode:
     """`harness.protocols.Node`. Methods may be called from any thread. `client`: of the engine, once there is one."""
 
     def __init__(
-        self, place: Place, *, address: Callable[[], str], client: Callable[[], Any], parts: Parts, clock: Clock
+        self,
+        place: Place,
+        *,
+        address: Callable[[], str],
+        client: Callable[[], Any],
+        parts: Parts,
+        clock: Clock,
+        started: Callable[[int], None] = lambda pid: None,
     ) -> None:
-        self._place, self._address = place, address
+        """`started`: is told the pid of each new server."""
+        self._place, self._address, self._started = place, address, started
         self._client, self._parts, self._clock = client, parts, clock
         self._asked_to_end = False
         self._guardian: ContainerGuardian | None = None
@@ -125,6 +134,9 @@ class ComposeNode:
     def began(self) -> None:
         """It was started, here or by Compose, and is meant to run."""
         self._asked_to_end = False
+        if (pid := self.os_pid) is not None:
+            with suppress(OSError):  # it ended at once: that is told otherwise
+                self._started(pid)
         self._let_go()
         if self._place.guarded:
             self._guardian = ContainerGuardian(

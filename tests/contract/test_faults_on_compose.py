@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from harness.impairments import (
     Loss,
     PowerLoss,
     ResetConnections,
+    SlowDisk,
     Wipe,
 )
 from harness.plan import Plan, make_plan
@@ -32,7 +34,14 @@ from tests.contract.test_compose_cluster import left_of
 pytestmark = [pytest.mark.cluster, pytest.mark.docker]
 CLOCK = SystemClock()
 SEEN_S = 30.0
-FAULTS = {"disk-full": {}, "disk-hang": {}, "disk-error": {}, "power-loss": {}, "clock": {"offset_ms": 5000}}
+FAULTS = {
+    "disk-full": {},
+    "disk-slow": {},
+    "disk-hang": {},
+    "disk-error": {},
+    "power-loss": {},
+    "clock": {"offset_ms": 5000},
+}
 
 
 def equipped() -> Plan:
@@ -165,6 +174,20 @@ def test_a_frozen_disk_is_seen_to_hang_and_goes_on(node: Any) -> None:
     seen(node, FrozenDisk(), Tristate.YES)
     node.repair(FrozenDisk())
     seen(node, FrozenDisk(), Tristate.NO)
+
+
+def test_a_slow_disk_is_seen_to_be_slow_after_a_restart_too(cluster: ComposeCluster, node: Any) -> None:
+    if Capability.SLOW_DISK not in cluster.capabilities:
+        pytest.skip(cluster.lacks[Capability.SLOW_DISK])
+    slow = SlowDisk(bytes_per_s=200_000)
+    node.impair(slow)
+    node.kill()
+    node.start()
+    seen(node, slow, Tristate.YES)
+    group = Path(f"/proc/{node.os_pid}/cgroup").read_text(encoding="utf-8")
+    assert any("blkio" in line and "prozess-" in line for line in group.splitlines())
+    node.repair(slow)
+    seen(node, slow, Tristate.NO)
 
 
 def test_a_full_disk_refuses_writes_and_a_freed_one_takes_them(node: Any) -> None:
