@@ -133,6 +133,7 @@ STEPS = [
 def test_faults_on_real_brokers_take_effect_are_observed_and_are_healed_in_any_order(tmp_path, need):
     need("java")
     need("namespaces")
+    need("toxiproxy")
     run = RunDirectory(tmp_path / "run")
     command = catalogue.service("sandbox")([sys.executable, "-c", INSIDE, str(run.path), json.dumps(STEPS)])
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=400, check=True)
