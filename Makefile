@@ -37,7 +37,7 @@ unit: $(VENV)/.ready-dev
 # As many cases as FUZZ times those of CI.
 FUZZ ?= 50
 fuzz: $(VENV)/.ready-dev
-	PROZESS_FUZZ=$(FUZZ) $(BIN)/pytest -n 2 tests/unit/test_fuzz_histories.py --timeout 0
+	PROZESS_FUZZ=$(FUZZ) $(BIN)/pytest -n 2 tests/unit/test_fuzz_histories.py tests/unit/test_fuzz_trials.py --timeout 0
 
 system: $(VENV)/.ready-dev
 	$(BIN)/pytest tests/contract tests/system

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.audit_ends import AuditEnds, Claim
 from harness.clock import NS_PER_S
 from harness.columns import SharedRows
 from harness.errors import HistoryUnreadable
@@ -335,7 +336,9 @@ class History:
             client_issued=facts.issued,
             client_acks=facts.acks,
             client_told_ns=facts.told_ns,
-            audit_end=self._audit_ends.get(partition, {}),
+            audit_end=AuditEnds(
+                self._audit_claims.get(partition, {}), lambda offset: self._reads_near(partition, offset, reads)
+            ),
             compacted=partition in self._compacted,
             log_start=self._log_starts.get(partition, 0),
             assignment=self._assignments.get(partition, ()),
@@ -348,6 +351,15 @@ class History:
             min_insync_replicas=self._min_insync_replicas.get(partition),
             metadata_error_ns=self._metadata_error_ns,
         )
+
+    def _reads_near(self, partition: int, offset: int, reads: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Rows of `reads` of a partition, those at this offset among them: of a large one only what may have it."""
+        file = self.files["reads"]
+        groups = file.row_groups.get(partition, ())
+        if len(groups) < 2:
+            return reads
+        near = [group for group in groups if file.offsets_of(group)[0] <= offset <= file.offsets_of(group)[1]]
+        return file.read(["log_offset", "sender", "client"], near) if near else file.table.empty()
 
     def cell_history(
         self, cell: int, only: PartitionHistory | None = None, known: Mapping[str, Any] | None = None
@@ -516,16 +528,17 @@ class History:
         return self.table("observations")
 
     @cached_property
-    def _audit_ends(self) -> dict[int, dict[int, int]]:
+    def _audit_claims(self) -> dict[int, dict[int, Claim]]:
+        """Partition → isolation → through which sentinel an audit says it read, and which audit."""
         seen = self._observations
         rows = np.flatnonzero(seen["kind"] == ObservationKind.AUDIT_COMPLETE)
         rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]  # the latest audit counts
-        ends: dict[int, dict[int, int]] = {}
-        for partition, isolation, value in zip(
-            *(seen[name][rows].tolist() for name in ("partition", "isolation", "value")), strict=True
+        claims: dict[int, dict[int, Claim]] = {}
+        for partition, isolation, value, client in zip(
+            *(seen[name][rows].tolist() for name in ("partition", "isolation", "value", "client")), strict=True
         ):
-            ends.setdefault(partition, {})[isolation] = value
-        return ends
+            claims.setdefault(partition, {})[isolation] = (value, client)
+        return claims
 
     @cached_property
     def _log_starts(self) -> dict[int, int]:

@@ -312,8 +312,9 @@ def implied(kind: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
     that end within the transaction (librdkafka CONFIGURATION, transactional.id and transaction.timeout.ms). An error to be
     provoked implies the limit that it breaks."""
     if "provocation" in SCOPES_OF[kind]:
-        made = PROVOCATIONS.get(chosen.get("provocation.error", ""))
-        return dict(made.implied) if made else {}  # what is no such error is refused where it is configured
+        error = chosen.get("provocation.error")
+        # What is no such error is refused where it is configured.
+        return next((dict(made.implied) for name, made in PROVOCATIONS.items() if name == error), {})
     if "copier" in SCOPES_OF[kind]:
         return {"producer.enable_idempotence": True}
     if "transaction" not in SCOPES_OF[kind]:

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
 
 from harness import catalogue
 from harness.alert_rules import AlertSpec, check_alerts
@@ -16,6 +16,9 @@ from harness.configuration import ComposeOptions, DeliveryBound, Frozen, Isolati
 from harness.errors import BadInput
 from harness.remote_options import AttachOptions, SshOptions
 from harness.schedule import FaultAction, Mix, Selector, Step
+
+PARTITIONS_MAX = 10_000
+"""Of a topic: far more than three brokers on one machine bear, and few enough to be planned."""
 
 
 class Traffic(Frozen):
@@ -26,7 +29,7 @@ class Traffic(Frozen):
     value_bytes: Annotated[int, Field(ge=64, le=1_000_000)] = 100
     unacknowledged_max: PositiveInt = 5_000
     """Per partition; what exceeds it is withheld, so that a dead partition cannot starve the others."""
-    producers: PositiveInt = 1
+    producers: Annotated[int, Field(ge=1, le=1_000)] = 1
     """How many of each configuration and fate, alike but for their connections: a broker handles what comes over one
     connection one request after the other, so with acks=all nothing overtakes what waits for followers."""
 
@@ -34,12 +37,12 @@ class Traffic(Frozen):
 class Topics(Frozen):
     """The topics of every cell."""
 
-    partitions: PositiveInt = 2
+    partitions: Annotated[int, Field(ge=1, le=PARTITIONS_MAX)] = 2
     placement: tuple[tuple[PositiveInt, ...], ...] = ()
     """Broker ids of partition 0, 1, … (cycled), preferred leader first. Empty: spread over the brokers."""
-    late_partitions: NonNegativeInt = 0
+    late_partitions: Annotated[int, Field(ge=0, le=PARTITIONS_MAX)] = 0
     """How many more partitions a step adds to each (`add_partitions`)."""
-    late_topic_partitions: NonNegativeInt = 0
+    late_topic_partitions: Annotated[int, Field(ge=0, le=PARTITIONS_MAX)] = 0
     """Of a second topic per cell that the same step creates, NAME-late; 0 = there is none."""
 
 

@@ -22,8 +22,9 @@ from harness.histories.jepsen import read_jepsen
 from harness.histories.synthetic import GenerateOptions, generate
 from harness.histories.verifiable import read_verifiable
 from harness.history_reader import History
+from harness.plan import SENTINEL_CLIENT
 from harness.run_directory import RunDirectory
-from harness.schema import TABLES
+from harness.schema import TABLES, ObservationKind
 from harness.stages.check import CheckOptions, check_run
 from harness.stages.judge import judge_run
 from harness.verdict import Verdict
@@ -196,6 +197,19 @@ def test_a_table_that_is_missing_is_said(whole, tmp_path, name):
     assert f"table {name}" in judged(run)
 
 
+def rewrite(run, name, change):
+    """Each row group of a table changed, and everything else as it was."""
+    path = run.history / f"{name}.parquet"
+    held = pq.ParquetFile(path)
+    facts = {k.decode(): v.decode() for k, v in held.metadata.metadata.items() if k.startswith(b"prozess")}
+    groups = [change(held.read_row_group(number)) for number in range(held.num_row_groups)]
+    path.unlink()
+    with pq.ParquetWriter(path, held.schema_arrow) as writer:
+        for group in groups:
+            writer.write_table(group)
+        writer.add_key_value_metadata(facts | {"prozess.rows": str(sum(group.num_rows for group in groups))})
+
+
 DECISIVE = [("sends", "outcome"), ("sends", "log_offset"), ("sends", "sequence"), ("reads", "log_offset")]
 DECISIVE += [("reads", "sequence"), ("reads", "sender"), ("clients", "complete")]
 
@@ -204,18 +218,13 @@ DECISIVE += [("reads", "sequence"), ("reads", "sender"), ("clients", "complete")
 @pytest.mark.parametrize(("name", "column"), DECISIVE)
 def test_absurd_numbers_are_never_held(whole, tmp_path, name, column, value):
     run = copied(whole, tmp_path)
-    path = run.history / f"{name}.parquet"
-    held = pq.ParquetFile(path)
-    facts = {k.decode(): v.decode() for k, v in held.metadata.metadata.items() if k.startswith(b"prozess")}
-    groups = [held.read_row_group(number) for number in range(held.num_row_groups)]
-    path.unlink()
-    with pq.ParquetWriter(path, held.schema_arrow) as writer:
-        for group in groups:
-            at = group.schema.get_field_index(column)
-            field = group.schema.field(at)
-            spoiled = pa.array(np.full(group.num_rows, value), field.type)
-            writer.write_table(group.set_column(at, field, spoiled))
-        writer.add_key_value_metadata(facts)
+
+    def spoiled(group):
+        at = group.schema.get_field_index(column)
+        field = group.schema.field(at)
+        return group.set_column(at, field, pa.array(np.full(group.num_rows, value), field.type))
+
+    rewrite(run, name, spoiled)
     assert judged(run) is not Verdict.HELD
 
 
@@ -233,3 +242,24 @@ def test_an_empty_history_is_not_held(tmp_path):
     for path in run.history.iterdir():
         path.unlink()
     assert "import or generate it" in judged(run)
+
+
+@pytest.mark.parametrize("beyond", [1, 10**12], ids=["by one", "far"])
+def test_an_audit_that_says_more_than_its_sentinel_shows_is_never_held(whole, tmp_path, beyond):
+    run = copied(whole, tmp_path)
+
+    def further(table):
+        at, claims = table.schema.get_field_index("value"), table["kind"].to_numpy() == ObservationKind.AUDIT_COMPLETE
+        values = pa.array(table["value"].to_numpy() + beyond * claims, table.schema.field(at).type)
+        return table.set_column(at, table.schema.field(at), values)
+
+    rewrite(run, "observations", further)
+    verdict = judge_run(run, check_run(run, CheckOptions(engine="local")))
+    assert verdict.verdict is Verdict.UNKNOWN
+    assert "did not reach its sentinel" in verdict.model_dump_json()
+
+
+def test_an_audit_of_which_the_sentinel_is_lost_is_never_held(whole, tmp_path):
+    run = copied(whole, tmp_path)
+    rewrite(run, "reads", lambda table: table.filter(pa.array(table["sender"].to_numpy() != SENTINEL_CLIENT)))
+    assert judged(run) is Verdict.UNKNOWN

@@ -1,6 +1,7 @@
 """Rows to clustered Parquet and back: nothing is lost, nothing invented."""
 
 import json
+import pickle
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -12,6 +13,7 @@ from harness import history_reader
 from harness.dictionaries import Dictionaries
 from harness.errors import HistoryUnreadable
 from harness.history import partition_order, write_history
+from harness.plan import SENTINEL_CLIENT
 from harness.recorder import RECORDER_CLIENT
 from harness.rows import RowWriter, segment_rows
 from harness.schema import MISSING, NONE, TABLES, Isolation, ObservationKind, Role
@@ -151,6 +153,8 @@ def test_only_a_client_that_closed_its_files_tells_what_it_issued(small):
 
 def test_the_latest_audit_and_the_greatest_log_start_count(small):
     audit, start = ObservationKind.AUDIT_COMPLETE, ObservationKind.LOG_START
+    sentinels = [(1, 70), (1, 90), (2, 5)]
+    small.write("reads", 5, [{"partition": p, "log_offset": o, "sender": SENTINEL_CLIENT} for p, o in sentinels])
     small.write(
         "observations",
         5,
@@ -166,6 +170,26 @@ def test_the_latest_audit_and_the_greatest_log_start_count(small):
     history = small.history()
     assert [dict(history.partition_history(p).audit_end) for p in range(4)] == [{}, {0: 70}, {1: 5}, {}]
     assert [history.partition_history(p).log_start for p in range(4)] == [0, 4, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"log_offset": 70, "sender": 1, "client": 5},
+        {"log_offset": 69, "sender": SENTINEL_CLIENT, "client": 5},
+        {"log_offset": 70, "sender": SENTINEL_CLIENT, "client": 6},
+        {"log_offset": 70, "sender": SENTINEL_CLIENT, "client": 5, "partition": 2},
+    ],
+    ids=["another record is there", "the sentinel is elsewhere", "somebody else read it", "in another partition"],
+)
+def test_an_audit_that_the_reads_do_not_show_is_not_complete(small, shown):
+    audit = {"kind": ObservationKind.AUDIT_COMPLETE, "partition": 1, "isolation": 0, "value": 70, "time_ns": 30}
+    small.write("observations", 5, [audit])
+    client = shown.pop("client")
+    small.write("reads", client, [{"partition": 1} | shown])
+    partition = small.history().partition_history(1)
+    assert dict(partition.audit_end) == {}
+    assert pickle.loads(pickle.dumps(partition)).audit_end == {}
 
 
 def test_compaction_is_known_from_the_plan(tmp_path):
