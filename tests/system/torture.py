@@ -13,7 +13,7 @@ import sys
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -139,14 +139,14 @@ def play(drawn: Round, directory: Path) -> Outcome:
     before = machine()
     victim = Victim(drawn, directory)
     try:
-        _strike(victim, drawn, outcome)
-        _look(victim, drawn, outcome, before)
+        _look(victim, _strike(victim, drawn, outcome), outcome, before)
     finally:
         _sweep(victim)
     return outcome
 
 
-def _strike(victim: Victim, drawn: Round, outcome: Outcome) -> None:
+def _strike(victim: Victim, drawn: Round, outcome: Outcome) -> Round:
+    """The round as it was: at first there is only the command itself."""
     wait_until(
         lambda: victim.happened(drawn.event) or victim.outer.poll() is not None,
         awaited=f"{drawn.event!r} of the run",
@@ -156,11 +156,13 @@ def _strike(victim: Victim, drawn: Round, outcome: Outcome) -> None:
     )
     with suppress(subprocess.TimeoutExpired):
         victim.outer.wait(drawn.after_s)
-    # At first there is only the command itself.
-    hit = [identity for name in drawn.victims for identity in victim.part(name)] or victim.part("outer")
+    hit = [identity for name in drawn.victims for identity in victim.part(name)]
+    if not hit:
+        drawn, hit = replace(drawn, victims=("outer",)), victim.part("outer")
     outcome.in_time = bool(hit)
     for identity in hit:
         send_signal(identity, signal.SIGKILL)
+    return drawn
 
 
 def _look(victim: Victim, drawn: Round, outcome: Outcome, before: frozenset[str]) -> None:
