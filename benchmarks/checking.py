@@ -1,21 +1,24 @@
 """How fast a history is written and checked: rows → Parquet, the local engine, Spark cold and warm, against a plain scan.
 
     python benchmarks/checking.py [--rows 20000000] [--partitions 64] [--keep DIRECTORY] [--straight] [--engines spark]
+                                  [--workers 1] [--times 0]
 
 `--straight`: the history as the generator writes it, without the rows that it might have come from: for very many rows.
 
 Makes a history in which exactly LOST records are lost, so that every timed check is also seen to find them. Everything is
 measured in one go on one machine; the ratios say more than the seconds. Times are wall clock; cold is a fresh process from
-its start to the findings, warm the best of three more in the same process.
+its start to the findings, warm the best of three more in the same process. CPU seconds are of all processes, for one check.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +30,7 @@ import psutil
 import pyarrow.parquet as pq
 
 from harness import catalogue
-from harness.histories.synthetic import GenerateOptions, generate
+from harness.histories.synthetic import KINDS, GenerateOptions, generate
 from harness.history import write_history
 from harness.history_reader import History
 from harness.plan import parse_plan
@@ -41,13 +44,15 @@ SCANNED = {
     "sends": ["client", "sequence", "log_offset", "outcome", "invoked_ns", "completed_ns"],
     "reads": ["client", "sender", "sequence", "log_offset", "span", "read_ns"],
 }
-WORKERS = 2
+LOOK_S = 0.2
+"""Between two looks at memory."""
 
 
-def make(run: RunDirectory, rows: int, partitions: int, *, straight: bool) -> int:
+def make(run: RunDirectory, rows: int, partitions: int, *, workload: str, straight: bool) -> int:
     """A history of the generator's, and the rows that it would have come from. Returns how many sends and reads it has."""
     run.create()
-    options = GenerateOptions(rows=rows, partitions=partitions, planted={"lost": LOST}, seed=1)
+    kinds = sorted({"log", workload})  # LOST is planted in the log, of a share of the rows
+    options = GenerateOptions(rows=rows, partitions=partitions, planted={"lost": LOST}, kinds=kinds, seed=1)
     generate(run, options, command=f"benchmarks/checking.py --rows {rows}")
     if straight:
         return _length(run)
@@ -83,7 +88,7 @@ def _back_to_rows(run: RunDirectory, history: History, table: Table) -> None:
 
 def scan(run: RunDirectory) -> None:
     """The floor: the columns that the kernels look at are decoded, a row group at a time, and nothing is done with them."""
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         for table, columns in SCANNED.items():
             path = run.history / f"{table}.parquet"
             footer = pq.read_metadata(path)
@@ -115,38 +120,54 @@ def _cpu_s() -> float:
     return sum(sum(process.cpu_times()[:2]) for process in _family())
 
 
-def _peak_mb() -> float:
-    """The most memory of each process of ours that is alive, summed: pages they share count more than once."""
-    status = [Path(f"/proc/{process.pid}/status").read_text(encoding="ascii") for process in _family()]
-    return (
-        sum(int(text.split("VmHWM:")[1].split()[0]) for text in status if "VmHWM:" in text) / 1024
-    )  # zombies have none
+class Memory:
+    """The most resident memory of all our processes together, at one moment, in MB: pages they share count more than once."""
+
+    def __init__(self) -> None:
+        self.peak_mb = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
+
+    def __enter__(self) -> "Memory":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(LOOK_S):
+            with contextlib.suppress(psutil.Error):  # whoever ends meanwhile is looked at next time
+                self.peak_mb = max(self.peak_mb, sum(process.memory_info().rss for process in _family()) / 1e6)
 
 
-def child(engine: str, path: Path) -> None:
-    """In a fresh process: check once, say so, check three times more, say how fast that was."""
+def child(engine: str, path: Path, workers: int, times: int) -> None:
+    """In a fresh process: check once, say so, check so many times more, say how fast that was."""
     anomalies = list(ANOMALIES)
     options = {}
     if engine == "spark":
-        options["session"] = catalogue.service("spark-session")(master=f"local[{WORKERS}]")
+        options["session"] = catalogue.service("spark-session")(master=f"local[{workers}]")
     check = catalogue.resolve(catalogue.ENGINES, engine, what="engine")
 
     def work() -> None:
-        findings = check(path, anomalies, workers=WORKERS, **options)
+        findings = check(path, anomalies, workers=workers, **options)
         failed = {f.result.incomplete for f in findings if "failed:" in (f.result.incomplete or "")}
         found = sum(f.result.count for f in findings if f.anomaly == "lost")
         assert (found, failed) == (LOST, set()), (found, failed)
 
-    work()
-    print("cold", flush=True)
-    warm, cpu = seconds(work, 3)
-    print(json.dumps({"warm": warm, "cpu": cpu, "peak_mb": _peak_mb()}), flush=True)
+    with Memory() as memory:
+        _, cpu = seconds(work, 1)
+        print("cold", flush=True)
+        warm, cpu = seconds(work, times) if times else (0.0, cpu)
+    print(json.dumps({"warm": warm, "cpu": cpu, "peak_mb": memory.peak_mb}), flush=True)
 
 
-def measure(engine: str, path: Path) -> tuple[float, dict[str, float]]:
-    """Cold seconds; and warm seconds, warm CPU seconds and peak MB by name."""
+def measure(engine: str, path: Path, workers: int, times: int) -> tuple[float, dict[str, float]]:
+    """Cold seconds; and warm seconds, CPU seconds and peak MB by name."""
     begin = time.perf_counter()
     command = [sys.executable, __file__, "--engine", engine, "--keep", str(path)]
+    command += ["--workers", str(workers), "--times", str(times)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         first = process.stdout.readline().strip()
@@ -156,11 +177,12 @@ def measure(engine: str, path: Path) -> tuple[float, dict[str, float]]:
     return cold, json.loads(rest)
 
 
-def report(run: RunDirectory, rows: int, engines: Sequence[str]) -> None:
+def report(run: RunDirectory, rows: int, engines: Sequence[str], workers: int, times: int) -> None:
     """Measure everything and print the table."""
     plan = parse_plan(run.plan.read_text(encoding="utf-8"), source="benchmark")
     print(
-        f"{rows:,} rows, {len(plan.partitions)} partitions, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before\n"
+        f"{rows:,} rows, {len(plan.partitions)} partitions, {workers} of {os.cpu_count()} cores, "
+        f"load {os.getloadavg()[0]:.1f} before\n"
     )
     converted = seconds(lambda: write_history(run), 1) if plan.origin == "trial" else None
     scan(run)
@@ -171,9 +193,10 @@ def report(run: RunDirectory, rows: int, engines: Sequence[str]) -> None:
         _line("rows → Parquet", rows, converted[0], floor, converted[1])
     _line("plain pyarrow scan", rows, floor, floor, floor_cpu)
     for engine in engines:
-        cold, warm = measure(engine, run.path)
-        _line(f"{engine}, cold process", rows, cold, floor)
-        _line(f"{engine}, warm", rows, warm["warm"], floor, warm["cpu"], warm["peak_mb"])
+        cold, warm = measure(engine, run.path, workers, times)
+        _line(f"{engine}, cold process", rows, cold, floor, None if times else warm["cpu"], warm["peak_mb"])
+        if times:
+            _line(f"{engine}, warm", rows, warm["warm"], floor, warm["cpu"], warm["peak_mb"])
     print(
         f"\n{size / rows:.1f} bytes per row in Parquet; {len(ANOMALIES)} kernels; load {os.getloadavg()[0]:.1f} after"
     )
@@ -193,12 +216,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=20_000_000)
     parser.add_argument("--keep", type=Path, help="use this directory (made if it is not there) and keep it")
     parser.add_argument("--partitions", type=int, default=64)
+    parser.add_argument("--workload", choices=KINDS, default="log", help="besides a log: transactions, a group")
     parser.add_argument("--straight", action="store_true", help="no rows: only the history")
     parser.add_argument("--engines", nargs="+", choices=sorted(catalogue.ENGINES), default=sorted(catalogue.ENGINES))
     parser.add_argument("--engine", choices=sorted(catalogue.ENGINES), help=argparse.SUPPRESS)
+    parser.add_argument("--workers", type=int, default=2, help="partitions, or pieces, at a time")
+    parser.add_argument("--times", type=int, default=3, help="warm checks; 0: only the cold one, for very many rows")
     arguments = parser.parse_args()
     if arguments.engine:
-        child(arguments.engine, arguments.keep)
+        child(arguments.engine, arguments.keep, arguments.workers, arguments.times)
         return
     folder = arguments.keep or Path(tempfile.mkdtemp(prefix="prozess-bench-")) / "run"
     try:
@@ -206,8 +232,10 @@ def main() -> None:
         if run.plan.exists():
             rows = _length(run)
         else:
-            rows = make(run, arguments.rows, arguments.partitions, straight=arguments.straight)
-        report(run, rows, arguments.engines)
+            rows = make(
+                run, arguments.rows, arguments.partitions, workload=arguments.workload, straight=arguments.straight
+            )
+        report(run, rows, arguments.engines, arguments.workers, arguments.times)
     finally:
         if not arguments.keep:
             shutil.rmtree(folder.parent, ignore_errors=True)

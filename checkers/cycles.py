@@ -4,12 +4,15 @@ Edges are pairs of arrays, `tail` → `head`: numbers of nodes. Nothing here kno
 """
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from checkers.lookup import differs_from_previous, distinct
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+# Importing scipy takes a seventh of a second, which most checks need not spend: they find no edge at all.
 
 
 def entangled(tail: np.ndarray, head: np.ndarray, stretch: np.ndarray) -> np.ndarray:
@@ -36,6 +39,8 @@ def stretches(tail: np.ndarray, head: np.ndarray, rank: np.ndarray) -> np.ndarra
 def components(tail: np.ndarray, head: np.ndarray) -> np.ndarray:
     """intp[edges]: number of the strongly connected component of more than one node that an edge is inside of; -1 = it is in
     no cycle. Numbered by their least node. An edge from a node to itself is in none. O(edges · log edges)."""
+    from scipy.sparse.csgraph import connected_components
+
     nodes = distinct(np.concatenate([tail, head]))
     tail, head = np.searchsorted(nodes, tail), np.searchsorted(nodes, head)
     _, label = connected_components(_graph(tail, head, len(nodes)), directed=True, connection="strong")
@@ -53,6 +58,8 @@ def components(tail: np.ndarray, head: np.ndarray) -> np.ndarray:
 def shortest_cycle(tail: np.ndarray, head: np.ndarray, first: int | None = None) -> list[int]:
     """Edges, in their order, of a shortest cycle through edge `first`; None: through the least node. All edges are inside one
     component; of equal ones the first is taken."""
+    from scipy.sparse.csgraph import breadth_first_order
+
     nodes = distinct(tail)  # in a component every node has an edge
     tail, head = np.searchsorted(nodes, tail), np.searchsorted(nodes, head)
     begin, end = (0, None) if first is None else (int(head[first]), int(tail[first]))
@@ -72,8 +79,10 @@ def shortest_cycle(tail: np.ndarray, head: np.ndarray, first: int | None = None)
     return [*edges, closing]
 
 
-def _graph(tail: np.ndarray, head: np.ndarray, size: int) -> csr_matrix:
+def _graph(tail: np.ndarray, head: np.ndarray, size: int) -> "csr_matrix":
     """Each edge once, in order, so that the same edges give the same graph however they came."""
+    from scipy.sparse import csr_matrix
+
     key = distinct(tail.astype(np.int64) * size + head)
     tail, head = key // max(1, size), key % max(1, size)
     first = np.searchsorted(tail, np.arange(size + 1))

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.arrow_arrays import from_numpy, from_strings
 from harness.errors import HistoryUnreadable, StorageFull
 from harness.plan import parse_plan
 from harness.protocols import Finding, KernelResult
@@ -59,12 +60,12 @@ def findings_to_arrow(findings: Sequence[Finding]) -> pa.RecordBatch:
 def _nested(findings: Sequence[Finding], name: str) -> pa.Array:
     stacked, kind = _stack(findings, name), FINDINGS_SCHEMA.field(name).type
     structs = pa.StructArray.from_arrays(
-        [pa.array(np.ascontiguousarray(stacked[column])) for column in stacked.dtype.names or ()],
+        [from_numpy(stacked[column]) for column in stacked.dtype.names or ()],
         fields=_fields(stacked.dtype),
     )
     lengths = np.array([len(getattr(f.result, name)) for f in findings], dtype=np.int32)
     offsets = np.concatenate((np.zeros(1, dtype=np.int32), np.cumsum(lengths, dtype=np.int32)))
-    return pa.ListArray.from_arrays(pa.array(offsets), structs).cast(kind)
+    return pa.ListArray.from_arrays(from_numpy(offsets), structs).cast(kind)
 
 
 def findings_from_arrow(table: pa.Table) -> list[Finding]:
@@ -88,16 +89,16 @@ def write_findings(run: RunDirectory, findings: Sequence[Finding]) -> None:
     plan = parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan))
     cells = {planned.partition: planned.cell for planned in plan.partitions}
     facts = _facts(findings)
-    columns = facts | {"cell": pa.array([cells.get(f.partition, NONE) for f in findings], pa.int32())}
+    columns = facts | {"cell": _integers([cells.get(f.partition, NONE) for f in findings], np.int32)}
     run.findings.mkdir(exist_ok=True)
     _write(run.findings / "findings.parquet", pa.table([columns[n] for n in _FINDINGS_FILE.names], _FINDINGS_FILE))
     for name, schema in _NESTED_FILES.items():
         stacked = _stack(findings, name)
         numbers = np.repeat(np.arange(len(findings), dtype=np.int32), [len(getattr(f.result, name)) for f in findings])
-        own = [pa.array(np.ascontiguousarray(stacked[column])) for column in stacked.dtype.names or ()]
+        own = [from_numpy(stacked[column]) for column in stacked.dtype.names or ()]
         _write(
             run.findings / f"{name}.parquet",
-            pa.table([pa.array(numbers), facts["anomaly"].take(pa.array(numbers)), *own], schema=schema),
+            pa.table([from_numpy(numbers), facts["anomaly"].take(from_numpy(numbers)), *own], schema=schema),
         )
 
 
@@ -128,12 +129,16 @@ def _read_nested(run: RunDirectory, name: str, *, rows: int) -> list[np.ndarray]
 
 def _facts(findings: Sequence[Finding]) -> dict[str, pa.Array]:
     return {
-        "anomaly": pa.array([f.anomaly for f in findings], pa.string()),
-        "partition": pa.array([f.partition for f in findings], pa.int32()),
-        "count": pa.array([f.result.count for f in findings], pa.int64()),
-        "judged": pa.array([f.result.judged for f in findings], pa.int64()),
-        "incomplete": pa.array([f.result.incomplete for f in findings], pa.string()),
+        "anomaly": from_strings([f.anomaly for f in findings]),
+        "partition": _integers([f.partition for f in findings], np.int32),
+        "count": _integers([f.result.count for f in findings], np.int64),
+        "judged": _integers([f.result.judged for f in findings], np.int64),
+        "incomplete": from_strings([f.result.incomplete for f in findings]),
     }
+
+
+def _integers(values: Sequence[int], kind: type) -> pa.Array:
+    return from_numpy(np.array(values, dtype=kind))
 
 
 def _stack(findings: Sequence[Finding], name: str) -> np.ndarray:

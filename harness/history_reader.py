@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.arrow_arrays import to_numpy
 from harness.audit_ends import AuditEnds, Claim
 from harness.clock import NS_PER_S
 from harness.columns import SharedRows
@@ -178,7 +179,7 @@ class TableFile:
                     table = file.read_row_groups(groups, columns=decoded, use_threads=False)
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(f"is torn ({_first_line(error)})") from error
-        return {name: found[name] if name in found else _array(table.column(name)) for name in columns}
+        return {name: found[name] if name in found else to_numpy(table.column(name)) for name in columns}
 
     def constant(self, column: str, row_groups: Sequence[int]) -> np.ndarray | None:
         """The one value of a column in all of these row groups, by the statistics; None = there are several, or none."""
@@ -577,12 +578,6 @@ def _repeated(values: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
     array = np.repeat(values, lengths) if (values != values[0]).any() else np.broadcast_to(values[0], sum(lengths))
     array.setflags(write=False)
     return array
-
-
-def _array(column: pa.ChunkedArray) -> np.ndarray:
-    array = column.to_numpy()
-    array.setflags(write=False)
-    return np.asarray(array)
 
 
 def _rows(table: Mapping[str, np.ndarray], chosen: np.ndarray) -> dict[str, np.ndarray]:

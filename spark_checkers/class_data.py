@@ -57,6 +57,11 @@ def archive_flags(java: Path, options: str) -> str:
     return f"-XX:SharedArchiveFile={place / _ARCHIVE} -Xshare:auto -Xlog:cds=off"
 
 
+def spark_home() -> Path:
+    """Where Spark is: by SPARK_HOME, else with pyspark; without links, so that all ways there share an archive."""
+    return Path(os.environ.get("SPARK_HOME") or Path(str(pyspark.__file__)).parent).resolve()
+
+
 def warm_up(java_home: str, flags: str) -> None:
     """In the process that makes an archive: a session with these further options does what a check has it do, and its virtual
     machine ends in order, which is when it writes the archive."""
@@ -75,7 +80,7 @@ def warm_up(java_home: str, flags: str) -> None:
 
 def _place(java: Path, options: str) -> Path:
     """Where the archive for these is."""
-    home = Path(str(pyspark.__file__)).parent
+    home = spark_home()
     told = hashlib.sha256(f"{home} {options}\n".encode())
     for path in (java.resolve(), java.resolve().parent.parent / "release", *sorted((home / "jars").iterdir())):
         if path.exists():

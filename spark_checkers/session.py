@@ -22,7 +22,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from harness.errors import BadInput, HarnessFailed, MissingTool, NotReady, ProzessError
-from spark_checkers.class_data import archive_flags
+from spark_checkers.class_data import archive_flags, spark_home
 from spark_checkers.elsewhere import connect, is_elsewhere, prepare_workers
 
 JVM_TIMEOUT_S = 120.0
@@ -215,8 +215,11 @@ def _untouched_process() -> Iterator[None]:
     """pyspark takes SIGINT for itself, and its settings from the environment: both are as before afterwards."""
     main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT) if main else None
-    before = {name: os.environ.get(name) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME")}
+    before = {
+        name: os.environ.get(name) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME", "SPARK_HOME")
+    }
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    os.environ["SPARK_HOME"] = str(spark_home())
     try:
         yield
     finally:
