@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from clusters.link_support import refusals
 from clusters.sandbox import enter_command
 
 LIMIT_S = 240
@@ -62,3 +63,8 @@ def test_a_node_that_vanished_leaves_connections_half_open_until_something_is_se
 def test_nothing_is_left(seen):
     assert seen("rules left") == seen("queues left") == [[]]
     assert seen("processes left") == [0]
+
+
+def test_what_works_is_what_the_machine_was_seen_to_do(seen):
+    assert seen("loss")
+    assert dict(refusals()) == {}
