@@ -98,11 +98,12 @@ def unclean(history: PartitionHistory) -> KernelResult:
     """Every leader was, just before its election, in the ISR or among the eligible leader replicas.
 
     Source: KIP-966; https://kafka.apache.org/documentation/#design_uncleanleader. Counts elections of others by the
-    controllers' log. Not counted: the last known leader that comes back when both sets are empty (KIP-966), which is
-    complete unless its copy was destroyed; and whoever a change puts in sync and into the lead at once that takes a copy
-    away: so reassignments end (KIP-455; PartitionReassignmentReplicas.maybeCompleteReassignment), and an unclean election
-    takes no copy away. Witness: `reader` was elected at `begin_ns` in epoch `sequence`; before,
-    `other_client` led. O(r log r) for r changes.
+    controllers' log. Not counted: the last known leader that comes back when nobody is in sync (KIP-966), which is
+    complete unless its copy was destroyed; who was still eligible is dropped in the same change if it comes back after a
+    crash (seen with 4.3.1: ELR [2], broker 2 registers again after a SIGKILL, broker 1 leads). And whoever a change puts
+    in sync and into the lead at once that takes a copy away: so reassignments end (KIP-455;
+    PartitionReassignmentReplicas.maybeCompleteReassignment), and an unclean election takes no copy away.
+    Witness: `reader` was elected at `begin_ns` in epoch `sequence`; before, `other_client` led. O(r log r) for r changes.
     """
     table = history.metadata
     rows = _ground_truth(table)
@@ -114,7 +115,7 @@ def unclean(history: PartitionHistory) -> KernelResult:
     before = rows[elected - 1]
     removed = table["replicas"][before] & ~table["replicas"][rows[elected]] != 0
     eligible = table["isr"][before] | table["elr"][before] | np.where(removed, table["isr"][rows[elected]], 0)
-    last_known = (eligible == 0) & (table["last_known_elr"][before] >> leader[elected] & 1 == 1)
+    last_known = (table["isr"][before] == 0) & (table["last_known_elr"][before] >> leader[elected] & 1 == 1)
     outside = elected[(eligible >> leader[elected] & 1 == 0) & ~last_known]
     led = np.maximum.accumulate(np.where(leader != NONE, np.arange(len(rows)), 0))
     columns: dict[str, np.ndarray | int] = {

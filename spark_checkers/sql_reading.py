@@ -195,7 +195,7 @@ QUERIES = {
         )
         select partition, leader as reader, since_ns as begin_ns
         from elected
-        where (eligible >> leader) & 1 = 0 and not (eligible = 0 and (last_known_before >> leader) & 1 = 1)
+        where (eligible >> leader) & 1 = 0 and not (isr_before = 0 and (last_known_before >> leader) & 1 = 1)
     """,
     "two-controllers": f"""
         with claim as (

@@ -30,13 +30,16 @@ class Election:
     away and moves the lead, all at once. [KIP-455; PartitionReassignmentReplicas.maybeCompleteReassignment]"""
     last_known: int
     """Mask: LastKnownElr just before (KIP-966)."""
+    in_sync: int = 0
+    """Mask: the ISR just before."""
     deposed_fenced: bool = False
     """The leader before is not in the new ISR."""
 
     @property
     def last_leader_standing(self) -> bool:
-        """ISR and ELR were empty and the last known leader came back: complete as long as its data was not destroyed."""
-        return self.eligible == 0 and bool(self.last_known >> self.leader & 1)
+        """Nobody was in sync and the last known leader came back: complete as long as its data was not destroyed. Who was
+        still eligible is dropped in the same change, if it comes back after a crash."""
+        return self.in_sync == 0 and bool(self.last_known >> self.leader & 1)
 
     @property
     def from_outside(self) -> bool:
@@ -140,6 +143,7 @@ def _elections(rows: Mapping[str, np.ndarray]) -> tuple[Election, ...]:
                     since_ns,
                     isr[i - 1] | elr[i - 1] | (isr[i] if replicas[i - 1] & ~replicas[i] else 0),
                     last[i - 1],
+                    in_sync=isr[i - 1],
                     deposed_fenced=previous >= 0 and not isr[i] >> previous & 1,
                 )
             )

@@ -275,6 +275,16 @@ def test_the_last_known_leader_is_harmless_unless_its_data_was_destroyed():
     assert one(envelope(rows, fault(0, "wipe", [1], 4.5, 8), acks="all").cutoff(witnesses())) == SO
 
 
+def test_it_is_so_too_where_the_only_eligible_replica_returns_from_a_crash():
+    rows = [
+        state(-10, 0, 1, 0, (1,), elr=(2,)),
+        state(5, 0, NONE, 1, (), elr=(2,), last=1),
+        state(9, 0, 1, 2, (1,)),
+    ]
+    assert one(envelope(rows, fault(0, "kill", [1], 4.5, 8), acks="all").cutoff(witnesses())) == NOT_SO
+    assert one(envelope(rows, fault(0, "wipe", [1], 4.5, 8), acks="all").cutoff(witnesses())) == SO
+
+
 def test_without_ground_truth_uncleanness_is_false_only_by_configuration():
     assert one(envelope([], acks="all").cutoff(witnesses())) == NOT_SO
     assert one(envelope([], acks="all", unclean_enabled=True).cutoff(witnesses())) == UNKNOWN

@@ -209,6 +209,13 @@ def test_the_last_known_leader_that_comes_back_is_no_unclean_one():
     assert unclean(in_sync(before, state_row(10, leader=1, epoch=2, isr=(1,)))).count == 1
 
 
+def test_it_is_none_either_where_the_only_eligible_one_returns_from_a_crash():
+    """As Kafka 4.3.1 does it: broker 2, eligible, registers again after a SIGKILL, and broker 1 leads, which led last."""
+    before = state_row(0, leader=NONE, epoch=1, isr=(), elr=(2,), last_known=(1,))
+    assert unclean(in_sync(before, state_row(10, leader=1, epoch=2, isr=(1,)))).count == 0
+    assert unclean(in_sync(before, state_row(10, leader=3, epoch=2, isr=(3,)))).count == 1
+
+
 def test_the_end_of_a_reassignment_puts_a_copy_in_sync_and_into_the_lead_at_once():
     """As Kafka 4.3.1 does it: copies on 1, 2, 3 and, on the way, 4; then on 2, 3 and 4, which leads."""
     moving = state_row(0, leader=1, epoch=2, isr=(1, 2, 3)) | {"replicas": mask((1, 2, 3, 4))}
