@@ -49,6 +49,7 @@ do = { kind = "fault", fault = "partition", targets = ["node:broker-1"], paramet
 [[steps]]
 name = "broken"
 after = { condition = "elapsed", seconds = 1 }
+timeout_s = 600
 """
 
 
@@ -57,8 +58,8 @@ def plan_with(**changed):
     return plan.model_copy(update={"ssh": SshOptions.model_validate({**SSH, **changed})})
 
 
-def trial_file(directory):
-    lines = [HEAD, "[ssh]"]
+def trial_file(directory, *, broken_s=1):
+    lines = [HEAD.replace("seconds = 1 ", f"seconds = {broken_s} "), "[ssh]"]
     lines += [f"{key} = {json.dumps(value)}" for key, value in SSH.items() if key != "nodes"]
     for node in SSH["nodes"]:
         lines += ["[[ssh.nodes]]", *(f"{key} = {json.dumps(value)}" for key, value in node.items())]
@@ -67,8 +68,16 @@ def trial_file(directory):
     return path
 
 
-def start_trial(directory):
-    words = ["run", str(trial_file(directory)), "--engine", "local", "--quiet", "--runs", str(directory / "runs")]
+def start_trial(directory, *, broken_s=1):
+    words = [
+        "run",
+        str(trial_file(directory, broken_s=broken_s)),
+        "--engine",
+        "local",
+        "--quiet",
+        "--runs",
+        str(directory / "runs"),
+    ]
     with (directory / "stderr.txt").open("wb") as errors:
         return subprocess.Popen(
             [sys.executable, "-m", "harness.cli", *words],
@@ -162,12 +171,12 @@ def test_a_trial_over_ssh_is_judged_by_what_was_fetched_and_leaves_the_cluster_a
 
 
 def test_after_a_sigkill_of_everything_heal_undoes_over_ssh_what_the_journal_has_open(tmp_path):
-    command = start_trial(tmp_path)
+    command = start_trial(tmp_path, broken_s=500)
 
     def broken():
         assert command.poll() is None, (tmp_path / "stderr.txt").read_text()
         runs = list((tmp_path / "runs").glob("*/events.jsonl"))
-        return bool(runs) and '"broken"' in runs[0].read_text()
+        return bool(runs) and '"cut"' in runs[0].read_text()
 
     wait_until(broken, awaited="the cut", timeout_s=120, clock=CLOCK)
     run = run_of(tmp_path)
