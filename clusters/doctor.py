@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusters import sandbox
+from clusters import detour, sandbox
 from clusters.cache import cache_directory
 from clusters.disks import disk_support
 from clusters.ivy import find_ivy
@@ -212,6 +212,11 @@ def _toxiproxy(environment: Mapping[str, str]) -> tuple[bool, str]:
     return True, f"not here yet; {go} builds {TOXIPROXY_VERSION} when a trial needs it"
 
 
+def _clients_network(environment: Mapping[str, str]) -> tuple[bool, str]:
+    why = detour.problem()
+    return why is None, why or "the trial's clients can be given a network of their own"
+
+
 def _chromium(environment: Mapping[str, str]) -> tuple[bool, str]:
     return _version_of(environment, "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
@@ -283,6 +288,9 @@ _QUESTIONS = (
     _Question("disk throttles", _disk_groups, "No slow disks: a disk's speed is limited by a control group."),
     _Question("c compiler", _compiler, "No power loss without root and no clock faults: both preload a small library."),
     _Question("toxiproxy", _toxiproxy, "No latency between nodes, or between clients and brokers (`latency`)."),
+    _Question(
+        "clients' network", _clients_network, "No faults on the attach backend: clients go straight to the brokers."
+    ),
     _Question("chromium", _chromium, "Reports are not tested in a browser; making and reading them needs none here."),
     _Question("netem", _netem, "No kernel-level delay and jitter between nodes; latency faults go through toxiproxy."),
     _Question("disk space", _disk, "A run stops with what it has recorded when its disk is full."),
