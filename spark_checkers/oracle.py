@@ -3,8 +3,9 @@
 `prozess check RUN --oracle`. Spark SQL reads the Parquet tables itself; nothing of `checkers` is used. Slow on purpose.
 """
 
+import contextlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,11 +61,17 @@ _ALL_VIEWS = {
     **sql_groups.GROUP_VIEWS,
     **sql_copies.COPY_VIEWS,
 }
-_HELD = ("given", "log", "sent", "first_copy", "unconfirmed", "record", "unread", "owned", "why_again")
+_HELD = (
+    *("given", "log", "sent", "first_copy", "unconfirmed", "batch", "unread"),
+    *("record", "owned", "left_over", "why_again"),
+)
 """Views that many texts use: computed once. Spark only finds them again if neither they nor what they are made of has a
 `with`."""
 WORLDLY = ("metadata", "metrics", "transactions", "clients", "heartbeats", "assignments")
 """Tables that have no partition, or rows without one: each row says of which world it is."""
+SMALL_ROWS = 2_000_000
+"""Of a history with fewer, most of the time goes into planning, compiling and starting tasks."""
+_SMALL_PLANS = {"spark.sql.adaptive.enabled": "false", "spark.sql.codegen.wholeStage": "false"}
 _SHOWN = 3
 Rows = Counter[tuple[int, ...]]
 """Witnesses as the values of the columns that name them, each as often as it was found."""
@@ -109,9 +116,27 @@ def second_opinion(
     asked = [anomaly for anomaly in QUERIES if any(f.anomaly == anomaly for f in findings)]
     tables = {name: _table_of_run(session, table_path(run, name), name) for name in TABLES}
     facts = {name: session.createDataFrame(rows) for name, rows in facts_of(history).items()}
-    opinions = ask(session, tables | facts, asked)
+    rows = sum(history.rows(name) for name in TABLES)
+    with _planned(session, _SMALL_PLANS | {"spark.sql.shuffle.partitions": str(workers)} if rows < SMALL_ROWS else {}):
+        opinions = ask(session, tables | facts, asked)
     cells = {planned.partition: planned.cell for planned in history.plan.partitions}
     return disagreements(findings, opinions, cells)
+
+
+@contextlib.contextmanager
+def _planned(session: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
+    """With these settings of the session, which are as before afterwards."""
+    before = {name: session.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            session.conf.set(name, value)
+        yield
+    finally:
+        for name, was in before.items():
+            if was is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, was)
 
 
 def ask(session: "SparkSession", tables: "Mapping[str, DataFrame]", anomalies: Sequence[str]) -> dict[str, Opinion]:

@@ -9,6 +9,26 @@ _LOOKED_UP = f"o.kind = {int(ObservationKind.COMMITTED)}"
 COMMIT_VIEWS = {
     # Commits that were accepted, and acknowledged at a known time.
     "accepted": "select * from commits where outcome = {OK} and completed_ns != {MISSING}",
+    # Commits, and look-ups of the committed offset: the greatest that had been acknowledged before each.
+    "asked": f"""
+        select * from (
+            select partition, reader, log_offset, at_ns as begin_ns, row, looked_up,
+                   max(acknowledged) over (
+                       partition by partition order by at_ns, acknowledged is not null
+                       rows between unbounded preceding and current row
+                   ) as reached
+            from (
+                select partition, client as reader, log_offset, invoked_ns as at_ns, row, false as looked_up,
+                       cast(null as bigint) as acknowledged
+                from accepted
+                union all
+                select o.partition, o.client, o.value, o.time_ns, o.row, true, null from observations o where {_LOOKED_UP}
+                union all
+                select partition, null, null, completed_ns, null, null, log_offset from accepted
+            )
+        )
+        where looked_up is not null
+    """,
     # The greatest offset that the group is known to have committed.
     "greatest": f"""
         select partition, max(log_offset) as top from (
@@ -22,12 +42,8 @@ COMMIT_VIEWS = {
 QUERIES = {
     "commit-regression": f"""
         with lower as (
-            select a.partition, a.client as reader, a.log_offset, a.invoked_ns as begin_ns, a.row,
-                   max(b.log_offset) as reached
-            from accepted a
-            join accepted b on b.partition = a.partition and b.completed_ns < a.invoked_ns
-            group by a.partition, a.client, a.log_offset, a.invoked_ns, a.row
-            having max(b.log_offset) > a.log_offset
+            select partition, reader, log_offset, begin_ns, row, reached from asked
+            where not looked_up and reached > log_offset
         ),
         lower_since as (
             select l.partition, l.reader, l.log_offset, l.begin_ns, l.row, min(b.completed_ns) as reached_ns
@@ -43,13 +59,7 @@ QUERIES = {
                 and case when c.outcome = {{OK}} then c.completed_ns else {{FOREVER}} end > s.reached_ns
         ),
         looked_up as (
-            select o.partition, o.client as reader, o.value as log_offset, o.time_ns as begin_ns, o.row,
-                   max(a.log_offset) as reached
-            from observations o
-            join accepted a on a.partition = o.partition and a.completed_ns < o.time_ns
-            where {_LOOKED_UP}
-            group by o.partition, o.client, o.value, o.time_ns, o.row
-            having max(a.log_offset) > o.value
+            select partition, reader, log_offset, begin_ns, row, reached from asked where looked_up and reached > log_offset
         ),
         since as (
             select u.partition, u.reader, u.log_offset, u.begin_ns, u.row, min(a.completed_ns) as reached_ns

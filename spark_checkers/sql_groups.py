@@ -64,6 +64,20 @@ GROUP_VIEWS = {
         )
         where number = 1
     """.replace("IDENTITY", identity("a.sender", "a.sequence")),
+    # What the group had committed past, and no member has processed, nor anybody who was handed it.
+    "left_over": f"""
+        select l.partition, l.sender, l.sequence, l.log_offset, p.retried_in, p.world
+        from log l
+        join fact_partitions p on p.partition = l.partition
+        join fact_cells c on c.world = p.world and c.cell = p.cell and c.commit != 'none' and c.isolation = l.level
+        join greatest g on g.partition = l.partition
+        join beginning b on b.partition = l.partition
+        left anti join finished d on d.partition = l.partition and d.log_offset = l.log_offset
+        left anti join handled h on h.source = l.partition and h.origin = {identity("l.sender", "l.sequence")}
+        left anti join log k
+            on k.partition = p.retried_in and k.level = l.level and k.origin = {identity("l.sender", "l.sequence")}
+        where l.log_offset >= b.start and l.log_offset < g.top
+    """,
     # Each time that a record was processed, and the time before.
     "taken": """
         select *, row_number() over (partition by partition, log_offset order by done_ns, row) as time_number,
@@ -144,25 +158,14 @@ GROUP_VIEWS = {
 }
 QUERIES = {
     "unprocessed": f"""
-        with left_over as (
-            select l.partition, l.sender, l.sequence, l.log_offset, p.retried_in, p.world
-            from log l
-            join fact_partitions p on p.partition = l.partition
-            join fact_cells c on c.world = p.world and c.cell = p.cell and c.commit != 'none' and c.isolation = l.level
-            join greatest g on g.partition = l.partition
-            join beginning b on b.partition = l.partition
-            left anti join finished d on d.partition = l.partition and d.log_offset = l.log_offset
-            left anti join handled h on h.source = l.partition and h.origin = {identity("l.sender", "l.sequence")}
-            left anti join log k
-                on k.partition = p.retried_in and k.level = l.level and k.origin = {identity("l.sender", "l.sequence")}
-            where l.log_offset >= b.start and l.log_offset < g.top
-        ),
-        given_last as (
+        with given_last as (
             select * from (
                 select g.partition, g.log_offset, g.client, g.read_ns, m.crashed,
                        row_number() over (partition by g.partition, g.log_offset order by g.read_ns desc, g.row desc)
                            as newest
-                from given g join member m on m.world = g.world and m.client = g.client
+                from given g
+                join member m on m.world = g.world and m.client = g.client
+                left semi join left_over o on o.partition = g.partition and o.log_offset = g.log_offset
             )
             where newest = 1
         ),

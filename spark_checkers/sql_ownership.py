@@ -40,10 +40,9 @@ OWNERSHIP_VIEWS = {
     "sign": """
         select e.*, case e.of when 'polls' then c.poll_limit_ns else c.session_ns end as limit_ns
         from (
-            select world, client, time_ns, 'beats' as of from heartbeats
-            union all select world, client, time_ns, 'either' from heartbeats
-            union all select world, client, time_ns, 'either' from polled
-            union all select world, client, time_ns, 'polls' from polled
+            select world, client, time_ns, explode(array('beats', 'either')) as of from heartbeats
+            union all
+            select world, client, time_ns, explode(array('polls', 'either')) from polled
         ) e
         join member m on m.world = e.world and m.client = e.client
         join fact_cells c on c.world = m.world and c.cell = m.cell

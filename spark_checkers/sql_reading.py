@@ -24,6 +24,31 @@ READING_VIEWS = {
         where span = span_before
     """,
 }
+# Partitions that have several copies, and between which offsets those must be alike.
+READING_VIEWS["alike"] = """
+    select p.partition, p.compacted, max(c.log_start) as low,
+           greatest(coalesce(max(p.end_uncommitted), -1) + 1, min(coalesce(c.high_watermark, 0))) as high
+    from fact_partitions p
+    join fact_copies c on c.partition = p.partition
+    join (select partition, count(*) as nodes from fact_assignment group by partition) a
+        on a.partition = p.partition and a.nodes >= 2
+    group by p.partition, p.compacted
+"""
+# The batches of each copy there, and what of their headers must be alike.
+READING_VIEWS["batch"] = """
+    select r.partition, j.compacted, r.node, r.base_offset, r.last_offset,
+           struct(
+               r.last_offset, r.leader_epoch, r.producer_id, r.producer_epoch, r.base_sequence,
+               if(j.compacted, r.attributes & 56, r.attributes) as attributes,
+               if(j.compacted, null, struct(
+                   r.checksum, r.records, r.base_timestamp_ms, r.max_timestamp_ms, r.size
+               )) as content
+           ) as header
+    from replicas r
+    join alike j on j.partition = r.partition and r.base_offset >= j.low and r.base_offset < j.high
+    join fact_copies c on c.partition = r.partition and c.node = r.node
+    where r.step = {NONE}
+"""
 QUERIES = {
     "dirty-read": f"""
         select u.partition, u.client as reader, u.log_offset, u.sender as client, u.sequence
@@ -51,9 +76,9 @@ QUERIES = {
         ),
         following as (
             select partition, level, row, kind,
-                   first_value(log_offset, true) over (
-                       partition by partition, level order by place, kind
-                       rows between 1 following and unbounded following
+                   last_value(log_offset, true) over (
+                       partition by partition, level order by place desc, kind desc
+                       rows between unbounded preceding and 1 preceding
                    ) as next_record
             from mark
         )
@@ -93,32 +118,21 @@ QUERIES = {
         where n.number = 1 and k.log_offset < n.log_offset
     """,
     "diverged": """
-        with judged as (
-            select p.partition, p.compacted, max(c.log_start) as low,
-                   greatest(coalesce(max(p.end_uncommitted), -1) + 1, min(coalesce(c.high_watermark, 0))) as high
-            from fact_partitions p join fact_copies c on c.partition = p.partition
-            where (select count(*) from fact_assignment a where a.partition = p.partition) >= 2
-            group by p.partition, p.compacted
-        ),
-        batch as (
-            select r.partition, j.compacted, r.node, r.base_offset, r.last_offset,
-                   struct(
-                       r.last_offset, r.leader_epoch, r.producer_id, r.producer_epoch, r.base_sequence,
-                       if(j.compacted, r.attributes & 56, r.attributes) as attributes,
-                       if(j.compacted, null, struct(
-                           r.checksum, r.records, r.base_timestamp_ms, r.max_timestamp_ms, r.size
-                       )) as content
-                   ) as header
-            from replicas r
-            join judged j on j.partition = r.partition and r.base_offset >= j.low and r.base_offset < j.high
-            join fact_copies c on c.partition = r.partition and c.node = r.node
-            where r.step = {NONE}
-        ),
-        place as (select distinct partition, compacted, base_offset from batch),
+        with place as (select distinct partition, compacted, base_offset from batch),
         within as (
-            select distinct p.partition, p.base_offset, b.node
-            from place p join batch b
-            on b.partition = p.partition and b.base_offset <= p.base_offset and b.last_offset >= p.base_offset
+            select distinct partition, node, base_offset from (
+                select p.partition, c.node, p.base_offset,
+                       max(b.last_offset) over (
+                           partition by p.partition, c.node order by p.base_offset
+                           rows between unbounded preceding and current row
+                       ) as reached
+                from place p
+                join fact_copies c on c.partition = p.partition
+                left join batch b
+                    on b.partition = p.partition and b.node = c.node and b.base_offset = p.base_offset
+                where p.compacted
+            )
+            where reached >= base_offset
         ),
         compared as (
             select p.partition, p.base_offset, one.node as one, other.node as other

@@ -7,11 +7,12 @@ _ASSIGNED = 1
 """`positions.event`."""
 _BEAT_GAP_NS = 1_000_000_000
 STALL_VIEWS = {
-    # Since when each record, or a later one of its log, was certainly there for everybody.
+    # Since when each record, or a later one of its log, was certainly there for everybody. From the end backwards: Spark goes
+    # through a window that ends there once for every row.
     "certain": """
         select partition, level, log_offset, sender, sequence,
                min(since_ns) over (
-                   partition by partition, level order by log_offset rows between current row and unbounded following
+                   partition by partition, level order by log_offset desc rows between unbounded preceding and current row
                ) as since_ns
         from (
             select l.*,
@@ -64,18 +65,19 @@ STALL_VIEWS = {
     """,
     # What they were waiting for: the first record beyond that, and since when it was there to be read.
     "unread": """
-        select u.world, u.client, u.partition, u.log_offset, r.sender, r.sequence, u.next_ns as end_ns,
-               greatest(u.time_ns, r.since_ns, max(h.until_ns)) as begin_ns
+        select u.world, u.client, u.partition, u.first.log_offset, u.first.sender, u.first.sequence, u.next_ns as end_ns,
+               greatest(u.time_ns, u.first.since_ns, max(h.until_ns)) as begin_ns
         from (
-            select w.world, w.client, w.level, w.partition, w.time_ns, w.next_ns, min(r.log_offset) as log_offset
+            select w.world, w.client, w.level, w.partition, w.time_ns, w.next_ns,
+                   min(struct(r.log_offset, r.sender, r.sequence, r.since_ns)) as first
             from wait w
             join certain r on r.partition = w.partition and r.level = w.level and r.log_offset > w.reached
             group by w.world, w.client, w.level, w.partition, w.time_ns, w.next_ns
         ) u
-        join certain r on r.partition = u.partition and r.level = u.level and r.log_offset = u.log_offset
         left join holding h
-            on h.partition = u.partition and u.level = {COMMITTED} and (h.log_offset <= u.log_offset or h.log_offset = {NONE})
-        group by u.world, u.client, u.partition, u.log_offset, r.sender, r.sequence, u.time_ns, u.next_ns, r.since_ns
+            on h.partition = u.partition and u.level = {COMMITTED}
+            and (h.log_offset <= u.first.log_offset or h.log_offset = {NONE})
+        group by u.world, u.client, u.partition, u.first, u.time_ns, u.next_ns
     """,
 }
 _BEATING = f"""
