@@ -154,7 +154,9 @@ def _follow(stage: subprocess.Popen[str], result: RunResult, on_event: OnEvent) 
         try:
             for line in stage.stdout:
                 _take(line, result, on_event)
-            result.exit_code = stage.wait(timeout=END_S)
+            code = stage.wait(timeout=END_S)
+            if not result.ended:  # else it has said with which code, whatever became of it then
+                result.exit_code = code
             return
         except KeyboardInterrupt:
             if result.interrupted:
@@ -173,7 +175,7 @@ def _take(line: str, result: RunResult, on_event: OnEvent) -> None:
     if event.get("event") == "error":
         result.error = event["text"]
     elif event.get("event") == "end":
-        result.ended = True
+        result.ended, result.exit_code = True, event["exit_code"]
     elif event.get("event") == "phase-done":
         result.phases[event["name"]] = event["took_s"]
     on_event(event)
