@@ -235,7 +235,7 @@ def test_spark_is_quiet_and_fast_by_an_archive_and_leaves_nothing_behind(need, t
         [sys.executable, "-W", "error", "-c", SCRIPT],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
         env=os.environ | {"TMPDIR": str(tmp_path), "PROZESS_CACHE": str(tmp_path_factory.mktemp("cache"))},
     )
