@@ -256,7 +256,21 @@ class MixFault(Frozen):
             raise ValueError("give targets (all are hit) or one_of (one is drawn), and one of the two only")
         for target in (*self.targets, *self.one_of):
             parse_target(target)
+        for name, value in self.parameters.items():
+            if isinstance(value, dict):
+                _check_drawn(name, value)
         return self
+
+
+def _check_drawn(name: str, value: dict[str, Any]) -> None:
+    """ValueError for a `between` or `one_of` from which nothing can be drawn."""
+    if value.keys() == {"between"}:
+        ends = value["between"]
+        numbers = isinstance(ends, list | tuple) and [e for e in ends if isinstance(e, int | float) and e == e]
+        if not numbers or not len(numbers) == len(ends) == 2 or numbers[0] > numbers[1]:
+            raise ValueError(f"parameters.{name}.between = {ends!r} must be two numbers, the smaller one first")
+    if value.keys() == {"one_of"} and not (isinstance(value["one_of"], list | tuple) and value["one_of"]):
+        raise ValueError(f"parameters.{name}.one_of = {value['one_of']!r} must be a list of at least one value")
 
 
 class Mix(Frozen):

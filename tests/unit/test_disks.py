@@ -10,6 +10,8 @@ import pytest
 from clusters.disks import DISKS_VARIABLE, disk_support
 from clusters.leftovers import devices_of, sweep, thaw
 from clusters.throttles import remove_groups
+from harness.clock import SystemClock, wait_until
+from harness.processes import process_status
 from harness.run_directory import RunDirectory
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -221,6 +223,14 @@ def test_a_frozen_disk_that_was_left_behind_is_thawed_and_seen_to_go(tmp_path, n
         try:
             assert left.stdout is not None
             assert left.stdout.readline() == "frozen\n"
+            # It waits for the disk (state D), which no signal ends.
+            wait_until(
+                lambda: (status := process_status(left.pid)) is not None and status.state == "D",
+                awaited="the writer to wait for the frozen disk",
+                timeout_s=30,
+                clock=SystemClock(),
+                last_seen=lambda: str(process_status(left.pid)),
+            )
             left.kill()
             with pytest.raises(subprocess.TimeoutExpired):
                 left.wait(0.5)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from checkers.replicas import MISSING_THERE, diverged
 from harness.clock import FakeClock
 from harness.history import History, write_history
-from harness.plan import make_plan
+from harness.plan import SENTINEL_CLIENT, make_plan
 from harness.protocols import CopyFacts
 from harness.recorder import Recorder
 from harness.report.replicas import replica_lines
@@ -62,6 +62,7 @@ class Brokers:
             isolation=int(Isolation.READ_UNCOMMITTED),
             value=9,
         )
+        self.recorder.write("reads", partition=0, log_offset=9, sender=SENTINEL_CLIENT, sequence=0)
         self.recorder.close()
         write_history(self.run)
         return History.open(self.run)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harness.errors import BadInput, UnsupportedFault
 from harness.mix import draw_strikes
 from harness.plan import make_plan
-from harness.schedule import FaultAction, HealAction, IsrIs, Mix
+from harness.schedule import FaultAction, HealAction, IsrIs, Mix, MixFault
 from harness.stages.run import lacking_faults
 from harness.trial import parse_trial
 
@@ -146,3 +146,19 @@ def test_what_this_machine_lacks_is_asked_of_the_backend_itself():
 def test_a_mix_that_cannot_be_is_refused(fault, why):
     with pytest.raises(BadInput, match=why):
         plan(fault)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"between": [1, "x"]},
+        {"between": [2, 1]},
+        {"between": 3},
+        {"between": [1, 2, 3]},
+        {"one_of": []},
+        {"one_of": "x"},
+    ],
+)
+def test_a_parameter_from_which_nothing_can_be_drawn_is_refused(value):
+    with pytest.raises(ValueError, match=r"parameters\.share"):
+        MixFault(fault="loss", targets=("brokers",), parameters={"share": value})
