@@ -4,6 +4,7 @@ Drawn by vl-convert without a browser; nothing is loaded from anywhere when the 
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -12,6 +13,10 @@ import vl_convert
 from harness.report.timeline import Row, Timeline
 
 WIDTH = 860
+LABEL_LINES = 7
+"""So many names of faults stand below one another, then they begin at the top again."""
+LATE = 0.75
+"""From this part of the time axis on, names would not fit to the right."""
 _COLOURS = alt.Scale(
     domain=["acks=0", "acks=1", "acks=all"],
     range=["#8a6d3b", "#c2410c", "#1d4ed8"],
@@ -121,17 +126,26 @@ def _replication(timeline: Timeline) -> alt.Chart | None:
 def _with_bands(
     panel: alt.Chart, bands: list[Row], x_domain: list[float], *, first: bool, last: bool
 ) -> alt.LayerChart:
-    """The panel over the bands of the faults; the first panel names them, one line each, the last one names the axis."""
+    """The panel over the bands of the faults; the first panel names them, each below the one before; the last one names
+    the axis. What begins in the last part is named to the left."""
     title = "seconds on the trial's clock" if last else None
     scale = alt.Scale(domain=x_domain, nice=False, clamp=True)
-    numbered = [band | {"line": float(index * 11 + 3)} for index, band in enumerate(bands)]
-    base = alt.Chart(pd.DataFrame(numbered or [{"begin_s": 0.0, "end_s": 0.0, "fault": "", "line": 0.0}]))
+    late_s = x_domain[0] + LATE * (x_domain[1] - x_domain[0])
+    numbered: list[dict[str, Any]] = [
+        band | {"line": float(index % LABEL_LINES * 11 + 3), "late": float(band["begin_s"]) > late_s}
+        for index, band in enumerate(bands)
+    ]
+    nothing: dict[str, Any] = {"begin_s": 0.0, "end_s": 0.0, "fault": "", "line": 0.0, "late": False}
+    base = alt.Chart(pd.DataFrame(numbered or [nothing]))
     rectangles = base.mark_rect(opacity=0.13, color="#dc2626").encode(
         x=alt.X("begin_s:Q", scale=scale, title=title), x2="end_s:Q"
     )
-    names = base.mark_text(align="left", baseline="top", dx=3, fontSize=9, color="#7f1d1d").encode(
-        x=alt.X("begin_s:Q", scale=scale, title=title), y=alt.Y("line:Q", scale=None), text="fault:N"
-    )
-    chart = alt.LayerChart(layer=[rectangles, panel, names] if bands and first else [rectangles, panel])
+    names = [
+        base.transform_filter(alt.datum.late == late)
+        .mark_text(align="right" if late else "left", baseline="top", dx=-3 if late else 3, fontSize=9, color="#7f1d1d")
+        .encode(x=alt.X("begin_s:Q", scale=scale, title=title), y=alt.Y("line:Q", scale=None), text="fault:N")
+        for late in (False, True)
+    ]
+    chart = alt.LayerChart(layer=[rectangles, panel, *names] if bands and first else [rectangles, panel])
     layered: alt.LayerChart = chart.resolve_scale(y="independent")
     return layered

@@ -17,6 +17,8 @@ BIN_S = 0.25
 BINS_MAX = 800
 """A longer run has wider bins: a chart of altair's takes 5,000 rows, and no more can be told apart in it."""
 Row = dict[str, float | str]
+NAMED_MAX = 2
+"""So many nodes of a fault are named in a chart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +137,18 @@ def _step_values(at: np.ndarray, times: np.ndarray, values: np.ndarray) -> np.nd
     return np.where(index >= 0, values[np.maximum(index, 0)], 0) if len(values) else np.zeros(len(at))
 
 
+def _briefly(nodes: Sequence[str]) -> str:
+    """All of two, else the first and how many more: the table of faults has them all."""
+    return ", ".join(nodes) if len(nodes) <= NAMED_MAX else f"{nodes[0]} and {len(nodes) - 1} more"
+
+
 def fault_bands(faults: Sequence[FaultShown], end_s: float) -> list[Row]:
     """Bands of a chart: one per fault, with its name and what it hit."""
     return [
         {
             "begin_s": fault.begin_s,
             "end_s": end_s if fault.end_s is None else fault.end_s,
-            "fault": f"{fault.fault} {', '.join(fault.nodes)}",
+            "fault": f"{fault.fault} {_briefly(fault.nodes)}",
         }
         for fault in faults
     ]
