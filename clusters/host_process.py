@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from clusters.agent import ensure_agent
 from clusters.archives import build_archives
 from clusters.control import FACTS_ID, encode, error_from_json
 from clusters.jars import ensure_jars
@@ -40,6 +41,9 @@ class HostProcess:
         for version in plan.variant.kafka_versions:
             jars = ensure_jars(version)  # here, since the sandbox has no way out
             build_archives(version, find_java(), jars)
+        if plan.metrics:
+            with suppress(HarnessFailed):  # without it the cluster runs all the same, and says what it lacks
+                ensure_agent()
         brokers = [node_id for node_id, roles in node_roles(plan.variant).items() if BROKER in roles]
         listeners = _listen(brokers)
         self.relay_ports = {broker: listener.getsockname()[1] for broker, listener in listeners.items()}

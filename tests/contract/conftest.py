@@ -48,8 +48,11 @@ if WORLD is not None:
 
 
 def ensure_images(version: str, *, zookeeper: bool = False) -> None:
-    """Built here where no registry gave any."""
+    """Built here where no registry gave any; and the metrics agent, which is given to containers."""
+    from clusters.agent import ensure_agent
     from clusters.images import build_images, find_image
+
+    ensure_agent()
 
     try:
         find_image("kafka", version, zookeeper=zookeeper)
