@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import termios
+from pathlib import Path
 
 import psutil
 import pytest
@@ -27,6 +28,11 @@ def frozen(event):
 def stage_of(run):
     words = ["harness.stages.inside", str(run.path)]
     return [p for p in psutil.process_iter(["cmdline"]) if all(word in (p.info["cmdline"] or []) for word in words)]
+
+
+def stands_still(process):
+    stats = [task / "stat" for task in Path(f"/proc/{process.pid}/task").iterdir()]
+    return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in stats)
 
 
 def asked_to_stop(pid):
@@ -90,6 +96,8 @@ def test_control_c_twice_ends_at_once_and_leaves_nothing(prozess, need, isolatio
     stages = stage_of(run)
     for stage in stages:
         os.kill(stage.pid, signal.SIGSTOP)
+    # A thread that has not stopped yet would still read what is written to it.
+    wait_until(lambda: all(map(stands_still, stages)), awaited="stages to stop", timeout_s=30, clock=SystemClock())
     os.kill(command.process.pid, signal.SIGINT)
     wait_until(lambda: asked_to_stop(stages[0].pid), awaited="stop in the pipe", timeout_s=30, clock=SystemClock())
     os.kill(command.process.pid, signal.SIGINT)
