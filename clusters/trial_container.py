@@ -117,6 +117,7 @@ class KafkaTrialContainer(DockerContainer):
         if self._node is not None:
             with suppress(*PROBLEMS, ClusterFailed):
                 self._node.resume()
+            self._node.close()
             self._node = None
         super().stop(force=force, delete_volume=delete_volume)
         self._container = None
