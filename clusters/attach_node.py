@@ -5,19 +5,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from clusters.attach_proxy import Toxiproxy
-from clusters.impairers import Parts
+from clusters.impairers import HasParts, Parts
 from clusters.wire import WireClient
 from clusters.wire_requests import api_versions_request
 from harness.clock import Clock
 from harness.errors import HarnessFailed
-from harness.impairments import Harm, Impairment
 from harness.protocols import Node, NodeState
 from harness.schema import Tristate
 
 ASK_TIMEOUT_S = 2.0
 
 
-class AttachNode:
+class AttachNode(HasParts):
     """`harness.protocols.Node`, of which little can be done. Methods may be called from any thread."""
 
     def __init__(
@@ -96,18 +95,6 @@ class AttachNode:
     def receives_from(self, source: Node) -> Tristate:
         """Nobody here can look."""
         return Tristate.UNKNOWN
-
-    def impair(self, impairment: Impairment) -> None:
-        self._parts.impair(self, impairment)
-
-    def repair(self, impairment: Impairment) -> None:
-        self._parts.repair(self, impairment)
-
-    def impaired(self, impairment: Impairment) -> tuple[Tristate, str]:
-        return self._parts.impaired(self, impairment)
-
-    def harm(self, harm: Harm) -> str:
-        return self._parts.harm(self, harm)
 
     def close(self) -> None:
         """The connection by which it is asked; it comes again when it is needed."""

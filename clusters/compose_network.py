@@ -5,7 +5,6 @@ A one-way cut "nothing that A sends reaches B" is a rule in B's network namespac
 the data network. The rules are in a chain of our own, whose name says whose they are.
 """
 
-import ctypes
 import ipaddress
 import os
 import shutil
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from clusters.entering import call_in_network
 from harness.errors import ClusterFailed, HarnessFailed, MissingTool
 from harness.schema import Tristate
 
@@ -26,7 +26,6 @@ SUBNETS = {"data": "10.214", "observer": "10.215"}
 COMMAND_TIMEOUT_S = 15.0
 PROBE_PORT = 9099
 PROBE_TRIES, PROBE_TIMEOUT_S = 3, 0.1
-_CLONE_NEWNET = 0x40000000
 TOOLS_PATH = os.environ.get("PATH", os.defpath) + ":/usr/local/sbin:/usr/sbin:/sbin"
 
 
@@ -99,7 +98,7 @@ class NodeNetwork:
     def call(self, function: Callable[[], T]) -> T:
         """Call `function` in the node's network namespace, in a thread of its own: setns(2) acts on the calling thread. A
         socket it makes stays there, and a process it starts is born there."""
-        return in_network_of(self._pid(), function, who=self._name)
+        return call_in_network(Path(f"/proc/{self._pid()}/ns/net"), function, who=self._name)
 
     def drop_from(self, address: str) -> None:
         """From now on nothing from that address arrives. Safe to repeat."""
@@ -189,39 +188,6 @@ def _arrives(ours: socket.socket, asked: bytes, sender: tuple[str, int]) -> bool
             return False
         if told == asked and address == sender:  # else a late one of an earlier probe
             return True
-
-
-def in_network_of(pid: int, function: Callable[[], T], *, who: str) -> T:
-    """Call `function` in the network namespace of that process. HarnessFailed if it cannot be entered."""
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def body() -> None:
-        try:
-            _enter(pid, who)
-            results.append(function())
-        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
-            errors.append(error)
-
-    thread = threading.Thread(target=body, name=f"in the network of {who}")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
-
-
-def _enter(pid: int, who: str) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    try:
-        descriptor = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise HarnessFailed(f"the network of {who} is gone or not ours to enter: {error.strerror}.") from error
-    try:
-        if libc.setns(descriptor, _CLONE_NEWNET):
-            raise HarnessFailed(f"cannot enter the network of {who}: {os.strerror(ctypes.get_errno())}.")
-    finally:
-        os.close(descriptor)
 
 
 def first_number(label: str) -> int:

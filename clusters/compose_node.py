@@ -14,16 +14,15 @@ from clusters.compose_exec import ExecNetwork, by_exec
 from clusters.compose_network import NodeNetwork
 from clusters.container_guardian import ContainerGuardian
 from clusters.engine import PROBLEMS
-from clusters.impairers import Parts
+from clusters.impairers import HasParts, Parts
+from clusters.server_facts import proportional_mib, telling_tail
 from harness.clock import Clock, wait_until
 from harness.errors import ClusterFailed, HarnessFailed
-from harness.impairments import Harm, Impairment
 from harness.protocols import Node, NodeState
 from harness.schema import Tristate
 
 SIGNAL_TIMEOUT_S = 20.0
 """A killed or paused container of a starved machine takes its time to die or stop."""
-_TAIL_LINES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Place:
     """A server that ends because the cluster is not ready for it is started again."""
 
 
-class ComposeNode:
+class ComposeNode(HasParts):
     """`harness.protocols.Node`. Methods may be called from any thread. `client`: of the engine, once there is one."""
 
     def __init__(
@@ -250,20 +249,6 @@ class ComposeNode:
             raise ClusterFailed(f"{self.name} has no network now: its container {self._place.holder} does not run.")
         return int(pid)
 
-    # --- what else may be wrong with a node -------------------------------------------------------------------------
-
-    def impair(self, impairment: Impairment) -> None:
-        self._parts.impair(self, impairment)
-
-    def repair(self, impairment: Impairment) -> None:
-        self._parts.repair(self, impairment)
-
-    def impaired(self, impairment: Impairment) -> tuple[Tristate, str]:
-        return self._parts.impaired(self, impairment)
-
-    def harm(self, harm: Harm) -> str:
-        return self._parts.harm(self, harm)
-
     # --- for the cluster --------------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -277,17 +262,11 @@ class ComposeNode:
             text = self._client().api.logs(self._place.container, tail=60).decode(errors="replace")
         except PROBLEMS:
             return "(no log)"
-        lines = [line.strip() for line in text.splitlines()]
-        return " | ".join([x for x in lines if x and not x.startswith(("at ", "... "))][-_TAIL_LINES:]) or "(nothing)"
+        return telling_tail(text)
 
     def memory_mib(self) -> float | None:
         """Proportional set size of the server, MiB; None when stopped, or not ours to look at."""
-        try:
-            rollup = Path(f"/proc/{self.os_pid}/smaps_rollup").read_text()
-        except OSError:
-            return None
-        kib = [int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")]
-        return round(kib[0] / 1024, 1) if kib else None
+        return proportional_mib(self.os_pid)
 
     def _inspect(self, container: str) -> dict[str, Any]:
         """The state of a container, as the engine says it now; {} if there is none."""

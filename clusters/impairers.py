@@ -4,7 +4,7 @@ A part is asked for one node at a time. It keeps nothing that a second process w
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from harness.errors import HarnessFailed
 from harness.impairments import Harm, Impairment
@@ -62,3 +62,21 @@ class Parts:
         if harm.kind not in self._harmers:
             raise HarnessFailed(f"{node.name}: this backend cannot do {harm.kind!r}.")
         return self._harmers[harm.kind].harm(node, harm)
+
+
+class HasParts:
+    """A node whose impairments and harms are the backend's parts: as `harness.protocols.Node` says of them."""
+
+    _parts: Parts
+
+    def impair(self, impairment: Impairment) -> None:
+        self._parts.impair(cast("Node", self), impairment)
+
+    def repair(self, impairment: Impairment) -> None:
+        self._parts.repair(cast("Node", self), impairment)
+
+    def impaired(self, impairment: Impairment) -> tuple[Tristate, str]:
+        return self._parts.impaired(cast("Node", self), impairment)
+
+    def harm(self, harm: Harm) -> str:
+        return self._parts.harm(cast("Node", self), harm)

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from clusters.guardian import Guardian, read_end
-from clusters.impairers import Parts
+from clusters.impairers import HasParts, Parts
 from clusters.network import Network
 from clusters.orphans import recording_command
 from clusters.properties import Placement
+from clusters.server_facts import proportional_mib, telling_tail
 from harness.clock import Clock, wait_until
 from harness.errors import ClusterFailed, HarnessFailed, NotReady
-from harness.impairments import Harm, Impairment
 from harness.processes import parse_stat, process_status
 from harness.protocols import Node, NodeState
 from harness.schema import Tristate
@@ -28,7 +28,6 @@ PROBE_PORT = 9099
 PROBE_TRIES, PROBE_TIMEOUT_S = 3, 0.1
 SIGNAL_TIMEOUT_S = 15.0
 """A killed or paused process of a starved machine takes its time to die or stop."""
-_TAIL_LINES = 3
 _TAIL_BYTES = 4000
 
 
@@ -49,7 +48,7 @@ class Launch:
     """Laid over the harness's own. Asked at each start."""
 
 
-class LocalNode:
+class LocalNode(HasParts):
     """`harness.protocols.Node`. Methods may be called from any thread."""
 
     def __init__(
@@ -244,20 +243,6 @@ class LocalNode:
                 return Tristate.UNKNOWN  # not sent, or no socket any more: nothing was observed
             return Tristate.NO
 
-    # --- what else may be wrong with a node -------------------------------------------------------------------------
-
-    def impair(self, impairment: Impairment) -> None:
-        self._parts.impair(self, impairment)
-
-    def repair(self, impairment: Impairment) -> None:
-        self._parts.repair(self, impairment)
-
-    def impaired(self, impairment: Impairment) -> tuple[Tristate, str]:
-        return self._parts.impaired(self, impairment)
-
-    def harm(self, harm: Harm) -> str:
-        return self._parts.harm(self, harm)
-
     def open_network(self) -> None:
         """Bind the probe's socket where the server listens; it works while the server is dead or paused."""
         self._probe_socket = self._inside(self._bind_probe)
@@ -286,21 +271,13 @@ class LocalNode:
         try:
             with self._launch.log.open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
-                lines = log.read().decode(errors="replace").splitlines()
+                return telling_tail(log.read().decode(errors="replace"))
         except OSError:
             return "(no log)"
-        telling = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith(("at ", "... "))]
-        return " | ".join(telling[-_TAIL_LINES:]) or "(nothing)"
 
     def memory_mib(self) -> float | None:
         """Proportional set size of the process, MiB; None when stopped."""
-        pid = self.os_pid
-        try:
-            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        except OSError:
-            return None
-        kib = [int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")]
-        return round(kib[0] / 1024, 1) if kib else None
+        return proportional_mib(self.os_pid)
 
 
 def _arrives(ours: socket.socket, asked: bytes, sender: tuple[str, int]) -> bool:

@@ -12,16 +12,16 @@ from uuid import UUID
 
 from clusters.record_batches import Batch, Record, read_records
 from clusters.stamps import Stamps
+from clusters.truth_rows import COLUMNS, truth_row
 from clusters.wire import Cursor, Malformed
 from harness.broker_masks import broker_mask
-from harness.schema import METADATA, NONE, MetadataKind, MetadataSource
+from harness.schema import NONE, MetadataKind
 
 NO_LEADER_CHANGE = -2
 """Masks are signed 64-bit integers."""
 _LEADER_CHANGE, _SNAPSHOT_HEADER = 2, 3
 """Types of control records (`ControlRecordType`)."""
 _CONTROL_KEY = struct.Struct(">hh")
-_ORDER = tuple(column.name for column in METADATA.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ class Replay:
         assert self._before is not None
         self._names, self._partitions, length = self._before
         # Who became controller is not part of the transaction: control records lie outside it.
-        kind = _ORDER.index("kind")
+        kind = COLUMNS.index("kind")
         self._rows[length:] = [row for row in self._rows[length:] if row[kind] == MetadataKind.CONTROLLER]
         self._before = None
 
@@ -254,22 +254,7 @@ class Replay:
             )
 
     def _row(self, kind: MetadataKind, **columns: int) -> None:
-        row = _EMPTY | columns | {"kind": kind, "time_ns": self._time_ns, "log_position": self._log_offset}
-        self._rows.append(tuple(row[name] for name in _ORDER))
-
-
-_EMPTY = {
-    "isr": 0,
-    "elr": 0,
-    "last_known_elr": 0,
-    "replicas": 0,
-    "source": int(MetadataSource.CONTROLLER_LOG),
-    "partition": NONE,
-    "node": NONE,
-    "leader": NONE,
-    "leader_epoch": NONE,
-    "recovering": 0,
-}
+        self._rows.append(truth_row(**columns, kind=kind, time_ns=self._time_ns, log_position=self._log_offset))
 
 
 def _mask_in(tags: Mapping[int, bytes], tag: int, missing: int) -> int:

@@ -12,15 +12,14 @@ Neighbours are permanent entries, since a blackholed A would get no ARP answer a
 Namespaces outlive the processes in them: a restart of a server undoes no cut.
 """
 
-import ctypes
 import os
 import socket
 import subprocess
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from clusters.entering import call_in_network
 from harness.errors import HarnessFailed, MissingTool
 
 T = TypeVar("T")
@@ -105,7 +104,7 @@ class Network:
     def run_inside(self, name: str, function: Callable[[], T]) -> T:
         """Call `function` in the node's network namespace: in a thread of its own, since setns(2) acts on the calling
         thread; a socket it makes stays in that namespace, and a process it starts is born there."""
-        return _call_in_namespace(NAMESPACES / name, function)
+        return call_in_network(NAMESPACES / name, function, who=name)
 
 
 class NamespaceOf:
@@ -195,32 +194,3 @@ def _ip_batch(options: list[str], lines: list[str]) -> None:
     done = _ip([*options, "-batch", "-"], text="\n".join(lines) + "\n")
     if done.returncode:
         raise HarnessFailed(f"ip {' '.join(options)} refused: {done.stderr.strip()[-500:]}")
-
-
-def _call_in_namespace(path: Path, function: Callable[[], T]) -> T:
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def body() -> None:
-        try:
-            _enter(path)
-            results.append(function())
-        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
-            errors.append(error)
-
-    thread = threading.Thread(target=body, name=f"in {path.name}")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
-
-
-def _enter(path: Path) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if libc.setns(descriptor, 0x40000000):  # CLONE_NEWNET
-            raise HarnessFailed(f"cannot enter the network namespace {path}: {os.strerror(ctypes.get_errno())}.")
-    finally:
-        os.close(descriptor)

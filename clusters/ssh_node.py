@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clusters.firewall import PROBE_PORT, Firewall
-from clusters.impairers import Parts
+from clusters.impairers import HasParts, Parts
 from clusters.ssh_host import SshHost
 from harness.clock import Clock, wait_until
 from harness.errors import BadInput, ClusterFailed
-from harness.impairments import Harm, Impairment
 from harness.processes import ProcessStatus, parse_stat
 from harness.protocols import Node, NodeState
 from harness.remote_options import SshNodeOptions, SshOptions
@@ -55,7 +54,7 @@ class _Server:
         return bool(self.states) and set(self.states) <= set("Tt")
 
 
-class SshNode:
+class SshNode(HasParts):
     """`harness.protocols.Node`. Methods may be called from any thread."""
 
     def __init__(
@@ -218,20 +217,6 @@ class SshNode:
         if counted is None or (sent.returncode and not counted):
             return Tristate.UNKNOWN  # not sent, or not counted: nothing was observed
         return Tristate.YES if counted else Tristate.NO
-
-    # --- what else may be wrong with a node -------------------------------------------------------------------------
-
-    def impair(self, impairment: Impairment) -> None:
-        self._parts.impair(self, impairment)
-
-    def repair(self, impairment: Impairment) -> None:
-        self._parts.repair(self, impairment)
-
-    def impaired(self, impairment: Impairment) -> tuple[Tristate, str]:
-        return self._parts.impaired(self, impairment)
-
-    def harm(self, harm: Harm) -> str:
-        return self._parts.harm(self, harm)
 
 
 def _last(*texts: str) -> str:

@@ -14,19 +14,19 @@ from pathlib import Path
 
 import numpy as np
 
+from clusters.truth_rows import COLUMNS, truth_row
 from clusters.wire import Malformed
 from clusters.zookeeper_log import committed_transactions
 from clusters.zookeeper_transactions import Change, Operation, Transaction, changes_of, closed_paths
 from harness.broker_masks import broker_mask
 from harness.errors import HistoryUnreadable
-from harness.schema import METADATA, NONE, MetadataKind, MetadataSource
+from harness.schema import METADATA, NONE, MetadataKind
 
 NS_PER_MS = 1_000_000
 CONTROLLER, CONTROLLER_EPOCH = "/controller", "/controller_epoch"
 _STATE = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
 _TOPIC = re.compile(r"/brokers/topics/([^/]+)")
 _BROKER = re.compile(r"/brokers/ids/(\d+)")
-_ORDER = tuple(column.name for column in METADATA.columns)
 
 
 def decode_zookeeper_logs(
@@ -40,7 +40,7 @@ def decode_zookeeper_logs(
             replay.transaction(transaction)
     except Malformed as error:
         raise HistoryUnreadable(f"A ZooKeeper log in {directories[0].parent} {error}.") from error
-    rows = np.array(replay.rows, dtype=np.int64).reshape(-1, len(_ORDER))
+    rows = np.array(replay.rows, dtype=np.int64).reshape(-1, len(COLUMNS))
     return {column.name: rows[:, i].astype(column.kind) for i, column in enumerate(METADATA.columns)}
 
 
@@ -153,19 +153,4 @@ class TreeReplay:
             )
 
     def _row(self, kind: MetadataKind, **columns: int) -> None:
-        row = _EMPTY | columns | self._now | {"kind": int(kind)}
-        self.rows.append(tuple(row[name] for name in _ORDER))
-
-
-_EMPTY = {
-    "isr": 0,
-    "elr": 0,
-    "last_known_elr": 0,
-    "replicas": 0,
-    "source": int(MetadataSource.CONTROLLER_LOG),
-    "partition": NONE,
-    "node": NONE,
-    "leader": NONE,
-    "leader_epoch": NONE,
-    "recovering": 0,
-}
+        self.rows.append(truth_row(**columns, **self._now, kind=int(kind)))
