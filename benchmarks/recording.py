@@ -29,7 +29,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from clusters.hosted import HostedCluster
 from clusters.sandbox import ISOLATION_VARIABLE
 from harness.clock import SystemClock
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.rows import RowWriter
 from harness.run_directory import RunDirectory
 from harness.schema import READS, SENDS

@@ -401,7 +401,8 @@ def generate(
 def load_plan(trial: str, *, seed: int, settings: list[str] | None, isolation: str = "auto") -> Any:  # noqa: ANN401 - Plan, imported late
     """The plan of a trial by name or file, or a plan.json as it stands. BadInput for anything else. `isolation`: what mixes
     can do depends on it."""
-    from harness.plan import make_plan, parse_plan
+    from harness.plan import parse_plan
+    from harness.planning import make_plan
     from harness.stages.run import lacking_faults
     from harness.trial import load_trial
 

@@ -18,7 +18,8 @@ from harness.histories.synthetic_cells import SHORT_AFTER_NS, GeneratedCell
 from harness.histories.synthetic_log import BATCH, LATE_S, GeneratedPartition
 from harness.histories.synthetic_plants import PLANTS, expected_findings
 from harness.history_writer import TableWriter, ensure_every_table, filled, write_table
-from harness.plan import Cell, Plan, PlannedClient, make_plan
+from harness.plan import Cell, Plan, PlannedClient
+from harness.planning import make_plan
 from harness.run_directory import RunDirectory, write_json
 from harness.schema import NONE, TABLES, Isolation, Role, role_named
 from harness.trial import parse_trial

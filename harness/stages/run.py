@@ -17,7 +17,8 @@ from typing import Any
 from harness import catalogue
 from harness.clock import SystemClock
 from harness.errors import ExitCode, HarnessFailed, Interrupted, ProzessError, UnsupportedFault
-from harness.plan import Plan, make_plan
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.protocols import Capability, Cluster
 from harness.run_directory import RunDirectory
 from harness.schedule import FaultAction, Mix, MixFault

@@ -3,7 +3,8 @@
 from typing import Any
 
 from harness.errors import BadInput
-from harness.plan import Plan, make_plan
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.trial import Trial, load_trial, parse_trial
 from harness.validation.clients import Translated
 from harness.validation.servers import variant_of

@@ -12,7 +12,8 @@ import pytest
 
 from harness.clock import SystemClock
 from harness.errors import BadInput
-from harness.plan import Plan, make_plan
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.run_directory import RunDirectory
 from harness.trial import parse_trial
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from harness import catalogue
 from harness.clock import SystemClock, wait_until
 from harness.errors import BadInput, ClusterFailed, NotReady
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.protocols import TopicSpec
 from harness.run_directory import RunDirectory
 from harness.trial import parse_trial

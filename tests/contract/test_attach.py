@@ -14,7 +14,7 @@ from harness.clock import SystemClock, wait_until
 from harness.errors import BadInput, HarnessFailed, UnsupportedFault
 from harness.history import History
 from harness.impairments import CLIENTS, Bandwidth, Latency, ResetConnections
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.protocols import Capability, NodeState
 from harness.run_directory import RunDirectory
 from harness.schema import FaultPhase, Tristate

@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from clusters.hosted import HostedCluster
 from clusters.sandbox import ISOLATION_VARIABLE
 from harness.clock import SystemClock, wait_until
-from harness.plan import Plan, make_plan
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.run_directory import RunDirectory
 from harness.trial import parse_trial
 from tests.contract.conftest import READY_S, new_run

@@ -13,7 +13,8 @@ from clusters.hosted import HostedCluster, HostedNode
 from clusters.leftovers import devices_of
 from harness.clock import SystemClock, wait_until
 from harness.impairments import ClockShift, Corrupt, FailedDisk, FrozenDisk, FullDisk, PowerLoss, SlowDisk, Wipe
-from harness.plan import Plan, make_plan
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.protocols import Capability, NodeState
 from harness.schema import Tristate
 from harness.trial import parse_trial

@@ -24,7 +24,8 @@ from harness.impairments import (
     SlowDisk,
     Wipe,
 )
-from harness.plan import Plan, make_plan
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.protocols import Capability, NodeState
 from harness.schema import Tristate
 from harness.trial import parse_trial

@@ -19,7 +19,7 @@ import json, os, socket, sys
 from pathlib import Path
 from harness import catalogue
 from harness.clock import SystemClock, wait_until
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.protocols import TopicSpec
 from harness.recorder import Recorder
 from harness.run_directory import RunDirectory

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness import catalogue
 from harness.clock import SystemClock
 from harness.errors import ClusterFailed
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.protocols import Scene, TopicSpec
 from harness.recorder import Recorder
 from harness.run_directory import RunDirectory

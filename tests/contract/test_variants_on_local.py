@@ -16,7 +16,7 @@ import json, sys
 from pathlib import Path
 from harness import catalogue
 from harness.clock import SystemClock, wait_until
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.protocols import NodeState, TopicSpec
 from harness.run_directory import RunDirectory
 from harness.trial import parse_trial

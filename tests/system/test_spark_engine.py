@@ -19,7 +19,7 @@ from harness.histories.commands import generate_history
 from harness.history import History, write_history
 from harness.impact import FaultTime
 from harness.kernels import Unit
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.protocols import Finding
 from harness.rows import RowWriter
 from harness.run_directory import RunDirectory, write_json

@@ -8,7 +8,8 @@ import numpy as np
 from harness.catalogue import CELL_KERNELS, KERNELS
 from harness.guarantees import Evidence, judge
 from harness.kernels import applies
-from harness.plan import Plan, make_plan
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.protocols import Finding, KernelResult
 from harness.schema import (
     MISSING,

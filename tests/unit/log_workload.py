@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from harness.clock import SystemClock, wait_until
-from harness.plan import Plan, PlannedClient, make_plan
+from harness.plan import Plan, PlannedClient
+from harness.planning import make_plan
 from harness.protocols import Workload
 from harness.rows import read_rows
 from harness.run_directory import RunDirectory

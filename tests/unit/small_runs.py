@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.history import History, write_history
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.rows import RowWriter
 from harness.run_directory import RunDirectory, write_json
 from harness.schema import MISSING, NONE, TABLES

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from harness.adoption import adopt, run_prefix
 from harness.errors import BadInput
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.remote_options import Adoption, split_server
 from harness.trial import parse_trial
 

@@ -8,7 +8,7 @@ import pytest
 
 from harness import cli
 from harness.errors import ExitCode
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.schema import Isolation, Outcome
 from harness.trial import known_trials, load_trial
 from tests.unit.log_workload import bench, plan_of

@@ -10,7 +10,7 @@ from harness import cli
 from harness.clock import FakeClock
 from harness.conduct import EXIT_CODES, is_quiet_from_here, new_run_directory
 from harness.errors import BadInput, ExitCode, HarnessFailed, Interrupted, MissingTool, NotReady
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.trial import load_trial
 from harness.verdict import Verdict
 

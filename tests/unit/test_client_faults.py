@@ -8,7 +8,8 @@ import pytest
 from harness import catalogue
 from harness.clock import FakeClock
 from harness.errors import BadInput
-from harness.plan import Plan, make_plan
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.protocols import NodeState, Scene, Undo
 from harness.schema import NONE, SENDING, Outcome, Tristate
 from harness.trial import parse_trial

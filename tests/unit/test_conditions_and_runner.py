@@ -7,7 +7,7 @@ import pytest
 from harness.clock import NS_PER_S, FakeClock
 from harness.conditions import Snapshot, World, evaluate
 from harness.errors import ClusterFailed, TargetMissing
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.protocols import PartitionView, Progress
 from harness.schedule import Acked, Behind, Elapsed, IsrIs, LeaderMoved, Offline, Settled
 from harness.schema import MISSING, StepOutcome

@@ -9,7 +9,7 @@ import pytest
 from harness.history import write_history
 from harness.history_reader import History
 from harness.kernels import KernelNames, check_cell
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.run_directory import write_json
 from harness.schema import MISSING, NONE, Outcome
 from harness.trial import parse_trial

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import BadInput
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.schema import NONE, ORIGIN_SEQUENCE_BITS, ReadFlag
 from harness.trial import parse_trial
 from workloads.application_properties import launch_application

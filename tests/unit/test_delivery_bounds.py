@@ -6,7 +6,8 @@ import pytest
 from harness.catalogue import BOUNDED
 from harness.errors import BadInput
 from harness.guarantees import judge
-from harness.plan import make_plan, parse_plan
+from harness.plan import parse_plan
+from harness.planning import make_plan
 from harness.protocols import CLIENT_NODE
 from harness.trial import parse_trial
 from harness.verdict import AnomalyOutcome, Verdict, WindowJudged

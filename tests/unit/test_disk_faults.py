@@ -9,7 +9,7 @@ from harness.clock import FakeClock
 from harness.errors import BadInput, ClusterFailed
 from harness.impairments import ClockShift, FailedDisk, FrozenDisk, FullDisk, SlowDisk
 from harness.needs import capabilities_needed
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.protocols import Capability, NodeState, TopicSpec
 from harness.run_directory import RunDirectory
 from harness.schedule import FaultAction, Step

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from confluent_kafka import KafkaError
 
-from harness.plan import Plan, make_plan
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.provocations import PROVOCATIONS, is_bad
 from harness.schema import MISSING, Outcome
 from harness.trial import parse_trial

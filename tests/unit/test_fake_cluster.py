@@ -8,7 +8,7 @@ from clusters.fake import FakeCluster
 from harness.clock import FakeClock, SystemClock, wait_until
 from harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady
 from harness.impairments import FrozenDisk, Loss, PowerLoss, Wipe
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.protocols import Capability, NodeState, TopicSpec
 from harness.run_directory import RunDirectory
 from harness.schema import Tristate

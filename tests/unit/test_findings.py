@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harness import findings as findings_module
 from harness.errors import HistoryUnreadable
 from harness.findings import findings_from_arrow, findings_to_arrow, read_findings, read_windows, write_findings
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.protocols import Finding, KernelResult
 from harness.run_directory import RunDirectory
 from harness.schema import FORMAT_VERSION, MISSING, NONE

@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 
 from harness.errors import BadInput
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.trial import Trial, known_trials, load_trial, parse_trial
 from tests.unit.test_fuzz_histories import error_of, fuzz
 

@@ -6,7 +6,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from harness.errors import BadInput
-from harness.plan import Plan, make_plan
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.rows import read_rows
 from harness.schedule import Target, parse_target
 from harness.schema import COMMITS, Outcome

@@ -11,7 +11,8 @@ from harness.guarantees.doubts import cell_doubts
 from harness.guarantees.evidence import EVIDENCE_TABLES
 from harness.history import ensure_history
 from harness.history_reader import History
-from harness.plan import Plan, make_plan
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.recorder import Recorder
 from harness.run_directory import RunDirectory, write_json
 from harness.schema import StepOutcome, Tristate

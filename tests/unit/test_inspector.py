@@ -5,7 +5,8 @@ from types import SimpleNamespace
 from checkers.replicas import MISSING_THERE, diverged
 from harness.clock import FakeClock
 from harness.history import History, write_history
-from harness.plan import SENTINEL_CLIENT, make_plan
+from harness.plan import SENTINEL_CLIENT
+from harness.planning import make_plan
 from harness.protocols import CopyFacts
 from harness.recorder import Recorder
 from harness.report.replicas import replica_lines

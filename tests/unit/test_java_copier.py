@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from harness import catalogue
 from harness.metrics import MICRO, code_of
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.trial import parse_trial
 from tests.unit.log_workload import bench
 from workloads.application_properties import launch_java_copier

@@ -21,7 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import BadInput
-from harness.plan import Plan, make_plan
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.protocols import NodeState
 from harness.rows import read_rows
 from harness.schema import MISSING, NONE, TABLES, ObservationKind, Outcome, ReadFlag, Role, role_named

@@ -7,7 +7,8 @@ import pytest
 
 from checkers.telling import collateral, unenforced, untold
 from harness.matrix import expand
-from harness.plan import Cell, make_plan
+from harness.plan import Cell
+from harness.planning import make_plan
 from harness.protocols import CellHistory, PartitionHistory
 from harness.provocations import PROVOCATIONS, is_bad
 from harness.schema import MISSING, NONE

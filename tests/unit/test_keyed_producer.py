@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import BadInput
-from harness.plan import Plan, make_plan
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.schema import NONE, Outcome, Role, role_named
 from harness.trial import parse_trial
 from tests.unit.log_workload import bench

@@ -7,7 +7,7 @@ from clusters.lasting import Marker
 from harness import catalogue
 from harness.clock import SystemClock
 from harness.errors import ClusterFailed
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.protocols import NodeState, Undo
 from harness.run_directory import RunDirectory
 from harness.trial import parse_trial

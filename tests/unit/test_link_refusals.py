@@ -6,7 +6,7 @@ from clusters.link_bandwidth import _bytes_per_s
 from clusters.link_support import refusals
 from harness.capabilities import Capability
 from harness.errors import UnsupportedFault
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.run_directory import RunDirectory
 from harness.stages.run import check_capabilities
 from harness.trial import parse_trial

@@ -15,7 +15,7 @@ from harness import catalogue
 from harness.errors import BadInput, HistoryUnreadable
 from harness.history import History, write_history
 from harness.kernels import KernelNames, check_cell
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.protocols import KernelResult
 from harness.rows import RowWriter
 from harness.run_directory import RunDirectory, write_json

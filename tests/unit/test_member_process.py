@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from confluent_kafka import KafkaError
 
-from harness.plan import Plan, make_plan
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.protocols import CLIENT_NODE, NodeState
 from harness.schema import MISSING, NONE, ObservationKind, Outcome, Role
 from harness.trial import parse_trial

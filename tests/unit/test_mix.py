@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harness.errors import BadInput, UnsupportedFault
 from harness.mix import draw_strikes
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.schedule import FaultAction, HealAction, IsrIs, Mix, MixFault
 from harness.stages.run import lacking_faults
 from harness.trial import parse_trial

@@ -11,7 +11,8 @@ from harness import catalogue
 from harness.clock import FakeClock
 from harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady, StorageFull
 from harness.impairments import Bandwidth, ClientCut, FullDisk, Latency, Loss
-from harness.plan import make_plan, parse_plan
+from harness.plan import parse_plan
+from harness.planning import make_plan
 from harness.protocols import ALL_CLIENTS_NODE, Capability, NodeState, PartitionView
 from harness.replay import exactly
 from harness.run_directory import RunDirectory

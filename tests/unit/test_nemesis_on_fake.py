@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from clusters.fake import FakeCluster
 from harness.clock import FakeClock
 from harness.errors import ClusterFailed
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.protocols import NodeState, TopicSpec
 from harness.run_directory import RunDirectory, read_json
 from harness.schedule import FaultAction, Step

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.errors import BadInput
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.replay import not_struck, replay_plan
 from harness.run_directory import RunDirectory, write_json
 from harness.trial import parse_trial

@@ -5,7 +5,7 @@ import pytest
 
 from harness.configuration import DeliveryBound
 from harness.findings import write_findings
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.protocols import Finding, KernelResult
 from harness.report.charts import draw_monitor
 from harness.report.delivery import OUTCOMES, Deliveries, deliveries, delivery_lines, windows_words

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.report.groups import Cost, group_costs, group_lines
 from harness.schema import MISSING, NONE, TABLES, ObservationKind
 from harness.trial import parse_trial

@@ -8,7 +8,7 @@ import pytest
 
 from harness.errors import BadInput
 from harness.history import write_history
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.recorder import Recorder
 from harness.report import report_run
 from harness.report.charts import draw_timeline

@@ -16,7 +16,8 @@ from harness.group_cases import GroupCase
 from harness.history import write_history
 from harness.history_reader import History
 from harness.kernels import KernelNames, check_cell, check_partition
-from harness.plan import Cell, Plan, group_session, make_plan
+from harness.plan import Cell, Plan, group_session
+from harness.planning import make_plan
 from harness.protocols import CellHistory
 from harness.run_directory import write_json
 from harness.schema import MISSING, NONE, ORIGIN_SEQUENCE_BITS, Outcome

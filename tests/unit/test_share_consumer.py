@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from harness.errors import BadInput
-from harness.plan import Plan, make_plan
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.rows import read_rows
 from harness.schema import MISSING, NONE, PROCESSED, READS, ReadFlag, Role, role_named
 from harness.trial import parse_trial

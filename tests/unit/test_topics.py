@@ -4,7 +4,7 @@ import pytest
 
 from harness.conditions import World
 from harness.errors import BadInput, ClusterFailed
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.schema import ObservationKind
 from harness.stages.topics import Topics
 from harness.trial import parse_trial

@@ -10,7 +10,7 @@ from clusters.toxiproxy import VERSION, ensure_toxiproxy, toxiproxy_server
 from harness.capabilities import Capability
 from harness.errors import MissingTool
 from harness.needs import capabilities_needed
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.trial import parse_trial
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from harness.clock import FakeClock
 from harness.errors import BadInput
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.protocols import PartitionView
 from harness.trial import parse_trial
 from nemesis.targets import TRANSACTION_STATE, Roles, TargetMissing

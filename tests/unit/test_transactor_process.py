@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from confluent_kafka import KafkaError
 
-from harness.plan import Plan, make_plan
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.rows import read_rows
 from harness.schema import METRICS, MISSING, NONE, READS, TRANSACTIONS, Isolation, Outcome
 from harness.trial import parse_trial

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import BadInput
-from harness.plan import make_plan, parse_plan
+from harness.plan import parse_plan
+from harness.planning import make_plan
 from harness.trial import Trial, known_trials, load_trial, parse_trial
 
 BASE = {"name": "x", "title": "t"}

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.configuration import ProducerConfiguration
-from harness.plan import Plan, make_plan
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.schema import Outcome, Role
 from harness.trial import parse_trial
 from tests.unit.log_workload import alive, bench

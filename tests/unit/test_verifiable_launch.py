@@ -10,7 +10,7 @@ import pytest
 from harness import catalogue
 from harness.errors import BadInput
 from harness.history import History, write_history
-from harness.plan import make_plan
+from harness.planning import make_plan
 from harness.rows import RowWriter
 from harness.run_directory import RunDirectory
 from harness.schema import MISSING, NONE, SENDS
