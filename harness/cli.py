@@ -217,6 +217,24 @@ def list_trials(
 
 
 @app.command()
+def scenarios(
+    trials: Annotated[list[str] | None, typer.Argument(help="Trials; none: every one that runs a scenario.")] = None,
+    runs: Annotated[
+        Path, typer.Option("--runs", help="Where they are run; what has its verdict there is not run again.")
+    ] = Path("runs/scenarios"),
+    table: Annotated[
+        Path | None, typer.Option(help="A Markdown file with a place for the table, such as docs/scenarios.md.")
+    ] = None,
+    engine: EngineOption = "spark",
+    only_table: Annotated[bool, typer.Option("--only-table", help="Run nothing: what the runs there say.")] = False,
+) -> None:
+    """Every trial once, one after the other, and a table of what Kafka did. Goes on where it was interrupted."""
+    from harness.campaign.scenarios import scenarios as carry_out
+
+    raise typer.Exit(carry_out(trials or [], runs, table=table, engine=engine, only_table=only_table))
+
+
+@app.command()
 def explain(
     subject: Annotated[
         str, typer.Argument(help="An anomaly, a rule of the guarantee table, a fault, or a run directory.")

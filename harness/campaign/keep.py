@@ -28,6 +28,11 @@ def tidy(path: Path, attempt: Attempt, keep: Keep) -> None:
         _remove(path, _BULK if keep.held == "history" else (*_BULK, *_HISTORY))
 
 
+def drop_bulk(path: Path) -> int:
+    """Take data of nodes and rows from a run that is over (the tables are made); bytes that were freed."""
+    return _remove(path, _BULK)
+
+
 def make_room(runs: Path, attempts: Sequence[Attempt], keep: Keep) -> Kept:
     """Below the limit again: of the oldest runs that held, then of others, data of nodes and rows (the tables are made), then
     of those that held, tables and logs."""

@@ -1,0 +1,82 @@
+"""`prozess scenarios`: every trial of the scenarios once, one after the other, in one directory. What is left to run follows
+from the runs that are there, so that it can be gone on with."""
+
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from harness.campaign.keep import drop_bulk
+from harness.campaign.runner import RUN
+from harness.errors import BadInput, ExitCode
+from harness.report.scenarios import line_of, table_text, write_table
+from harness.scenario_rows import ScenarioRow, rows_of
+from harness.trial import known_trials, load_trial
+from harness.verdict import Verdict
+
+FIRST_SEED = 1
+TRIES = 2
+"""Of a trial that is unknown: once more, with the next seed."""
+_CODES = {Verdict.VIOLATED.value: ExitCode.VIOLATED, Verdict.HELD.value: ExitCode.HELD}
+
+
+def scenarios(names: Sequence[str], runs: Path, *, table: Path | None, engine: str, only_table: bool) -> int:
+    """Run what is left of these trials (none named: every one that runs a scenario), print the table, write it to `table`.
+    The exit code is of the worst verdict: 1 violated, else 2 unknown or not run, else 0."""
+    wanted = _wanted(names)
+    runs.mkdir(parents=True, exist_ok=True)
+    if not only_table:
+        for name in wanted:
+            _run(name, runs, engine)
+    rows = newest(rows_of([runs]))
+    shown = [row for row in rows.values() if not names or row.trial in wanted]
+    sys.stdout.write(table_text(shown))
+    if table is not None:
+        write_table(table, rows.values())
+        sys.stdout.write(f"\ntable  {table}\n")
+    return int(_exit_code(rows[name].verdict if name in rows else "" for name in wanted))
+
+
+def newest(rows: Iterable[ScenarioRow]) -> dict[str, ScenarioRow]:
+    """Trial → its last run."""
+    return {row.trial: row for row in rows}
+
+
+def next_seed(rows: Sequence[ScenarioRow], trial: str) -> int | None:
+    """With which seed the trial is to be run now; None: it has its verdict, or was unknown often enough."""
+    own = [row for row in rows if row.trial == trial]
+    if not own:
+        return FIRST_SEED
+    if own[-1].verdict != Verdict.UNKNOWN or len(own) >= TRIES:
+        return None
+    return own[-1].seed + 1
+
+
+def _wanted(names: Sequence[str]) -> list[str]:
+    known = known_trials()
+    if unknown := [name for name in names if name not in known]:
+        raise BadInput(f"There is no trial {unknown[0]!r}. Known: {', '.join(sorted(known))}.")
+    return list(names) or [name for name, path in sorted(known.items()) if load_trial(str(path)).scenarios]
+
+
+def _run(name: str, runs: Path, engine: str) -> None:
+    """Until it has its verdict. A trial that gives none (exit 254, 255) is said, and left for the next time."""
+    while (seed := next_seed(rows_of([runs]), name)) is not None:
+        before = {path.name for path in runs.iterdir()}
+        command = [*RUN, name, "--seed", str(seed), "--runs", str(runs), "--engine", engine, "--quiet"]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        made = [path for path in runs.iterdir() if path.name not in before and (path / "plan.json").is_file()]
+        row = next((row for row in rows_of([runs]) if row.run in {path.name for path in made}), None)
+        if row is None:
+            told = (done.stderr or done.stdout).strip().splitlines()
+            sys.stdout.write(f"{name}, seed {seed}: no verdict (exit {done.returncode}): {told[-1] if told else ''}\n")
+            return
+        sys.stdout.write(f"{line_of(row)}\n")
+        sys.stdout.flush()
+        if row.verdict == Verdict.HELD:
+            drop_bulk(runs / row.run)
+
+
+def _exit_code(verdicts: Iterable[str]) -> ExitCode:
+    codes = {_CODES.get(verdict, ExitCode.UNKNOWN) for verdict in verdicts}
+    return next((c for c in (ExitCode.VIOLATED, ExitCode.UNKNOWN) if c in codes), ExitCode.HELD)

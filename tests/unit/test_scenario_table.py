@@ -1,0 +1,129 @@
+"""The table of scenarios: what is left to run, what a run says, where it is written."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from harness.campaign.scenarios import newest, next_seed, scenarios
+from harness.errors import BadInput, ExitCode
+from harness.guarantees.faults import FOREVER, NATURES, FaultRecord
+from harness.guarantees.timeline import Timeline
+from harness.report.scenarios import BEGIN, END, cells, table_text, write_table
+from harness.scenario_rows import Controls, NewLeaders, ScenarioRow, row_of, rows_of, took_s
+from harness.schema import NONE, Tristate
+from tests.unit.small_runs import make_small
+
+ROW = ScenarioRow(
+    run="safe-1-20260101T000000",
+    began="20260101T000000",
+    scenarios=("A0", "B3"),
+    trial="safe",
+    seed=1,
+    backend="local",
+    cluster="kraft-isolated 4.3.1",
+    verdict="held",
+    controls=Controls(1, 2, {"lost": 1200}),
+    seconds=61.4,
+    longest_s=5.25,
+    open_windows=0,
+    new_leaders=NewLeaders(3, 4.0, 6.0),
+    permitted={"lost": 1200},
+    forbidden={},
+)
+S = 1_000_000_000
+
+
+def timeline(*states):
+    """(second, leader) …"""
+    time_ns = np.array([int(second * S) for second, _ in states], dtype=np.int64)
+    leader = np.array([leader for _, leader in states], dtype=np.int64)
+    nothing = np.zeros(len(states), dtype=np.int64)
+    return Timeline(time_ns, leader, nothing, nothing, nothing, nothing, nothing)
+
+
+def fault(begin_s, *hit, kind="kill", effective=Tristate.YES, end_s=None):
+    end_ns = FOREVER if end_s is None else int(end_s * S)
+    begin_ns = int(begin_s * S)
+    return FaultRecord(0, kind, 0, hit, hit, begin_ns, begin_ns, None, end_ns, effective, NATURES[kind])
+
+
+def took(told, *faults):
+    return list(took_s(faults, {0: told}))
+
+
+def test_a_trial_is_run_until_it_has_its_verdict_and_an_unknown_is_tried_once_more_with_the_next_seed():
+    unknown = replace(ROW, verdict="unknown")
+    assert next_seed([], "safe") == 1
+    assert next_seed([ROW], "safe") is None
+    assert next_seed([replace(ROW, verdict="violated")], "safe") is None
+    assert next_seed([unknown], "safe") == 2
+    assert next_seed([unknown, replace(unknown, seed=2)], "safe") is None
+    assert next_seed([replace(unknown, trial="null")], "safe") == 1
+
+
+def test_the_last_run_of_a_trial_is_the_one_that_counts():
+    assert newest([replace(ROW, verdict="unknown"), replace(ROW, seed=2)])["safe"].seed == 2
+
+
+def test_a_new_leader_is_another_node_while_the_fault_lasts_and_not_the_old_one_that_returns():
+    assert took(timeline((0, 1), (5, NONE), (9, 2)), fault(4, 1)) == [5.0]
+    assert took(timeline((0, 1), (5, NONE), (9, 1), (10, 2)), fault(4, 1, end_s=8)) == []
+    assert took(timeline((0, 1), (5, NONE)), fault(4, 1)) == []
+
+
+def test_faults_that_hit_no_leader_or_had_no_effect_or_depose_nobody_are_not_counted():
+    moved = timeline((0, 1), (9, 2))
+    assert took(moved, fault(4, 2)) == []
+    assert took(moved, fault(4, 1, effective=Tristate.NO)) == []
+    assert took(moved, fault(4, 1, kind="bandwidth")) == []
+
+
+def test_a_line_says_what_was_permitted_and_stresses_what_was_not():
+    told = cells(ROW)
+    assert told[3:] == (
+        "held",
+        "1 of 2 fired: lost 1,200",
+        "61",
+        "5.2 s",
+        "4.0 s, slowest 6.0 s",
+        "permitted: lost 1,200",
+    )
+    assert "**forbidden: lost 3**" in cells(replace(ROW, forbidden={"lost": 3}))[-1]
+    quiet = replace(ROW, permitted={}, longest_s=None, new_leaders=None, controls=Controls(0, 0, {}), seed=2)
+    assert cells(quiet)[1] == "safe (seed 2)"
+    assert cells(quiet)[4:] == ("none named", "61", "under 1 s", "–", "nothing")
+
+
+def test_lines_stand_in_the_order_of_the_scenarios():
+    other = replace(ROW, trial="acks", scenarios=("C1", "A1"))
+    told = table_text([other, ROW]).splitlines()[2:]
+    assert [line.split(" | ")[1] for line in told] == ["safe", "acks"]
+
+
+def test_the_table_is_written_anew_between_its_marks_and_nowhere_else(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"# before\n{BEGIN}\nold\n{END}\nafter\n")
+    write_table(page, [ROW])
+    write_table(page, [ROW])
+    text = page.read_text()
+    assert text.startswith("# before\n")
+    assert text.endswith(f"{END}\nafter\n")
+    assert text.count("safe") == 1
+    assert "old" not in text
+    page.write_text("no place")
+    with pytest.raises(BadInput, match="no place for the table"):
+        write_table(page, [ROW])
+
+
+def test_a_run_that_was_not_judged_says_nothing(tmp_path):
+    make_small(tmp_path / "small-1-20260101T000000")
+    assert row_of(tmp_path / "small-1-20260101T000000") is None
+    assert rows_of([tmp_path]) == []
+
+
+def test_what_was_never_run_is_unknown_and_trials_that_there_are_not_are_refused(tmp_path, capsys):
+    assert scenarios(["smoke"], tmp_path, table=None, engine="local", only_table=True) == ExitCode.UNKNOWN
+    assert "| scenarios | trial |" in capsys.readouterr().out
+    with pytest.raises(BadInput, match="no trial 'smok'"):
+        scenarios(["smok"], tmp_path, table=None, engine="local", only_table=True)
