@@ -16,12 +16,13 @@ import numpy as np
 from harness.broker_masks import broker_mask
 from harness.dictionaries import Dictionaries
 from harness.errors import HistoryUnreadable
-from harness.history_reader import History, table_path
+from harness.history_reader import History
 from harness.history_writer import TableWriter
 from harness.plan import Plan, parse_plan
 from harness.rows import read_segments, recorded
 from harness.run_directory import RunDirectory, read_json
 from harness.schema import MISSING, NONE, SENDS, TABLES, Table
+from harness.table_file import table_path
 
 __all__ = ["History", "ensure_history", "write_history"]
 

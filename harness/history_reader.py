@@ -1,51 +1,35 @@
 """Reading a history: one Kafka partition at a time, only the columns that are asked for.
 
-`History.open` looks at every table's footer before anything is checked; the footers stay parsed. Data pages carry
-checksums, so that a rotten one is `HistoryUnreadable`, never a wrong number.
+`History.open` looks at every table's footer before anything is checked (`harness.table_file`).
 """
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from harness.arrow_arrays import to_numpy
 from harness.audit_ends import AuditEnds, Claim
+from harness.client_facts import ClientFacts, client_facts
 from harness.clock import NS_PER_S
 from harness.columns import SharedRows
 from harness.errors import HistoryUnreadable
 from harness.metrics import code_of
+from harness.partition_facts import audit_claims, copies, log_starts
 from harness.plan import Cell, Plan, parse_plan
 from harness.protocols import CellHistory, CopyFacts, PartitionHistory
-from harness.recorder import RECORDER_CLIENT
 from harness.revealed import REVEALED, with_revealed
 from harness.run_directory import RunDirectory, read_json
-from harness.schema import FORMAT_VERSION, MISSING, NONE, TABLES, Isolation, ObservationKind, Role, Table, role_named
+from harness.schema import NONE, TABLES
+from harness.table_file import PartitionColumns, TableFile
 
 PARTITIONED = tuple(name for name, table in TABLES.items() if table.partitioned)
 CELL_ROWS_HELD = 20_000_000
 """Of a larger cell a kernel gets the rows of a partition each time it asks: it takes longer, and less memory."""
 CELLS_HELD = 4
 """Cells of which the rows of their clients are kept."""
-READ_WHOLE_ROWS = 1 << 14
-"""Up to this many rows one call for all columns is cheaper than one for each."""
-_LEVELS = {
-    None: Isolation.NOT_A_READER,
-    "read_uncommitted": Isolation.READ_UNCOMMITTED,
-    "read_committed": Isolation.READ_COMMITTED,
-}
-_ACKS = {"0": 0, "1": 1, "all": -1}
-_TOLD = frozenset({"producer", "keyed-producer", "errors-producer"})
-"""Roles that record a send before they make it, and end once all of them are answered."""
-TIMEOUTS_LATE_NS = 2_000_000_000
-"""librdkafka looks for what has timed out once a second; and a starved client a little later."""
-_KEY = "prozess."
 _TABLES_OF_CLIENTS = ("transactions", "commits", "assignments", "positions", "clients", "heartbeats")
 _OF_LEADERS = (code_of("high_watermark"), code_of("last_stable_offset"))
 _OF_THE_QUORUM = (code_of("quorum_leader"), code_of("quorum_epoch"))
@@ -53,11 +37,6 @@ METADATA_RESOLUTION_NS = 1_000_000
 """The controllers' records carry milliseconds."""
 NO_CLOCK_ERROR_NS = NS_PER_S
 """Where nobody measured it."""
-_OF_COPIES = (
-    ObservationKind.REPLICA_LOG_START,
-    ObservationKind.REPLICA_LOG_END,
-    ObservationKind.REPLICA_HIGH_WATERMARK,
-)
 
 
 def metadata_error_ns(run: RunDirectory) -> int:
@@ -65,179 +44,6 @@ def metadata_error_ns(run: RunDirectory) -> int:
     if not run.clock.exists():
         return NO_CLOCK_ERROR_NS
     return METADATA_RESOLUTION_NS + int(read_json(run.clock).get("wall_error_ns", NO_CLOCK_ERROR_NS))
-
-
-def table_path(run: RunDirectory, table: str) -> Path:
-    """The Parquet file of a table."""
-    return run.history / f"{table}.parquet"
-
-
-def parquet_schema(table: Table) -> pa.Schema:
-    """Names and types of a table's Parquet form: int32 and int64, nothing is null."""
-    kinds = {"i4": pa.int32(), "i8": pa.int64()}
-    fields = [("client", pa.int32()), *((c.name, kinds[c.kind]) for c in table.columns)]
-    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields])
-
-
-def key_value_metadata(table: str, *, rows: int, torn_rows: int, start_monotonic_ns: int) -> dict[str, str]:
-    """What the footer of a table says about it."""
-    facts = {
-        "format_version": FORMAT_VERSION,
-        "table": table,
-        "rows": rows,
-        "torn_rows": torn_rows,
-        "start_monotonic_ns": start_monotonic_ns,
-    }
-    return {_KEY + name: str(value) for name, value in facts.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class ClientFacts:
-    """Arrays indexed by client id, as `PartitionHistory` has them."""
-
-    role: np.ndarray
-    isolation: np.ndarray
-    issued: np.ndarray
-    acks: np.ndarray
-    clock: np.ndarray
-    told_ns: np.ndarray
-
-
-class TableFile:
-    """One table's file with its footer parsed. Thread safe."""
-
-    def __init__(self, run: RunDirectory, table: Table) -> None:
-        """HistoryUnreadable if the file is missing, torn, of another version, or not this table."""
-        self.table, self.path = table, table_path(run, table.name)
-        try:
-            self.metadata: Any = pq.read_metadata(self.path)
-        except FileNotFoundError as error:
-            raise self._unreadable("is missing") from error
-        except (OSError, pa.ArrowException) as error:
-            raise self._unreadable(f"is torn or no Parquet ({_first_line(error)})") from error
-        self.rows = int(self.metadata.num_rows)
-        version = self._fact("format_version")
-        if version != str(FORMAT_VERSION):
-            raise self._unreadable(f"has format version {version}; this prozess reads {FORMAT_VERSION}")
-        if self._fact("table") != table.name:
-            raise self._unreadable(f"holds table {self._fact('table')!r}")
-        if not self.metadata.schema.to_arrow_schema().equals(parquet_schema(table)):
-            raise self._unreadable(f"does not have the columns {', '.join(table.column_names)}")
-        if self._fact("rows") != str(self.rows):
-            raise self._unreadable(f"has {self.rows} rows instead of {self._fact('rows')}")
-
-    @property
-    def torn_rows(self) -> int:
-        """Rows that were left out because their writer died while writing them."""
-        return int(self._fact("torn_rows"))
-
-    @property
-    def start_monotonic_ns(self) -> int:
-        """What was subtracted from CLOCK_MONOTONIC."""
-        return int(self._fact("start_monotonic_ns"))
-
-    @cached_property
-    def row_groups(self) -> dict[int, tuple[int, ...]]:
-        """Partition → its row groups, of a partitioned table; from the statistics of the footer."""
-        column = self.table.column_names.index("partition")
-        found: dict[int, list[int]] = {}
-        for number in range(self.metadata.num_row_groups):
-            group = self.metadata.row_group(number)
-            if not group.num_rows:
-                continue
-            statistics = group.column(column).statistics
-            if statistics is None or not statistics.has_min_max or statistics.min != statistics.max:
-                raise self._unreadable(f"is not clustered by partition (row group {number})")
-            found.setdefault(int(statistics.min), []).append(number)
-        return {partition: tuple(groups) for partition, groups in sorted(found.items())}
-
-    def rows_of(self, partition: int) -> int:
-        """How many rows a partition has."""
-        return sum(int(self.metadata.row_group(group).num_rows) for group in self.row_groups.get(partition, ()))
-
-    def offsets_of(self, row_group: int) -> tuple[int, int]:
-        """The least and the greatest `log_offset` of a row group; from the statistics, else any."""
-        statistics = self.metadata.row_group(row_group).column(self.table.column_names.index("log_offset")).statistics
-        if statistics is None or not statistics.has_min_max:
-            return NONE, int(np.iinfo(np.int64).max)
-        return int(statistics.min), int(statistics.max)
-
-    def read(self, columns: Sequence[str], row_groups: Sequence[int] | None = None) -> dict[str, np.ndarray]:
-        """Columns of some row groups (None = all) as read-only arrays. HistoryUnreadable for a rotten page.
-
-        A column that has one value in each of them, by the footer's statistics, is not decoded, and takes no memory if it is
-        the same one in all of them."""
-        groups = list(range(self.metadata.num_row_groups) if row_groups is None else row_groups)
-        found = self._constants(columns, groups)
-        decoded = [name for name in columns if name not in found]
-        try:
-            # A reader per call: they are cheap with a parsed footer, and not safe to share between threads.
-            if decoded:
-                with pq.ParquetFile(
-                    self.path, metadata=self.metadata, memory_map=True, page_checksum_verification=True
-                ) as file:
-                    table = file.read_row_groups(groups, columns=decoded, use_threads=False)
-        except (OSError, pa.ArrowException) as error:
-            raise self._unreadable(f"is torn ({_first_line(error)})") from error
-        return {name: found[name] if name in found else to_numpy(table.column(name)) for name in columns}
-
-    def constant(self, column: str, row_groups: Sequence[int]) -> np.ndarray | None:
-        """The one value of a column in all of these row groups, by the statistics; None = there are several, or none."""
-        found = self._constants([column], row_groups).get(column)
-        return found[0] if found is not None and found.strides == (0,) else None
-
-    def _constants(self, columns: Sequence[str], groups: Sequence[int]) -> dict[str, np.ndarray]:
-        """Of those columns that have one value in each of these row groups."""
-        parts = [self.metadata.row_group(group) for group in groups]
-        lengths = [int(part.num_rows) for part in parts]
-        found = {}
-        for name in columns if sum(lengths) else ():
-            values = []
-            for part in parts:
-                statistics = part.column(self.table.column_names.index(name)).statistics
-                if statistics is None or not statistics.has_min_max or statistics.min != statistics.max:
-                    break
-                values.append(statistics.min)
-            else:
-                found[name] = _repeated(np.array(values, dtype=self.table.empty()[name].dtype), lengths)
-        return found
-
-    def _fact(self, name: str) -> str:
-        held = self.metadata.metadata or {}
-        return str(held.get((_KEY + name).encode(), b"none").decode())
-
-    def _unreadable(self, what: str) -> HistoryUnreadable:
-        return HistoryUnreadable(
-            f"table {self.table.name}: {self.path} {what}. Delete it and check the run again to write it from the rows; "
-            "where there are none, make the history again."
-        )
-
-
-class PartitionColumns(Mapping[str, np.ndarray]):
-    """Columns of one partition of a table, each decoded when it is first asked for. For one thread."""
-
-    def __init__(self, file: TableFile, partition: int) -> None:
-        self._file, self._groups = file, file.row_groups.get(partition, ())
-        self._length = file.rows_of(partition)
-        self._held: dict[str, np.ndarray] = {}
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self._held:
-            if name not in self._file.table.column_names:
-                raise KeyError(name)
-            if not self._groups:
-                self._held = self._file.table.empty()
-            elif self._length <= READ_WHOLE_ROWS:
-                self._held = self._file.read(self._file.table.column_names, self._groups)
-            else:
-                self._held |= self._file.read([name], self._groups)
-        return self._held[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._file.table.column_names)
-
-    def __len__(self) -> int:
-        return len(self._file.table.column_names)
 
 
 class _EachTime(Mapping[int, PartitionHistory]):
@@ -469,60 +275,8 @@ class History:
 
     @cached_property
     def clients(self) -> ClientFacts:
-        """What is known of each client: what was planned, then what it said itself. Not the recorder's own id."""
-        told = self.table("clients")
-        told = {name: values[told["client"] < RECORDER_CLIENT] for name, values in told.items()}
-        ids = told["client"]
-        size = 1 + max([int(ids.max(initial=-1)), *(planned.client for planned in self.plan.clients)], default=-1)
-        role = np.zeros(size, dtype=np.int32)
-        isolation = np.full(size, Isolation.NOT_A_READER, dtype=np.int32)
-        issued = np.full(size, NONE, dtype=np.int64)
-        acks = np.zeros(size, dtype=np.int32)
-        for planned in self.plan.clients:
-            role[planned.client] = role_named(planned.role)
-            isolation[planned.client] = _LEVELS[planned.isolation_level]
-            if planned.producer is not None:
-                acks[planned.client] = _ACKS[planned.producer.acks]
-        clock = np.full(size, NONE, dtype=np.int32)
-        role[ids], isolation[ids], clock[ids] = told["role"], told["isolation"], told["clock"]
-        # A client that took a planned one's place has its configuration.
-        restarted = told["planned"] != NONE
-        acks[ids[restarted]] = acks[told["planned"][restarted]]
-        # A client that did not close its files may have issued more than it could record: nothing is said of those.
-        issued[ids] = np.where(told["complete"] == 1, told["issued"], NONE)
-        issued[(role == Role.MEMBER) & ~self._sending(told, size)] = 0
-        told_ns = self._told_ns(told, size)
-        if not self.plan.audited:  # whoever reads L(p) and V(p) out of what others saw
-            role = np.append(role, np.full(len(REVEALED), Role.AUDIT, dtype=np.int32))
-            isolation = np.append(isolation, np.array(REVEALED, dtype=np.int32))
-            issued, acks, clock = (
-                np.append(array, np.zeros(len(REVEALED), array.dtype)) for array in (issued, acks, clock)
-            )
-        for array in (role, isolation, issued, acks, clock, told_ns):
-            array.setflags(write=False)
-        return ClientFacts(role, isolation, issued, acks, clock, told_ns)
-
-    def _sending(self, told: Mapping[str, np.ndarray], size: int) -> np.ndarray:
-        """bool[size]: may this client send records? A member does with a retry topic only."""
-        sending = np.zeros(size, dtype=bool)
-        sending[[c.client for c in self.plan.clients if c.producer is not None]] = True
-        restarted = told["planned"] != NONE
-        sending[told["client"][restarted]] = sending[told["planned"][restarted]]
-        return sending
-
-    def _told_ns(self, told: Mapping[str, np.ndarray], size: int) -> np.ndarray:
-        """int64[size], as `PartitionHistory.client_told_ns`. Only a client that ended in order, by itself, heard all there
-        was to hear: until the last delivery timeout before its end."""
-        told_ns = np.full(size, MISSING, dtype=np.int64)
-        timeout_ms = {
-            c.client: c.producer.delivery_timeout_ms for c in self.plan.clients if c.role in _TOLD and c.producer
-        }
-        for client, planned, ended_ns, code, complete in zip(
-            *(told[name].tolist() for name in ("client", "planned", "ended_ns", "exit_code", "complete")), strict=True
-        ):
-            if planned in timeout_ms and complete == 1 and code == 0 and ended_ns != MISSING:
-                told_ns[client] = ended_ns - timeout_ms[planned] * 1_000_000 - TIMEOUTS_LATE_NS
-        return told_ns
+        """What is known of each client."""
+        return client_facts(self.plan, self.table("clients"))
 
     @cached_property
     def _observations(self) -> dict[str, np.ndarray]:
@@ -530,59 +284,24 @@ class History:
 
     @cached_property
     def _audit_claims(self) -> dict[int, dict[int, Claim]]:
-        """Partition → isolation → through which sentinel an audit says it read, and which audit."""
-        seen = self._observations
-        rows = np.flatnonzero(seen["kind"] == ObservationKind.AUDIT_COMPLETE)
-        rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]  # the latest audit counts
-        claims: dict[int, dict[int, Claim]] = {}
-        for partition, isolation, value, client in zip(
-            *(seen[name][rows].tolist() for name in ("partition", "isolation", "value", "client")), strict=True
-        ):
-            claims.setdefault(partition, {})[isolation] = (value, client)
-        return claims
+        return audit_claims(self._observations)
 
     @cached_property
     def _log_starts(self) -> dict[int, int]:
-        seen = self._observations
-        rows = np.flatnonzero(seen["kind"] == ObservationKind.LOG_START)
-        rows = rows[np.argsort(seen["value"][rows], kind="stable")]  # the greatest stays
-        return dict(zip(seen["partition"][rows].tolist(), seen["value"][rows].tolist(), strict=True))
+        return log_starts(self._observations)
+
+    @cached_property
+    def _copies(self) -> dict[int, dict[int, CopyFacts]]:
+        return copies(self._observations)
 
     @cached_property
     def _assignments(self) -> dict[int, tuple[int, ...]]:
         return {planned.partition: planned.assignment for planned in self.plan.partitions}
 
     @cached_property
-    def _copies(self) -> dict[int, dict[int, CopyFacts]]:
-        """Partition → node → what its own files said at the end."""
-        seen = self._observations
-        told: dict[tuple[int, int], dict[int, int]] = {}
-        rows = np.flatnonzero(np.isin(seen["kind"], _OF_COPIES) & (seen["step"] == NONE))
-        for partition, node, kind, value in zip(
-            *(seen[name][rows].tolist() for name in ("partition", "node", "kind", "value")), strict=True
-        ):
-            told.setdefault((partition, node), {})[kind] = value
-        found: dict[int, dict[int, CopyFacts]] = {}
-        for (partition, node), values in told.items():
-            start, end, watermark = (values.get(kind) for kind in _OF_COPIES)
-            if start is not None and end is not None:
-                found.setdefault(partition, {})[node] = CopyFacts(start, end, watermark)
-        return found
-
-    @cached_property
     def _compacted(self) -> frozenset[int]:
         return frozenset(p for c in self.plan.cells if "compact" in c.topic.cleanup_policy for p in c.partitions)
 
 
-def _repeated(values: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
-    array = np.repeat(values, lengths) if (values != values[0]).any() else np.broadcast_to(values[0], sum(lengths))
-    array.setflags(write=False)
-    return array
-
-
 def _rows(table: Mapping[str, np.ndarray], chosen: np.ndarray) -> dict[str, np.ndarray]:
     return {name: values[chosen] for name, values in table.items()}
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.errors import StorageFull
-from harness.history_reader import key_value_metadata, parquet_schema, table_path
 from harness.run_directory import RunDirectory
 from harness.schema import MISSING, NONE, TABLES, Table
+from harness.table_file import key_value_metadata, parquet_schema, table_path
 
 ROW_GROUP_MAX = 1 << 20
 """Rows. A larger partition has several row groups, of which only some are read where it is checked in pieces."""

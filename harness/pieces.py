@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from harness.history_reader import History, TableFile
+from harness.history_reader import History
 from harness.protocols import CellHistory, PartitionHistory
 from harness.schema import TABLES
+from harness.table_file import TableFile
 
 ROWS_MAX = 6_000_000
 """Of sends and reads of one partition that are checked at one place; about 600 MB."""

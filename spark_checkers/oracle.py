@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from harness.errors import BadInput, HarnessFailed
-from harness.history_reader import History, table_path
+from harness.history_reader import History
 from harness.protocols import Finding
 from harness.run_directory import RunDirectory
 from harness.schema import NONE, TABLES
+from harness.table_file import table_path
 from harness.witnesses import WITNESS, no_witnesses
 from spark_checkers import (
     sql_commits,

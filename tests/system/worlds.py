@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from harness.configuration import ProducerConfiguration, TopicConfiguration
-from harness.history_reader import parquet_schema
 from harness.plan import Cell
 from harness.protocols import CellHistory, PartitionHistory
 from harness.schema import MISSING, NONE, TABLES
+from harness.table_file import parquet_schema
 from spark_checkers.facts import add_cell, add_partition, add_serving, empty_facts, to_arrow
 from spark_checkers.oracle import WORLDLY
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import history_reader
+from harness import table_file
 from harness.dictionaries import Dictionaries
 from harness.errors import HistoryUnreadable
 from harness.history import partition_order, write_history
@@ -219,7 +219,7 @@ def test_a_kernel_cannot_change_the_evidence(small):
 def test_large_partitions_are_decoded_column_by_column(small, monkeypatch):
     small.send(1, [{"partition": 0, "sequence": s, "key": 7} for s in range(3)])
     history = small.history()
-    monkeypatch.setattr(history_reader, "READ_WHOLE_ROWS", 1)
+    monkeypatch.setattr(table_file, "READ_WHOLE_ROWS", 1)
     asked = []
     read = history.files["sends"].read
     monkeypatch.setattr(

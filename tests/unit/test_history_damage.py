@@ -5,7 +5,7 @@ import os
 import pyarrow.parquet as pq
 import pytest
 
-from harness import history_reader
+from harness import table_file
 from harness.errors import HistoryUnreadable
 from harness.history import History, ensure_history, write_history
 from harness.run_directory import RunDirectory
@@ -51,7 +51,7 @@ def test_a_rotten_page_is_named_and_never_a_wrong_number(small):
 
 def test_another_format_version_is_refused(small, monkeypatch):
     write_history(small.run)
-    monkeypatch.setattr(history_reader, "FORMAT_VERSION", FORMAT_VERSION + 1)
+    monkeypatch.setattr(table_file, "FORMAT_VERSION", FORMAT_VERSION + 1)
     with pytest.raises(
         HistoryUnreadable, match=f"has format version {FORMAT_VERSION}; this prozess reads {FORMAT_VERSION + 1}"
     ):
