@@ -7,7 +7,7 @@ through the same faults with the same placement and traffic.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.guarantees.facts import is_idempotent
+from harness.guarantees.configured import is_idempotent
 from harness.plan import Cell, Control, Plan
 from harness.verdict import CellAnomaly, ControlResult
 

@@ -6,8 +6,10 @@ from enum import IntEnum
 
 import numpy as np
 
+from harness.guarantees.configured import Configuration
 from harness.guarantees.envelope import Envelope
-from harness.guarantees.facts import Configuration, Happened, could_be, of_witnesses
+from harness.guarantees.facts import could_be, of_witnesses
+from harness.guarantees.happened import Happened
 from harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, both, negate
 from harness.guarantees.table import TABLE, Effect, Guarantee, Rule
 

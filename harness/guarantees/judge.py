@@ -10,13 +10,16 @@ from dataclasses import replace
 import numpy as np
 
 from harness import catalogue
+from harness.guarantees.configured import Configuration, configuration_of
 from harness.guarantees.controls import control_result, controls_of, proves
+from harness.guarantees.cutoffs import elected_unclean
 from harness.guarantees.doubts import cell_doubts, trial_doubts
 from harness.guarantees.envelope import Envelope
 from harness.guarantees.evaluate import Evaluation, Judgement, evaluate_witnesses, satisfiable_rules
 from harness.guarantees.evidence import Evidence
-from harness.guarantees.facts import Configuration, Happened, configuration_of, what_happened
+from harness.guarantees.happened import Happened, what_happened
 from harness.guarantees.logic import either
+from harness.guarantees.reasons import reply_endangered
 from harness.guarantees.sentences import at_risk, number_of, outcome_reason, sentence, trial_sentence
 from harness.guarantees.shown import faults_shown, show_witnesses
 from harness.guarantees.table import TABLE, Effect, Guarantee, Rule
@@ -168,7 +171,7 @@ def _judge_cell(
 def _envelopes(plan: Plan, cell: Cell, evidence: Evidence) -> dict[int, Envelope]:
     """What happened to each of its partitions, and to all of them together."""
     envelopes = {p: evidence.envelope(plan, cell, p) for p in cell.partitions}
-    unclean = either(*(np.int8(envelope.elected_unclean()) for envelope in envelopes.values()))
+    unclean = either(*(np.int8(elected_unclean(envelope)) for envelope in envelopes.values()))
     return {p: replace(envelope, cell_unclean=Tristate(int(unclean))) for p, envelope in envelopes.items()}
 
 
@@ -231,7 +234,7 @@ def _gap(tally: Tally, envelopes: Mapping[int, Envelope], rule: Rule | None) -> 
 def _cause(tally: Tally, envelopes: Mapping[int, Envelope]) -> str:
     """What may have cost the replies: names a cause, permits nothing."""
     of = tally.witnesses["partition"]
-    endangered = sum(int(e.reply_endangered(tally.witnesses[of == p]).sum()) for p, e in envelopes.items())
+    endangered = sum(int(reply_endangered(e, tally.witnesses[of == p]).sum()) for p, e in envelopes.items())
     return f" {endangered:,} of {tally.count:,} were under way during a fault or a change of leader."
 
 

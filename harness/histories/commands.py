@@ -20,7 +20,7 @@ def import_options(
     settings: Mapping[str, Any], isolation: str, faults: str, kafka_version: str | None
 ) -> ImportOptions:
     """What the user says of a history. BadInput for words that are not known."""
-    from harness.guarantees.facts import parse_version
+    from harness.guarantees.configured import parse_version
 
     _one_of("--isolation", isolation, get_args(IsolationLevel))
     _one_of("--faults", faults, _FAULTS)

@@ -8,9 +8,10 @@ from itertools import combinations
 from typing import Any
 
 from harness.errors import BadInput
+from harness.guarantees.configured import configuration_of
 from harness.guarantees.evaluate import satisfiable_rules
-from harness.guarantees.facts import configuration_of, could_happen
 from harness.guarantees.faults import NATURES, FaultNature
+from harness.guarantees.happened import could_happen
 from harness.guarantees.rules import Guarantee, Rule
 from harness.guarantees.table import TABLE
 from harness.plan import Plan

@@ -8,10 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.guarantees.cutoffs import (
+    cutoff,
+    cutoff_after_read,
+    cutoff_of_either,
+    unclean_before,
+    wiped,
+    wiped_after_read,
+)
+from harness.guarantees.deposed import leader_hampered
 from harness.guarantees.envelope import Envelope
 from harness.guarantees.facts import FACTS
 from harness.guarantees.faults import NATURES, FaultNature, fault_records
 from harness.guarantees.logic import both, either, negate
+from harness.guarantees.reasons import out_of_sync_at_the_end
+from harness.guarantees.retention import forgot, log_start_passed
+from harness.guarantees.tails import committed, tail
 from harness.guarantees.timeline import timelines
 from harness.schema import NONE, MetadataSource, Outcome, Tristate
 from tests.unit.guarantees_evidence import DICTIONARIES, MS, fault, mask, ns, state, table, witnesses
@@ -41,48 +53,48 @@ def one(found: np.ndarray) -> int:
 
 
 def test_an_acks_all_acknowledgement_commits_and_an_acks_1_one_does_not():
-    assert one(envelope(failover(), acks="all").committed(witnesses())) == SO
-    assert one(envelope(failover(), acks="1").committed(witnesses())) == NOT_SO
+    assert one(committed(envelope(failover(), acks="all"), witnesses())) == SO
+    assert one(committed(envelope(failover(), acks="1"), witnesses())) == NOT_SO
 
 
 def test_what_a_consumer_was_given_is_committed_whatever_acks():
-    assert one(envelope(failover(), acks="0").committed(witnesses(seen_s=4.5))) == SO
+    assert one(committed(envelope(failover(), acks="0"), witnesses(seen_s=4.5))) == SO
 
 
 def test_a_high_watermark_above_the_offset_commits_only_in_the_same_leadership():
     def seen(at_s: float) -> Envelope:
         return envelope(failover(), high_watermarks=(np.array([ns(at_s)]), np.array([200])))
 
-    assert one(seen(5.0).committed(witnesses())) == SO
-    assert one(seen(7.0).committed(witnesses())) == NOT_SO
-    assert one(seen(3.0).committed(witnesses())) == NOT_SO
-    assert one(seen(9.0).committed(witnesses(begin_s=8, end_s=8.1))) == SO
+    assert one(committed(seen(5.0), witnesses())) == SO
+    assert one(committed(seen(7.0), witnesses())) == NOT_SO
+    assert one(committed(seen(3.0), witnesses())) == NOT_SO
+    assert one(committed(seen(9.0), witnesses(begin_s=8, end_s=8.1))) == SO
 
 
 def test_a_high_watermark_says_nothing_of_what_a_deposed_leader_acknowledged():
     later = (np.array([ns(20)]), np.array([200]))
     rows = [*failover(), state(12, 0, 2, 1, (1, 2, 3))]
     frozen = envelope(rows, fault(0, "pause", [1], 2, 9), high_watermarks=later)
-    assert one(frozen.committed(witnesses(begin_s=9.1, end_s=9.2))) == NOT_SO
+    assert one(committed(frozen, witnesses(begin_s=9.1, end_s=9.2))) == NOT_SO
     during_the_move = envelope(rows, high_watermarks=later)
-    assert one(during_the_move.committed(witnesses(begin_s=5.999, end_s=6.01))) == NOT_SO
-    assert one(envelope([], high_watermarks=later).committed(witnesses())) == NOT_SO
+    assert one(committed(during_the_move, witnesses(begin_s=5.999, end_s=6.01))) == NOT_SO
+    assert one(committed(envelope([], high_watermarks=later), witnesses())) == NOT_SO
 
 
 # --- tail -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_leader_change_just_after_an_acks_1_acknowledgement_makes_it_tail():
-    assert one(envelope(failover()).tail(witnesses())) == SO
+    assert one(tail(envelope(failover()), witnesses())) == SO
 
 
 def test_without_a_later_leader_change_nothing_is_tail():
-    assert one(envelope(failover(at_s=2.5)).tail(witnesses())) == NOT_SO
+    assert one(tail(envelope(failover(at_s=2.5)), witnesses())) == NOT_SO
 
 
 def test_long_after_the_acknowledgement_a_leader_that_was_in_sync_throughout_had_the_record():
-    assert one(envelope(failover(at_s=19.0)).tail(witnesses())) == SO
-    assert one(envelope(failover(at_s=19.2)).tail(witnesses())) == NOT_SO
+    assert one(tail(envelope(failover(at_s=19.0)), witnesses())) == SO
+    assert one(tail(envelope(failover(at_s=19.2)), witnesses())) == NOT_SO
 
 
 def test_a_leader_that_left_the_isr_in_between_need_not_have_had_it():
@@ -92,120 +104,120 @@ def test_a_leader_that_left_the_isr_in_between_need_not_have_had_it():
         state(12, 0, 1, 0, (1, 2, 3)),
         state(30, 0, 2, 1, (2, 3)),
     ]
-    assert one(envelope(rows).tail(witnesses())) == SO
+    assert one(tail(envelope(rows), witnesses())) == SO
 
 
 def test_a_leader_elected_from_elr_never_had_what_was_acknowledged_below_min_isr():
     rows = [state(-10, 0, 1, 0, (1,), elr=(2,)), state(40, 0, 2, 1, (2,))]
-    assert one(envelope(rows).tail(witnesses())) == SO
+    assert one(tail(envelope(rows), witnesses())) == SO
 
 
 def test_an_unknown_lag_limit_leaves_the_tail_unknown_if_the_new_leader_was_in_sync():
-    assert one(envelope(failover(at_s=19.2), lag_max_ns=None).tail(witnesses())) == UNKNOWN
+    assert one(tail(envelope(failover(at_s=19.2), lag_max_ns=None), witnesses())) == UNKNOWN
     rows = [state(-10, 0, 1, 0, (1,)), state(40, 0, 2, 1, (2,))]
-    assert one(envelope(rows, lag_max_ns=None).tail(witnesses())) == SO
+    assert one(tail(envelope(rows, lag_max_ns=None), witnesses())) == SO
 
 
 def test_a_leader_cut_off_for_a_while_may_not_have_shrunk_the_isr():
     cut = fault(0, "partition", [1], 5, 9)
-    assert one(envelope(failover(at_s=40), cut).tail(witnesses())) == SO
+    assert one(tail(envelope(failover(at_s=40), cut), witnesses())) == SO
     doubtful = fault(0, "partition", [1], 5, 9, effect=None)
-    assert one(envelope(failover(at_s=40), doubtful).tail(witnesses())) == UNKNOWN
+    assert one(tail(envelope(failover(at_s=40), doubtful), witnesses())) == UNKNOWN
     elsewhere = fault(0, "partition", [3], 5, 9)
-    assert one(envelope(failover(at_s=40), elsewhere).tail(witnesses())) == NOT_SO
+    assert one(tail(envelope(failover(at_s=40), elsewhere), witnesses())) == NOT_SO
 
 
 def test_while_nobody_could_change_the_isr_a_follower_in_it_need_not_have_had_the_record():
     dead = fault(0, "kill", [3001], 5, 9)
-    assert one(envelope(failover(at_s=40), dead, keepers=frozenset({3001})).tail(witnesses())) == SO
+    assert one(tail(envelope(failover(at_s=40), dead, keepers=frozenset({3001})), witnesses())) == SO
     long_before = fault(0, "kill", [3001], 1, 2)
-    assert one(envelope(failover(at_s=40), long_before, keepers=frozenset({3001})).tail(witnesses())) == NOT_SO
+    assert one(tail(envelope(failover(at_s=40), long_before, keepers=frozenset({3001})), witnesses())) == NOT_SO
     another = fault(0, "kill", [4001], 5, 9)
-    assert one(envelope(failover(at_s=40), another, keepers=frozenset({3001})).tail(witnesses())) == NOT_SO
+    assert one(tail(envelope(failover(at_s=40), another, keepers=frozenset({3001})), witnesses())) == NOT_SO
 
 
 def test_the_leader_that_acknowledged_it_and_came_back_had_it():
     rows = [state(-10, 0, 1, 0, (1,)), state(5, 0, NONE, 1, (1,)), state(9, 0, 1, 2, (1,))]
-    assert one(envelope(rows, fault(0, "kill", [1], 4.5, 7)).tail(witnesses())) == NOT_SO
+    assert one(tail(envelope(rows, fault(0, "kill", [1], 4.5, 7)), witnesses())) == NOT_SO
 
 
 def test_a_send_that_began_when_the_old_leader_was_dead_went_to_the_new_one():
     killed = fault(0, "kill", [1], 4.5, 9)
-    assert one(envelope(failover(), killed).tail(witnesses(begin_s=5.0, end_s=6.5))) == NOT_SO
-    assert one(envelope(failover(), killed).tail(witnesses(begin_s=4.4, end_s=6.5))) == SO
+    assert one(tail(envelope(failover(), killed), witnesses(begin_s=5.0, end_s=6.5))) == NOT_SO
+    assert one(tail(envelope(failover(), killed), witnesses(begin_s=4.4, end_s=6.5))) == SO
 
 
 def test_a_deposed_leader_that_was_frozen_may_still_acknowledge_until_it_follows():
     rows = [*failover(at_s=6.0), state(12, 0, 2, 1, (1, 2, 3))]
     frozen = fault(0, "pause", [1], 2, 9)
-    assert one(envelope(rows, frozen).tail(witnesses(begin_s=9.1, end_s=9.2))) == SO
-    assert one(envelope(rows, frozen).tail(witnesses(begin_s=13, end_s=13.1))) == NOT_SO
-    assert one(envelope(rows).tail(witnesses(begin_s=9.1, end_s=9.2))) == NOT_SO
+    assert one(tail(envelope(rows, frozen), witnesses(begin_s=9.1, end_s=9.2))) == SO
+    assert one(tail(envelope(rows, frozen), witnesses(begin_s=13, end_s=13.1))) == NOT_SO
+    assert one(tail(envelope(rows), witnesses(begin_s=9.1, end_s=9.2))) == NOT_SO
 
 
 def test_an_offset_given_twice_was_acknowledged_by_the_deposed_leader_until_it_is_back_in_sync():
     rows = [*failover(at_s=6.0), state(12, 0, 2, 1, (1, 2, 3))]
     taken = {"begin_s": 9.1, "end_s": 9.2, "case": 1}
-    assert one(envelope(rows).tail(witnesses(**taken))) == SO
-    assert one(envelope(rows).tail(witnesses(**taken | {"case": 0}))) == NOT_SO
-    assert one(envelope(rows).tail(witnesses(**taken | {"begin_s": 13, "end_s": 13.1}))) == NOT_SO
+    assert one(tail(envelope(rows), witnesses(**taken))) == SO
+    assert one(tail(envelope(rows), witnesses(**taken | {"case": 0}))) == NOT_SO
+    assert one(tail(envelope(rows), witnesses(**taken | {"begin_s": 13, "end_s": 13.1}))) == NOT_SO
     watermark = {"high_watermarks": (np.array([ns(10)]), np.array([1_000]))}
-    assert one(envelope(rows, **watermark).committed(witnesses(**taken))) == NOT_SO, "it is the other record's"
-    assert one(envelope(rows, **watermark).committed(witnesses(**taken | {"case": 0}))) == SO
+    assert one(committed(envelope(rows, **watermark), witnesses(**taken))) == NOT_SO, "it is the other record's"
+    assert one(committed(envelope(rows, **watermark), witnesses(**taken | {"case": 0}))) == SO
     never_back = envelope(failover(at_s=6.0))
-    assert one(never_back.tail(witnesses(**taken))) == NOT_SO
+    assert one(tail(never_back, witnesses(**taken))) == NOT_SO
 
 
 def test_an_offset_below_the_start_of_the_new_epoch_is_no_tail():
-    assert one(envelope(failover(), epoch_starts={0: 0, 1: 100}).tail(witnesses())) == SO
-    assert one(envelope(failover(), epoch_starts={0: 0, 1: 101}).tail(witnesses())) == NOT_SO
-    assert one(envelope(failover(), epoch_starts={0: 0, 1: 101}).tail(witnesses(log_offset=NONE))) == SO
+    assert one(tail(envelope(failover(), epoch_starts={0: 0, 1: 100}), witnesses())) == SO
+    assert one(tail(envelope(failover(), epoch_starts={0: 0, 1: 101}), witnesses())) == NOT_SO
+    assert one(tail(envelope(failover(), epoch_starts={0: 0, 1: 101}), witnesses(log_offset=NONE))) == SO
     # Another record stands there: the branch of the deposed leader was cut from further down.
-    assert one(envelope(failover(), epoch_starts={0: 0, 1: 101}).tail(witnesses(case=1))) == SO
+    assert one(tail(envelope(failover(), epoch_starts={0: 0, 1: 101}), witnesses(case=1))) == SO
 
 
 def test_a_leader_change_within_the_clock_error_counts():
     after = witnesses(begin_s=7.05, end_s=7.1)
-    assert one(envelope(failover(at_s=6.0), error_ns=100 * MS).tail(after)) == SO
-    assert one(envelope(failover(at_s=6.0), error_ns=MS).tail(after)) == NOT_SO
+    assert one(tail(envelope(failover(at_s=6.0), error_ns=100 * MS), after)) == SO
+    assert one(tail(envelope(failover(at_s=6.0), error_ns=MS), after)) == NOT_SO
 
 
 def test_a_living_leader_answers_until_it_knows_that_it_was_deposed():
     just_after = witnesses(begin_s=6.5, end_s=6.6)
-    assert one(envelope(failover()).tail(just_after)) == SO
-    assert one(envelope(failover(), fault(0, "kill", [1], 5, 9)).tail(just_after)) == NOT_SO
+    assert one(tail(envelope(failover()), just_after)) == SO
+    assert one(tail(envelope(failover(), fault(0, "kill", [1], 5, 9)), just_after)) == NOT_SO
 
 
 def test_a_leader_that_was_cut_off_is_hampered_while_nobody_leads_in_its_place_too():
     """Cut off from the controllers it was fenced and so was everybody: it goes on with the ISR that it knew."""
     rows = [state(-10, 0, 1, 0, (1, 2)), state(3, 0, NONE, 1, (1,)), state(9, 0, 2, 2, (2,))]
     sent = witnesses(begin_s=5, end_s=5.1)
-    assert one(envelope(rows, fault(0, "partition", [1], 1, 8), acks="all").leader_hampered(sent)) == SO
-    assert one(envelope(rows, fault(0, "partition", [3], 1, 8), acks="all").leader_hampered(sent)) == NOT_SO
-    assert one(envelope(rows, fault(0, "partition", [1], 1, 2), acks="all").leader_hampered(sent)) == NOT_SO
+    assert one(leader_hampered(envelope(rows, fault(0, "partition", [1], 1, 8), acks="all"), sent)) == SO
+    assert one(leader_hampered(envelope(rows, fault(0, "partition", [3], 1, 8), acks="all"), sent)) == NOT_SO
+    assert one(leader_hampered(envelope(rows, fault(0, "partition", [1], 1, 2), acks="all"), sent)) == NOT_SO
 
 
 def test_a_leader_that_was_restarted_in_its_turn_goes_on_acknowledging_and_may_lose_it_when_it_is_deposed():
     """A kill that holds has silenced the leader; of a rolling restart nobody is down once it is proven."""
     rows = [state(-10, 0, 1, 0, (1, 2, 3)), state(1, 0, 2, 1, (2, 3)), state(6, 0, 3, 2, (1, 3))]
     restarted = fault(0, "rolling-restart", [1, 2, 3], 0.5, 3)
-    assert one(envelope(rows, restarted).tail(witnesses())) == SO
-    assert one(envelope(rows, fault(0, "kill", [2], 2, 3)).tail(witnesses())) == NOT_SO
+    assert one(tail(envelope(rows, restarted), witnesses())) == SO
+    assert one(tail(envelope(rows, fault(0, "kill", [2], 2, 3)), witnesses())) == NOT_SO
 
 
 def test_without_ground_truth_tail_is_unknown_but_for_what_is_committed():
-    assert one(envelope([]).tail(witnesses())) == UNKNOWN
-    assert one(envelope([]).tail(witnesses(seen_s=4.2))) == NOT_SO
+    assert one(tail(envelope([]), witnesses())) == UNKNOWN
+    assert one(tail(envelope([]), witnesses(seen_s=4.2))) == NOT_SO
 
 
 def test_samples_are_no_ground_truth():
     rows = [{**row, "source": MetadataSource.SAMPLE} for row in failover()]
-    assert one(envelope(rows).tail(witnesses())) == UNKNOWN
+    assert one(tail(envelope(rows), witnesses())) == UNKNOWN
 
 
 def test_an_epoch_bumped_under_the_same_leader_moves_nothing():
     rows = [state(-10, 0, 1, 0, (1, 2, 3)), state(6, 0, 1, 1, (1, 2))]
-    assert one(envelope(rows).tail(witnesses())) == NOT_SO
+    assert one(tail(envelope(rows), witnesses())) == NOT_SO
 
 
 # --- unclean elections ----------------------------------------------------------------------------------------------
@@ -214,55 +226,55 @@ UNCLEAN = [state(-10, 0, 1, 0, (1, 2, 3)), state(3, 0, 1, 0, (1,)), state(6, 0, 
 
 
 def test_a_leader_from_outside_isr_and_elr_cuts_off_what_existed_before():
-    assert one(envelope(UNCLEAN, acks="all").cutoff(witnesses())) == SO
-    assert one(envelope(failover(), acks="all").cutoff(witnesses())) == NOT_SO
+    assert one(cutoff(envelope(UNCLEAN, acks="all"), witnesses())) == SO
+    assert one(cutoff(envelope(failover(), acks="all"), witnesses())) == NOT_SO
 
 
 def test_the_end_of_a_reassignment_is_no_unclean_election():
     moving = state(-10, 0, 1, 0, (1, 2, 3)) | {"replicas": mask(1, 2, 3, 4)}
     ended = state(6, 0, 4, 1, (2, 3, 4)) | {"replicas": mask(2, 3, 4)}
-    assert one(envelope([moving, ended], acks="all").cutoff(witnesses())) == NOT_SO
+    assert one(cutoff(envelope([moving, ended], acks="all"), witnesses())) == NOT_SO
     grown = ended | {"replicas": mask(1, 2, 3, 4), "isr": mask(4)}
-    assert one(envelope([moving, grown], acks="all").cutoff(witnesses())) == SO
+    assert one(cutoff(envelope([moving, grown], acks="all"), witnesses())) == SO
 
 
 def test_a_record_of_the_unclean_epoch_itself_is_not_cut_off():
-    assert one(envelope(UNCLEAN, acks="all").cutoff(witnesses(begin_s=7.5, end_s=7.6))) == NOT_SO
+    assert one(cutoff(envelope(UNCLEAN, acks="all"), witnesses(begin_s=7.5, end_s=7.6))) == NOT_SO
 
 
 def test_a_send_under_way_during_the_unclean_election_is_unknown():
-    assert one(envelope(UNCLEAN, acks="all").cutoff(witnesses(begin_s=5.9, end_s=6.5))) == UNKNOWN
+    assert one(cutoff(envelope(UNCLEAN, acks="all"), witnesses(begin_s=5.9, end_s=6.5))) == UNKNOWN
 
 
 def test_what_an_isolated_leader_took_after_the_unclean_election_is_unknown_until_it_follows():
     rows = [*UNCLEAN, state(12, 0, 2, 1, (1, 2))]
     isolated = envelope(rows, fault(0, "partition", [1], 2, 9), acks="all")
-    assert one(isolated.cutoff(witnesses(begin_s=8, end_s=8.1))) == UNKNOWN
-    assert one(isolated.cutoff_after_read(witnesses(begin_s=8, end_s=8.1, seen_s=8.2))) == UNKNOWN
-    assert one(isolated.cutoff(witnesses(begin_s=13, end_s=13.1))) == NOT_SO
-    assert one(envelope(rows, acks="all").cutoff(witnesses(begin_s=8, end_s=8.1))) == NOT_SO
+    assert one(cutoff(isolated, witnesses(begin_s=8, end_s=8.1))) == UNKNOWN
+    assert one(cutoff_after_read(isolated, witnesses(begin_s=8, end_s=8.1, seen_s=8.2))) == UNKNOWN
+    assert one(cutoff(isolated, witnesses(begin_s=13, end_s=13.1))) == NOT_SO
+    assert one(cutoff(envelope(rows, acks="all"), witnesses(begin_s=8, end_s=8.1))) == NOT_SO
 
 
 def test_a_send_that_began_after_the_old_leaders_death_is_not_cut_off():
     killed = fault(0, "kill", [1], 4.5, 9)
-    assert one(envelope(UNCLEAN, killed, acks="all").cutoff(witnesses(begin_s=5.5, end_s=6.5))) == NOT_SO
+    assert one(cutoff(envelope(UNCLEAN, killed, acks="all"), witnesses(begin_s=5.5, end_s=6.5))) == NOT_SO
 
 
 def test_an_offset_is_given_away_again_by_an_unclean_election_after_either_was_seen():
     env = envelope(UNCLEAN, acks="all")
-    assert one(env.cutoff_of_either(witnesses(other_s=9.0))) == SO
-    assert one(env.cutoff_of_either(witnesses(begin_s=8, end_s=8.1, other_s=9.0))) == NOT_SO
-    assert one(envelope(failover(), acks="all").cutoff_of_either(witnesses(other_s=9.0))) == NOT_SO
+    assert one(cutoff_of_either(env, witnesses(other_s=9.0))) == SO
+    assert one(cutoff_of_either(env, witnesses(begin_s=8, end_s=8.1, other_s=9.0))) == NOT_SO
+    assert one(cutoff_of_either(envelope(failover(), acks="all"), witnesses(other_s=9.0))) == NOT_SO
 
 
 def test_only_offsets_from_the_start_of_the_unclean_epoch_on_are_cut_off():
-    assert one(envelope(UNCLEAN, acks="all", epoch_starts={0: 0, 1: 100}).cutoff(witnesses())) == SO
-    assert one(envelope(UNCLEAN, acks="all", epoch_starts={0: 0, 1: 101}).cutoff(witnesses())) == NOT_SO
+    assert one(cutoff(envelope(UNCLEAN, acks="all", epoch_starts={0: 0, 1: 100}), witnesses())) == SO
+    assert one(cutoff(envelope(UNCLEAN, acks="all", epoch_starts={0: 0, 1: 101}), witnesses())) == NOT_SO
 
 
 def test_an_election_from_elr_is_clean():
     rows = [state(-10, 0, 1, 0, (1,), elr=(2,)), state(6, 0, 2, 1, (2,))]
-    assert one(envelope(rows, acks="all").cutoff(witnesses())) == NOT_SO
+    assert one(cutoff(envelope(rows, acks="all"), witnesses())) == NOT_SO
 
 
 def test_the_last_known_leader_is_harmless_unless_its_data_was_destroyed():
@@ -271,8 +283,8 @@ def test_the_last_known_leader_is_harmless_unless_its_data_was_destroyed():
         state(5, 0, NONE, 1, (), last=1),
         state(9, 0, 1, 2, (1,)),
     ]
-    assert one(envelope(rows, fault(0, "kill", [1], 4.5, 8), acks="all").cutoff(witnesses())) == NOT_SO
-    assert one(envelope(rows, fault(0, "wipe", [1], 4.5, 8), acks="all").cutoff(witnesses())) == SO
+    assert one(cutoff(envelope(rows, fault(0, "kill", [1], 4.5, 8), acks="all"), witnesses())) == NOT_SO
+    assert one(cutoff(envelope(rows, fault(0, "wipe", [1], 4.5, 8), acks="all"), witnesses())) == SO
 
 
 def test_it_is_so_too_where_the_only_eligible_replica_returns_from_a_crash():
@@ -281,31 +293,31 @@ def test_it_is_so_too_where_the_only_eligible_replica_returns_from_a_crash():
         state(5, 0, NONE, 1, (), elr=(2,), last=1),
         state(9, 0, 1, 2, (1,)),
     ]
-    assert one(envelope(rows, fault(0, "kill", [1], 4.5, 8), acks="all").cutoff(witnesses())) == NOT_SO
-    assert one(envelope(rows, fault(0, "wipe", [1], 4.5, 8), acks="all").cutoff(witnesses())) == SO
+    assert one(cutoff(envelope(rows, fault(0, "kill", [1], 4.5, 8), acks="all"), witnesses())) == NOT_SO
+    assert one(cutoff(envelope(rows, fault(0, "wipe", [1], 4.5, 8), acks="all"), witnesses())) == SO
 
 
 def test_without_ground_truth_uncleanness_is_false_only_by_configuration():
-    assert one(envelope([], acks="all").cutoff(witnesses())) == NOT_SO
-    assert one(envelope([], acks="all", unclean_enabled=True).cutoff(witnesses())) == UNKNOWN
-    assert one(envelope([], fault(0, "mystery", [1], 1, 2), acks="all").cutoff(witnesses())) == UNKNOWN
+    assert one(cutoff(envelope([], acks="all"), witnesses())) == NOT_SO
+    assert one(cutoff(envelope([], acks="all", unclean_enabled=True), witnesses())) == UNKNOWN
+    assert one(cutoff(envelope([], fault(0, "mystery", [1], 1, 2), acks="all"), witnesses())) == UNKNOWN
 
 
 @pytest.mark.parametrize(("seen_s", "expected"), [(5.0, SO), (6.5, UNKNOWN)])
 def test_a_read_before_the_unclean_election_is_excused_and_one_after_it_doubtful(seen_s, expected):
-    found = envelope(UNCLEAN, acks="all").cutoff_after_read(witnesses(begin_s=4, end_s=4.1, seen_s=seen_s))
+    found = cutoff_after_read(envelope(UNCLEAN, acks="all"), witnesses(begin_s=4, end_s=4.1, seen_s=seen_s))
     assert one(found) == expected
 
 
 def test_a_record_sent_after_the_unclean_election_and_read_is_not_excused():
-    found = envelope(UNCLEAN, acks="all").cutoff_after_read(witnesses(begin_s=7.5, end_s=7.6, seen_s=7.7))
+    found = cutoff_after_read(envelope(UNCLEAN, acks="all"), witnesses(begin_s=7.5, end_s=7.6, seen_s=7.7))
     assert one(found) == NOT_SO
 
 
 def test_positions_mean_nothing_after_an_unclean_election():
     env = envelope(UNCLEAN)
-    assert one(env.unclean_before(witnesses(begin_s=4, end_s=7))) == SO
-    assert one(env.unclean_before(witnesses(begin_s=4, end_s=5))) == NOT_SO
+    assert one(unclean_before(env, witnesses(begin_s=4, end_s=7))) == SO
+    assert one(unclean_before(env, witnesses(begin_s=4, end_s=5))) == NOT_SO
 
 
 # --- destroyed copies -----------------------------------------------------------------------------------------------
@@ -313,27 +325,27 @@ def test_positions_mean_nothing_after_an_unclean_election():
 
 def test_kills_and_freezes_and_cuts_destroy_nothing():
     rows = [*fault(0, "kill", [1, 2, 3], 5, 6), *fault(1, "pause", [1], 7, 8), *fault(2, "partition", [1], 7, 8)]
-    assert one(envelope([], rows).wiped(witnesses())) == NOT_SO
+    assert one(wiped(envelope([], rows), witnesses())) == NOT_SO
 
 
 def test_a_fault_nobody_described_or_proved_leaves_it_unknown():
-    assert one(envelope(failover(), fault(0, "mystery", [1], 5, 6)).wiped(witnesses())) == UNKNOWN
-    assert one(envelope(failover(), fault(0, "wipe", [1], 5, 6, effect=None)).wiped(witnesses())) == UNKNOWN
-    assert one(envelope(failover(), fault(0, "wipe", [1], 5, 6, effect=Tristate.NO)).wiped(witnesses())) == NOT_SO
+    assert one(wiped(envelope(failover(), fault(0, "mystery", [1], 5, 6)), witnesses())) == UNKNOWN
+    assert one(wiped(envelope(failover(), fault(0, "wipe", [1], 5, 6, effect=None)), witnesses())) == UNKNOWN
+    assert one(wiped(envelope(failover(), fault(0, "wipe", [1], 5, 6, effect=Tristate.NO)), witnesses())) == NOT_SO
 
 
 def test_the_only_copy_wiped_excuses_what_was_written_before_and_nothing_after():
     rows = [state(-10, 0, 1, 0, (1,)), state(5.5, 0, NONE, 1, (1,)), state(8, 0, 1, 2, (1,))]
     env = envelope(rows, fault(0, "wipe", [1], 5, 7), acks="all")
-    assert one(env.wiped(witnesses())) == SO
-    assert one(env.wiped(witnesses(begin_s=9, end_s=9.1))) == NOT_SO
-    assert one(env.wiped_after_read(witnesses(seen_s=4.5))) == SO
-    assert one(env.wiped_after_read(witnesses(seen_s=9.5))) == NOT_SO
+    assert one(wiped(env, witnesses())) == SO
+    assert one(wiped(env, witnesses(begin_s=9, end_s=9.1))) == NOT_SO
+    assert one(wiped_after_read(env, witnesses(seen_s=4.5))) == SO
+    assert one(wiped_after_read(env, witnesses(seen_s=9.5))) == NOT_SO
 
 
 def test_one_of_three_wiped_excuses_nothing_while_an_intact_copy_is_in_sync():
     env = envelope(failover(), fault(0, "wipe", [1], 5, 7), acks="all")
-    assert one(env.wiped(witnesses())) == NOT_SO
+    assert one(wiped(env, witnesses())) == NOT_SO
 
 
 def test_a_wiped_copy_that_came_back_into_the_isr_is_intact_again():
@@ -344,9 +356,9 @@ def test_a_wiped_copy_that_came_back_into_the_isr_is_intact_again():
         state(12, 0, 1, 2, (1,)),
     ]
     twice = [*fault(0, "wipe", [1], 5, 7), *fault(1, "wipe", [2], 11, 13)]
-    assert one(envelope(rows, twice, acks="all").wiped(witnesses())) == NOT_SO
+    assert one(wiped(envelope(rows, twice, acks="all"), witnesses())) == NOT_SO
     never_back = [rows[0], rows[1], state(12, 0, NONE, 2, (2,))]
-    assert one(envelope(never_back, twice, acks="all").wiped(witnesses())) == SO
+    assert one(wiped(envelope(never_back, twice, acks="all"), witnesses())) == SO
 
 
 ALL_DARK = [
@@ -361,7 +373,7 @@ def test_power_lost_by_all_destroys_what_was_not_flushed(hit, flushed, expected)
     faults = fault_records(table("faults", fault(0, "power-loss", hit, 5, 7)), DICTIONARIES, NATURES)
     env = envelope(ALL_DARK, acks="all")
     env = replace(env, faults=tuple(f.of_topic(flushed=flushed) for f in faults))
-    assert one(env.wiped(witnesses())) == expected
+    assert one(wiped(env, witnesses())) == expected
 
 
 @pytest.mark.parametrize(
@@ -385,7 +397,7 @@ def test_what_coordinators_knew_is_lost_when_every_broker_lost_what_was_not_flus
 def test_power_lost_by_one_of_three_excuses_nothing():
     faults = fault_records(table("faults", fault(0, "power-loss", [1], 5, 7)), DICTIONARIES, NATURES)
     env = replace(envelope(failover(), acks="all"), faults=tuple(f.of_topic(flushed=False) for f in faults))
-    assert one(env.wiped(witnesses())) == NOT_SO
+    assert one(wiped(env, witnesses())) == NOT_SO
 
 
 # --- the rest -------------------------------------------------------------------------------------------------------
@@ -393,25 +405,25 @@ def test_power_lost_by_one_of_three_excuses_nothing():
 
 def test_a_producer_is_forgotten_when_a_send_outlives_its_id():
     env = envelope([], producer_expiry_ns=ns(1))
-    assert one(env.forgot(witnesses(begin_s=4, end_s=6))) == SO
-    assert one(env.forgot(witnesses(begin_s=4, end_s=4.5))) == NOT_SO
-    assert one(envelope([], producer_expiry_ns=None).forgot(witnesses())) == UNKNOWN
+    assert one(forgot(env, witnesses(begin_s=4, end_s=6))) == SO
+    assert one(forgot(env, witnesses(begin_s=4, end_s=4.5))) == NOT_SO
+    assert one(forgot(envelope([], producer_expiry_ns=None), witnesses())) == UNKNOWN
 
 
 def test_a_log_start_beyond_the_position_was_seen():
     starts = (np.array([ns(5)]), np.array([150]))
-    assert one(envelope([], log_starts=starts).log_start_passed(witnesses(log_offset=100, other_offset=160))) == SO
-    assert one(envelope([], log_starts=starts).log_start_passed(witnesses(log_offset=150, other_offset=160))) == NOT_SO
+    assert one(log_start_passed(envelope([], log_starts=starts), witnesses(log_offset=100, other_offset=160))) == SO
+    assert one(log_start_passed(envelope([], log_starts=starts), witnesses(log_offset=150, other_offset=160))) == NOT_SO
     # The first record jumped over is the first that is left; the position was among those deleted.
-    assert one(envelope([], log_starts=starts).log_start_passed(witnesses(log_offset=150, other_offset=120))) == SO
-    assert one(envelope([]).log_start_passed(witnesses())) == NOT_SO
+    assert one(log_start_passed(envelope([], log_starts=starts), witnesses(log_offset=150, other_offset=120))) == SO
+    assert one(log_start_passed(envelope([]), witnesses())) == NOT_SO
 
 
 def test_predicates_of_no_witnesses_are_empty():
     nothing = witnesses(0)
     for env in (envelope([]), envelope(failover()), envelope(UNCLEAN, fault(0, "wipe", [1], 5, 7))):
-        for name in ("committed", "tail", "cutoff", "cutoff_after_read", "cutoff_of_either", "wiped", "forgot"):
-            assert getattr(env, name)(nothing).shape == (0,), name
+        for predicate in (committed, tail, cutoff, cutoff_after_read, cutoff_of_either, wiped, forgot):
+            assert predicate(env, nothing).shape == (0,), predicate.__name__
 
 
 @settings(deadline=None)
@@ -437,15 +449,15 @@ def test_a_wider_clock_error_never_withdraws_a_tail(begin, length, outcome, seen
     found = witnesses(
         begin_s=begin, end_s=begin + length, outcome=outcome, **({} if seen is None else {"seen_s": seen})
     )
-    narrow = one(envelope(failover(), error_ns=error * MS).tail(found))
-    wide = one(envelope(failover(), error_ns=(error + 1000) * MS).tail(found))
+    narrow = one(tail(envelope(failover(), error_ns=error * MS), found))
+    wide = one(tail(envelope(failover(), error_ns=(error + 1000) * MS), found))
     assert not (narrow == SO and wide == NOT_SO)
 
 
 def test_a_replica_that_ended_outside_the_isr_is_out_of_sync():
     ended = envelope([state(0, 0, 1, 0, [1, 2, 3]), state(5, 0, 1, 0, [1, 3])], acks="all")
-    assert one(ended.out_of_sync_at_the_end(witnesses(reader=2, other_client=1))) == SO
-    assert one(ended.out_of_sync_at_the_end(witnesses(reader=1, other_client=2))) == SO
-    assert one(ended.out_of_sync_at_the_end(witnesses(reader=3, other_client=1))) == NOT_SO
+    assert one(out_of_sync_at_the_end(ended, witnesses(reader=2, other_client=1))) == SO
+    assert one(out_of_sync_at_the_end(ended, witnesses(reader=1, other_client=2))) == SO
+    assert one(out_of_sync_at_the_end(ended, witnesses(reader=3, other_client=1))) == NOT_SO
     back = envelope([state(0, 0, 1, 0, [1]), state(5, 0, 1, 0, [1, 2, 3])], acks="all")
-    assert one(back.out_of_sync_at_the_end(witnesses(reader=2, other_client=1))) == NOT_SO
+    assert one(out_of_sync_at_the_end(back, witnesses(reader=2, other_client=1))) == NOT_SO

@@ -2,10 +2,11 @@
 
 from harness.clock import NS_PER_S
 from harness.group_cases import GroupCase
+from harness.guarantees.configured import Configuration
 from harness.guarantees.envelope import Envelope
 from harness.guarantees.evaluate import Judgement, evaluate_witnesses
-from harness.guarantees.facts import BEFORE_NS, Configuration
 from harness.guarantees.faults import FaultNature, FaultRecord
+from harness.guarantees.reasons import BEFORE_NS
 from harness.schema import Tristate
 from harness.witnesses import make_witnesses
 

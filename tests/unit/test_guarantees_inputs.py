@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from harness.configuration import GroupConfiguration, ProducerConfiguration, TopicConfiguration
+from harness.guarantees.configured import configuration_of
 from harness.guarantees.envelope import Envelope
 from harness.guarantees.evaluate import Judgement, condition, evaluate
-from harness.guarantees.facts import FACTS, configuration_of
+from harness.guarantees.facts import FACTS
 from harness.guarantees.faults import NATURES, FaultNature, fault_records
 from harness.guarantees.table import TABLE, Effect
 from harness.guarantees.timeline import no_timeline, timelines

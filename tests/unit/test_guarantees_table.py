@@ -11,19 +11,13 @@ from hypothesis import strategies as st
 
 from harness.catalogue import BOUNDED, CELL_KERNELS, CELL_KERNELS_APPLY, FAULTS, KERNELS, WORKLOADS
 from harness.configuration import ProducerConfiguration
+from harness.guarantees.configured import Configuration, is_idempotent, parse_version
 from harness.guarantees.controls import CONTROLS, KINDS
 from harness.guarantees.document import DOCUMENT, render
 from harness.guarantees.evaluate import Judgement, condition, evaluate, satisfiable, satisfiable_rules
-from harness.guarantees.facts import (
-    FACTS,
-    Configuration,
-    Happened,
-    could_be,
-    could_happen,
-    is_idempotent,
-    parse_version,
-)
+from harness.guarantees.facts import FACTS, could_be
 from harness.guarantees.faults import NATURES, FaultNature
+from harness.guarantees.happened import Happened, could_happen
 from harness.guarantees.table import TABLE, Effect
 from harness.schema import Tristate
 

@@ -7,10 +7,12 @@ import pytest
 
 from checkers.transactions import AT_READ_COMMITTED, AT_READ_UNCOMMITTED
 from harness.clock import NS_PER_S
+from harness.guarantees.configured import Configuration
 from harness.guarantees.envelope import Envelope
 from harness.guarantees.evaluate import Judgement, evaluate_witnesses
-from harness.guarantees.facts import BEFORE_NS, READ_UNCOMMITTED_CASE, Configuration
+from harness.guarantees.facts import READ_UNCOMMITTED_CASE
 from harness.guarantees.faults import FaultNature, FaultRecord
+from harness.guarantees.reasons import BEFORE_NS
 from harness.guarantees.table import TABLE
 from harness.schema import Outcome, Tristate
 from harness.witnesses import make_witnesses

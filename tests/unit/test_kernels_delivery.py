@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from checkers.awake import Stillness
 from checkers.delivery import late
 from harness.configuration import DeliveryBound, GroupConfiguration
+from harness.guarantees.configured import Configuration
 from harness.guarantees.envelope import Envelope
 from harness.guarantees.evaluate import Judgement, evaluate_witnesses
-from harness.guarantees.facts import Configuration
 from harness.guarantees.faults import NATURES, fault_records
 from harness.plan import PlannedClient
 from harness.protocols import CLIENT_NODE, CellHistory

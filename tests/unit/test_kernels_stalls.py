@@ -7,9 +7,9 @@ import pytest
 
 from checkers.stalls import stalled
 from harness.configuration import TransactionConfiguration
+from harness.guarantees.configured import Configuration
 from harness.guarantees.envelope import Envelope
 from harness.guarantees.evaluate import Judgement, evaluate_witnesses
-from harness.guarantees.facts import Configuration
 from harness.guarantees.faults import NATURES, fault_records
 from harness.guarantees.timeline import timelines
 from harness.metrics import MICRO, code_of

@@ -1,0 +1,103 @@
+"""Committed data may be missing: an unclean election cut it off, or every copy that could lead was destroyed."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from harness.guarantees.deposed import moves_away, zombie_answered
+from harness.guarantees.destruction import Wiped
+from harness.guarantees.envelope import Envelope, or_never
+from harness.guarantees.logic import FALSE, UNKNOWN, Truth, both, constant, either, truth
+from harness.guarantees.timeline import Election
+from harness.schema import Tristate
+
+
+def cutoff(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """An unclean election made a log without it the truth: certainly so if the record existed before; unknown if its
+    send had only begun, or if the deposed leader may have taken it."""
+    existed_ns = envelope.existed_ns(witnesses)
+    return _cut_off(envelope, witnesses, lambda e: e.time_ns > existed_ns + envelope.error_ns)
+
+
+def cutoff_after_read(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """The same, after a consumer was given the record; unknown if a deposed leader may have served the read."""
+    seen_ns = or_never(witnesses["seen_ns"])
+    return _cut_off(envelope, witnesses, lambda e: e.time_ns + envelope.error_ns >= seen_ns)
+
+
+def cutoff_of_either(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """An unclean election came after the first of the two was acknowledged or seen: the offset was given away again."""
+    first_ns = np.minimum(envelope.existed_ns(witnesses), or_never(witnesses["other_ns"]))
+    return _cut_off(envelope, witnesses, lambda e: e.time_ns + envelope.error_ns >= first_ns)
+
+
+def _cut_off(envelope: Envelope, witnesses: np.ndarray, certainly: Callable[[Election], np.ndarray]) -> Truth:
+    begun_ns, offset = envelope.begun_ns(witnesses), witnesses["log_offset"]
+
+    def holds(election: Election) -> Truth:
+        possibly = (
+            either(moves_away(envelope, election, begun_ns), zombie_answered(envelope, election, begun_ns)) != FALSE
+        )
+        when = np.where(certainly(election), 1, np.where(possibly, UNKNOWN, 0)).astype(np.int8)
+        return both(when, truth(envelope.reaches(election, offset)))
+
+    return _any_unclean(envelope, len(witnesses), holds)
+
+
+def unclean_before(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """An unclean election before the later of the witness's two events: positions of the old log mean nothing now."""
+    later_ns = or_never(witnesses["end_ns"])
+    return _any_unclean(envelope, len(witnesses), lambda e: truth(e.time_ns - envelope.error_ns <= later_ns))
+
+
+def elected_unclean(envelope: Envelope) -> Tristate:
+    """Was there any unclean election of this partition?"""
+    return Tristate(int(_any_unclean(envelope, 1, lambda _: constant(1, 1))[0]))
+
+
+def _any_unclean(envelope: Envelope, length: int, holds: Callable[[Election], Truth]) -> Truth:
+    if not envelope.timeline.known:
+        # False by configuration: nobody was allowed to elect from outside, and nobody asked for it.
+        asked = either(*(np.int8(f.may("elects_unclean")) for f in envelope.faults))
+        return constant(FALSE if not envelope.unclean_enabled and asked == FALSE else UNKNOWN, length)
+    parts = [
+        both(unclean, holds(e)) for e in envelope.timeline.elections if (unclean := _unclean(envelope, e)) != FALSE
+    ]
+    return either(constant(0, length), *parts)
+
+
+def _unclean(envelope: Envelope, election: Election) -> Truth:
+    if not election.last_leader_standing:
+        return truth(election.from_outside)
+    # The last leader came back: harmless unless its copy was destroyed meanwhile. [KIP-966]
+    return either(*(
+        np.int8(f.may("destroys"))
+        for f in envelope.faults
+        if election.leader in f.hit and f.begin_ns - envelope.error_ns <= election.time_ns
+    ))  # fmt: skip
+
+
+def wiped(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """At some time every copy that could lead had been destroyed after the record's send began."""
+    begun_ns = envelope.begun_ns(witnesses)
+    return _wiped_when(envelope, lambda w: begun_ns <= w.destroyed_ns + envelope.error_ns, len(witnesses))
+
+
+def wiped_after_read(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """The same, at some time after a consumer was given the record."""
+    seen_ns = or_never(witnesses["seen_ns"])
+    return _wiped_when(envelope, lambda w: seen_ns <= w.destroyed_ns + envelope.error_ns, len(witnesses))
+
+
+def wiped_before(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Every copy that could lead had been destroyed at some time before the later of the witness's two events."""
+    later_ns = or_never(witnesses["end_ns"])
+    return _wiped_when(envelope, lambda w: w.begin_ns - envelope.error_ns <= later_ns, len(witnesses))
+
+
+def _wiped_when(envelope: Envelope, holds: Callable[[Wiped], np.ndarray], length: int) -> Truth:
+    if all(f.may("destroys") is Tristate.NO for f in envelope.faults):
+        return constant(FALSE, length)
+    if not envelope.timeline.known or any(f.may("destroys") is Tristate.UNKNOWN for f in envelope.faults):
+        return constant(UNKNOWN, length)
+    return either(constant(0, length), *(truth(holds(wiped)) for wiped in envelope.wiped_moments))

@@ -1,0 +1,103 @@
+"""Who may have answered a send: a leader that an election deposed, or one that was cut off, frozen or dead. Of each witness;
+loops run over elections and faults."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from harness.guarantees.envelope import DEPOSED_NS, Envelope, or_never
+from harness.guarantees.faults import FOREVER, FaultRecord
+from harness.guarantees.logic import UNKNOWN, Truth, both, constant, either, truth
+from harness.guarantees.timeline import Election
+from harness.schema import Tristate
+
+OFFSET_TAKEN_CASE = 1
+"""WITNESS.case of `lost` (checkers.log): another record stands at the offset it was acknowledged at."""
+
+
+def moved_under(envelope: Envelope, election: Election, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:
+    """The leader that the election deposed may have acknowledged it."""
+    return either(
+        moves_away(envelope, election, begun_ns),
+        zombie_answered(envelope, election, begun_ns),
+        _given_twice(envelope, election, witnesses, begun_ns),
+    )
+
+
+def moves_away(envelope: Envelope, election: Election, begun_ns: np.ndarray) -> Truth:
+    """The election came after the send began, or so shortly before that the old leader may not have known; and that one
+    was not already dead by then."""
+    dead_ns = min(
+        (
+            f.proven_ns
+            for f in envelope.faults
+            if f.leaves_down is Tristate.YES and election.previous in f.hit and f.proven_ns > election.previous_since_ns
+        ),
+        default=FOREVER,
+    )
+    known_ns = election.time_ns + DEPOSED_NS + envelope.error_ns
+    return truth((begun_ns <= known_ns) & (begun_ns <= dead_ns + envelope.error_ns))
+
+
+def _given_twice(envelope: Envelope, election: Election, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:
+    """Another record stands at its offset, and the leader deposed by the election may have answered still: one leader
+    gives an offset once, so it was that one who acknowledged."""
+    after_ns = election.time_ns - envelope.error_ns
+    asked = (begun_ns >= after_ns) & (begun_ns <= envelope.known_ns(election))
+    return truth(asked & (witnesses["case"] == OFFSET_TAKEN_CASE))
+
+
+def zombie_answered(envelope: Envelope, election: Election, begun_ns: np.ndarray) -> Truth:
+    """The leader deposed by it, cut off or frozen then, may still have acknowledged until it was in sync again."""
+    after_ns = election.time_ns - envelope.error_ns
+    rejoined_ns = envelope.timeline.rejoined_ns(election.previous, election.time_ns) + envelope.error_ns
+    causes = [
+        either(np.int8(f.may("freezes")), np.int8(f.may("cuts")))
+        for f in envelope.faults
+        if election.previous in f.nodes and f.begin_ns <= election.time_ns + envelope.error_ns and f.end_ns >= after_ns
+    ]
+    return both(either(*causes), truth((begun_ns >= after_ns) & (begun_ns <= rejoined_ns)))
+
+
+def leader_hampered(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """The leader was cut from somebody, frozen or dead for a part of the send, so it may not have learned of the ISR."""
+    begun_ns = envelope.begun_ns(witnesses) - DEPOSED_NS - envelope.error_ns
+    if not envelope.timeline.known:
+        return constant(UNKNOWN, len(witnesses))
+    return leader_hampered_between(envelope, begun_ns, or_never(witnesses["end_ns"]))
+
+
+def leader_hampered_between(envelope: Envelope, since_ns: np.ndarray, until_ns: np.ndarray) -> Truth:
+    """The leader of that time was cut from somebody, frozen or dead for a while, so it may not have shrunk the ISR."""
+    leader = envelope.timeline.last_leader_at(since_ns)
+    return _hampered(envelope, since_ns, until_ns, lambda f: np.isin(leader, f.nodes))
+
+
+def keepers_hampered_between(envelope: Envelope, since_ns: np.ndarray, until_ns: np.ndarray) -> Truth:
+    """Somebody was, without whom the ISR may not have been changed meanwhile."""
+    return _hampered(
+        envelope,
+        since_ns,
+        until_ns,
+        lambda f: np.full(len(since_ns), not envelope.keepers.isdisjoint(f.nodes), dtype=bool),
+    )
+
+
+def _hampered(
+    envelope: Envelope, since_ns: np.ndarray, until_ns: np.ndarray, touches: Callable[[FaultRecord], np.ndarray]
+) -> Truth:
+    parts = []
+    for f in envelope.faults:
+        overlap = (f.begin_ns - envelope.error_ns <= until_ns) & (f.end_ns + envelope.error_ns >= since_ns)
+        harm = either(*(np.int8(f.may(what)) for what in ("stops", "freezes", "cuts")))
+        parts.append(both(truth(overlap & touches(f)), harm))
+    return either(constant(0, len(since_ns)), *parts)
+
+
+def destroyed_leader(envelope: Envelope, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:
+    leader = envelope.timeline.leader_at(begun_ns)
+    parts = [
+        both(truth(np.isin(leader, f.hit) & (f.end_ns >= begun_ns)), np.int8(f.may("destroys")))
+        for f in envelope.faults
+    ]
+    return either(constant(0, len(witnesses)), *parts)

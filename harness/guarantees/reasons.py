@@ -1,0 +1,102 @@
+"""What else may explain a witness: a leader or coordinator that was deposed, out, or lost what it knew. Loops run over
+elections and faults, never over witnesses."""
+
+import numpy as np
+
+from harness.clock import NS_PER_S
+from harness.configuration import FIRST_CONTROLLER_ID
+from harness.guarantees.envelope import Envelope, or_never
+from harness.guarantees.faults import FOREVER
+from harness.guarantees.logic import FALSE, UNKNOWN, Truth, both, constant, either, truth
+from harness.schema import MISSING, Tristate
+
+
+def leader_changed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    if not envelope.timeline.known:
+        return constant(UNKNOWN, len(witnesses))
+    begun_ns = envelope.begun_ns(witnesses)
+    # A client learns of it from a leader that knows it was deposed.
+    changes = (truth(envelope.known_ns(e) >= begun_ns) for e in envelope.timeline.elections)
+    return either(constant(FALSE, len(witnesses)), *changes)
+
+
+BEFORE_NS = 10 * NS_PER_S
+"""A request that a fault delayed may arrive this much after it: clients wait so long for an answer here
+(socket.timeout.ms)."""
+
+
+def coordinator_state_lost(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Partitions of internal topics are not sampled: not lost if nothing could destroy or cut them; lost, from then on, if
+    one fault destroyed what every broker had; else not known."""
+    ways = ["destroys", "elects_unclean"] + ([] if envelope.brokers_flush else ["loses_unflushed"])
+    harm = either(*(np.int8(f.may(what)) for f in envelope.faults for what in ways))
+    everybody = set(range(1, envelope.brokers + 1))
+    certain = [
+        truth(f.begin_ns - envelope.error_ns <= _or_forever(witnesses["end_ns"]))
+        for f in envelope.faults
+        if everybody and everybody <= set(f.hit) and any(f.may(what) is Tristate.YES for what in ways)
+    ]
+    return either(constant(FALSE if harm == FALSE else UNKNOWN, len(witnesses)), *certain)
+
+
+def _or_forever(times_ns: np.ndarray) -> np.ndarray:
+    return np.where(times_ns == MISSING, FOREVER, times_ns)
+
+
+def delayed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Any node: it may have coordinated the transaction."""
+    begun_ns = envelope.begun_ns(witnesses) - BEFORE_NS - envelope.error_ns
+    end_ns = np.where(witnesses["end_ns"] == MISSING, FOREVER, witnesses["end_ns"]) + envelope.error_ns
+    parts = [
+        both(
+            truth((f.begin_ns <= end_ns) & (f.end_ns >= begun_ns)),
+            either(np.int8(f.may("freezes")), np.int8(f.may("cuts"))),
+        )
+        for f in envelope.faults
+    ]
+    return either(constant(FALSE, len(witnesses)), *parts)
+
+
+def coordinator_out(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Any broker: it may have coordinated the group. Clients frozen or dead are no reason here: kernels know of them."""
+    begin_ns = witnesses["begin_ns"]
+    parts = [
+        both(
+            truth(
+                (f.begin_ns <= begin_ns + envelope.error_ns) & (f.end_ns >= begin_ns - BEFORE_NS - envelope.error_ns)
+            ),
+            either(*(np.int8(f.may(what)) for what in ("stops", "freezes", "cuts"))),
+        )
+        for f in envelope.faults
+        if any(node < FIRST_CONTROLLER_ID for node in f.nodes)
+    ]
+    return either(constant(FALSE, len(witnesses)), *parts)
+
+
+def bumped(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    batches = envelope.batches()
+    return constant(UNKNOWN, len(witnesses)) if batches is None else batches.bumped(witnesses)
+
+
+def out_of_sync_at_the_end(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """One of the two replicas compared (brokers `reader` and `other_client`) was not in the last ISR there was."""
+    if not envelope.timeline.known:
+        return constant(UNKNOWN, len(witnesses))
+    in_sync = (
+        int(envelope.timeline.isr[-1]) >> witnesses["reader"]
+        & int(envelope.timeline.isr[-1]) >> witnesses["other_client"]
+    )
+    return truth(in_sync & 1 == 0)
+
+
+def reply_endangered(envelope: Envelope, witnesses: np.ndarray) -> np.ndarray:
+    """bool: a fault or a change of leader overlapped the send, so a reply may have been lost. Names a cause, permits
+    nothing."""
+    begun_ns, end_ns = (
+        envelope.begun_ns(witnesses) - envelope.error_ns,
+        or_never(witnesses["end_ns"]) + envelope.error_ns,
+    )
+    moments = [(e.time_ns, e.time_ns) for e in envelope.timeline.elections]
+    moments += [(f.begin_ns, f.end_ns) for f in envelope.faults]
+    overlaps = [(begin <= end_ns) & (end >= begun_ns) for begin, end in moments]
+    return np.logical_or.reduce(overlaps) if overlaps else np.zeros(len(witnesses), dtype=bool)
