@@ -8,6 +8,7 @@ import pytest
 
 from harness import cli
 from harness.clock import FakeClock
+from harness.commands import plans
 from harness.conduct import EXIT_CODES, is_quiet_from_here, new_run_directory
 from harness.errors import BadInput, ExitCode, HarnessFailed, Interrupted, MissingTool, NotReady
 from harness.planning import make_plan
@@ -78,19 +79,19 @@ def test_a_mistake_of_ours_keeps_its_traceback_in_a_file(monkeypatch, capsys, tm
 def test_a_plan_file_is_run_as_it_stands(tmp_path):
     plan = make_plan(load_trial("null"), seed=5)
     (tmp_path / "plan.json").write_text(plan.model_dump_json())
-    assert cli.load_plan(str(tmp_path), seed=9, settings=None) == plan
-    assert cli.load_plan(str(tmp_path / "plan.json"), seed=9, settings=None) == plan
+    assert plans.load_plan(str(tmp_path), seed=9, settings=None) == plan
+    assert plans.load_plan(str(tmp_path / "plan.json"), seed=9, settings=None) == plan
     with pytest.raises(BadInput, match="run as it stands"):
-        cli.load_plan(str(tmp_path), seed=9, settings=["seed=1"])
+        plans.load_plan(str(tmp_path), seed=9, settings=["seed=1"])
     with pytest.raises(BadInput, match="cannot be read"):
-        cli.load_plan(str(tmp_path / "none.json"), seed=9, settings=None)
+        plans.load_plan(str(tmp_path / "none.json"), seed=9, settings=None)
 
 
 def test_settings_are_toml_values_and_anything_else_is_text():
-    made = cli._overrides(["traffic.rate_hz=50", 'name = "x"', "title=free text", "control=required"])
+    made = plans.overrides(["traffic.rate_hz=50", 'name = "x"', "title=free text", "control=required"])
     assert made == {"traffic.rate_hz": 50, "name": "x", "title": "free text", "control": "required"}
     with pytest.raises(BadInput, match="is not KEY=VALUE"):
-        cli._overrides(["traffic"])
+        plans.overrides(["traffic"])
 
 
 def test_a_verdict_that_is_not_held_never_exits_0():
@@ -121,7 +122,7 @@ def test_spark_starts_once_the_schedule_has_done_its_last_deed():
 
 
 def test_backend_and_variant_are_chosen_on_the_command_line_and_set_has_the_last_word() -> None:
-    from harness.cli import chosen, load_plan
+    from harness.commands.plans import chosen, load_plan
 
     plan = load_plan("smoke", seed=1, settings=chosen("compose", "kraft-combined", None))
     assert (plan.backend, plan.variant.metadata_mode) == ("compose", "kraft-combined")

@@ -1,0 +1,1 @@
+"""The commands of `prozess`, a file per group of them. Each imports little until it is called, so that help is fast."""

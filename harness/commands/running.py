@@ -1,0 +1,150 @@
+"""Commands that run Kafka, or tell what would be run: run, replay, validate, plan."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.commands.options import (
+    BackendOption,
+    EngineOption,
+    JsonOption,
+    MasterOption,
+    QuietOption,
+    RemoteOption,
+    RunArgument,
+    RunsOption,
+    SetOption,
+    VariantOption,
+    WorkersOption,
+)
+from harness.commands.plans import chosen, load_plan
+
+app = typer.Typer()
+
+FileOption = Annotated[Path | None, typer.Option(help="A .properties, .json or .yaml file.")]
+
+
+@app.command()
+def run(  # noqa: PLR0913 - the options of a command
+    trial: Annotated[str, typer.Argument(help="A trial's name (see `prozess list`), its .toml file, or a plan.json.")],
+    seed: Annotated[int, typer.Option(help="The same seed gives the same schedule.")] = 1,
+    runs: RunsOption = Path("runs"),
+    engine: EngineOption = "spark",
+    workers: WorkersOption = 2,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    isolation: Annotated[str, typer.Option(help="auto, namespaces or signals.")] = "auto",
+    settings: SetOption = None,
+    backend: BackendOption = None,
+    variant: VariantOption = None,
+    duration: Annotated[
+        str | None, typer.Option("--for", help="A campaign instead: trial after trial, for 90s, 30m, 8h.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the campaign in this directory.")] = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a trial: cluster, clients, faults, audit, check, verdict, report. With --for: a campaign of many."""
+    if duration is not None or resume is not None:
+        from harness.campaign.command import campaign
+
+        raise typer.Exit(campaign(trial, seed=seed, runs=runs, duration=duration, resume=resume))
+    from harness.conduct import Options, conduct
+
+    plan = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings), isolation=isolation)
+    options = Options(runs, engine, workers, isolation, quiet, as_json, master, remote)
+    raise typer.Exit(conduct(plan, options))
+
+
+@app.command()
+def replay(
+    run_directory: RunArgument,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Hit the very nodes that were hit; else roles are resolved anew.")
+    ] = False,
+    runs: RunsOption = Path("runs"),
+    engine: EngineOption = "spark",
+    workers: WorkersOption = 2,
+    isolation: Annotated[str, typer.Option(help="auto, namespaces or signals.")] = "auto",
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a run again: the same plan, the same schedule, on a new cluster."""
+    from harness.conduct import Options, conduct
+    from harness.replay import not_struck, replay_plan
+    from harness.run_directory import RunDirectory
+
+    old = RunDirectory.existing(run_directory)
+    plan = replay_plan(old, exact=exact)
+    for name in not_struck(replay_plan(old, exact=False), plan):
+        typer.echo(f"Step {name!r} struck nobody then, and does not strike now.", err=True)
+    raise typer.Exit(conduct(plan, Options(runs, engine, workers, isolation, quiet, as_json)))
+
+
+@app.command()
+def validate(  # noqa: PLR0913 - the options of a command
+    producer: FileOption = None,
+    consumer: FileOption = None,
+    topic: FileOption = None,
+    broker: FileOption = None,
+    compose: Annotated[
+        Path | None, typer.Option(help="A Compose file whose KAFKA_* variables say what brokers are.")
+    ] = None,
+    service: Annotated[str | None, typer.Option(help="Which service of the Compose file.")] = None,
+    client: Annotated[str, typer.Option(help="Whose properties: auto, java or librdkafka.")] = "auto",
+    kafka_version: Annotated[str, typer.Option(help="Of the brokers.")] = "4.3.1",
+    commits: Annotated[str, typer.Option(help="How the application commits, where it does so itself.")] = "sync-after",
+    minutes: Annotated[float, typer.Option(min=0, help="No further trial begins after that; 0: predict only.")] = 5,
+    seed: Annotated[int, typer.Option(help="Of the first trial.")] = 1,
+    backend: Annotated[str, typer.Option(help="Where the trials run.")] = "local",
+    strict: Annotated[bool, typer.Option("--strict", help="A weakness is a failure.")] = False,
+    runs: RunsOption = Path("runs"),
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Predict what a configuration promises, then put exactly that on trial under every fault."""
+    from harness.conduct import Options
+    from harness.validation.command import Budget, Given
+    from harness.validation.command import validate as carry_out
+
+    given = Given(producer, consumer, topic, broker, compose, service, client, kafka_version, commits)
+    budget = Budget(minutes * 60, seed=seed, backend=backend, strict=strict)
+    raise typer.Exit(carry_out(given, budget, Options(runs, "spark", 2, "auto", quiet, as_json)))
+
+
+@app.command()
+def plan(
+    trial: Annotated[str, typer.Argument(help="A trial's name or file.")],
+    seed: Annotated[int, typer.Option(help="The same seed gives the same schedule.")] = 1,
+    settings: SetOption = None,
+    backend: BackendOption = None,
+    variant: VariantOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print plan.json.")] = False,
+) -> None:
+    """Show what a trial would do: cells, what is excluded and why, clients, schedule."""
+    made = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings))
+    if as_json:
+        typer.echo(made.model_dump_json(indent=1))
+        return
+    from harness.report.terminal import show_plan
+
+    show_plan(made)
+
+
+@app.command()
+def scenarios(
+    trials: Annotated[list[str] | None, typer.Argument(help="Trials; none: every one that runs a scenario.")] = None,
+    runs: Annotated[
+        Path, typer.Option("--runs", help="Where they are run; what has its verdict there is not run again.")
+    ] = Path("runs/scenarios"),
+    table: Annotated[
+        Path | None, typer.Option(help="A Markdown file with a place for the table, such as docs/scenarios.md.")
+    ] = None,
+    engine: EngineOption = "spark",
+    only_table: Annotated[bool, typer.Option("--only-table", help="Run nothing: what the runs there say.")] = False,
+) -> None:
+    """Every trial once, one after the other, and a table of what Kafka did. Goes on where it was interrupted."""
+    from harness.campaign.scenarios import scenarios as carry_out
+
+    raise typer.Exit(carry_out(trials or [], runs, table=table, engine=engine, only_table=only_table))
