@@ -44,6 +44,16 @@ class NewLeaders:
 
 
 @dataclass(frozen=True, slots=True)
+class FaultCost:
+    """One fault: the step that made it, and what it cost."""
+
+    step: str
+    new_leaders: NewLeaders | None
+    longest_s: float | None
+    """The longest time without an acknowledgement that is put down to it; None: never for a second."""
+
+
+@dataclass(frozen=True, slots=True)
 class Controls:
     """Controls that a trial names: how many of them fired, and what they showed."""
 
@@ -63,8 +73,8 @@ class ScenarioRow:
     trial: str
     seed: int
     backend: str
-    cluster: str
-    """Metadata mode and versions."""
+    metadata_mode: str
+    versions: str
     verdict: str
     controls: Controls
     seconds: float | None
@@ -79,6 +89,7 @@ class ScenarioRow:
     """Anomaly → how many that the configuration allows."""
     forbidden: Mapping[str, int]
     unknown_reasons: tuple[str, ...] = ()
+    faults: tuple[FaultCost, ...] = ()
 
 
 def row_of(path: Path) -> ScenarioRow | None:
@@ -90,6 +101,8 @@ def row_of(path: Path) -> ScenarioRow | None:
         impact = ImpactShown.model_validate_json(run.impact.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+    faults, truth = _what_happened(run)
+    longest_s = {fault.fault: fault.longest_s for fault in impact.faults}
     ended = [w.end_s - w.begin_s for w in impact.windows if w.end_s is not None]
     return ScenarioRow(
         run=path.name,
@@ -98,16 +111,22 @@ def row_of(path: Path) -> ScenarioRow | None:
         trial=plan.trial,
         seed=plan.seed,
         backend=plan.backend,
-        cluster=f"{plan.variant.metadata_mode} {' and '.join(plan.variant.kafka_versions)}",
+        metadata_mode=plan.variant.metadata_mode,
+        versions=" and ".join(plan.variant.kafka_versions),
         verdict=verdict.verdict.value,
         controls=_controls(verdict),
         seconds=_seconds(path / "seconds.json"),
         longest_s=max(ended, default=None),
         open_windows=impact.windows_open,
-        new_leaders=_new_leaders(run),
+        new_leaders=new_leaders(faults, truth),
         permitted=_counts(verdict, "permitted"),
         forbidden=_counts(verdict, "forbidden"),
         unknown_reasons=verdict.unknown_reasons,
+        faults=tuple(
+            FaultCost(plan.steps[fault.step].name, new_leaders([fault], truth), longest_s.get(fault.number))
+            for fault in faults
+            if 0 <= fault.step < len(plan.steps)
+        ),
     )
 
 
@@ -144,14 +163,17 @@ def _counts(verdict: TrialVerdict, effect: str) -> dict[str, int]:
     return {name: found[name] for name in wanted if found[name]}
 
 
-def _new_leaders(run: RunDirectory) -> NewLeaders | None:
+def _what_happened(run: RunDirectory) -> tuple[tuple[FaultRecord, ...], Mapping[int, Timeline]]:
+    """Faults, and per partition who led; nothing where the history cannot be read."""
     try:
         history = History.open(run)
-        dictionaries = read_json(run.dictionaries)
-        truth = timelines(history.table("metadata"))
-        faults = fault_records(history.table("faults"), dictionaries)
+        return fault_records(history.table("faults"), read_json(run.dictionaries)), timelines(history.table("metadata"))
     except ProzessError:
-        return None
+        return (), {}
+
+
+def new_leaders(faults: Sequence[FaultRecord], truth: Mapping[int, Timeline]) -> NewLeaders | None:
+    """Over these faults; None: none of them made anybody else lead."""
     found_s = np.array(list(took_s(faults, truth)))
     if not len(found_s):
         return None

@@ -12,7 +12,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, Valida
 
 from harness import catalogue
 from harness.alert_rules import AlertSpec, check_alerts
-from harness.configuration import ComposeOptions, DeliveryBound, Frozen, IsolationLevel, Variant
+from harness.configuration import ComposeOptions, DeliveryBound, Frozen, IsolationLevel, MetadataMode, Variant
 from harness.errors import BadInput
 from harness.remote_options import AttachOptions, SshOptions
 from harness.schedule import FaultAction, Mix, Selector, Step
@@ -94,6 +94,8 @@ class Trial(Frozen):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     title: str
     scenarios: tuple[str, ...] = ()
+    side_by_side: tuple[MetadataMode, ...] = ()
+    """Metadata modes on each of which `prozess scenarios` runs it; none: on its own variant alone."""
     backend: str = "local"
     control: Literal["required", "optional"] = "optional"
     controls: tuple[ControlSpec, ...] = ()

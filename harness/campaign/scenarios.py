@@ -23,28 +23,28 @@ _CODES = {Verdict.VIOLATED.value: ExitCode.VIOLATED, Verdict.HELD.value: ExitCod
 def scenarios(names: Sequence[str], runs: Path, *, table: Path | None, engine: str, only_table: bool) -> int:
     """Run what is left of these trials (none named: every one that runs a scenario), print the table, write it to `table`.
     The exit code is of the worst verdict: 1 violated, else 2 unknown or not run, else 0."""
-    wanted = _wanted(names)
+    wanted = [(name, mode) for name in _wanted(names) for mode in _modes(name)]
     runs.mkdir(parents=True, exist_ok=True)
     if not only_table:
-        for name in wanted:
-            _run(name, runs, engine)
+        for name, mode in wanted:
+            _run(name, mode, runs, engine)
     rows = newest(rows_of([runs]))
-    shown = [row for row in rows.values() if not names or row.trial in wanted]
+    shown = [row for row in rows.values() if not names or row.trial in names]
     sys.stdout.write(table_text(shown))
     if table is not None:
         write_table(table, rows.values())
         sys.stdout.write(f"\ntable  {table}\n")
-    return int(_exit_code(rows[name].verdict if name in rows else "" for name in wanted))
+    return int(_exit_code(rows[key].verdict if key in rows else "" for key in wanted))
 
 
-def newest(rows: Iterable[ScenarioRow]) -> dict[str, ScenarioRow]:
-    """Trial → its last run."""
-    return {row.trial: row for row in rows}
+def newest(rows: Iterable[ScenarioRow]) -> dict[tuple[str, str], ScenarioRow]:
+    """(trial, metadata mode) → its last run."""
+    return {(row.trial, row.metadata_mode): row for row in rows}
 
 
-def next_seed(rows: Sequence[ScenarioRow], trial: str) -> int | None:
+def next_seed(rows: Sequence[ScenarioRow], trial: str, mode: str) -> int | None:
     """With which seed the trial is to be run now; None: it has its verdict, or was unknown often enough."""
-    own = [row for row in rows if row.trial == trial]
+    own = [row for row in rows if (row.trial, row.metadata_mode) == (trial, mode)]
     if not own:
         return FIRST_SEED
     if own[-1].verdict != Verdict.UNKNOWN or len(own) >= TRIES:
@@ -59,17 +59,25 @@ def _wanted(names: Sequence[str]) -> list[str]:
     return list(names) or [name for name, path in sorted(known.items()) if load_trial(str(path)).scenarios]
 
 
-def _run(name: str, runs: Path, engine: str) -> None:
+def _modes(name: str) -> list[str]:
+    trial = load_trial(name)
+    return list(trial.side_by_side) or [trial.variant.metadata_mode]
+
+
+def _run(name: str, mode: str, runs: Path, engine: str) -> None:
     """Until it has its verdict. A trial that gives none (exit 254, 255) is said, and left for the next time."""
-    while (seed := next_seed(rows_of([runs]), name)) is not None:
+    while (seed := next_seed(rows_of([runs]), name, mode)) is not None:
         before = {path.name for path in runs.iterdir()}
         command = [*RUN, name, "--seed", str(seed), "--runs", str(runs), "--engine", engine, "--quiet"]
+        command += ["--variant", mode] if load_trial(name).side_by_side else []
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         made = [path for path in runs.iterdir() if path.name not in before and (path / "plan.json").is_file()]
         row = next((row for row in rows_of([runs]) if row.run in {path.name for path in made}), None)
         if row is None:
             told = (done.stderr or done.stdout).strip().splitlines()
-            sys.stdout.write(f"{name}, seed {seed}: no verdict (exit {done.returncode}): {told[-1] if told else ''}\n")
+            sys.stdout.write(
+                f"{name}, {mode}, seed {seed}: no verdict (exit {done.returncode}): {told[-1] if told else ''}\n"
+            )
             return
         sys.stdout.write(f"{line_of(row)}\n")
         sys.stdout.flush()

@@ -10,7 +10,7 @@ from harness.errors import BadInput, ExitCode
 from harness.guarantees.faults import FOREVER, NATURES, FaultRecord
 from harness.guarantees.timeline import Timeline
 from harness.report.scenarios import BEGIN, END, cells, table_text, write_table
-from harness.scenario_rows import Controls, NewLeaders, ScenarioRow, row_of, rows_of, took_s
+from harness.scenario_rows import Controls, FaultCost, NewLeaders, ScenarioRow, row_of, rows_of, took_s
 from harness.schema import NONE, Tristate
 from tests.unit.small_runs import make_small
 
@@ -21,7 +21,8 @@ ROW = ScenarioRow(
     trial="safe",
     seed=1,
     backend="local",
-    cluster="kraft-isolated 4.3.1",
+    metadata_mode="kraft-isolated",
+    versions="4.3.1",
     verdict="held",
     controls=Controls(1, 2, {"lost": 1200}),
     seconds=61.4,
@@ -54,16 +55,20 @@ def took(told, *faults):
 
 def test_a_trial_is_run_until_it_has_its_verdict_and_an_unknown_is_tried_once_more_with_the_next_seed():
     unknown = replace(ROW, verdict="unknown")
-    assert next_seed([], "safe") == 1
-    assert next_seed([ROW], "safe") is None
-    assert next_seed([replace(ROW, verdict="violated")], "safe") is None
-    assert next_seed([unknown], "safe") == 2
-    assert next_seed([unknown, replace(unknown, seed=2)], "safe") is None
-    assert next_seed([replace(unknown, trial="null")], "safe") == 1
+
+    def seed(*rows):
+        return next_seed(rows, "safe", "kraft-isolated")
+
+    assert seed() == 1
+    assert seed(ROW) is None
+    assert seed(replace(ROW, verdict="violated")) is None
+    assert seed(unknown) == 2
+    assert seed(unknown, replace(unknown, seed=2)) is None
+    assert seed(replace(unknown, trial="null"), replace(ROW, metadata_mode="zookeeper")) == 1
 
 
 def test_the_last_run_of_a_trial_is_the_one_that_counts():
-    assert newest([replace(ROW, verdict="unknown"), replace(ROW, seed=2)])["safe"].seed == 2
+    assert newest([replace(ROW, verdict="unknown"), replace(ROW, seed=2)])["safe", "kraft-isolated"].seed == 2
 
 
 def test_a_new_leader_is_another_node_while_the_fault_lasts_and_not_the_old_one_that_returns():
@@ -99,6 +104,14 @@ def test_lines_stand_in_the_order_of_the_scenarios():
     other = replace(ROW, trial="acks", scenarios=("C1", "A1"))
     told = table_text([other, ROW]).splitlines()[2:]
     assert [line.split(" | ")[1] for line in told] == ["safe", "acks"]
+
+
+def test_runs_of_one_trial_on_several_metadata_modes_stand_side_by_side():
+    costs = (FaultCost("a leader is killed", NewLeaders(2, 4.0, 4.4), 5.0), FaultCost("a leader is late", None, None))
+    told = table_text([replace(ROW, faults=costs), replace(ROW, metadata_mode="zookeeper", faults=costs[:1])])
+    assert "| safe | kraft-isolated 4.3.1 | zookeeper 4.3.1 |" in told
+    assert "| a leader is killed | new leader 4.0 s, slowest 4.4 s; gap 5.0 s | new leader 4.0 s" in told
+    assert "| a leader is late | gap under 1 s | not struck |" in told
 
 
 def test_the_table_is_written_anew_between_its_marks_and_nowhere_else(tmp_path):
