@@ -190,7 +190,7 @@ class ComposeCluster(ContainersCluster):
             )
             for p in self._placements
         ]
-        return [*ends, LinkEnd(CLIENTS, self.client_address, HostNetwork())]
+        return [*ends, LinkEnd(CLIENTS, self.client_address, HostNetwork(), has_rules=False)]
 
     # --- parts ------------------------------------------------------------------------------------------------------
 

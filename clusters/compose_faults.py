@@ -52,8 +52,6 @@ class HostNetwork:
                 check=False,
                 env={**os.environ, "PATH": TOOLS_PATH, "LC_ALL": "C"},
             )
-        if "-C" in argv:
-            return subprocess.CompletedProcess(list(argv), 1, "", "no such rule")
         raise HarnessFailed(
             f"clients share the network of this host, where {argv[0]} changes nothing. Aim the fault at links between nodes."
         )

@@ -7,6 +7,13 @@ The proxy goes to a port of its own on N, so that P's redirect does not meet it,
 from P to N and back, so whatever else is wrong between the two (a cut, loss, bandwidth) holds for what is proxied, too, and
 the rules stay where they are when a process restarts. Connections that are open when this is made or undone are reset, so
 that new ones go the new way.
+
+An opener in whose network no rule may be made (clients on a host that is not ours) has its connections led there on arrival:
+
+    opener P             node N
+    client -> N:9092  =DNAT=>  N:2xxxx toxiproxy -> N:9092
+
+What N sees on its link is P still, so the same holds.
 """
 
 import socket
@@ -14,6 +21,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -38,6 +46,21 @@ SEEN_SHARE = 0.9
 STREAMS = ("downstream", "upstream")
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How what an opener opens to one port of a node goes through a proxy."""
+
+    at: LinkEnd
+    """In whose network the proxy is, and the rule that leads there."""
+    name: str
+    """Of the proxy."""
+    listen: str
+    upstream: str
+    redirect: tuple[str, ...]
+    back: tuple[str, ...] | None
+    """The node's rule for what comes from the proxy; None where that needs none."""
+
+
 class DelayConnections:
     """`clusters.impairers.Impairer` of `Latency`."""
 
@@ -51,38 +74,42 @@ class DelayConnections:
         """HarnessFailed if another latency is on the same link."""
         end, opener = self._links[node.name], self._links[impairment.peer]
         with self._lock:
-            server = self._server(opener)
-            server.start()
-            for port in end.ports:
-                server.ask(partial(_proxy, end=end, port=port, impairment=impairment))
-                self._lead(end, _back(end, port))
-                self._lead(opener, _redirect(end, port))
+            for way in _ways(opener, end):
+                server = self._server(way.at)
+                server.start()
+                server.ask(partial(_proxy, way=way, impairment=impairment))
+                if way.back is not None:
+                    self._lead(end, way.back)
+                self._lead(way.at, way.redirect)
         destroy(opener, end, to_ports=end.ports)
 
     def repair(self, node: Node, impairment: Latency) -> None:
         end, opener = self._links[node.name], self._links[impairment.peer]
+        ways = _ways(opener, end)
         with self._lock:
-            server = self._server(opener)
-            if server.answers() and not self._is_ours(server, end, impairment):
+            server = self._server(ways[0].at)
+            if server.answers() and not self._is_ours(server, ways, impairment):
                 return  # another latency's
-            for port in end.ports:
-                self._lead_no_more(opener, _redirect(end, port))
+            for way in ways:
+                self._lead_no_more(way.at, way.redirect)
             if server.answers():
-                server.ask(lambda api: _destroy(api, [_name(end, port) for port in end.ports]))
+                server.ask(lambda api: _destroy(api, [way.name for way in ways]))
                 if not server.ask(lambda api: api.proxies()):
                     server.stop()
             if not self._others_to(end):
-                for port in end.ports:
-                    self._lead_no_more(end, _back(end, port))
+                for way in ways:
+                    if way.back is not None:
+                        self._lead_no_more(end, way.back)
         destroy(opener, end, to_ports=end.ports)
 
     def impaired(self, node: Node, impairment: Latency) -> tuple[Tristate, str]:
         """By how long the node takes to answer the opener."""
         end, opener = self._links[node.name], self._links[impairment.peer]
+        ways = _ways(opener, end)
         with self._lock:
-            server = self._server(opener)
-            redirected = all(self._leads(opener, _redirect(end, port)) for port in end.ports)
-            if not redirected or not server.answers() or not self._is_ours(server, end, impairment):
+            server = self._server(ways[0].at)
+            redirected = all(self._leads(way.at, way.redirect) for way in ways)
+            if not redirected or not server.answers() or not self._is_ours(server, ways, impairment):
                 return Tristate.NO, "its connections go no proxied way"
         least_s = 2 * max(0.0, impairment.latency_ms - impairment.jitter_ms) / 1000
         with ThreadPoolExecutor(ASKED, thread_name_prefix="answer") as pool:
@@ -100,28 +127,25 @@ class DelayConnections:
                 server.stop()
             self._servers.clear()
 
-    def _server(self, opener: LinkEnd) -> ToxiproxyServer:
-        if opener.name not in self._servers:
-            log = self._logs / f"toxiproxy-{opener.name}.log"
-            self._servers[opener.name] = ToxiproxyServer(
-                opener, log=log, clock=self._clock, record_pids=self._record_pids
-            )
-        return self._servers[opener.name]
+    def _server(self, at: LinkEnd) -> ToxiproxyServer:
+        if at.name not in self._servers:
+            log = self._logs / f"toxiproxy-{at.name}.log"
+            self._servers[at.name] = ToxiproxyServer(at, log=log, clock=self._clock, record_pids=self._record_pids)
+        return self._servers[at.name]
 
-    def _is_ours(self, server: ToxiproxyServer, end: LinkEnd, impairment: Latency) -> bool:
+    def _is_ours(self, server: ToxiproxyServer, ways: Sequence[Way], impairment: Latency) -> bool:
         wanted = {stream: _attributes(impairment) for stream in STREAMS}
 
         def all_ours(api: Toxiproxy) -> bool:
             proxies = api.proxies()
-            names = [_name(end, port) for port in end.ports]
-            return all(n in proxies and _toxics(proxies[n]) == wanted for n in names)
+            return all(way.name in proxies and _toxics(proxies[way.name]) == wanted for way in ways)
 
         return server.ask(all_ours)
 
     def _others_to(self, end: LinkEnd) -> bool:
         """Does anybody else's redirect still need the node's way back?"""
-        openers = self._links.besides(end.name)
-        return any(self._leads(opener, _redirect(end, port)) for opener in openers for port in end.ports)
+        ways = (way for opener in self._links.besides(end.name) for way in _ways(opener, end) if way.back is not None)
+        return any(self._leads(way.at, way.redirect) for way in ways)
 
     def _answer_s(self, opener: LinkEnd, end: LinkEnd, timeout_s: float) -> float | None:
         def ask() -> float | None:
@@ -157,23 +181,41 @@ def _checked(end: LinkEnd, arguments: Sequence[str]) -> None:
         raise HarnessFailed(f"iptables of {end.name} refused a redirect: {done.stderr.strip()[-300:]}")
 
 
-def _name(end: LinkEnd, port: int) -> str:
-    return f"{end.name}-{port}"
+def _ways(opener: LinkEnd, end: LinkEnd) -> list[Way]:
+    """One for each port. None: it serves nothing there."""
+    return [_at_opener(opener, end, port) if opener.has_rules else _at_node(opener, end, port) for port in end.ports]
 
 
-def _listen_port(end: LinkEnd, port: int) -> int:
-    """Of the proxy, in the opener's namespace: another for every port of every node."""
-    return LISTEN_FIRST + int(end.address.rpartition(".")[2]) * 8 + end.ports.index(port)
+def _at_opener(opener: LinkEnd, end: LinkEnd, port: int) -> Way:
+    here = f"127.0.0.1:{_listen_port(end, end.ports.index(port))}"
+    to, back = ["-d", end.address, "-p", "tcp", "--dport", str(port)], str(port + BACK_PORT_OFFSET)
+    return Way(
+        at=opener,
+        name=f"{end.name}-{port}",
+        listen=here,
+        upstream=f"{end.address}:{back}",
+        redirect=("OUTPUT", *to, "-j", "DNAT", "--to-destination", here),
+        back=("PREROUTING", *to[:-1], back, "-j", "DNAT", "--to-destination", f"{end.address}:{port}"),
+    )
 
 
-def _redirect(end: LinkEnd, port: int) -> list[str]:
-    to = f"127.0.0.1:{_listen_port(end, port)}"
-    return ["OUTPUT", "-d", end.address, "-p", "tcp", "--dport", str(port), "-j", "DNAT", "--to-destination", to]
+def _at_node(opener: LinkEnd, end: LinkEnd, port: int) -> Way:
+    """What the proxy opens there is not led back to it: it never comes by PREROUTING."""
+    here = f"{end.address}:{_listen_port(opener, end.ports.index(port))}"
+    between = ["-s", opener.address, "-d", end.address, "-p", "tcp", "--dport", str(port)]
+    return Way(
+        at=end,
+        name=f"{opener.name}-to-{port}",
+        listen=here,
+        upstream=f"{end.address}:{port}",
+        redirect=("PREROUTING", *between, "-j", "DNAT", "--to-destination", here),
+        back=None,
+    )
 
 
-def _back(end: LinkEnd, port: int) -> list[str]:
-    here = ["-d", end.address, "-p", "tcp", "--dport", str(port + BACK_PORT_OFFSET)]
-    return ["PREROUTING", *here, "-j", "DNAT", "--to-destination", f"{end.address}:{port}"]
+def _listen_port(other: LinkEnd, index: int) -> int:
+    """Of the proxy, in the namespace where it is: another for every port of every node."""
+    return LISTEN_FIRST + int(other.address.rpartition(".")[2]) * 8 + index
 
 
 def _attributes(impairment: Latency) -> dict[str, int]:
@@ -184,13 +226,12 @@ def _toxics(proxy: object) -> dict[str, dict[str, int]]:
     return {toxic.stream: dict(toxic.attributes) for toxic in proxy.toxics().values()}  # type: ignore[attr-defined]
 
 
-def _proxy(api: Toxiproxy, *, end: LinkEnd, port: int, impairment: Latency) -> None:
+def _proxy(api: Toxiproxy, *, way: Way, impairment: Latency) -> None:
     """Safe to repeat. The toxics are looked at once they are made: the package does not look at every answer."""
-    name, wanted = _name(end, port), {stream: _attributes(impairment) for stream in STREAMS}
+    name, wanted = way.name, {stream: _attributes(impairment) for stream in STREAMS}
     proxy = api.get_proxy(name)
     if proxy is None:
-        listen = f"127.0.0.1:{_listen_port(end, port)}"
-        proxy = api.create(upstream=f"{end.address}:{port + BACK_PORT_OFFSET}", name=name, listen=listen)
+        proxy = api.create(upstream=way.upstream, name=name, listen=way.listen)
     elif _toxics(proxy) not in ({}, wanted):
         raise ValueError(f"{name} is late already, by {_toxics(proxy)}")
     for stream in STREAMS:

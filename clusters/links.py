@@ -52,6 +52,8 @@ class LinkEnd:
     """TCP ports on which it serves there."""
     question: bytes = API_VERSIONS
     """What a server at the first of them answers."""
+    has_rules: bool = True
+    """May rules be made in its network? Where not, they are made at the other end of its links."""
 
 
 class Links(Mapping[str, LinkEnd]):

@@ -9,8 +9,10 @@ import pytest
 
 from clusters.compose import ComposeCluster
 from clusters.leftovers import devices_of
+from clusters.links import API_VERSIONS
 from harness.clock import SystemClock, wait_until
 from harness.impairments import (
+    CLIENTS,
     Bandwidth,
     ClientCut,
     ClockShift,
@@ -156,6 +158,49 @@ def test_what_a_node_opens_to_another_is_late(cluster: ComposeCluster, node: Any
     seen(node, late, Tristate.YES)
     node.repair(late)
     seen(node, late, Tristate.NO)
+
+
+def answer_s(cluster: ComposeCluster) -> float:
+    """How long the first broker takes to answer a client of this host on a new connection."""
+    host, _, port = cluster.bootstrap_servers.split(",")[0].partition(":")
+    begun_ns = CLOCK.monotonic_ns()
+    with socket.create_connection((host, int(port)), 10.0) as connection:
+        assert asked(connection)
+    return (CLOCK.monotonic_ns() - begun_ns) / 1e9
+
+
+def asked(connection: socket.socket) -> bytes:
+    """The beginning of a broker's answer."""
+    connection.sendall(API_VERSIONS)
+    return connection.recv(1)
+
+
+def test_what_clients_open_is_late_also_once_its_server_is_another_and_is_cut_like_the_rest(
+    cluster: ComposeCluster, node: Any
+) -> None:
+    if Capability.DELAY not in cluster.capabilities:
+        pytest.skip(cluster.lacks[Capability.DELAY])
+    late, cut = Latency(peer=CLIENTS, latency_ms=400), ClientCut(way="to-node")
+    host, _, port = cluster.bootstrap_servers.split(",")[0].partition(":")
+    with socket.create_connection((host, int(port)), 5.0) as before:
+        node.impair(late)
+        with pytest.raises(ConnectionError):
+            asked(before)
+    seen(node, late, Tristate.YES)
+    node.kill()
+    node.start()
+    cluster.wait_ready(timeout_s=READY_S)
+    seen(node, late, Tristate.YES)
+    assert answer_s(cluster) >= 0.75
+    node.impair(cut)
+    with pytest.raises(OSError, match="timed out"):
+        answer_s(cluster)
+    node.repair(cut)
+    node.repair(late)
+    seen(node, late, Tristate.NO)
+    assert min(answer_s(cluster) for _ in range(5)) < 0.4
+    rules = node.network.run_as_root(["iptables-save", "-t", "nat"]).stdout
+    assert "-A PREROUTING" not in rules
 
 
 def test_connections_with_clients_and_nodes_are_reset(node: Any) -> None:

@@ -41,8 +41,6 @@ def test_what_clients_send_is_dropped_at_the_node_and_what_it_sends_them_as_it_l
 
 def test_no_rule_is_ever_made_in_the_network_of_the_host() -> None:
     host = HostNetwork()
-    asked = ["iptables", "-t", "nat", "-C", "OUTPUT", "-d", "10.0.0.11", "-j", "DROP"]
-    assert host.run_as_root(asked).returncode == 1, "it is not there"
     for refused in (["iptables", "-A", "OUTPUT"], ["tc", "qdisc", "add"], ["ip", "rule", "add"]):
         with pytest.raises(HarnessFailed, match="changes nothing"):
             host.run_as_root(refused)
