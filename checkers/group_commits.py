@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from checkers.lookup import Lookup
 from checkers.ownership import FOREVER, Members
+from harness.columns import rows_of
 from harness.group_cases import GroupCase
 from harness.protocols import CellHistory, KernelResult
 from harness.schema import MISSING, ObservationKind, Outcome
@@ -17,12 +17,11 @@ class Commits:
 
     def __init__(self, history: CellHistory, partition: int) -> None:
         self.table, self._seen, self.partition = history.tables["commits"], history.tables["observations"], partition
-        of_partition = self.table["partition"] == partition
-        self.tried = np.flatnonzero(of_partition & (self.table["outcome"] != Outcome.FAIL))
+        mine = rows_of(self.table, partition)
+        outcome = self.table["outcome"][mine]
+        self.tried = mine[outcome != Outcome.FAIL]
         """Rows of `commits` that may have been written."""
-        rows = np.flatnonzero(
-            of_partition & (self.table["outcome"] == Outcome.OK) & (self.table["completed_ns"] != MISSING)
-        )
+        rows = mine[(outcome == Outcome.OK) & (self.table["completed_ns"][mine] != MISSING)]
         self.rows = rows[np.argsort(self.table["completed_ns"][rows], kind="stable")]
         self.completed_ns = self.table["completed_ns"][self.rows]
         self.offset = self.table["log_offset"][self.rows]
@@ -185,7 +184,8 @@ def _lowest_after(ends_ns: np.ndarray, offset: np.ndarray, time_ns: np.ndarray) 
 def _sought_between(history: CellHistory, partition: int, client: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
     """bool[n]: had this client sought in this partition before?"""
     positions = history.tables["positions"]
-    rows = np.flatnonzero((positions["partition"] == partition) & (positions["event"] == 2))
+    rows = rows_of(positions, partition)
+    rows = rows[positions["event"][rows] == 2]
     found = np.zeros(len(client), dtype=bool)
     for row in rows.tolist():  # seeks are rare
         found |= (client == positions["client"][row]) & (positions["time_ns"][row] < time_ns)
@@ -200,11 +200,9 @@ def commit_ahead(history: CellHistory) -> KernelResult:
     `other_offset`. Members that do not know their position yet are not judged. O(n).
     """
     table, members = history.tables["commits"], Members.of(history)
-    rows = np.flatnonzero(
-        (members.place(table["client"]) >= 0) & (table["outcome"] != Outcome.FAIL) & (table["position"] >= 0)
-    )
-    place = Lookup(np.array(sorted(history.partitions), dtype=np.int64)).find(table["partition"][rows].astype(np.int64))
-    rows = rows[place >= 0][np.argsort(place[place >= 0], kind="stable")]
+    rows = np.concatenate([np.empty(0, dtype=np.intp), *(rows_of(table, p) for p in sorted(history.partitions))])
+    by_member = members.place(table["client"][rows]) >= 0
+    rows = rows[by_member & (table["outcome"][rows] != Outcome.FAIL) & (table["position"][rows] >= 0)]
     ahead = rows[table["log_offset"][rows] > table["position"][rows]]
     witnesses = make_witnesses(
         len(ahead),

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from checkers.arrays import PartitionIndex
+from checkers.arrays import PartitionIndex, grouped_by_client
 from checkers.group_commits import Commits
-from checkers.lookup import Lookup, distinct, identity_keys
+from checkers.lookup import Lookup, ascends, differs_from_previous, distinct, identity_keys
 from checkers.ownership import CLOSE, FOREVER, LOST, REVOKE, Events, Members, Ownership, session_ns, span_keys, spans_of
 from checkers.retry_topics import Repeated, RetryPartition, retry_of
+from harness.columns import rows_of
 from harness.group_cases import GroupCase
 from harness.protocols import CellHistory, KernelResult, PartitionHistory
 from harness.schema import MISSING, Isolation, ObservationKind
@@ -51,8 +52,7 @@ def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
     start = group_start(history, partition.partition)
     low, high = np.searchsorted(log.offset, [start, top]) if top > start else (0, 0)
     processed = history.tables["processed"]
-    mine = (processed["partition"] == partition.partition) & (processed["done_ns"] != MISSING)
-    done = Lookup(distinct(processed["log_offset"][mine]))
+    done = Lookup(distinct(processed["log_offset"][_done_rows(processed, partition.partition)]))
     place = low + np.flatnonzero(done.find(log.offset[low:high]) < 0)
     retry = retry_of(history.cell).get(partition.partition)
     handed = None if retry is None else RetryPartition(history, partition.partition, retry)
@@ -90,7 +90,8 @@ def _jumped_over(
 ) -> np.ndarray:
     """bool[n]: was a position beyond each offset decided by a reset, after its last delivery (if there was one) and before
     a commit beyond it? Then whoever had been given it owes nothing. A loop over resets, which are few."""
-    rows = np.flatnonzero((positions["partition"] == commits.partition) & (positions["event"] == 3))
+    rows = rows_of(positions, commits.partition)
+    rows = rows[positions["event"][rows] == 3]
     moments = positions["time_ns"][rows]
     over = np.zeros(len(offset), dtype=bool)
     for at, moment, reached in zip(
@@ -106,16 +107,19 @@ def group_start(history: CellHistory, partition: int) -> int:
     begins at the start. FOREVER = none."""
     positions, group = history.tables["positions"], history.cell.group
     assert group is not None
-    resolved = np.isin(positions["event"], (1, 3)) & (positions["log_offset"] >= 0)
-    told = (positions["event"] == 2) & (group.auto_offset_reset == "error")
-    rows = np.flatnonzero((positions["partition"] == partition) & (resolved | told))
+    rows = rows_of(positions, partition)
+    event = positions["event"][rows]
+    resolved = np.isin(event, (1, 3)) & (positions["log_offset"][rows] >= 0)
+    told = (event == 2) & (group.auto_offset_reset == "error")
+    rows = rows[resolved | told]
     if not len(rows):
         return int(FOREVER)
     if partition in history.cell.late_partitions:
         return 0
     first = rows[np.argmin(positions["time_ns"][rows])]
-    from_the_start = positions["event"][first] == 3 and group.auto_offset_reset != "latest"
-    return 0 if from_the_start or told[first] else int(positions["log_offset"][first])
+    event = positions["event"][first]
+    from_the_start = event == 2 or (event == 3 and group.auto_offset_reset != "latest")
+    return 0 if from_the_start else int(positions["log_offset"][first])
 
 
 def _last_delivered(partition: PartitionHistory, members: Members, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -146,17 +150,20 @@ def reprocessed(history: CellHistory) -> KernelResult:
 
 def _reprocessed(history: CellHistory, partition: PartitionHistory, members: Members) -> Found:
     table, number = history.tables["processed"], partition.partition
-    rows = np.flatnonzero((table["partition"] == number) & (table["done_ns"] != MISSING))
-    rows = rows[np.lexsort((table["done_ns"][rows], table["log_offset"][rows]))]
+    rows = _in_order(table, _done_rows(table, number))
     offset = table["log_offset"][rows]
     again = np.flatnonzero(offset[1:] == offset[:-1]) + 1
     before, after = rows[again - 1], rows[again]
     case = _why_again(history, number, members, before, after)
     # Further copies in the log of a record that was processed already.
     single = rows[np.flatnonzero(np.diff(offset, prepend=-1))] if len(rows) else rows
-    key = identity_keys(table["sender"][single], table["sequence"][single])
-    order = np.argsort(key, kind="stable")
-    copy = np.flatnonzero(key[order][1:] == key[order][:-1]) + 1
+    sender = table["sender"][single]
+    key = identity_keys(sender, table["sequence"][single])
+    order = grouped_by_client(sender)
+    if not ascends(key[order]):
+        order = np.argsort(key, kind="stable")
+    key = key[order]
+    copy = np.flatnonzero(key[1:] == key[:-1]) + 1
     before = np.concatenate([before, single[order[copy - 1]]])
     after = np.concatenate([after, single[order[copy]]])
     case = np.concatenate([case, np.full(len(copy), GroupCase.DUPLICATE, dtype=np.int32)])
@@ -183,6 +190,26 @@ def _reprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
         },
     )
     return witnesses, len(rows), None
+
+
+def _done_rows(processed: Mapping[str, np.ndarray], partition: int) -> np.ndarray:
+    """intp: rows of `processed` that are finished steps of one partition."""
+    return np.flatnonzero((processed["partition"] == partition) & (processed["done_ns"] != MISSING))
+
+
+def _in_order(processed: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
+    """These rows of `processed` by offset, then by when they were done. Nearly all are in the order of offsets already, or in
+    a few stretches that are (timsort is linear then), and few offsets come twice."""
+    offset = processed["log_offset"][rows]
+    if not ascends(offset):
+        order = np.argsort(offset, kind="stable")
+        rows, offset = rows[order], offset[order]
+    repeated = ~differs_from_previous(offset)
+    repeated[:-1] |= repeated[1:]
+    again = np.flatnonzero(repeated)
+    rows = rows.copy()
+    rows[again] = rows[again][np.lexsort((processed["done_ns"][rows[again]], offset[again]))]
+    return rows
 
 
 def _why_again(

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from checkers.lookup import lazy
-from harness.columns import once
+from checkers.arrays import PartitionIndex
+from checkers.lookup import ascends, distinct, lazy
+from harness.columns import once, rows_of
 from harness.plan import Cell
 from harness.protocols import CellHistory
 from harness.schema import MISSING, NONE, Role
@@ -65,7 +66,8 @@ class Events:
     """Times at which members gave partitions up (or lost them), for look-ups."""
 
     def __init__(self, assignments: Mapping[str, np.ndarray], partition: int, kinds: tuple[int, ...]) -> None:
-        rows = np.flatnonzero((assignments["partition"] == partition) & np.isin(assignments["event"], kinds))
+        rows = rows_of(assignments, partition)
+        rows = rows[np.isin(assignments["event"][rows], kinds)]
         client, time_ns = assignments["client"][rows], assignments["started_ns"][rows]
         self._times = {int(c): np.sort(time_ns[client == c]) for c in np.unique(client)}
 
@@ -95,7 +97,8 @@ class Ownership:
     def __init__(self, history: CellHistory, members: Members, partition: int) -> None:
         assert history.cell.group is not None, history.cell
         table = history.tables["assignments"]
-        rows = np.flatnonzero((table["partition"] == partition) & (members.place(table["client"]) >= 0))
+        rows = rows_of(table, partition)
+        rows = rows[members.place(table["client"][rows]) >= 0]
         order = np.lexsort((rows, table["started_ns"][rows], table["client"][rows]))
         rows = rows[order]
         client, event = table["client"][rows].astype(np.int64), table["event"][rows]
@@ -169,8 +172,30 @@ def _polls(history: CellHistory) -> Polls:
 
 
 def polls_of_reads(history: CellHistory) -> Polls:
-    """Client → when it was given records of the partitions that are here."""
-    return _times_of([(p.reads["client"], p.reads["read_ns"]) for p in history.partitions.values()])
+    """Member → when it was given records of the partitions that are here, thinned out: only silences of a certain length are
+    asked for."""
+    members, silence = Members.of(history), silence_ns(history.cell)
+    found: dict[int, list[np.ndarray]] = {}
+    for partition in history.partitions.values():
+        for first, last, client in PartitionIndex.of(partition).reader_runs:
+            if client in members.beats:
+                times = partition.reads["read_ns"][first:last]
+                found.setdefault(client, []).append(thinned(times if ascends(times) else np.sort(times), silence))
+    return {one: distinct(np.concatenate(times)) for one, times in found.items()}
+
+
+def thinned(times: np.ndarray, silence: int) -> np.ndarray:
+    """Of ascending times the first and the last within each stretch of that length. Silences that last at least so long stay
+    as they are, and none is added, whatever other times come between: who was dropped stands between two that are nearer to
+    one another than that."""
+    if silence <= 0 or len(times) < 3:
+        return times
+    first, last = int(times[0]) // silence, int(times[-1]) // silence
+    if last - first >= len(times):  # more stretches than times
+        return times
+    begins = np.searchsorted(times, np.arange(first + 1, last + 1) * silence)
+    kept: np.ndarray = times[distinct(np.concatenate([[0], begins - 1, begins, [len(times) - 1]]))]
+    return kept
 
 
 def _times_of(parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> Polls:
@@ -184,7 +209,7 @@ def _times_of(parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> Polls:
 
 def spans_of(positions: Mapping[str, np.ndarray], partition: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of one partition: (keys ascending, when the span began, was it begun by a seek), one entry per (client, span)."""
-    rows = np.flatnonzero(positions["partition"] == partition)
+    rows = rows_of(positions, partition)
     key = span_keys(positions["client"][rows], positions["span"][rows])
     order = np.lexsort((positions["time_ns"][rows], key))
     rows, key = rows[order], key[order]

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from checkers.lookup import differs_from_previous
-from checkers.ownership import Members, Polls, polls_of_reads, silence_ns
+from checkers.ownership import Polls, polls_of_reads
 from harness.cell_parts import Look
 from harness.protocols import CellHistory
 
@@ -29,18 +28,5 @@ def gather(
 
 
 def look(history: CellHistory, _stage: str) -> Polls:
-    """In the partition that this cell has here, thinned out: only silences of a certain length are asked for."""
-    members = Members.of(history)
-    polls = polls_of_reads(history)
-    return {one: thinned(times, silence_ns(history.cell)) for one, times in polls.items() if one in members.beats}
-
-
-def thinned(times: np.ndarray, silence: int) -> np.ndarray:
-    """Of ascending times the first and the last within each stretch of that length. Silences that last at least so long stay
-    as they are, and none is added, whatever other times come between: who was dropped stands between two that are nearer to
-    one another than that."""
-    if silence <= 0 or len(times) < 3:
-        return times
-    first = differs_from_previous(times // silence)
-    kept: np.ndarray = times[first | np.append(first[1:], True)]
-    return kept
+    """In the partition that this cell has here."""
+    return polls_of_reads(history)

@@ -71,6 +71,34 @@ class SharedRows(dict[str, np.ndarray]):
         self.made: dict[Any, Any] = {}
 
 
+class Clustered:
+    """The rows of each partition, of a table that is not written so. Sorted once."""
+
+    def __init__(self, partition: np.ndarray) -> None:
+        # A radix sort (16 bits) is several times faster, and dense ids are that small.
+        small = len(partition) > 0 and partition.min() >= 0 and partition.max() < 1 << 16
+        self._order = np.argsort(partition.astype(np.uint16) if small else partition, kind="stable")
+        ordered = partition[self._order]
+        starts = np.flatnonzero(
+            np.concatenate([np.ones(min(1, len(ordered)), dtype=bool), ordered[1:] != ordered[:-1]])
+        )
+        self._values, self._bounds = ordered[starts], np.append(starts, len(ordered))
+
+    def rows_of(self, partition: int) -> np.ndarray:
+        """intp: in the order in which they were written."""
+        place = int(np.searchsorted(self._values, partition))
+        if place == len(self._values) or self._values[place] != partition:
+            return self._order[:0]
+        return self._order[self._bounds[place] : self._bounds[place + 1]]
+
+
+def rows_of(rows: Mapping[str, np.ndarray], partition: int) -> np.ndarray:
+    """intp: which of these rows are of one partition, in their order."""
+    if not isinstance(rows, SharedRows):
+        return np.flatnonzero(rows["partition"] == partition)
+    return once(rows, Clustered, lambda: Clustered(rows["partition"])).rows_of(partition)
+
+
 def once(rows: Mapping[str, np.ndarray], name: object, make: Callable[[], T]) -> T:
     """What `make` makes of these rows: made once where the rows are shared. Two threads may both make it, the same."""
     if not isinstance(rows, SharedRows):

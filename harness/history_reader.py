@@ -14,7 +14,7 @@ import pyarrow as pa
 from harness.audit_ends import AuditEnds, Claim
 from harness.client_facts import ClientFacts, client_facts
 from harness.clock import NS_PER_S
-from harness.columns import SharedRows
+from harness.columns import Clustered, SharedRows
 from harness.errors import HistoryUnreadable
 from harness.metrics import code_of
 from harness.partition_facts import audit_claims, copies, log_starts
@@ -71,7 +71,7 @@ class History:
         self.run, self.plan = run, plan
         self.files = {name: TableFile(run, table) for name, table in TABLES.items()}
         self._held: dict[str, dict[str, np.ndarray]] = {}
-        self._orders: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self._orders: dict[str, Clustered] = {}
         self._cell_tables: dict[int, Mapping[str, SharedRows]] = {}
         self._lock = threading.Lock()
 
@@ -179,7 +179,7 @@ class History:
         tables: dict[str, Mapping[str, np.ndarray]] = dict(self._of_clients(cell, [c.client for c in clients]))
         seen = self._observations
         tables["observations"] = _rows(seen, np.isin(seen["partition"], numbers))
-        tables["processed"] = self._processed(numbers)
+        tables["processed"] = PartitionColumns(self.files["processed"], *sorted(numbers))
         tables["metadata"] = self._of_partition("metadata", NONE)
         tables["metrics"] = self._quorum
         tables["leader_offsets"] = _rows(self._leader_offsets, np.isin(self._leader_offsets["partition"], numbers))
@@ -212,12 +212,6 @@ class History:
             return _EachTime(self, partitions)
         return {p: self.partition_history(p) for p in partitions}
 
-    def _processed(self, partitions: Sequence[int]) -> dict[str, np.ndarray]:
-        """Rows of `processed` of these partitions, as they were written. Only theirs are read: there may be many."""
-        file = self.files["processed"]
-        groups = [group for p in sorted(partitions) for group in file.row_groups.get(p, ())]
-        return file.read(file.table.column_names, groups) if groups else file.table.empty()
-
     def untimed_senders(self) -> list[int]:
         """Clients whose `invoked_ns` is the earliest that it can have been: verifiable producers tell only what they were
         told."""
@@ -239,21 +233,11 @@ class History:
 
     def _of_partition(self, name: str, partition: int) -> dict[str, np.ndarray]:
         """Rows of one partition (NONE: of none) of a table that is not clustered, as they were written."""
-        table, (order, values, bounds) = self._small(name), self._order_of(name)
-        place = int(np.searchsorted(values, partition))
-        if place == len(values) or values[place] != partition:
-            return TABLES[name].empty()
-        return _rows(table, order[bounds[place] : bounds[place + 1]])
-
-    def _order_of(self, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(row numbers clustered by partition, the partitions ascending, where each begins)."""
         table = self._small(name)
         with self._lock:
             if name not in self._orders:
-                order = np.argsort(table["partition"], kind="stable")
-                values, starts = np.unique(table["partition"][order], return_index=True)
-                self._orders[name] = (order, values, np.append(starts, len(order)))
-            return self._orders[name]
+                self._orders[name] = Clustered(table["partition"])
+        return _rows(table, self._orders[name].rows_of(partition))
 
     @cached_property
     def _quorum(self) -> dict[str, np.ndarray]:

@@ -157,11 +157,13 @@ class TableFile:
 
 
 class PartitionColumns(Mapping[str, np.ndarray]):
-    """Columns of one partition of a table, each decoded when it is first asked for. For one thread."""
+    """Columns of one partition of a table, or of several one behind the other, each decoded when it is first asked for. For
+    one thread."""
 
-    def __init__(self, file: TableFile, partition: int) -> None:
-        self._file, self._groups = file, file.row_groups.get(partition, ())
-        self._length = file.rows_of(partition)
+    def __init__(self, file: TableFile, *partitions: int) -> None:
+        self._file = file
+        self._groups = [group for partition in partitions for group in file.row_groups.get(partition, ())]
+        self._length = sum(map(file.rows_of, partitions))
         self._held: dict[str, np.ndarray] = {}
 
     def __getitem__(self, name: str) -> np.ndarray:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from checkers.engine import check_locally
-from checkers.polls import thinned
+from checkers.ownership import thinned
 from harness import catalogue
 from harness.cell_parts import in_order, is_cut, looks_at_rows
 from harness.histories.synthetic import GenerateOptions, generate
