@@ -1,5 +1,5 @@
-"""Rows of one partition, and finished steps in the order of the log, are found without sorting what is in order: the same rows
-as by sorting everything."""
+"""Rows of one partition, and finished steps in the order of the log, are found without sorting what is in order: the same
+rows as by sorting everything."""
 
 import numpy as np
 from hypothesis import given, settings
