@@ -11,7 +11,7 @@ from typing import Any
 from clusters.compose_exec import by_exec
 from clusters.compose_network import network_problem
 from clusters.compose_node import ComposeNode
-from clusters.engine import MARKER_NAME, PROBLEMS, connect, run_label, save_logs, sweep
+from clusters.engine import MARKER_NAME, PROBLEMS, connect, endpoint, run_label, save_logs, sweep
 from clusters.images import has_tools
 from clusters.impairers import Parts
 from clusters.properties import shaping_settings
@@ -29,6 +29,8 @@ class ContainersCluster:
     """`harness.protocols.Cluster`, but for where its servers are and how they are brought up."""
 
     def __init__(self, plan: Plan, run: RunDirectory, *, clock: Clock) -> None:
+        """BadInput if the engine is not of this machine."""
+        endpoint()
         self._plan, self._variant, self._run, self._clock = plan, plan.variant, run, clock
         self._label = run_label(run)
         self._project = "prozess-" + hashlib.sha256(self._label.encode()).hexdigest()[:10]

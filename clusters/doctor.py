@@ -16,6 +16,7 @@ from pathlib import Path
 from clusters import detour, sandbox
 from clusters.cache import cache_directory
 from clusters.disks import disk_support
+from clusters.engine import endpoint
 from clusters.ivy import find_ivy
 from clusters.java import find_java
 from clusters.link_support import refusals
@@ -27,7 +28,7 @@ from clusters.toxiproxy import VERSION as TOXIPROXY_VERSION
 from clusters.toxiproxy import toxiproxy_server
 from harness.capabilities import Capability
 from harness.configuration import version_numbers
-from harness.errors import ProzessError
+from harness.errors import BadInput, ProzessError
 
 PROBE_TIMEOUT_S = 20.0
 COMMAND_TIMEOUT_S = 8.0
@@ -179,6 +180,10 @@ def _docker(environment: Mapping[str, str]) -> tuple[bool, str]:
     program = _program(environment, "docker")
     if program is None:
         return False, "docker is not on PATH"
+    try:
+        endpoint(environment)
+    except BadInput as error:
+        return False, str(error)
     code, engine = _run([program, "version", "--format", "{{.Server.Version}}"])
     if code != 0:
         return False, f"no engine answers: {_line(engine)}"

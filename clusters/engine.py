@@ -6,7 +6,7 @@ found, and removed, by any process at any later time.
 
 import os
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import docker
+from docker.context import ContextAPI
 from docker.errors import APIError, DockerException, NotFound
 from requests.exceptions import RequestException
 
-from harness.errors import ClusterFailed, MissingTool
+from harness.errors import BadInput, ClusterFailed, MissingTool
 from harness.run_directory import RunDirectory
 
 RUN_LABEL, NODE_LABEL = "prozess.run", "prozess.node"
@@ -27,6 +28,8 @@ MARKER_NAME = "compose.yaml"
 REQUEST_TIMEOUT_S = 60
 """Of every single request to the engine."""
 _THREADS = 8
+_SOCKET = "unix:///var/run/docker.sock"
+_OF_THIS_MACHINE = ("unix://", "http+unix://")
 _WAY_OUT = (
     "Start Docker, or let compose/engine.sh install it (Debian, as root). `docker version` and `docker compose version` "
     "must both succeed for this user."
@@ -37,10 +40,37 @@ PROBLEMS: Problems = (DockerException, RequestException, OSError)
 """What the engine's client raises."""
 
 
+def endpoint(environment: Mapping[str, str] = os.environ) -> str:
+    """Where this user's `docker` finds its engine: DOCKER_HOST, else the context of DOCKER_CONTEXT, else the current one.
+    BadInput if that may be another machine: data directories are bound into containers by their paths here, their networks
+    are entered from here, and clients reach them by addresses of this machine's bridges."""
+    name = environment.get("DOCKER_CONTEXT") or None
+    if value := environment.get("DOCKER_HOST", ""):
+        said = f"DOCKER_HOST = {value!r}"
+    else:
+        try:
+            context = ContextAPI.get_context(name)
+        except Exception as error:
+            raise BadInput(f"Docker's context {name or 'that is current'!r} cannot be read: {error}.") from error
+        if context is None:
+            raise BadInput(f"There is no Docker context {name!r}; `docker context ls` names them.")
+        value = str(context.Host or _SOCKET)
+        said = f"Docker's context {context.Name!r}, {value!r},"
+    if not value.startswith(_OF_THIS_MACHINE):
+        raise BadInput(
+            f"{said} may be an engine on another machine; the compose backend needs one of this machine (unix://…), for it "
+            "binds directories, enters networks and reaches containers from here. Unset it or name a local socket, run "
+            "prozess on that machine, or put a cluster that runs there on trial with the ssh or attach backend."
+        )
+    return value
+
+
 def connect() -> Any:  # noqa: ANN401 - docker.DockerClient, which has no types
-    """A client of the engine that this user's `docker` talks to. MissingTool if none answers. Close it."""
+    """A client of the engine that this user's `docker` talks to. MissingTool if none answers; BadInput as of `endpoint`.
+    Close it."""
+    host = endpoint()
     try:
-        client = docker.from_env(timeout=REQUEST_TIMEOUT_S)
+        client = docker.DockerClient(base_url=host, version="auto", timeout=REQUEST_TIMEOUT_S)
     except PROBLEMS as error:
         raise MissingTool(f"No Docker engine answers ({_short(error)}). {_WAY_OUT}") from error
     try:
@@ -56,7 +86,7 @@ def engine_problem() -> str | None:
     try:
         connect().close()
         command(["compose", "version"], timeout_s=20.0)
-    except (MissingTool, ClusterFailed) as error:
+    except (BadInput, MissingTool, ClusterFailed) as error:
         return str(error)
     return None
 
@@ -120,7 +150,7 @@ def sweep_run(run: RunDirectory) -> Swept:
         return Swept()
     try:
         client = connect()
-    except MissingTool as error:
+    except (BadInput, MissingTool) as error:
         return Swept(left=(f"what the Docker engine has of it: {error}",))
     with closing(client):
         return sweep(client, run)
