@@ -1,8 +1,9 @@
-"""Mixes: a list of faults and a seed become ordinary steps, when the trial is planned. Pure.
+"""Mixes, and lists of faults of which each strikes once: with a seed they become ordinary steps, when the trial is planned.
+Pure.
 
 Which fault, when, for how long and with which parameters is drawn; whom it hits is a role, resolved when it strikes.
-What is not there to be hit at that moment is left out (`Step.may_miss`). Everything is healed, and whole ISRs are awaited
-whenever nothing is broken, in the end too.
+What is not there to be hit at that moment is left out of a mix (`Step.may_miss`); of a list everything must strike.
+Everything is healed, and whole ISRs are awaited whenever nothing is broken, in the end too.
 """
 
 import random
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import UnsupportedFault
-from harness.schedule import Elapsed, FaultAction, HealAction, IsrIs, Mix, MixFault, Range, Step
+from harness.schedule import Each, Elapsed, FaultAction, HealAction, IsrIs, Mix, MixFault, Range, Step
 
 _LEAST_S = 0.001
 """A fault is healed after it has struck, if it lasts no time at all."""
@@ -29,15 +30,28 @@ class Strike:
     end_s: float
 
 
-def expand(step: Step, mix: Mix, rng: random.Random, *, lacking: Mapping[str, str]) -> list[Step]:
-    """The steps of a mix. `lacking`: faults that cannot be made here, with why; they are left out before anything is drawn.
-    UnsupportedFault if none is left."""
-    able = [fault for fault in mix.faults if fault.fault not in lacking]
+def expand(step: Step, action: Mix | Each, rng: random.Random, *, lacking: Mapping[str, str]) -> list[Step]:
+    """The steps of a mix or list. `lacking`: labels of faults that cannot be made here, with why; they are left out before
+    anything is drawn. UnsupportedFault if none is left."""
+    able = [fault for fault in action.faults if fault.label not in lacking]
     if not able:
-        why = next(iter(lacking.values()))
-        raise UnsupportedFault(f"Step {step.name!r}: none of the faults of this mix can be made here, such as: {why}.")
+        why = lacking[action.faults[0].label]
+        raise UnsupportedFault(f"Step {step.name!r}: none of its faults can be made here, such as: {why}.")
     first = step.model_copy(update={"name": f"{step.name}: begins", "do": None})
-    return [first, *_steps(step.name, mix, draw_strikes(mix, able, rng))]
+    strikes = draw_strikes(action, able, rng) if isinstance(action, Mix) else draw_each(action, able, rng)
+    return [first, *_steps(step.name, action, strikes)]
+
+
+def draw_each(each: Each, able: Sequence[MixFault], rng: random.Random) -> list[Strike]:
+    """Each of them once, one after the other."""
+    strikes: list[Strike] = []
+    end_s = 0.0
+    for fault in rng.sample(able, len(able)):
+        targets, parameters = _aimed(fault, rng)
+        begin_s = round(end_s + _within(each.quiet_s, rng), 3)
+        end_s = _end_s(begin_s, fault, rng)
+        strikes.append(Strike(len(strikes) + 1, fault, targets, parameters, begin_s, end_s))
+    return strikes
 
 
 def draw_strikes(mix: Mix, able: Sequence[MixFault], rng: random.Random) -> list[Strike]:
@@ -47,15 +61,24 @@ def draw_strikes(mix: Mix, able: Sequence[MixFault], rng: random.Random) -> list
     begin_s = 0.0
     while True:
         fault = rng.choices(able, [fault.weight for fault in able])[0]
-        targets = (rng.choice(fault.one_of),) if fault.one_of else fault.targets
-        parameters = {key: _drawn(value, rng) for key, value in fault.parameters.items()}
+        targets, parameters = _aimed(fault, rng)
         quiet_s = _within(mix.quiet_s, rng)
         begin_s = max(begin_s, _free_from(begin_s + quiet_s, fault, strikes, mix.overlap)) + quiet_s
         begin_s = round(begin_s, 3)
-        end_s = round(begin_s + max(_within(fault.lasts_s, rng), _LEAST_S), 3)
+        end_s = _end_s(begin_s, fault, rng)
         if strikes and end_s > mix.length_s:
             return strikes
         strikes.append(Strike(len(strikes) + 1, fault, targets, parameters, begin_s, end_s))
+
+
+def _aimed(fault: MixFault, rng: random.Random) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Whom it hits, and its parameters, as drawn."""
+    targets = (rng.choice(fault.one_of),) if fault.one_of else fault.targets
+    return targets, {key: _drawn(value, rng) for key, value in fault.parameters.items()}
+
+
+def _end_s(begin_s: float, fault: MixFault, rng: random.Random) -> float:
+    return round(begin_s + max(_within(fault.lasts_s, rng), _LEAST_S), 3)
 
 
 def _free_from(begin_s: float, fault: MixFault, strikes: Sequence[Strike], overlap: int) -> float:
@@ -78,7 +101,7 @@ def _drawn(value: Any, rng: random.Random) -> Any:  # noqa: ANN401 - a TOML valu
     return value
 
 
-def _steps(name: str, mix: Mix, strikes: Sequence[Strike]) -> list[Step]:
+def _steps(name: str, action: Mix | Each, strikes: Sequence[Strike]) -> list[Step]:
     """Strikes and heals in the order of time, each so long after the one before; a wait for whole ISRs after each heal that
     leaves nothing broken."""
     events = [(strike.begin_s, True, strike) for strike in strikes] + [
@@ -89,11 +112,14 @@ def _steps(name: str, mix: Mix, strikes: Sequence[Strike]) -> list[Step]:
     active, before_s = 0, 0.0
     for at_s, begins, strike in events:
         after = Elapsed(condition="elapsed", seconds=round(at_s - before_s, 3))
-        steps.append(_strike(name, strike, after) if begins else _heal(name, strike, after))
+        if begins:
+            steps.append(_strike(name, strike, after, may_miss=isinstance(action, Mix)))
+        else:
+            steps.append(_heal(name, strike, after))
         active, before_s = active + (1 if begins else -1), at_s
         if not active:
             whole = f"{name} {strike.number}: whole again"
-            steps.append(Step(name=whole, after=IsrIs(condition="isr"), timeout_s=mix.whole_s))
+            steps.append(Step(name=whole, after=IsrIs(condition="isr"), timeout_s=action.whole_s))
     return steps
 
 
@@ -101,11 +127,11 @@ def _title(name: str, strike: Strike) -> str:
     return f"{name} {strike.number}: {strike.fault.fault} {', '.join(strike.targets)}"
 
 
-def _strike(name: str, strike: Strike, after: Elapsed) -> Step:
+def _strike(name: str, strike: Strike, after: Elapsed, *, may_miss: bool) -> Step:
     action = FaultAction(
         kind="fault", fault=strike.fault.fault, targets=strike.targets, parameters=dict(strike.parameters)
     )
-    return Step(name=_title(name, strike), after=after, do=action, may_miss=True)
+    return Step(name=_title(name, strike), after=after, do=action, may_miss=may_miss)
 
 
 def _heal(name: str, strike: Strike, after: Elapsed) -> Step:

@@ -190,7 +190,7 @@ class Plan(Frozen):
     metrics: bool = True
     alerts: tuple[AlertSpec, ...] = ()
     left_out: dict[str, str] = Field(default_factory=dict)
-    """Faults of mixes that cannot be made where it was planned for: name → why."""
+    """Faults of mixes and lists that cannot be made where it was planned for: label → why. Nothing is known of them."""
     replays: str | None = None
     """The run that it repeats, and whether exactly."""
     compose: ComposeOptions = Field(default_factory=ComposeOptions)

@@ -96,6 +96,8 @@ def why_nobody(target: Target, variant: Variant) -> str | None:
         racks = sorted({rack for b in range(1, variant.brokers + 1) if (rack := variant.rack_of(b))})
         if target.rack not in racks:
             return f"is no rack with a broker. Racks: {', '.join(racks) or 'none; set variant.racks'}"
+    if target.role in ("controllers", "zookeepers") and not counts[target.role]:
+        return f"is nobody: the variant has no {target.role}"
     if target.of is not None and not 1 <= target.count_of(every := counts[target.of]) <= every:
         return f"is nobody: the variant has {every} {target.of}"
     return None

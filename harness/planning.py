@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from harness import catalogue
+from harness.configuration import Variant
 from harness.errors import BadInput
 from harness.matrix import Combination, Exclusion, expand, selects
 from harness.mix import expand as expand_mix
@@ -21,19 +22,16 @@ from harness.plan import (
     PlannedPartition,
     group_session,
 )
-from harness.plan_checks import check_steps
-from harness.schedule import (
-    Mix,
-    Step,
-    draw,
-)
+from harness.plan_checks import check_steps, why_nobody
+from harness.schedule import Each, Mix, MixFault, Step, Target, alternatives, draw, parse_target
 from harness.trial import Trial, WorkloadSpec
 
 
 def make_plan(trial: Trial, *, seed: int, lacking: Mapping[str, str] | None = None) -> Plan:
-    """The plan of a trial. The same trial and seed give the same plan, to the letter. `lacking`: faults that cannot be made
-    where it is to run, with why: mixes do without them."""
+    """The plan of a trial. The same trial and seed give the same plan, to the letter. `lacking`: labels of faults that cannot
+    be made where it is to run, with why: mixes and lists do without them."""
     rng = random.Random(seed)
+    lacking = _aimed_at_nobody(trial) | dict(lacking or {})
     layout = _Layout()
     for workload, label in zip(trial.workloads, _labels(trial), strict=True):
         layout.add(trial, workload, label)
@@ -50,8 +48,8 @@ def make_plan(trial: Trial, *, seed: int, lacking: Mapping[str, str] | None = No
         excluded=tuple(layout.excluded),
         partitions=tuple(layout.partitions),
         clients=_clients(trial, layout),
-        steps=_steps(trial, rng, lacking or {}),
-        left_out=_left_out(trial, lacking or {}),
+        steps=_steps(trial, rng, lacking),
+        left_out=_left_out(trial, lacking),
         controls=_controls(trial, layout.cells),
         metrics=trial.metrics,
         alerts=trial.alerts,
@@ -64,15 +62,36 @@ def make_plan(trial: Trial, *, seed: int, lacking: Mapping[str, str] | None = No
 
 
 def _steps(trial: Trial, rng: random.Random, lacking: Mapping[str, str]) -> tuple[Step, ...]:
-    """With every number drawn, and mixes as the steps that they become."""
+    """With every number drawn, and mixes and lists as the steps that they become."""
     drawn = draw(trial.steps, rng)
-    expanded = ([s] if not isinstance(s.do, Mix) else expand_mix(s, s.do, rng, lacking=lacking) for s in drawn)
+    expanded = ([s] if not isinstance(s.do, Mix | Each) else expand_mix(s, s.do, rng, lacking=lacking) for s in drawn)
     return tuple(step for steps in expanded for step in steps)
 
 
 def _left_out(trial: Trial, lacking: Mapping[str, str]) -> dict[str, str]:
-    named = [fault.fault for step in trial.steps if isinstance(step.do, Mix) for fault in step.do.faults]
-    return {name: lacking[name] for name in dict.fromkeys(named) if name in lacking}
+    labels = [fault.label for fault in mixed_faults(trial)]
+    return {label: lacking[label] for label in dict.fromkeys(labels) if label in lacking}
+
+
+def _aimed_at_nobody(trial: Trial) -> dict[str, str]:
+    """Faults of mixes and lists with a role that means none of the variant's servers: label → why."""
+    return {f.label: why for f in mixed_faults(trial) if (why := _nobody(f, trial.variant)) is not None}
+
+
+def _nobody(mixed: MixFault, variant: Variant) -> str | None:
+    """Why a role that it names can mean none of the variant's servers; None = each can mean some."""
+    for text in (*mixed.targets, *mixed.one_of):
+        if why := why_nobody(parse_target(text), variant):
+            return f"{text} {why}"
+    for value in alternatives(mixed.parameters.get("others")):
+        if value in ("controllers", "zookeepers") and (why := why_nobody(Target(role=value), variant)):
+            return f"others = {value} {why}"
+    return None
+
+
+def mixed_faults(trial: Trial) -> list[MixFault]:
+    """Of all its mixes and lists."""
+    return [fault for step in trial.steps if isinstance(step.do, Mix | Each) for fault in step.do.faults]
 
 
 ClientPlanner = Callable[[WorkloadSpec, Sequence[Cell], Sequence[PlannedPartition], str], Sequence[PlannedClient]]

@@ -51,7 +51,7 @@ class ProgressView:
             f"{len(plan.steps)} steps, Kafka {' and '.join(plan.variant.kafka_versions)} {plan.variant.metadata_mode}"
         )
         for fault, why in plan.left_out.items():
-            self._console.print(f"left out: {fault}: {escape(why)}")
+            self._console.print(f"left out: {escape(fault)}: {escape(why)}")
         if plan.replays is not None:
             self._console.print(f"a replay of {plan.replays}")
         self._console.print(f"run directory {path}", soft_wrap=True)

@@ -250,6 +250,13 @@ class MixFault(Frozen):
     parameters: dict[str, Any] = Field(default_factory=dict)
     """As of a step; a value may be `{ between = [a, b] }` or `{ one_of = [...] }`, drawn each time."""
 
+    @property
+    def label(self) -> str:
+        """What tells it from the others of its list: "partition of leader(0): others=followers"."""
+        parameters = ", ".join(f"{name}={value}" for name, value in sorted(self.parameters.items()))
+        targets = " or ".join(self.one_of) or ", ".join(self.targets)
+        return f"{self.fault} of {targets}" + (f": {parameters}" if parameters else "")
+
     @model_validator(mode="after")
     def _aimed(self) -> "MixFault":
         if bool(self.targets) == bool(self.one_of):
@@ -273,6 +280,15 @@ def _check_drawn(name: str, value: dict[str, Any]) -> None:
         raise ValueError(f"parameters.{name}.one_of = {value['one_of']!r} must be a list of at least one value")
 
 
+def alternatives(value: object) -> Sequence[Any]:
+    """What a parameter of a MixFault may come to be; of a number between two, both ends."""
+    if isinstance(value, dict) and len(value) == 1:
+        (kind,) = value
+        if kind in ("one_of", "between"):
+            return list(value[kind])
+    return [value]
+
+
 class Mix(Frozen):
     """Faults by chance for a while, as ordinary steps that the seed fixes when the trial is planned (`harness.mix`). What a
     backend cannot do is left out then, and said."""
@@ -289,8 +305,29 @@ class Mix(Frozen):
     faults: Annotated[tuple[MixFault, ...], Field(min_length=1)]
 
 
+class Each(Frozen):
+    """Every one of these faults once, one at a time, in an order that the seed draws; each healed, and whole ISRs awaited,
+    before the next. As ordinary steps, like a mix (`harness.mix`). What a backend or variant cannot do is left out when it is
+    planned, and said."""
+
+    kind: Literal["each"]
+    quiet_s: Range = (0.0, 2.0)
+    """From whole ISRs to the next fault."""
+    whole_s: PositiveFloat = 60.0
+    """Limit of each wait for whole ISRs."""
+    faults: Annotated[tuple[MixFault, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _different(self) -> "Each":
+        labels = [fault.label for fault in self.faults]
+        if twice := next((label for label in labels if labels.count(label) > 1), None):
+            raise ValueError(f"{twice} is there twice; each fault strikes once")
+        return self
+
+
 Action = Annotated[
     Mix
+    | Each
     | FaultAction
     | HealAction
     | PauseSends

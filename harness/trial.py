@@ -15,7 +15,7 @@ from harness.alert_rules import AlertSpec, check_alerts
 from harness.configuration import ComposeOptions, DeliveryBound, Frozen, IsolationLevel, MetadataMode, Variant
 from harness.errors import BadInput
 from harness.remote_options import AttachOptions, SshOptions
-from harness.schedule import FaultAction, Mix, Selector, Step
+from harness.schedule import Each, FaultAction, Mix, Selector, Step
 
 PARTITIONS_MAX = 10_000
 """Of a topic: far more than three brokers on one machine bear, and few enough to be planned."""
@@ -228,7 +228,7 @@ def _check_names(trial: Trial, source: str) -> None:
 
 
 def _faults_of(step: Step) -> list[str]:
-    if isinstance(step.do, Mix):
+    if isinstance(step.do, Mix | Each):
         return [fault.fault for fault in step.do.faults]
     return [step.do.fault] if isinstance(step.do, FaultAction) else []
 

@@ -19,6 +19,8 @@ class ClientFault:
     of_clients = True
     role_parameters: frozenset[str] = frozenset()
 
+    ends_itself: bool = False
+
     def __init__(self) -> None:
         self._before: dict[str, int | None] = {}
         """Place → who had it."""

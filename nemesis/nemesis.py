@@ -186,11 +186,21 @@ class Nemesis:
         return effects
 
     def unhealed(self) -> Collection[int]:
-        """Ids of the nodes that faults hold now: killed and not back, standing still, or aimed at by a cut."""
+        """Ids of the nodes that faults hold now: killed and not back, standing still, or aimed at by a cut. Of a shape, which
+        cuts its targets from one another, those that are left without a majority of them."""
         names: set[str] = set()
+        shapes: dict[int, list[JournalEntry]] = {}
         for entry in self._journal.open:
-            if _action(entry.undo).holds(entry.undo, self._scene):
-                names |= set(entry.targets) if entry.undo.peer is not None else {entry.undo.node}
+            undo = entry.undo
+            if not _action(undo).holds(undo, self._scene):
+                continue
+            aimed_at = {undo.node, undo.peer} & set(entry.targets)
+            if undo.peer is not None and len(aimed_at) == 2:
+                shapes.setdefault(entry.number, []).append(entry)
+            else:
+                names |= aimed_at or {undo.node}
+        for entries in shapes.values():
+            names |= _without_majority(entries)
         return frozenset(node.node_id for node in self._cluster.nodes if node.name in names)
 
     @cached_property
@@ -356,6 +366,16 @@ class Nemesis:
             effect=int(effect),
             detail=self._recorder.code("detail", detail) if detail else NONE,
         )
+
+
+def _without_majority(entries: Sequence[JournalEntry]) -> set[str]:
+    """Who of the targets hears at most half of them, itself included. `entries`: cuts among the targets of one fault."""
+    targets = set(entries[0].targets)
+    unheard: dict[str, set[str]] = {}
+    for entry in entries:
+        assert entry.undo.peer is not None, entry
+        unheard.setdefault(entry.undo.node, set()).add(entry.undo.peer)
+    return {name for name, peers in unheard.items() if 2 * (len(targets) - len(peers)) <= len(targets)}
 
 
 def _action(undo: Undo) -> UndoAction:

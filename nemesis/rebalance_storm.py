@@ -29,6 +29,7 @@ class RebalanceStorm(ClientFault):
 
     name = "rebalance-storm"
     parameters_model = StormParameters
+    ends_itself = True
 
     def apply(self, scene: Scene, parameters: Mapping[str, Any]) -> None:
         places = self._places(scene.targets)

@@ -26,6 +26,7 @@ class RestartClients(ClientFault):
 
     name = "restart-clients"
     parameters_model = RestartParameters
+    ends_itself = True
 
     def apply(self, scene: Scene, parameters: Mapping[str, Any]) -> None:
         places = self._places(scene.targets)

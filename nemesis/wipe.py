@@ -5,7 +5,7 @@ A broker without meta.properties does not start in KRaft mode ("No readable meta
 with nothing and copies everything from the leaders. A controller's data is the cluster itself and is not wiped here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from harness.impairments import Harm, Wipe
@@ -13,6 +13,8 @@ from harness.protocols import Capability, Node, Scene
 from nemesis.harm import HarmingFault
 from nemesis.parameters import NoParameters
 from nemesis.targets import TargetMissing
+
+KEPT = "the metadata log is not wiped, it is the cluster itself"
 
 
 class WipeDirectory(HarmingFault):
@@ -22,11 +24,15 @@ class WipeDirectory(HarmingFault):
     needs = frozenset({Capability.KILL, Capability.CHANGE_FILES})
     parameters_model = NoParameters
 
+    @staticmethod
+    def refusal(targets: Sequence[str], nodes: Collection[str]) -> str | None:
+        """Why it cannot be with these nodes; None = it can."""
+        keepers = [name for name in nodes if name.startswith(("controller", "zookeeper"))]
+        return None if keepers or not nodes else f"brokers are controllers here: {KEPT}"
+
     def harm(self, scene: Scene, node: Node, parameters: Mapping[str, Any]) -> Harm:
         return Wipe()
 
     def check(self, scene: Scene, node: Node) -> None:
         if "controller" in node.roles:
-            raise TargetMissing(
-                f"{node.name} is a controller: the metadata log is not wiped, it is the cluster itself."
-            )
+            raise TargetMissing(f"{node.name} is a controller: {KEPT}.")

@@ -27,6 +27,7 @@ def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history:
     """Write summary.md; returns its path."""
     out = [f"# {verdict.verdict}: {verdict.title}", "", verdict.sentence, ""]
     out += [f"- unknown: {reason}" for reason in verdict.unknown_reasons]
+    out += [f"- not tried here: {fault}: {why}" for fault, why in plan.left_out.items()]
     out += [
         f"- control `{c.anomaly}`: " + (f"fired, {c.count:,} times" if c.fired else "silent") for c in verdict.controls
     ]

@@ -82,7 +82,7 @@ def show_plan(plan: Plan) -> None:
     for reason, count in reasons.items():
         console.print(f"excluded {count}: {escape(reason)}")
     for fault, why in plan.left_out.items():
-        console.print(f"left out of mixes: {fault}: {escape(why)}")
+        console.print(f"left out: {escape(fault)}: {escape(why)}")
     for number, step in enumerate(plan.steps):
         console.print(f"step {number}: {escape(step.name)}: {escape(describe_step(step))}")
 

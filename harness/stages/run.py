@@ -8,9 +8,10 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from harness import catalogue
 from harness.clock import SystemClock
 from harness.errors import ExitCode, HarnessFailed, Interrupted, ProzessError, UnsupportedFault
 from harness.plan import Plan
-from harness.planning import make_plan
+from harness.planning import make_plan, mixed_faults
 from harness.protocols import Capability, Cluster
 from harness.run_directory import RunDirectory
-from harness.schedule import FaultAction, Mix, MixFault
+from harness.schedule import FaultAction, MixFault, alternatives
 from harness.supervisor import start_supervisor
 from harness.trial import Trial
 
@@ -79,9 +80,10 @@ def _needs(fault: Any, parameters: Mapping[str, Any]) -> frozenset[Capability]: 
 
 
 def lacking_faults(trial: Trial, *, isolation: str) -> dict[str, str]:
-    """Faults of the trial's mixes that its backend cannot make here: name → why. `isolation`: as the command line says."""
-    mixes = [step.do for step in trial.steps if isinstance(step.do, Mix)]
-    if not mixes:
+    """Faults of the trial's mixes and lists that its backend cannot make here: label → why. `isolation`: as the
+    command line says."""
+    faults = mixed_faults(trial)
+    if not faults:
         return {}
     if trial.backend != "local":
         isolation = "signals"
@@ -92,21 +94,23 @@ def lacking_faults(trial: Trial, *, isolation: str) -> dict[str, str]:
     with tempfile.TemporaryDirectory(prefix="prozess-") as directory:
         run = RunDirectory(Path(directory))
         cluster = backend(make_plan(calm, seed=0), run, clock=SystemClock(), isolation=isolation)
-        nodes = [node.name for node in cluster.nodes]
-        return {
-            fault.fault: why
-            for mix in mixes
-            for fault in mix.faults
-            if (why := _why_not(fault, cluster, nodes)) is not None
-        }
+        whys = {fault.label: _why_not(fault, cluster) for fault in faults}
+        return {label: why for label, why in whys.items() if why is not None}
 
 
-def _why_not(mixed: MixFault, cluster: Cluster, nodes: Sequence[str]) -> str | None:
+def _why_not(mixed: MixFault, cluster: Cluster) -> str | None:
+    """Why the backend cannot do it, with one of the parameters that may be drawn."""
     fault = catalogue.resolve(catalogue.FAULTS, mixed.fault, what="fault")
-    for capability in sorted(fault.needs):
-        if capability not in cluster.capabilities:
-            return str(cluster.lacks.get(capability, f"this backend cannot {capability}"))
+    refusal_of = getattr(cluster, "refusal_of", None)
+    for drawn in product(*(alternatives(value) for value in mixed.parameters.values())):
+        parameters = dict(zip(mixed.parameters, drawn, strict=True))
+        for capability in sorted(_needs(fault, parameters)):
+            if capability not in cluster.capabilities:
+                return str(cluster.lacks.get(capability, f"this backend cannot {capability}"))
+        if refusal_of is not None and (why := refusal_of(mixed.fault, parameters)) is not None:
+            return str(why)
     refusal = getattr(fault, "refusal", None)
+    nodes = [node.name for node in cluster.nodes]
     return None if refusal is None else refusal(mixed.targets or mixed.one_of, nodes)
 
 

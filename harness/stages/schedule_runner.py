@@ -17,6 +17,7 @@ from harness.schedule import (
     AddPartitions,
     ClientAction,
     DeleteRecords,
+    Each,
     FaultAction,
     HealAction,
     Inspect,
@@ -194,8 +195,8 @@ class ScheduleRunner:
                 self._hands.topics.delete_records(
                     self._cells(step.do.cells), keep=step.do.keep, step=number, now_ns=now_ns
                 )
-            case Mix():
-                raise AssertionError("the plan has made steps of every mix")
+            case Mix() | Each():
+                raise AssertionError("the plan has made steps of every mix and list")
             case _:
                 self._command(step.do)
 

@@ -52,7 +52,7 @@ def test_an_exact_replay_hits_the_same_nodes_with_the_same_steps(run_trial, tmp_
     first = run_trial(TRIAL)
     assert first.verdict.verdict is Verdict.HELD, first.verdict.sentence
     plan = parse_plan(first.run.plan.read_text(), source="first")
-    assert "needs 3 controllers" in plan.left_out["move-controller"]
+    assert "needs 3 controllers" in plan.left_out["move-controller of active-controller"]
     command = Command(["replay", str(first.run.path), "--exact", "--quiet"], tmp_path)
     try:
         output = command.output(timeout_s=400)

@@ -1,4 +1,5 @@
-"""Mixes: the same seed gives the same steps; nothing overlaps that must not, and all is healed in the end."""
+"""Mixes, and lists of faults that strike once each: the same seed gives the same steps; nothing overlaps that must not, and
+all is healed in the end."""
 
 import random
 from itertools import pairwise
@@ -115,11 +116,18 @@ def test_weights_decide_how_often_a_fault_is_drawn():
     assert named.count("kill") > 5 * named.count("pause")
 
 
+LABELS = {
+    "kill": "kill of leader(0)",
+    "pause": "pause of leader(0) or followers(0)",
+    "partition": "partition of leader(0): others={'one_of': ['all', 'brokers']}",
+}
+
+
 def test_what_the_backend_cannot_do_is_left_out_and_said():
-    lacking = {"partition": "no namespaces here", "pause": "nor that", "loss": "is not of this mix"}
+    lacking = {LABELS["partition"]: "no namespaces here", LABELS["pause"]: "nor that", "loss": "is not of this mix"}
     made = plan(lacking=lacking)
     assert {step.do.fault for step in made.steps if isinstance(step.do, FaultAction)} <= {"kill", "rolling-restart"}
-    assert made.left_out == {"pause": "nor that", "partition": "no namespaces here"}
+    assert made.left_out == {LABELS["pause"]: "nor that", LABELS["partition"]: "no namespaces here"}
     with pytest.raises(UnsupportedFault, match="no namespaces here"):
         plan(CUT, lacking=lacking)
 
@@ -128,9 +136,69 @@ def test_what_this_machine_lacks_is_asked_of_the_backend_itself():
     """Without namespaces there are no cuts; and one controller cannot hand over."""
     move = {"fault": "move-controller", "targets": ["active-controller"]}
     lacking = lacking_faults(trial(KILL, CUT, move), isolation="signals")
-    assert lacking.keys() == {"partition", "move-controller"}
-    assert "needs 3 controllers" in lacking["move-controller"]
+    assert lacking.keys() == {LABELS["partition"], "move-controller of active-controller"}
+    assert "needs 3 controllers" in lacking["move-controller of active-controller"]
     assert lacking_faults(parse_trial({"name": "x", "title": ""}, source="x"), isolation="signals") == {}
+
+
+def test_whom_the_variant_does_not_have_is_told_beforehand():
+    keeper = {"fault": "kill", "targets": ["zookeeper-leader"]}
+    from_keeper = CUT | {"parameters": {"others": "zookeepers"}}
+    lacking = plan(KILL, keeper, from_keeper).left_out
+    assert 'needs metadata_mode = "zookeeper"' in lacking["kill of zookeeper-leader"]
+    assert "no zookeepers" in lacking["partition of leader(0): others=zookeepers"]
+
+
+def test_what_clients_open_from_the_hosts_network_is_not_made_late_and_that_is_told_beforehand():
+    late = [{"fault": "latency", "targets": ["leader(0)"], "parameters": {"latency_ms": 9, "others": {"one_of": o}}}
+            for o in (["brokers", "clients"], ["brokers"])]  # fmt: skip
+    made = trial(KILL, *late).model_copy(update={"backend": "compose"})
+    lacking = lacking_faults(made, isolation="auto")
+    assert any("host's own network" in why for label, why in lacking.items() if "'clients'" in label)
+
+
+def listed(*faults, seed=1, lacking=None):
+    steps = [{"name": "list", "do": {"kind": "each", "faults": list(faults)}}]
+    document = {"name": "x", "title": "", "topics": {"partitions": 1}, "steps": steps}
+    return make_plan(parse_trial(document, source="x"), seed=seed, lacking=lacking)
+
+
+@settings(deadline=None)
+@given(faults=st.permutations([KILL, PAUSE, CUT, ROLL]), seed=SEEDS)
+def test_of_a_list_each_strikes_once_and_all_is_whole_before_the_next(faults, seed):
+    made = listed(*faults, seed=seed)
+    begins, *steps = made.steps
+    assert begins.do is None
+    assert made == listed(*faults, seed=seed)
+    assert len(steps) == 3 * len(faults)
+    struck = []
+    for strike, heal, whole in zip(steps[::3], steps[1::3], steps[2::3], strict=True):
+        assert isinstance(strike.do, FaultAction)
+        assert not strike.may_miss, "everything must strike"
+        assert isinstance(heal.do, HealAction)
+        assert heal.do.step == strike.name
+        assert isinstance(whole.after, IsrIs)
+        struck.append(strike.do.fault)
+    assert sorted(struck) == ["kill", "partition", "pause", "rolling-restart"]
+
+
+def test_the_seed_decides_the_order_of_a_list():
+    orders = {tuple(s.do.fault for s in listed(KILL, PAUSE, CUT, seed=n).steps if isinstance(s.do, FaultAction))
+              for n in range(40)}  # fmt: skip
+    assert len(orders) == 6
+
+
+def test_of_a_list_too_what_cannot_be_done_here_is_left_out_and_said():
+    made = listed(KILL, PAUSE, lacking={LABELS["pause"]: "it cannot"})
+    assert [s.do.fault for s in made.steps if isinstance(s.do, FaultAction)] == ["kill"]
+    assert made.left_out == {LABELS["pause"]: "it cannot"}
+    with pytest.raises(UnsupportedFault, match="it cannot"):
+        listed(PAUSE, lacking={LABELS["pause"]: "it cannot"})
+
+
+def test_a_fault_that_is_twice_in_a_list_is_refused():
+    with pytest.raises(BadInput, match="is there twice"):
+        listed(KILL, PAUSE, KILL)
 
 
 @pytest.mark.parametrize(

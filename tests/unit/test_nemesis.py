@@ -256,6 +256,17 @@ def test_a_partition_cuts_exactly_the_directions_asked_for_and_heals_them(bench,
     assert bench.cluster.is_whole()
 
 
+@pytest.mark.parametrize(("shape", "left"), [("halves", 1), ("bridge", 0), ("ring", 0)])
+def test_of_a_shape_only_those_without_a_majority_count_as_hit(bench, shape, left):
+    """Three brokers: halves leave one alone; on a bridge and on a ring each still hears two."""
+    bench.strike("cut", "partition", "brokers", shape=shape)
+    hit = bench.nemesis.unhealed()
+    assert len(hit) == left
+    assert hit <= {1, 2, 3}
+    bench.nemesis.heal(None)
+    assert set(bench.nemesis.unhealed()) == set()
+
+
 def test_a_cut_that_lets_datagrams_through_is_recorded_as_without_effect(bench):
     bench.world.deaf.add("block")
     struck = bench.strike("cut", "partition", "leader(0)", others="followers")
