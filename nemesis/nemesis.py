@@ -194,8 +194,9 @@ class Nemesis:
             undo = entry.undo
             if not _action(undo).holds(undo, self._scene):
                 continue
-            aimed_at = {undo.node, undo.peer} & set(entry.targets)
-            if undo.peer is not None and len(aimed_at) == 2:
+            ends: set[str] = {undo.node} if undo.peer is None else {undo.node, undo.peer}
+            aimed_at = ends.intersection(entry.targets)
+            if undo.peer is not None and ends <= aimed_at:
                 shapes.setdefault(entry.number, []).append(entry)
             else:
                 names |= aimed_at or {undo.node}
