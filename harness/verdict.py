@@ -6,6 +6,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from harness.configuration import Frozen
+from harness.schema import NONE
 
 
 class Verdict(StrEnum):
@@ -137,6 +138,8 @@ class FaultShown(Frozen):
     effective: bool | None
     """None = not known."""
     detail: str = ""
+    number: int = NONE
+    """Of the fault within the trial."""
 
 
 class AlertResult(Frozen):

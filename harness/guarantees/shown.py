@@ -91,6 +91,7 @@ def faults_shown(plan: Plan, evidence: Evidence) -> tuple[FaultShown, ...]:
             end_s=None if fault.undone_ns is None else fault.undone_ns / NS_PER_S,
             effective=effective[fault.effective],
             detail=fault.detail,
+            number=fault.number,
         )
         for fault in evidence.fault_records
     )

@@ -1,75 +1,96 @@
-"""report.html: one file that opens offline: sentence, controls, matrix, timeline with fault bands, witnesses."""
+"""report.html: one file that opens offline. What the page shows at once is in its text; the rest is data for its scripts."""
 
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+import numpy as np
 from markupsafe import Markup
 
 from harness.history import History
+from harness.impact_summary import ImpactShown
 from harness.metric_series import MetricTable
 from harness.plan import Plan
-from harness.report.charts import draw_monitor, draw_timeline
 from harness.report.delivery import Deliveries, deliveries, windows_words, worst_words
 from harness.report.delivery_charts import delivery_panels
 from harness.report.impact import HEADINGS, impact_rows, impact_words, read_impact
-from harness.report.metric_charts import monitor_charts
-from harness.report.metric_lines import make_monitor
-from harness.report.timeline import fault_bands, make_timeline
+from harness.report.metric_lines import monitor_panels
+from harness.report.overview import has_section, overview
+from harness.report.page import REPORT_SCRIPTS, REPORT_STYLES, assets, embedded_json, environment, security_policy
+from harness.report.panels import figure
+from harness.report.plain import plain_tables
+from harness.report.timeline import timeline_panels
+from harness.report.traffic import ROWS_AT_A_TIME, Traffic, make_traffic, sends_in_parts, span_of_sends
 from harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS, anomalies_of, matrices, reproduce, short
 from harness.run_directory import RunDirectory, read_json
+from harness.schema import Outcome
 from harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict
 
 _WORST_FIRST = (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN)
-_SEND_COLUMNS = ("invoked_ns", "completed_ns", "outcome", "partition")
 
 
 def write_html(
     run: RunDirectory, plan: Plan, verdict: TrialVerdict, seconds: Mapping[str, float], history: History
 ) -> Path:
     """Write report.html; returns its path."""
-    environment = Environment(
-        loader=PackageLoader("harness.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
     tables = matrices(verdict.cells)
-    labels = {cell.cell: matrix.label(cell) for matrix in tables for cell in matrix.cells}
-    names = {client.client: client.name for client in plan.clients}
+    impact, traffic = read_impact(run), _traffic(plan, history)
     delivered = deliveries(run, plan, verdict)
-    text = environment.get_template("report.html.j2").render(
+    outcomes = traffic.outcomes if traffic else np.zeros((len(plan.partitions), len(Outcome)), dtype=np.int64)
+    data = overview(plan, verdict, tables, history, outcomes, impact)
+    data["figures"] = _figures(run, plan, verdict, history, traffic, impact, delivered)
+    script = assets(REPORT_SCRIPTS)
+    text = environment("harness.report").get_template("report.html.j2").render(
+        _words(plan, tables),
         verdict=verdict,
         plan=plan,
         matrices=tables,
-        anomalies_of=anomalies_of,
+        filters=_filters(tables),
         seen=_seen(verdict),
         rows={"sends": history.rows("sends"), "reads": history.rows("reads")},
         excluded=Counter(exclusion.reason for exclusion in plan.excluded),
-        timeline_svgs=_timelines(run, plan, verdict, history),
+        reasons=_reasons(verdict),
         delivered=delivered,
-        delivery_svgs=_delivery(delivered, verdict),
-        impact=read_impact(run),
-        impact_headings=HEADINGS,
-        impact_rows=impact_rows,
-        impact_words=impact_words,
-        windows_words=windows_words,
-        worst_words=worst_words,
-        milliseconds=lambda value: "–" if value is None else f"{value:,.0f}",
+        impact=impact,
         reproduce=reproduce(run),
         seconds_by_part=seconds,
-        signs=SIGNS,
-        meanings=MEANINGS,
-        verdict_signs=VERDICT_SIGNS,
-        short=short,
-        breakable=_breakable,
-        css=lambda text: str(text).replace(" ", "-"),
-        client=lambda client: names.get(client, f"client {client}"),
-        seconds=lambda value: "never" if value is None else f"{value:.3f}",
-        cell_label=lambda cell: labels[cell.cell] or cell.name,
-    )
+        data=data,
+        plain=plain_tables(data),
+        embedded=embedded_json(data),
+        script=Markup(script),
+        policy=security_policy(script),
+        style=Markup(assets(REPORT_STYLES)),
+    )  # fmt: skip
     path = run.path / "report.html"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def _words(plan: Plan, tables: Sequence[Any]) -> dict[str, Any]:
+    """What templates call."""
+    labels = {cell.cell: matrix.label(cell) for matrix in tables for cell in matrix.cells}
+    names = {client.client: client.name for client in plan.clients}
+    return {
+        "anomalies_of": anomalies_of,
+        "impact_headings": HEADINGS,
+        "impact_rows": impact_rows,
+        "impact_words": impact_words,
+        "windows_words": windows_words,
+        "worst_words": worst_words,
+        "milliseconds": lambda value: "–" if value is None else f"{value:,.0f}",
+        "signs": SIGNS,
+        "meanings": MEANINGS,
+        "verdict_signs": VERDICT_SIGNS,
+        "short": short,
+        "breakable": _breakable,
+        "css": lambda text: str(text).replace(" ", "-"),
+        "client": lambda client: names.get(client, f"client {client}"),
+        "seconds": lambda value: "never" if value is None else f"{value:.3f}",
+        "cell_label": lambda cell: labels[cell.cell] or cell.name,
+        "has_section": has_section,
+    }
 
 
 def _breakable(text: str) -> Markup:
@@ -77,38 +98,59 @@ def _breakable(text: str) -> Markup:
     return Markup("<wbr>").join(Markup.escape(part) for part in re.split(r"(?<=[.-])", text))
 
 
+def _filters(tables: Sequence[Any]) -> dict[str, list[str]]:
+    """Axis → its values, of all tables in which it varies."""
+    found: dict[str, dict[str, None]] = {}
+    for matrix in tables:
+        for axis in matrix.axes:
+            found.setdefault(axis, {}).update(dict.fromkeys(cell.axes[axis] for cell in matrix.cells))
+    return {axis: list(values) for axis, values in found.items()}
+
+
 def _seen(verdict: TrialVerdict) -> list[tuple[CellVerdict, CellAnomaly]]:
     """What has something to show, worst first."""
-    found = [
-        (cell, anomaly)
-        for cell in verdict.cells
-        for anomaly in cell.anomalies.values()
-        if anomaly.outcome in _WORST_FIRST and (anomaly.witnesses or anomaly.count)
-    ]
+    found = [(cell, anomaly) for cell in verdict.cells for anomaly in cell.anomalies.values() if has_section(anomaly)]
     return sorted(found, key=lambda pair: (_WORST_FIRST.index(pair[1].outcome), pair[0].cell))
 
 
-def _timelines(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history: History) -> list[str]:
-    """One figure of what clients and replicas did, one of what metrics and alerts said."""
-    sends = history.files["sends"].read(_SEND_COLUMNS)
-    if not len(sends["partition"]):
-        return ["<p>Nothing was sent.</p>"]
-    timeline = make_timeline(plan, sends, history.table("metadata"))
-    bands = fault_bands(verdict.faults, timeline.end_s)
-    table = MetricTable(history.table("metrics"), _texts(run, "metric"), sends)
-    panels = monitor_charts(make_monitor(table, verdict.alerts, plan.variant.server_names(), timeline.end_s))
-    drawn = [draw_timeline(timeline, bands)]
-    return [*drawn, draw_monitor(panels, bands, [timeline.begin_s, timeline.end_s])] if panels else drawn
+def _reasons(verdict: TrialVerdict) -> list[tuple[str, AnomalyOutcome, str, str, int]]:
+    """(anomaly, outcome, reason, source, cells) of what has no section of its own, the most cells first."""
+    counted = Counter(
+        (a.anomaly, a.outcome, a.reason, a.source)
+        for cell in verdict.cells
+        for a in cell.anomalies.values()
+        if a.reason and not has_section(a)
+    )
+    return [(*key, count) for key, count in counted.most_common()]
 
 
-def _delivery(found: Sequence[Deliveries], verdict: TrialVerdict) -> list[str]:
-    """One figure for all cells whose windows have one length."""
-    windows = [window for one in found for window in one.windows]
-    if not windows:
+def _traffic(plan: Plan, history: History) -> Traffic | None:
+    span_s = span_of_sends(history)
+    if span_s is None:
+        return None
+    acks = [plan.cells[planned.cell].producer.acks for planned in plan.partitions]
+    return make_traffic(sends_in_parts(history), acks, span_s)
+
+
+def _figures(
+    run: RunDirectory,
+    plan: Plan,
+    verdict: TrialVerdict,
+    history: History,
+    traffic: Traffic | None,
+    impact: ImpactShown | None,
+    delivered: Sequence[Deliveries],
+) -> list[Mapping[str, Any]]:
+    """What clients and replicas did, with what metrics and alerts said; and a figure for each kind of delivery bound."""
+    if traffic is None:
         return []
-    domain = [min(window.begin_s for window in windows), max(window.end_s for window in windows)]
-    bands = fault_bands(verdict.faults, domain[1])
-    return [draw_monitor(panels, bands, domain) for panels in delivery_panels(found)]
+    begin_s, end_s = float(traffic.edges_s[0]), float(traffic.edges_s[-1])
+    whole = history.rows("sends") <= ROWS_AT_A_TIME
+    sends = history.files["sends"].read(("completed_ns", "outcome")) if whole else None
+    table = MetricTable(history.table("metrics"), _texts(run, "metric"), sends)
+    panels = timeline_panels(plan, traffic, history.table("metadata"), impact)
+    panels += monitor_panels(table, verdict.alerts, plan.variant.server_names(), end_s)
+    return [figure(panels, begin_s, end_s), *(figure(each, begin_s, end_s) for each in delivery_panels(delivered))]
 
 
 def _texts(run: RunDirectory, dictionary: str) -> Sequence[str]:

@@ -29,7 +29,7 @@ def read_impact(run: RunDirectory) -> ImpactShown | None:
 
 def impact_rows(shown: ImpactShown) -> list[tuple[str, ...]]:
     """One row of HEADINGS per fault and acks; three numbers in one are before, during and after."""
-    return [row for fault in shown.faults for row in _rows(fault)]
+    return [row for fault in shown.faults for row in rows_of_fault(fault)]
 
 
 def impact_words(shown: ImpactShown) -> str:
@@ -59,7 +59,8 @@ def impact_lines(run: RunDirectory) -> list[str]:
     return lines
 
 
-def _rows(fault: FaultImpact) -> list[tuple[str, ...]]:
+def rows_of_fault(fault: FaultImpact) -> list[tuple[str, ...]]:
+    """Of one fault, by acks."""
     levels = dict.fromkeys(phase.acks for phase in fault.phases)
     windows = f"{fault.windows:,}" + (f" ({fault.open_windows:,} open)" if fault.open_windows else "")
     whole = (

@@ -4,18 +4,22 @@ Where what should have told is absent, a line is what the others say, and the ab
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from harness.alert_rules import Rule
 from harness.alerts import Truth, aggregate, evaluate_expression, intervals
 from harness.metric_series import MetricTable, Series
-from harness.report.timeline import Row
+from harness.report.panels import BINS_MAX, Lane, Lanes, Panel
+from harness.report.panels import Series as Drawn
+from harness.report.traffic import WARM_UP_S
 from harness.verdict import AlertResult
 
 STEP_S = 0.5
-POINTS_MAX = 800
+KINDS = ("fired", "may have fired", "tells nothing")
+"""Of spans in lanes."""
+Span = tuple[float, float, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +30,6 @@ class Line:
     metric: str
     aggregate: str
     rate: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """Lines with one axis. `rows`: at_s, what, value."""
-
-    title: str
-    labels: tuple[str, ...]
-    rows: list[Row]
-
-
-@dataclass(frozen=True, slots=True)
-class Monitor:
-    """Everything about metrics that a timeline shows. `bars`: what, begin_s, end_s, kind (fired, unknown, absent)."""
-
-    panels: list[Panel] = field(default_factory=list)
-    bars: list[Row] = field(default_factory=list)
 
 
 PANELS: tuple[tuple[str, tuple[Line, ...]], ...] = (
@@ -88,56 +75,58 @@ PANELS: tuple[tuple[str, tuple[Line, ...]], ...] = (
 )
 
 
-def make_monitor(table: MetricTable, alerts: Sequence[AlertResult], names: Mapping[int, str], end_s: float) -> Monitor:
+def monitor_panels(
+    table: MetricTable, alerts: Sequence[AlertResult], names: Mapping[int, str], end_s: float
+) -> list[Panel | Lanes]:
     """Panels up to `end_s`. `names`: node id → name. A metric that nobody told has no line."""
     if table.span_s is None:
-        return Monitor()
-    begin_s = max(table.span_s[0], -5.0)
-    step_s = max(STEP_S, (end_s - begin_s) / POINTS_MAX)
+        return []
+    begin_s = max(table.span_s[0], -WARM_UP_S)
+    step_s = max(STEP_S, (end_s - begin_s) / BINS_MAX)
     grid_s = np.arange(np.ceil(begin_s / step_s), np.floor(end_s / step_s) + 1) * step_s
-    panels = [Panel(title, tuple(line.label for line in lines), _rows(table, lines, grid_s)) for title, lines in PANELS]
-    bars = [*_alert_bars(alerts, end_s), *_absence_bars(table, names, grid_s)]
-    return Monitor([panel for panel in panels if panel.rows], bars)
+    panels: list[Panel | Lanes] = [
+        Panel(title, grid_s, series, kind="step", height=80)
+        for title, lines in PANELS
+        if (series := _series(table, lines, grid_s))
+    ]
+    lanes = [*_alert_lanes(alerts, end_s), *_absence_lanes(table, names, grid_s)]
+    return [*panels, Lanes("alerts, and who told nothing", lanes, KINDS)] if lanes else panels
 
 
-def _rows(table: MetricTable, lines: Sequence[Line], grid_s: np.ndarray) -> list[Row]:
-    rows: list[Row] = []
-    for line in lines:
+def _series(table: MetricTable, lines: Sequence[Line], grid_s: np.ndarray) -> list[Drawn]:
+    found = []
+    for style, line in enumerate(lines, 3):
         series = table.series(line.metric)
-        told = [s.rate() for s in series] if line.rate else series
-        if not told:
+        if not (told := [s.rate() for s in series] if line.rate else series):
             continue
         low, _ = aggregate(line.aggregate, told, grid_s)
         known, _ = aggregate("count", told, grid_s)
-        rows += [
-            {"at_s": float(at), "what": line.label, "value": float(value)}
-            for at, value, count in zip(grid_s, low, known, strict=True)
-            if count
+        if np.any(known):
+            found.append(Drawn(line.label, np.where(np.asarray(known) > 0, low, np.nan), style))
+    return found
+
+
+def _alert_lanes(alerts: Sequence[AlertResult], end_s: float) -> list[Lane]:
+    found = []
+    for alert in alerts:
+        spans: list[Span] = [
+            (begin_s, min(max(until_s, begin_s + STEP_S / 2), end_s), kind)
+            for kind, told in enumerate((alert.fired, alert.unknown))
+            for begin_s, until_s in told
+            if begin_s < end_s
         ]
-    return rows
+        found.append(Lane(alert.name, sorted(spans)))
+    return found
 
 
-def _alert_bars(alerts: Sequence[AlertResult], end_s: float) -> list[Row]:
-    return [
-        {"what": alert.name, "begin_s": begin_s, "end_s": min(max(until_s, begin_s + STEP_S / 2), end_s), "kind": kind}
-        for alert in alerts
-        for kind, spans in (("fired", alert.fired), ("unknown", alert.unknown))
-        for begin_s, until_s in spans or ()
-        if begin_s < end_s
-    ]
-
-
-def _absence_bars(table: MetricTable, names: Mapping[int, str], grid_s: np.ndarray) -> list[Row]:
+def _absence_lanes(table: MetricTable, names: Mapping[int, str], grid_s: np.ndarray) -> list[Lane]:
     """Nodes whose servers told nothing."""
-    bars: list[Row] = []
+    found = []
     for node, series in table.by_node("jmx_answer").items():
-        silent = _silent(series, grid_s)
-        bars += [
-            {"what": f"{names.get(node, f'node {node}')} tells nothing", "begin_s": a, "end_s": b, "kind": "absent"}
-            for a, b in intervals(silent, grid_s)
-            if b > a
-        ]
-    return bars
+        spans: list[Span] = [(a, b, 2) for a, b in intervals(_silent(series, grid_s), grid_s) if b > a]
+        if spans:
+            found.append(Lane(names.get(node, f"node {node}"), spans))
+    return found
 
 
 def _silent(series: Series, grid_s: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Words and signs that every report uses alike. Signs carry the meaning without colour."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Generic, Protocol, TypeVar
@@ -24,6 +24,8 @@ MEANINGS = {
     AnomalyOutcome.UNKNOWN: "could not tell",
     AnomalyOutcome.NOT_JUDGED: "does not apply",
 }
+NAMED_MAX = 2
+"""So many nodes of a fault are named in a chart."""
 VERDICT_SIGNS = {Verdict.HELD: "✓", Verdict.VIOLATED: "✗", Verdict.UNKNOWN: "?", Verdict.NOT_JUDGED: "–"}
 
 
@@ -100,3 +102,8 @@ def found_line(findings: Mapping[str, int]) -> str:
 def anomalies_of(cells: Iterable[CellVerdict]) -> list[str]:
     """Names of all anomalies judged in these cells, in order of first appearance."""
     return list(dict.fromkeys(name for cell in cells for name in cell.anomalies))
+
+
+def brief_nodes(nodes: Sequence[str]) -> str:
+    """All of two, else the first and how many more: the table of faults has them all."""
+    return ", ".join(nodes) if len(nodes) <= NAMED_MAX else f"{nodes[0]} and {len(nodes) - 1} more"

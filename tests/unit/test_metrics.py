@@ -19,7 +19,7 @@ from harness.clock import FakeClock
 from harness.metric_series import MetricTable
 from harness.metrics import BY_NAME, FIXED_CODE, METRICS, Origin, code_of, known_metric
 from harness.recorder import Recorder
-from harness.report.metric_lines import make_monitor
+from harness.report.metric_lines import monitor_panels
 from harness.rows import read_rows
 from harness.run_directory import RunDirectory, read_json
 from harness.schema import METRICS as TABLE
@@ -321,17 +321,19 @@ def test_the_report_shows_lines_alerts_and_who_told_nothing(sampled: Sampled) ->
         node.sample()
         sampled.clock.sleep(1.0)
     alert = AlertResult(name="a", expr="e", verdict=Verdict.HELD, fired=((14.0, 18.0),), unknown=((8.0, 13.75),))
-    monitor = make_monitor(sampled.table(), [alert], {1: "broker-1"}, 20.0)
-    (panel,) = monitor.panels
-    shown = {row["at_s"] for row in panel.rows}
-    assert {7.5, 14.5} <= shown
-    assert not shown & {9.0, 12.0}
-    assert {(bar["what"], bar["kind"]) for bar in monitor.bars} == {
-        ("a", "fired"),
-        ("a", "unknown"),
-        ("broker-1 tells nothing", "absent"),
-    }
+    panel, lanes = monitor_panels(sampled.table(), [alert], {1: "broker-1"}, 20.0)
+    (series,) = panel.series
+    shown = dict(zip(panel.at_s.tolist(), ~np.isnan(series.values), strict=True))
+    assert shown[7.5]
+    assert shown[14.5]
+    assert not shown[9.0]
+    assert not shown[12.0]
+    assert [lane.name for lane in lanes.lanes] == ["a", "broker-1"]
+    assert [[lanes.kinds[kind] for *_, kind in lane.spans] for lane in lanes.lanes] == [
+        ["may have fired", "fired"],
+        ["tells nothing"],
+    ]
 
 
 def test_without_metrics_nothing_is_drawn() -> None:
-    assert make_monitor(MetricTable(TABLE.empty(), ()), [], {}, 10.0).panels == []
+    assert monitor_panels(MetricTable(TABLE.empty(), ()), [], {}, 10.0) == []

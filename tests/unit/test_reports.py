@@ -1,6 +1,7 @@
 """Reports from a hand-made verdict: what each of them must say."""
 
 import json
+import re
 from xml.etree import ElementTree
 
 import numpy as np
@@ -11,8 +12,9 @@ from harness.history import write_history
 from harness.planning import make_plan
 from harness.recorder import Recorder
 from harness.report import report_run
-from harness.report.charts import draw_timeline
-from harness.report.timeline import BINS_MAX, make_timeline
+from harness.report.panels import BINS_MAX, Panel, Series, numbers
+from harness.report.timeline import timeline_panels
+from harness.report.traffic import Traffic, make_traffic
 from harness.report.words import matrices, seen_in
 from harness.rows import RowWriter
 from harness.run_directory import RunDirectory, write_json
@@ -94,18 +96,53 @@ def run(tmp_path, plan, verdict):
     return run
 
 
+def page_data(run) -> dict:
+    text = (run.path / "report.html").read_text()
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
+
+
 def test_the_html_opens_offline_and_says_everything(run):
     report_run(run)
     text = (run.path / "report.html").read_text()
     assert "http://" not in text.replace("http://www.w3.org", "")
     assert "https://" not in text
-    assert "<script" not in text
+    assert not re.search(r"<(?:script|link|img)[^>]*(?:src|href)=", text)
     for said in (
         "Two &lt;cells&gt;", "acks=all lost 2 records &amp; that is forbidden.", "1,200", "acks=1 waits for the leader only",
         "the audit of partition 0 is incomplete", "broker-1", "never", "#41", "kill it", "fired in 1 cells",
-        f"prozess replay {run.path}", "<svg",
+        f"prozess replay {run.path}",
     ):  # fmt: skip
         assert said in text, said
+
+
+def test_no_text_of_a_history_ends_the_script_it_stands_in(run, verdict):
+    spoiled = verdict.model_copy(update={"faults": (verdict.faults[0].model_copy(update={"detail": "</script><b>&"}),)})
+    run.verdict.write_text(spoiled.model_dump_json())
+    report_run(run)
+    assert (run.path / "report.html").read_text().count("</script>") == 2
+    assert page_data(run)["faults"][0]["detail"] == "</script><b>&"
+
+
+def test_the_data_of_the_page_names_every_cell_partition_client_and_fault(run):
+    report_run(run)
+    data = page_data(run)
+    assert [cell[0] for cell in data["cells"]] == [0, 1]
+    assert data["partitions"]["sent"] == [50, 50]
+    assert [sum(data["partitions"][name]) for name in ("ok", "unknown", "refused")] == [90, 10, 0]
+    assert data["faults"][0]["name"] == "kill broker-1"
+    assert data["near"] == {"kill it": [[0, "lost"]]}
+    assert all(len(column) == len(data["clients"]["name"]) for column in data["clients"].values())
+    assert [panel["title"] for panel in data["figures"][0]["panels"]] == [
+        "acknowledged per s", "unknown or refused per s", "99 % answered within, ms",
+    ]  # fmt: skip
+
+
+def test_without_scripts_the_numbers_of_the_charts_are_tables(run):
+    report_run(run)
+    text = (run.path / "report.html").read_text()
+    plain = re.search(r"<noscript>\s*<h2>(.*?)</noscript>", text, re.S)[1]
+    for said in ("The timeline in numbers", "acknowledged per s: acks=1", "kill broker-1", "Partitions", "Clients"):
+        assert said in plain, said
 
 
 def test_junit_has_a_case_per_cell_and_anomaly_and_unknown_is_an_error(run):
@@ -143,9 +180,18 @@ def test_the_worst_verdict_wins_and_nothing_judged_is_unknown():
     assert worst([]) is Verdict.UNKNOWN
 
 
+def traffic_of(plan, sends, *, parts=1) -> Traffic:
+    """As it is counted from `parts` parts of the table."""
+    done = sends["completed_ns"][sends["completed_ns"] != MISSING]
+    span_s = float(sends["invoked_ns"].min()) / S, float(done.max()) / S
+    pieces = {name: np.array_split(column, parts) for name, column in sends.items()}
+    cut = [{name: pieces[name][part] for name in pieces} for part in range(parts)]
+    return make_traffic(cut, [plan.cells[p.cell].producer.acks for p in plan.partitions], span_s)
+
+
 def test_the_timeline_counts_every_completion_once_and_follows_the_controllers_log(plan):
     count = 40
-    sends = SENDS.empty() | {
+    sends = {
         "invoked_ns": np.arange(count) * S // 10,
         "completed_ns": np.append(np.arange(count - 1) * S // 10 + S // 20, MISSING),
         "outcome": np.zeros(count, np.int32) + Outcome.OK,
@@ -160,28 +206,38 @@ def test_the_timeline_counts_every_completion_once_and_follows_the_controllers_l
         "kind": np.full(4, MetadataKind.PARTITION, np.int32),
         "source": np.full(4, MetadataSource.CONTROLLER_LOG, np.int32),
     }
-    timeline = make_timeline(plan, sends, changes)
-    assert sum(row["per_s"] for row in timeline.traffic) * 0.25 == count - 1
-    leaderless = {row["at_s"]: row["partitions"] for row in timeline.replication if row["what"] == "no leader"}
+    traffic = traffic_of(plan, sends)
+    panels = {panel.title: panel for panel in timeline_panels(plan, traffic, changes)}
+    assert sum(s.values.sum() for s in panels["acknowledged per s"].series) * 0.25 == count - 1
+    assert [s.name for s in panels["99 % answered within, ms"].series] == ["acks=1", "acks=all"]
+    for series in panels["99 % answered within, ms"].series:
+        known = series.values[~np.isnan(series.values)]
+        assert (abs(known - 50) < 0.04 * 50).all()
+    replication = panels["partitions, by the controllers"]
+    leaderless = dict(zip(replication.at_s.tolist(), replication.series[1].values.tolist(), strict=True))
     assert (leaderless[0.75], leaderless[1.0], leaderless[1.75], leaderless[2.0]) == (0, 1, 1, 0)
-    assert {row["acks"] for row in timeline.latency} == {"acks=1", "acks=all"}
-    assert all(abs(row["p50_ms"] - 50) < 1 for row in timeline.latency)
 
 
-def test_the_timeline_of_a_long_run_has_wider_bins_and_can_be_drawn(plan):
+@pytest.mark.parametrize("parts", [1, 7])
+def test_the_timeline_of_a_long_run_has_wider_bins_however_it_is_read(plan, parts):
     count, hours = 100_000, 3
     at_ns = np.linspace(0, hours * 3600 * S, count, dtype=np.int64)
-    sends = SENDS.empty() | {
+    sends = {
         "invoked_ns": at_ns,
         "completed_ns": at_ns + S // 100,
         "outcome": np.arange(count, dtype=np.int32) % 3,
         "partition": np.arange(count, dtype=np.int32) % 2,
     }
-    timeline = make_timeline(plan, sends, METADATA.empty())
-    at_s = sorted({row["at_s"] for row in timeline.traffic})
-    assert len(at_s) <= BINS_MAX
-    assert round(sum(row["per_s"] for row in timeline.traffic) * (at_s[1] - at_s[0])) == count
-    assert draw_timeline(timeline, []).startswith("<svg")
+    traffic = traffic_of(plan, sends, parts=parts)
+    assert len(traffic.edges_s) <= BINS_MAX + 1
+    assert traffic.completed.sum() == traffic.outcomes.sum() == count
+    assert traffic.latencies.sum() == (sends["outcome"] == Outcome.OK).sum()
+
+
+def test_a_panel_has_few_digits_and_says_where_nothing_is_known():
+    assert numbers(np.array([1.0, 2 / 3, np.nan, 123456.7])) == [1, 0.6667, None, 123500.0]
+    shown = Panel("x", np.array([0.25]), [Series("a", np.array([np.nan]), 1)]).as_json()
+    assert (shown["at"], shown["series"]) == ([0.25], [{"name": "a", "style": 1, "y": [None]}])
 
 
 def test_cells_of_two_workloads_come_in_a_table_each_with_their_own_axes():
