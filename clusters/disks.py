@@ -78,7 +78,9 @@ class Disk:
         return f"{os.major(device)}:{os.minor(device)}"
 
     def take_over(self) -> None:
-        """`make`, with what the directory holds now on it, of whom it was, and on the disk for good."""
+        """`make`, with what the directory holds now on it, of whom it was, and on the disk for good. A broker that makes its
+        directory itself (with ZooKeeper) has none yet."""
+        self.mount_point.mkdir(parents=True, exist_ok=True)
         beside = self.mount_point.with_name(f"{self.mount_point.name}.before")
         self.mount_point.rename(beside)
         self.make()

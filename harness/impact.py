@@ -15,7 +15,10 @@ from harness.guarantees.faults import FOREVER, fault_records
 from harness.guarantees.shown import node_name
 from harness.history_reader import History
 from harness.kernels import shared_out
-from harness.run_directory import read_json
+from harness.plan import parse_plan
+from harness.reactions import Reaction, Schedule, reactions
+from harness.run_directory import RunDirectory, read_json
+from harness.schedule import FaultAction, Step
 from harness.schema import MISSING, Outcome, Tristate
 
 AROUND_NS = 10 * NS_PER_S
@@ -63,6 +66,8 @@ class Impact:
     """int64[faults, 3, 2]: records acknowledged in the phase."""
     latencies: np.ndarray
     """int64[faults, 3, 2, bins]: of acknowledged records that were sent in the phase."""
+    unanswered: np.ndarray
+    """int64[faults, 3]: records sent in the phase that were never acknowledged, refused ones among them."""
     windows: np.ndarray
     recoveries: np.ndarray
 
@@ -70,6 +75,7 @@ class Impact:
         return Impact(
             self.acknowledged + other.acknowledged,
             self.latencies + other.latencies,
+            self.unanswered + other.unanswered,
             np.concatenate([self.windows, other.windows]),
             np.concatenate([self.recoveries, other.recoveries]),
         )
@@ -90,6 +96,7 @@ def no_impact(faults: Sequence[FaultTime]) -> Impact:
     return Impact(
         np.zeros(shape, dtype=np.int64),
         np.zeros((*shape, _BINS), dtype=np.int64),
+        np.zeros(shape[:2], dtype=np.int64),
         np.empty(0, dtype=WINDOW),
         np.empty(0, dtype=RECOVERY),
     )
@@ -120,6 +127,7 @@ def impact_of(
         rows = np.flatnonzero((acks == value) & done)
         _count(found, level, sends["invoked_ns"][rows], sends["completed_ns"][rows], faults)
     waiting = acks != 0
+    _count_unanswered(found, np.sort(sends["invoked_ns"][waiting & ~done]), faults)
     invoked_ns, answered = sends["invoked_ns"][waiting], done[waiting]
     completed_ns = np.sort(sends["completed_ns"][waiting & done])
     windows = [
@@ -128,9 +136,9 @@ def impact_of(
     ]
     rows = np.array(windows, dtype=WINDOW)
     if not len(invoked_ns):
-        return Impact(found.acknowledged, found.latencies, rows, found.recoveries)
+        return replace(found, windows=rows)
     recoveries = _recoveries(partition, invoked_ns[answered], sends["completed_ns"][waiting & done], faults)
-    return Impact(found.acknowledged, found.latencies, rows, recoveries)
+    return replace(found, windows=rows, recoveries=recoveries)
 
 
 def _rows(columns: Mapping[str, np.ndarray], chosen: np.ndarray) -> dict[str, np.ndarray]:
@@ -163,6 +171,32 @@ def _brief(names: Sequence[str]) -> str:
     return ", ".join(names) if more <= 1 else f"{', '.join(names[:NAMES_SHOWN])} and {more} more"
 
 
+def reactions_of(history: History) -> dict[int, Reaction]:
+    """Number of each fault → what the cluster did."""
+    run = history.run
+    dictionaries = read_json(run.dictionaries) if run.dictionaries.exists() else {}
+    faults = history.table("faults")
+    records = fault_records(faults, dictionaries)
+    planned = parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan)).steps
+    schedule = Schedule(planned, history.table("steps"), _aimed_at(run, planned))
+    return reactions(records, faults, history.table("metadata"), schedule)
+
+
+def _aimed_at(run: RunDirectory, planned: Sequence[Step]) -> dict[int, list[int]]:
+    """Number of a step → ids of the brokers that its targets were when it struck."""
+    ids = (
+        {name: node["id"] for name, node in read_json(run.cluster).get("nodes", {}).items()}
+        if run.cluster.exists()
+        else {}
+    )
+    found: dict[int, list[int]] = {}
+    for entry in read_json(run.resolved) if run.resolved.exists() else ():
+        action = planned[entry["step_number"]].do
+        if isinstance(action, FaultAction) and entry["role"] in action.targets:
+            found.setdefault(entry["step_number"], []).extend(ids[n] for n in entry["nodes"] if n in ids)
+    return found
+
+
 def groups_of(history: History, groups: int) -> list[list[int]]:
     """The partitions, in at most so many groups of nearly equal rows, the largest first."""
     rows = [history.files["sends"].rows_of(partition) for partition in history.partitions]
@@ -183,7 +217,7 @@ def put_together(parts: Iterable[Impact], faults: Sequence[FaultTime]) -> Impact
     total = sum(parts, start=no_impact(faults))
     windows = total.windows[np.lexsort((total.windows["begin_ns"], total.windows["partition"]))]
     recoveries = total.recoveries[np.lexsort((total.recoveries["fault"], total.recoveries["partition"]))]
-    return Impact(total.acknowledged, total.latencies, windows, recoveries)
+    return replace(total, windows=windows, recoveries=recoveries)
 
 
 def _count(
@@ -200,6 +234,15 @@ def _count(
                 found.latencies[place, number, level] += np.bincount(bins[low:high], minlength=_BINS)
                 low, high = np.searchsorted(completed_ns, span)
                 found.acknowledged[place, number, level] += high - low
+
+
+def _count_unanswered(found: Impact, invoked_ns: np.ndarray, faults: Sequence[FaultTime]) -> None:
+    """`invoked_ns` ascends."""
+    for place, fault in enumerate(faults):
+        for number, name in enumerate(PHASES):
+            if (span := fault.phase(name)) is not None:
+                low, high = np.searchsorted(invoked_ns, span)
+                found.unanswered[place, number] += high - low
 
 
 def _windows(invoked_ns: np.ndarray, completed_ns: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import numpy as np
 from harness.clock import NS_PER_S
 from harness.configuration import Frozen
 from harness.impact import LEVELS, NOBODY, PHASES, FaultTime, Impact
+from harness.reactions import Reaction
 from harness.schema import MISSING
 
 WINDOWS_SHOWN = 200
@@ -45,11 +46,35 @@ class WindowShown(Frozen):
     """Number of the fault; None = none explains it."""
 
 
+class ReactionShown(Frozen):
+    """How a fault was made, and what the cluster did (`harness.reactions`)."""
+
+    what: str
+    effect: str
+    seen: str
+    apply_ms: float | None
+    verify_ms: float | None
+    undo_ms: float | None
+    led: int
+    """Partitions that a broker which it was aimed at led."""
+    decided: RecoveryShown
+    """Of those: until the metadata log had the next leader; `never`: not before it was undone."""
+    new_leader: RecoveryShown
+    """Of those: until every broker that it was not aimed at named the next leader; `never`: not before it was undone."""
+    first_acknowledged: RecoveryShown
+    """Of those: from its begin until a record that was sent since was acknowledged."""
+    copies: int
+    isr_left: int
+
+
 class FaultImpact(Frozen):
     """What one fault cost."""
 
     fault: int
     name: str
+    reaction: ReactionShown | None = None
+    unanswered: int = 0
+    """Records sent during it that were never acknowledged, refused ones among them."""
     phases: tuple[PhaseShown, ...]
     windows: int
     """Of unavailability that it explains."""
@@ -73,14 +98,19 @@ class ImpactShown(Frozen):
     """Why it could not be measured."""
 
 
-def summarise(impact: Impact, faults: Sequence[FaultTime], names: Mapping[int, str]) -> ImpactShown:
-    """For `impact.json`. `names`: of the faults, by number."""
+def summarise(
+    impact: Impact,
+    faults: Sequence[FaultTime],
+    names: Mapping[int, str],
+    reactions: Mapping[int, Reaction] | None = None,
+) -> ImpactShown:
+    """For `impact.json`. `names` and `reactions`: of the faults, by number."""
     windows = impact.windows
     still = windows["end_ns"] == MISSING
     length_ns = np.where(still, np.iinfo(np.int64).max, windows["end_ns"] - windows["begin_ns"])
     longest = np.argsort(-length_ns, kind="stable")[:WINDOWS_SHOWN]
     return ImpactShown(
-        faults=tuple(_fault(impact, place, fault, names) for place, fault in enumerate(faults)),
+        faults=tuple(_fault(impact, place, fault, names, reactions or {}) for place, fault in enumerate(faults)),
         windows=tuple(_window(windows[row]) for row in longest),
         windows_counted=len(windows),
         windows_open=int(np.count_nonzero(still)),
@@ -88,13 +118,17 @@ def summarise(impact: Impact, faults: Sequence[FaultTime], names: Mapping[int, s
     )
 
 
-def _fault(impact: Impact, place: int, fault: FaultTime, names: Mapping[int, str]) -> FaultImpact:
+def _fault(
+    impact: Impact, place: int, fault: FaultTime, names: Mapping[int, str], reactions: Mapping[int, Reaction]
+) -> FaultImpact:
     windows = impact.windows[impact.windows["fault"] == fault.number]
     ended = windows[windows["end_ns"] != MISSING]
     times = impact.recoveries[impact.recoveries["fault"] == fault.number]
     return FaultImpact(
         fault=fault.number,
         name=names.get(fault.number, f"fault {fault.number}"),
+        reaction=_reaction(reactions[fault.number], times) if fault.number in reactions else None,
+        unanswered=int(impact.unanswered[place, PHASES.index("during")]),
         phases=tuple(
             shown
             for level, acks in enumerate(LEVELS.values())
@@ -107,6 +141,29 @@ def _fault(impact: Impact, place: int, fault: FaultTime, names: Mapping[int, str
         after_fault=_recovery(times["fault_ns"]),
         after_heal=_recovery(times["heal_ns"]) if fault.over_ns is not None else RecoveryShown(),
     )
+
+
+def _reaction(found: Reaction, times: np.ndarray) -> ReactionShown:
+    """`times`: RECOVERY rows of the fault."""
+    return ReactionShown(
+        what=found.what,
+        effect=found.effect,
+        seen=found.seen,
+        apply_ms=found.apply_ms,
+        verify_ms=found.verify_ms,
+        undo_ms=found.undo_ms,
+        led=len(found.led),
+        decided=_moved(found.decided_ms, len(found.led)),
+        new_leader=_moved(found.leader_ms, len(found.led)),
+        first_acknowledged=_recovery(times["fault_ns"][np.isin(times["partition"], found.led)]),
+        copies=found.copies,
+        isr_left=found.isr_left,
+    )
+
+
+def _moved(took_ms: Sequence[float], partitions: int) -> RecoveryShown:
+    took_ns = np.array([round(each * 1e6) for each in took_ms], dtype=np.int64)
+    return _recovery(np.concatenate([took_ns, np.full(partitions - len(took_ns), MISSING, dtype=np.int64)]))
 
 
 def _phase(impact: Impact, place: tuple[int, int, int], span: tuple[int, int] | None, acks: str) -> PhaseShown | None:

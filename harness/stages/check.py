@@ -8,7 +8,7 @@ from harness import catalogue
 from harness.errors import HarnessFailed
 from harness.findings import read_findings, write_findings
 from harness.history import History, ensure_history
-from harness.impact import fault_names, fault_times
+from harness.impact import fault_names, fault_times, reactions_of
 from harness.impact_summary import ImpactShown, summarise
 from harness.protocols import Finding
 from harness.run_directory import RunDirectory
@@ -45,7 +45,8 @@ def _impact(run: RunDirectory, options: CheckOptions) -> ImpactShown:
     try:
         history = History.open(run)
         faults, names = fault_times(history), fault_names(history)
-        return summarise(engine(run.path, faults, workers=options.workers, **extra), faults, names)
+        found = engine(run.path, faults, workers=options.workers, **extra)
+        return summarise(found, faults, names, reactions_of(history))
     except HarnessFailed as error:
         return ImpactShown(incomplete=str(error))
 

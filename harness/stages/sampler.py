@@ -3,6 +3,8 @@
 Samples are for display only (`MetadataSource.SAMPLE`): a broker may be a zombie. The ground truth is the controllers' log.
 """
 
+from functools import partial
+
 from harness import catalogue
 from harness.broker_masks import broker_mask
 from harness.clock import Clock
@@ -13,12 +15,14 @@ from harness.schema import NONE, MetadataKind, MetadataSource
 from harness.stages.threads import Beside
 
 HEARTBEAT_S = 0.1
-SAMPLE_EVERY = 5
-"""Heartbeats between two samples: 2 Hz."""
+SAMPLE_S = 0.2
+"""Between two looks at one broker."""
+ANSWER_TIMEOUT_S = 1.0
+"""A broker that is busy answers late; one that is dead, paused or gone holds up nobody else's samples."""
 
 
 class Sampler(Beside):
-    """A context: a thread that beats and samples while it is open."""
+    """A context: while it is open a thread beats, and one for each broker asks it what it sees."""
 
     def __init__(self, plan: Plan, cluster: Cluster, recorder: Recorder, clock: Clock) -> None:
         super().__init__()
@@ -28,17 +32,18 @@ class Sampler(Beside):
         self._ids = {(p.topic_name, p.number): p.partition for p in plan.partitions}
         self._last: dict[tuple[int, int], PartitionView] = {}
         self.run_beside(self._beat, "heartbeat")
-        self.run_beside(self._sample, "sampler")
+        for broker in cluster.observer_servers:
+            self.run_beside(partial(self._sample, broker), f"sampler-{broker}")
 
     def _beat(self) -> None:
         while not self.stopping.wait(HEARTBEAT_S):
             self._recorder.write("heartbeats", time_ns=self._clock.monotonic_ns())
 
-    def _sample(self) -> None:
-        while not self.stopping.wait(HEARTBEAT_S * SAMPLE_EVERY):
-            for node, view in self._admin.views(self._topics, timeout_s=0.4).items():
-                if view is not None:
-                    self._note(node, view)
+    def _sample(self, broker: int) -> None:
+        while not self.stopping.wait(SAMPLE_S):
+            view = self._admin.view(broker, self._topics, timeout_s=ANSWER_TIMEOUT_S)
+            if view is not None:
+                self._note(broker, view)
 
     def _note(self, node: int, view: BrokerView) -> None:
         """Write what changed in this broker's view."""

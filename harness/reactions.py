@@ -1,0 +1,182 @@
+"""What the cluster did when a fault struck, beside what its clients saw: how long the fault took to make, to prove and to
+undo; when a new leader was decided, and known by the brokers' own views; whose ISR it left. Measured, never judged. Pure.
+
+Views are samples, taken five times a second (`harness.stages.sampler`): they are late by that, and by more where the machine
+is busy. Decided is what the metadata log (or ZooKeeper's) says; a leader of which no broker knows serves nobody.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.broker_masks import BROKER_IDS_MAX, broker_mask
+from harness.guarantees.faults import Columns, FaultRecord
+from harness.schedule import FaultAction, HealAction, Step
+from harness.schema import MISSING, FaultPhase, MetadataKind, MetadataSource, StepOutcome, Tristate
+
+NS_PER_MS = 1_000_000
+TOLD_APART_BY = ("shape", "others", "direction", "how", "file", "wait")
+"""Parameters that make another fault of it, for tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """Of one fault. Times in ms; None = not seen."""
+
+    what: str
+    """Its kind, and what tells it apart: "partition others=controllers"."""
+    effect: str
+    """yes, no or unknown: was it seen to work? failed: it could not be made."""
+    seen: str
+    """How that was told."""
+    apply_ms: float | None = None
+    """From the journal to the end of the deed."""
+    verify_ms: float | None = None
+    """From there until its effect was seen."""
+    undo_ms: float | None = None
+    """From asking until it was seen to be undone."""
+    led: tuple[int, ...] = ()
+    """Partitions (dense ids) that a broker which it was aimed at led."""
+    decided_ms: tuple[float, ...] = ()
+    """Of those whose lead moved before it was undone: until that was decided."""
+    leader_ms: tuple[float, ...] = ()
+    """And until every broker that it was not aimed at named the new leader."""
+    copies: int = 0
+    """Partitions of which a broker that it was aimed at was in sync."""
+    isr_left: int = 0
+    """Of those: how many ISRs such a broker left, by anybody's view, before it was undone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What was planned, and what it came to. `aimed_at`: number of a step → ids of the nodes that its targets were."""
+
+    planned: Sequence[Step]
+    steps: Columns
+    aimed_at: Mapping[int, Sequence[int]]
+
+
+def reactions(
+    records: Sequence[FaultRecord], faults: Columns, metadata: Columns, schedule: Schedule
+) -> dict[int, Reaction]:
+    """Number of each fault → its reaction. Columns as the tables have them."""
+    heals_ns, views = _heals_ns(schedule), _Views(metadata)
+    return {record.number: _reaction(record, faults, heals_ns, views, schedule) for record in records}
+
+
+def _reaction(
+    record: FaultRecord, faults: Columns, heals_ns: np.ndarray, views: "_Views", schedule: Schedule
+) -> Reaction:
+    mine = faults["fault"] == record.number
+    phase, time_ns, effect = faults["phase"][mine], faults["time_ns"][mine], faults["effect"][mine]
+    journaled_ns = _last(time_ns[phase == FaultPhase.JOURNALED])
+    applied_ns = _last(time_ns[phase == FaultPhase.APPLIED])
+    verified_ns = _last(time_ns[phase == FaultPhase.VERIFIED])
+    undone_ns = time_ns[phase == FaultPhase.UNDONE]
+    healed_ns = _last(time_ns[(phase == FaultPhase.UNDO_VERIFIED) & (effect == Tristate.YES)])
+    asked_ns = None
+    if len(undone_ns):
+        before = heals_ns[heals_ns <= undone_ns.min()]
+        asked_ns = max(filter(None, (_last(before), verified_ns)), default=None)
+    until_ns = int(undone_ns.max()) if len(undone_ns) else None
+    hit = schedule.aimed_at.get(record.step, ())
+    led, decided_ms, leader_ms = views.new_leaders(hit, record.begin_ns, until_ns)
+    copies, isr_left = views.left_isrs(hit, record.begin_ns, until_ns)
+    return Reaction(
+        what=_what(record, schedule.planned),
+        effect="failed" if (phase == FaultPhase.FAILED).any() else record.effective.name.lower(),
+        seen=record.detail,
+        apply_ms=_between_ms(journaled_ns, applied_ns),
+        verify_ms=_between_ms(applied_ns, verified_ns),
+        undo_ms=_between_ms(asked_ns, healed_ns),
+        led=led,
+        decided_ms=decided_ms,
+        leader_ms=leader_ms,
+        copies=copies,
+        isr_left=isr_left,
+    )
+
+
+def _what(record: FaultRecord, planned: Sequence[Step]) -> str:
+    action = planned[record.step].do if 0 <= record.step < len(planned) else None
+    if not isinstance(action, FaultAction):
+        return record.kind
+    given = action.parameters
+    return " ".join([record.kind, *(f"{name}={given[name]}" for name in TOLD_APART_BY if name in given)])
+
+
+def _heals_ns(schedule: Schedule) -> np.ndarray:
+    """When healing was asked for."""
+    steps = schedule.steps
+    heals = [number for number, step in enumerate(schedule.planned) if isinstance(step.do, HealAction)]
+    rows = np.isin(steps["step"], heals) & (steps["outcome"] == StepOutcome.DONE) & (steps["fired_ns"] != MISSING)
+    return np.asarray(steps["fired_ns"][rows])
+
+
+def _last(times_ns: np.ndarray) -> int | None:
+    return int(times_ns.max()) if len(times_ns) else None
+
+
+def _between_ms(begin_ns: int | None, end_ns: int | None) -> float | None:
+    return None if begin_ns is None or end_ns is None else (end_ns - begin_ns) / NS_PER_MS
+
+
+_DECIDED = -1
+"""The node of what the metadata log says: nobody's own view."""
+
+
+class _Views:
+    """What each broker, and the metadata log, said of leaders and ISRs, whenever that changed."""
+
+    def __init__(self, metadata: Columns) -> None:
+        rows = metadata["kind"] == MetadataKind.PARTITION
+        names = ("time_ns", "partition", "leader", "leader_epoch", "isr")
+        order = np.argsort(metadata["time_ns"][rows], kind="stable")
+        columns = {name: metadata[name][rows][order] for name in names}
+        own = metadata["source"][rows][order] == MetadataSource.SAMPLE
+        columns["node"] = np.where(own, metadata["node"][rows][order], _DECIDED)
+        self._by_partition = {
+            int(partition): {name: column[columns["partition"] == partition] for name, column in columns.items()}
+            for partition in np.unique(columns["partition"])
+        }
+
+    def new_leaders(
+        self, hit: Sequence[int], begin_ns: int, until_ns: int | None
+    ) -> tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
+        """(partitions that one of the nodes led; of those that moved: ms until that was decided; until all others knew)."""
+        led: list[int] = []
+        decided_ms: list[float] = []
+        known_ms: list[float] = []
+        for partition, rows in self._by_partition.items():
+            before = rows["time_ns"] <= begin_ns
+            if not before.any():
+                continue
+            newest = int(np.argmax(np.where(before, rows["leader_epoch"], -1)))
+            if int(rows["leader"][newest]) not in hit:
+                continue
+            led.append(partition)
+            told = ~before & (rows["leader_epoch"] > rows["leader_epoch"][newest])
+            told &= (rows["leader"] >= 0) & ~np.isin(rows["leader"], hit)
+            if until_ns is not None:
+                told &= rows["time_ns"] <= until_ns
+            nodes = [node for node in np.unique(rows["node"]).tolist() if node not in hit and node != _DECIDED]
+            for asked, found_ms in (([_DECIDED], decided_ms), (nodes, known_ms)):
+                firsts = [rows["time_ns"][told & (rows["node"] == node)] for node in asked]
+                if asked and all(len(first) for first in firsts):
+                    found_ms.append((max(int(first[0]) for first in firsts) - begin_ns) / NS_PER_MS)
+        return tuple(led), tuple(decided_ms), tuple(known_ms)
+
+    def left_isrs(self, hit: Sequence[int], begin_ns: int, until_ns: int | None) -> tuple[int, int]:
+        """(partitions of which one of the nodes was in sync, those of them whose ISR one left)."""
+        mask = broker_mask(node for node in hit if 0 <= node <= BROKER_IDS_MAX)
+        copies = left = 0
+        for rows in self._by_partition.values():
+            before = np.flatnonzero(rows["time_ns"] <= begin_ns)
+            in_sync = int(rows["isr"][before[-1]]) & mask if len(before) else 0
+            if not in_sync:
+                continue
+            copies += 1
+            later = (rows["time_ns"] > begin_ns) & (until_ns is None or rows["time_ns"] <= until_ns)
+            left += bool(((rows["isr"][later] & in_sync) != in_sync).any())
+        return copies, left
