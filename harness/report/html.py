@@ -17,18 +17,18 @@ from harness.report.delivery import Deliveries, deliveries, windows_words, worst
 from harness.report.delivery_charts import delivery_panels
 from harness.report.impact import HEADINGS, impact_rows, impact_words, read_impact
 from harness.report.metric_lines import monitor_panels
-from harness.report.overview import has_section, overview
+from harness.report.overview import overview
 from harness.report.page import REPORT_SCRIPTS, REPORT_STYLES, assets, embedded_json, environment, security_policy
 from harness.report.panels import figure
 from harness.report.plain import plain_tables
+from harness.report.seen import FOLDED_FROM, has_section, rows_each, seen_groups
+from harness.report.stories import Teller, tell_stories
 from harness.report.timeline import timeline_panels
 from harness.report.traffic import ROWS_AT_A_TIME, Traffic, make_traffic, sends_in_parts, span_of_sends
 from harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS, anomalies_of, matrices, reproduce, short
 from harness.run_directory import RunDirectory, read_json
 from harness.schema import Outcome
-from harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict
-
-_WORST_FIRST = (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN)
+from harness.verdict import AnomalyOutcome, TrialVerdict
 
 
 def write_html(
@@ -37,18 +37,24 @@ def write_html(
     """Write report.html; returns its path."""
     tables = matrices(verdict.cells)
     impact, traffic = read_impact(run), _traffic(plan, history)
-    delivered = deliveries(run, plan, verdict)
+    delivered, seen = deliveries(run, plan, verdict), seen_groups(verdict)
+    pairs = [pair for group in seen for pair in group.pairs]
+    teller = Teller(history, verdict.faults)
     outcomes = traffic.outcomes if traffic else np.zeros((len(plan.partitions), len(Outcome)), dtype=np.int64)
     data = overview(plan, verdict, tables, history, outcomes, impact)
     data["figures"] = _figures(run, plan, verdict, history, traffic, impact, delivered)
     script = assets(REPORT_SCRIPTS)
     text = environment("harness.report").get_template("report.html.j2").render(
-        _words(plan, tables),
+        _words(tables),
         verdict=verdict,
         plan=plan,
         matrices=tables,
         filters=_filters(tables),
-        seen=_seen(verdict),
+        seen=seen,
+        stories=tell_stories(pairs, teller),
+        rows_each=rows_each(len(pairs)),
+        folded_from=FOLDED_FROM,
+        client=teller.name,
         rows={"sends": history.rows("sends"), "reads": history.rows("reads")},
         excluded=Counter(exclusion.reason for exclusion in plan.excluded),
         reasons=_reasons(verdict),
@@ -68,10 +74,9 @@ def write_html(
     return path
 
 
-def _words(plan: Plan, tables: Sequence[Any]) -> dict[str, Any]:
+def _words(tables: Sequence[Any]) -> dict[str, Any]:
     """What templates call."""
     labels = {cell.cell: matrix.label(cell) for matrix in tables for cell in matrix.cells}
-    names = {client.client: client.name for client in plan.clients}
     return {
         "anomalies_of": anomalies_of,
         "impact_headings": HEADINGS,
@@ -86,7 +91,6 @@ def _words(plan: Plan, tables: Sequence[Any]) -> dict[str, Any]:
         "short": short,
         "breakable": _breakable,
         "css": lambda text: str(text).replace(" ", "-"),
-        "client": lambda client: names.get(client, f"client {client}"),
         "seconds": lambda value: "never" if value is None else f"{value:.3f}",
         "cell_label": lambda cell: labels[cell.cell] or cell.name,
         "has_section": has_section,
@@ -105,12 +109,6 @@ def _filters(tables: Sequence[Any]) -> dict[str, list[str]]:
         for axis in matrix.axes:
             found.setdefault(axis, {}).update(dict.fromkeys(cell.axes[axis] for cell in matrix.cells))
     return {axis: list(values) for axis, values in found.items()}
-
-
-def _seen(verdict: TrialVerdict) -> list[tuple[CellVerdict, CellAnomaly]]:
-    """What has something to show, worst first."""
-    found = [(cell, anomaly) for cell in verdict.cells for anomaly in cell.anomalies.values() if has_section(anomaly)]
-    return sorted(found, key=lambda pair: (_WORST_FIRST.index(pair[1].outcome), pair[0].cell))
 
 
 def _reasons(verdict: TrialVerdict) -> list[tuple[str, AnomalyOutcome, str, str, int]]:

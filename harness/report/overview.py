@@ -11,10 +11,11 @@ from harness.history import History
 from harness.impact_summary import ImpactShown
 from harness.plan import Plan
 from harness.report.impact import HEADINGS, rows_of_fault
+from harness.report.seen import has_section
 from harness.report.timeline import of_partitions, partition_name
 from harness.report.words import SIGNS, VERDICT_SIGNS, Matrix, brief_nodes
 from harness.schema import MISSING, NONE, Outcome
-from harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, FaultShown, TrialVerdict
+from harness.verdict import AnomalyOutcome, CellVerdict, FaultShown, TrialVerdict
 
 CHANGES_MAX = 20_000
 """Of leaders and ISR that the page holds, the earliest; the history has all."""
@@ -72,12 +73,6 @@ def _cell(cell: CellVerdict, kind: int, label: str, texts: Texts, names: Texts) 
         told = (names.number(anomaly.anomaly), order.index(anomaly.outcome), anomaly.count)
         judged += [*told, texts.number(anomaly.reason), texts.number(anomaly.source), int(has_section(anomaly))]
     return [cell.cell, kind, str(cell.verdict), cell.name, label, [texts.number(v) for v in cell.axes.values()], judged]
-
-
-def has_section(anomaly: CellAnomaly) -> bool:
-    """Does the report tell of it one by one?"""
-    telling = (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN)
-    return anomaly.outcome in telling and bool(anomaly.witnesses or anomaly.count)
 
 
 def _partitions(plan: Plan, history: History, outcomes: np.ndarray) -> dict[str, list[Any]]:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 BASE_STYLES = ("base.css",)
 REPORT_STYLES = (*BASE_STYLES, "report.css")
-REPORT_SCRIPTS = ("page.js", "chart.js", "timeline.js", "matrix.js", "details.js", "main.js")
+REPORT_SCRIPTS = ("page.js", "chart.js", "timeline.js", "matrix.js", "details.js", "stories.js", "main.js")
 """In the order in which they are run."""
 
 
