@@ -29,6 +29,7 @@ from clusters.toxiproxy import toxiproxy_server
 from harness.capabilities import Capability
 from harness.configuration import version_numbers
 from harness.errors import BadInput, ProzessError
+from harness.foreign import foreign_packages
 
 PROBE_TIMEOUT_S = 20.0
 COMMAND_TIMEOUT_S = 8.0
@@ -138,6 +139,12 @@ def _java(environment: Mapping[str, str]) -> tuple[bool, str]:
     except ProzessError as error:
         return False, str(error)
     return True, f"Java {found.major} at {found.home} ({found.origin})"
+
+
+def _own_packages(environment: Mapping[str, str]) -> tuple[bool, str]:
+    if foreign := foreign_packages():
+        return False, "also on Python's path: " + ", ".join(map(str, foreign))
+    return True, "nobody else's packages have the names of prozess's"
 
 
 def _jars(environment: Mapping[str, str]) -> tuple[bool, str]:
@@ -272,6 +279,11 @@ def _cores(environment: Mapping[str, str]) -> tuple[bool, str]:
 
 _QUESTIONS = (
     _Question("java", _java, "Nothing runs: Kafka and Spark need Java 17 or newer."),
+    _Question(
+        "own packages",
+        _own_packages,
+        "Whoever imports `harness` or `clusters` may be given the wrong one, here or there.",
+    ),
     _Question("kafka jars", _jars, "The local backend cannot start Kafka."),
     _Question(
         "namespaces",

@@ -48,6 +48,8 @@ class JavaRuntime:
     major: int
     origin: str
     """Where it was found, for a person: "JAVA_HOME", "PATH", …"""
+    version: str = ""
+    """As it says itself, such as "17.0.15"."""
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> JavaRuntime:
@@ -115,8 +117,9 @@ def _inspect(executable: Path, origin: str) -> JavaRuntime | str:
         return "is not executable"
     real = executable.resolve()
     home = real.parent.parent
-    if real.name == "java" and (major := _major(_release_value(home, "JAVA_VERSION"))):
-        return JavaRuntime(real, home, major, origin)
+    version = _release_value(home, "JAVA_VERSION")
+    if real.name == "java" and (major := _major(version)):
+        return JavaRuntime(real, home, major, origin, version)
     return _ask(executable, origin)  # a wrapper script, or a home without a release file
 
 
@@ -141,7 +144,8 @@ def _ask(executable: Path, origin: str) -> JavaRuntime | str:
         return f"does not run (exit {answer.returncode}: {last})"
     home = Path(told["java.home"])
     direct = home / "bin" / "java"
-    return JavaRuntime(direct if direct.is_file() else executable.absolute(), home, major, origin)
+    launcher = direct if direct.is_file() else executable.absolute()
+    return JavaRuntime(launcher, home, major, origin, told["java.version"])
 
 
 def _major(version: str) -> int:

@@ -7,7 +7,8 @@ A new fault, checker, workload or backend is one file and one line here (`docs/e
 from importlib import import_module
 from typing import Any
 
-from harness.errors import BadInput
+from harness.errors import BadInput, MissingTool
+from harness.foreign import why_not_ours
 
 BACKENDS = {
     "local": "clusters.local:LocalCluster",
@@ -272,7 +273,11 @@ SERVICES = {
     "trends": "spark_checkers.trends:find_trends",
     "spark-session": "spark_checkers.session:start_session",
     "doctor": "clusters.doctor:probes",
+    "tool-versions": "clusters.tool_versions:tool_versions",
 }
+
+EXTRAS = {"docker": "docker", "testcontainers": "docker", "paramiko": "ssh"}
+"""Module that only some users need → the extra that installs it."""
 
 
 def resolve(kind: dict[str, str], name: str, *, what: str) -> Any:  # noqa: ANN401 - the object is whatever it is
@@ -280,7 +285,17 @@ def resolve(kind: dict[str, str], name: str, *, what: str) -> Any:  # noqa: ANN4
     if name not in kind:
         raise BadInput(f"{what} {name!r} is not known. Known: {', '.join(sorted(kind))}.")
     module, _, attribute = kind[name].partition(":")
-    return getattr(import_module(module), attribute)
+    try:
+        return getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if why := why_not_ours(missing):
+            raise MissingTool(why) from error
+        if extra := EXTRAS.get(missing.partition(".")[0]):
+            raise MissingTool(
+                f"{what} {name!r} needs the Python package {missing!r}: pip install 'prozess[{extra}]'."
+            ) from error
+        raise
 
 
 def service(name: str) -> Any:  # noqa: ANN401

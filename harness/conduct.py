@@ -21,6 +21,7 @@ from harness.stages.check import CheckOptions, check_run, compare_with_oracle
 from harness.stages.judge import judge_run
 from harness.stages.run import RunResult, follow_run
 from harness.verdict import TrialVerdict, Verdict
+from harness.versions import stamp_versions
 
 ISOLATIONS = ("namespaces", "signals")
 EXIT_CODES = {
@@ -97,6 +98,7 @@ def conduct_trial(plan: Plan, options: Options) -> Conducted:
     with ProgressView(quiet=options.quiet or options.as_json) as view:
         view.begin(plan, run.path)
         isolation = seconds.measure("prepare", lambda: prepare(plan, options.isolation, view))
+        seconds.measure("versions", lambda: stamp_versions(run, plan))
         spark = SparkAhead(options, view)
 
         def on_event(event: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ dictionaries.json  name → list of texts, for the columns that hold dictionary 
 journal.jsonl      undo journal of the nemesis
 lasting.json       while the run has something in a cluster that was there before it (clusters.lasting): as it was found
 resolved.json      what the roles of each fault resolved to, and when
+versions.json      versions of everything that the run depended on (harness.versions)
 cluster.json       facts about the cluster (Cluster.describe)
 events.jsonl       progress of the run stage, one JSON object per line
 logs/              server logs of the nodes, output of the clients
@@ -60,6 +61,10 @@ class RunDirectory:
     @property
     def lasting(self) -> Path:
         return self.path / "lasting.json"
+
+    @property
+    def versions(self) -> Path:
+        return self.path / "versions.json"
 
     @property
     def cluster(self) -> Path:

@@ -8,8 +8,8 @@ from clusters.doctor import _ask_all, _Question, probes
 def test_every_probe_answers_in_order_and_says_what_the_lack_costs() -> None:
     found = probes()
     names = [p.name for p in found]
-    assert names[:4] == ["java", "kafka jars", "namespaces", "ip"]
-    assert len(set(names)) == len(names) == 17
+    assert names[:4] == ["java", "own packages", "kafka jars", "namespaces"]
+    assert len(set(names)) == len(names) == 18
     assert all(p.detail and p.costs.endswith(".") for p in found)
 
 
