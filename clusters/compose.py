@@ -35,7 +35,7 @@ from clusters.compose_file import (
 from clusters.compose_network import SUBNETS, NodeNetwork, first_number, free_prefixes, subnets_of
 from clusters.compose_node import ComposeNode, Place
 from clusters.compose_own import OwnComposeCluster
-from clusters.engine import MARKER_NAME, command, sweep
+from clusters.engine import command, sweep
 from clusters.equipment import Equipment, Equipped
 from clusters.images import find_image
 from clusters.impairers import Parts
@@ -292,7 +292,7 @@ class ComposeCluster(ContainersCluster):
             self._prefixes = free_prefixes(taken, first=first + attempt)
             self._placements = place_in_networks(self._variant, self._run.nodes, self._prefixes)
             self._make_directories()
-            file = self._run.path / MARKER_NAME
+            file = self._run.compose
             file.write_text(text_of(self._document(), comment="What this run runs on."), encoding="utf-8")
             try:
                 command(["compose", "--file", str(file), "up", "--detach", "--no-build"], timeout_s=UP_TIMEOUT_S)

@@ -11,7 +11,7 @@ from typing import Any
 from clusters.compose_exec import by_exec
 from clusters.compose_network import network_problem
 from clusters.compose_node import ComposeNode
-from clusters.engine import MARKER_NAME, PROBLEMS, connect, endpoint, run_label, save_logs, sweep
+from clusters.engine import PROBLEMS, connect, endpoint, run_label, save_logs, sweep
 from clusters.images import has_tools
 from clusters.impairers import Parts
 from clusters.properties import shaping_settings
@@ -159,7 +159,7 @@ class ContainersCluster:
         self._parts.close()
         for node in self._nodes:
             node.close()
-        if self._connection is None and not (self._run.path / MARKER_NAME).exists():
+        if self._connection is None and not self._run.compose.exists():
             return
         try:
             self._keep_data()

@@ -16,7 +16,7 @@ from docker.errors import NotFound
 from clusters.compose_base import ContainersCluster
 from clusters.compose_file import text_of
 from clusters.compose_node import ComposeNode, Place
-from clusters.engine import MARKER_NAME, NODE_LABEL, PROBLEMS, RUN_LABEL, command
+from clusters.engine import NODE_LABEL, PROBLEMS, RUN_LABEL, command
 from clusters.own_services import OwnServer, own_servers
 from clusters.properties import BROKER, CONTROLLER
 from harness.clock import Clock
@@ -120,7 +120,7 @@ class OwnComposeCluster(ContainersCluster):
         self._images = {
             s.name: str(self._configuration["services"][s.service].get("image", "built")) for s in self._servers
         }
-        labels = self._run.path / MARKER_NAME
+        labels = self._run.compose
         labels.write_text(text_of(self._labels(), comment=f"What is laid over {self._file}."), encoding="utf-8")
         files = ["--file", str(self._file), "--file", str(labels)]
         try:

@@ -23,8 +23,6 @@ from harness.run_directory import RunDirectory
 
 RUN_LABEL, NODE_LABEL = "prozess.run", "prozess.node"
 """Of containers, networks and volumes: whose run they are of; which node a container is the server of."""
-MARKER_NAME = "compose.yaml"
-"""In a run directory, written before anything is made: the run may have left something in the engine."""
 REQUEST_TIMEOUT_S = 60
 """Of every single request to the engine."""
 _THREADS = 8
@@ -146,7 +144,7 @@ class Swept:
 def sweep_run(run: RunDirectory) -> Swept:
     """Remove what the engine has of that run: containers (their logs are kept in the run first), networks, volumes. Safe to
     repeat; nothing of anybody else's is touched. A run that never used the engine needs none."""
-    if not (run.path / MARKER_NAME).exists():
+    if not run.compose.exists():
         return Swept()
     try:
         client = connect()

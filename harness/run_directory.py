@@ -10,6 +10,7 @@ journal.jsonl      undo journal of the nemesis
 lasting.json       while the run has something in a cluster that was there before it (clusters.lasting): as it was found
 resolved.json      what the roles of each fault resolved to, and when
 versions.json      versions of everything that the run depended on (harness.versions)
+compose.yaml       only of the compose backend; written before anything is made: the run may have left something in the engine
 cluster.json       facts about the cluster (Cluster.describe)
 events.jsonl       progress of the run stage, one JSON object per line
 logs/              server logs of the nodes, output of the clients
@@ -65,6 +66,10 @@ class RunDirectory:
     @property
     def versions(self) -> Path:
         return self.path / "versions.json"
+
+    @property
+    def compose(self) -> Path:
+        return self.path / "compose.yaml"
 
     @property
     def cluster(self) -> Path:

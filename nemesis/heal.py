@@ -102,10 +102,11 @@ def _heal(run: RunDirectory, note: dict[str, Any], clock: Clock) -> HealReport:
         found.append(f"{what} (pid {identity.pid}) is still there")
         problem = _end(identity, clock)
         (left if problem else done).append(f"{what} (pid {identity.pid}): {problem or 'ended'}")
-    engine = catalogue.service("sweep-engine")(run)
-    found += engine.found
-    done += engine.done
-    left += engine.left
+    if run.compose.exists():  # what knows Docker is not installed everywhere
+        engine = catalogue.service("sweep-engine")(run)
+        found += engine.found
+        done += engine.done
+        left += engine.left
     disks = catalogue.service("sweep-disks")(run)
     found += disks.found
     done += disks.done

@@ -5,7 +5,6 @@ import signal
 
 import pytest
 
-from clusters.engine import MARKER_NAME
 from harness.run_directory import RunDirectory, read_json
 from harness.verdict import AnomalyOutcome, Verdict
 from tests.contract.conftest import ensure_images
@@ -43,7 +42,7 @@ def test_the_smoke_trial_holds_in_containers_and_its_control_fires(run_trial):
     assert done.history.rows("metadata") > 0
     assert done.history.rows("metrics") > 0
     assert all((done.run.logs / f"{node}.log").stat().st_size > 0 for node in cluster["nodes"])
-    assert (done.run.path / MARKER_NAME).is_file()
+    assert done.run.compose.is_file()
     assert left_of(done.run) == []
 
 
