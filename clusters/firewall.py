@@ -36,7 +36,7 @@ class Firewall:
 
     def drop_from(self, address: str) -> None:
         """From now on nothing from that address arrives. Safe to repeat."""
-        self._ensure_chain()
+        self.ensure_chain()
         rule = ["-s", address, "-j", "DROP"]
         if not self._holds(["-C", CHAIN, *rule]):
             self._do(["-I", CHAIN, "1", *rule])
@@ -47,7 +47,7 @@ class Firewall:
 
     def count_from(self, address: str) -> None:
         """From now on datagrams of that address to the probe's port are counted, if no rule of ours drops them."""
-        self._ensure_chain()
+        self.ensure_chain()
         self._do(["-A", CHAIN, *_counted(address)])
 
     def counted(self, address: str) -> int | None:
@@ -68,7 +68,8 @@ class Firewall:
             self._do(["-F", CHAIN])
             self._do(["-X", CHAIN])
 
-    def _ensure_chain(self) -> None:
+    def ensure_chain(self) -> None:
+        """It is there, and asked first. Safe to repeat."""
         if self._holds(["-C", "INPUT", "-j", CHAIN]):
             return
         if not self._holds(["-S", CHAIN]):

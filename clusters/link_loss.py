@@ -5,6 +5,7 @@ iptables-extensions(8), `statistic`.
 """
 
 import math
+from collections.abc import Callable
 
 from clusters.links import Links
 from harness.errors import HarnessFailed
@@ -23,10 +24,14 @@ DEVIATIONS_MAX = 6.0
 class LosePackets:
     """`clusters.impairers.Impairer` of `Loss`."""
 
-    def __init__(self, links: Links) -> None:
-        self._links = links
+    def __init__(
+        self, links: Links, *, chain: str = "INPUT", prepare: Callable[[str], None] = lambda name: None
+    ) -> None:
+        """`prepare`: sees to it that the node of that name has the chain."""
+        self._links, self._chain, self._prepare = links, chain, prepare
 
     def impair(self, node: Node, impairment: Loss) -> None:
+        self._prepare(node.name)
         if not self._there(node, impairment):
             self._iptables(node, "-A", impairment)
 
@@ -60,7 +65,7 @@ class LosePackets:
     def _rule(self, node: Node, impairment: Loss) -> list[str]:
         source = ["-s", self._links[impairment.source].address] if impairment.source else []
         statistic = ["-m", "statistic", "--mode", "random", "--probability", f"{impairment.share:.6f}"]
-        return ["INPUT", "-d", self._links[node.name].address, *source, *statistic, "-j", "DROP"]
+        return [self._chain, "-d", self._links[node.name].address, *source, *statistic, "-j", "DROP"]
 
 
 def probes_for(share: float) -> int:

@@ -20,10 +20,13 @@ from clusters.impairers import Parts
 from clusters.lasting import Kafka, Marker, each, settings_of
 from clusters.properties import BROKER, CONTROLLER
 from clusters.ready import Readiness
+from clusters.ssh_disk import WAY, SshFullDisks, problem_of
 from clusters.ssh_host import SshHost
+from clusters.ssh_links import WAYS, SshLinks, impairers_of, problems_of, refusal_of
 from clusters.ssh_node import SshNode
 from harness.clock import NS_PER_S, Clock
 from harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady
+from harness.impairments import FullDisk
 from harness.plan import Plan
 from harness.protocols import Capability, NodeState
 from harness.remote_options import SshNodeOptions, split_server
@@ -33,6 +36,19 @@ METADATA_LOG = "__cluster_metadata-0"
 CHECKPOINTS = ("log-start-offset-checkpoint", "replication-offset-checkpoint", "recovery-point-offset-checkpoint")
 STOP_TIMEOUT_S = 90.0
 _MS = 1_000_000
+_NOT_HERE = "the machines are not ours, and the ssh backend of this version does not do it to them"
+_OF_DISKS = "whether and how a machine's disk recovers is not ours to try: only a full one is made, and made free again"
+_WHY_NOT: Mapping[Capability, str] = {
+    Capability.DELAY: "toxiproxy would have to run there, and this version puts no program on the machines",
+    Capability.SHIFT_CLOCK: "the server would have to be started with a preloaded library, and how it is started is the "
+    "machine's own; a machine's whole clock is not moved",
+    Capability.CUT_CLIENTS: "clients, administration and ssh come over one network from here: it would cut us off",
+    Capability.SLOW_DISK: _OF_DISKS,
+    Capability.FREEZE_DISK: _OF_DISKS,
+    Capability.FAIL_DISK: _OF_DISKS,
+    Capability.LOSE_POWER: _OF_DISKS,
+    Capability.CHANGE_FILES: "files of a cluster that stays after the run are not destroyed",
+}
 
 
 class SshCluster:
@@ -44,9 +60,10 @@ class SshCluster:
         self._plan, self._run, self._clock, self._options = plan, run, clock, plan.ssh
         self._marker = Marker(run)
         ordered = sorted(self._options.nodes, key=lambda n: (BROKER in n.roles, n.id))
-        parts = Parts()
+        links = SshLinks(lambda: self._nodes, clock=clock)
+        parts = Parts({"full-disk": SshFullDisks(), **impairers_of(links, lambda: self._nodes)})
         self._of: dict[str, SshNodeOptions] = {node.name: node for node in ordered}
-        self._nodes = tuple(
+        self._nodes: tuple[SshNode, ...] = tuple(
             SshNode(
                 n, self._options, run.nodes / n.name / "data", host=SshHost(n, self._options), parts=parts, clock=clock
             )
@@ -69,6 +86,10 @@ class SshCluster:
                     found.setdefault(capability, f"no commands with the server's rights (ssh.sudo): {why}")
             if problem := node.firewall.problem():
                 found.setdefault(Capability.BLOCK, f"iptables cannot be used on {node.host.where}: {problem}")
+            for capability, problem in problems_of(node).items():
+                found.setdefault(capability, problem)
+            if problem := problem_of(node):
+                found.setdefault(Capability.FILL_DISK, problem)
         return found
 
     @property
@@ -78,13 +99,19 @@ class SshCluster:
             Capability.STOP: self._options.stop or "SIGTERM to the server process, over ssh",
             Capability.PAUSE: "SIGSTOP to the server process, over ssh",
             Capability.BLOCK: "a rule of iptables on the receiving machine",
+            Capability.FILL_DISK: WAY,
+            **WAYS,
         }
         return {capability: way for capability, way in ways.items() if capability not in self._problems}
 
     @property
     def lacks(self) -> Mapping[Capability, str]:
-        lacking = {c: "the ssh backend of this version cannot" for c in Capability if c not in self.capabilities}
+        lacking = {c: _WHY_NOT.get(c, _NOT_HERE) for c in Capability if c not in self.capabilities}
         return {**lacking, **self._problems}
+
+    def refusal_of(self, fault: str, parameters: Mapping[str, Any]) -> str | None:
+        """Why this very fault of links cannot be made; None if it can."""
+        return refusal_of(fault, parameters)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -156,6 +183,8 @@ class SshCluster:
         for node in self._nodes:
             if Capability.BLOCK in self.capabilities:
                 each(problems, node.firewall.remove)
+            if Capability.FILL_DISK in self.capabilities:
+                each(problems, lambda node=node: node.repair(FullDisk()))  # type: ignore[misc]
             each(problems, node.resume)
         if any(node.state() is NodeState.RUNNING for node in self._nodes if BROKER in node.roles):
             each(problems, lambda: self._kafka.delete_topics(self._prefix))
@@ -196,10 +225,9 @@ class SshCluster:
 
     def _keep_files(self, node: SshNode) -> None:
         """The controllers' log, and copies of the trial's partitions. What cannot be read is left out, whole."""
-        remote = self._of[node.name].data_directory or self._options.data_directory
+        remote = node.remote_data
         if remote is None:
             return
-        remote = node.filled(remote).rstrip("/")
         shutil.rmtree(node.data_directory, ignore_errors=True)
         wanted = {f"{p.topic_name}-{p.number}" for p in self._plan.partitions}
         try:

@@ -92,6 +92,12 @@ class SshNode(HasParts):
         return self._data
 
     @property
+    def remote_data(self) -> str | None:
+        """Its data directory there; None = the trial does not say."""
+        directory = self._node.data_directory or self._options.data_directory
+        return None if directory is None else self.filled(directory).rstrip("/")
+
+    @property
     def os_pid(self) -> int | None:
         """On its own machine."""
         found = self._server()

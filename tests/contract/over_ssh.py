@@ -10,15 +10,18 @@ import pytest
 from clusters.ssh import SshCluster
 from harness.clock import SystemClock, wait_until
 from harness.errors import BadInput, ClusterFailed, UnsupportedFault
+from harness.impairments import Bandwidth, FullDisk, Loss
 from harness.protocols import NodeState
 from harness.remote_options import SshOptions
 from harness.run_directory import RunDirectory
+from harness.schema import Tristate
 from harness.stages.run import check_capabilities
 from harness.verdict import TrialVerdict, Verdict
 from nemesis.journal import read_journal
 from tests.contract.conftest import READY_S, WORLD, end_at_once, new_run, plan_of
 
 CLOCK = SystemClock()
+SEEN_S = 30.0
 assert WORLD is not None, "only inside tests.contract.ssh_world"
 SSH = json.loads(Path(WORLD).read_text(encoding="utf-8"))
 HEAD = """
@@ -151,6 +154,80 @@ def test_what_cannot_be_done_there_is_refused_with_the_reason(tmp_path):
     faulty = plan.model_copy(update={"steps": type(plan).model_validate_json(trial.stdout).steps})
     with pytest.raises(UnsupportedFault, match=r"'pause'.*ssh backend cannot do here: .*ssh\.sudo"):
         check_capabilities(faulty, new_run(tmp_path / "again"), isolation="signals")
+
+
+@pytest.fixture(scope="module")
+def reached(tmp_path_factory):
+    """The cluster, by its machines; tests leave it whole."""
+    return SshCluster(plan_of(), new_run(tmp_path_factory.mktemp("reached")), clock=CLOCK)
+
+
+def seen(node, impairment, wanted):
+    last = ""
+
+    def look():
+        nonlocal last
+        found, last = node.impaired(impairment)
+        return found is wanted
+
+    wait_until(look, awaited=f"{impairment} {wanted.name}", timeout_s=SEEN_S, clock=CLOCK, last_seen=lambda: last)
+    return last
+
+
+@pytest.mark.parametrize(
+    "impairment",
+    [
+        Loss(share=0.3, source="broker-2"),
+        Loss(share=0.05, source="controller-3001"),
+        Bandwidth(bytes_per_s=50_000, peer="broker-2"),
+        Bandwidth(bytes_per_s=2_000_000, peer="controller-3001"),
+        FullDisk(),
+        FullDisk(left_bytes=1_000_000),
+    ],
+    ids=lambda impairment: impairment.kind,
+)
+def test_an_impairment_over_ssh_is_made_seen_and_undone_by_somebody_else(reached, tmp_path, impairment):
+    node = next(
+        n for n in reached.nodes if n.name == ("controller-3001" if impairment.kind == "full-disk" else "broker-1")
+    )
+    assert impairment.needs in reached.capabilities, reached.lacks
+    seen(node, impairment, Tristate.NO)
+    node.impair(impairment)
+    node.impair(impairment)
+    seen(node, impairment, Tristate.YES)
+    other = SshCluster(plan_of(), new_run(tmp_path / "other"), clock=CLOCK)
+    another = next(n for n in other.nodes if n.name == node.name)
+    another.repair(impairment)
+    another.repair(impairment)
+    seen(node, impairment, Tristate.NO)
+    assert [rule for rule in rules() if "-j PROZESS" not in rule] == []
+    node.start()
+    reached.wait_ready(timeout_s=READY_S)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"others": "everybody"}, {"others": ["node:broker-2", "clients"]}])
+def test_faults_that_would_hit_ssh_itself_are_refused(reached, parameters):
+    assert "administration and ssh" in reached.refusal_of("loss", parameters)
+    assert "administration and ssh" in reached.refusal_of("bandwidth", parameters)
+    assert reached.refusal_of("partition", parameters) is None
+    assert reached.refusal_of("loss", {"others": "all"}) is None
+
+
+def test_a_data_directory_beside_what_others_write_is_not_filled(tmp_path):
+    cluster = SshCluster(plan_with(data_directory="/var"), new_run(tmp_path / "run"), clock=CLOCK)
+    assert "one file system with /" in cluster.lacks["fill-disk"]
+    cluster = SshCluster(plan_with(data_directory=None), new_run(tmp_path / "none"), clock=CLOCK)
+    assert "does not say where" in cluster.lacks["fill-disk"]
+
+
+def test_a_device_whose_queue_somebody_made_is_left_alone(tmp_path, reached):
+    broker = next(n for n in reached.nodes if n.name == "broker-1")
+    assert broker.host.run_as_root(["tc", "qdisc", "add", "dev", "data", "root", "handle", "7:", "htb"]).returncode == 0
+    try:
+        cluster = SshCluster(plan_of(), new_run(tmp_path / "run"), clock=CLOCK)
+        assert "somebody made" in cluster.lacks["shape"]
+    finally:
+        broker.host.run_as_root(["tc", "qdisc", "del", "dev", "data", "root"])
 
 
 def test_a_trial_over_ssh_is_judged_by_what_was_fetched_and_leaves_the_cluster_as_it_was(tmp_path):

@@ -18,7 +18,10 @@ from pathlib import Path
 from clusters.local import LocalCluster
 from clusters.local_node import LocalNode
 from harness.clock import SystemClock, wait_until
+from harness.plan import Plan
+from harness.planning import make_plan
 from harness.run_directory import RunDirectory
+from harness.trial import parse_trial
 from tests.contract.conftest import READY_S, plan_of
 
 VARIABLE = "PROZESS_WORLD"
@@ -108,6 +111,14 @@ def options_of(cluster: LocalCluster, directory: Path, keys: Path) -> dict[str, 
     }
 
 
+def plan_with_disks() -> Plan:
+    """Of a cluster whose data directories are on file systems of their own."""
+    step = {"name": "full", "do": {"kind": "fault", "fault": "disk-full", "targets": ["leader(0)"]}}
+    document = {"name": "world", "title": "", "base": {"topic.replication_factor": 1}, "steps": [step]}
+    steps = make_plan(parse_trial(document, source="world"), seed=1).steps
+    return plan_of().model_copy(update={"backend": "local", "steps": steps})
+
+
 def main() -> int:
     """Make the machines, run the command, end."""
     if os.getpid() != 1:
@@ -116,7 +127,7 @@ def main() -> int:
     Path("/run/sshd").mkdir(exist_ok=True)
     run = RunDirectory(directory)
     run.create()
-    cluster = LocalCluster(plan_of(), run, clock=SystemClock(), isolation="namespaces")
+    cluster = LocalCluster(plan_with_disks(), run, clock=SystemClock(), isolation="namespaces")
     keys = make_keys(directory / "keys")
     cluster.setup()
     known = ""
