@@ -11,10 +11,10 @@ BIN := $(VENV)/bin
 TRIAL ?= smoke
 SEED ?= 1
 
-.PHONY: run test unit lint format fuzz system scenarios torture clean help
+.PHONY: run test unit lint format fuzz system scenarios safe-everywhere torture clean help
 
 help:
-	@head -5 Makefile
+	@head -6 Makefile
 
 run: $(VENV)/.ready
 	$(BIN)/prozess run $(TRIAL) --seed $(SEED)
@@ -50,6 +50,12 @@ torture: $(VENV)/.ready-dev
 # Every trial that comes with prozess, one after the other; goes on where it was interrupted. The table is in docs/scenarios.md.
 scenarios: $(VENV)/.ready
 	$(BIN)/prozess scenarios --table docs/scenarios.md
+
+# Every fault on every variant and backend; what was measured is told at the end, and of all its runs so far.
+RUNS ?= 10
+safe-everywhere: $(VENV)/.ready
+	@code=0; $(BIN)/prozess run safe-everywhere --rounds $(RUNS) --seed $(SEED) || code=$$?; \
+		$(BIN)/prozess measured runs/safe-everywhere-*; exit $$code
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

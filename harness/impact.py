@@ -37,17 +37,19 @@ _BINS = 1200
 WINDOW = np.dtype([("partition", "<i4"), ("fault", "<i4"), ("begin_ns", "<i8"), ("end_ns", "<i8")])
 """When a partition was unavailable; `end_ns` MISSING = until the end: the window is open."""
 RECOVERY = np.dtype([("partition", "<i4"), ("fault", "<i4"), ("fault_ns", "<i8"), ("heal_ns", "<i8")])
-"""How long after a fault's begin, and after its end, a send that was made since was first acknowledged; MISSING = never."""
+"""How long after a fault was made, and after its end, a send that was made since was first acknowledged; MISSING = never."""
 
 
 @dataclass(frozen=True, slots=True)
 class FaultTime:
-    """When a fault began, and when it was undone; None = it was not. `nodes`: whom it touched."""
+    """When a fault began (as its undo was journaled), when it was made, and when it was undone; None = it was not. `nodes`:
+    whom it touched."""
 
     number: int
     begin_ns: int
     over_ns: int | None
     nodes: frozenset[int] = frozenset()
+    made_ns: int | None = None
 
     def phase(self, name: str) -> tuple[int, int] | None:
         """When it begins and ends; None = it never came, or its end is not known."""
@@ -154,7 +156,8 @@ def fault_times(history: History) -> list[FaultTime]:
         if record.effective is not Tristate.NO:
             healed_ns = record.end_ns if record.end_ns != FOREVER else None
             over_ns = record.undone_ns if record.undone_ns is not None else healed_ns
-            found.append(FaultTime(record.number, record.begin_ns, over_ns, frozenset(record.nodes)))
+            nodes = frozenset(record.nodes)
+            found.append(FaultTime(record.number, record.begin_ns, over_ns, nodes, record.made_ns))
     return found
 
 
@@ -291,5 +294,13 @@ def _recoveries(
         at = int(first_ns[np.searchsorted(invoked_ns, time_ns)])
         return MISSING if at == np.iinfo(np.int64).max else at - time_ns
 
-    rows = [(partition, fault.number, after(fault.begin_ns), after(fault.over_ns)) for fault in faults]
+    rows = [
+        (
+            partition,
+            fault.number,
+            after(fault.begin_ns if fault.made_ns is None else fault.made_ns),
+            after(fault.over_ns),
+        )
+        for fault in faults
+    ]
     return np.array(rows, dtype=RECOVERY)

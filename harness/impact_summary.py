@@ -58,11 +58,11 @@ class ReactionShown(Frozen):
     led: int
     """Partitions that a broker which it was aimed at led."""
     decided: RecoveryShown
-    """Of those: until the metadata log had the next leader; `never`: not before it was undone."""
+    """Of those: until the metadata log had the next leader; `never`: not before the next fault."""
     new_leader: RecoveryShown
-    """Of those: until every broker that it was not aimed at named the next leader; `never`: not before it was undone."""
+    """Of those: until every broker that it was not aimed at named the next leader; `never`: not before the next fault."""
     first_acknowledged: RecoveryShown
-    """Of those: from its begin until a record that was sent since was acknowledged."""
+    """Of those: from when it was made until a record that was sent since was acknowledged."""
     copies: int
     isr_left: int
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.broker_masks import BROKER_IDS_MAX, broker_mask
-from harness.guarantees.faults import Columns, FaultRecord
+from harness.guarantees.faults import FOREVER, Columns, FaultRecord
 from harness.schedule import FaultAction, HealAction, Step
 from harness.schema import MISSING, FaultPhase, MetadataKind, MetadataSource, StepOutcome, Tristate
 
@@ -25,7 +25,7 @@ class Reaction:
     """Of one fault. Times in ms; None = not seen."""
 
     what: str
-    """Its kind, and what tells it apart: "partition others=controllers"."""
+    """Its kind, the role that it was aimed at, and what tells it apart: "partition leader others=controllers"."""
     effect: str
     """yes, no or unknown: was it seen to work? failed: it could not be made."""
     seen: str
@@ -39,13 +39,13 @@ class Reaction:
     led: tuple[int, ...] = ()
     """Partitions (dense ids) that a broker which it was aimed at led."""
     decided_ms: tuple[float, ...] = ()
-    """Of those whose lead moved before it was undone: until that was decided."""
+    """Of those whose lead moved before the next fault: from when it was made until that was decided; 0 = before."""
     leader_ms: tuple[float, ...] = ()
     """And until every broker that it was not aimed at named the new leader."""
     copies: int = 0
     """Partitions of which a broker that it was aimed at was in sync."""
     isr_left: int = 0
-    """Of those: how many ISRs such a broker left, by anybody's view, before it was undone."""
+    """Of those: how many ISRs such a broker left, by anybody's view, before the next fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,17 @@ def reactions(
 ) -> dict[int, Reaction]:
     """Number of each fault → its reaction. Columns as the tables have them."""
     heals_ns, views = _heals_ns(schedule), _Views(metadata)
-    return {record.number: _reaction(record, faults, heals_ns, views, schedule) for record in records}
+    begins_ns = sorted(record.begin_ns for record in records)
+    return {record.number: _reaction(record, faults, heals_ns, views, schedule, begins_ns) for record in records}
 
 
 def _reaction(
-    record: FaultRecord, faults: Columns, heals_ns: np.ndarray, views: "_Views", schedule: Schedule
+    record: FaultRecord,
+    faults: Columns,
+    heals_ns: np.ndarray,
+    views: "_Views",
+    schedule: Schedule,
+    begins_ns: Sequence[int],
 ) -> Reaction:
     mine = faults["fault"] == record.number
     phase, time_ns, effect = faults["phase"][mine], faults["time_ns"][mine], faults["effect"][mine]
@@ -79,10 +85,10 @@ def _reaction(
     if len(undone_ns):
         before = heals_ns[heals_ns <= undone_ns.min()]
         asked_ns = max(filter(None, (_last(before), verified_ns)), default=None)
-    until_ns = int(undone_ns.max()) if len(undone_ns) else None
+    span = _Span(record.begin_ns, record.made_ns, next((b for b in begins_ns if b > record.begin_ns), FOREVER))
     hit = schedule.aimed_at.get(record.step, ())
-    led, decided_ms, leader_ms = views.new_leaders(hit, record.begin_ns, until_ns)
-    copies, isr_left = views.left_isrs(hit, record.begin_ns, until_ns)
+    led, decided_ms, leader_ms = views.new_leaders(hit, span)
+    copies, isr_left = views.left_isrs(hit, span)
     return Reaction(
         what=_what(record, schedule.planned),
         effect="failed" if (phase == FaultPhase.FAILED).any() else record.effective.name.lower(),
@@ -102,8 +108,8 @@ def _what(record: FaultRecord, planned: Sequence[Step]) -> str:
     action = planned[record.step].do if 0 <= record.step < len(planned) else None
     if not isinstance(action, FaultAction):
         return record.kind
-    given = action.parameters
-    return " ".join([record.kind, *(f"{name}={given[name]}" for name in TOLD_APART_BY if name in given)])
+    given, role = action.parameters, action.targets[0].partition("(")[0].partition(":")[0]
+    return " ".join([record.kind, role, *(f"{name}={given[name]}" for name in TOLD_APART_BY if name in given)])
 
 
 def _heals_ns(schedule: Schedule) -> np.ndarray:
@@ -120,6 +126,19 @@ def _last(times_ns: np.ndarray) -> int | None:
 
 def _between_ms(begin_ns: int | None, end_ns: int | None) -> float | None:
     return None if begin_ns is None or end_ns is None else (end_ns - begin_ns) / NS_PER_MS
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """When a fault began and was made, and how long what happened is put down to it."""
+
+    begin_ns: int
+    made_ns: int | None
+    until_ns: int
+
+    def after_ms(self, time_ns: int) -> float:
+        """From when it was made; 0 = it had happened before."""
+        return max(0, time_ns - (self.begin_ns if self.made_ns is None else self.made_ns)) / NS_PER_MS
 
 
 _DECIDED = -1
@@ -142,14 +161,14 @@ class _Views:
         }
 
     def new_leaders(
-        self, hit: Sequence[int], begin_ns: int, until_ns: int | None
+        self, hit: Sequence[int], span: _Span
     ) -> tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
         """(partitions that one of the nodes led; of those that moved: ms until that was decided; until all others knew)."""
         led: list[int] = []
         decided_ms: list[float] = []
         known_ms: list[float] = []
         for partition, rows in self._by_partition.items():
-            before = rows["time_ns"] <= begin_ns
+            before = rows["time_ns"] <= span.begin_ns
             if not before.any():
                 continue
             newest = int(np.argmax(np.where(before, rows["leader_epoch"], -1)))
@@ -158,25 +177,24 @@ class _Views:
             led.append(partition)
             told = ~before & (rows["leader_epoch"] > rows["leader_epoch"][newest])
             told &= (rows["leader"] >= 0) & ~np.isin(rows["leader"], hit)
-            if until_ns is not None:
-                told &= rows["time_ns"] <= until_ns
+            told &= rows["time_ns"] <= span.until_ns
             nodes = [node for node in np.unique(rows["node"]).tolist() if node not in hit and node != _DECIDED]
             for asked, found_ms in (([_DECIDED], decided_ms), (nodes, known_ms)):
                 firsts = [rows["time_ns"][told & (rows["node"] == node)] for node in asked]
                 if asked and all(len(first) for first in firsts):
-                    found_ms.append((max(int(first[0]) for first in firsts) - begin_ns) / NS_PER_MS)
+                    found_ms.append(span.after_ms(max(int(first[0]) for first in firsts)))
         return tuple(led), tuple(decided_ms), tuple(known_ms)
 
-    def left_isrs(self, hit: Sequence[int], begin_ns: int, until_ns: int | None) -> tuple[int, int]:
+    def left_isrs(self, hit: Sequence[int], span: _Span) -> tuple[int, int]:
         """(partitions of which one of the nodes was in sync, those of them whose ISR one left)."""
         mask = broker_mask(node for node in hit if 0 <= node <= BROKER_IDS_MAX)
         copies = left = 0
         for rows in self._by_partition.values():
-            before = np.flatnonzero(rows["time_ns"] <= begin_ns)
+            before = np.flatnonzero(rows["time_ns"] <= span.begin_ns)
             in_sync = int(rows["isr"][before[-1]]) & mask if len(before) else 0
             if not in_sync:
                 continue
             copies += 1
-            later = (rows["time_ns"] > begin_ns) & (until_ns is None or rows["time_ns"] <= until_ns)
+            later = (rows["time_ns"] > span.begin_ns) & (rows["time_ns"] <= span.until_ns)
             left += bool(((rows["isr"][later] & in_sync) != in_sync).any())
         return copies, left

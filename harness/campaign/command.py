@@ -1,10 +1,10 @@
-"""`prozess run NAME --for 8h`: begins a campaign, or goes on with one."""
+"""`prozess run NAME --for 8h` or `--rounds 10`: begins a campaign, or goes on with one."""
 
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.campaign.plan import Campaign, Entry, load_campaign, parse_duration
+from harness.campaign.plan import Campaign, Entry, combinations, load_campaign, parse_duration
 from harness.campaign.runner import run_campaign, summary
 from harness.campaign.state import Begun, CampaignDirectory
 from harness.clock import NS_PER_S, SystemClock
@@ -15,14 +15,18 @@ DIRECTORY = "campaigns"
 """Under the trials' directory: the campaigns that come with prozess."""
 
 
-def campaign(name: str, *, seed: int, runs: Path, duration: str | None, resume: Path | None) -> int:
-    """The exit code: 0 all held, 1 a trial was violated, 2 unknown or interrupted."""
+def campaign(
+    name: str, *, seed: int, runs: Path, duration: str | None, resume: Path | None, rounds: int | None = None
+) -> int:
+    """The exit code: 0 all held, 1 a trial was violated, 2 unknown or interrupted. It ends when `duration` or `rounds` are
+    over, whichever is first."""
     clock = SystemClock()
     if resume is not None:
-        directory = _resumed(resume, name, duration)
+        directory = _resumed(resume, name, duration, rounds)
     else:
-        assert duration is not None
-        found, seconds = find_campaign(name), parse_duration(duration)
+        found = find_campaign(name)
+        found = found if rounds is None else found.model_copy(update={"rounds": rounds})
+        seconds = None if duration is None else parse_duration(duration)
         _check_trials(found)
         stamp = datetime.fromtimestamp(clock.wall_ns() / NS_PER_S, UTC).strftime("%Y%m%dT%H%M%S")
         directory = CampaignDirectory((runs / f"{found.name}-{stamp}").resolve())
@@ -51,19 +55,17 @@ def find_campaign(name: str) -> Campaign:
 
 
 def _check_trials(found: Campaign) -> None:
-    """BadInput now, not in the middle of the night: every trial with each of its values can be planned."""
+    """BadInput now, not in the middle of the night: every trial with each combination of its values can be loaded."""
     for entry in found.entries:
-        load_trial(entry.trial)
-        for key, values in entry.set.items():
-            for value in values:
-                load_trial(entry.trial, {key: value})
+        for settings in combinations(entry):
+            load_trial(entry.trial, settings)
 
 
-def _resumed(path: Path, name: str, duration: str | None) -> CampaignDirectory:
+def _resumed(path: Path, name: str, duration: str | None, rounds: int | None) -> CampaignDirectory:
     directory = CampaignDirectory(path.resolve())
     begun = directory.begun()
     if name not in (begun.campaign.name, "-"):
         raise BadInput(f"{path} is a campaign of {begun.campaign.name!r}, not of {name!r}.")
-    if duration is not None:
-        raise BadInput("--for and --resume: a campaign goes on for as long as it was to take. Leave --for away.")
+    if duration is not None or rounds is not None:
+        raise BadInput("--resume: a campaign goes on for as long as it was to take. Leave --for and --rounds away.")
     return directory

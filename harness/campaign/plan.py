@@ -4,6 +4,7 @@ was interrupted."""
 import random
 import re
 import tomllib
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -42,6 +43,9 @@ class Campaign(Frozen):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     title: str
     entries: Annotated[tuple[Entry, ...], Field(min_length=1)]
+    rounds: PositiveInt | None = None
+    """Every entry with every combination of its values, so many times, each time with another seed; then it is over. None: by
+    weight, until its time is over."""
     keep: Keep = Field(default_factory=Keep)
     retries: NonNegativeInt = 1
     """How often a trial that the machinery failed (never one that was violated or unknown) is tried again."""
@@ -61,8 +65,13 @@ class Drawn(Frozen):
 
 
 def draw(campaign: Campaign, seed: int, number: int) -> Drawn:
-    """Every entry once in the first round, in an order of the seed's; then by weight."""
+    """In rounds: every combination in the order of the file, then all again. Else every entry once in the first round, in an
+    order of the seed's; then by weight."""
     rng = random.Random(f"{seed} {number}")
+    if campaign.rounds is not None:
+        every = [(entry, settings) for entry in campaign.entries for settings in combinations(entry)]
+        entry, settings = every[number % len(every)]
+        return Drawn(number=number, trial=entry.trial, seed=rng.randrange(1, 2**31), settings=settings)
     entries = list(campaign.entries)
     if number < len(entries):
         random.Random(f"{seed} order").shuffle(entries)
@@ -71,6 +80,18 @@ def draw(campaign: Campaign, seed: int, number: int) -> Drawn:
         entry = rng.choices(entries, [e.weight for e in entries])[0]
     settings = {key: rng.choice(values) for key, values in sorted(entry.set.items())}
     return Drawn(number=number, trial=entry.trial, seed=rng.randrange(1, 2**31), settings=settings)
+
+
+def combinations(entry: Entry) -> list[dict[str, Text | float | int | bool]]:
+    """Each of its values with each of the others."""
+    return [dict(zip(entry.set, values, strict=True)) for values in product(*entry.set.values())]
+
+
+def is_over(campaign: Campaign, number: int) -> bool:
+    """Are all rounds run before this trial?"""
+    return campaign.rounds is not None and number >= campaign.rounds * sum(
+        len(combinations(e)) for e in campaign.entries
+    )
 
 
 def is_campaign(document: dict[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.campaign.index import write_index
 from harness.campaign.keep import make_room, tidy
-from harness.campaign.plan import Campaign, Drawn, draw
+from harness.campaign.plan import Campaign, Drawn, draw, is_over
 from harness.campaign.state import Attempt, Begun, CampaignDirectory, next_number
 from harness.clock import NS_PER_S, Clock
 from harness.errors import ExitCode, HarnessFailed
@@ -40,13 +40,15 @@ class _Stop:
 
 
 def run_campaign(directory: CampaignDirectory, *, clock: Clock, runner: tuple[str, ...] = RUN) -> int:
-    """Go on until its time is over; returns the exit code: 1 if a trial was violated, else 2 if one was unknown, the
-    machinery failed for good, or the campaign was interrupted; else 0. `runner`: what runs a trial."""
+    """Go on until its time, or its rounds, are over; returns the exit code: 1 if a trial was violated, else 2 if one was
+    unknown, the machinery failed for good, or the campaign was interrupted; else 0. `runner`: what runs a trial."""
     begun, attempts = directory.begun(), directory.attempts()
     in_a_row = 0
     with _listening() as stop:
         while _time_is_left(begun, attempts) and not stop.asked:
             number, attempt = next_number(attempts, begun.campaign.retries)
+            if is_over(begun.campaign, number):
+                break
             drawn = draw(begun.campaign, begun.seed, number)
             done = _run_one(directory, begun.campaign, drawn, attempt, clock=clock, runner=runner, stop=stop)
             if stop.asked and done.failed:
@@ -88,7 +90,7 @@ def summary(attempts: list[Attempt]) -> str:
 
 
 def _time_is_left(begun: Begun, attempts: list[Attempt]) -> bool:
-    return sum(attempt.took_s for attempt in attempts) < begun.duration_s
+    return begun.duration_s is None or sum(attempt.took_s for attempt in attempts) < begun.duration_s
 
 
 @contextmanager

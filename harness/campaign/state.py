@@ -50,7 +50,8 @@ class Begun(Frozen):
 
     campaign: Campaign
     seed: int
-    duration_s: float
+    duration_s: float | None = None
+    """None = until its rounds are over."""
     format_version: int = FORMAT_VERSION
 
 

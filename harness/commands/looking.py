@@ -54,6 +54,26 @@ def report(run_directory: RunArgument) -> None:
 
 
 @app.command()
+def measured(
+    directories: Annotated[list[Path], typer.Argument(help="Directories of runs, or of campaigns.")],
+    into: Annotated[
+        Path | None, typer.Option(help="A page to write it into, between its marks; else it is printed.")
+    ] = None,
+) -> None:
+    """What runs measured, put together: clusters, faults by backend, what Kafka did. Markdown."""
+    from harness.measured import read_measured
+    from harness.report.measured import measured_text, write_into
+    from harness.run_directory import RunDirectory
+    from harness.trends import run_directories
+
+    text = measured_text([read_measured(RunDirectory(path)) for path in run_directories(directories)])
+    if into is None:
+        typer.echo(text, nl=False)
+    else:
+        write_into(into, text)
+
+
+@app.command()
 def trends(
     directories: Annotated[list[Path], typer.Argument(help="Directories of runs, or of campaigns.")],
     out: Annotated[Path, typer.Option(help="Where the page is written.")] = Path("trends.html"),

@@ -41,11 +41,15 @@ def run(  # noqa: PLR0913 - the options of a command
     duration: Annotated[
         str | None, typer.Option("--for", help="A campaign instead: trial after trial, for 90s, 30m, 8h.")
     ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(min=1, help="A campaign instead: every trial with every combination of its values, so often."),
+    ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the campaign in this directory.")] = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a trial: cluster, clients, faults, audit, check, verdict, report. With --for: a campaign of many."""
+    """Run a trial: cluster, clients, faults, audit, check, verdict, report. With --for or --rounds: a campaign of many."""
     if duration is not None or resume is not None:
         from harness.campaign.command import campaign
 

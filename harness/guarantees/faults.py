@@ -95,6 +95,8 @@ class FaultRecord:
     nature: FaultNature | None
     """None = a kind nobody described."""
     detail: str = ""
+    made_ns: int | None = None
+    """When the deed was over; None = it never was."""
 
     def may(self, what: str) -> Tristate:
         """Does it do `what` (a field of FaultNature) to its nodes? NO if its nature does not, or it did not work."""
@@ -152,6 +154,7 @@ def _record(
         effective=effective,
         nature=natures.get(kind),
         detail="; ".join(filter(None, details)),
+        made_ns=int(time_ns[applied].max()) if (applied := phase == FaultPhase.APPLIED).any() else None,
     )
 
 

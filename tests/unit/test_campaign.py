@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness.campaign.command import campaign, find_campaign, known_campaigns
 from harness.campaign.index import lines_of
 from harness.campaign.keep import make_room, size_of, tidy
-from harness.campaign.plan import Campaign, Entry, Keep, draw, load_campaign, parse_campaign, parse_duration
+from harness.campaign.plan import Campaign, Entry, Keep, draw, is_over, load_campaign, parse_campaign, parse_duration
 from harness.campaign.runner import exit_code, run_campaign, summary
 from harness.campaign.state import Attempt, Begun, CampaignDirectory, next_number
 from harness.clock import SystemClock
@@ -67,6 +67,19 @@ def test_the_same_campaign_and_seed_draw_the_same_trials(seed, number):
 def test_the_first_round_has_every_trial_once(seed, size):
     found = a_campaign(*(f"t{i}" for i in range(size)))
     assert {draw(found, seed, number).trial for number in range(size)} == {f"t{i}" for i in range(size)}
+
+
+@given(st.integers(0, 2**31), st.integers(1, 4))
+def test_in_rounds_every_combination_is_run_once_a_round_each_time_with_another_seed(seed, rounds):
+    entries = (Entry(trial="a"), Entry(trial="b", set={"x": ("1", "2"), "y": ("p", "q", "r")}))
+    found = Campaign(name="c", title="", entries=entries, rounds=rounds)
+    numbers = [n for n in range(7 * rounds + 3) if not is_over(found, n)]
+    drawn = [draw(found, seed, number) for number in numbers]
+    assert len(drawn) == 7 * rounds
+    for first in range(0, len(drawn), 7):
+        each = {(d.trial, *d.settings.values()) for d in drawn[first : first + 7]}
+        assert each == {("a",), *(("b", x, y) for x in "12" for y in "pqr")}
+    assert len({d.seed for d in drawn}) == len(drawn)
 
 
 def test_weights_are_heeded_after_the_first_round():
@@ -256,6 +269,14 @@ def test_an_interrupted_campaign_goes_on_where_it_was(tmp_path):
     done = directory.attempts()
     assert len(done) >= 3
     assert [a.drawn for a in done] == [draw(found, 1, number) for number in range(len(done))]
+
+
+def test_a_campaign_in_rounds_ends_when_they_are_over_and_needs_no_time(tmp_path):
+    directory = begun_in(tmp_path, a_campaign("good", "fine", rounds=2), duration_s=None)
+    assert run_campaign(directory, clock=SystemClock(), runner=RUN) == ExitCode.HELD
+    assert [a.drawn.trial for a in directory.attempts()] == ["good", "fine", "good", "fine"]
+    assert run_campaign(directory, clock=SystemClock(), runner=RUN) == ExitCode.HELD
+    assert len(directory.attempts()) == 4
 
 
 def test_machinery_that_fails_again_and_again_ends_the_campaign_with_what_it_said(tmp_path):

@@ -72,7 +72,11 @@ def reaction(faults, *views, healed_ms=None, aimed_at=(1,)):
 def test_making_proving_and_undoing_take_what_lies_between_their_rows_and_the_step_that_asked():
     found = reaction(struck(100, 130, 600, 5020, 5090), healed_ms=5000)
     assert (found.apply_ms, found.verify_ms, found.undo_ms) == (30, 470, 90)
-    assert (found.what, found.effect, found.seen) == ("partition others=brokers", "yes", "datagrams do not arrive")
+    assert (found.what, found.effect, found.seen) == (
+        "partition leader others=brokers",
+        "yes",
+        "datagrams do not arrive",
+    )
 
 
 def test_a_fault_that_ends_itself_is_asked_to_end_when_it_is_proven():
@@ -87,7 +91,7 @@ def test_a_fault_that_was_never_undone_has_no_such_time():
 def test_a_leader_is_known_when_the_last_broker_that_was_not_hit_names_it_and_decided_before():
     views = [view(4000, None, 2, 5, (2, 3)), view(4200, 2, 2, 5, (2, 3)), view(4700, 3, 2, 5, (2, 3))]
     found = reaction(struck(100, 130, 600, 9000, 9001), *views, healed_ms=8990)
-    assert (found.led, found.decided_ms, found.leader_ms) == ((0,), (3900,), (4600,))
+    assert (found.led, found.decided_ms, found.leader_ms) == ((0,), (3870,), (4570,))
     assert (found.copies, found.isr_left) == (1, 1)
 
 
@@ -95,7 +99,6 @@ def test_a_leader_is_known_when_the_last_broker_that_was_not_hit_names_it_and_de
     "views",
     [
         [view(4200, 2, 2, 5, (2, 3))],  # broker 3 never says so
-        [view(4200, 2, 2, 5, (2, 3)), view(9500, 3, 2, 5, (2, 3))],  # or only when it is over
         [view(4200, 2, 1, 5, (1, 2, 3)), view(4300, 3, 1, 5, (1, 2, 3))],  # the same one leads on
         [view(4200, 2, -1, 5, ()), view(4300, 3, -1, 5, ())],  # nobody leads
     ],
@@ -107,7 +110,7 @@ def test_what_not_everybody_knew_in_time_is_no_new_leader(views):
 
 def test_what_a_node_that_was_hit_believes_does_not_count():
     views = [view(4200, 2, 2, 5, (2, 3)), view(4700, 3, 2, 5, (2, 3)), view(8000, 1, 2, 5, (2, 3))]
-    assert reaction(struck(100, 130, 600, 9000, 9001), *views).leader_ms == (4600,)
+    assert reaction(struck(100, 130, 600, 9000, 9001), *views).leader_ms == (4570,)
 
 
 def test_of_partitions_that_others_led_no_new_leader_is_awaited_and_their_isr_is_looked_at():

@@ -1,0 +1,152 @@
+"""What `prozess measured` writes: Markdown tables, on standard output or into a page between two marks."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.errors import BadInput
+from harness.measured import (
+    Measured,
+    Spread,
+    cluster_lines,
+    fault_lines,
+    reaction_lines,
+    refused,
+    trial_lines,
+)
+
+BEGIN, END = "<!-- measured: what follows is written by `prozess measured --into` -->", "<!-- measured: the end -->"
+
+
+def measured_text(runs: Sequence[Measured]) -> str:
+    """Every table. Of two numbers the first is the median, the second the worst."""
+    parts = [
+        "### Runs",
+        _table(
+            ("trial", "backend", "metadata", "held", "violated", "unknown", "no verdict"),
+            [(t.trial, t.backend, t.mode, t.held, t.violated, t.unknown, t.without) for t in trial_lines(runs)],
+        ),
+        "### Clusters",
+        "Of two numbers the first is the median, the second the worst. A leader was killed: until the metadata log had the "
+        "next leader; until every broker that lived named it; until a record that was sent since was acknowledged.",
+        _table(
+            (
+                "backend",
+                "metadata",
+                "Kafka",
+                "nodes",
+                "runs",
+                "ready, s",
+                "memory, MiB",
+                "leaders killed",
+                "decided, s",
+                "known, s",
+                "acknowledged, s",
+            ),
+            [
+                (
+                    c.backend,
+                    c.mode,
+                    c.version,
+                    c.nodes,
+                    c.runs,
+                    _told(c.ready_s),
+                    _told(c.memory_mib),
+                    c.killed,
+                    _seconds(c.decided_ms),
+                    _seconds(c.known_ms),
+                    _seconds(c.acknowledged_ms),
+                )
+                for c in cluster_lines(runs)
+            ],
+        ),
+        "### Faults, by backend",
+        _table(
+            ("fault", "backend", "strikes", "seen to work", "as, for one", "apply, ms", "verify, ms", "undo, ms"),
+            [
+                (
+                    f"`{f.what}`",
+                    f.backend,
+                    f.strikes,
+                    f.seen,
+                    _brief(f.how),
+                    _told(f.apply_ms),
+                    _told(f.verify_ms),
+                    _told(f.undo_ms),
+                )
+                for f in fault_lines(runs)
+            ],
+        ),
+        "### What Kafka did",
+        "Led: partitions that were led by whom the fault was aimed at; moved: had another leader, known to every broker that "
+        "it was not aimed at, before the next fault. Times are from when the fault was made. ISR left: of the copies that "
+        "were in sync. Unanswered: records sent while it lasted that were never acknowledged, refused ones among them.",
+        _table(
+            (
+                "fault",
+                "metadata",
+                "strikes",
+                "led",
+                "moved",
+                "known, s",
+                "acknowledged, s",
+                "ISR left",
+                "longest without an acknowledgement, s",
+                "unanswered",
+            ),
+            [
+                (
+                    f"`{r.what}`",
+                    r.mode,
+                    r.strikes,
+                    r.led,
+                    r.moved,
+                    _seconds(r.known_ms),
+                    _seconds(r.acknowledged_ms),
+                    f"{r.isr_left} of {r.copies}",
+                    _number(r.longest_s),
+                    r.unanswered,
+                )
+                for r in reaction_lines(runs)
+            ],
+        ),
+    ]
+    if whys := refused(runs):
+        rows = [(label, backend, mode, why) for (label, backend, mode), why in whys.items()]
+        parts += ["### Left out", _table(("fault", "backend", "metadata", "why"), rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def write_into(path: Path, text: str) -> None:
+    """Between the marks of a page. BadInput if it has none."""
+    try:
+        page = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{str(path)!r} cannot be read: {error.strerror}. Give a page with the marks.") from error
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise BadInput(f"{str(path)!r} has no place for it. Put these two lines where it is to be: {BEGIN} and {END}")
+    path.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}", encoding="utf-8")
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _told(spread: Spread) -> str:
+    if spread.median is None:
+        return "–"
+    return f"{_number(spread.median)}, {_number(spread.worst)}"
+
+
+def _seconds(spread: Spread) -> str:
+    return _told(Spread(*(None if ms is None else ms / 1000 for ms in (spread.median, spread.worst))))
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def _brief(text: str, most: int = 70) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"

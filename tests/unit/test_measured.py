@@ -1,0 +1,94 @@
+"""What many runs measured, put together, and written into a page."""
+
+import pytest
+
+from harness.errors import BadInput
+from harness.impact_summary import FaultImpact, ImpactShown, ReactionShown, RecoveryShown
+from harness.measured import Spread, cluster_lines, fault_lines, reaction_lines, read_measured, trial_lines
+from harness.report.measured import BEGIN, END, measured_text, write_into
+from harness.run_directory import write_json
+from tests.unit.small_runs import make_small
+
+
+def struck(*, effect="yes", apply_ms=10.0, known_ms=4_000.0, never=0, what="kill leader"):
+    return FaultImpact(
+        fault=0,
+        name=what,
+        phases=(),
+        windows=1,
+        open_windows=0,
+        longest_s=5.5,
+        after_fault=RecoveryShown(),
+        after_heal=RecoveryShown(),
+        unanswered=3,
+        reaction=ReactionShown(
+            what=what,
+            effect=effect,
+            seen="the process is gone",
+            apply_ms=apply_ms,
+            verify_ms=1.0,
+            undo_ms=None,
+            led=2,
+            decided=RecoveryShown(partitions=2, median_ms=known_ms - 500, slowest_ms=known_ms, never=never),
+            new_leader=RecoveryShown(partitions=2, median_ms=known_ms, slowest_ms=known_ms + 100, never=never),
+            first_acknowledged=RecoveryShown(partitions=2, median_ms=known_ms + 200, slowest_ms=known_ms + 900),
+            copies=4,
+            isr_left=3,
+        ),
+    )
+
+
+def a_run(path, *faults, verdict="held", ready_s=4.0):
+    run = make_small(path).run
+    if verdict is not None:
+        write_json(run.verdict, {"verdict": verdict})
+    write_json(run.cluster, {"memory_pss_mib": 400.0})
+    write_json(run.path / "seconds.json", {"run": 60.0, "run: cluster": ready_s})
+    run.impact.write_text(ImpactShown(faults=faults).model_dump_json(), encoding="utf-8")
+    return read_measured(run)
+
+
+def test_medians_and_the_worst_are_over_all_runs_in_one_place(tmp_path):
+    runs = [
+        a_run(tmp_path / "a", struck(), ready_s=4.0),
+        a_run(tmp_path / "b", struck(apply_ms=30.0, known_ms=6_000.0, never=1, effect="unknown"), ready_s=9.0),
+        a_run(tmp_path / "c", struck(apply_ms=None, known_ms=5_000.0), verdict="violated", ready_s=5.0),
+        a_run(tmp_path / "d", verdict=None),
+    ]
+    (trial,) = trial_lines(runs)
+    assert (trial.held, trial.violated, trial.unknown, trial.without) == (2, 1, 0, 1)
+    (cluster,) = cluster_lines(runs)
+    assert (cluster.runs, cluster.nodes, cluster.killed) == (4, "1 + 3", 3)
+    assert (cluster.ready_s, cluster.memory_mib) == (Spread(4.5, 9.0), Spread(400.0, 400.0))
+    assert (cluster.decided_ms, cluster.known_ms) == (Spread(4_500, 6_000), Spread(5_000, 6_100))
+    (fault,) = fault_lines(runs)
+    assert (fault.strikes, fault.seen, fault.apply_ms, fault.undo_ms) == (3, 2, Spread(20, 30), Spread(None, None))
+    (reaction,) = reaction_lines(runs)
+    assert (reaction.led, reaction.moved, reaction.copies, reaction.isr_left) == (6, 5, 12, 9)
+    assert (reaction.longest_s, reaction.unanswered) == (5.5, 9)
+
+
+def test_only_leaders_that_were_killed_count_for_a_cluster(tmp_path):
+    (cluster,) = cluster_lines([a_run(tmp_path / "a", struck(what="kill member"))])
+    assert (cluster.killed, cluster.known_ms) == (0, Spread(None, None))
+
+
+def test_it_is_written_between_the_marks_of_a_page_and_again(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"# Before\n\n{BEGIN}\nold\n{END}\n\nafter\n", encoding="utf-8")
+    text = measured_text([a_run(tmp_path / "a", struck())])
+    for _ in range(2):
+        write_into(page, text)
+        assert page.read_text().startswith(f"# Before\n\n{BEGIN}\n")
+        assert page.read_text().endswith(f"{END}\n\nafter\n")
+        assert page.read_text().count("| `kill leader` | local | 1 | 1 |") == 1
+    assert "old" not in page.read_text()
+
+
+def test_a_page_without_marks_is_refused(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# Nothing\n", encoding="utf-8")
+    with pytest.raises(BadInput, match="has no place"):
+        write_into(page, "text")
+    with pytest.raises(BadInput, match="cannot be read"):
+        write_into(tmp_path / "missing.md", "text")
