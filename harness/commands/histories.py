@@ -88,10 +88,25 @@ def generate(
         list[str] | None, typer.Option(help="Kinds of cells: log, transactions, group, compaction; more than once.")
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same history.")] = 1,
+    transaction_records: Annotated[
+        int | None,
+        typer.Option(
+            help="Records per transaction, each in another partition, in transactions that read, too. "
+            "Default: 16 in every partition, and no reads."
+        ),
+    ] = None,
 ) -> None:
     """Make a valid history out of nothing, with exactly the anomalies that are planted."""
     from harness.histories.commands import generate_history
 
     typer.echo(
-        generate_history(out, rows=rows, partitions=partitions, plant=plant, workloads=workload or [], seed=seed)
+        generate_history(
+            out,
+            rows=rows,
+            partitions=partitions,
+            plant=plant,
+            workloads=workload or [],
+            seed=seed,
+            transaction_records=transaction_records,
+        )
     )

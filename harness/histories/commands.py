@@ -81,7 +81,16 @@ def _one_of(option: str, value: str, known: Sequence[str]) -> None:
         raise BadInput(f"{option} {value!r} is not known. Known: {', '.join(known)}.")
 
 
-def generate_history(out: Path, *, rows: int, partitions: int, plant: str, workloads: Sequence[str], seed: int) -> str:
+def generate_history(
+    out: Path,
+    *,
+    rows: int,
+    partitions: int,
+    plant: str,
+    workloads: Sequence[str],
+    seed: int,
+    transaction_records: int | None = None,
+) -> str:
     """Make a run out of nothing; says what it has."""
     from harness.histories.synthetic import GenerateOptions, generate
     from harness.histories.synthetic_plants import parse_plants
@@ -89,7 +98,14 @@ def generate_history(out: Path, *, rows: int, partitions: int, plant: str, workl
     if seed < 0:
         raise BadInput(f"--seed {seed} is negative. Give a number from 0.")
     planted = parse_plants(plant)
-    options = GenerateOptions(rows=rows, partitions=partitions, planted=planted, kinds=tuple(workloads), seed=seed)
+    options = GenerateOptions(
+        rows=rows,
+        partitions=partitions,
+        planted=planted,
+        kinds=tuple(workloads),
+        seed=seed,
+        transaction_records=transaction_records,
+    )
     run = new_directory(out)
     try:
         manifest = generate(run, options, command=_command())

@@ -15,7 +15,8 @@ from harness.dictionaries import Dictionaries
 from harness.errors import BadInput
 from harness.histories import synthetic_tables as tables
 from harness.histories.synthetic_cells import SHORT_AFTER_NS, GeneratedCell
-from harness.histories.synthetic_log import BATCH, LATE_S, GeneratedPartition
+from harness.histories.synthetic_layout import Layout, Spread
+from harness.histories.synthetic_log import LATE_S, GeneratedPartition
 from harness.histories.synthetic_plants import PLANTS, expected_findings
 from harness.history_writer import TableWriter, ensure_every_table, filled, write_table
 from harness.plan import Cell, Plan, PlannedClient
@@ -64,6 +65,9 @@ class GenerateOptions:
     kinds: Sequence[str] = ()
     """Kinds of cells; those that the plants need are added. Empty: log."""
     seed: int = 1
+    transaction_records: int | None = None
+    """Transactions have so many records, each in another partition, and read meanwhile. None: a batch in every partition, and
+    they read nothing."""
 
 
 def generate(run: RunDirectory, options: GenerateOptions, *, command: str) -> dict[str, Any]:
@@ -107,6 +111,12 @@ def _kinds(options: GenerateOptions) -> list[str]:
         raise BadInput(f"--partitions {options.partitions} is not between 1 and {PARTITIONS_MAX:,}.")
     if not 1 <= options.rows <= ROWS_MAX:
         raise BadInput(f"--rows {options.rows} is not between 1 and {ROWS_MAX:,}.")
+    spread = options.transaction_records
+    if spread is not None and (spread < 2 or options.partitions % (spread * PRODUCERS)):
+        raise BadInput(
+            f"--transaction-records {spread} with --partitions {options.partitions}: give 2 or more records, and a multiple "
+            f"of {PRODUCERS} times as many partitions (such as {PRODUCERS * max(2, spread)}): so many producers write."
+        )
     if options.planted.get("misplaced") and options.partitions < 2:
         raise BadInput("--plant misplaced needs another partition. Give --partitions 2 or more.")
     needed = {PLANTS[name].kind for name in options.planted}
@@ -120,7 +130,7 @@ def _plan(kinds: Sequence[str], options: GenerateOptions) -> Plan:
         "title": "A generated history",
         "metrics": False,
         "workloads": [
-            {"kind": kind, "topics": {"partitions": options.partitions}, **_WORKLOADS[kind]} for kind in kinds
+            {"kind": kind, "topics": {"partitions": options.partitions}, **_workload(kind, options)} for kind in kinds
         ],
     }
     plan = make_plan(parse_trial(document, source="generate"), seed=options.seed)
@@ -140,6 +150,14 @@ def _plan(kinds: Sequence[str], options: GenerateOptions) -> Plan:
     return plan.model_copy(update={"origin": "generated", "clients": (*plan.clients, *planters)})
 
 
+def _workload(kind: str, options: GenerateOptions) -> dict[str, Any]:
+    workload = _WORKLOADS[kind]
+    if kind == "transactions" and options.transaction_records is not None:
+        base = workload["base"] | {"transaction.reads": "read_committed"}
+        return workload | {"base": base | {"transaction.records": options.transaction_records}}
+    return workload
+
+
 def _cells(plan: Plan, kinds: Sequence[str], options: GenerateOptions) -> list[GeneratedCell]:
     return [_cell(plan, cell, options, rows=options.rows // len(kinds)) for cell in plan.cells]
 
@@ -152,7 +170,10 @@ def _cell(plan: Plan, cell: Cell, options: GenerateOptions, *, rows: int) -> Gen
     own = [c for c in serving if c.client not in named.values()]
     producers = np.array([c.client for c in own if role_named(c.role) is Role.PRODUCER], dtype=np.int32)
     readers = [c.client for c in own if role_named(c.role) in (Role.READER, Role.MEMBER)]
-    unit = BATCH * len(producers) * (_ROUNDS if cell.workload == "compaction" else 2)
+    spread = (options.transaction_records or 0) if cell.workload == "transactions" else 0
+    place = (0, len(cell.partitions), len(producers))
+    layout = Spread(*place, spread) if spread else Layout(*place)
+    unit = layout.period * (_ROUNDS if cell.workload == "compaction" else 2)
     positions = rows // _ROWS_PER_POSITION[cell.workload] // len(cell.partitions)
     length = max(unit, positions // unit * unit)
     compacted = cell.workload == "compaction"
@@ -168,6 +189,7 @@ def _cell(plan: Plan, cell: Cell, options: GenerateOptions, *, rows: int) -> Gen
             keys=keys,
             tombstones=_TOMBSTONES,
             kept_from=length - 2 * keys if compacted else 0,
+            spread=spread,
         )
         for rank, partition in enumerate(cell.partitions)
     ]
@@ -176,7 +198,7 @@ def _cell(plan: Plan, cell: Cell, options: GenerateOptions, *, rows: int) -> Gen
         kind=cell.workload,
         cell=cell.cell,
         partitions=partitions,
-        readers=readers,
+        readers=producers.tolist() if spread else readers,
         planter=named["planter"],
         zombie=named["zombie"],
         successor=named["successor"],

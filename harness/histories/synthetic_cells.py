@@ -6,14 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from harness.errors import BadInput
-from harness.histories.synthetic_log import (
-    BATCH,
-    COMMIT_AFTER_NS,
-    LATENCY_MIN_NS,
-    READ_AFTER_NS,
-    STEP_NS,
-    GeneratedPartition,
-)
+from harness.histories.synthetic_layout import ABORTED_EVERY, BATCH, COMMIT_AFTER_NS, STEP_NS
+from harness.histories.synthetic_log import LATENCY_MIN_NS, READ_AFTER_NS, GeneratedPartition
 from harness.histories.synthetic_plants import NO_POSITIONS, PLANTS, inserted
 from harness.schema import NONE, Outcome
 
@@ -24,6 +18,8 @@ SPOT = 3
 SHORT_AFTER_NS = 10_000_000_000
 """The ISR is too small so long after the last record, for twice that time."""
 EARLY_NS = 10_000_000
+TURNS = 1 << 16
+"""Of which rows of `transactions` are made at a time."""
 Rows = Mapping[str, np.ndarray | int]
 
 
@@ -56,7 +52,7 @@ class GeneratedCell:
     @property
     def end_ns(self) -> int:
         """When the last record was sent."""
-        return self.length * STEP_NS
+        return self.length * self.partitions[0].layout.step_ns
 
     @property
     def audit_ns(self) -> int:
@@ -86,12 +82,16 @@ class GeneratedCell:
         placed = {n: c for n, c in self.planted.items() if n in _IN_BATCHES[self.kind]}
         total = sum(placed.values())
         each = self._batches(self.length // BATCH - 1)
-        if total > each * len(self.partitions):
+        # Where transactions share positions, no two of the spots may be of one.
+        room = each if self.partitions[0].spread else each * len(self.partitions)
+        if total > room:
             raise BadInput(
                 f"--plant: {total:,} anomalies need as many batches of {BATCH} records in the {self.kind} cell, which has "
-                f"{each * len(self.partitions):,}. Give more --rows."
+                f"{room:,}. Give more --rows."
             )
-        spots = rng.choice(each * len(self.partitions), total, replace=False)
+        spots = rng.choice(room, total, replace=False)
+        if self.partitions[0].spread:
+            spots += rng.integers(0, len(self.partitions), total) * each
         found, first = {}, 0
         for name, count in placed.items():
             mine = np.sort(spots[first : first + count])
@@ -129,9 +129,10 @@ class GeneratedCell:
 
     def _put_in(self, name: str, partition: GeneratedPartition, spot: np.ndarray) -> np.ndarray:
         if self.kind == "transactions":  # between two transactions, not inside one: they would be in no order
-            spot = spot // BATCH * BATCH + BATCH - 1
+            batch = partition.layout.batch
+            spot = spot // batch * batch + batch - 1
         columns: dict[str, np.ndarray | int | bool] = {f"in_{view}": True for view in _PUT_IN[name]}
-        columns["invoked_ns"] = spot * STEP_NS
+        columns["invoked_ns"] = partition.layout.sent_ns(spot)
         match name:
             case "duplicate":
                 columns["client"], columns["sequence"] = partition.identities(spot)
@@ -215,33 +216,37 @@ class GeneratedCell:
         }
         yield instances
         for number, client in enumerate(first.producers.tolist()):
-            count = first.length // BATCH // len(first.producers)
-            start = first.positions_of(number, 0, count * BATCH)[::BATCH]
-            yield self._ended(client, np.arange(count), start, aborted=first.aborted(start))
+            turns = first.length // first.layout.batch // (1 if first.spread else len(first.producers))
+            for begin in range(0, turns, TURNS):
+                turn = np.repeat(np.arange(begin, min(begin + TURNS, turns)), first.layout.per_turn)
+                numbers = begin * first.layout.per_turn + np.arange(len(turn))
+                aborted = turn % ABORTED_EVERY == ABORTED_EVERY - 1
+                yield self._ended(client, numbers, first.layout.begun_ns(number, numbers), aborted=aborted)
         for rank, partition in enumerate(self.partitions):
             rows = partition.edits.inserted
             mine = rows[rows["transaction"] != NONE]
             late = np.isin(mine["after"], self.spots.get("early-read", [NO_POSITIONS] * len(self.partitions))[rank])
             aborted = mine["outcome"] == Outcome.FAIL
-            yield self._ended(mine["client"], mine["transaction"], mine["after"], aborted=aborted, late=late)
+            begun_ns = partition.layout.sent_ns(mine["after"])
+            yield self._ended(mine["client"], mine["transaction"], begun_ns, aborted=aborted, late=late)
 
     @staticmethod
     def _ended(
         client: np.ndarray | int,
         number: np.ndarray,
-        start: np.ndarray,
+        begun_ns: np.ndarray,
         *,
         aborted: np.ndarray,
         late: np.ndarray | None = None,
     ) -> dict[str, np.ndarray | int]:
-        invoked = (start + BATCH) * STEP_NS + COMMIT_AFTER_NS
+        invoked = begun_ns + BATCH * STEP_NS + COMMIT_AFTER_NS
         if late is not None:  # after it was read
-            invoked = np.where(late, start * STEP_NS + READ_AFTER_NS + EARLY_NS, invoked)
+            invoked = np.where(late, begun_ns + READ_AFTER_NS + EARLY_NS, invoked)
         return {
             "client": np.broadcast_to(client, len(number)),
             "transactional_id": client,
             "transaction": number,
-            "begun_ns": start * STEP_NS,
+            "begun_ns": begun_ns,
             "end_invoked_ns": invoked,
             "completed_ns": invoked + LATENCY_MIN_NS,
             "initialised_ns": -1_000_000,

@@ -1,26 +1,23 @@
 """One partition of a generated history: its log by formula, and what was planted in it. Any stretch of it can be made alone,
 so that a partition of any length needs the memory of one chunk.
 
-Position i of the log belongs to batch i // BATCH; producers take turns by the batch. What is planted changes positions,
-or puts a record in behind one, each in a batch of its own, so that no two touch.
+Which record belongs at a position says `synthetic_layout`. What is planted changes positions, or puts a record in behind one,
+each in a batch of its own, so that no two touch.
 """
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from harness.histories.synthetic_layout import ABORTED_EVERY, STEP_NS, Layout, Spread
 from harness.histories.synthetic_plants import INSERTED, NO_POSITIONS
 from harness.schema import NONE, Outcome, ReadFlag
 
-BATCH = 16
-STEP_NS = 1_000
-"""Between two records of a partition."""
 LATENCY_MIN_NS, LATENCY_SPREAD_NS = 1_000_000, 19_000_000
-COMMIT_AFTER_NS, READ_AFTER_NS = 21_000_000, 40_000_000
-"""A transaction's commit is invoked so long after its last record was sent; tailing readers read so long after."""
+READ_AFTER_NS = 40_000_000
+"""Tailing readers read so long after a record was sent."""
 LATE_S = 0.1
 """Within so long after its sending every record is promised to be delivered; what is planted as late takes so much longer."""
-ABORTED_EVERY = 16
 VIEWS = ("tail", "log", "visible")
 SENTINEL = 0
 
@@ -63,6 +60,12 @@ class GeneratedPartition:
     """Of the keys, every so manyeth ends with a tombstone."""
     kept_from: int = 0
     """Compaction removed what stands before."""
+    spread: int = 0
+    """Transactions have so many records, each in another partition; 0 = a batch in each."""
+
+    def __post_init__(self) -> None:
+        place = (self.rank, self.partitions, len(self.producers))
+        self.layout: Layout = Spread(*place, self.spread) if self.spread else Layout(*place)
 
     @property
     def end(self) -> int:
@@ -76,21 +79,19 @@ class GeneratedPartition:
     def offsets(self, position: np.ndarray) -> np.ndarray:
         """Offsets of positions: markers of transactions and inserted records take some."""
         shifted = np.searchsorted(self.edits.inserted["after"], position, side="left")
-        return np.asarray(position + shifted + (position // BATCH if self.transactional else 0))
+        return np.asarray(position + shifted + (position // self.layout.batch if self.transactional else 0))
 
     def inserted_offsets(self, first: int, last: int) -> np.ndarray:
         """Of inserted records number first … last - 1."""
         after = self.edits.inserted["after"][first:last]
-        return np.asarray(after + 1 + np.arange(first, last) + (after // BATCH if self.transactional else 0))
+        markers = after // self.layout.batch if self.transactional else 0
+        return np.asarray(after + 1 + np.arange(first, last) + markers)
 
     def identities(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(client, sequence) of the records that stand there."""
         position = self._standing(position)
-        batch = position // BATCH
-        turn = batch // len(self.producers)
-        own = turn * BATCH + position % BATCH
-        sender: np.ndarray = self.producers[batch % len(self.producers)]
-        return sender, own * self.partitions + self.rank
+        sender: np.ndarray = self.producers[self.layout.producer(position)]
+        return sender, self.layout.sequence(position)
 
     def _standing(self, position: np.ndarray) -> np.ndarray:
         """Which position's record stands at each, after swaps."""
@@ -99,28 +100,19 @@ class GeneratedPartition:
             return position
         return np.asarray(position + np.isin(position, swapped) - np.isin(position, swapped + 1))
 
-    def transactions(self, position: np.ndarray) -> np.ndarray:
-        """Number of the transaction within its producer: one batch in every partition."""
-        return np.asarray(position // BATCH // len(self.producers))
-
     def aborted(self, position: np.ndarray) -> np.ndarray:
         """bool: in a transaction that is aborted."""
         if not self.transactional:
             return np.zeros(len(position), dtype=bool)
-        aborted: np.ndarray = self.transactions(position) % ABORTED_EVERY == ABORTED_EVERY - 1
+        aborted: np.ndarray = self.layout.turn(position) % ABORTED_EVERY == ABORTED_EVERY - 1
         return aborted
 
     # --- sends --------------------------------------------------------------------------------------------------------
 
-    def positions_of(self, producer: int, first: int, last: int) -> np.ndarray:
-        """Positions of records number first … last - 1 that producer number `producer` sent to this partition."""
-        own = np.arange(first, last)
-        return (own // BATCH * len(self.producers) + producer) * BATCH + own % BATCH
-
     def sends(self, producer: int, first: int, last: int) -> dict[str, np.ndarray]:
         """Rows of `sends` of one producer: its records number first … last - 1 of this partition."""
-        position = self.positions_of(producer, first, last)
-        invoked = position * STEP_NS
+        position = self.layout.positions_of(producer, first, last)
+        invoked = self.layout.sent_ns(position)
         completed = invoked + latencies(position)
         stands = self._standing(position)
         offset = self.offsets(stands)
@@ -138,14 +130,14 @@ class GeneratedPartition:
             "invoked_ns": invoked,
             "completed_ns": completed,
             "log_offset": offset,
-            "sequence": np.arange(first, last) * self.partitions + self.rank,
+            "sequence": self.layout.sequence(position),
             "partition": self.partition,
             "outcome": np.where(aborted, Outcome.FAIL, Outcome.OK),
             "code": 0,
             "size": 100,
         }
         if self.transactional:
-            columns["transaction"] = self.transactions(position)
+            columns["transaction"] = self.layout.transaction(position)
         if self.keys:
             columns["key"] = position % self.keys
             columns["size"] = np.where(self._are_tombstones(position), NONE, 100)
@@ -216,7 +208,7 @@ class GeneratedPartition:
             "sent_partition": np.full(len(position), self.partition, dtype=np.int32),
             "flags": np.zeros(len(position), dtype=np.int32),
             "key": position % self.keys if self.keys else np.full(len(position), NONE),
-            "read_ns": position * STEP_NS + READ_AFTER_NS,
+            "read_ns": self.layout.sent_ns(position) + READ_AFTER_NS,
         }
         if view == "tail" and _touches(self.edits.late, position):
             columns["read_ns"] = columns["read_ns"] + np.isin(position, self.edits.late) * round(LATE_S * 1e9)
@@ -250,7 +242,7 @@ class GeneratedPartition:
             "sent_partition": own,
             "flags": np.zeros(len(rows), dtype=np.int32),
             "key": np.full(len(rows), NONE),
-            "read_ns": np.maximum(rows["after"] * STEP_NS, rows["invoked_ns"]) + READ_AFTER_NS,
+            "read_ns": np.maximum(self.layout.sent_ns(rows["after"]), rows["invoked_ns"]) + READ_AFTER_NS,
         }
         merged = {name: np.concatenate([values, more[name].astype(values.dtype)]) for name, values in columns.items()}
         order = np.argsort(merged["log_offset"], kind="stable")

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from harness.histories.synthetic_cells import SHORT_AFTER_NS, GeneratedCell
-from harness.histories.synthetic_log import BATCH, LATENCY_MIN_NS, READ_AFTER_NS, STEP_NS, GeneratedPartition
+from harness.histories.synthetic_layout import BATCH, STEP_NS
+from harness.histories.synthetic_log import LATENCY_MIN_NS, READ_AFTER_NS, GeneratedPartition
 from harness.histories.synthetic_plants import NO_POSITIONS
 from harness.schema import NONE, Isolation, MetadataKind, MetadataSource, ObservationKind, Outcome
 
@@ -182,8 +183,9 @@ def copies(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Colum
 
 def replicas(cell: GeneratedCell, partition: GeneratedPartition, node: int, first: int, last: int) -> Columns:
     """Rows of `replicas` of one copy between two positions that begin batches."""
-    begin = np.arange(first, last, BATCH)
-    producer = partition.producers[begin // BATCH % len(partition.producers)]
+    size = partition.layout.batch
+    begin = np.arange(first, last, size)
+    producer = partition.producers[partition.layout.producer(begin)]
     checksum = begin * 1_000_003 % (1 << 31)
     if node == NODES[-1]:
         checksum = np.where(
@@ -193,18 +195,18 @@ def replicas(cell: GeneratedCell, partition: GeneratedPartition, node: int, firs
         "client": np.full(len(begin), NONE),
         "read_ns": cell.audit_ns + 3 * SHORT_AFTER_NS,
         "base_offset": partition.offsets(begin),
-        "last_offset": partition.offsets(begin + BATCH - 1),
+        "last_offset": partition.offsets(begin + size - 1),
         "producer_id": producer,
         "checksum": checksum,
         "base_timestamp_ms": begin // 1000,
-        "max_timestamp_ms": (begin + BATCH) // 1000,
+        "max_timestamp_ms": (begin + size) // 1000,
         "partition": partition.partition,
         "node": node,
         "leader_epoch": 0,
         "producer_epoch": 0,
         "base_sequence": begin % (1 << 31),
-        "records": BATCH,
-        "size": 100 * BATCH,
+        "records": size,
+        "size": 100 * size,
         "attributes": 0,
     }
 

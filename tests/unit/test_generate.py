@@ -5,16 +5,20 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from checkers.transaction_arrays import CellIndex
+from checkers.transaction_cycles import wr_edges, ww_edges
 from harness import catalogue, cli
 from harness.errors import BadInput, ExitCode
-from harness.histories import synthetic
+from harness.histories import synthetic, synthetic_cells
 from harness.histories.synthetic import KINDS, GenerateOptions, generate
 from harness.histories.synthetic_plants import PLANTS, expected_findings, parse_plants
+from harness.history_reader import History
 from harness.run_directory import RunDirectory
 from harness.stages.check import CheckOptions, check_run
 from harness.stages.judge import judge_run
@@ -78,6 +82,45 @@ def test_exactly_what_was_planted_is_found(planted, partitions, rows, seed):
         assert checked(run)[1] == manifest["expected"]
 
 
+@given(seed=st.integers(0, 2**40), records=st.integers(2, 3), times=st.integers(1, 2))
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_exactly_what_was_planted_is_found_in_transactions_of_few_records_that_read(seed, records, times):
+    planted = {"torn": 3, "lost-transaction": 2, "zombie-write": 2, "aborted-read": 3, "early-read": 2}
+    with tempfile.TemporaryDirectory() as folder:
+        run, manifest = made(
+            Path(folder),
+            rows=40_000,
+            partitions=4 * records * times,
+            planted=planted,
+            seed=seed,
+            transaction_records=records,
+        )
+        _, found, gaps = checked(run)
+        assert (found, gaps) == (manifest["expected"], set())
+
+
+def test_transactions_of_few_records_are_one_after_the_other_and_depend_on_one_another_both_ways(tmp_path):
+    run, _ = made(tmp_path, rows=20_000, partitions=12, kinds=("transactions",), transaction_records=3)
+    history = History.open(run)
+    (cell,) = history.plan.cells
+    index = CellIndex.of(history.cell_history(cell.cell))
+    columns = index.transactions.columns
+    for client in set(columns["client"].tolist()):
+        mine = columns["client"] == client
+        assert (columns["completed_ns"][mine][:-1] < columns["begun_ns"][mine][1:]).all()
+    records = len(index.transaction)  # those of aborted ones have failed
+    assert set(np.bincount(index.transaction).tolist()) == {0, 3}
+    assert records == 3 * np.count_nonzero(~index.transactions.aborted)
+    assert len(wr_edges(index).writer) > records * 0.8
+    assert len(ww_edges(index).writer) > records * 0.9
+
+
+def test_records_per_transaction_that_do_not_go_into_the_partitions_are_said(tmp_path):
+    for records, partitions in ((1, 4), (3, 8), (2, 4)):
+        with pytest.raises(BadInput, match="--transaction-records"):
+            made(tmp_path, rows=1_000, partitions=partitions, kinds=("transactions",), transaction_records=records)
+
+
 def tables(run):
     return {path.name: pq.read_table(path).to_pydict() for path in sorted(run.history.iterdir())}
 
@@ -88,6 +131,14 @@ def test_the_same_seed_gives_the_same_history_however_it_is_cut(tmp_path, monkey
     monkeypatch.setattr(synthetic, "CHUNK", 48)
     assert tables(made(tmp_path / "cut", **options, seed=3)[0]) == whole
     assert tables(made(tmp_path / "other", **options, seed=4)[0]) != whole
+
+
+def test_transactions_of_few_records_are_the_same_however_they_are_cut(tmp_path, monkeypatch):
+    options = {"rows": 6_000, "partitions": 8, "planted": {"torn": 2, "early-read": 2}, "transaction_records": 2}
+    whole = tables(made(tmp_path / "whole", **options)[0])
+    monkeypatch.setattr(synthetic, "CHUNK", 48)
+    monkeypatch.setattr(synthetic_cells, "TURNS", 7)
+    assert tables(made(tmp_path / "cut", **options)[0]) == whole
 
 
 @pytest.mark.parametrize(
