@@ -141,6 +141,13 @@ class ComposeCluster(ContainersCluster):
         """Per ZooKeeper server's node id: (host, port) as the observer reaches it; empty in KRaft."""
         return {p.node_id: (p.observer_address, p.data_port) for p in self._having(ZOOKEEPER)}
 
+    def wait_ready(self, *, timeout_s: float) -> None:
+        """And what the image's formatting wrote is on the nodes' disks: without it none would start after a power loss."""
+        super().wait_ready(timeout_s=timeout_s)
+        for placement in self._placements:
+            if (disk := self._equipment.disk_of(placement.name)) is not None:
+                disk.sync()
+
     @property
     def client_address(self) -> str:
         """Where clients on the host come from on the data network: what `ComposeNode.block_address` takes to cut them off."""

@@ -50,10 +50,10 @@ def run(  # noqa: PLR0913 - the options of a command
     as_json: JsonOption = False,
 ) -> None:
     """Run a trial: cluster, clients, faults, audit, check, verdict, report. With --for or --rounds: a campaign of many."""
-    if duration is not None or resume is not None:
+    if duration is not None or rounds is not None or resume is not None:
         from harness.campaign.command import campaign
 
-        raise typer.Exit(campaign(trial, seed=seed, runs=runs, duration=duration, resume=resume))
+        raise typer.Exit(campaign(trial, seed=seed, runs=runs, duration=duration, resume=resume, rounds=rounds))
     from harness.conduct import Options, conduct
 
     plan = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings), isolation=isolation)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness import cli
 from harness.campaign.command import campaign, find_campaign, known_campaigns
 from harness.campaign.index import lines_of
 from harness.campaign.keep import make_room, size_of, tidy
@@ -308,3 +309,13 @@ def test_resuming_another_campaign_or_for_another_time_is_refused(tmp_path):
         campaign("nightly", seed=1, runs=Path("runs"), duration=None, resume=tmp_path)
     with pytest.raises(BadInput, match="--for"):
         campaign("test", seed=1, runs=Path("runs"), duration="1h", resume=tmp_path)
+
+
+def test_rounds_on_the_command_line_make_a_campaign(tmp_path, monkeypatch, capsys):
+    begun_in(tmp_path, a_campaign("t"))
+    monkeypatch.setattr(sys, "argv", ["prozess", "run", "test", "--resume", str(tmp_path), "--rounds", "2"])
+    assert cli._main() == ExitCode.BAD_INPUT
+    assert "Leave --for and --rounds away" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["prozess", "run", "nothing-of-that-name", "--rounds", "2"])
+    assert cli._main() == ExitCode.BAD_INPUT
+    assert "There is no campaign and no trial" in capsys.readouterr().err
