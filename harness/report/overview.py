@@ -11,7 +11,7 @@ from harness.history import History
 from harness.impact_summary import ImpactShown
 from harness.plan import Plan
 from harness.report.impact import HEADINGS, rows_of_fault
-from harness.report.seen import has_section
+from harness.report.seen import has_section, seen_groups
 from harness.report.timeline import of_partitions, partition_name
 from harness.report.words import SIGNS, VERDICT_SIGNS, Matrix, brief_nodes
 from harness.schema import MISSING, NONE, Outcome
@@ -164,14 +164,11 @@ def _faults(faults: Sequence[FaultShown], impact: ImpactShown | None) -> list[di
 
 
 def _near(verdict: TrialVerdict) -> dict[str, list[tuple[int, str]]]:
-    """Step → (cell, anomaly) of those whose witnesses name it."""
+    """Step → (cell, anomaly) of those whose witnesses name it, the worst first."""
     found: dict[str, list[tuple[int, str]]] = {}
-    for cell in verdict.cells:
-        for anomaly in cell.anomalies.values():
-            for step in (
-                {step for witness in anomaly.witnesses for step in witness.faults} if has_section(anomaly) else ()
-            ):
-                named = found.setdefault(step, [])
-                if len(named) < NEAR_MAX:
-                    named.append((cell.cell, anomaly.anomaly))
+    for cell, anomaly in (pair for group in seen_groups(verdict) for pair in group.pairs):
+        for step in {step for witness in anomaly.witnesses for step in witness.faults}:
+            named = found.setdefault(step, [])
+            if len(named) < NEAR_MAX:
+                named.append((cell.cell, anomaly.anomaly))
     return found

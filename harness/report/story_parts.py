@@ -103,7 +103,7 @@ def reads(
         shown |= dict.fromkeys(np.flatnonzero(main & (table["client"] == client))[: NEIGHBOURS + 1].tolist(), True)
     if reader is not None:
         mine = np.flatnonzero(table["client"] == reader)
-        for place in np.flatnonzero(np.isin(table["log_offset"][mine], offsets))[:4].tolist():
+        for place in _places(table["log_offset"][mine], offsets):
             for row in mine[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1].tolist():
                 shown.setdefault(row, bool(np.isin(table["log_offset"][row], offsets)))
     for row, about in sorted(shown.items()):
@@ -111,6 +111,16 @@ def reads(
         sender, sequence = int(table["sender"][row]), int(table["sequence"][row])
         what = f"#{sequence} of {name(sender)}" if sender != NONE else "a record that nobody signed"
         yield Event(_s(table["read_ns"][row]), who, "read", f"{who} is given {what} at offset {at}", to=LOG, main=about)
+
+
+def _places(given: np.ndarray, offsets: Sequence[int]) -> list[int]:
+    """Where in what a reader was given these offsets are, or where they should have been."""
+    found: list[int] = []
+    for offset in offsets:
+        exact = np.flatnonzero(given == offset)[:2]
+        passed = np.flatnonzero((given[:-1] < offset) & (given[1:] > offset))[:1] + 1
+        found += (exact if len(exact) else passed).tolist()
+    return found
 
 
 def absences(table: Columns, subjects: Sequence[Subject], audits: Sequence[int], name: Namer) -> Iterator[Event]:
@@ -144,26 +154,36 @@ def leaders(table: Columns, begin_s: float, end_s: float) -> Iterator[Event]:
 
 
 def copies(table: Columns, offset: int) -> Iterator[Event]:
-    """Which replica had something at an offset, by its own segments at the end."""
+    """Which replica had what at an offset, by its own segments at the end: those that have the same batch together."""
     rows = np.flatnonzero(table["step"] == NONE)
-    told = []
+    having: dict[str, list[int]] = {}
+    batches: dict[tuple[int, int], str] = {}
     for node in np.unique(table["node"][rows]).tolist():
         mine = rows[table["node"][rows] == node]
         there = mine[(table["base_offset"][mine] <= offset) & (table["last_offset"][mine] >= offset)]
         if len(there):
-            told.append(f"broker {node} has a batch of epoch {int(table['leader_epoch'][there[0]])}")
+            batch = (int(table["base_offset"][there[0]]), int(table["checksum"][there[0]]))
+            what = "another batch" if batches and batch not in batches else "a batch"
+            told = batches.setdefault(batch, f"{what} of epoch {int(table['leader_epoch'][there[0]])}")
         else:
-            end = int(table["last_offset"][mine].max(initial=NONE)) + 1
-            told.append(f"broker {node} has nothing (its log ends at {end})")
-    if told:
-        text = f"at offset {offset}, in the replicas' own segments: {'; '.join(told)}"
+            told = f"nothing (the log ends at {int(table['last_offset'][mine].max(initial=NONE)) + 1})"
+        having.setdefault(told, []).append(node)
+    if having:
+        parts = [
+            f"broker{'s' if len(nodes) > 1 else ''} {' '.join(map(str, nodes))}: {told}"
+            for told, nodes in having.items()
+        ]
+        text = f"at offset {offset}, in the replicas' own segments: {'; '.join(parts)}"
         yield Event(_s(table["read_ns"][rows[0]]), LOG, "copies", text, main=True)
 
 
 def processing(table: Columns, subjects: Sequence[Subject], name: Namer) -> Iterator[Event]:
-    """Who processed the records."""
+    """Who processed the records; that nobody did, where somebody processed others."""
     for s in subjects:
         rows = np.flatnonzero((table["sender"] == s.client) & (table["sequence"] == s.sequence))
+        if not len(rows) and len(table["sender"]):
+            text = f"until here records of the partition are processed, and #{s.sequence} of {name(s.client)} is not"
+            yield Event(_s(table["started_ns"].max()), LOG, "absent", text, main=True)
         for row in rows[:CHANGES_MAX].tolist():
             who, unfinished = name(int(table["client"][row])), table["done_ns"][row] == MISSING
             text = f"{who} processes #{s.sequence} of {name(s.client)}, offset {int(table['log_offset'][row])}"
@@ -172,15 +192,17 @@ def processing(table: Columns, subjects: Sequence[Subject], name: Namer) -> Iter
 
 
 def commits(table: Columns, begin_s: float, end_s: float, offset: int, name: Namer) -> Iterator[Event]:
-    """Commits of the partition's group at that time, those nearest to the offset first. `table`: one partition's."""
+    """Commits of the partition's group at that time, those nearest to the offset, or in time. `table`: one partition's."""
     time_s = table["invoked_ns"] / NS_PER_S
     rows = np.flatnonzero((time_s >= begin_s) & (time_s <= end_s))
-    distance = np.abs(table["log_offset"][rows] - (offset if offset != NONE else 0))
+    middle_s = (begin_s + end_s) / 2
+    distance = np.abs(table["log_offset"][rows] - offset) if offset != NONE else np.abs(time_s[rows] - middle_s)
     for row in rows[np.argsort(distance, kind="stable")][:CHANGES_MAX].tolist():
         who, outcome = name(int(table["client"][row])), int(table["outcome"][row])
         how = {int(Outcome.OK): "", int(Outcome.FAIL): ", which is refused"}.get(outcome, ", and nobody knows")
         text = f"{who} commits offset {int(table['log_offset'][row])}{how}"
-        yield Event(_s(table["invoked_ns"][row]), who, "committed", text, to=LOG)
+        main = offset != NONE and int(table["log_offset"][row]) == offset
+        yield Event(_s(table["invoked_ns"][row]), who, "committed", text, to=LOG, main=main)
 
 
 def assignments(table: Columns, begin_s: float, end_s: float, name: Namer) -> Iterator[Event]:
