@@ -165,13 +165,6 @@ class ComposeCluster(ContainersCluster):
             found |= {capability: how for capability, how in WAYS.items() if capability not in refused}
         return found
 
-    def refusal_of(self, fault: str, parameters: Mapping[str, Any]) -> str | None:
-        """Why this very fault of links cannot be made; None if it can."""
-        others = parameters.get("others")
-        if fault == "latency" and (others == "everybody" or CLIENTS in (others or ())):
-            return "what clients open from this host's own network is not led through a proxy; name links between nodes"
-        return None
-
     def _lacks_of_more(self) -> Mapping[Capability, str]:
         by_engine = "networks of containers are not entered here; that needs root"
         links = dict.fromkeys(WAYS, by_engine) if by_exec() else refusals()

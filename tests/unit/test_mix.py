@@ -3,16 +3,18 @@ all is healed in the end."""
 
 import random
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.capabilities import Capability
 from harness.errors import BadInput, UnsupportedFault
 from harness.mix import draw_strikes
 from harness.planning import make_plan
 from harness.schedule import FaultAction, HealAction, IsrIs, Mix, MixFault
-from harness.stages.run import lacking_faults
+from harness.stages.run import _why_not, lacking_faults
 from harness.trial import parse_trial
 
 KILL = {"fault": "kill", "targets": ["leader(0)"], "lasts_s": [1, 4]}
@@ -149,12 +151,12 @@ def test_whom_the_variant_does_not_have_is_told_beforehand():
     assert "no zookeepers" in lacking["partition of leader(0): others=zookeepers"]
 
 
-def test_what_clients_open_from_the_hosts_network_is_not_made_late_and_that_is_told_beforehand():
-    late = [{"fault": "latency", "targets": ["leader(0)"], "parameters": {"latency_ms": 9, "others": {"one_of": o}}}
-            for o in (["brokers", "clients"], ["brokers"])]  # fmt: skip
-    made = trial(KILL, *late).model_copy(update={"backend": "compose"})
-    lacking = lacking_faults(made, isolation="auto")
-    assert any("host's own network" in why for label, why in lacking.items() if "'clients'" in label)
+def test_what_a_backend_refuses_of_some_links_only_is_asked_with_every_parameter_that_may_be_drawn():
+    refusal_of = lambda fault, parameters: "not so" if parameters["others"] == "brokers" else None  # noqa: E731
+    everything = dict.fromkeys(Capability, "somehow")
+    cluster = SimpleNamespace(capabilities=everything, lacks={}, nodes=[], refusal_of=refusal_of)
+    assert _why_not(MixFault.model_validate(CUT), cluster) == "not so"
+    assert _why_not(MixFault.model_validate(CUT | {"parameters": {"others": "all"}}), cluster) is None
 
 
 def listed(*faults, seed=1, lacking=None):
