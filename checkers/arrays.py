@@ -178,6 +178,25 @@ class PartitionIndex(Indexed):
         return self._send_places.find(key)
 
     @lazy
+    def _acknowledged_at(self) -> np.ndarray:
+        """intp[log + 1]: a row of `sends` that was acknowledged at each position of L(p), -1 = none; the last is -1."""
+        found = np.full(len(self.log.rows) + 1, -1, dtype=np.intp)
+        found[self.send_position] = np.arange(len(self.send_position))
+        found[-1] = -1
+        return found
+
+    def sends_of_reads(self, rows: np.ndarray) -> np.ndarray:
+        """intp[k]: the row of `sends` of the record that each of these rows of `reads` shows, -1 where none is recorded in
+        this partition. Nearly all stand where they were acknowledged; the others are looked for."""
+        if not len(self.send_key):
+            return np.full(len(rows), -1, dtype=np.intp)
+        key = self.read_key[rows]
+        found: np.ndarray = self._acknowledged_at[self.log.positions.find(self.reads["log_offset"][rows])]
+        other = np.flatnonzero((self.send_key[found] != key) | (found < 0))
+        found[other] = self.send_rows(key[other])
+        return found
+
+    @lazy
     def read_key(self) -> np.ndarray:
         """int64[reads]: identity, UNREADABLE where the record was corrupt, or is a copy without an identity of its own."""
         flags = self.reads["flags"]

@@ -37,6 +37,8 @@ KEPT_BITS = 0b111000
 """Timestamp type, transactional, control: not the codec, nor the delete horizon (KIP-534)."""
 _COLUMNS = ("base_offset", *COMPARED)
 Batches = Mapping[str, np.ndarray]
+_NOTHING = np.empty(0, dtype=np.int64)
+_NO_DIFFERENCE = (_NOTHING, _NOTHING, _NOTHING, _NOTHING)
 
 
 def diverged(history: PartitionHistory) -> KernelResult:
@@ -76,8 +78,12 @@ def _compare(history: PartitionHistory) -> tuple[list[np.ndarray], int]:
     """Witnesses, and how many batches were looked at."""
     low = max(copy.log_start for copy in history.copies.values())
     copies = _copies(history, low, _watermark(history))
+    first = next(iter(copies.values()), {})
+    alike = {node for node, batches in copies.items() if _are_equal(first, batches)}
     differences = {
-        (one, other): _differences(copies[one], copies[other], cleaned=history.compacted)
+        (one, other): _NO_DIFFERENCE
+        if {one, other} <= alike
+        else _differences(copies[one], copies[other], cleaned=history.compacted)
         for one in copies
         for other in copies
         if one != other
@@ -106,18 +112,23 @@ def _copies(history: PartitionHistory, low: int, high: int) -> dict[int, Batches
         mine = np.flatnonzero(chosen & (rows["node"] == node))
         if not (base[mine][1:] > base[mine][:-1]).all():
             mine = mine[np.argsort(base[mine], kind="stable")]
-        found[node] = {name: rows[name][mine] for name in _COLUMNS}
+        # Rows that follow one another are not copied.
+        whole = len(mine) > 0 and bool((np.diff(mine) == 1).all())
+        place: slice | np.ndarray = slice(int(mine[0]), int(mine[-1]) + 1) if whole else mine
+        found[node] = {name: rows[name][place] for name in _COLUMNS}
     return found
+
+
+def _are_equal(one: Batches, other: Batches) -> bool:
+    return one is other or all(np.array_equal(one[name], other[name]) for name in _COLUMNS)
 
 
 def _differences(
     one: Batches, other: Batches, *, cleaned: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Where `other` differs from `one`: base offsets, cases, and the base sequences there in `other` and in `one`."""
-    same_shape = len(one["base_offset"]) == len(other["base_offset"])
-    if same_shape and all(np.array_equal(one[name], other[name]) for name in _COLUMNS):
-        nothing = np.empty(0, dtype=np.int64)
-        return nothing, nothing, nothing, nothing
+    if _are_equal(one, other):
+        return _NO_DIFFERENCE
     offsets = distinct(np.concatenate([one["base_offset"], other["base_offset"]]))
     here, there = _place(offsets, one["base_offset"]), _place(offsets, other["base_offset"])
     both = np.flatnonzero((here >= 0) & (there >= 0))

@@ -47,7 +47,9 @@ def snapshot_conflict(history: PartitionHistory) -> KernelResult:
     for node, copy in sorted(history.copies.items()):
         pairs = _compare(history, node, copy)
         judged += len(pairs["case"])
-        found.append(_witnesses(history, node, {name: values[pairs["case"] > 0] for name, values in pairs.items()}))
+        if len(pairs["case"]):
+            chosen = {name: values[pairs["case"] > 0] for name, values in pairs.items()}
+            found.append(_witnesses(history, node, chosen))
     witnesses = np.concatenate(found)
     return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), judged, _incomplete(history))
 
@@ -76,6 +78,8 @@ def _compare(history: PartitionHistory, node: int, copy: CopyFacts) -> dict[str,
     told = {name: values[mine] for name, values in told.items()}
     noted = _offsets(history, ObservationKind.REPLICA_SNAPSHOT)
     offsets = np.array(sorted(o for o, n in noted if n == node and o <= copy.log_end), dtype=np.int64)
+    if not len(offsets) and not len(mine):
+        return {"case": np.empty(0, dtype=np.int32)}
     states = _states(history.replicas, node, copy.log_start)
     producers = distinct(np.concatenate([states.producer, told["producer_id"]]))
     # Every pair there could be, in the order (producer, offset): a key of its own for each.

@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from checkers.arrays import Identities, PartitionIndex
+from checkers.arrays import PartitionIndex
 from checkers.indexed import Indexed
-from checkers.lookup import UNREADABLE, Lookup, distinct, identity_keys, lazy
+from checkers.lookup import UNREADABLE, Lookup, distinct, lazy
 from checkers.transaction_known import Known, unpacked
 from checkers.transaction_rows import NEVER, Transactions
+from harness.columns import once
 from harness.protocols import CellHistory
 from harness.schema import MISSING, NONE, Isolation, Outcome
 
@@ -24,7 +25,11 @@ class CellIndex(Indexed):
 
     def __init__(self, history: CellHistory) -> None:
         self.partitions = [PartitionIndex.of(history.partitions[p]) for p in sorted(history.partitions)]
-        self.transactions = Transactions.of(history.tables["transactions"])
+        self._table = history.tables["transactions"]
+        self.transactions = Transactions.of(self._table)
+        self._consumed: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self._shown_by: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._of_send: dict[int, np.ndarray] = {}
         self.known: Known | None = history.known.get("transactions")
 
     @property
@@ -59,10 +64,10 @@ class CellIndex(Indexed):
         """Per partition: rows of `sends` in transactions that entered the client's queue, and their transactions (-1 = not
         recorded)."""
         found = []
-        for index in self.partitions:
+        for position, index in enumerate(self.partitions):
             sends = index.sends
             rows = np.flatnonzero(sends["transaction"] != NONE)
-            place = self.transactions.places.find(identity_keys(sends["client"][rows], sends["transaction"][rows]))
+            place = self._transaction_of_send(position)[rows]
             # A record that produce() refused has failed although its transaction has not.
             failed = np.zeros(len(rows), dtype=bool)
             known = place >= 0
@@ -109,8 +114,12 @@ class CellIndex(Indexed):
         """intp[records]: position in V of its partition, -1 = V does not show it."""
 
         def find(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
-            shown = Identities(index.visible, index.reads["sender"][index.visible.rows])
-            found = shown.find(index.send_key[rows])
+            send = index.sends_of_reads(index.visible.rows)
+            at = np.full(len(index.send_key) + 1, -1, dtype=np.intp)
+            at[send[::-1]] = np.arange(len(send))[
+                ::-1
+            ]  # of several copies numpy keeps the last, which is the first of them
+            found: np.ndarray = at[:-1][rows]
             if not index.audited:  # an acknowledgement reveals where it ought to stand, not that it is shown
                 found[index.given_committed.keys.find(index.send_key[rows]) < 0] = -1
             return found
@@ -126,7 +135,7 @@ class CellIndex(Indexed):
     def shown(self) -> np.ndarray:
         """bool[transactions]: V shows a record of it."""
         if self.known:
-            return unpacked(self.known.shown, len(self.transactions))
+            return self._told("shown")
         return self._any_of(self.visible_at >= 0)
 
     def first_shown(self, transactions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -155,7 +164,7 @@ class CellIndex(Indexed):
     def seen_committed(self) -> np.ndarray:
         """bool[transactions]: a read_committed consumer was given a record of it."""
         if self.known:
-            return unpacked(self.known.seen_committed, len(self.transactions))
+            return self._told("seen_committed")
         found = np.zeros(len(self.transactions), dtype=bool)
         for position in range(len(self.partitions)):
             _, transaction, level = self.consumed(position)
@@ -165,9 +174,21 @@ class CellIndex(Indexed):
     @lazy
     def committed(self) -> np.ndarray:
         """bool[transactions]: the commit was confirmed; or it was in doubt, and somebody was shown a record."""
+        return self._of_all("committed", self._committed)
+
+    def _committed(self) -> np.ndarray:
         outcome = self.transactions.columns["outcome"]
         proven = (outcome == Outcome.INFO) & (self.shown | self.seen_committed)
         return np.asarray(((outcome == Outcome.OK) | proven) & ~self.transactions.aborted)
+
+    def _told(self, name: str) -> np.ndarray:
+        """bool[transactions]: what is known of all partitions together."""
+        return self._of_all(name, lambda: unpacked(getattr(self.known, name), len(self.transactions)))
+
+    def _of_all(self, name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
+        """What follows for all transactions from what is known of them: made once for all partitions that are looked at here
+        one after the other, with the table that they share."""
+        return make() if self.known is None else once(self._table, (self.known, name), make)
 
     def _any_of(self, chosen: np.ndarray) -> np.ndarray:
         found = np.zeros(len(self.transactions), dtype=bool)
@@ -177,20 +198,34 @@ class CellIndex(Indexed):
     def consumed(self, position: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of partition number `position`: rows of `reads` by which consumers were given records of recorded transactions,
         their transactions, and the consumers' isolation levels."""
-        index = self.partitions[position]
-        rows = np.flatnonzero(index.by_consumer)
-        rows, transaction = self.transactions_of_reads(position, rows)
-        level = index.fact(index.client_isolation, index.reads["client"][rows], unknown=Isolation.NOT_A_READER)
-        return rows, transaction, level
+        if position not in self._consumed:
+            index = self.partitions[position]
+            rows = np.flatnonzero(index.by_consumer)
+            rows, transaction = self.transactions_of_reads(position, rows)
+            level = index.fact(index.client_isolation, index.reads["client"][rows], unknown=Isolation.NOT_A_READER)
+            self._consumed[position] = rows, transaction, level
+        return self._consumed[position]
+
+    def shown_by(self, position: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of partition number `position`: rows of `reads` in V with records of recorded transactions, and which."""
+        if position not in self._shown_by:
+            self._shown_by[position] = self.transactions_of_reads(position, self.partitions[position].visible.rows)
+        return self._shown_by[position]
 
     def transactions_of_reads(self, position: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of these rows of `reads` those that show records of recorded transactions, and which."""
-        index = self.partitions[position]
-        send = index.send_rows(index.read_key[rows])
-        rows, send = rows[send >= 0], send[send >= 0]
-        keys = identity_keys(index.sends["client"][send], index.sends["transaction"][send])
-        place = np.where(index.sends["transaction"][send] != NONE, self.transactions.places.find(keys), -1)
-        return rows[place >= 0], place[place >= 0]
+        place = self._transaction_of_send(position)[self.partitions[position].sends_of_reads(rows)]
+        there = place >= 0
+        return (rows, place) if there.all() else (rows[there], place[there])
+
+    def _transaction_of_send(self, position: int) -> np.ndarray:
+        """intp[sends + 1]: place of the transaction of each, -1 = of none that is recorded; the last is -1."""
+        if position not in self._of_send:
+            sends = self.partitions[position].sends
+            found = self.transactions.find(sends["client"], sends["transaction"])
+            found[sends["transaction"] == NONE] = -1
+            self._of_send[position] = np.append(found, -1)
+        return self._of_send[position]
 
 
 def reasons_of(reasons: Sequence[str | None], unrecorded: int) -> str | None:

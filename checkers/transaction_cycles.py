@@ -14,10 +14,9 @@ from checkers.cycles import components, entangled, shortest_cycle, stretches
 from checkers.lookup import differs_from_previous
 from checkers.transaction_arrays import CellIndex
 from checkers.transaction_reads import reads_inside
-from checkers.transaction_rows import NEVER
 from checkers.transactions import AT_READ_COMMITTED, AT_READ_UNCOMMITTED
 from harness.protocols import CellHistory, KernelResult
-from harness.schema import MISSING, Isolation
+from harness.schema import Isolation
 from harness.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
 
 BY_WRITES = 2
@@ -143,8 +142,8 @@ def wr_edges(index: CellIndex) -> Edges:
 def ww_edges(index: CellIndex) -> Edges:
     """Of neighbours in V: the order of all follows from them."""
     parts = []
-    for position, partition in enumerate(index.partitions):
-        rows, transaction = index.transactions_of_reads(position, partition.visible.rows)
+    for position in range(len(index.partitions)):
+        rows, transaction = index.shown_by(position)
         keep = index.committed[transaction]
         rows, transaction = rows[keep], transaction[keep]
         new = np.flatnonzero(differs_from_previous(transaction))[1:]
@@ -158,20 +157,10 @@ def ww_edges(index: CellIndex) -> Edges:
 
 def cyclic(index: CellIndex, edges: Edges) -> tuple[Edges, np.ndarray]:
     """The edges that are in cycles, and which set each belongs to, numbered by the first transaction."""
-    stretch = stretches(edges.writer, edges.reader, in_time(index))
+    stretch = stretches(edges.writer, edges.reader, index.transactions.in_time)
     edges = edges.chosen(entangled(edges.writer, edges.reader, stretch))
     number = components(edges.writer, edges.reader)
     return edges.chosen(number >= 0), number[number >= 0]
-
-
-def in_time(index: CellIndex) -> np.ndarray:
-    """intp[transactions]: place of each by when its commit was invoked (of an imported one: was over). A read at
-    read_committed leads forward in this order, unless it is an early one."""
-    invoked_ns, over_ns = index.transactions.commit_invoked_ns, index.transactions.columns["completed_ns"]
-    order = np.argsort(np.where((invoked_ns == NEVER) & (over_ns != MISSING), over_ns, invoked_ns), kind="stable")
-    rank = np.empty(len(order), dtype=np.intp)
-    rank[order] = np.arange(len(order))
-    return rank
 
 
 def _groups(number: np.ndarray, *, below: int) -> list[np.ndarray]:

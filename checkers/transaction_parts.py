@@ -11,14 +11,23 @@ import numpy as np
 from checkers.cycles import entangled, stretches
 from checkers.lookup import distinct
 from checkers.transaction_arrays import CellIndex, reasons_of
-from checkers.transaction_cycles import Edges, in_time, joined, wr_edges, ww_edges
+from checkers.transaction_cycles import Edges, joined, wr_edges, ww_edges
 from checkers.transaction_known import Known, packed
 from harness.cell_parts import Look
+from harness.columns import once
 from harness.protocols import CellHistory
 
 FACTS = "transactions"
 _CYCLES = frozenset({"information-cycle", "write-cycle"})
 Each = Callable[[Sequence[Look]], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Suspects:
+    """Pairs of transactions of a cell of which the former depends on the latter though it was over first."""
+
+    tail: np.ndarray
+    head: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +54,10 @@ def gather(cells: Mapping[int, Mapping[int, int]], each: Each, anomalies: Sequen
         return found
     backwards = _looks(cells, each, "backwards", lambda cell: (found[cell],))
     suspects = {cell: partitions for cell, partitions in cells.items() if any(len(p[0]) for p in backwards[cell])}
-    suspected = {cell: tuple(np.concatenate([p[end] for p in backwards[cell]]) for end in (0, 1)) for cell in suspects}
-    edges = _looks(suspects, each, "edges", lambda cell: (found[cell], *suspected[cell]))
+    suspected = {
+        cell: Suspects(*(np.concatenate([p[n] for p in backwards[cell]]) for n in (0, 1))) for cell in suspects
+    }
+    edges = _looks(suspects, each, "edges", lambda cell: (found[cell], suspected[cell]))
     for cell, partitions in cells.items():
         # Looks at partitions know them as number 0, and are in the order of partitions.
         parts = [
@@ -129,16 +140,20 @@ def _backwards(history: CellHistory, known: Known) -> tuple[np.ndarray, np.ndarr
     """Pairs of transactions of which the former depends on the latter though it was over first, and how many edges there are
     by reads, and by writes."""
     index, (read, written) = _edges_here(history, known)
-    rank, both = in_time(index), read.and_those(written)
+    rank, both = index.transactions.in_time, read.and_those(written)
     back = rank[both.writer] > rank[both.reader]
     pairs = distinct(both.writer[back].astype(np.int64) * len(rank) + both.reader[back])
     return pairs // max(1, len(rank)), pairs % max(1, len(rank)), len(read.writer), len(written.writer)
 
 
-def _edges(history: CellHistory, known: Known, tail: np.ndarray, head: np.ndarray) -> Edges:
+def _edges(history: CellHistory, known: Known, suspects: Suspects) -> Edges:
     """Those that may be in cycles, given all that lead backwards."""
     index, (read, written) = _edges_here(history, known)
-    both, stretch = read.and_those(written), stretches(tail, head, in_time(index))
+
+    def cut() -> np.ndarray:
+        return stretches(suspects.tail, suspects.head, index.transactions.in_time)
+
+    both, stretch = read.and_those(written), once(history.tables["transactions"], suspects, cut)
     return both.chosen(entangled(both.writer, both.reader, stretch))
 
 

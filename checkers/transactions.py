@@ -12,7 +12,6 @@ import numpy as np
 
 from checkers.lookup import differs_from_previous
 from checkers.transaction_arrays import CellIndex
-from checkers.transaction_rows import NEVER
 from harness.protocols import CellHistory, KernelResult
 from harness.schema import MISSING, NONE, Isolation
 from harness.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
@@ -64,16 +63,14 @@ def zombie_write(history: CellHistory) -> KernelResult:
     index = CellIndex.of(history)
     transactions = index.transactions
     since, successor = transactions.superseded
-    zombie = (transactions.commit_invoked_ns != NEVER) & (transactions.commit_invoked_ns > since)
-    rows = np.flatnonzero((index.visible_at >= 0) & zombie[index.transaction])
+    rows = np.flatnonzero((index.visible_at >= 0) & transactions.zombie[index.transaction])
     which = index.transaction[rows[:WITNESSES_MAX]]
     columns = {
         "log_offset": index.visible_offsets(rows[:WITNESSES_MAX]),
         "other_ns": since[which],
         "other_client": successor[which],
     }
-    judged = int(np.count_nonzero(transactions.commit_invoked_ns != NEVER))
-    return _of_records(index, rows, columns, judged=judged)
+    return _of_records(index, rows, columns, judged=transactions.committing)
 
 
 def aborted_read(history: CellHistory) -> KernelResult:
@@ -87,9 +84,8 @@ def aborted_read(history: CellHistory) -> KernelResult:
     aborted = index.transactions.aborted
 
     def of(position: int) -> np.ndarray:
-        partition = index.partitions[position]
         rows, transaction, _ = index.consumed(position)
-        shown, shown_transaction = index.transactions_of_reads(position, partition.visible.rows)
+        shown, shown_transaction = index.shown_by(position)
         return np.concatenate([rows[aborted[transaction]], shown[aborted[shown_transaction]]])
 
     return of_reads(index, of)
