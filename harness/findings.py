@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.arrow_arrays import from_numpy, from_strings
+from harness.arrow_arrays import from_numpy, from_strings, to_numpy
 from harness.errors import HistoryUnreadable, StorageFull
 from harness.plan import parse_plan
 from harness.protocols import Finding, KernelResult
@@ -79,7 +79,9 @@ def findings_from_arrow(table: pa.Table) -> list[Finding]:
 
 
 def _unnested(nested: pa.ListArray, dtype: np.dtype) -> list[np.ndarray]:
-    columns = dict(zip(dtype.names or (), nested.flatten().flatten(), strict=True))
+    columns = {
+        name: pa.chunked_array([c]) for name, c in zip(dtype.names or (), nested.flatten().flatten(), strict=True)
+    }
     ends = np.cumsum(nested.value_lengths().to_numpy(zero_copy_only=False))
     return np.split(_from_columns(columns, dtype), ends)[:-1]
 
@@ -122,8 +124,8 @@ def _read_nested(run: RunDirectory, name: str, *, rows: int) -> list[np.ndarray]
     """Of each row of findings.parquet its array."""
     dtype = _NESTED[name]
     table = _read(run.findings / f"{name}.parquet", _NESTED_FILES[name])
-    values = _from_columns({column: table.column(column).combine_chunks() for column in dtype.names or ()}, dtype)
-    bounds = np.searchsorted(table.column("finding").to_numpy(), np.arange(rows + 1))
+    values = _from_columns({column: table.column(column) for column in dtype.names or ()}, dtype)
+    bounds = np.searchsorted(to_numpy(table.column("finding")), np.arange(rows + 1))
     return [values[bounds[n] : bounds[n + 1]] for n in range(rows)]
 
 
@@ -145,10 +147,10 @@ def _stack(findings: Sequence[Finding], name: str) -> np.ndarray:
     return np.concatenate([np.empty(0, dtype=_MOVED[name]), *(getattr(f.result, name) for f in findings)])
 
 
-def _from_columns(columns: dict[str, pa.Array], dtype: np.dtype) -> np.ndarray:
+def _from_columns(columns: dict[str, pa.ChunkedArray], dtype: np.dtype) -> np.ndarray:
     made = np.empty(len(next(iter(columns.values()))), dtype=dtype)
     for name, values in columns.items():
-        made[name] = values.to_numpy(zero_copy_only=False)
+        made[name] = to_numpy(values)
     return made
 
 
@@ -180,7 +182,9 @@ def _write(path: Path, table: pa.Table) -> None:
 def _read(path: Path, schema: pa.Schema) -> pa.Table:
     hint = "Check the run again to write it."
     try:
-        table = pq.read_table(path, partitioning=None, memory_map=True)
+        # Not read_table: it imports pyarrow.dataset, and that pandas, half a second.
+        with pq.ParquetFile(path, memory_map=True) as file:
+            table = file.read()
     except FileNotFoundError as error:
         raise HistoryUnreadable(f"{path} is missing. {hint}") from error
     except (OSError, pa.ArrowException) as error:

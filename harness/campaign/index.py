@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from harness.campaign.state import Attempt, Begun, CampaignDirectory
+from harness.report.page import environment
 from harness.report.words import VERDICT_SIGNS
 from harness.verdict import Verdict, worst
 
@@ -56,18 +55,19 @@ def _line(trial: str, attempts: Sequence[Attempt]) -> TrialLine:
 
 def write_index(directory: CampaignDirectory, begun: Begun, attempts: Sequence[Attempt], size: int) -> Path:
     """Write index.html; returns its path."""
-    environment = Environment(
-        loader=PackageLoader("harness.campaign"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    text = environment.get_template("index.html.j2").render(
-        begun=begun,
-        lines=lines_of(attempts),
-        attempts=list(reversed(attempts)),
-        signs=VERDICT_SIGNS,
-        hours=sum(a.took_s for a in attempts) / 3600,
-        gib=size / 2**30,
-        at=lambda seconds: datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M"),
-        has_report=lambda run: run is not None and (directory.runs / run / "report.html").exists(),
+    text = (
+        environment("harness.campaign")
+        .get_template("index.html.j2")
+        .render(
+            begun=begun,
+            lines=lines_of(attempts),
+            attempts=list(reversed(attempts)),
+            signs=VERDICT_SIGNS,
+            hours=sum(a.took_s for a in attempts) / 3600,
+            gib=size / 2**30,
+            at=lambda seconds: datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M"),
+            has_report=lambda run: run is not None and (directory.runs / run / "report.html").exists(),
+        )
     )
     part = directory.index.with_name("index.html.part")
     part.write_text(text, encoding="utf-8")

@@ -3,19 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import altair as alt
-import pandas as pd
-import vl_convert
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from harness.trends import Measure, Regression, Trends
-
-PANEL_WIDTH, PANEL_HEIGHT = 250, 110
+from harness.report.nights import HEIGHT, WIDTH, night_charts
+from harness.report.page import environment
+from harness.report.words import VERDICT_SIGNS
+from harness.trends import Regression, Trends
 
 
 def show_trends(trends: Trends, worse: Sequence[Regression]) -> None:
@@ -39,34 +35,15 @@ def show_trends(trends: Trends, worse: Sequence[Regression]) -> None:
 
 def write_trends(trends: Trends, worse: Sequence[Regression], path: Path) -> Path:
     """Write trends.html: one file, nothing loaded; returns its path."""
-    environment = Environment(
-        loader=PackageLoader("harness.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
     trials = sorted({night.trial for night in trends.nights})
-    text = environment.get_template("trends.html.j2").render(
+    template = environment("harness.report").get_template("trends.html.j2")
+    text = template.render(
         trends=trends,
         worse=worse,
-        charts={trial: _chart([m for m in trends.measures if m.trial == trial], trial) for trial in trials},
+        charts={trial: night_charts([m for m in trends.measures if m.trial == trial]) for trial in trials},
+        signs=VERDICT_SIGNS,
+        width=WIDTH,
+        height=HEIGHT,
     )
     path.write_text(text, encoding="utf-8")
     return path
-
-
-def _chart(measures: Sequence[Measure], trial: str) -> Markup:
-    """A panel per number, over nights; empty if there are none."""
-    if not measures:
-        return Markup()
-    frame = pd.DataFrame([{"night": m.night, "value": m.value, "name": f"{m.name}, {m.unit}"} for m in measures])
-    panels = (
-        alt.Chart(frame, width=PANEL_WIDTH, height=PANEL_HEIGHT)
-        .mark_line(point=True)
-        .encode(
-            x=alt.X("night:O", title=None, axis=alt.Axis(labelAngle=-40)),
-            y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=True)),
-            facet=alt.Facet("name:N", columns=3, title=None),
-        )
-        .resolve_scale(y="independent")
-    )
-    svg = str(vl_convert.vegalite_to_svg(panels.to_json()))
-    label = escape(f"{trial}: {len(frame['name'].unique())} numbers over {len(frame['night'].unique())} nights")
-    return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{Markup.escape(label)}" ', 1))

@@ -36,13 +36,17 @@ CHECK = """
 import sys
 from pathlib import Path
 from harness.run_directory import RunDirectory
+from harness.report import report_run
 from harness.stages.check import CheckOptions, check_run
-check_run(RunDirectory(Path(sys.argv[1])), CheckOptions(engine="local"))
+from harness.stages.judge import judge_run
+run = RunDirectory(Path(sys.argv[1]))
+judge_run(run, check_run(run, CheckOptions(engine="local")))
+report_run(run)
 print(sorted({"pandas", "scipy", "networkx"} & sys.modules.keys()))
 """
 
 
-def test_a_small_check_imports_neither_pandas_nor_scipy_nor_networkx(tmp_path):
+def test_a_small_check_with_its_report_imports_neither_pandas_nor_scipy_nor_networkx(tmp_path):
     path = tmp_path / "run"
     generate_history(path, rows=2000, partitions=2, plant="lost=1", workloads=["log"], seed=1)
     done = subprocess.run(

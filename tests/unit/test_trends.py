@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import BadInput
+from harness.report.nights import BOTTOM, TOP, night_charts
 from harness.report.trends import write_trends
 from harness.trends import NIGHTS_MIN, Measure, NightOfTrial, Regression, Trends, regressions, run_directories
 
@@ -76,5 +77,12 @@ def test_the_page_shows_verdicts_numbers_and_what_got_worse(tmp_path):
     found = Trends(nights((5, 0, 0), (4, 1, 0)), series(1.0, 2.0), 10, 0)
     page = write_trends(found, [Regression("safe", "2026-01-02", "1 <violated>")], tmp_path / "t.html").read_text()
     assert "1 &lt;violated&gt;" in page
-    assert "<svg " in page
-    assert 'role="img"' in page
+    assert 'role="img" aria-label="recovery after kill, ms, 2 nights: from 1.0 (2026-01-01) to 2.0 (2026-01-02)' in page
+    assert "<script" not in page
+
+
+def test_a_chart_over_nights_begins_at_zero_and_takes_one_night_too():
+    (chart,) = night_charts(series(4.0, 0.0, 2.0))
+    assert [round(y) for _, y, *_ in chart.points] == [TOP, BOTTOM, (TOP + BOTTOM) // 2]
+    (single,) = night_charts(series(0.0))
+    assert single.words.startswith("recovery after kill, ms, one night")
