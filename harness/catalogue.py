@@ -268,6 +268,7 @@ SERVICES = {
     "nemesis": "nemesis.nemesis:Nemesis",
     "check-fault": "nemesis.parameters:check_parameters",
     "heal": "nemesis.heal:heal_run",
+    "open-faults": "nemesis.journal:open_faults",
     "hold-alive": "nemesis.heal:hold_alive",
     "oracle": "spark_checkers.oracle:second_opinion",
     "trends": "spark_checkers.trends:find_trends",

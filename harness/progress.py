@@ -4,6 +4,7 @@ On a terminal a spinner shows the current stage; elsewhere plain lines. Everythi
 `--json` and pipes stay clean.
 """
 
+import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,7 +13,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
+from harness.clock import SystemClock
+from harness.live import Watcher
 from harness.plan import Plan
+from harness.run_directory import RunDirectory
 
 _NAMES = {
     "cluster": "starting the cluster",
@@ -24,6 +28,9 @@ _NAMES = {
     "teardown": "taking the cluster down",
     "check": "checking the history",
 }
+_WATCHED = ("warm-up", "schedule", "heal")
+"""Stages in which clients send."""
+LOOK_S = 1.0
 
 
 class ProgressView:
@@ -32,6 +39,9 @@ class ProgressView:
     def __init__(self, *, quiet: bool) -> None:
         self._console = Console(stderr=True, quiet=quiet, highlight=False)
         self._status: Status = self._console.status("preparing")
+        self._stage = ""
+        self._watching: threading.Thread | None = None
+        self._enough = threading.Event()
 
     def __enter__(self) -> "ProgressView":
         if self._console.is_terminal:
@@ -41,6 +51,9 @@ class ProgressView:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._enough.set()
+        if self._watching is not None:
+            self._watching.join()
         self._status.stop()
 
     def begin(self, plan: Plan, path: Path) -> None:
@@ -55,6 +68,22 @@ class ProgressView:
         if plan.replays is not None:
             self._console.print(f"a replay of {plan.replays}")
         self._console.print(f"run directory {path}", soft_wrap=True)
+        if self._console.is_terminal and not self._console.quiet:
+            arguments = plan, RunDirectory(path)
+            self._watching = threading.Thread(target=self._watch, args=arguments, name="watcher", daemon=True)
+            self._watching.start()
+
+    def _watch(self, plan: Plan, run: RunDirectory) -> None:
+        """What happens at this moment, behind the name of the stage."""
+        watcher = Watcher(plan, run, SystemClock())
+        try:
+            while not self._enough.wait(LOOK_S):
+                if (stage := self._stage) in _WATCHED:
+                    pulse = watcher.look()
+                    if stage == self._stage:
+                        self._status.update(f"{_NAMES[stage]}  [dim]{escape(str(pulse))}[/dim]")
+        finally:
+            watcher.close()
 
     def note(self, text: str) -> None:
         """A line worth reading."""
@@ -62,6 +91,7 @@ class ProgressView:
 
     def phase(self, name: str, **details: Any) -> None:  # noqa: ANN401 - shown as text
         """A stage began."""
+        self._stage = name
         shown = ", ".join(f"{key} {value}" for key, value in details.items())
         self._status.update(_NAMES.get(name, name) + (f" ({shown})" if shown else ""))
 

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from harness.configuration import Frozen
 from harness.errors import StorageFull
 from harness.protocols import Undo
+from harness.run_directory import RunDirectory
 
 
 class UndoState(StrEnum):
@@ -79,6 +80,12 @@ def read_journal(path: Path) -> JournalContents:
             continue
         entries[entry.id] = entry
     return JournalContents(tuple(entries.values()), unreadable)
+
+
+def open_faults(run: RunDirectory) -> list[str]:
+    """What is broken now, "kill broker-2", in the order it was planned. Reads only: for whoever watches a run."""
+    entries = read_journal(run.journal).open
+    return list(dict.fromkeys(f"{entry.fault} {', '.join(entry.targets)}" for entry in entries))
 
 
 class Journal:

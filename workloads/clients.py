@@ -17,12 +17,12 @@ from harness.plan import Plan, PlannedClient
 from harness.protocols import AuditResult, ClientNode, ClientSpec, Progress
 from harness.run_directory import RunDirectory
 from harness.schema import CLIENTS, NONE, SENDING, Isolation
+from harness.send_progress import SendsTail, progress_of
 from harness.stalls import STALLED_NS
 from workloads.client import ClientExit, Launch
 from workloads.client_nodes import Places
 from workloads.drain import Drain
 from workloads.processes import ClientProcess, ClientProcesses
-from workloads.progress import SendsTail, progress_of
 from workloads.properties import LaunchContext, Settings
 from workloads.statistics import INTERVAL_MS, INTERVAL_PROPERTY
 from workloads.take_over import TakeOvers

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from harness.protocols import Progress
 from harness.rows import FIRST_SEGMENT_ROWS, RowWriter
 from harness.schema import MISSING, NONE, SENDS, Outcome
-from workloads.progress import SendsTail, progress_of
+from harness.send_progress import SendsTail, progress_of
 
 PARTITIONS = 3
 
