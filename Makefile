@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 TRIAL ?= smoke
 SEED ?= 1
 
-.PHONY: run test unit lint format fuzz system scenarios safe-everywhere torture clean help
+.PHONY: run test unit lint format fuzz system scenarios safe-everywhere torture docs clean help
 
 help:
 	@head -6 Makefile
@@ -57,8 +57,12 @@ safe-everywhere: $(VENV)/.ready
 	@code=0; $(BIN)/prozess run safe-everywhere --rounds $(RUNS) --seed $(SEED) || code=$$?; \
 		$(BIN)/prozess measured runs/safe-everywhere-*; exit $$code
 
+# The documentation as a site, in site/.
+docs: $(VENV)/.ready-dev
+	$(BIN)/mkdocs build -f .ci/mkdocs.yml
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf site $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/.ready: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "prozess needs Python 3.11 or newer on PATH; install it, or give make PYTHON=/path/to/python3." >&2; exit 1; }

@@ -1,0 +1,185 @@
+"""Every command in README and docs is carried out, by what a person has who installed the wheel: nothing of the checkout.
+
+A command that takes long, or asks for a machine of its own, is carried out shortened, or by the test named beside it.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from harness.verdict import TrialVerdict, Verdict
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = ("prozess", "make", "pip", "pytest", "docker", "python", "bash", "compose/engine.sh")
+RECORDED = "prozess run smoke --seed 2 --set traffic.rate_hz=50"
+ELSEWHERE = {
+    "pip install prozess": "tests/system/test_documentation.py",  # `installed`
+    RECORDED: "tests/system/test_documentation.py",  # `recorded`
+    "prozess replay runs/smoke-2-… --exact": "tests/system/test_replay.py",
+    "prozess check runs/smoke-2-… --oracle": "tests/system/test_oracle.py",
+    "prozess run nightly --for 8h --runs /var/lib/prozess": "tests/unit/test_campaign.py",
+    "prozess run nightly --resume /var/lib/prozess/nightly-20260101T220000": "tests/unit/test_campaign.py",
+    "prozess trends /var/lib/prozess/nightly-*": "tests/system/test_trends.py",
+    "prozess import verifiable producer.jsonl consumer.jsonl … --out DIR": "tests/unit/test_import_commands.py",
+    "prozess images build --version 4.3.1 --version 3.9.2": "tests/contract/test_compose_cluster.py",
+    "prozess images list": "tests/contract/test_compose_cluster.py",
+}
+"""Command → the test that carries it out."""
+
+
+def commands(text):
+    """Every command in a block of code, without what is said of it; lines that go on are one."""
+    lines = iter(text.splitlines())
+    fenced = False
+    for line in lines:
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif fenced or line.startswith("    "):
+            body = line.strip().removeprefix("$ ")
+            while body.endswith("\\"):
+                body = body[:-1].strip() + " " + next(lines).strip()
+            if body.split(" ")[0] in PROGRAMS:
+                yield re.sub(r"\s{2,}.*$|\s+# .*$", "", body)
+
+
+DOCUMENTED = sorted(
+    {c for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")] for c in commands(page.read_text("utf-8"))}
+)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(directory), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    (made,) = directory.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """`bin` of a fresh environment with the wheel; the packages it needs are those of this one."""
+    home = tmp_path_factory.mktemp("installed")
+    venv.create(home, with_pip=False)
+    python = home / "bin" / "python"
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--quiet", str(wheel)]
+    subprocess.run(install, check=True, capture_output=True, timeout=300)
+    (packages,) = home.glob("lib/python*/site-packages")
+    # A path in a .pth file is added as it is: the editable installation there does not come with it.
+    (packages / "needed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    return home / "bin"
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory):
+    """A directory of somebody who has configuration files, a trial, and the examples of the documentation."""
+    directory = tmp_path_factory.mktemp("outside")
+    examples = ROOT / "docs" / "examples"
+    shutil.copytree(examples, directory / "docs" / "examples")
+    for name, source in (
+        ("app.properties", "payments/producer.properties"),
+        ("app-consumer.properties", "payments/consumer.properties"),
+        ("topic.properties", "payments/topic.properties"),
+        ("server.properties", "cdc/server.properties"),
+    ):
+        shutil.copy(examples / source, directory / name)
+    (trial,) = re.findall(r"```toml\n(name = \"mine\".*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    (directory / "mine.toml").write_text(trial, encoding="utf-8")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def carry_out(installed, outside):
+    def carry_out(command, *, timeout_s=240):
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment["PATH"] = f"{installed}{os.pathsep}{environment['PATH']}"
+        where = ROOT if command.startswith("make") else outside
+        return subprocess.run(
+            ["bash", "-c", command], cwd=where, env=environment, capture_output=True, text=True, timeout=timeout_s
+        )
+
+    return carry_out
+
+
+@pytest.fixture(scope="module")
+def recorded(carry_out, outside, need):
+    """The run that the README asks for, by the installed program."""
+    need("java")
+    done = carry_out(RECORDED, timeout_s=400)
+    (run,) = (outside / "runs").glob("smoke-2-*")
+    return run, done
+
+
+def shortened(command, run):
+    """What is carried out for a documented command: the same, of less, or only planned."""
+    command = command.replace("runs/smoke-2-…", str(run)).replace("RUN", str(run))
+    if command.startswith("make"):
+        return command.replace("make", "make --dry-run", 1)
+    if re.match(r"prozess (run|matrix|scenarios) ", command):
+        return command.replace("prozess run", "prozess plan", 1)
+    if command.startswith("prozess validate"):
+        return f"{command} --minutes 0"
+    return command
+
+
+def test_the_wheel_holds_what_runs_and_nothing_else(wheel):
+    with zipfile.ZipFile(wheel) as file:
+        names = file.namelist()
+    tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
+    assert tops == {"harness", "clusters", "nemesis", "workloads", "checkers", "spark_checkers"}
+    assert "harness/data/trials/smoke.toml" in names
+    assert any(name.startswith("clusters/data/compose/") for name in names)
+
+
+@pytest.mark.cluster
+def test_the_installed_program_runs_the_smoke_trial_outside_of_the_checkout(recorded, installed):
+    run, done = recorded
+    verdict = TrialVerdict.model_validate_json((run / "verdict.json").read_bytes())
+    assert verdict.verdict is not Verdict.VIOLATED, verdict.sentence
+    assert (done.returncode, verdict.verdict) in ((0, Verdict.HELD), (2, Verdict.UNKNOWN)), done.stderr
+    assert (run / "report.html").stat().st_size > 10_000
+    where = subprocess.run(
+        [installed / "python", "-P", "-c", "import harness; print(harness.__file__)"], capture_output=True, text=True
+    )
+    assert Path(where.stdout.strip()).is_relative_to(installed.parent)
+
+
+@pytest.mark.parametrize("command", [c for c in DOCUMENTED if c not in ELSEWHERE])
+def test_documented(command, carry_out, outside, request):
+    wants_run = "RUN" in command or "runs/" in command or "history.edn" in command
+    run = request.getfixturevalue("recorded")[0] if wants_run else None
+    text = shortened(command, run)
+    if "history.edn --out" in text:
+        made = carry_out(f"prozess export jepsen {run} --out history.edn")
+        assert made.returncode == 0 or "exists" in made.stderr, made.stderr
+    if "--out history.edn" in text:
+        (outside / "history.edn").unlink(missing_ok=True)
+    if re.search(r"\bDIR\b", text):
+        text = text.replace("DIR", f"made-{abs(hash(command))}")
+        if text.startswith("prozess check"):
+            carry_out(text.replace(text, f"prozess generate --rows 1000 --out made-{abs(hash(command))}"))
+    done = carry_out(text)
+    # A generated history has planted losses and no cluster behind it: its verdict is not what is looked at here.
+    assert done.returncode in ((0, 1, 2) if text.startswith("prozess check") else (0,)), done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ELSEWHERE)
+def test_what_another_test_carries_out_is_still_documented_and_still_tested(command):
+    assert command in DOCUMENTED, "no longer documented: remove it here"
+    assert (ROOT / ELSEWHERE[command]).is_file()
+
+
+def test_the_site_is_built_from_the_documentation_without_a_broken_link(tmp_path):
+    build = [sys.executable, "-m", "mkdocs", "build", "-q", "-f", str(ROOT / ".ci" / "mkdocs.yml"), "-d", str(tmp_path)]
+    done = subprocess.run(build, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "guarantees" / "index.html").is_file()
