@@ -1,6 +1,7 @@
 """The matrix: axes to combinations, invalid ones left out by rule, each with its reason. Pure."""
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -20,6 +21,7 @@ from harness.configuration import (
     Variant,
     version_numbers,
 )
+from harness.covering import cover
 from harness.delivery_bounds import SCOPE as BOUND
 from harness.delivery_bounds import check_measurable, stated_bound
 from harness.errors import BadInput
@@ -54,6 +56,8 @@ SCOPES_OF: dict[str, tuple[str, ...]] = {
 
 PLACEHOLDERS = ("bootstrap", "input", "output", "group", "instance", "delivery", "python", "trials")
 """Of an application's command and environment."""
+DEFAULT = "default"
+"""A value of an axis that sets nothing."""
 _PROPERTY = "properties."
 """`topic.properties.segment.ms` is Kafka's own `segment.ms`, for what no configuration here has a name of its own."""
 
@@ -329,8 +333,21 @@ def implied(kind: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def expand(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Combination, ...], tuple[Exclusion, ...]]:
-    """Every valid combination in the order of the axes, and what was left out. BadInput if nothing is left, or if an
-    axis names no setting of this kind of workload."""
+    """The combinations that become cells, in the order of the axes, and what was left out as invalid. BadInput if nothing is
+    left, or if an axis names no setting of this kind of workload."""
+    kept, left_out = valid_combinations(trial, workload)
+    if not kept:
+        raise BadInput(
+            f"Trial {trial.name!r} has no valid cell: all {len(left_out)} combinations are excluded, the first because "
+            f"{left_out[0].reason}. Change `base` or `axes`."
+        )
+    return _shared(_covering(kept, workload), workload), left_out
+
+
+def valid_combinations(
+    trial: Trial, workload: WorkloadSpec
+) -> tuple[tuple[Combination, ...], tuple[Exclusion, ...]]:
+    """Every valid combination in the order of the axes, and what was left out."""
     stated = stated_bound(workload)
     for key in (*stated, *workload.base, *workload.axes):
         _check_key(key, workload.kind)
@@ -343,6 +360,7 @@ def expand(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Combination, ...
     for values in product(*workload.axes.values()):
         chosen = stated | workload.base | dict(zip(workload.axes, values, strict=True))
         axes = {"workload": workload.kind} | {key: text_of(value) for key, value in chosen.items()}
+        chosen = {key: value for key, value in chosen.items() if value != DEFAULT}
         whole = implied(workload.kind, chosen) | chosen
         scopes = [*SCOPES_OF[workload.kind], *sorted({BOUND} & {key.partition(".")[0] for key in whole})]
         configured: dict[str, Any] = {scope: _configured(scope, whole) for scope in scopes}
@@ -353,12 +371,32 @@ def expand(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Combination, ...
             left_out.append(Exclusion(axes=axes, reason=reason))
         else:
             kept.append(combination)
-    if not kept:
-        raise BadInput(
-            f"Trial {trial.name!r} has no valid cell: all {len(left_out)} combinations are excluded, the first because "
-            f"{left_out[0].reason}. Change `base` or `axes`."
-        )
     return tuple(kept), tuple(left_out)
+
+
+def _covering(valid: Sequence[Combination], workload: WorkloadSpec) -> Sequence[Combination]:
+    """Those of them that the workload's strength asks for."""
+    if workload.strength == "full":
+        return valid
+    return [valid[n] for n in cover([c.axes for c in valid], list(workload.axes), workload.strength)]
+
+
+def _shared(every: Sequence[Combination], workload: WorkloadSpec) -> tuple[Combination, ...]:
+    """The workload's share of them, in the same order; never empty."""
+    share = workload.share
+    if share is None:
+        return tuple(every)
+    together: dict[str, list[int]] = {}
+    for number, combination in enumerate(every):
+        together.setdefault(_served_by(combination) if workload.kind == "log" else str(number), []).append(number)
+    groups = list(together.values())
+    return tuple(every[n] for n in sorted(n for group in groups[share.part % len(groups) :: share.of] for n in group))
+
+
+def _served_by(combination: Combination) -> str:
+    """The same for cells that one producer of the log workload serves."""
+    topic = combination.topic.model_dump_json(exclude={"flush_messages"})
+    return f"{combination.producer.model_dump_json()} {topic}"
 
 
 def _why_not_here(kind: str, variant: Variant) -> str | None:
@@ -375,9 +413,11 @@ def _check_key(key: str, kind: str) -> None:
         return _check_property(scope, name.removeprefix(_PROPERTY))
     if name == "properties" or name not in scopes.get(scope, {}):
         known = [f"{s}.{field}" for s, fields in scopes.items() for field in fields if field != "properties"]
+        near = difflib.get_close_matches(key, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
         raise BadInput(
-            f"{key!r} is not a setting of a {kind} cell. Known: {', '.join(sorted(known))}; and any property of Kafka's "
-            f"as {scope if scope in scopes else 'topic'}.{_PROPERTY}NAME."
+            f"{key!r} is not a setting of a {kind} cell.{hint} Known: {', '.join(sorted(known))}; and any property of "
+            f"Kafka's as {scope if scope in scopes else 'topic'}.{_PROPERTY}NAME."
         )
 
 

@@ -71,6 +71,13 @@ class ControlSpec(Frozen):
     cells: Selector
 
 
+class Share(Frozen):
+    """One of several parts of a workload's cells, about equally large. Cells that one producer serves stay together."""
+
+    part: Annotated[int, Field(ge=0)]
+    of: PositiveInt
+
+
 class WorkloadSpec(Frozen):
     """One kind of client activity, with its own matrix of cells. Axes are `scope.key` = list of values."""
 
@@ -80,7 +87,12 @@ class WorkloadSpec(Frozen):
     base: dict[str, Any] = Field(default_factory=dict)
     """`scope.key` = value, for every cell."""
     axes: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
+    """A value "default" leaves the setting to Kafka, or to prozess."""
     exclude: tuple[Exclude, ...] = ()
+    strength: Literal["full", 2, 3] = "full"
+    """full: every valid combination of the axes; 2, 3: so few that every valid pair, or triple, of values occurs."""
+    share: Share | None = None
+    """Only these of them; None = all."""
     isolation_levels: tuple[IsolationLevel, ...] = ("read_uncommitted", "read_committed")
     """One tailing reader at each, over all cells of the workload."""
     delivery: DeliveryBound | None = None
@@ -119,6 +131,10 @@ _OF_WORKLOAD = tuple(key for key in WorkloadSpec.model_fields if key != "kind")
 _OF_FILE = (*(key for key in Trial.model_fields if key != "workloads"), "workload", *_OF_WORKLOAD)
 
 
+MATRIX = "matrix-"
+"""Files in the trials' directory that begin so are matrices: many trials each."""
+
+
 def trial_directories() -> tuple[Path, ...]:
     """Where named trials are: the checkout's `trials/`, or the copy in the wheel."""
     here = Path(__file__).resolve().parent
@@ -127,7 +143,14 @@ def trial_directories() -> tuple[Path, ...]:
 
 def known_trials() -> dict[str, Path]:
     """Name → file of every trial that comes with prozess."""
-    return {p.stem: p for directory in reversed(trial_directories()) for p in sorted(directory.glob("*.toml"))}
+    files = (p for directory in reversed(trial_directories()) for p in sorted(directory.glob("*.toml")))
+    return {p.stem: p for p in files if not p.stem.startswith(MATRIX)}
+
+
+def known_matrices() -> dict[str, Path]:
+    """Name → file of every matrix that comes with prozess."""
+    files = (p for directory in reversed(trial_directories()) for p in sorted(directory.glob(f"{MATRIX}*.toml")))
+    return {p.stem: p for p in files}
 
 
 def load_trial(name_or_path: str, overrides: dict[str, Any] | None = None) -> Trial:
@@ -135,6 +158,8 @@ def load_trial(name_or_path: str, overrides: dict[str, Any] | None = None) -> Tr
     path = Path(name_or_path)
     if not (path.suffix == ".toml" or "/" in name_or_path):
         trials = known_trials()
+        if name_or_path in known_matrices():
+            raise BadInput(f"{name_or_path!r} is a matrix of many trials: `prozess matrix {name_or_path}`.")
         if name_or_path not in trials:
             near = difflib.get_close_matches(name_or_path, trials, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -153,6 +178,8 @@ def load_trial(name_or_path: str, overrides: dict[str, Any] | None = None) -> Tr
         raise BadInput(f"Trial file {str(path)!r} cannot be read: {error}.") from error
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"Trial file {str(path)!r} is not TOML: {error}.") from error
+    if "matrix" in document:
+        raise BadInput(f"{str(path)!r} is a matrix of many trials: `prozess matrix {path}`.")
     _settle_compose_file(document, path.parent)
     for key, value in (overrides or {}).items():
         _lay_over(document, key, value)
@@ -279,7 +306,7 @@ def _lay_over(document: dict[str, Any], dotted: str, value: Any) -> None:  # noq
     if head in _OF_WORKLOAD and "workloads" in document:
         for workload in document["workloads"]:
             _lay_over(workload, dotted, value)
-    elif head in ("base", "axes", "properties") or not rest:
+    elif head in ("base", "axes", "properties", "features", "versions") or not rest:
         if rest:
             document.setdefault(head, {})[rest] = value
         else:

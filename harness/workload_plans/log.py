@@ -17,11 +17,14 @@ def plan_clients(
 def plan_producers(
     workload: WorkloadSpec, cells: Sequence[Cell], partitions: Sequence[PlannedPartition], *, role: str = "producer"
 ) -> list[PlannedClient]:
-    """One producer (or `traffic.producers` alike) per configuration and fate: it serves every cell that shares both."""
+    """One producer (or `traffic.producers` alike) per configuration and fate: it serves every cell that shares both. Fate is
+    what may keep a partition from taking records: where its copies are, and what the topic asks of them; not when it is
+    flushed."""
 
     def fate(cell: Cell) -> str:
         placement = [partitions[p].assignment for p in cell.written]
-        return f"{cell.producer.model_dump_json()} {cell.topic.model_dump_json()} {placement}"
+        asked = cell.topic.model_dump_json(exclude={"flush_messages"})
+        return f"{cell.producer.model_dump_json()} {asked} {placement}"
 
     producers = []
     for _, group in groupby(sorted(cells, key=fate), key=fate):
