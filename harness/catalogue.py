@@ -245,6 +245,7 @@ SERVICES = {
     "metadata-log": "clusters.ground_truth:decode_ground_truth",
     "replicas": "clusters.segments:read_replicas",
     "log-end": "clusters.segments:log_end",
+    "check-variant": "clusters.variants:check_variant",
     "jars": "clusters.jars:ensure_jars",
     "metrics-agent": "clusters.agent:ensure_agent",
     "metrics-agent-here": "clusters.agent:metrics_agent",

@@ -9,7 +9,7 @@ from errno import EDQUOT, ENOSPC
 
 import typer
 
-from harness.commands import histories, looking, running, servers
+from harness.commands import histories, looking, matrices, running, servers
 from harness.errors import ExitCode, ProzessError
 
 app = typer.Typer(
@@ -20,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for group in (running, looking, servers, histories):
+for group in (running, matrices, looking, servers, histories):
     app.add_typer(group.app)
 
 # typer brings its own click since 0.26, and names only some of its exceptions; this is the root of them.

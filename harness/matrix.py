@@ -341,12 +341,10 @@ def expand(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Combination, ...
             f"Trial {trial.name!r} has no valid cell: all {len(left_out)} combinations are excluded, the first because "
             f"{left_out[0].reason}. Change `base` or `axes`."
         )
-    return _shared(_covering(kept, workload), workload), left_out
+    return _shared(covering(kept, workload), workload), left_out
 
 
-def valid_combinations(
-    trial: Trial, workload: WorkloadSpec
-) -> tuple[tuple[Combination, ...], tuple[Exclusion, ...]]:
+def valid_combinations(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Combination, ...], tuple[Exclusion, ...]]:
     """Every valid combination in the order of the axes, and what was left out."""
     stated = stated_bound(workload)
     for key in (*stated, *workload.base, *workload.axes):
@@ -374,7 +372,7 @@ def valid_combinations(
     return tuple(kept), tuple(left_out)
 
 
-def _covering(valid: Sequence[Combination], workload: WorkloadSpec) -> Sequence[Combination]:
+def covering(valid: Sequence[Combination], workload: WorkloadSpec) -> Sequence[Combination]:
     """Those of them that the workload's strength asks for."""
     if workload.strength == "full":
         return valid

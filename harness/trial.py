@@ -182,7 +182,7 @@ def load_trial(name_or_path: str, overrides: dict[str, Any] | None = None) -> Tr
         raise BadInput(f"{str(path)!r} is a matrix of many trials: `prozess matrix {path}`.")
     _settle_compose_file(document, path.parent)
     for key, value in (overrides or {}).items():
-        _lay_over(document, key, value)
+        lay_over(document, key, value)
     _settle_compose_file(document, Path.cwd())
     if "variant.metadata_mode" in (overrides or {}):
         _carry_sessions(document["variant"])
@@ -301,11 +301,11 @@ def _keys_at(place: tuple[int | str, ...], *, single: bool) -> list[str]:
     return sorted(getattr(model, "model_fields", {}))
 
 
-def _lay_over(document: dict[str, Any], dotted: str, value: Any) -> None:  # noqa: ANN401 - TOML values
+def lay_over(document: dict[str, Any], dotted: str, value: Any) -> None:  # noqa: ANN401 - TOML values
     head, _, rest = dotted.partition(".")
     if head in _OF_WORKLOAD and "workloads" in document:
         for workload in document["workloads"]:
-            _lay_over(workload, dotted, value)
+            lay_over(workload, dotted, value)
     elif head in ("base", "axes", "properties", "features", "versions") or not rest:
         if rest:
             document.setdefault(head, {})[rest] = value
@@ -315,4 +315,4 @@ def _lay_over(document: dict[str, Any], dotted: str, value: Any) -> None:  # noq
         inner = document.setdefault(head, {})
         if not isinstance(inner, dict):
             raise BadInput(f"--set {dotted}: {head!r} is not a table in this trial.")
-        _lay_over(inner, rest, value)
+        lay_over(inner, rest, value)

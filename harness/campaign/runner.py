@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,17 +39,28 @@ class _Stop:
             self.child.send_signal(signal.SIGINT)
 
 
-def run_campaign(directory: CampaignDirectory, *, clock: Clock, runner: tuple[str, ...] = RUN) -> int:
-    """Go on until its time, or its rounds, are over; returns the exit code: 1 if a trial was violated, else 2 if one was
-    unknown, the machinery failed for good, or the campaign was interrupted; else 0. `runner`: what runs a trial."""
+Following = Callable[[Begun, list[Attempt]], tuple[Drawn, int] | None]
+"""What is run next, and which attempt at it that is; None = nothing more."""
+
+
+def drawn_next(begun: Begun, attempts: list[Attempt]) -> tuple[Drawn, int] | None:
+    """By the campaign's seed, until its time, or its rounds, are over."""
+    number, attempt = next_number(attempts, begun.campaign.retries)
+    if not _time_is_left(begun, attempts) or is_over(begun.campaign, number):
+        return None
+    return draw(begun.campaign, begun.seed, number), attempt
+
+
+def run_campaign(
+    directory: CampaignDirectory, *, clock: Clock, runner: tuple[str, ...] = RUN, following: Following = drawn_next
+) -> int:
+    """Go on until nothing follows; returns the exit code: 1 if a trial was violated, else 2 if one was unknown, the
+    machinery failed for good, or the campaign was interrupted; else 0. `runner`: what runs a trial."""
     begun, attempts = directory.begun(), directory.attempts()
     in_a_row = 0
     with _listening() as stop:
-        while _time_is_left(begun, attempts) and not stop.asked:
-            number, attempt = next_number(attempts, begun.campaign.retries)
-            if is_over(begun.campaign, number):
-                break
-            drawn = draw(begun.campaign, begun.seed, number)
+        while not stop.asked and (next_one := following(begun, attempts)) is not None:
+            drawn, attempt = next_one
             done = _run_one(directory, begun.campaign, drawn, attempt, clock=clock, runner=runner, stop=stop)
             if stop.asked and done.failed:
                 break  # it is drawn again when the campaign goes on

@@ -1,0 +1,125 @@
+"""The results of a matrix on the terminal: one table of guarantees, one of settings, and what needs a look."""
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.table import Table
+
+from harness.matrices.results import Results, Tally
+from harness.report.words import SIGNS
+from harness.verdict import AnomalyOutcome
+
+_PROBLEMS = 20
+LEGEND = "✓ held  ● permitted and seen (cells: records)  ○ permitted, not seen  ✗ violated  ? unknown"
+
+
+def show_results(results: Results) -> None:
+    """What these settings are worth."""
+    console = Console(highlight=False)
+    run = [trial for trial in results.trials if trial.verdict is not None]
+    cells = sum(trial.cells for trial in run)
+    console.print(f"[bold]{results.name}[/bold]  {results.title}")
+    console.print(
+        f"{len(run):,} of {results.planned:,} trials, {cells:,} cells, {sum(t.took_s for t in run) / 60:.0f} minutes"
+    )
+    if not run:
+        console.print("Nothing was run yet.")
+    else:
+        _show_guarantees(console, results)
+        _show_settings(console, results)
+        _show_problems(console, results)
+    for note in results.notes:
+        console.print(f"? {note}", markup=False, soft_wrap=True)
+
+
+def told(results: Results) -> list[str]:
+    """Guarantees of which there is more to say than that they held, those with most to say first."""
+    order = (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN)
+    some = [name for name, tally in results.guarantees.items() if tally.worst in order]
+    return sorted(some, key=lambda name: order.index(results.guarantees[name].worst))
+
+
+def _show_guarantees(console: Console, results: Results) -> None:
+    table = Table(box=None, pad_edge=False, title="Guarantees, in cells", title_justify="left")
+    table.add_column("guarantee against")
+    for column in ("✓ held", "proven", "● seen", "records", "○ not seen", "✗ violated", "? unknown"):
+        table.add_column(column, justify="right")
+    table.add_column("controls")
+    for name, tally in results.guarantees.items():
+        counts = (tally.held, tally.proven, tally.shown, tally.witnesses_permitted, tally.permitted)
+        table.add_row(
+            name,
+            *(f"{n:,}" if n else "" for n in (*counts, tally.violated, tally.unknown)),
+            controls(results, name),
+            style="bold" if tally.violated else "",
+        )
+    console.print(table)
+
+
+def controls(results: Results, anomaly: str) -> str:
+    """In how many trials the controls of an anomaly fired, of those that had some."""
+    fired = sum(anomaly in trial.controls_fired for trial in results.trials)
+    silent = sum(anomaly in trial.controls_silent and anomaly not in trial.controls_fired for trial in results.trials)
+    return f"fired in {fired} of {fired + silent}" if fired + silent else ""
+
+
+def brief(tally: Tally | None) -> str:
+    """Of a setting and a guarantee, what matters most."""
+    if tally is None:
+        return ""
+    sign = SIGNS[tally.worst]
+    match tally.worst:
+        case AnomalyOutcome.VIOLATED:
+            return f"{sign} {tally.violated}: {tally.witnesses_forbidden:,}"
+        case AnomalyOutcome.SHOWN:
+            return f"{sign} {tally.shown}: {tally.witnesses_permitted:,}"
+        case AnomalyOutcome.UNKNOWN:
+            return f"{sign} {tally.unknown}" + (
+                f" ● {tally.shown}: {tally.witnesses_permitted:,}" if tally.shown else ""
+            )
+        case _:
+            return sign
+
+
+def _show_settings(console: Console, results: Results) -> None:
+    columns = told(results)
+    if not columns:
+        return
+    console.print(f"\nWhat settings are worth, in cells: {LEGEND}", soft_wrap=True)
+    width = max(1, (console.width - 40) // 14)
+    for first in range(0, len(columns), width):
+        part = columns[first : first + width]
+        table = Table(box=None, pad_edge=False)
+        table.add_column("setting", no_wrap=True)
+        for column in part:
+            table.add_column(column, justify="right")
+        for axis, values in results.settings.items():
+            for value, tallies in values.items():
+                if _worth_a_row(tallies, part):
+                    table.add_row(
+                        f"{axis.partition('.')[2] or axis}={value}"[:44], *(brief(tallies.get(c)) for c in part)
+                    )
+        console.print(table)
+
+
+def _worth_a_row(tallies: Mapping[str, Tally], columns: list[str]) -> bool:
+    return any(column in tallies for column in columns)
+
+
+def _show_problems(console: Console, results: Results) -> None:
+    violated = [p for p in results.problems if p.outcome is AnomalyOutcome.VIOLATED]
+    unknown = len(results.problems) - len(violated)
+    if violated:
+        console.print(f"\nViolated, {len(violated):,}:")
+    for problem in violated[:_PROBLEMS]:
+        known = f" [{'; '.join(problem.defects)}]" if problem.defects else ""
+        console.print(
+            f"  ✗ {problem.anomaly} {problem.count:,} in {problem.cell} of trial {problem.trial} ({problem.run}): "
+            f"{problem.reason}{known}",
+            markup=False,
+            soft_wrap=True,
+        )
+    if len(violated) > _PROBLEMS:
+        console.print(f"  and {len(violated) - _PROBLEMS:,} more, in matrix.html")
+    if unknown:
+        console.print(f"\nUnknown in {unknown:,} cells and guarantees: matrix.html says why.")
