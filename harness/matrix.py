@@ -355,13 +355,14 @@ def valid_combinations(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Comb
             raise BadInput(f"axes.{key} is empty: give at least one value, or remove the axis.")
     kept: list[Combination] = []
     left_out: list[Exclusion] = []
+    made: dict[str, Frozen] = {}
     for values in product(*workload.axes.values()):
         chosen = stated | workload.base | dict(zip(workload.axes, values, strict=True))
         axes = {"workload": workload.kind} | {key: text_of(value) for key, value in chosen.items()}
         chosen = {key: value for key, value in chosen.items() if value != DEFAULT}
         whole = implied(workload.kind, chosen) | chosen
         scopes = [*SCOPES_OF[workload.kind], *sorted({BOUND} & {key.partition(".")[0] for key in whole})]
-        configured: dict[str, Any] = {scope: _configured(scope, whole) for scope in scopes}
+        configured: dict[str, Any] = {scope: _configured(scope, whole, made) for scope in scopes}
         combination = Combination(axes=axes, **configured)
         reason = next((e.reason for e in workload.exclude if selects(e.when, axes)), None)
         reason = reason or _why_not_here(workload.kind, trial.variant) or why_invalid(combination, trial.variant)
@@ -419,7 +420,8 @@ def _check_key(key: str, kind: str) -> None:
         )
 
 
-def _configured(scope: str, values: Mapping[str, Any]) -> Frozen:
+def _configured(scope: str, values: Mapping[str, Any], made: dict[str, Frozen]) -> Frozen:
+    """`made`: those of earlier combinations, by what they are made of; many share one."""
     mine: dict[str, Any] = {}
     for key, value in values.items():
         owner, _, name = key.partition(".")
@@ -427,6 +429,12 @@ def _configured(scope: str, values: Mapping[str, Any]) -> Frozen:
             mine.setdefault("properties", {})[name.removeprefix(_PROPERTY)] = value
         elif owner == scope:
             mine[name] = value
+    if (known := f"{scope} {mine!r}") not in made:
+        made[known] = _validated(scope, mine)
+    return made[known]
+
+
+def _validated(scope: str, mine: Mapping[str, Any]) -> Frozen:
     try:
         return _SCOPES[scope].model_validate(mine)
     except ValidationError as error:

@@ -51,6 +51,8 @@ class MatrixSpec(Frozen):
 
     @model_validator(mode="after")
     def _something_to_choose(self) -> "MatrixSpec":
+        if SCHEDULE in self.axes:
+            raise ValueError(f"axes.{SCHEDULE}: schedules are an axis already, give them as [[matrix.schedules]]")
         for axis, values in self.axes.items():
             if not values:
                 raise ValueError(f"axes.{axis} has no values: give at least one, or remove the axis")
@@ -58,8 +60,6 @@ class MatrixSpec(Frozen):
                 raise ValueError(
                     f"axes.{axis}: a list of values needs a key of the trial's file, such as variant.brokers"
                 )
-        if SCHEDULE in self.axes:
-            raise ValueError(f"axes.{SCHEDULE}: schedules are an axis already, give them as [[matrix.schedules]]")
         names = [schedule.name for schedule in self.schedules]
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"two schedules are named {min(twice)!r}; names of schedules must differ")

@@ -12,7 +12,7 @@ from harness.configuration import Variant, version_numbers
 from harness.covering import cover, covered, impossible
 from harness.errors import BadInput, UnsupportedFault
 from harness.matrices.file import SCHEDULE, Matrix
-from harness.matrix import Combination, Exclusion, covering, selects, valid_combinations
+from harness.matrix import Combination, Exclusion, covering, expand, selects, valid_combinations
 from harness.plan import Plan
 from harness.plan_checks import why_nobody
 from harness.planning import make_plan
@@ -82,7 +82,7 @@ class Layout:
     _refused: dict[str, str | None] = field(default_factory=dict)
     """By metadata mode and schedule."""
     _sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By variant."""
+    """By how many cells each workload has."""
 
     @cached_property
     def valid(self) -> list[dict[str, str]]:
@@ -176,10 +176,13 @@ class Layout:
         )
 
     def plan(self, trial: MatrixTrial) -> Plan:
-        """The plan of one trial."""
-        made = self.matrix.trial(
-            trial.row, name=f"{self.matrix.name}-{trial.number:03}", part=(trial.part, trial.parts)
-        )
+        """The plan of one trial. Controls of which it has no cell are another share's."""
+        name = f"{self.matrix.name}-{trial.number:03}"
+        made = self.matrix.trial(trial.row, name=name, part=(trial.part, trial.parts))
+        if trial.parts > 1:
+            cells = [cell.axes for workload in made.workloads for cell in expand(made, workload)[0]]
+            there = (control for control in made.controls if any(selects(control.cells, axes) for axes in cells))
+            made = made.model_copy(update={"controls": tuple(there)})
         return make_plan(made, seed=trial.seed)
 
     def _why_not(self, row: Mapping[str, str]) -> str | None:
@@ -211,7 +214,7 @@ class Layout:
 
     def size(self, trial: MatrixTrial) -> tuple[int, int]:
         """(cells, client processes) of a trial, as of the first part of its kind of cluster."""
-        key = self.matrix.variant(trial.row).model_dump_json()
+        key = str([(count.kind, count.chosen) for count in self.counts(trial.row)])
         if key not in self._sizes:
             plan = self.plan(MatrixTrial(0, trial.row, trial.seed, 0, trial.parts))
             self._sizes[key] = len(plan.cells), len(plan.clients)
