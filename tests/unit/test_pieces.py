@@ -3,6 +3,7 @@
 import random
 import shutil
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -23,11 +24,11 @@ from harness.pieces import UNBOUNDED, Cuts, Source, cuts_of
 from harness.plan import PlannedClient
 from harness.protocols import CellHistory
 from harness.run_directory import RunDirectory
-from harness.schema import Isolation
+from harness.schema import NONE, Isolation
 from harness.stages.check import ANOMALIES
 from tests.unit.damage import rot
 from tests.unit.guarantees_evidence import table
-from tests.unit.histories import OK, PARTITION, PRODUCER, PRODUCER_ACKS_1
+from tests.unit.histories import INFO, OK, PARTITION, PRODUCER, PRODUCER_ACKS_1
 from tests.unit.histories import history as history_of
 from tests.unit.kafka_anomalies import KINDS, Spoiler
 from tests.unit.kafka_model import FATES, PRODUCERS, READERS, Partition, drawn_facts
@@ -257,3 +258,34 @@ def test_a_copy_before_the_acknowledged_one_makes_others_late_in_pieces_between_
     for bound in range(1, 7):
         cuts = Cuts((0, bound, UNBOUNDED), (0, len(late.sends["client"])), (0, len(late.reads["client"])))
         assert facts(in_pieces(late, cuts)[1]) == facts(whole)
+
+
+LENGTH = 12
+PLAIN_SENDS = [(PRODUCER, n, OK, n) for n in range(LENGTH)]
+PLAIN_LOG = [(n, PRODUCER, n) for n in range(LENGTH)]
+COPIED_ELSEWHERE = history_of(PLAIN_SENDS, [*PLAIN_LOG, (LENGTH, PRODUCER, 4)])
+IN_DOUBT = {"transaction": 3}
+DOUBTED_ELSEWHERE = history_of(
+    [(*send, IN_DOUBT) if send[1] == 4 else send for send in PLAIN_SENDS] + [(PRODUCER, LENGTH, INFO, NONE, IN_DOUBT)],
+    PLAIN_LOG,
+)
+
+
+@pytest.mark.parametrize(
+    ("anomaly", "history"),
+    [
+        pytest.param("duplicate", COPIED_ELSEWHERE, id="its second copy stands in another piece"),
+        pytest.param("lost", DOUBTED_ELSEWHERE, id="it proves that a transaction in doubt was committed"),
+    ],
+)
+def test_a_piece_is_looked_at_again_for_a_plain_record_that_another_place_names(anomaly, history):
+    """In its own piece nothing can be found of the record at 4, nor does a rule of order, time or steps keep it there: readers
+    begin and end in others."""
+    whole = check_partition(history, KERNELS)
+    assert {f.anomaly: f.result.count for f in whole}[anomaly] == 1
+    rows = (0, len(history.sends["client"])), (0, len(history.reads["client"]))
+    left, found = in_pieces(history, Cuts((0, 2, 8, UNBOUNDED), *rows))
+    assert history.sends["sequence"][left.sends].tolist().count(4) == 1
+    assert facts(found) == facts(whole)
+    for low, high in combinations(range(1, LENGTH + 1), 2):
+        assert facts(in_pieces(history, Cuts((0, low, high, UNBOUNDED), *rows))[1]) == facts(whole), (low, high)
