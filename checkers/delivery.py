@@ -148,16 +148,17 @@ def _sent(
         owed &= (offset == NONE) | (offset >= group_start(history, index.partition))
     given_ns = np.full(len(rows), MISSING)
     state, reader = np.zeros(len(rows), dtype=np.int8), np.full(len(rows), NONE, dtype=np.int64)
+    its_ns = given_ns.copy()  # when the place that the state is of was given it
     for place in places:
         first = _first_given(index, place)[rows]
         there = first >= 0
         seen_ns = np.full(len(rows), NEVER)
         seen_ns[there] = index.reads["read_ns"][first[there]]
         became = _became(history, index, rows, seen_ns, place, bound)
-        worse = (became > state) | ((became == state) & (seen_ns > given_ns))
+        worse = (became > state) | ((became == state) & (seen_ns > its_ns))
         who = np.full(len(rows), int(place.clients[-1]) if len(place.clients) else NONE, dtype=np.int64)
         who[there] = index.reads["client"][first[there]]
-        reader[worse], state = who[worse], np.maximum(state, became)
+        reader[worse], its_ns[worse], state[worse] = who[worse], seen_ns[worse], became[worse]
         given_ns = np.maximum(given_ns, seen_ns)
     gone = np.flatnonzero(owed & (given_ns == NEVER))
     owed[gone[_cleaned(index, rows[gone])]] = False

@@ -1,12 +1,14 @@
 """What faults cost the clients: rates and latencies before, during and after each; when a partition took no records, and
-which fault that was; how long until it took the first again. Measured, never judged. Pure, one partition at a time.
+which fault that was; how long until it took the first again. Measured, never judged. Pure, one partition at a time, and of
+that some rows at a time.
 
 Only sends count that wait for an answer (acks other than 0). Latencies are counted in bins of 2 %, so that parts of them can
 be put together exactly, wherever they were counted.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -14,17 +16,17 @@ from harness.clock import NS_PER_S
 from harness.guarantees.faults import FOREVER, fault_records
 from harness.guarantees.shown import node_name
 from harness.history_reader import History
+from harness.impact_gaps import Answers, Successes, waited_since
 from harness.kernels import shared_out
 from harness.plan import parse_plan
 from harness.reactions import Reaction, Schedule, reactions
 from harness.run_directory import RunDirectory, read_json
 from harness.schedule import FaultAction, Step
 from harness.schema import MISSING, Outcome, Tristate
+from harness.table_file import TableFile
 
 AROUND_NS = 10 * NS_PER_S
 """How long before a fault, and after its end, is looked at."""
-UNAVAILABLE_NS = NS_PER_S
-"""A partition that acknowledged nothing for so long, although it was sent something, was unavailable."""
 PHASES = ("before", "during", "after")
 LEVELS = {1: "1", -1: "all"}
 """acks → as it is written."""
@@ -50,6 +52,11 @@ class FaultTime:
     over_ns: int | None
     nodes: frozenset[int] = frozenset()
     made_ns: int | None = None
+
+    @property
+    def struck_ns(self) -> int:
+        """When it was made, as far as that is known."""
+        return self.begin_ns if self.made_ns is None else self.made_ns
 
     def phase(self, name: str) -> tuple[int, int] | None:
         """When it begins and ends; None = it never came, or its end is not known."""
@@ -104,47 +111,72 @@ def no_impact(faults: Sequence[FaultTime]) -> Impact:
     )
 
 
+Columns = Mapping[str, np.ndarray]
+SENDS_READ = ("client", "outcome", "invoked_ns", "completed_ns")
+
+
 def impact_of(
     partition: int,
-    sends: Mapping[str, np.ndarray],
+    stretches: Callable[[], Iterable[Columns]],
     client_acks: np.ndarray,
     faults: Sequence[FaultTime],
     assignment: Sequence[int] = (),
     untimed: Sequence[int] = (),
 ) -> Impact:
-    """Of one partition. `sends`: its rows, in any order; `client_acks`: by client id; `untimed`: clients of which it is not
-    known when they sent, only by when: what was acknowledged is counted, and no latency or gap is made of it.
-    O(n log n)."""
-    found = no_impact(faults)
-    if untimed:
-        there = np.isin(sends["client"], np.asarray(untimed))
-        told = impact_of(partition, _rows(sends, there), client_acks, faults, assignment) if there.any() else found
-        rest = impact_of(partition, _rows(sends, ~there), client_acks, faults, assignment)
-        return replace(rest, acknowledged=rest.acknowledged + told.acknowledged)
-    client = sends["client"]
-    known = (client >= 0) & (client < len(client_acks))
-    acks = np.where(known, client_acks[np.where(known, client, 0)], 0) if len(client_acks) else np.zeros(len(client))
-    done = (sends["outcome"] == Outcome.OK) & (sends["completed_ns"] != MISSING)
-    for level, value in enumerate(LEVELS):
-        rows = np.flatnonzero((acks == value) & done)
-        _count(found, level, sends["invoked_ns"][rows], sends["completed_ns"][rows], faults)
-    waiting = acks != 0
-    _count_unanswered(found, np.sort(sends["invoked_ns"][waiting & ~done]), faults)
-    invoked_ns, answered = sends["invoked_ns"][waiting], done[waiting]
-    completed_ns = np.sort(sends["completed_ns"][waiting & done])
+    """Of one partition. `stretches`: its rows of `sends`, SENDS_READ of them, some at a time, in any order: asked for once
+    or twice; `client_acks`: by client id; `untimed`: clients of which it is not known when they sent, only by when: what was
+    acknowledged is counted, and no latency or gap is made of it. O(n log n)."""
+    found, answers, waited = no_impact(faults), Answers(), False
+    successes = Successes([time_ns for f in faults for time_ns in (f.struck_ns, f.over_ns) if time_ns is not None])
+    for columns in stretches():
+        acks = _acks(columns, client_acks)
+        timed = ~np.isin(columns["client"], np.asarray(untimed)) if untimed else np.ones(len(acks), dtype=bool)
+        done = (columns["outcome"] == Outcome.OK) & (columns["completed_ns"] != MISSING)
+        for level, value in enumerate(LEVELS):
+            mine = (acks == value) & done
+            _count_acknowledged(found, level, columns["completed_ns"][mine], faults)
+            _count_latencies(found, level, *_times(columns, mine & timed), faults)
+        waiting = (acks != 0) & timed
+        _count_unanswered(found, np.sort(columns["invoked_ns"][waiting & ~done]), faults)
+        invoked_ns, completed_ns = _times(columns, waiting & done)
+        answers.add(columns["invoked_ns"][waiting], completed_ns)
+        successes.add(invoked_ns, completed_ns)
+        waited |= bool(waiting.any())
+    gaps = answers.gaps()
+    since_ns = waited_since(gaps, lambda: _sent_ns(stretches(), client_acks, untimed))
     windows = [
         (partition, _cause(begin_ns, end_ns, faults, assignment), begin_ns, end_ns)
-        for begin_ns, end_ns in _windows(np.sort(invoked_ns), completed_ns).tolist()
+        for begin_ns, end_ns in answers.windows(gaps, since_ns).tolist()
     ]
-    rows = np.array(windows, dtype=WINDOW)
-    if not len(invoked_ns):
-        return replace(found, windows=rows)
-    recoveries = _recoveries(partition, invoked_ns[answered], sends["completed_ns"][waiting & done], faults)
-    return replace(found, windows=rows, recoveries=recoveries)
+    recoveries = [
+        (partition, fault.number, successes.after(fault.struck_ns), successes.after(fault.over_ns)) for fault in faults
+    ]
+    return replace(
+        found,
+        windows=np.array(windows, dtype=WINDOW),
+        recoveries=np.array(recoveries if waited else [], dtype=RECOVERY),
+    )
 
 
-def _rows(columns: Mapping[str, np.ndarray], chosen: np.ndarray) -> dict[str, np.ndarray]:
-    return {name: column[chosen] for name, column in columns.items()}
+def _acks(columns: Columns, client_acks: np.ndarray) -> np.ndarray:
+    client = columns["client"]
+    if not len(client_acks):
+        return np.zeros(len(client))
+    known = (client >= 0) & (client < len(client_acks))
+    return np.where(known, client_acks[np.where(known, client, 0)], 0)
+
+
+def _times(columns: Columns, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return columns["invoked_ns"][chosen], columns["completed_ns"][chosen]
+
+
+def _sent_ns(stretches: Iterable[Columns], client_acks: np.ndarray, untimed: Sequence[int]) -> Iterator[np.ndarray]:
+    """When everything was sent that waits for an answer."""
+    for columns in stretches:
+        waiting = _acks(columns, client_acks) != 0
+        if untimed:
+            waiting &= ~np.isin(columns["client"], np.asarray(untimed))
+        yield columns["invoked_ns"][waiting]
 
 
 def fault_times(history: History) -> list[FaultTime]:
@@ -208,11 +240,17 @@ def groups_of(history: History, groups: int) -> list[list[int]]:
 
 def measure(history: History, partitions: Sequence[int], faults: Sequence[FaultTime]) -> Impact:
     """What these partitions add up to."""
-    total, untimed = no_impact(faults), history.untimed_senders()
+    total, untimed, sends = no_impact(faults), history.untimed_senders(), history.files["sends"]
     for partition in partitions:
-        one = history.partition_history(partition)
-        total += impact_of(partition, one.sends, one.client_acks, faults, one.assignment, untimed)
+        one, groups = history.partition_history(partition), sends.row_groups.get(partition, ())
+        # A row group at a time: a partition may have more rows than there is memory for.
+        each = partial(_each_group, sends, groups)
+        total += impact_of(partition, each, one.client_acks, faults, one.assignment, untimed)
     return total
+
+
+def _each_group(file: TableFile, groups: Sequence[int]) -> Iterator[Columns]:
+    return (file.read(SENDS_READ, [group]) for group in groups)
 
 
 def put_together(parts: Iterable[Impact], faults: Sequence[FaultTime]) -> Impact:
@@ -223,20 +261,27 @@ def put_together(parts: Iterable[Impact], faults: Sequence[FaultTime]) -> Impact
     return replace(total, windows=windows, recoveries=recoveries)
 
 
-def _count(
+def _count_acknowledged(found: Impact, level: int, completed_ns: np.ndarray, faults: Sequence[FaultTime]) -> None:
+    completed_ns = np.sort(completed_ns)
+    for place, fault in enumerate(faults):
+        for number, name in enumerate(PHASES):
+            if (span := fault.phase(name)) is not None:
+                low, high = np.searchsorted(completed_ns, span)
+                found.acknowledged[place, number, level] += high - low
+
+
+def _count_latencies(
     found: Impact, level: int, invoked_ns: np.ndarray, completed_ns: np.ndarray, faults: Sequence[FaultTime]
 ) -> None:
     order = np.argsort(invoked_ns, kind="stable")
     took_us = np.maximum(1, (completed_ns - invoked_ns)[order] // 1_000)
     bins = np.minimum((np.log(took_us) * _BINS_PER_E).astype(np.int64), _BINS - 1)
-    invoked_ns, completed_ns = invoked_ns[order], np.sort(completed_ns)
+    invoked_ns = invoked_ns[order]
     for place, fault in enumerate(faults):
         for number, name in enumerate(PHASES):
             if (span := fault.phase(name)) is not None:
                 low, high = np.searchsorted(invoked_ns, span)
                 found.latencies[place, number, level] += np.bincount(bins[low:high], minlength=_BINS)
-                low, high = np.searchsorted(completed_ns, span)
-                found.acknowledged[place, number, level] += high - low
 
 
 def _count_unanswered(found: Impact, invoked_ns: np.ndarray, faults: Sequence[FaultTime]) -> None:
@@ -246,23 +291,6 @@ def _count_unanswered(found: Impact, invoked_ns: np.ndarray, faults: Sequence[Fa
             if (span := fault.phase(name)) is not None:
                 low, high = np.searchsorted(invoked_ns, span)
                 found.unanswered[place, number] += high - low
-
-
-def _windows(invoked_ns: np.ndarray, completed_ns: np.ndarray) -> np.ndarray:
-    """int64[k, 2]: from the first send after an acknowledgement until the next acknowledgement, where that took
-    UNAVAILABLE_NS; MISSING = there was no next. Both arrays ascend."""
-    last = np.append(np.iinfo(np.int64).min, completed_ns)
-    following = np.append(completed_ns, np.iinfo(np.int64).max)
-    place = np.searchsorted(invoked_ns, last, side="right")
-    tried = place < len(invoked_ns)
-    begin_ns = np.full(len(last), np.iinfo(np.int64).max)
-    begin_ns[tried] = invoked_ns[place[tried]]
-    ends = following != np.iinfo(np.int64).max
-    newest = int(invoked_ns[-1]) if len(invoked_ns) else 0
-    # What was sent last of all had less time to be answered than UNAVAILABLE_NS: that proves nothing.
-    until_ns = np.where(ends, following, newest)
-    long = tried & (begin_ns < until_ns) & (until_ns - np.minimum(begin_ns, until_ns) >= UNAVAILABLE_NS)
-    return np.stack([begin_ns[long], np.where(ends[long], following[long], MISSING)], axis=1)
 
 
 def _cause(begin_ns: int, end_ns: int, faults: Sequence[FaultTime], assignment: Sequence[int]) -> int:
@@ -278,29 +306,3 @@ def _cause(begin_ns: int, end_ns: int, faults: Sequence[FaultTime], assignment: 
             touched = not fault.nodes.isdisjoint(assignment)
             found.append((touched, max(0, at_work_ns), max(0, after_ns), -fault.number))
     return -max(found)[-1] if found else NOBODY
-
-
-def _recoveries(
-    partition: int, invoked_ns: np.ndarray, completed_ns: np.ndarray, faults: Sequence[FaultTime]
-) -> np.ndarray:
-    order = np.argsort(invoked_ns, kind="stable")
-    invoked_ns = invoked_ns[order]
-    # Of what was sent from each place on, the first acknowledgement.
-    first_ns = np.append(np.minimum.accumulate(completed_ns[order][::-1])[::-1], np.iinfo(np.int64).max)
-
-    def after(time_ns: int | None) -> int:
-        if time_ns is None:
-            return MISSING
-        at = int(first_ns[np.searchsorted(invoked_ns, time_ns)])
-        return MISSING if at == np.iinfo(np.int64).max else at - time_ns
-
-    rows = [
-        (
-            partition,
-            fault.number,
-            after(fault.begin_ns if fault.made_ns is None else fault.made_ns),
-            after(fault.over_ns),
-        )
-        for fault in faults
-    ]
-    return np.array(rows, dtype=RECOVERY)

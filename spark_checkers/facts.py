@@ -31,7 +31,7 @@ def facts_of(history: History) -> dict[str, pa.Table]:
         add_partition(facts, history.partition_history(partition), world=0, cell=of_cell.get(partition))
     for cell in history.plan.cells:
         add_cell(facts, cell, world=0)
-        add_serving(facts, history.cell_history(cell.cell), world=0, cell=cell.cell)
+        add_serving(facts, history.cell_history(cell.cell), world=0, cell=cell)
     return to_arrow(facts)
 
 
@@ -90,17 +90,41 @@ def add_cell(facts: Mapping[str, Rows], cell: Cell, *, world: int) -> None:
         every = made.every if provocation.of_record else 0
         facts["fact_codes"].extend((world, cell.cell, code) for code in provocation.codes)
     by_content = cell.carriers[1] == "content"
-    facts["fact_cells"].append((world, cell.cell, cell.workload, *of_group, *limits, open_ns, by_content, every))
+    bound_ns = None if cell.delivery_bound is None else cell.delivery_bound.latency_ns
+    facts["fact_cells"].append(
+        (world, cell.cell, cell.workload, *of_group, *limits, open_ns, by_content, every, bound_ns)
+    )
 
 
-def add_serving(facts: Mapping[str, Rows], history: CellHistory, *, world: int, cell: int) -> None:
-    """Who served a cell."""
+def add_serving(facts: Mapping[str, Rows], history: CellHistory, *, world: int, cell: Cell) -> None:
+    """Who served a cell. `cell`: the same one, perhaps with other ids."""
     told = history.tables.get("clients", CLIENTS.empty())
     level = {c.client: _LEVELS[c.isolation_level] for c in history.clients if c.role == "reader" and c.isolation_level}
     for client, planned in zip(told["client"].tolist(), told["planned"].tolist(), strict=True):
-        facts["fact_serving"].append((world, cell, client))
+        facts["fact_serving"].append((world, cell.cell, client))
         if planned in level:
-            facts["fact_readers"].append((world, cell, client, level[planned]))
+            facts["fact_readers"].append((world, cell.cell, client, level[planned]))
+    if cell.delivery_bound is not None:
+        _add_places(facts, history, world=world, cell=cell)
+
+
+def _add_places(facts: Mapping[str, Rows], history: CellHistory, *, world: int, cell: Cell) -> None:
+    """To whom the records of the cell are owed: to its group, or to each tailing reader of the partition; of transactions to
+    those at read_committed."""
+    alone = "transactions" in cell.traits
+    owed = [
+        ([c.client], c.partitions)
+        for c in history.clients
+        if c.role == "reader" and not (alone and c.isolation_level != "read_committed")
+    ]
+    if cell.group is not None:
+        members = [c.client for c in history.clients if c.role == "member" and c.cell == history.cell.cell]
+        owed = [(members, history.cell.written)]
+    for planned, partitions in owed:
+        place = len(facts["fact_due"])  # any number that grows will do
+        facts["fact_places"].extend((world, place, client) for client in planned)
+        named = zip(history.cell.written, cell.written, strict=True)
+        facts["fact_due"].extend((world, place, own) for number, own in named if number in partitions)
 
 
 def to_arrow(facts: Mapping[str, Rows]) -> dict[str, pa.Table]:

@@ -23,6 +23,7 @@ from harness.witnesses import WITNESS, no_witnesses
 from spark_checkers import (
     sql_commits,
     sql_copies,
+    sql_delivery,
     sql_groups,
     sql_log,
     sql_ownership,
@@ -49,6 +50,7 @@ QUERIES: Mapping[str, str] = {
     **sql_ownership.QUERIES,
     **sql_copies.QUERIES,
     **sql_snapshots.QUERIES,
+    **sql_delivery.QUERIES,
 }
 """Anomaly → text."""
 _ALL_VIEWS = {
@@ -61,10 +63,11 @@ _ALL_VIEWS = {
     **sql_commits.COMMIT_VIEWS,
     **sql_groups.GROUP_VIEWS,
     **sql_copies.COPY_VIEWS,
+    **sql_delivery.DELIVERY_VIEWS,
 }
 _HELD = (
     *("given", "log", "sent", "first_copy", "unconfirmed", "batch", "unread"),
-    *("record", "owned", "left_over", "why_again"),
+    *("record", "owned", "left_over", "why_again", "overdue"),
 )
 """Views that many texts use: computed once. Spark only finds them again if neither they nor what they are made of has a
 `with`."""

@@ -53,11 +53,14 @@ FACTS = {
     "fact_copies": "partition int, node int, log_start bigint, log_end bigint, high_watermark bigint",
     "fact_cells": (
         "world int, cell int, workload string, commit string, isolation int, reset string, session_ns bigint, "
-        "poll_limit_ns bigint, twins boolean, tells_lost boolean, transaction_ns bigint, by_content boolean, bad_every int"
+        "poll_limit_ns bigint, twins boolean, tells_lost boolean, transaction_ns bigint, by_content boolean, bad_every int, "
+        "bound_ns bigint"
     ),
     "fact_codes": "world int, cell int, code int",
     "fact_serving": "world int, cell int, client int",
     "fact_readers": "world int, cell int, client int, level int",
+    "fact_places": "world int, place int, planned int",
+    "fact_due": "world int, place int, partition int",
 }
 """Facts beside the tables: name → columns. A fact that a partition, client or cell does not have is null.
 
@@ -65,8 +68,9 @@ FACTS = {
 complete. `retried_in`: the partition to which a group hands on what failed. `session_ns`, `poll_limit_ns`: how long a member
 may be silent, and not poll, without being evicted. `twins`: one group.instance.id may be two members for a while.
 `tells_lost`: members say whether a partition was lost or revoked. `transaction_ns`: how long a transaction may stay open.
-`bad_every`: every so-many-th record is bad, 0: none by itself; `fact_codes`: what their senders are told. `fact_serving`:
-clients of a cell; `fact_readers`: those that read and do nothing else.
+`bad_every`: every so-many-th record is bad, 0: none by itself; `fact_codes`: what their senders are told. `bound_ns`: within
+which a delivery is promised. `fact_serving`: clients of a cell; `fact_readers`: those that read and do nothing else.
+`fact_places`: planned clients that count as one to whom records are owed; `fact_due`: those of which partitions.
 """
 
 VIEWS = {

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from harness.clock import NS_PER_S
-from harness.impact import AROUND_NS, UNAVAILABLE_NS
+from harness.impact import AROUND_NS
+from harness.impact_gaps import UNAVAILABLE_NS
 from harness.impact_summary import FaultImpact, ImpactShown, PhaseShown, RecoveryShown
 from harness.run_directory import RunDirectory
 

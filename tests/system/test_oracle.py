@@ -19,12 +19,14 @@ from harness.protocols import CellHistory, Finding, PartitionHistory
 from harness.run_directory import RunDirectory
 from harness.schema import ObservationKind, Outcome
 from harness.stages.check import CheckOptions, check_run
+from harness.windows import LateCase
 from spark_checkers.oracle import QUERIES, ask, disagreements, second_opinion
 from spark_checkers.session import start_session
 from tests.system.shown_histories import VARIABLE, parts_of
 from tests.system.worlds import moved_partition, tables_of
 from tests.unit import kafka_compaction, kafka_groups, kafka_transactions
 from tests.unit.kafka_anomalies import KINDS, Spoiler
+from tests.unit.kafka_deliveries import drawn_delivery
 from tests.unit.kafka_model import drawn_facts
 from tests.unit.small_runs import START_NS, make_small
 
@@ -35,14 +37,15 @@ RETRIES = "tests/unit/test_retry_topics.py"
 ASKED = [name for name in catalogue.KERNELS if name in QUERIES]
 KERNELS = KernelNames.of(ASKED).resolve().partition
 HISTORIES = 300
-WITHOUT_TEXT = {"information-cycle", "write-cycle", "late"}
-"""Cycles need recursion: unit tests compare them with brute force. `late` compares times with a bound, and no records."""
+WITHOUT_TEXT = {"information-cycle", "write-cycle"}
+"""Cycles need recursion: unit tests compare them with brute force."""
 SHOWING = sorted(
     str(path) for path in (ROOT / "tests/unit").glob("test_kernels_*.py") if "against_model" not in path.name
 )
 CELLS = 150
 FAMILIES = (
     {"checkers.groups", "checkers.group_commits"},
+    {"checkers.delivery"},
     {"checkers.transactions", "checkers.transaction_reads", "checkers.telling", "checkers.copies", "checkers.stalls"},
     {
         *(
@@ -135,7 +138,17 @@ def test_on_hundreds_of_cells_kernels_and_sql_find_the_same(session, model, spoi
     assert disagreements(findings, opinions, cells) == ()
 
 
-def test_every_anomaly_has_a_text_but_for_cycles_and_delays():
+def test_on_hundreds_of_cells_with_a_delivery_bound_kernels_and_sql_find_the_same(session):
+    kernels = KernelNames.of(["late"]).resolve().cell
+    histories = [drawn_delivery(seed) for seed in range(HISTORIES)]
+    findings = [f for world, h in enumerate(histories) for f in moved(check_cell(h, kernels), world)]
+    cases = {int(case) for finding in findings for case in finding.result.witnesses["case"]}
+    assert cases == {int(case) for case in LateCase}, "everything was drawn"
+    opinions, cells = asked(session, [(list(h.partitions.values()), h) for h in histories], ["late"])
+    assert disagreements(findings, opinions, cells) == ()
+
+
+def test_every_anomaly_has_a_text_but_for_cycles():
     assert set(QUERIES) == (set(catalogue.KERNELS) | set(catalogue.CELL_KERNELS)) - WITHOUT_TEXT
 
 

@@ -48,7 +48,7 @@ def tables_of(worlds: Sequence[tuple[Sequence[PartitionHistory], CellHistory | N
         _add_clients(facts, partitions[0], {} if cell is None else cell.tables.get("clients", {}), world)
         if cell is not None:
             add_cell(facts, planned, world=world)
-            add_serving(facts, cell, world=world, cell=world)
+            add_serving(facts, cell, world=world, cell=planned)
             for name, rows in cell.tables.items():
                 if name == "observations":  # the partitions' own, once
                     found[name] = found[name][: -len(partitions)]

@@ -279,8 +279,8 @@ DOUBTED_ELSEWHERE = history_of(
     ],
 )
 def test_a_piece_is_looked_at_again_for_a_plain_record_that_another_place_names(anomaly, history):
-    """In its own piece nothing can be found of the record at 4, nor does a rule of order, time or steps keep it there: readers
-    begin and end in others."""
+    """In its own piece nothing can be found of the record at 4, nor does a rule of order, time or steps keep it there:
+    readers begin and end in others."""
     whole = check_partition(history, KERNELS)
     assert {f.anomaly: f.result.count for f in whole}[anomaly] == 1
     rows = (0, len(history.sends["client"])), (0, len(history.reads["client"]))
