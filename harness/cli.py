@@ -3,6 +3,7 @@
 Exit codes: 0 held, 1 violated, 2 unknown or interrupted, 254 bad arguments, 255 the harness failed.
 """
 
+import gc
 import sys
 import traceback
 from errno import EDQUOT, ENOSPC
@@ -32,6 +33,8 @@ def main() -> None:
     """The entry point: maps every way to end to an exit code, and prints one sentence instead of a traceback."""
     if not __debug__:
         sys.exit("prozess needs its assertions: do not run Python with -O.")
+    # What is imported and checked is in few cycles: to look for them so often costs a tenth of a short command.
+    gc.set_threshold(50_000)
     sys.exit(_main())
 
 

@@ -46,6 +46,8 @@ class Options:
     """Spark's master; None = a local one with as many threads as workers."""
     remote: str | None = None
     """A Spark Connect server to use instead."""
+    report: bool = True
+    """Write the report, too."""
 
     def refuse_contradictions(self) -> None:
         """BadInput for an engine that there is none of, and for addresses that it has no use for."""
@@ -111,7 +113,7 @@ def conduct_trial(plan: Plan, options: Options) -> Conducted:
         if not result.interrupted and result.exit_code not in (ExitCode.HELD, ExitCode.UNKNOWN):
             return Conducted(run, _failed(run, result, seconds))
         verdict = _check_and_judge(run, options, seconds, view, spark)
-    _present(run, verdict, options)
+    _present(run, verdict, options, seconds)
     if result.interrupted or result.exit_code == ExitCode.UNKNOWN:
         sys.stderr.write(f"prozess: {result.error or 'the run was interrupted'}\n")
         return Conducted(run, int(ExitCode.UNKNOWN), verdict)
@@ -127,13 +129,14 @@ def is_quiet_from_here(plan: Plan, event: dict[str, Any]) -> bool:
 
 
 def recheck(path: Path, options: Options, *, oracle: bool = False) -> int:
-    """Check, judge and report an existing run. `oracle`: first ask for a second opinion; HarnessFailed if it differs."""
+    """Check, judge and, if wanted, report an existing run. `oracle`: first ask for a second opinion; HarnessFailed if it
+    differs."""
     options.refuse_contradictions()
     run = RunDirectory.existing(path)
     seconds = Seconds(SystemClock())
     with ProgressView(quiet=options.quiet or options.as_json) as view:
         verdict = _check_and_judge(run, options, seconds, view, SparkAhead(options, view), oracle=oracle)
-    _present(run, verdict, options)
+    _present(run, verdict, options, seconds)
     return int(EXIT_CODES[verdict.verdict])
 
 
@@ -285,20 +288,25 @@ def _check_and_judge(
     finally:
         spark.stop()
     verdict: TrialVerdict = seconds.measure("judge", lambda: judge_run(run, findings))
-    write_json(run.path / "seconds.json", seconds.parts)
-    seconds.measure("report", lambda: report_run(run))
-    write_json(run.path / "seconds.json", seconds.parts)
     view.phase_done("check", sum(seconds.parts.get(part, 0.0) for part in ("check: wait for Spark", "check", "judge")))
     return verdict
 
 
-def _present(run: RunDirectory, verdict: TrialVerdict, options: Options) -> None:
+def _present(run: RunDirectory, verdict: TrialVerdict, options: Options, seconds: Seconds) -> None:
+    """The verdict first: to draw the report takes longer than to check a small history."""
     if options.as_json:
         sys.stdout.write(verdict.model_dump_json(indent=1) + "\n")
     elif options.quiet:
         sys.stdout.write(f"{verdict.verdict}: {verdict.sentence}\n")
     else:
         show_verdict(verdict, run)
+    sys.stdout.flush()
+    write_json(run.path / "seconds.json", seconds.parts)
+    if options.report:
+        seconds.measure("report", lambda: report_run(run))
+        write_json(run.path / "seconds.json", seconds.parts)
+        if not options.as_json and not options.quiet:
+            sys.stdout.write(f"report     {run.path / 'report.html'}\n")
 
 
 def _failed(run: RunDirectory, result: RunResult, seconds: Seconds) -> int:

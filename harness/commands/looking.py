@@ -21,7 +21,7 @@ app = typer.Typer()
 
 
 @app.command()
-def check(
+def check(  # noqa: PLR0913 - the options of a command
     run_directory: RunArgument,
     engine: EngineOption = "spark",
     workers: WorkersOption = 2,
@@ -29,6 +29,9 @@ def check(
     remote: RemoteOption = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
+    no_report: Annotated[
+        bool, typer.Option("--no-report", help="Only findings and verdict: leave the reports as they are.")
+    ] = False,
     oracle: Annotated[
         bool,
         typer.Option(
@@ -36,10 +39,12 @@ def check(
         ),
     ] = False,
 ) -> None:
-    """Check, judge and report a recorded run again. Needs no cluster."""
+    """Check, judge and report a recorded run again: the verdict is printed before the report is made. Needs no cluster."""
     from harness.conduct import Options, recheck
 
-    options = Options(run_directory.parent, engine, workers, "auto", quiet, as_json, master, remote)
+    options = Options(
+        run_directory.parent, engine, workers, "auto", quiet, as_json, master, remote, report=not no_report
+    )
     raise typer.Exit(recheck(run_directory, options, oracle=oracle))
 
 

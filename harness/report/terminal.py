@@ -28,7 +28,7 @@ _BRIEF = {
 
 
 def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
-    """The verdict table: a line per cell, what was seen in it, the controls, where the report is."""
+    """The verdict table: a line per cell, what was seen in it, the controls."""
     console = Console(highlight=False)
     for matrix in matrices(verdict.cells):
         title = f"{verdict.trial}, seed {verdict.seed}: {matrix.workload}"
@@ -56,7 +56,6 @@ def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
         console.print(f"[yellow]unknown: {escape(reason)}[/yellow]")
     style = _STYLES[verdict.verdict]
     console.print(f"[{style}]{VERDICT_SIGNS[verdict.verdict]} {verdict.verdict}[/{style}]  {escape(verdict.sentence)}")
-    console.print(f"report     {run.path / 'report.html'}", soft_wrap=True)
     console.print(f"reproduce  {reproduce(run)}", soft_wrap=True)
 
 

@@ -140,7 +140,7 @@ def test_on_hundreds_of_cells_kernels_and_sql_find_the_same(session, model, spoi
 
 def test_on_hundreds_of_cells_with_a_delivery_bound_kernels_and_sql_find_the_same(session):
     kernels = KernelNames.of(["late"]).resolve().cell
-    histories = [drawn_delivery(seed) for seed in range(HISTORIES)]
+    histories = [drawn_delivery(seed) for seed in range(CELLS)]
     findings = [f for world, h in enumerate(histories) for f in moved(check_cell(h, kernels), world)]
     cases = {int(case) for finding in findings for case in finding.result.witnesses["case"]}
     assert cases == {int(case) for case in LateCase}, "everything was drawn"

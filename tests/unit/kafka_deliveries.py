@@ -12,7 +12,8 @@ from tests.unit.test_kernels_delivery import LOG, TRANSACTIONAL, cell, lives, ns
 
 SUCCESSOR = 14
 READS_IN_S = (0.1, 0.5, 1.9, 2.1, 3.0, 8.0)
-SHORT_S, LONG_S = 30.0, 60.0
+SHORT_S, LONG_S = 12.0, 24.0
+BEAT_S = 0.25
 
 
 def drawn_delivery(seed: int) -> CellHistory:
@@ -27,7 +28,7 @@ def drawn_delivery(seed: int) -> CellHistory:
     ]
     readers = [*planned]
     if rng.random() < 0.4:
-        lived.append(lives(SUCCESSOR, rng.randrange(5, 40), LONG_S, planned=READER))
+        lived.append(_drawn_life(SUCCESSOR, rng, begin_s=rng.randrange(3, 16), planned=READER))
         readers.append(SUCCESSOR)
     lived = [life for life in lived if rng.random() < 0.97]
     sends = _sends(rng)
@@ -52,13 +53,14 @@ def _kind(rng):
     return (TRANSACTIONAL if drawn < 0.5 else LOG), roles, []
 
 
-def _drawn_life(client, rng):
-    begin_s, end_s = rng.choice((-5.0, -5.0, -5.0, 4.0)), rng.choice((SHORT_S, LONG_S, LONG_S))
-    hearts = np.arange(begin_s, end_s, 0.1)
+def _drawn_life(client, rng, *, begin_s=None, planned=None):
+    begin_s = rng.choice((-3.0, -3.0, -3.0, 4.0)) if begin_s is None else begin_s
+    end_s = rng.choice((SHORT_S, LONG_S, LONG_S))
+    hearts = np.arange(begin_s, end_s, BEAT_S)
     for _ in range(rng.choice((0, 0, 1, 2))):
         asleep_s = rng.uniform(0, end_s)
         hearts = hearts[(hearts < asleep_s) | (hearts > asleep_s + rng.choice((0.3, 0.7, 1.5, 6.0)))]
-    return lives(client, begin_s, end_s, killed=rng.random() < 0.3, beats=hearts)
+    return lives(client, begin_s, end_s, planned=planned, killed=rng.random() < 0.3, beats=hearts)
 
 
 def _sends(rng):

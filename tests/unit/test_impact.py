@@ -188,5 +188,5 @@ def test_of_clients_that_do_not_tell_when_they_sent_only_what_was_acknowledged_i
 def test_what_was_sent_during_a_fault_and_never_acknowledged_is_counted():
     rows = [*every(0, 900, 100, 4), (ALL, 1_100, None), (ALL, 1_200, 1_300), (ALL, 1_400, None), (ZERO, 1_500, None)]
     rows += [(ALL, 2_500, None)]
-    found = summarise(impact_of(3, sends(*rows), ACKS, [fault(1, 1_000, 2_000)]), [fault(1, 1_000, 2_000)], {})
+    found = summarise(impact(3, sends(*rows), ACKS, [fault(1, 1_000, 2_000)]), [fault(1, 1_000, 2_000)], {})
     assert found.faults[0].unanswered == 2

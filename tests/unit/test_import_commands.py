@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from harness import cli
+from harness import cli, conduct
 from harness.errors import ExitCode
 from tests.unit.edn_histories import Jepsen
 
@@ -36,6 +36,23 @@ def test_import_then_check_prints_findings_by_name(monkeypatch, capsys, history,
     said = capsys.readouterr().out
     assert "found      phantom 1, resurrected 1" in said
     assert f"prozess import jepsen {history}" in said.replace("\n", "")
+
+
+def test_check_prints_the_verdict_before_it_makes_the_report_and_makes_none_if_told_so(
+    monkeypatch, capsys, history, tmp_path
+):
+    out, printed = tmp_path / "out", []
+    called(monkeypatch, "import", "jepsen", history, "--out", out)
+    reported = conduct.report_run
+    monkeypatch.setattr(conduct, "report_run", lambda run: (printed.append(capsys.readouterr().out), reported(run)))
+    words = ("check", out, "--engine", "local")
+    assert called(monkeypatch, *words, "--no-report") == ExitCode.VIOLATED
+    assert "violated" in capsys.readouterr().out
+    assert (printed, (out / "verdict.json").exists(), (out / "report.html").exists()) == ([], True, False)
+    assert called(monkeypatch, *words) == ExitCode.VIOLATED
+    assert "violated" in printed[0]
+    assert capsys.readouterr().out == f"report     {out / 'report.html'}\n"
+    assert (out / "report.html").exists()
 
 
 def test_an_imported_run_cannot_be_run_again(monkeypatch, capsys, history, tmp_path):
