@@ -16,6 +16,7 @@ HEADINGS = (
     "99 %, ms",
     "unavailable, times",
     "longest, s",
+    "next leader known to all, ms",
     "first after fault, ms",
     "first after heal, ms",
 )
@@ -67,6 +68,7 @@ def rows_of_fault(fault: FaultImpact) -> list[tuple[str, ...]]:
     whole = (
         windows,
         "–" if fault.longest_s is None else f"{fault.longest_s:.1f}",
+        _leaders(fault),
         _recovery(fault.after_fault),
         _recovery(fault.after_heal),
     )
@@ -81,6 +83,17 @@ def rows_of_fault(fault: FaultImpact) -> list[tuple[str, ...]]:
 def _numbers(phases: Sequence[PhaseShown], name: str) -> str:
     values = (getattr(phase, name) for phase in phases)
     return " / ".join("–" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.1f}" for value in values)
+
+
+def _leaders(fault: FaultImpact) -> str:
+    """Of the partitions that were led by whom it was aimed at."""
+    if fault.reaction is None or not fault.reaction.led:
+        return "–"
+    new = fault.reaction.new_leader
+    if new.median_ms is None:
+        return f"kept {new.never:,}"
+    kept = f"; kept {new.never:,}" if new.never else ""
+    return f"{new.median_ms:,.0f}, at most {new.slowest_ms:,.0f}{kept}"
 
 
 def _recovery(shown: RecoveryShown) -> str:
