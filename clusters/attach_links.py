@@ -52,14 +52,14 @@ class LatencyOfLink:
 
     def impair(self, node: AttachNode, impairment: Latency) -> None:
         server = _server(node, impairment.peer)
-        for stream in STREAMS:
+        for stream, (late_ms, jitter_ms) in impairment.streams.items():
             server.add(
                 node.name,
                 f"latency-{stream}",
                 "latency",
                 stream=stream,
-                latency=round(impairment.latency_ms),
-                jitter=round(impairment.jitter_ms),
+                latency=round(late_ms),
+                jitter=round(jitter_ms),
             )
 
     def repair(self, node: AttachNode, impairment: Latency) -> None:

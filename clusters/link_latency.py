@@ -43,7 +43,6 @@ ASKED = 3
 """How often a node is asked; the quickest answer counts, so that a slow machine is not taken for latency."""
 ANSWER_S = 5.0
 SEEN_SHARE = 0.9
-STREAMS = ("downstream", "upstream")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ class DelayConnections:
         destroy(opener, end, to_ports=end.ports)
 
     def impaired(self, node: Node, impairment: Latency) -> tuple[Tristate, str]:
-        """By how long the node takes to answer the opener."""
+        """By how long the node takes to answer the opener; how much of it is which way, toxiproxy says."""
         end, opener = self._links[node.name], self._links[impairment.peer]
         ways = _ways(opener, end)
         with self._lock:
@@ -111,7 +110,7 @@ class DelayConnections:
             redirected = all(self._leads(way.at, way.redirect) for way in ways)
             if not redirected or not server.answers() or not self._is_ours(server, ways, impairment):
                 return Tristate.NO, "its connections go no proxied way"
-        least_s = 2 * max(0.0, impairment.latency_ms - impairment.jitter_ms) / 1000
+        least_s = sum(late_ms - jitter_ms for late_ms, jitter_ms in impairment.streams.values()) / 1000
         with ThreadPoolExecutor(ASKED, thread_name_prefix="answer") as pool:
             asked = [pool.submit(self._answer_s, opener, end, 2 * least_s + ANSWER_S) for _ in range(ASKED)]
         answers = [answer for a in asked if (answer := a.result()) is not None]
@@ -134,7 +133,7 @@ class DelayConnections:
         return self._servers[at.name]
 
     def _is_ours(self, server: ToxiproxyServer, ways: Sequence[Way], impairment: Latency) -> bool:
-        wanted = {stream: _attributes(impairment) for stream in STREAMS}
+        wanted = _attributes(impairment)
 
         def all_ours(api: Toxiproxy) -> bool:
             proxies = api.proxies()
@@ -218,8 +217,12 @@ def _listen_port(other: LinkEnd, index: int) -> int:
     return LISTEN_FIRST + int(other.address.rpartition(".")[2]) * 8 + index
 
 
-def _attributes(impairment: Latency) -> dict[str, int]:
-    return {"latency": round(impairment.latency_ms), "jitter": round(impairment.jitter_ms)}
+def _attributes(impairment: Latency) -> dict[str, dict[str, int]]:
+    """Stream → of its toxic."""
+    return {
+        stream: {"latency": round(late_ms), "jitter": round(jitter_ms)}
+        for stream, (late_ms, jitter_ms) in impairment.streams.items()
+    }
 
 
 def _toxics(proxy: object) -> dict[str, dict[str, int]]:
@@ -228,15 +231,15 @@ def _toxics(proxy: object) -> dict[str, dict[str, int]]:
 
 def _proxy(api: Toxiproxy, *, way: Way, impairment: Latency) -> None:
     """Safe to repeat. The toxics are looked at once they are made: the package does not look at every answer."""
-    name, wanted = way.name, {stream: _attributes(impairment) for stream in STREAMS}
+    name, wanted = way.name, _attributes(impairment)
     proxy = api.get_proxy(name)
     if proxy is None:
         proxy = api.create(upstream=way.upstream, name=name, listen=way.listen)
     elif _toxics(proxy) not in ({}, wanted):
         raise ValueError(f"{name} is late already, by {_toxics(proxy)}")
-    for stream in STREAMS:
+    for stream, attributes in wanted.items():
         if stream not in _toxics(proxy):
-            proxy.add_toxic(name=f"late-{stream}", type="latency", stream=stream, attributes=_attributes(impairment))
+            proxy.add_toxic(name=f"late-{stream}", type="latency", stream=stream, attributes=attributes)
     if _toxics(proxy) != wanted:
         raise ValueError(f"{name} has the toxics {_toxics(proxy)}")
 

@@ -44,13 +44,22 @@ class Bandwidth(Frozen):
 
 
 class Latency(Frozen):
-    """What passes on connections that `peer` opens to the node is late by `latency_ms` ± `jitter_ms`, each way."""
+    """What passes on connections that `peer` opens to the node is late by `latency_ms` ± `jitter_ms`, each way; what the node
+    sends on them by `back_ms` instead, if that is given."""
 
     needs: ClassVar[Capability] = Capability.DELAY
     kind: Literal["latency"] = "latency"
     peer: str
     latency_ms: NonNegativeFloat
     jitter_ms: NonNegativeFloat = 0.0
+    back_ms: NonNegativeFloat | None = None
+
+    @property
+    def streams(self) -> dict[str, tuple[float, float]]:
+        """Of a proxy between the two: "upstream" and "downstream" → (late by, ±), ms. Nothing is early."""
+        back_ms = self.latency_ms if self.back_ms is None else self.back_ms
+        ways = {"upstream": self.latency_ms, "downstream": back_ms}
+        return {stream: (late_ms, min(self.jitter_ms, late_ms)) for stream, late_ms in ways.items()}
 
 
 class FullDisk(Frozen):

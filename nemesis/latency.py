@@ -1,6 +1,7 @@
 """latency: what passes between the targets and others is late, on every connection, whoever opened it."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -17,7 +18,9 @@ class LatencyParameters(Frozen):
 
     latency_ms: int = Field(gt=0, le=300_000)
     jitter_ms: int = Field(default=0, ge=0, le=300_000)
-    """Drawn for every piece of a stream, uniformly from ± this."""
+    """Drawn for every piece of a stream, uniformly from ± this, and no more than it is late."""
+    back_ms: int | None = Field(default=None, ge=0, le=300_000)
+    """How late what the targets send is, if that differs from what is sent to them."""
     others: Side = "all"
     """Who is at the other end of the links."""
 
@@ -40,13 +43,14 @@ class DelayLinks(ImpairingFault):
     def impairments(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[tuple[Node, Impairment]]:
         checked = LatencyParameters.model_validate(parameters)
 
-        def late(peer: str) -> Latency:
-            return Latency(peer=peer, latency_ms=checked.latency_ms, jitter_ms=checked.jitter_ms)
+        there, back = checked.latency_ms, checked.back_ms
+        late = partial(Latency, jitter_ms=checked.jitter_ms)
 
         found: list[tuple[Node, Impairment]] = []
         for node in scene.targets:
             for other in names_of(checked.others):
-                found.append((node, late(other)))
+                found.append((node, late(peer=other, latency_ms=there, back_ms=back)))
                 if other != CLIENTS:  # who open connections, and take none
-                    found.append((scene.node(other), late(node.name)))
+                    mirrored = (there, None) if back is None else (back, there)
+                    found.append((scene.node(other), late(peer=node.name, latency_ms=mirrored[0], back_ms=mirrored[1])))
         return found

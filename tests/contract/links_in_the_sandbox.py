@@ -78,7 +78,7 @@ def made_seen_and_undone(parts, fresh_parts, node):
         Bandwidth(bytes_per_s=20_000),
         Bandwidth(bytes_per_s=1_000_000, peer="clients"),
         Latency(peer="clients", latency_ms=100, jitter_ms=30),
-        Latency(peer="two", latency_ms=60),
+        Latency(peer="two", latency_ms=20, jitter_ms=50, back_ms=120),
         ClientCut(way="to-node"),
         ClientCut(way="from-node"),
     ):

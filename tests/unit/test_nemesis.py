@@ -765,3 +765,29 @@ def test_a_link_that_is_late_is_late_for_connections_of_both_ends_and_clients_ta
     assert not any(node.impairments for node in bench.cluster.nodes)
     with pytest.raises(BadInput, match="must be less than latency_ms"):
         check_parameters("latency", {"latency_ms": 5, "jitter_ms": 5})
+
+
+def test_the_two_ways_of_a_link_may_be_late_by_their_own_times_whoever_opened_the_connection(bench):
+    bench.strike("late", "latency", "leader(0)", others=["broker-2"], latency_ms=50, jitter_ms=30, back_ms=10)
+    (to_target,) = bench.cluster["broker-1"].impairments
+    (from_target,) = bench.cluster["broker-2"].impairments
+    assert to_target.streams == {"upstream": (50, 30), "downstream": (10, 10)}, "what the target sends is 10 ms late"
+    assert from_target.streams == {"upstream": (10, 10), "downstream": (50, 30)}, "and so it is where it opened"
+    bench.fresh_nemesis().heal(None)
+    assert not any(node.impairments for node in bench.cluster.nodes)
+
+
+def test_the_two_ways_of_a_link_may_be_narrow_by_their_own_rates(bench):
+    bench.strike("narrow", "bandwidth", "leader(0)", others="followers", bytes_per_s=20_000, back_bytes_per_s=90_000)
+    followers = ("broker-2", "broker-3")
+    assert bench.cluster["broker-1"].impairments == {Bandwidth(bytes_per_s=20_000, peer=name) for name in followers}
+    for name in followers:
+        assert bench.cluster[name].impairments == {Bandwidth(bytes_per_s=90_000, peer="broker-1")}
+    bench.fresh_nemesis().heal(None)
+    assert not any(node.impairments for node in bench.cluster.nodes)
+
+
+@pytest.mark.parametrize("others", [{}, {"others": "clients"}, {"others": "everybody"}, {"others": ["clients"]}])
+def test_what_nobody_in_particular_or_clients_send_has_no_limit_of_its_own(others):
+    with pytest.raises(BadInput, match="give `others`, without clients"):
+        check_parameters("bandwidth", {"bytes_per_s": 20_000, "back_bytes_per_s": 20_000, **others})
