@@ -21,7 +21,7 @@ from harness.report.overview import overview
 from harness.report.page import REPORT_SCRIPTS, REPORT_STYLES, assets, embedded_json, environment, security_policy
 from harness.report.panels import figure
 from harness.report.plain import plain_tables
-from harness.report.seen import FOLDED_FROM, has_section, rows_each, seen_groups
+from harness.report.seen import FOLDED_FROM, has_section, rows_each, seen_groups, tallies
 from harness.report.stories import Teller, tell_stories
 from harness.report.timeline import timeline_panels
 from harness.report.traffic import ROWS_AT_A_TIME, Traffic, make_traffic, sends_in_parts, span_of_sends
@@ -58,6 +58,7 @@ def write_html(
         rows={"sends": history.rows("sends"), "reads": history.rows("reads")},
         excluded=Counter(exclusion.reason for exclusion in plan.excluded),
         reasons=_reasons(verdict),
+        tallies=tallies(verdict),
         delivered=delivered,
         impact=impact,
         reproduce=reproduce(run),

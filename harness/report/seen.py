@@ -1,5 +1,6 @@
 """What a report tells of one by one: anomalies that were seen, or that nobody can tell of, those that are alike together."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict
@@ -43,6 +44,15 @@ def seen_groups(verdict: TrialVerdict) -> list[Group]:
                 key = (anomaly.anomaly, anomaly.outcome, rule)
                 found.setdefault(key, Group(*key, pairs=[])).pairs.append((cell, anomaly))
     return sorted(found.values(), key=lambda group: _WORST_FIRST.index(group.outcome))
+
+
+def tallies(verdict: TrialVerdict) -> dict[str, Counter[str]]:
+    """Guarantee → outcome → cells, and `seen` → how often in all of them; the first look at a matrix that is long."""
+    found: dict[str, Counter[str]] = {}
+    for cell in verdict.cells if len(verdict.cells) > 1 else ():
+        for anomaly in cell.anomalies.values():
+            found.setdefault(anomaly.anomaly, Counter()).update({anomaly.outcome: 1, "seen": anomaly.count})
+    return found
 
 
 def rows_each(articles: int) -> int:

@@ -115,6 +115,14 @@ def test_cells_are_filtered_by_verdict_guarantee_axis_and_text_and_the_address_k
     assert shown_cells(colleague) == shown_cells(page)
 
 
+def test_counts_by_guarantee_lead_to_their_cells(open_page, large):
+    page = open_page(large)
+    counts = page.get_by_role("table", name="By guarantee")
+    counts.get_by_role("row", name="duplicate").get_by_role("link", name="5", exact=True).click()
+    assert shown_cells(page) == [49, 99, 149, 199, 249]
+    assert (page.input_value("[name=g]"), page.input_value("[name=o]")) == ("duplicate", "violated")
+
+
 def test_columns_sort_both_ways_the_worst_first(open_page, large):
     page = open_page(large)
     heading = page.locator("th[data-column='duplicate']")

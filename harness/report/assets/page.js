@@ -64,9 +64,10 @@ const prozess = (() => {
     history.replaceState(null, "", address(state));
     changed();
   }
-  // To another part of the page; filters stay.
-  function go(anchor) {
-    state = { anchor, filters: state.filters };
+  // To another part of the page, `anchor` or `anchor?filters`; filters stay as they are if none are named.
+  function go(target) {
+    const [anchor, query] = target.split("?");
+    state = { anchor, filters: query === undefined ? state.filters : new URLSearchParams(query) };
     history.pushState(null, "", address(state));
     changed();
     show(anchor);
