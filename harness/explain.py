@@ -120,8 +120,10 @@ def _first_paragraph(text: str) -> str:
 
 
 def _explain_run(path: Path) -> None:
-    """The verdict, and for each cell that did not hold, why, and what it goes back to."""
+    """The verdict, then what was seen, as the report has it: alike together, why, and where its witnesses are."""
+    from harness.report.seen import has_section, seen_groups
     from harness.report.terminal import show_verdict
+    from harness.report.words import SIGNS
     from harness.run_directory import RunDirectory
     from harness.verdict import AnomalyOutcome, TrialVerdict
 
@@ -131,9 +133,17 @@ def _explain_run(path: Path) -> None:
     verdict = TrialVerdict.model_validate_json(run.verdict.read_bytes())
     show_verdict(verdict, run)
     console = Console(highlight=False)
-    telling = (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN)
+    for group in seen_groups(verdict):
+        cells = "cell" if len(group.pairs) == 1 else "cells"
+        told = f"{SIGNS[group.outcome]} {group.outcome} {group.anomaly}: {group.count:,} in {len(group.pairs)} {cells}"
+        cell, first = group.pairs[0]
+        console.print(f"\n[bold]{escape(told)}[/bold]  {escape(group.rule)}", soft_wrap=True)
+        console.print(
+            escape(f"In cell {cell.cell}: {first.reason}") + f" [dim]({escape(first.source)})[/dim]", soft_wrap=True
+        )
+        console.print(f"witnesses  {run.path / 'report.html'}#w-{cell.cell}-{group.anomaly}", soft_wrap=True)
     for cell in verdict.cells:
         for anomaly in cell.anomalies.values():
-            if anomaly.outcome in telling and anomaly.reason:
-                line = f"{cell.name}, {anomaly.anomaly}: {anomaly.outcome}: {anomaly.reason}"
+            if anomaly.outcome is AnomalyOutcome.UNKNOWN and not has_section(anomaly):
+                line = f"? unknown {anomaly.anomaly} in {cell.name}: {anomaly.reason}"
                 console.print(escape(line) + f" [dim]({escape(anomaly.source)})[/dim]", soft_wrap=True)

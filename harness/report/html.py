@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from harness.guarantees.table import TABLE
 from harness.history import History
 from harness.impact_summary import ImpactShown
 from harness.metric_series import MetricTable
@@ -95,6 +96,7 @@ def _words(tables: Sequence[Any]) -> dict[str, Any]:
         "seconds": lambda value: "never" if value is None else f"{value:.3f}",
         "cell_label": lambda cell: labels[cell.cell] or cell.name,
         "has_section": has_section,
+        "promise": lambda anomaly: TABLE[anomaly].promise if anomaly in TABLE else "",
     }
 
 

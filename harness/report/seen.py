@@ -1,7 +1,7 @@
 """What a report tells of one by one: anomalies that were seen, or that nobody can tell of, those that are alike together."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict
 
@@ -46,12 +46,29 @@ def seen_groups(verdict: TrialVerdict) -> list[Group]:
     return sorted(found.values(), key=lambda group: _WORST_FIRST.index(group.outcome))
 
 
-def tallies(verdict: TrialVerdict) -> dict[str, Counter[str]]:
-    """Guarantee → outcome → cells, and `seen` → how often in all of them; the first look at a matrix that is long."""
-    found: dict[str, Counter[str]] = {}
+@dataclass(slots=True)
+class Tally:
+    """Of one guarantee in all cells."""
+
+    cells: Counter[AnomalyOutcome] = field(default_factory=Counter)
+    seen: int = 0
+    """How often the anomaly was."""
+
+    @property
+    def quiet(self) -> bool:
+        """It was judged, and held wherever it was."""
+        judged = {outcome for outcome in self.cells if outcome is not AnomalyOutcome.NOT_JUDGED}
+        return judged == {AnomalyOutcome.HELD}
+
+
+def tallies(verdict: TrialVerdict) -> dict[str, Tally]:
+    """By guarantee: the first look at a matrix. Empty where there is one cell."""
+    found: dict[str, Tally] = {}
     for cell in verdict.cells if len(verdict.cells) > 1 else ():
         for anomaly in cell.anomalies.values():
-            found.setdefault(anomaly.anomaly, Counter()).update({anomaly.outcome: 1, "seen": anomaly.count})
+            tally = found.setdefault(anomaly.anomaly, Tally())
+            tally.cells[anomaly.outcome] += 1
+            tally.seen += anomaly.count
     return found
 
 

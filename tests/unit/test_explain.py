@@ -6,6 +6,10 @@ from harness import catalogue
 from harness.errors import BadInput
 from harness.explain import explain
 from harness.guarantees.table import TABLE
+from harness.histories.commands import generate_history
+from harness.run_directory import RunDirectory
+from harness.stages.check import CheckOptions, check_run
+from harness.stages.judge import judge_run
 
 RULES = [(rule, guarantee) for guarantee in TABLE.values() for rule in guarantee.rules]
 
@@ -56,3 +60,14 @@ def test_a_run_without_a_verdict_is_told_how_to_get_one(tmp_path):
     (tmp_path / "plan.json").write_text("{}")
     with pytest.raises(BadInput, match="prozess check"):
         explain(str(tmp_path))
+
+
+def test_a_run_is_explained_as_its_report_tells_it_with_the_place_of_its_witnesses(tmp_path, capsys):
+    out = tmp_path / "run"
+    generate_history(out, rows=2000, partitions=2, plant="lost=3", workloads=["log"], seed=1)
+    run = RunDirectory(out)
+    judge_run(run, check_run(run, CheckOptions(engine="local")))
+    explain(str(out))
+    told = flat(capsys.readouterr().out)
+    assert "✗ violated lost: 3 in 1 cell lost/forbidden" in told
+    assert "report.html#w-0-lost" in told
