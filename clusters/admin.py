@@ -179,6 +179,17 @@ class Admin(AdminChanges):
                 return answer.features
         raise NotReady(awaited="feature levels from any broker", timeout_s=timeout_s, last_seen="no broker answered")
 
+    def supported_features(self, *, timeout_s: float = 5.0) -> Mapping[str, int]:
+        """The highest level of each feature that every living broker tells. NotReady if one does not answer."""
+        deadline_ns = self._deadline_ns(timeout_s)
+        told = [self._ask(node, api_versions_request(), deadline_ns) for node in self._running_brokers()]
+        answers = [answer.supported for answer in told if answer is not None]
+        if not answers or len(answers) < len(told):
+            silent = f"{len(told) - len(answers)} of {len(told)} brokers did not answer"
+            raise NotReady(awaited="what features every broker supports", timeout_s=timeout_s, last_seen=silent)
+        known = set.intersection(*(set(answer) for answer in answers))
+        return {feature: min(answer[feature] for answer in answers) for feature in sorted(known)}
+
     def log_starts_and_ends(
         self, topics: Sequence[str], *, timeout_s: float = 5.0
     ) -> Mapping[tuple[str, int], Sequence[PartitionOffsets]]:

@@ -1,8 +1,9 @@
-"""Requests that elect leaders (KIP-460) and move replicas (KIP-455). Pure: bodies out, answers in. Brokers ask the active
-controller (KIP-590).
+"""Requests that elect leaders (KIP-460), move replicas (KIP-455) and raise feature levels (KIP-584). Pure: bodies out,
+answers in. Brokers ask the active controller (KIP-590).
 
 Layouts: `ElectLeaders` version 1 (the last with a fixed layout), `AlterPartitionReassignments` and
-`ListPartitionReassignments` version 0, of every `kafka-clients` jar.
+`ListPartitionReassignments` version 0, `UpdateFeatures` version 1 (the last that answers for each feature), of every
+`kafka-clients` jar.
 """
 
 import struct
@@ -55,6 +56,31 @@ def alter_reassignments_request(assignments: Assignments, *, timeout_ms: int) ->
             body += [struct.pack(">i", number), _replicas(assignments[topic, number]), NO_TAGS]
         body.append(NO_TAGS)
     return Request(45, 0, b"".join(body) + NO_TAGS, _alter_answer, flexible=True, flexible_response=True)
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureAnswer:
+    """Of a feature that was to be raised."""
+
+    whole: Refusal
+
+
+def update_feature_request(feature: str, level: int, *, timeout_ms: int) -> Request[FeatureAnswer]:
+    """UpdateFeatures v1 (KIP-584, KIP-778) of one feature, upwards."""
+    one = compact_string(feature) + struct.pack(">hb", level, 1) + NO_TAGS
+    body = struct.pack(">i", timeout_ms) + unsigned_varint(2) + one + b"\0" + NO_TAGS
+    return Request(57, 1, body, _update_answer, flexible=True, flexible_response=True)
+
+
+def _update_answer(cursor: Cursor) -> FeatureAnswer:
+    cursor.int32()  # throttle time
+    whole = Refusal(cursor.int16(), cursor.compact_string() or "")
+    for _ in range(cursor.unsigned_varint() - 1):
+        cursor.compact_string()
+        refusal = Refusal(cursor.int16(), cursor.compact_string() or "")
+        cursor.tagged_fields()
+        whole = whole if whole.error else refusal
+    return FeatureAnswer(whole)
 
 
 def elect_leaders_request(

@@ -27,6 +27,7 @@ from clusters.change_requests import (
     alter_reassignments_request,
     elect_leaders_request,
     list_reassignments_request,
+    update_feature_request,
 )
 from clusters.wire import Request
 from harness.errors import ClusterFailed
@@ -57,6 +58,11 @@ class AdminChanges:
 
     def _left_s(self, deadline_ns: int) -> float:
         raise NotImplementedError
+
+    def update_feature(self, feature: str, level: int, *, timeout_s: float) -> None:
+        """Raise the finalized level (KIP-584). ClusterFailed, with the reason, if it is refused."""
+        request = update_feature_request(feature, level, timeout_ms=int(timeout_s * 1000))
+        self._ask_any(request, timeout_s, what=f"to finalize {feature} = {level}")
 
     # --- leaders ---
 

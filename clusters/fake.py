@@ -262,6 +262,7 @@ class FakeAdmin(FakeChanges):
     def __init__(self, cluster: FakeCluster) -> None:
         super().__init__()
         self._cluster = cluster
+        self._features = dict(FEATURES)
 
     def await_coordinators(self, group_ids: Collection[str], *, timeout_s: float) -> None:
         self._world(timeout_s)  # it has no groups: whoever would coordinate them is there with the cluster
@@ -343,7 +344,17 @@ class FakeAdmin(FakeChanges):
 
     def features(self, *, timeout_s: float = 5.0) -> Mapping[str, int]:
         self._world(timeout_s)
+        return self._features
+
+    def supported_features(self, *, timeout_s: float = 5.0) -> Mapping[str, int]:
+        self._world(timeout_s)
         return FEATURES
+
+    def update_feature(self, feature: str, level: int, *, timeout_s: float) -> None:
+        self._world(timeout_s)
+        if level > FEATURES.get(feature, 0):
+            raise ClusterFailed(f"Kafka refuses {feature} = {level}: this fake does not know it.")
+        self._features[feature] = level
 
     def _world(self, timeout_s: float) -> World:
         """The world once a broker answers."""

@@ -13,6 +13,7 @@ from typing import Any
 from clusters.agent import metrics_agent
 from clusters.equipment import Equipment, Equipped
 from clusters.impairers import Parts
+from clusters.installs import InstalledServers
 from clusters.link_parts import WAYS, harmers, impairers
 from clusters.link_support import refusals
 from clusters.links import API_VERSIONS, FOUR_LETTERS, LinkEnd, Links
@@ -28,7 +29,7 @@ from clusters.servers import Servers
 from harness.clock import Clock
 from harness.errors import ClusterFailed
 from harness.impairments import CLIENTS
-from harness.needs import capabilities_needed
+from harness.needs import capabilities_needed, versions_installed
 from harness.plan import Plan
 from harness.protocols import Capability
 from harness.run_directory import RunDirectory
@@ -74,6 +75,7 @@ class LocalCluster:
             run.nodes,
             own_networks=self._network is not None,
             agent=metrics_agent() if self._metrics else None,
+            later=versions_installed(plan),
         )
         self._nodes = tuple(self._node(p) for p in self._placements)
 
@@ -92,6 +94,7 @@ class LocalCluster:
             Capability.KILL: "SIGKILL to the server process",
             Capability.STOP: "SIGTERM to the server process: a controlled shutdown",
             Capability.PAUSE: "SIGSTOP to the server process",
+            Capability.INSTALL: "its server is started from other jars",
             **self._equipment.capabilities,
         }
         if self._network is None:
@@ -179,7 +182,7 @@ class LocalCluster:
         return {
             "backend": "local",
             "kafka_version": self._variant.oldest_version,
-            "kafka_versions": {node.name: self._variant.version_of(node.name) for node in self._nodes},
+            "kafka_versions": {node.name: self._servers.version_of(node.name) for node in self._nodes},
             "metadata_mode": self._variant.metadata_mode,
             "cluster_id": self._servers.cluster_id,
             "java": None if java is None else {"major": java.major, "origin": java.origin},
@@ -232,8 +235,9 @@ class LocalCluster:
 
     def _all_parts(self) -> Parts:
         equipment = self._equipment
+        installs = {"install": InstalledServers(lambda: self._servers, clock=self._clock)}
         if self._network is None:
-            return Parts(equipment.impairers, equipment.harmers)
+            return Parts(equipment.impairers, {**equipment.harmers, **installs})
         client_cuts = {"client-cut": ClientCuts(self._network, self._links)}
         return Parts(
             {
@@ -241,7 +245,7 @@ class LocalCluster:
                 **impairers(self._links, logs=self._run.logs, clock=self._clock),
                 **client_cuts,
             },
-            {**equipment.harmers, **harmers(self._links, self._clock)},
+            {**equipment.harmers, **harmers(self._links, self._clock), **installs},
         )
 
     def _link_ends(self) -> list[LinkEnd]:

@@ -41,10 +41,14 @@ class Servers:
         *,
         own_networks: bool,
         agent: Path | None,
+        later: Sequence[str] = (),
     ) -> None:
-        """`own_networks`: each node has a network namespace of its own. `agent`: of metrics; None = none."""
+        """`own_networks`: each node has a network namespace of its own. `agent`: of metrics; None = none. `later`: versions
+        that may be installed while the cluster runs."""
         self._variant, self._placements, self._directory = variant, tuple(placements), directory
         self._own_networks, self._agent = own_networks, agent
+        self._later = tuple(later)
+        self._installed: dict[str, str] = {}
         self._jars: dict[str, tuple[Path, ...]] = {}
         self._archives: dict[tuple[str, str], Path | None] = {}
         self._cluster_id = ""
@@ -70,7 +74,8 @@ class Servers:
     def format(self) -> None:
         """Fresh directories and files of every node; no data survives from an earlier run."""
         self.java = find_java()
-        self._jars = {version: ensure_jars(version) for version in self._variant.kafka_versions}
+        self._installed = {}
+        self._jars = {version: ensure_jars(version) for version in (*self._variant.kafka_versions, *self._later)}
         checkpoint = None if self._variant.metadata_mode == "zookeeper" else self._checkpoint(self.java)
         self.features = {} if checkpoint is None else feature_levels(checkpoint)
         self._cluster_id = "" if checkpoint is None else new_kafka_uuid()
@@ -88,13 +93,28 @@ class Servers:
                     checkpoint=checkpoint,
                 )
             self._write_files(placement, directory)
-            version, role = self._variant.version_of(placement.name), main_role(placement)
-            self._archives[role, version] = class_data_archive(version, role, self.java, self._jars[version])
+            self._find_archive(placement)
+
+    def version_of(self, name: str) -> str:
+        """The version that the node of this name is started with now."""
+        return self._installed.get(name, self._variant.version_of(name))
+
+    def install(self, placement: Placement, version: str) -> None:
+        """From its next start on the server is of this version, with the data and the properties that it has."""
+        assert version in self._jars, f"{version} was not said to be needed later"
+        self._installed[placement.name] = version
+        self._write_logging(placement, self._directory / placement.name)
+        self._find_archive(placement)
+
+    def _find_archive(self, placement: Placement) -> None:
+        assert self.java is not None, "not formatted"
+        version, role = self.version_of(placement.name), main_role(placement)
+        self._archives[role, version] = class_data_archive(version, role, self.java, self._jars[version])
 
     def command(self, placement: Placement) -> list[str]:
         """Starts that server."""
         assert self.java is not None, "not formatted"
-        role, version = main_role(placement), self._variant.version_of(placement.name)
+        role, version = main_role(placement), self.version_of(placement.name)
         directory = self._directory / placement.name
         file_name, _, option = logging_properties(version)
         agent = None if role == ZOOKEEPER else self._agent
@@ -125,13 +145,16 @@ class Servers:
         )
 
     def _write_files(self, placement: Placement, directory: Path) -> None:
-        file_name, text, _ = logging_properties(self._variant.version_of(placement.name))
-        (directory / file_name).write_text(text, encoding="utf-8")
+        self._write_logging(placement, directory)
         if ZOOKEEPER in placement.roles:
             properties = zookeeper_properties(placement, self._placements, own_network=self._own_networks)
         else:
             properties = server_properties(self._variant, placement, self._placements)
         (directory / _file_name(placement)).write_text(properties_text(properties), encoding="utf-8")
+
+    def _write_logging(self, placement: Placement, directory: Path) -> None:
+        file_name, text, _ = logging_properties(self.version_of(placement.name))
+        (directory / file_name).write_text(text, encoding="utf-8")
 
 
 def main_role(placement: Placement) -> str:

@@ -5,7 +5,7 @@ brokers 2.8 … 4.3 speak them: Metadata v7 and ListOffsets v5 are the last with
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from clusters.wire import NO_TAGS, Cursor, Malformed, Request, compact_string, string, unsigned_varint
@@ -107,6 +107,8 @@ class VersionsAnswer:
     apis: Mapping[int, tuple[int, int]]
     """api key → (lowest, highest version)."""
     features: Mapping[str, int]
+    supported: Mapping[str, int] = field(default_factory=dict)
+    """Feature → the highest level it knows; those that begin at 0 are left out (KAFKA-17011)."""
 
 
 def api_versions_request() -> Request[VersionsAnswer]:
@@ -124,13 +126,18 @@ def _versions_answer(cursor: Cursor) -> VersionsAnswer:
         cursor.tagged_fields()
         apis[key] = (lowest, highest)
     cursor.int32()  # throttle time
-    features: dict[str, int] = {}
-    finalized = Cursor(cursor.tagged_fields().get(2, b"\x01"))
-    for _ in range(finalized.unsigned_varint() - 1):
-        name, highest, _lowest = finalized.compact_string(), finalized.int16(), finalized.int16()
-        finalized.tagged_fields()
-        features[name or ""] = highest
-    return VersionsAnswer(apis, features)
+    tagged = cursor.tagged_fields()
+    finalized = {name: highest for name, highest, _lowest in _feature_levels(tagged.get(2, b"\x01"))}
+    supported = {name: highest for name, _lowest, highest in _feature_levels(tagged.get(0, b"\x01"))}
+    return VersionsAnswer(apis, finalized, supported)
+
+
+def _feature_levels(field_of_tag: bytes) -> Iterator[tuple[str, int, int]]:
+    """Name and two levels: of what is finalized the highest comes first, of what is supported the lowest."""
+    cursor = Cursor(field_of_tag)
+    for _ in range(cursor.unsigned_varint() - 1):
+        yield cursor.compact_string() or "", cursor.int16(), cursor.int16()
+        cursor.tagged_fields()
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,5 +31,7 @@ class Capability(StrEnum):
     """Wipe and corrupt files of a node that is down."""
     LOSE_POWER = "lose-power"
     """End a node, and all that it has not fsynced."""
+    INSTALL = "install"
+    """Start a node with another version of Kafka from now on."""
     SHIFT_CLOCK = "shift-clock"
     """Set the wall clock of one running node."""

@@ -86,6 +86,8 @@ FAULTS = {
     "configure": "nemesis.configure:Configure",
     "move-controller": "nemesis.move_controller:MoveController",
     "rolling-restart": "nemesis.rolling_restart:RollingRestart",
+    "upgrade": "nemesis.upgrade:Upgrade",
+    "finalize-features": "nemesis.finalize_features:FinalizeFeatures",
     "restart-clients": "nemesis.restart_clients:RestartClients",
     "rebalance-storm": "nemesis.rebalance_storm:RebalanceStorm",
     "duplicate-member": "nemesis.duplicate_member:DuplicateMember",

@@ -263,6 +263,15 @@ class AdminProtocol(Protocol):
         """Finalized feature levels."""
         ...
 
+    def supported_features(self, *, timeout_s: float = 5.0) -> Mapping[str, int]:
+        """The highest level of each feature that every living broker tells; those that may be switched off altogether are
+        not told (KAFKA-17011)."""
+        ...
+
+    def update_feature(self, feature: str, level: int, *, timeout_s: float) -> None:
+        """Raise the finalized level (KIP-584). ClusterFailed with the reason if it is refused."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:

@@ -10,7 +10,7 @@ from typing import Any
 from harness import catalogue
 from harness.clock import NS_PER_S, Clock, SystemClock
 from harness.errors import BadInput, ExitCode, HarnessFailed, ProzessError
-from harness.needs import capabilities_needed
+from harness.needs import capabilities_needed, versions_installed
 from harness.plan import Plan
 from harness.progress import ProgressView
 from harness.protocols import Capability
@@ -188,7 +188,8 @@ def prepare(plan: Plan, wanted: str, view: ProgressView) -> str:
         _prepare_elsewhere(plan, view)
         return "signals"
     java = catalogue.service("java")()
-    for version in dict.fromkeys((*plan.variant.kafka_versions, plan.variant.kafka_version)):
+    versions = (*plan.variant.kafka_versions, plan.variant.kafka_version, *versions_installed(plan))
+    for version in dict.fromkeys(versions):
         jars = catalogue.service("jars")(version, progress=view.note)
         catalogue.service("archives")(version, java, jars, progress=view.note)
     if plan.metrics:

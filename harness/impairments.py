@@ -160,6 +160,16 @@ class Vanish(Frozen):
     kind: Literal["vanish"] = "vanish"
 
 
-Harm = Annotated[Wipe | Corrupt | DropCheckpoint | PowerLoss | ResetConnections | Vanish, Field(discriminator="kind")]
+class Install(Frozen):
+    """The node starts, with another version of Kafka from now on. Only of a node that is down."""
+
+    needs: ClassVar[Capability] = Capability.INSTALL
+    kind: Literal["install"] = "install"
+    version: str
+
+
+Harm = Annotated[
+    Wipe | Corrupt | DropCheckpoint | PowerLoss | ResetConnections | Vanish | Install, Field(discriminator="kind")
+]
 HARM: TypeAdapter[Harm] = TypeAdapter(Harm)
 """From and to JSON."""

@@ -9,5 +9,16 @@ from harness.schedule import FaultAction
 def capabilities_needed(plan: Plan) -> frozenset[Capability]:
     """Of the faults of its schedule. BadInput if one is not known."""
     faults = {step.do.fault for step in plan.steps if isinstance(step.do, FaultAction)}
-    needs = (catalogue.resolve(catalogue.FAULTS, name, what="fault").needs for name in sorted(faults))
-    return frozenset[Capability]().union(*needs)
+    return frozenset[Capability]().union(*map(_needs, sorted(faults)))
+
+
+def versions_installed(plan: Plan) -> tuple[str, ...]:
+    """Versions of Kafka that steps install (parameter `version` of faults that need INSTALL), each once."""
+    wanted = (step.do for step in plan.steps if isinstance(step.do, FaultAction))
+    return tuple(
+        dict.fromkeys(str(do.parameters["version"]) for do in wanted if Capability.INSTALL in _needs(do.fault))
+    )
+
+
+def _needs(fault: str) -> frozenset[Capability]:
+    return frozenset[Capability](catalogue.resolve(catalogue.FAULTS, fault, what="fault").needs)

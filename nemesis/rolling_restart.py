@@ -41,7 +41,7 @@ class RollingRestart:
 
     name = "rolling-restart"
     needs = frozenset({Capability.KILL, Capability.STOP})
-    parameters_model = RollingRestartParameters
+    parameters_model: type[RollingRestartParameters] = RollingRestartParameters
     role_parameters: frozenset[str] = frozenset()
     ends_itself = True
 
@@ -64,8 +64,12 @@ class RollingRestart:
                 node.stop(timeout_s=parameters["timeout_s"])
             if parameters["away_s"]:
                 scene.clock.sleep(parameters["away_s"])
-            node.start()
+            self.start_again(node, parameters)
             _await_back(node, scene, parameters)
+
+    def start_again(self, node: Node, parameters: Mapping[str, Any]) -> None:
+        """What is done with a node that is down."""
+        node.start()
 
     def verify(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Effect]:
         return observe(

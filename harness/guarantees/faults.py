@@ -60,6 +60,8 @@ NATURES: Mapping[str, FaultNature] = {
     "configure": FaultNature(reconfigures=True),
     "move-controller": FaultNature(stops=True),
     "rolling-restart": FaultNature(stops=True, restarts=True),
+    "upgrade": FaultNature(stops=True, restarts=True),
+    "finalize-features": FaultNature(reconfigures=True),
     "restart-clients": FaultNature(stops=True),
     "rebalance-storm": FaultNature(stops=True),
     "duplicate-member": FaultNature(stops=True),
