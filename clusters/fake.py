@@ -144,9 +144,11 @@ class FakeNode:
         self._world()
         if harm.kind == "power-loss":
             self.end("power lost")
-        elif harm.needs is Capability.CHANGE_FILES and self.state() is not NodeState.STOPPED:
+        elif harm.needs in (Capability.CHANGE_FILES, Capability.INSTALL) and self.state() is not NodeState.STOPPED:
             raise HarnessFailed(f"{self.name}: {harm.kind} is for a node that is down; it is {self.state()}.")
         self.log.append(harm.kind)
+        if harm.kind == "install":
+            self.start()
         return f"{harm.kind}, in memory"
 
     def _world(self) -> World:

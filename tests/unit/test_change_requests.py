@@ -9,6 +9,7 @@ from clusters.change_requests import (
     alter_reassignments_request,
     elect_leaders_request,
     list_reassignments_request,
+    update_feature_request,
 )
 from clusters.wire import Cursor, compact_string, string
 from harness.errors import ClusterFailed
@@ -16,7 +17,7 @@ from tests.unit.test_admin import SILENT, administer
 
 __all__ = ["administer"]  # the fixture
 
-ELECT, ALTER, LIST = 43, 45, 46
+ELECT, ALTER, LIST, UPDATE = 43, 45, 46, 57
 NOT_CONTROLLER, NOT_NEEDED, NOTHING_MOVES = 41, 84, 85
 
 
@@ -38,6 +39,12 @@ def listed(*lists):
     told = struct.pack(">i", 3) + b"".join(bytes([len(x) + 1]) + struct.pack(f">{len(x)}i", *x) for x in lists) + b"\0"
     topics = b"\x02" + compact_string("t") + b"\x02" + told + b"\0" if lists else b"\x01"
     return b"\0" + struct.pack(">ih", 0, 0) + b"\0" + topics + b"\0"
+
+
+def updated(error=0, *, of_feature=0, message=""):
+    """UpdateFeatures v1 of one feature."""
+    told = compact_string("metadata.version") + struct.pack(">h", of_feature) + compact_string(message) + b"\0"
+    return b"\0" + struct.pack(">ih", 0, error) + b"\0" + b"\x02" + told + b"\0"
 
 
 # --- bytes
@@ -64,6 +71,15 @@ def test_a_reassignment_names_the_brokers_in_order_and_null_gives_it_up():
 
 def test_every_reassignment_is_listed_when_no_topic_is_named():
     assert list_reassignments_request(timeout_ms=7).body == struct.pack(">i", 7) + b"\0\0"
+
+
+def test_a_feature_is_raised_and_never_lowered():
+    body = update_feature_request("metadata.version", 25, timeout_ms=9).body
+    cursor = Cursor(body)
+    assert (cursor.int32(), cursor.unsigned_varint() - 1, cursor.compact_string()) == (9, 1, "metadata.version")
+    assert (cursor.int16(), cursor.int8()) == (25, 1), "1 is an upgrade (KIP-778)"
+    assert (cursor.tagged_fields(), cursor.int8(), cursor.tagged_fields()) == ({}, 0, {}), "not only validated"
+    assert cursor.position == len(body)
 
 
 # --- through brokers
@@ -105,3 +121,11 @@ def test_if_nobody_can_tell_the_last_answer_is_in_the_error(administer):
     admin, _ = administer([{ELECT: elected(NOT_CONTROLLER)}])
     with pytest.raises(ClusterFailed, match=r"No broker can be asked to elect leaders: broker 1: error 41"):
         admin.elect_leaders([("t", 3)], unclean=True, timeout_s=5)
+
+
+def test_a_refused_feature_level_is_an_error_with_kafkas_words(administer):
+    admin, _ = administer([{UPDATE: updated()}])
+    admin.update_feature("metadata.version", 25, timeout_s=5)
+    admin, _ = administer([{UPDATE: updated(of_feature=95, message="broker 2 knows 21 at most")}])
+    with pytest.raises(ClusterFailed, match=r"finalize metadata.version = 25: .*error 95: broker 2 knows 21 at most"):
+        admin.update_feature("metadata.version", 25, timeout_s=5)

@@ -138,3 +138,28 @@ def test_a_parameter_that_there_is_not_is_refused_when_planned():
     with pytest.raises(BadInput, match="wait"):
         check_parameters("rolling-restart", {"wait": "forever"})
     check_parameters("rolling-restart", {"wait": "none", "away_s": 2, "how": "kill"})
+
+
+# --- upgrades
+
+
+def test_an_upgrade_installs_the_version_on_each_broker_in_turn_while_the_others_are_in_sync(tmp_path):
+    bench = Bench(tmp_path / "run")
+    struck = bench.strike("upgrade", "upgrade", "brokers", version="4.3.1", order="named")
+    assert struck.effective is Tristate.YES
+    assert bench.ended == [("broker-1", 3), ("broker-2", 3), ("broker-3", 3)]
+    brokers = [node for node in bench.cluster.nodes if "broker" in node.roles]
+    assert [node.log[-2:] for node in brokers] == [["install", "started"]] * 3
+
+
+def test_versions_that_are_none_are_refused_when_the_trial_is_planned():
+    with pytest.raises(BadInput, match="version"):
+        check_parameters("upgrade", {"version": "newest"})
+
+
+def test_features_are_raised_to_the_level_that_is_named_or_the_highest_and_an_unknown_one_is_refused(tmp_path):
+    bench = Bench(tmp_path / "run")
+    struck = bench.strike("features", "finalize-features", "brokers", features={"metadata.version": "latest"})
+    assert struck.effective is Tristate.YES
+    with pytest.raises(ClusterFailed, match="refuses nonsense = 3"):
+        bench.strike("nonsense", "finalize-features", "brokers", features={"nonsense": 3})
