@@ -100,13 +100,10 @@ class ComposeCluster(ContainersCluster):
         self._links = Links(self._link_ends, clock=clock)
         self._networks: dict[str, NodeNetwork] = {}
         cuts = ContainerCuts(self._networks, self._addresses, lambda: self.client_address)
+        of_links = impairers(self._links, logs=run.logs, clock=clock, record_pids=run.path / PIDS_NAME)
         self._parts = Parts(
-            {
-                **self._equipment.impairers,
-                **impairers(self._links, logs=run.logs, clock=clock, record_pids=run.path / PIDS_NAME),
-                "client-cut": ClientCuts(cuts, self._links),
-            },
-            {**self._equipment.harmers, **harmers(self._links, clock)},
+            {**self._equipment.impairers, **of_links, "client-cut": ClientCuts(cuts, self._links)},
+            {**self._equipment.harmers, **harmers(self._links, clock, of_links)},
         )
         self._nodes = tuple(self._node(index) for index in range(len(self._placements)))
         self._networks |= {node.name: node.network for node in self._nodes}

@@ -59,6 +59,12 @@ class Way:
     back: tuple[str, ...] | None
     """The node's rule for what comes from the proxy; None where that needs none."""
 
+    @property
+    def straight_on(self) -> tuple[str, ...]:
+        """A rule to stand before `redirect`: new connections go straight to the node. (Were the redirect taken away instead,
+        connections through it would be reset: with its last rule nft takes away the chain, and the translation.)"""
+        return (*self.redirect[: self.redirect.index("-j")], "-j", "RETURN")
+
 
 class DelayConnections:
     """`clusters.impairers.Impairer` of `Latency`."""
@@ -73,40 +79,40 @@ class DelayConnections:
         """HarnessFailed if another latency is on the same link."""
         end, opener = self._links[node.name], self._links[impairment.peer]
         with self._lock:
-            for way in _ways(opener, end):
-                server = self._server(way.at)
+            for way in ways_of(opener, end):
+                server = self.server(way.at)
                 server.start()
                 server.ask(partial(_proxy, way=way, impairment=impairment))
                 if way.back is not None:
-                    self._lead(end, way.back)
-                self._lead(way.at, way.redirect)
+                    self.lead(end, way.back)
+                self.lead(way.at, way.redirect)
         destroy(opener, end, to_ports=end.ports)
 
     def repair(self, node: Node, impairment: Latency) -> None:
         end, opener = self._links[node.name], self._links[impairment.peer]
-        ways = _ways(opener, end)
+        ways = ways_of(opener, end)
         with self._lock:
-            server = self._server(ways[0].at)
+            server = self.server(ways[0].at)
             if server.answers() and not self._is_ours(server, ways, impairment):
                 return  # another latency's
             for way in ways:
-                self._lead_no_more(way.at, way.redirect)
+                self.lead_no_more(way.at, way.redirect)
             if server.answers():
-                server.ask(lambda api: _destroy(api, [way.name for way in ways]))
+                server.ask(lambda api: destroy_proxies(api, [way.name for way in ways]))
                 if not server.ask(lambda api: api.proxies()):
                     server.stop()
-            if not self._others_to(end):
+            if not self.others_to(end):
                 for way in ways:
                     if way.back is not None:
-                        self._lead_no_more(end, way.back)
+                        self.lead_no_more(end, way.back)
         destroy(opener, end, to_ports=end.ports)
 
     def impaired(self, node: Node, impairment: Latency) -> tuple[Tristate, str]:
         """By how long the node takes to answer the opener; how much of it is which way, toxiproxy says."""
         end, opener = self._links[node.name], self._links[impairment.peer]
-        ways = _ways(opener, end)
+        ways = ways_of(opener, end)
         with self._lock:
-            server = self._server(ways[0].at)
+            server = self.server(ways[0].at)
             redirected = all(self._leads(way.at, way.redirect) for way in ways)
             if not redirected or not server.answers() or not self._is_ours(server, ways, impairment):
                 return Tristate.NO, "its connections go no proxied way"
@@ -126,7 +132,8 @@ class DelayConnections:
                 server.stop()
             self._servers.clear()
 
-    def _server(self, at: LinkEnd) -> ToxiproxyServer:
+    def server(self, at: LinkEnd) -> ToxiproxyServer:
+        """Of that end; it may not run yet."""
         if at.name not in self._servers:
             log = self._logs / f"toxiproxy-{at.name}.log"
             self._servers[at.name] = ToxiproxyServer(at, log=log, clock=self._clock, record_pids=self._record_pids)
@@ -141,9 +148,9 @@ class DelayConnections:
 
         return server.ask(all_ours)
 
-    def _others_to(self, end: LinkEnd) -> bool:
+    def others_to(self, end: LinkEnd) -> bool:
         """Does anybody else's redirect still need the node's way back?"""
-        ways = (way for opener in self._links.besides(end.name) for way in _ways(opener, end) if way.back is not None)
+        ways = (way for opener in self._links.besides(end.name) for way in ways_of(opener, end) if way.back is not None)
         return any(self._leads(way.at, way.redirect) for way in ways)
 
     def _answer_s(self, opener: LinkEnd, end: LinkEnd, timeout_s: float) -> float | None:
@@ -165,11 +172,13 @@ class DelayConnections:
             )
         return done.returncode == 0
 
-    def _lead(self, end: LinkEnd, rule: Sequence[str]) -> None:
+    def lead(self, end: LinkEnd, rule: Sequence[str], *, how: str = "-A") -> None:
+        """Put the rule there, once: behind all others, or with `-I` before them. HarnessFailed if that is refused."""
         if not self._leads(end, rule):
-            _checked(end, ["-A", *rule])
+            _checked(end, [how, *rule])
 
-    def _lead_no_more(self, end: LinkEnd, rule: Sequence[str]) -> None:
+    def lead_no_more(self, end: LinkEnd, rule: Sequence[str]) -> None:
+        """Take the rule away; safe where there is none."""
         while self._leads(end, rule):
             _checked(end, ["-D", *rule])
 
@@ -180,7 +189,7 @@ def _checked(end: LinkEnd, arguments: Sequence[str]) -> None:
         raise HarnessFailed(f"iptables of {end.name} refused a redirect: {done.stderr.strip()[-300:]}")
 
 
-def _ways(opener: LinkEnd, end: LinkEnd) -> list[Way]:
+def ways_of(opener: LinkEnd, end: LinkEnd) -> list[Way]:
     """One for each port. None: it serves nothing there."""
     return [_at_opener(opener, end, port) if opener.has_rules else _at_node(opener, end, port) for port in end.ports]
 
@@ -244,7 +253,8 @@ def _proxy(api: Toxiproxy, *, way: Way, impairment: Latency) -> None:
         raise ValueError(f"{name} has the toxics {_toxics(proxy)}")
 
 
-def _destroy(api: Toxiproxy, names: Sequence[str]) -> None:
+def destroy_proxies(api: Toxiproxy, names: Sequence[str]) -> None:
+    """And every connection through them. ValueError if one stays."""
     for proxy in _existing(api, names):
         proxy.destroy()  # type: ignore[attr-defined]
     if left := list(_existing(api, names)):

@@ -6,6 +6,7 @@ from pathlib import Path
 from clusters.impairers import Harmer, Impairer
 from clusters.link_bandwidth import LimitBandwidth
 from clusters.link_connections import Reset, Vanishing
+from clusters.link_late import LateConnections
 from clusters.link_latency import DelayConnections
 from clusters.link_loss import LosePackets
 from clusters.links import Links
@@ -31,6 +32,12 @@ def impairers(links: Links, *, logs: Path, clock: Clock, record_pids: Path | Non
     }
 
 
-def harmers(links: Links, clock: Clock) -> dict[str, Harmer]:
-    """By kind of harm."""
-    return {"reset-connections": Reset(links, clock), "vanish": Vanishing(links)}
+def harmers(links: Links, clock: Clock, made: Mapping[str, Impairer]) -> dict[str, Harmer]:
+    """By kind of harm. `made`: the impairers of the same links."""
+    delays = made["latency"]
+    assert isinstance(delays, DelayConnections), delays
+    return {
+        "reset-connections": Reset(links, clock),
+        "vanish": Vanishing(links),
+        "delay-open": LateConnections(links, delays, clock),
+    }

@@ -239,13 +239,10 @@ class LocalCluster:
         if self._network is None:
             return Parts(equipment.impairers, {**equipment.harmers, **installs})
         client_cuts = {"client-cut": ClientCuts(self._network, self._links)}
+        of_links = impairers(self._links, logs=self._run.logs, clock=self._clock)
         return Parts(
-            {
-                **equipment.impairers,
-                **impairers(self._links, logs=self._run.logs, clock=self._clock),
-                **client_cuts,
-            },
-            {**equipment.harmers, **harmers(self._links, self._clock), **installs},
+            {**equipment.impairers, **of_links, **client_cuts},
+            {**equipment.harmers, **harmers(self._links, self._clock, of_links), **installs},
         )
 
     def _link_ends(self) -> list[LinkEnd]:

@@ -77,6 +77,7 @@ FAULTS = {
     "partition": "nemesis.partition:Partition",
     "loss": "nemesis.loss:LosePackets",
     "latency": "nemesis.latency:DelayLinks",
+    "late-connections": "nemesis.late_connections:LateConnections",
     "bandwidth": "nemesis.bandwidth:LimitBandwidth",
     "reset": "nemesis.reset:Reset",
     "half-open": "nemesis.half_open:HalfOpen",

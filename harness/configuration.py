@@ -307,6 +307,8 @@ class TransactionConfiguration(Frozen):
 
     records: PositiveInt = 10
     """Per transaction, over the cell's partitions."""
+    dwell_ms: Annotated[int, Field(ge=0)] = 0
+    """So long a transaction waits after the first half of its records, and again before its end."""
     abort_share: Annotated[float, Field(ge=0, le=1)] = 0.2
     """Share of transactions that are aborted on purpose."""
     timeout_share: Annotated[float, Field(ge=0, le=1)] = 0.0

@@ -160,6 +160,17 @@ class Vanish(Frozen):
     kind: Literal["vanish"] = "vanish"
 
 
+class DelayOpen(Frozen):
+    """What passes on connections that `peer` has open to the node now is late by `latency_ms`, each way; those that it opens
+    from then on are not. For `lasts_s`; then they are closed."""
+
+    needs: ClassVar[Capability] = Capability.DELAY
+    kind: Literal["delay-open"] = "delay-open"
+    peer: str
+    latency_ms: PositiveInt
+    lasts_s: NonNegativeFloat
+
+
 class Install(Frozen):
     """The node starts, with another version of Kafka from now on. Only of a node that is down."""
 
@@ -169,7 +180,8 @@ class Install(Frozen):
 
 
 Harm = Annotated[
-    Wipe | Corrupt | DropCheckpoint | PowerLoss | ResetConnections | Vanish | Install, Field(discriminator="kind")
+    Wipe | Corrupt | DropCheckpoint | PowerLoss | ResetConnections | Vanish | DelayOpen | Install,
+    Field(discriminator="kind"),
 ]
 HARM: TypeAdapter[Harm] = TypeAdapter(Harm)
 """From and to JSON."""

@@ -89,6 +89,8 @@ class ScenarioRow:
     """Anomaly → how many that the configuration allows."""
     forbidden: Mapping[str, int]
     unknown_reasons: tuple[str, ...] = ()
+    defects: tuple[str, ...] = ()
+    """Known defects that explain what is forbidden."""
     faults: tuple[FaultCost, ...] = ()
 
 
@@ -122,6 +124,7 @@ def row_of(path: Path) -> ScenarioRow | None:
         permitted=_counts(verdict, "permitted"),
         forbidden=_counts(verdict, "forbidden"),
         unknown_reasons=verdict.unknown_reasons,
+        defects=tuple(dict.fromkeys(d for c in verdict.cells for a in c.anomalies.values() for d in a.defects)),
         faults=tuple(
             FaultCost(plan.steps[fault.step].name, new_leaders([fault], truth), longest_s.get(fault.number))
             for fault in faults

@@ -106,6 +106,8 @@ class Trial(Frozen):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     title: str
     scenarios: tuple[str, ...] = ()
+    expects: Literal["held", "violated"] = "held"
+    """Of a trial that shows a known defect: violated."""
     side_by_side: tuple[MetadataMode, ...] = ()
     """Metadata modes on each of which `prozess scenarios` runs it; none: on its own variant alone."""
     backend: str = "local"

@@ -34,6 +34,7 @@ def launch_transactor(context: LaunchContext) -> Settings:
             "transactional_id": owner_of(context.plan, planned.transactional_id),
             "standby": planned.on_standby,
             "records": transaction.records,
+            "dwell_ms": transaction.dwell_ms,
             "abort_share": transaction.abort_share,
             "timeout_share": transaction.timeout_share,
             "transaction_timeout_ms": transaction.transaction_timeout_ms,

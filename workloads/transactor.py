@@ -60,8 +60,8 @@ class Task:
 class Transactor:
     """The role `transactor`. Starts paused; commands: resume, pause, send, finish, stop; hold, go_on, take_over.
 
-    Options: transactional_id (number), standby, records, abort_share, timeout_share, transaction_timeout_ms, rate_hz, seed,
-    hold_whole (of a transaction that is held all is written before, else half), reads (properties of the consumer inside
+    Options: transactional_id (number), standby, records, dwell_ms, abort_share, timeout_share, transaction_timeout_ms,
+    rate_hz, seed, hold_whole (of a transaction that is held all is written before, else half), reads (properties of the consumer inside
     the transactions, or None).
     """
 
@@ -251,10 +251,15 @@ class Transactor:
             self._await_reports()
             self._hold(task)
             rest = rest[before:]
+        if self._options["dwell_ms"]:
+            self._issue(transaction, rest[: len(rest) // 2])
+            self._dwell()
+            rest = rest[len(rest) // 2 :]
         self._issue(transaction, rest)
         if task.answers is not None and task.end is not End.HELD:
             self._client.control.tell("done", number=task.answers)
         self._await_reports()
+        self._dwell()
         if task.end is End.LATE:
             self._outlive_timeout()
         outcome, code = self._end(wanted=ABORT if task.end is End.ABORT else COMMIT)
@@ -295,6 +300,12 @@ class Transactor:
         assert task.answers is not None
         self._client.control.tell("done", number=task.answers)
         while self._held and not self._stopped:
+            self._breathe(POLL_S)
+
+    def _dwell(self) -> None:
+        """As an application does that works between its sends."""
+        until_ns = self._now_ns() + self._options["dwell_ms"] * 1_000_000
+        while self._now_ns() < until_ns and not self._problem and self._finish_by_ns is None and not self._stopped:
             self._breathe(POLL_S)
 
     def _outlive_timeout(self) -> None:

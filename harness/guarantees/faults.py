@@ -51,6 +51,7 @@ NATURES: Mapping[str, FaultNature] = {
     # What is lost or late may look like a cut to whoever waits for it.
     "loss": FaultNature(cuts=True),
     "latency": FaultNature(cuts=True),
+    "late-connections": FaultNature(cuts=True),
     "bandwidth": FaultNature(cuts=True),
     "reset": FaultNature(cuts=True),
     "half-open": FaultNature(stops=True, cuts=True),

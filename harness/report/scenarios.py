@@ -117,6 +117,7 @@ def _leaders(found: NewLeaders | None) -> str:
 def _costs(row: ScenarioRow) -> str:
     parts = [f"permitted: {_counted(row.permitted)}"] if row.permitted else []
     parts += [f"**forbidden: {_counted(row.forbidden)}**"] if row.forbidden else []
+    parts += [f"known defect: {defect}" for defect in row.defects]
     return "; ".join(parts) or "nothing"
 
 

@@ -160,7 +160,8 @@ def main(logs):
     def fresh_parts():
         return impairers(links, logs=logs, clock=CLOCK) | {"client-cut": ClientCuts(network, links)}
 
-    parts, harms = fresh_parts(), harmers(links, CLOCK)
+    parts = fresh_parts()
+    harms = harmers(links, CLOCK, parts)
     nodes = {name: Server(name, seam) for name, seam in seams.items()}
     node = nodes["one"]
     connect = partial(socket.create_connection, (node.address, PORT), 5.0)
