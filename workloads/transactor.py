@@ -61,8 +61,8 @@ class Transactor:
     """The role `transactor`. Starts paused; commands: resume, pause, send, finish, stop; hold, go_on, take_over.
 
     Options: transactional_id (number), standby, records, dwell_ms, abort_share, timeout_share, transaction_timeout_ms,
-    rate_hz, seed, hold_whole (of a transaction that is held all is written before, else half), reads (properties of the consumer inside
-    the transactions, or None).
+    rate_hz, seed, hold_whole (of a transaction that is held all is written before, else half), reads (properties of the
+    consumer inside the transactions, or None).
     """
 
     def __init__(self, client: Client) -> None:
