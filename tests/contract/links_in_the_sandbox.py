@@ -16,7 +16,7 @@ from clusters.local_clients import ClientCuts
 from clusters.network import DATA, RUN_STAGE_HOST, NamespaceOf, Network, address_of
 from harness.clock import SystemClock, wait_until
 from harness.errors import HarnessFailed
-from harness.impairments import Bandwidth, ClientCut, Latency, Loss, ResetConnections, Vanish
+from harness.impairments import Bandwidth, ClientCut, DelayOpen, Latency, Loss, ResetConnections, Vanish
 from harness.schema import Tristate
 
 CLOCK = SystemClock()
@@ -134,6 +134,29 @@ def limits_of_two_links_are_two(part, node):
     part.repair(node, one)
 
 
+def open_connections_are_late_and_new_ones_are_not(harms, node, connect):
+    mine = []
+
+    def reconnecting():
+        """As a client does: another connection whenever one is gone, and what was said to each, when."""
+        mine.append(connect())
+        while len(mine) < 2:
+            if not exchanged(mine[-1]):
+                mine.append(connect())
+
+    talks = threading.Thread(target=reconnecting, daemon=True)
+    talks.start()
+    wait_until(lambda: mine, awaited="a connection", timeout_s=WAIT_S, clock=CLOCK, last_seen=lambda: "none")
+    harm = DelayOpen(peer="clients", latency_ms=500, lasts_s=4.0)
+    done = []
+    late = threading.Thread(target=lambda: done.append(harms["delay-open"].harm(node, harm)), daemon=True)
+    late.start()
+    talks.join(WAIT_S)
+    late.join(WAIT_S)
+    say("open connections are late", done[0])
+    say("nothing of it is left", exchanged(connect()))
+
+
 def connections_end(harms, node, connect, ends):
     for _ in range(2):
         mine = [connect() for _ in range(3)]
@@ -166,6 +189,7 @@ def main(logs):
     node = nodes["one"]
     connect = partial(socket.create_connection, (node.address, PORT), 5.0)
     try:
+        open_connections_are_late_and_new_ones_are_not(harms, node, connect)
         made_seen_and_undone(parts, fresh_parts, node)
         limits_of_two_links_are_two(parts["bandwidth"], node)
         a_cut_holds_for_what_is_late(parts, node, connect)

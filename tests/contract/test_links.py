@@ -39,6 +39,12 @@ def test_connections_that_were_open_are_made_again_and_are_late(seen):
     assert seen("on time again") == [True]
 
 
+def test_connections_that_are_open_become_late_and_nothing_of_it_is_left(seen):
+    (told,) = seen("open connections are late")
+    assert "1 connections of clients were late" in told
+    assert seen("nothing of it is left") == [True]
+
+
 def test_a_cut_of_a_link_that_is_late_cuts_it_each_way(seen):
     assert seen("late and cut to-node") == seen("late and cut from-node") == [False]
 
