@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from harness.schema import Outcome
 from workloads.client import NowNs
+from workloads.java_producer import JavaProducer
 from workloads.transaction_rows import ABORT, COMMIT, TransactionRows
 
 SLICE_S = 0.25
@@ -51,7 +52,9 @@ class TransactionCalls:
                 return told
             self._breathe()
 
-    def end(self, producer: Producer, rows: TransactionRows, *, wanted: int, problem: KafkaError | None) -> Ended:
+    def end(
+        self, producer: Producer | JavaProducer, rows: TransactionRows, *, wanted: int, problem: KafkaError | None
+    ) -> Ended:
         """Commit, unless an abort is wanted or there is a problem; then abort. What is known of the transaction then.
 
         FAIL only if no commit was ever invoked and the abort was confirmed. After a commit even a confirmed abort proves

@@ -1,5 +1,11 @@
 """Settings of transactional clients, as librdkafka spells them. Pure."""
 
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from harness import catalogue
+from harness.errors import BadInput
 from harness.plan import Plan, PlannedClient
 from workloads.properties import (
     LaunchContext,
@@ -9,8 +15,11 @@ from workloads.properties import (
     reader_properties,
     sentinel_properties,
 )
+from workloads.transaction_calls import SLICE_S
 
 FENCING_TRANSACTION_MS = 60_000
+JAVA_REQUEST_MS = 10_000
+"""As long as librdkafka's clients wait here (socket.timeout.ms)."""
 
 
 def launch_transactor(context: LaunchContext) -> Settings:
@@ -19,6 +28,8 @@ def launch_transactor(context: LaunchContext) -> Settings:
     assert planned.producer is not None, planned
     assert planned.transaction is not None, planned
     assert planned.transactional_id is not None, planned
+    if planned.producer.client == "java":
+        return Settings({}, {**_options(context), "java": _java(context)})
     transaction = planned.transaction
     properties = producer_properties(
         planned.producer,
@@ -28,22 +39,52 @@ def launch_transactor(context: LaunchContext) -> Settings:
         unacknowledged_max=planned.traffic.unacknowledged_max,
     )
     properties = within_transaction(properties, planned.transactional_id, timeout_ms=transaction.transaction_timeout_ms)
-    return Settings(
-        properties | dict(transaction.properties),
-        options={
-            "transactional_id": owner_of(context.plan, planned.transactional_id),
-            "standby": planned.on_standby,
-            "records": transaction.records,
-            "dwell_ms": transaction.dwell_ms,
-            "abort_share": transaction.abort_share,
-            "timeout_share": transaction.timeout_share,
-            "transaction_timeout_ms": transaction.transaction_timeout_ms,
-            "rate_hz": transaction.rate_hz,
-            "reads": _reading_properties(context),
-            "hold_whole": planned.number % 2 == 0,
-            "seed": f"{context.plan.seed}-{planned.name}",
-        },
-    )
+    return Settings(properties | dict(transaction.properties), {**_options(context), "java": None})
+
+
+def _options(context: LaunchContext) -> dict[str, Any]:
+    """What it does, whoever its producer is."""
+    planned, transaction = context.planned, context.planned.transaction
+    assert transaction is not None, planned
+    assert planned.transactional_id is not None, planned
+    return {
+        "transactional_id": owner_of(context.plan, planned.transactional_id),
+        "standby": planned.on_standby,
+        "records": transaction.records,
+        "dwell_ms": transaction.dwell_ms,
+        "abort_share": transaction.abort_share,
+        "timeout_share": transaction.timeout_share,
+        "transaction_timeout_ms": transaction.transaction_timeout_ms,
+        "rate_hz": transaction.rate_hz,
+        "reads": _reading_properties(context),
+        "hold_whole": planned.number % 2 == 0,
+        "seed": f"{context.plan.seed}-{planned.name}",
+    }
+
+
+def _java(context: LaunchContext) -> dict[str, Any]:
+    """What a `workloads.java_producer.JavaProducer` is made of. Clients are of the version of the variant."""
+    planned, transaction = context.planned, context.planned.transaction
+    assert planned.producer is not None, planned
+    assert transaction is not None, planned
+    if find_spec("jpype") is None:
+        raise BadInput('producer.client = "java" needs JPype in transactions. Install it: pip install "prozess[java]".')
+    runtime = catalogue.service("java")()
+    jars = catalogue.service("jars")(context.plan.variant.kafka_version)
+    timeout_ms = transaction.transaction_timeout_ms
+    properties: dict[str, Property] = {
+        "bootstrap.servers": context.servers,
+        "client.id": planned.name,
+        "transactional.id": str(planned.transactional_id),
+        "transaction.timeout.ms": timeout_ms,
+        "delivery.timeout.ms": min(planned.producer.delivery_timeout_ms, timeout_ms),
+        "request.timeout.ms": min(JAVA_REQUEST_MS, timeout_ms // 2),
+        "max.block.ms": int(SLICE_S * 1000),
+        "linger.ms": int(planned.producer.linger_ms),
+        **planned.producer.properties,
+    }
+    library = Path(runtime.executable).resolve().parents[1] / "lib" / "server" / "libjvm.so"
+    return {"library": str(library), "jars": [str(jar) for jar in jars], "properties": properties}
 
 
 def _reading_properties(context: LaunchContext) -> dict[str, Property] | None:

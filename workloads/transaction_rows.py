@@ -14,6 +14,7 @@ from harness.rows import RowWriter
 from harness.schema import MISSING, NONE, SENDS, TRANSACTIONS, Outcome
 from workloads.carrier import IDENTITY, IDENTITY_OFFSET
 from workloads.client import NowNs
+from workloads.java_producer import Report
 from workloads.send_rows import complete_refused
 
 COMMIT, ABORT = 1, 2
@@ -47,7 +48,7 @@ class TransactionalSends:
         """produce() raised: the record never entered the client's queue, and is no part of its transaction."""
         complete_refused(self._writer, sequence, code=code, completed_ns=self._now_ns())
 
-    def reported(self, error: KafkaError | None, message: Message) -> None:
+    def reported(self, error: KafkaError | None, message: Message | Report) -> None:
         """A delivery report: where the record was appended, if it was."""
         offset = message.offset()
         if error is None and offset is not None and offset >= 0:

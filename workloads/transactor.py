@@ -23,11 +23,13 @@ from workloads.bulk import PartitionName
 from workloads.carrier import encoder
 from workloads.client import Client
 from workloads.inside_reader import InsideReader
+from workloads.java_producer import JavaProducer, Report
 from workloads.producer import NS_PER_S, POLL_S
 from workloads.transaction_calls import TransactionCalls
 from workloads.transaction_rows import ABORT, COMMIT, TransactionalSends, TransactionRows
 
 INITIALISE_AGAIN_NS = 500_000_000
+AnyProducer = Producer | JavaProducer
 LATE_NS = 1_500_000_000
 """Beyond its timeout, a transaction that is left open is left open this long."""
 
@@ -62,7 +64,7 @@ class Transactor:
 
     Options: transactional_id (number), standby, records, dwell_ms, abort_share, timeout_share, transaction_timeout_ms,
     rate_hz, seed, hold_whole (of a transaction that is held all is written before, else half), reads (properties of the
-    consumer inside the transactions, or None).
+    consumer inside the transactions, or None), java (what a `JavaProducer` needs, or None: it is librdkafka's).
     """
 
     def __init__(self, client: Client) -> None:
@@ -81,8 +83,8 @@ class Transactor:
         """Why the open transaction cannot be committed."""
         self._dead: str | None = None
         """Why the instance is of no more use."""
-        self._fresh: Producer | None = self._make()
-        self._producer: Producer | None = None
+        self._fresh: AnyProducer | None = self._make()
+        self._producer: AnyProducer | None = None
         self._idle, self._superseded, self._held = bool(spec.options["standby"]), False, False
         self._resumed, self._stopped = False, False
         self._finish_by_ns: int | None = None
@@ -172,7 +174,9 @@ class Transactor:
 
     # --- instances --------------------------------------------------------------------------------------------------
 
-    def _make(self) -> Producer:
+    def _make(self) -> AnyProducer:
+        if java := self._options["java"]:
+            return JavaProducer(java, on_delivery=self._reported)
         callbacks = {"on_delivery": self._reported, "error_cb": self._client.on_error}
         return Producer({**self._spec.properties, **callbacks, **self._client.statistics.callbacks})
 
@@ -288,7 +292,7 @@ class Transactor:
         while self._in_flight and not self._problem and not self._client.fatal and not self._given_up():
             self._breathe(POLL_S)
 
-    def _reported(self, error: KafkaError | None, message: Message) -> None:
+    def _reported(self, error: KafkaError | None, message: Message | Report) -> None:
         self._in_flight -= 1
         self._sends.reported(error, message)
         if error is not None:

@@ -72,10 +72,9 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
 
 def _before_v2(cell: Cell, transaction_version: int) -> bool:
     """Has it transactions of version 0 or 1? librdkafka's always are, whatever the brokers allow (librdkafka#5423)."""
-    if cell.copier is None:
-        return cell.transaction is not None
-    older = cell.copier.client == "librdkafka" or transaction_version < TRANSACTION_VERSION_2
-    return cell.copier.transactional and older
+    client = cell.producer.client if cell.copier is None else cell.copier.client
+    transactional = cell.transaction is not None if cell.copier is None else cell.copier.transactional
+    return transactional and (client == "librdkafka" or transaction_version < TRANSACTION_VERSION_2)
 
 
 def is_idempotent(producer: ProducerConfiguration) -> bool:
