@@ -23,6 +23,7 @@ CLOCK = SystemClock()
 PORT = 9092
 HOSTS = {"one": 1, "two": 2}
 WAIT_S = 20.0
+LATE_AT_ONCE = DelayOpen(peer="clients", latency_ms=500, lasts_s=1.5)
 
 
 class Server:
@@ -135,25 +136,21 @@ def limits_of_two_links_are_two(part, node):
 
 
 def open_connections_are_late_and_new_ones_are_not(harms, node, connect):
-    mine = []
+    mine, over = [connect()], threading.Event()
 
-    def reconnecting():
-        """As a client does: another connection whenever one is gone, and what was said to each, when."""
-        mine.append(connect())
-        while len(mine) < 2:
+    def talking():
+        """As a client does: another connection whenever one is gone."""
+        while not over.wait(0.05):
             if not exchanged(mine[-1]):
                 mine.append(connect())
 
-    talks = threading.Thread(target=reconnecting, daemon=True)
-    talks.start()
-    wait_until(lambda: mine, awaited="a connection", timeout_s=WAIT_S, clock=CLOCK, last_seen=lambda: "none")
-    harm = DelayOpen(peer="clients", latency_ms=500, lasts_s=4.0)
-    done = []
-    late = threading.Thread(target=lambda: done.append(harms["delay-open"].harm(node, harm)), daemon=True)
-    late.start()
-    talks.join(WAIT_S)
-    late.join(WAIT_S)
-    say("open connections are late", done[0])
+    client = threading.Thread(target=talking, daemon=True)
+    client.start()
+    try:
+        say("open connections are late", harms["delay-open"].harm(node, LATE_AT_ONCE))
+    finally:
+        over.set()
+        client.join(WAIT_S)
     say("nothing of it is left", exchanged(connect()))
 
 
