@@ -31,6 +31,8 @@ def refuse_bad_clients(plan: Plan) -> None:
             continue
         make: Callable[[LaunchContext], Settings] = catalogue.resolve(catalogue.LAUNCHES, planned.role, what="role")
         properties = make(LaunchContext(plan=plan, planned=planned, servers=_NOBODY, limit_s=1.0)).properties
+        if not properties:  # a Java producer's
+            continue
         text = json.dumps({key: value for key, value in properties.items() if key not in _NAMES}, sort_keys=True)
         if (kind := f"{planned.role in _CONSUMERS} {text}") not in seen:
             seen.add(kind)
