@@ -15,7 +15,7 @@ from functools import partial
 from toxiproxy import Toxiproxy
 
 from clusters.link_connections import connections, destroy
-from clusters.link_latency import STREAMS, DelayConnections, Way, destroy_proxies, ways_of
+from clusters.link_latency import DelayConnections, Way, destroy_proxies, ways_of
 from clusters.links import LinkEnd, Links
 from harness.clock import NS_PER_S, Clock, wait_until
 from harness.errors import HarnessFailed, NotReady
@@ -28,6 +28,7 @@ AT_WORK_S = 1.5
 """So long connections are used before they become late: a new one begins with a question of its own."""
 ANSWER_TIMEOUT_S = 10.0
 SEEN_SHARE = 0.9
+STREAMS = ("downstream", "upstream")
 
 
 class LateConnections:
