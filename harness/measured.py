@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from harness.impact_summary import FaultImpact, ImpactShown, RecoveryShown
 from harness.plan import Plan, parse_plan
 from harness.run_directory import RunDirectory, read_json
-from harness.verdict import Verdict
+from harness.verdict import TrialVerdict, Verdict
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -40,6 +40,8 @@ class Measured:
     plan: Plan
     verdict: Verdict | None
     """None = it has none: it was not judged, or the machinery failed."""
+    by_defects: bool
+    """Violated by nothing but known defects of others, such as the client's."""
     ready_s: float | None
     memory_mib: float | None
     """Of the servers when they were ready, shared pages counted once."""
@@ -59,7 +61,10 @@ class TrialLine:
     backend: str
     mode: str
     held: int
+    by_defects: int
+    """Violated by nothing but known defects of others."""
     violated: int
+    """Else."""
     unknown: int
     without: int
     """Runs without a verdict."""
@@ -124,10 +129,11 @@ def read_measured(run: RunDirectory) -> Measured:
     plan = parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan))
     cluster = _json(run.cluster)
     impact = ImpactShown.model_validate(_json(run.impact))
-    verdict = _json(run.verdict).get("verdict")
+    judged = TrialVerdict.model_validate(found) if (found := _json(run.verdict)) else None
     return Measured(
         plan=plan,
-        verdict=None if verdict is None else Verdict(verdict),
+        verdict=None if judged is None else judged.verdict,
+        by_defects=judged is not None and judged.by_known_defects,
         ready_s=_json(run.path / "seconds.json").get("run: cluster"),
         memory_mib=cluster.get("memory_pss_mib"),
         faults=tuple(fault for fault in impact.faults if fault.reaction is not None),
@@ -140,16 +146,20 @@ def _json(path: Path) -> dict[str, Any]:
 
 def trial_lines(runs: Sequence[Measured]) -> list[TrialLine]:
     """By trial, backend and mode."""
-    return [_trial(*key, [run.verdict for run in mine]) for key, mine in _grouped(runs, _trial_and_place)]
+    return [_trial(*key, mine) for key, mine in _grouped(runs, _trial_and_place)]
 
 
 def _trial_and_place(run: Measured) -> tuple[str, str, str]:
     return (run.plan.trial, *run.place)
 
 
-def _trial(trial: str, backend: str, mode: str, verdicts: Sequence[Verdict | None]) -> TrialLine:
+def _trial(trial: str, backend: str, mode: str, runs: Sequence[Measured]) -> TrialLine:
+    verdicts = [run.verdict for run in runs]
     held, violated, unknown = (verdicts.count(v) for v in (Verdict.HELD, Verdict.VIOLATED, Verdict.UNKNOWN))
-    return TrialLine(trial, backend, mode, held, violated, unknown, verdicts.count(None))
+    by_defects = sum(run.by_defects for run in runs)
+    return TrialLine(
+        trial, backend, mode, held, by_defects, violated - by_defects, unknown, without=verdicts.count(None)
+    )
 
 
 def cluster_lines(runs: Sequence[Measured]) -> list[ClusterLine]:

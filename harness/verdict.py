@@ -176,3 +176,10 @@ class TrialVerdict(Frozen):
     """Everything that was looked for, whatever it means: anomaly, or fact, → how many were found in all cells."""
     facts: dict[str, str] = Field(default_factory=dict)
     """Versions, settings that shape the trial, counts: name → text."""
+
+    @property
+    def by_known_defects(self) -> bool:
+        """Violated, and by nothing but what the guarantee table knows as open defects of others?"""
+        forbidden = [judged for cell in self.cells for judged in cell.anomalies.values() if judged.forbidden]
+        others = any(alert.verdict is Verdict.VIOLATED for alert in self.alerts)
+        return bool(forbidden) and not others and all(judged.defects for judged in forbidden)

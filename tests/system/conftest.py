@@ -109,9 +109,7 @@ def run_trial(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 def _bad_luck(verdict: TrialVerdict) -> bool:
     """Unknown, or violated by what the guarantee table knows as open defects of others, and by nothing else."""
-    if verdict.verdict is not Verdict.VIOLATED:
-        return verdict.verdict is Verdict.UNKNOWN
-    return all(judged.defects for cell in verdict.cells for judged in cell.anomalies.values() if judged.forbidden)
+    return verdict.verdict is Verdict.UNKNOWN or verdict.by_known_defects
 
 
 def _run_once(directory: Path, words: list[str], timeout_s: float) -> Finished:

@@ -7,6 +7,7 @@ from harness.impact_summary import FaultImpact, ImpactShown, ReactionShown, Reco
 from harness.measured import Spread, cluster_lines, fault_lines, reaction_lines, read_measured, trial_lines
 from harness.report.measured import BEGIN, END, measured_text, write_into
 from harness.run_directory import write_json
+from harness.verdict import TrialVerdict
 from tests.unit.small_runs import make_small
 
 
@@ -38,10 +39,22 @@ def struck(*, effect="yes", apply_ms=10.0, known_ms=4_000.0, never=0, what="kill
     )
 
 
-def a_run(path, *faults, verdict="held", ready_s=4.0):
+def a_run(path, *faults, verdict="held", ready_s=4.0, defect=None):
     run = make_small(path).run
     if verdict is not None:
-        write_json(run.verdict, {"verdict": verdict})
+        cell = {"cell": 0, "name": "c", "workload": "log", "axes": {}, "verdict": verdict, "anomalies": {}}
+        if defect is not None:
+            seen = {
+                "anomaly": "duplicate",
+                "outcome": "violated",
+                "count": 1,
+                "forbidden": 1,
+                "reason": "",
+                "source": "",
+            }
+            cell["anomalies"] = {"duplicate": seen | {"defects": [defect] if defect else []}}
+        shown = {"verdict": verdict, "sentence": "", "trial": "small", "title": "", "seed": 1, "cells": [cell]}
+        write_json(run.verdict, TrialVerdict.model_validate(shown).model_dump(mode="json"))
     write_json(run.cluster, {"memory_pss_mib": 400.0})
     write_json(run.path / "seconds.json", {"run": 60.0, "run: cluster": ready_s})
     run.impact.write_text(ImpactShown(faults=faults).model_dump_json(), encoding="utf-8")
@@ -66,6 +79,16 @@ def test_medians_and_the_worst_are_over_all_runs_in_one_place(tmp_path):
     (reaction,) = reaction_lines(runs)
     assert (reaction.led, reaction.moved, reaction.copies, reaction.isr_left) == (6, 5, 12, 9)
     assert (reaction.longest_s, reaction.unanswered) == (5.5, 9)
+
+
+def test_what_a_known_defect_alone_violated_is_told_apart(tmp_path):
+    runs = [
+        a_run(tmp_path / "a", verdict="violated", defect="librdkafka#4953"),
+        a_run(tmp_path / "b", verdict="violated", defect=""),
+        a_run(tmp_path / "c"),
+    ]
+    (trial,) = trial_lines(runs)
+    assert (trial.held, trial.by_defects, trial.violated) == (1, 1, 1)
 
 
 def test_only_leaders_that_were_killed_count_for_a_cluster(tmp_path):
