@@ -47,6 +47,7 @@ def a_run(path, *faults, verdict="held", ready_s=4.0, defect=None):
             seen = {
                 "anomaly": "duplicate",
                 "outcome": "violated",
+                "verdict": verdict,
                 "count": 1,
                 "forbidden": 1,
                 "reason": "",
