@@ -133,8 +133,8 @@ _REORDERED = Guarantee(
             id="reordered/librdkafka-resends",
             when=("not idempotent", "librdkafka", "leader changed"),
             label="librdkafka without enable.idempotence",
-            reason="librdkafka sends again after a leader change even with retries=0, behind what was sent meanwhile; and one "
-            "request in flight is one per connection: the new leader has another",
+            reason="librdkafka sends again after a leader change even with retries=0, behind what was sent meanwhile; and "
+            "one request in flight is one per connection: the new leader has another",
             change="enable.idempotence=true",
             source="seen with librdkafka 2.16.0, one request in flight and several; see duplicate/librdkafka-resends; "
             "librdkafka#1969: max.in.flight is enforced per connection, not per partition",
