@@ -74,15 +74,10 @@ class JavaProducer:
         )
 
     def produce(self, topic: str, value: bytes, key: None, partition: int) -> None:
-        """BufferError if the record did not get into the producer's queue in time; KafkaException if it is refused."""
+        """KafkaException if the record is refused; one that does not get into the queue in time is reported as failed."""
         assert key is None
         record = self._record(topic, self._integer(partition), None, self._jpype.JArray(self._jpype.JByte)(value))
-        try:
-            self._pending.append((self._producer.send(record), value))
-        except self._jpype.JException as error:
-            if _name_of(error) == _TOO_LATE:
-                raise BufferError(str(error)) from error
-            _give_up(error)
+        self._call(lambda: self._pending.append((self._producer.send(record), value)))
 
     def poll(self, timeout_s: float) -> int:
         """Report what is done, the oldest first; waits for the first for so long."""

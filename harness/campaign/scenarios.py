@@ -71,8 +71,7 @@ def _run(name: str, mode: str, runs: Path, engine: str) -> None:
         command = [*RUN, name, "--seed", str(seed), "--runs", str(runs), "--engine", engine, "--quiet"]
         command += ["--variant", mode] if load_trial(name).side_by_side else []
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        made = [path for path in runs.iterdir() if path.name not in before and (path / "plan.json").is_file()]
-        row = next((row for row in rows_of([runs]) if row.run in {path.name for path in made}), None)
+        row = next((row for row in rows_of([runs]) if row.run not in before and row.trial == name), None)
         if row is None:
             told = (done.stderr or done.stdout).strip().splitlines()
             sys.stdout.write(
