@@ -1,11 +1,13 @@
 """How fast a history is written and checked: rows → Parquet, the local engine, Spark cold and warm, against a plain scan.
 
     python benchmarks/checking.py [--rows 20000000] [--partitions 64] [--keep DIRECTORY] [--straight] [--engines spark]
-                                  [--workers 1] [--times 0]
+                                  [--workers 1] [--times 0] [--workload group|transactions] [--transaction-records 3]
 
 `--straight`: the history as the generator writes it, without the rows that it might have come from: for very many rows.
+`--workload`: cells of another kind; 100 M rows have 20 M processing records. `--transaction-records`: of transactions with so
+many records each, which read, too: 24 M rows have 2 M of three records.
 
-Makes a history in which exactly LOST records are lost, so that every timed check is also seen to find them. Everything is
+Makes a history with planted anomalies (PLANTED), so that every timed check is also seen to find exactly them. Everything is
 measured in one go on one machine; the ratios say more than the seconds. Times are wall clock; cold is a fresh process from
 its start to the findings, warm the best of three more in the same process. CPU seconds are of all processes, for one check.
 """
@@ -20,6 +22,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -35,25 +38,32 @@ from harness.history import write_history
 from harness.history_reader import History
 from harness.plan import parse_plan
 from harness.rows import RowWriter
-from harness.run_directory import RunDirectory
+from harness.run_directory import RunDirectory, read_json
 from harness.schema import TABLES, Table
 from harness.stages.check import ANOMALIES
 
-LOST = 50
+PLANTED = {
+    "log": {"lost": 50},
+    "group": {"unprocessed": 50, "reprocessed": 40, "commit-regression": 7, "commit-ahead": 5, "two-owners": 3},
+    "transactions": {"torn": 50, "lost-transaction": 40, "zombie-write": 30, "aborted-read": 60, "early-read": 20},
+    "compaction": {"compacted-away": 50, "tombstone-lost": 40},
+}
 SCANNED = {
     "sends": ["client", "sequence", "log_offset", "outcome", "invoked_ns", "completed_ns"],
     "reads": ["client", "sender", "sequence", "log_offset", "span", "read_ns"],
+    "processed": ["client", "sender", "sequence", "log_offset", "done_ns"],
+    "transactions": ["client", "transaction", "begun_ns", "end_invoked_ns", "outcome", "ended_by"],
 }
+EDGES = ("information-cycle", "write-cycle")
+"""Anomalies of which what is judged are dependencies: by reads, and by writes."""
 LOOK_S = 0.2
 """Between two looks at memory."""
 
 
-def make(run: RunDirectory, rows: int, partitions: int, *, workload: str, straight: bool) -> int:
+def make(run: RunDirectory, options: GenerateOptions, *, straight: bool) -> int:
     """A history of the generator's, and the rows that it would have come from. Returns how many sends and reads it has."""
     run.create()
-    kinds = sorted({"log", workload})  # LOST is planted in the log, of a share of the rows
-    options = GenerateOptions(rows=rows, partitions=partitions, planted={"lost": LOST}, kinds=kinds, seed=1)
-    generate(run, options, command=f"benchmarks/checking.py --rows {rows}")
+    generate(run, options, command=f"benchmarks/checking.py --rows {options.rows}")
     if straight:
         return _length(run)
     plan = parse_plan(run.plan.read_text(encoding="utf-8"), source="benchmark")
@@ -150,17 +160,23 @@ def child(engine: str, path: Path, workers: int, times: int) -> None:
         options["session"] = catalogue.service("spark-session")(master=f"local[{workers}]")
     check = catalogue.resolve(catalogue.ENGINES, engine, what="engine")
 
+    expected, edges = Counter(read_json(RunDirectory(path).source)["expected"]), 0
+
     def work() -> None:
+        nonlocal edges
         findings = check(path, anomalies, workers=workers, **options)
         failed = {f.result.incomplete for f in findings if "failed:" in (f.result.incomplete or "")}
-        found = sum(f.result.count for f in findings if f.anomaly == "lost")
-        assert (found, failed) == (LOST, set()), (found, failed)
+        found: Counter[str] = Counter()
+        for finding in findings:
+            found[finding.anomaly] += finding.result.count
+        assert (+found, failed) == (expected, set()), (found, expected, failed)
+        edges = sum(f.result.judged for f in findings if f.anomaly in EDGES)
 
     with Memory() as memory:
         _, cpu = seconds(work, 1)
         print("cold", flush=True)
         warm, cpu = seconds(work, times) if times else (0.0, cpu)
-    print(json.dumps({"warm": warm, "cpu": cpu, "peak_mb": memory.peak_mb}), flush=True)
+    print(json.dumps({"warm": warm, "cpu": cpu, "peak_mb": memory.peak_mb, "edges": edges}), flush=True)
 
 
 def measure(engine: str, path: Path, workers: int, times: int) -> tuple[float, dict[str, float]]:
@@ -197,9 +213,19 @@ def report(run: RunDirectory, rows: int, engines: Sequence[str], workers: int, t
         _line(f"{engine}, cold process", rows, cold, floor, None if times else warm["cpu"], warm["peak_mb"])
         if times:
             _line(f"{engine}, warm", rows, warm["warm"], floor, warm["cpu"], warm["peak_mb"])
+        if warm["edges"]:
+            print(f"{warm['edges']:,.0f} dependencies between transactions")
+    _count_things(run)
     print(
         f"\n{size / rows:.1f} bytes per row in Parquet; {len(ANOMALIES)} kernels; load {os.getloadavg()[0]:.1f} after"
     )
+
+
+def _count_things(run: RunDirectory) -> None:
+    history = History.open(run)
+    for name in ("processed", "transactions"):
+        if history.rows(name):
+            print(f"{history.rows(name):,} rows of {name}")
 
 
 def _line(
@@ -216,7 +242,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=20_000_000)
     parser.add_argument("--keep", type=Path, help="use this directory (made if it is not there) and keep it")
     parser.add_argument("--partitions", type=int, default=64)
-    parser.add_argument("--workload", choices=KINDS, default="log", help="besides a log: transactions, a group")
+    parser.add_argument("--workload", choices=KINDS, default="log", help="kind of the cell")
+    parser.add_argument("--transaction-records", type=int, help="records per transaction, in transactions that read")
     parser.add_argument("--straight", action="store_true", help="no rows: only the history")
     parser.add_argument("--engines", nargs="+", choices=sorted(catalogue.ENGINES), default=sorted(catalogue.ENGINES))
     parser.add_argument("--engine", choices=sorted(catalogue.ENGINES), help=argparse.SUPPRESS)
@@ -232,9 +259,15 @@ def main() -> None:
         if run.plan.exists():
             rows = _length(run)
         else:
-            rows = make(
-                run, arguments.rows, arguments.partitions, workload=arguments.workload, straight=arguments.straight
+            options = GenerateOptions(
+                rows=arguments.rows,
+                partitions=arguments.partitions,
+                planted=PLANTED[arguments.workload],
+                kinds=[arguments.workload],
+                seed=1,
+                transaction_records=arguments.transaction_records,
             )
+            rows = make(run, options, straight=arguments.straight)
         report(run, rows, arguments.engines, arguments.workers, arguments.times)
     finally:
         if not arguments.keep:
