@@ -131,7 +131,7 @@ def main(argv: list[str] | None = None) -> None:
         control.sendall(encode({"id": FACTS_ID, "error": error_to_json(error)}))
         return
     host = Host(control, cluster)
-    relay = _start_relay(cluster, listeners, run)
+    relay = start_relay(cluster, listeners, run)
     try:
         host.send({"id": FACTS_ID, "result": host.facts()})
         host.serve(options.parent)
@@ -145,7 +145,7 @@ def main(argv: list[str] | None = None) -> None:
                 relay.wait()
 
 
-def _start_relay(
+def start_relay(
     cluster: LocalCluster, listeners: Mapping[int, socket.socket], run: RunDirectory
 ) -> subprocess.Popen[bytes] | None:
     """A process of its own, so that what it carries does not wait for our threads. The listeners are then its alone."""

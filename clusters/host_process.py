@@ -45,7 +45,7 @@ class HostProcess:
             with suppress(HarnessFailed):  # without it the cluster runs all the same, and says what it lacks
                 ensure_agent()
         brokers = [node_id for node_id, roles in node_roles(plan.variant).items() if BROKER in roles]
-        listeners = _listen(brokers)
+        listeners = listen(brokers)
         self.relay_ports = {broker: listener.getsockname()[1] for broker, listener in listeners.items()}
         self._pending: dict[int, Future[Any]] = {FACTS_ID: Future()}
         self._lock = threading.Lock()
@@ -159,7 +159,7 @@ class HostProcess:
         self._control.close()
 
 
-def _listen(brokers: Sequence[int]) -> dict[int, socket.socket]:
+def listen(brokers: Sequence[int]) -> dict[int, socket.socket]:
     """One listening socket on 127.0.0.1 per broker."""
     listeners = {}
     for broker, port in zip(brokers, free_ports(["127.0.0.1"], len(brokers), first=first_port()), strict=True):

@@ -28,6 +28,9 @@ WORKLOADS = {
     "application": "harness.workload_plans.application:plan_clients",
 }
 """Kind of workload → the function that plans its clients."""
+RECORDED = "recorded"
+"""What `Cell.workload` is where the clients are a test's own (`harness.testing`): nobody planned them, so it is no kind that
+a trial file can ask for."""
 ROLES = {
     "producer": "workloads.producer:LogProducer",
     "keyed-producer": "workloads.keyed_producer:KeyedProducer",
@@ -177,7 +180,7 @@ CELL_KERNELS_APPLY: dict[str, tuple[str, ...]] = {
     "commit-ahead": ("group",),
     "two-owners": ("group",),
     "orphaned": ("group",),
-    "two-controllers": tuple(WORKLOADS),
+    "two-controllers": (*WORKLOADS, RECORDED),
     "not-exactly-once": ("exactly-once", "application"),
     "late": (BOUNDED,),
 }
@@ -279,6 +282,13 @@ SERVICES = {
     "spark-session": "spark_checkers.session:start_session",
     "doctor": "clusters.doctor:probes",
     "tool-versions": "clusters.tool_versions:tool_versions",
+    "listen": "clusters.host_process:listen",
+    "relay": "clusters.host:start_relay",
+    "recorded-producer": "workloads.recorded_producer:RecordedProducer",
+    "recorded-consumer": "workloads.recorded_consumer:RecordedConsumer",
+    "seal-recorded": "workloads.recorded_client:seal",
+    "fill-processed": "workloads.recorded_client:fill_processed",
+    "ask-topic": "workloads.recorded_topics:ask_topic",
 }
 
 EXTRAS = {"docker": "docker", "testcontainers": "docker", "paramiko": "ssh"}

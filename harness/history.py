@@ -66,7 +66,7 @@ def write_history(run: RunDirectory) -> None:
     Raises BadInput for a plan of another version, HistoryUnreadable if a segment of rows is missing, StorageFull.
     """
     plan = _plan(run)
-    if plan.origin != "trial":
+    if plan.origin not in ("trial", "recorded"):
         raise HistoryUnreadable(f"{run.history} has no tables, and there are no rows to write them from. {_AGAIN}")
     run.history.mkdir(exist_ok=True)
     clients = recorded(run.rows)

@@ -87,6 +87,8 @@ class Cell(Frozen):
     @property
     def carriers(self) -> tuple[Carrier, Carrier]:
         """How identity travels in the written topic, and in the derived one (of which it is the origin's)."""
+        if self.workload == catalogue.RECORDED:  # values are the application's own
+            return "header", "header"
         if self.application is not None:
             return self.application.input_carrier, self.application.output_carrier
         if self.group is not None and self.group.client == "java":  # VerifiableConsumer prints values as text
@@ -108,6 +110,9 @@ class Cell(Frozen):
         the trial states a delivery bound."""
         recorded = self.copier is not None and self.copier.client == "librdkafka" and self.copier.transactional
         bounded = {catalogue.BOUNDED} if self.delivery_bound is not None else set()
+        if self.workload == catalogue.RECORDED:
+            has = {"group": self.group is not None, "transactions": self.transaction is not None}
+            return frozenset({self.workload, *(trait for trait, there in has.items() if there), *bounded})
         return frozenset({self.workload, *({"transactions"} if recorded else ()), *bounded})
 
 
@@ -169,8 +174,9 @@ class Plan(Frozen):
     """Everything a run needs."""
 
     format_version: int = FORMAT_VERSION
-    origin: Literal["trial", "jepsen", "verifiable", "generated"] = "trial"
-    """Where the history comes from: a trial of ours, another program, or a generator. Only a trial can be run."""
+    origin: Literal["trial", "recorded", "jepsen", "verifiable", "generated"] = "trial"
+    """Where the history comes from: a trial of ours, a test with recorded clients, another program, or a generator. Only a
+    trial can be run again by itself."""
     audited: bool = True
     """Is there an audit? Without one L(p) is what acknowledgements and reads reveal, and nothing can be held."""
     trial: str
@@ -191,6 +197,11 @@ class Plan(Frozen):
     alerts: tuple[AlertSpec, ...] = ()
     left_out: dict[str, str] = Field(default_factory=dict)
     """Faults of mixes and lists that cannot be made where it was planned for: label → why. Nothing is known of them."""
+    doubts: tuple[str, ...] = ()
+    """Of a test: why what its clients did cannot be judged as a whole."""
+    blind: bool = False
+    """Of a test on somebody else's cluster: neither the nodes' files nor the controllers' log can be read. What only they can
+    show is not judged."""
     replays: str | None = None
     """The run that it repeats, and whether exactly."""
     compose: ComposeOptions = Field(default_factory=ComposeOptions)

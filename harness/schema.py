@@ -52,6 +52,7 @@ __all__ = [
     "POSITIONS",
     "PROCESSED",
     "READS",
+    "RECORDED_ROLES",
     "REPLICAS",
     "SENDING",
     "SENDS",
@@ -119,8 +120,14 @@ _LIKE_READERS = frozenset({"verifiable-consumer", "verifiable-share-consumer"})
 """One at a time in its group, or in a group that shares each partition: their rows are a reader's."""
 
 
+RECORDED_ROLES = {"recorded-producer": Role.PRODUCER, "recorded-member": Role.MEMBER, "recorded-reader": Role.READER}
+"""Clients of a test's own: nobody here starts or ends them, and when they poll, end or die is their own business."""
+
+
 def role_named(role: str) -> Role:
     """What a client with this role of the catalogue was for."""
+    if role in RECORDED_ROLES:
+        return RECORDED_ROLES[role]
     if role == "fencer":  # prepares the audit, as the sentinel's writer does
         return Role.SENTINEL
     if role == "java-copier":

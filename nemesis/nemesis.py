@@ -128,6 +128,11 @@ class Nemesis:
                 found.setdefault(client.cell, client.transactional_id)
         return found
 
+    def reread_plan(self) -> None:
+        """The plan has grown: topics and groups of a test come as it goes on."""
+        for name in ("_plan", "_scene"):
+            self.__dict__.pop(name, None)
+
     def strike(self, step_number: int, step: Step) -> StruckFault:
         """Make the step's fault, and look whether it took effect.
 

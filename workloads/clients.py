@@ -16,7 +16,7 @@ from harness.errors import HarnessFailed, NotReady
 from harness.plan import Plan, PlannedClient
 from harness.protocols import AuditResult, ClientNode, ClientSpec, Progress
 from harness.run_directory import RunDirectory
-from harness.schema import CLIENTS, NONE, SENDING, Isolation
+from harness.schema import CLIENTS, NONE, RECORDED_ROLES, SENDING, Isolation
 from harness.send_progress import SendsTail, progress_of
 from harness.stalls import STALLED_NS
 from workloads.client import ClientExit, Launch
@@ -76,7 +76,8 @@ class Clients:
         self._of_cell = {cell.cell: cell.written for cell in plan.cells}
         self._planned: dict[str, list[PlannedClient]] = {role: [] for role in catalogue.ROLES}
         for client in plan.clients:
-            self._planned[client.role].append(client)
+            if client.role not in RECORDED_ROLES:
+                self._planned[client.role].append(client)
         self._tails: dict[int, SendsTail] = {}
         self._exits_noted: set[int] = set()
         self._take_overs = TakeOvers(plan)
@@ -84,7 +85,7 @@ class Clients:
         """Late partitions that nobody was told of yet."""
         self._resumed = False
         self._places = Places(
-            [client for client in plan.clients if client.role not in _OF_THE_AUDIT],
+            [client for client in plan.clients if client.role not in (*_OF_THE_AUDIT, *RECORDED_ROLES)],
             processes=self._processes,
             launch=self._relaunch,
             taken=self._taken,

@@ -65,6 +65,8 @@ class CopyRules:
     """Copies by our own copier: their own, and their origin's."""
     handed_on: tuple[int, ...] = ()
     """Copies by somebody else: their origin's, if any."""
+    shared: tuple[int, ...] = ()
+    """Others write there too: a record without the header is theirs, and has no identity."""
     digested: tuple[int, ...] = ()
     """`origin` is the digest of key and value."""
 
@@ -74,9 +76,10 @@ class CopyReader:
 
     def __init__(self, rules: CopyRules, size: int) -> None:
         """`size`: one more than the greatest dense id."""
-        self.any = any((rules.by_header, rules.transformed, rules.handed_on, rules.digested))
-        self._by_header, self._transformed, self._handed_on, self._digested = (
-            _mask(size, chosen) for chosen in (rules.by_header, rules.transformed, rules.handed_on, rules.digested)
+        every = (rules.by_header, rules.transformed, rules.handed_on, rules.digested, rules.shared)
+        self.any = any(every)
+        self._by_header, self._transformed, self._handed_on, self._digested, self._shared = (
+            _mask(size, chosen) for chosen in every
         )
 
     def carriers(
@@ -104,6 +107,9 @@ class CopyReader:
             for column in (found.sender, found.sequence, found.sent_partition):
                 column[rows] = NONE
             found.flags[rows] = int(ReadFlag.ANONYMOUS)  # and never corrupt: what it writes is its own to choose
+        for row in np.flatnonzero(self._shared[partitions] & (found.flags == int(ReadFlag.CORRUPT))).tolist():
+            if header_of(messages[row]) is None:
+                found.flags[row] = int(ReadFlag.ANONYMOUS)
         rows = np.flatnonzero(self._digested[partitions] & ~sentinel)
         if len(rows):
             chosen = [messages[row] for row in rows.tolist()]

@@ -55,12 +55,12 @@ class ProcessedRows:
         )
         return first
 
-    def done(self, first: int, *, done_ns: int) -> None:
-        """Everything from row `first` on is processed: in place, segment by segment."""
-        size = PROCESSED.row_dtype.itemsize
-        while first < self._writer.count:
+    def done(self, first: int, *, done_ns: int, count: int | None = None) -> None:
+        """`count` rows from `first` on are processed (None = all that there are): in place, segment by segment."""
+        size, end = PROCESSED.row_dtype.itemsize, self._writer.count if count is None else first + count
+        while first < end:
             mapping, offset = self._writer.slot(first)
-            take = min(self._writer.count - first, (len(mapping) - offset) // size)
+            take = min(end - first, (len(mapping) - offset) // size)
             rows = np.frombuffer(mapping, dtype=PROCESSED.row_dtype, count=take, offset=offset)
             rows["done_ns"] = done_ns
             first += take

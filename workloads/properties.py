@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.catalogue import RECORDED
 from harness.configuration import IsolationLevel, ProducerConfiguration
 from harness.errors import BadInput
 from harness.plan import Plan, PlannedClient
@@ -117,6 +118,7 @@ def copy_rules(context: LaunchContext) -> dict[str, list[int]]:
             ("by_header", cell.derived if copy == "header" else ()),
             ("transformed" if ours else "handed_on", cell.derived),
             ("digested", cell.partitions if copy == "content" else ()),
+            ("shared", cell.partitions if cell.workload == RECORDED else ()),
         ):
             rules.setdefault(name, []).extend(p for p in partitions if p in mine)
     return {name: partitions for name, partitions in rules.items() if partitions}

@@ -12,7 +12,7 @@ from harness.guarantees.faults import text_of
 from harness.plan import Cell, Plan, PlannedClient
 from harness.protocols import CLIENT_NODE
 from harness.schedule import FaultAction
-from harness.schema import NONE, Role, StepOutcome, Tristate, role_named
+from harness.schema import NONE, RECORDED_ROLES, Role, StepOutcome, Tristate, role_named
 
 NOT_AUDITED = "nobody audited the topics of this imported history, so that nothing can be held"
 _UNTIMED = ("metadata", "observations", "heartbeats", "metrics", "replicas")
@@ -25,7 +25,7 @@ def trial_doubts(plan: Plan, evidence: Evidence) -> tuple[str, ...]:
         f"the history is incomplete: {name}: {why}" for name, why in evidence.incomplete.items() if name not in _UNTIMED
     )
     unaudited = () if plan.audited else (NOT_AUDITED,)
-    return (*unaudited, *_step_doubts(plan, evidence), *_fault_doubts(plan, evidence), *incomplete)
+    return (*plan.doubts, *unaudited, *_step_doubts(plan, evidence), *_fault_doubts(plan, evidence), *incomplete)
 
 
 def _step_doubts(plan: Plan, evidence: Evidence) -> Iterator[str]:
@@ -77,6 +77,8 @@ def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
     told = [f"client {c.name} died unasked ({dead[c.name]})" for c in died]
     for client in served:
         if CLIENT_NODE + client.client in killed:  # as the trial wanted
+            continue
+        if client.role in RECORDED_ROLES:  # its rows are whole whatever became of its process
             continue
         if client not in died and role_named(client.role) in (Role.PRODUCER, Role.READER):
             why = _unfinished(evidence, client.client)

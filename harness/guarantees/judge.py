@@ -38,6 +38,10 @@ from harness.verdict import (
     worst,
 )
 
+NEEDS_NODES = ("under-acknowledged", "unclean", "two-controllers", "diverged", "snapshot-conflict")
+"""Anomalies that only the nodes' own files, or the controllers' log, can show."""
+NEEDS_OUR_CLIENTS = ("stalled", "orphaned", "own-read", "information-cycle", "write-cycle")
+"""Of clients that go on until they are told to stop, or read within their transactions: a test's own do as they please."""
 _VERDICTS = {
     AnomalyOutcome.HELD: Verdict.HELD,
     AnomalyOutcome.PERMITTED: Verdict.HELD,
@@ -136,7 +140,7 @@ def _judge_cell(
     own_doubts = cell_doubts(plan, cell, evidence)
     judged = {}
     for anomaly, guarantee in TABLE.items():
-        if not guarantee.applies(cell.traits):
+        if not guarantee.applies(cell.traits) or anomaly in _not_asked(plan, cell):
             continue
         results = _results_of(anomaly, cell, found)
         tally = tally_of(guarantee, results, _evaluation(anomaly, configuration, envelopes))
@@ -147,7 +151,7 @@ def _judge_cell(
         outcome, rule, why = _decide(
             guarantee,
             tally,
-            hidden=_why_unknown(guarantee, tally, missing, evidence, own_doubts),
+            hidden=_why_unknown(guarantee, tally, missing, evidence, own_doubts, cell=cell),
             doubt=doubts[0] if doubts else None,
             possible=_possible(anomaly, configuration, happened),
         )
@@ -166,6 +170,12 @@ def _judge_cell(
             witnesses=show_witnesses(plan, cell, guarantee, tally, evidence),
         )
     return judged
+
+
+def _not_asked(plan: Plan, cell: Cell) -> tuple[str, ...]:
+    """Anomalies that nobody could have seen in this cell."""
+    blind = NEEDS_NODES if plan.blind else ()
+    return (*blind, *NEEDS_OUR_CLIENTS) if cell.workload == catalogue.RECORDED else blind
 
 
 def _envelopes(plan: Plan, cell: Cell, evidence: Evidence) -> dict[int, Envelope]:
@@ -244,7 +254,7 @@ def _possible(anomaly: str, configuration: Configuration, happened: Sequence[Hap
 
 
 def _why_unknown(
-    guarantee: Guarantee, tally: Tally, missing: Sequence[int], evidence: Evidence, doubts: Sequence[str]
+    guarantee: Guarantee, tally: Tally, missing: Sequence[int], evidence: Evidence, doubts: Sequence[str], *, cell: Cell
 ) -> str | None:
     """Why this cell's evidence may hide something; None = it is whole."""
     if failure := evidence.failures.get(guarantee.anomaly):
@@ -255,7 +265,9 @@ def _why_unknown(
         return tally.incomplete[0]
     if doubts:
         return "; ".join(doubts)
-    return f"nothing to judge: {guarantee.nothing}" if not tally.judged and guarantee.nothing_is_unknown else None
+    # A test need not have clients of every kind; a trial's are there to do something.
+    needed = guarantee.nothing_is_unknown and cell.workload != catalogue.RECORDED
+    return f"nothing to judge: {guarantee.nothing}" if not tally.judged and needed else None
 
 
 def _decide(

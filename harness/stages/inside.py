@@ -18,10 +18,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from harness import catalogue
-from harness.clock import NS_PER_S, Clock, SystemClock, wait_until
+from harness.clock import NS_PER_S, SystemClock, wait_until
 from harness.conditions import Snapshot, World, evaluate
 from harness.errors import ExitCode, Interrupted, ProzessError
 from harness.events import Events
@@ -30,6 +28,7 @@ from harness.protocols import AdminProtocol, Cluster, Workload
 from harness.recorder import Recorder
 from harness.run_directory import RunDirectory, read_json, write_json
 from harness.schedule import IsrIs, Step
+from harness.stages.ground_truth import keep_ground_truth, measure_wall_offset
 from harness.stages.inspector import Inspector
 from harness.stages.metrics_sampler import MetricsSampler
 from harness.stages.sampler import Sampler
@@ -241,25 +240,11 @@ class RunStage:
         if not self.run.clock.exists():
             return
         try:
-            rows = self._decode()
+            rows = keep_ground_truth(self.plan, self.cluster, self.recorder, self._wall_minus_monotonic_ns)
         except ProzessError as error:
             self.events.emit("no-ground-truth", error=str(error))
             return
-        self.recorder.extend("metadata", rows)
-        self.events.emit("ground-truth", rows=len(rows["time_ns"]))
-
-    def _decode(self) -> dict[str, np.ndarray]:
-        # Each controller's (or ZooKeeper server's), missing ones too: only what a majority of them holds is committed.
-        mode = self.plan.variant.metadata_mode
-        keeper = "zookeeper" if mode == "zookeeper" else "controller"
-        directories = [node.data_directory for node in self.cluster.nodes if keeper in node.roles]
-        decoded: dict[str, np.ndarray] = catalogue.service("metadata-log")(
-            directories,
-            partition_ids={(p.topic_name, p.number): p.partition for p in self.plan.partitions},
-            wall_minus_monotonic_ns=self._wall_minus_monotonic_ns,
-            metadata_mode=mode,
-        )
-        return decoded
+        self.events.emit("ground-truth", rows=rows)
 
     @contextmanager
     def _phase(self, name: str, **details: Any) -> Iterator[None]:  # noqa: ANN401 - JSON values
@@ -283,16 +268,6 @@ class RunStage:
     def _dead(self) -> str:
         dead = self.workload.dead_clients()
         return "".join(f"; client {name} ended: {words}" for name, words in list(dead.items())[:1])
-
-
-def measure_wall_offset(clock: Clock, *, tries: int = 50) -> tuple[int, int]:
-    """(CLOCK_REALTIME − CLOCK_MONOTONIC, half the width of the tightest of `tries` measurements), nanoseconds."""
-    best = (0, 2**62)
-    for _ in range(tries):
-        before, wall, after = clock.monotonic_ns(), clock.wall_ns(), clock.monotonic_ns()
-        if after - before < 2 * best[1]:
-            best = (wall - (before + after) // 2, (after - before + 1) // 2)
-    return best
 
 
 def _listen(clock: InterruptibleClock) -> None:

@@ -57,7 +57,7 @@ def check_capabilities(plan: Plan, run: RunDirectory, *, isolation: str) -> None
             continue
         fault = catalogue.resolve(catalogue.FAULTS, step.do.fault, what="fault")
         check_parameters(step.do.fault, step.do.parameters, targets=step.do.targets, nodes=nodes)
-        for capability in sorted(_needs(fault, step.do.parameters)):
+        for capability in sorted(fault_needs(fault, step.do.parameters)):
             if capability not in cluster.capabilities:
                 why = cluster.lacks.get(capability, "it has no such capability")
                 raise UnsupportedFault(
@@ -69,8 +69,8 @@ def check_capabilities(plan: Plan, run: RunDirectory, *, isolation: str) -> None
             raise UnsupportedFault(f"Step {step.name!r}: {step.do.fault!r} on the {plan.backend} backend: {why}.")
 
 
-def _needs(fault: Any, parameters: Mapping[str, Any]) -> frozenset[Capability]:  # noqa: ANN401 - a class of `Fault`
-    """Of faults that need more with some parameters, or less."""
+def fault_needs(fault: Any, parameters: Mapping[str, Any]) -> frozenset[Capability]:  # noqa: ANN401 - a class of `Fault`
+    """What a fault needs with these parameters: some need more with some, or less."""
     made, needs = fault(), frozenset(fault.needs)
     if hasattr(made, "needs_for"):
         needs |= made.needs_for(parameters)
@@ -104,7 +104,7 @@ def _why_not(mixed: MixFault, cluster: Cluster) -> str | None:
     refusal_of = getattr(cluster, "refusal_of", None)
     for drawn in product(*(alternatives(value) for value in mixed.parameters.values())):
         parameters = dict(zip(mixed.parameters, drawn, strict=True))
-        for capability in sorted(_needs(fault, parameters)):
+        for capability in sorted(fault_needs(fault, parameters)):
             if capability not in cluster.capabilities:
                 return str(cluster.lacks.get(capability, f"this backend cannot {capability}"))
         if refusal_of is not None and (why := refusal_of(mixed.fault, parameters)) is not None:

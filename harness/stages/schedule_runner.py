@@ -111,13 +111,14 @@ class ScheduleRunner:
         """True if every step was done."""
         steps = self._world.plan.steps
         for number, step in enumerate(steps):
-            if not self._carry_out(number, step):
+            if not self.carry_out(number, step):
                 for skipped in range(number + 1, len(steps)):
                     self._record(skipped, MISSING, MISSING, StepOutcome.SKIPPED, f"after {step.name!r} was not done")
                 return False
         return True
 
-    def _carry_out(self, number: int, step: Step) -> bool:
+    def carry_out(self, number: int, step: Step) -> bool:
+        """One step; False if it was not done. What became of it is recorded, and announced."""
         awaited_ns = self._clock.monotonic_ns()
         since = self._since = self._since or self._snapshot()
         try:

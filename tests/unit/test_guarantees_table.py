@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.catalogue import BOUNDED, CELL_KERNELS, CELL_KERNELS_APPLY, FAULTS, KERNELS, WORKLOADS
+from harness.catalogue import BOUNDED, CELL_KERNELS, CELL_KERNELS_APPLY, FAULTS, KERNELS, RECORDED, WORKLOADS
 from harness.configuration import ProducerConfiguration
 from harness.guarantees.configured import Configuration, is_idempotent, parse_version
 from harness.guarantees.controls import CONTROLS, KINDS
@@ -116,7 +116,9 @@ def test_the_table_covers_the_catalogue_and_every_fact_is_used():
 
 def test_what_is_judged_of_a_cell_is_what_its_kernels_look_for():
     for anomaly, kinds in CELL_KERNELS_APPLY.items():
-        assert {kind for kind in WORKLOADS if TABLE[anomaly].applies([kind])} == set(kinds) - {BOUNDED}, anomaly
+        assert {kind for kind in WORKLOADS if TABLE[anomaly].applies([kind])} == set(kinds) - {BOUNDED, RECORDED}, (
+            anomaly
+        )
     assert TABLE["late"].applies(["log", BOUNDED])
 
 

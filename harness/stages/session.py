@@ -1,0 +1,312 @@
+"""The run stage as a session: brings a cluster up and keeps it, for tests that come one after the other.
+
+    python -m harness.stages.session DIRECTORY --isolation namespaces --relay BROKER:FD …
+
+It is told what to do by JSON lines on standard input, and answers each by an event on standard output. The clients are
+elsewhere: a test's own, in its process, through the relay. Each test has a run directory of its own, in which this writes
+what every run stage does: faults, steps, metadata, replicas. The end of standard input is the end of the session.
+"""
+
+import argparse
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from harness import catalogue
+from harness.clock import wait_until
+from harness.conditions import Snapshot, World, evaluate
+from harness.errors import ExitCode, ProzessError
+from harness.events import Events
+from harness.plan import Plan, parse_plan
+from harness.protocols import AdminProtocol, Cluster, TopicSpec, Workload
+from harness.recorder import Recorder
+from harness.run_directory import RunDirectory, read_json, write_json
+from harness.schedule import IsrIs, Step
+from harness.stages.ground_truth import keep_ground_truth, measure_wall_offset
+from harness.stages.inside import InterruptibleClock
+from harness.stages.inspector import Inspector
+from harness.stages.sampler import Sampler
+from harness.stages.schedule_runner import Hands, ScheduleRunner
+from harness.stages.topics import Topics
+
+TOPICS_S = 60.0
+
+
+class Recording:
+    """One test, as the session has it: from `begin` to `finish`."""
+
+    def __init__(self, run: RunDirectory, cluster: Cluster, admin: AdminProtocol, clock: InterruptibleClock) -> None:
+        self.run, self._cluster, self._admin, self._clock = run, cluster, admin, clock
+        self.recorder = Recorder(run)
+        self.nemesis: Any = catalogue.service("nemesis")(run, cluster, admin, self.recorder, clock)
+        self._sampling: ExitStack | None = None
+        self._sampled: tuple[str, ...] = ()
+        self._said: dict[int, str] = {}
+        self._wall_minus_monotonic_ns, error_ns = measure_wall_offset(clock)
+        self._start_ns = clock.monotonic_ns()
+        write_json(
+            run.clock,
+            {
+                "start_monotonic_ns": self._start_ns,
+                "wall_minus_monotonic_ns": self._wall_minus_monotonic_ns,
+                "wall_error_ns": error_ns,
+            },
+        )
+        write_json(run.cluster, dict(cluster.describe()))
+
+    def step(self, number: int, step: Step) -> str | None:
+        """Carry it out; why it was not done, if it was not."""
+        plan = self._plan()
+        workload: Any = _NoWorkload()
+        inspector = Inspector(plan, self._cluster, self.recorder, self._clock, lambda *_, **__: None)
+        topics = Topics(plan, self._admin, workload, self.recorder)
+        runner = ScheduleRunner(
+            self._world(plan, inspector),
+            Hands(workload, self.nemesis, inspector, topics),
+            recorder=self.recorder,
+            clock=self._clock,
+            start_ns=self._start_ns,
+            announce=lambda at, _, what: self._said.update({at: what}),
+        )
+        return None if runner.carry_out(number, step) else self._said[number]
+
+    def heal(self, *, timeout_s: float) -> None:
+        """Undo every fault, and wait until every replica is in sync, on every broker's own view."""
+        with self._clock.shielded():
+            self.nemesis.heal(None)
+        world, last = self._world(self._plan()), "nothing"
+
+        def whole() -> bool:
+            nonlocal last
+            answer = evaluate(IsrIs(condition="isr"), world, Snapshot(self._clock.monotonic_ns(), {}))
+            last = answer.seen
+            return answer.holds
+
+        if world.plan.partitions:
+            wait_until(
+                whole,
+                awaited="every ISR whole on every broker's own view",
+                timeout_s=timeout_s,
+                clock=self._clock,
+                last_seen=lambda: last,
+                interval_s=0.1,
+            )
+
+    def finish(self, emit: Callable[..., None]) -> dict[str, Any]:
+        """Fence, audit, and keep what the nodes' own files say. The test's clients have ended their rows."""
+        plan, told = self._plan(), {}
+        try:
+            if plan.partitions:
+                told = self._audit(plan)
+                Inspector(plan, self._cluster, self.recorder, self._clock, emit).inspect(
+                    [p.partition for p in plan.partitions]
+                )
+            self._stop_sampling()
+            try:
+                keep_ground_truth(plan, self._cluster, self.recorder, self._wall_minus_monotonic_ns)
+            except ProzessError as error:
+                told["no_ground_truth"] = str(error)
+        finally:
+            self.close()
+        return told
+
+    def close(self) -> None:
+        """No more rows. Safe to repeat."""
+        self._stop_sampling()
+        self.recorder.close()
+
+    def _audit(self, plan: Plan) -> dict[str, Any]:
+        workload: Workload = catalogue.service("clients")(plan, self.run, cluster=self._cluster, clock=self._clock)
+        try:
+            unfenced = workload.fence(timeout_s=plan.limits.audit_s)
+            result = workload.audit(timeout_s=plan.limits.audit_s)
+        finally:
+            workload.close()
+        incomplete = sorted(set(result.incomplete.values()))
+        return {"audited": len(result.complete), "incomplete": incomplete, "unfenced": dict(unfenced)}
+
+    def _plan(self) -> Plan:
+        """As far as the test has come. What is sampled follows it."""
+        plan = parse_plan(json.dumps(read_json(self.run.plan)), source=str(self.run.plan))
+        self.nemesis.reread_plan()
+        topics = tuple(sorted({p.topic_name for p in plan.partitions}))
+        if topics != self._sampled or self._sampling is None:
+            self._stop_sampling()
+            self._sampled, self._sampling = topics, ExitStack()
+            self._sampling.enter_context(Sampler(plan, self._cluster, self.recorder, self._clock))
+        return plan
+
+    def _stop_sampling(self) -> None:
+        if self._sampling is not None:
+            self._sampling.close()
+            self._sampling = None
+
+    def _world(self, plan: Plan, inspector: Inspector | None = None) -> World:
+        return World(
+            plan=plan,
+            admin=self._admin,
+            progress=dict,
+            unhealed=self.nemesis.unhealed,
+            now_ns=self._clock.monotonic_ns,
+            log_ends=(lambda _: {}) if inspector is None else inspector.log_ends,
+        )
+
+
+class _NoWorkload:
+    """A test commands its clients itself."""
+
+    def nodes(self) -> tuple[()]:
+        """None of the session's."""
+        return ()
+
+
+class Session:
+    """A cluster, and the tests that use it, one at a time."""
+
+    def __init__(
+        self, plan: Plan, run: RunDirectory, *, isolation: str, clock: InterruptibleClock, events: Events,
+        listeners: Mapping[int, socket.socket],
+    ) -> None:  # fmt: skip
+        self._plan, self._run, self._clock, self._events = plan, run, clock, events
+        self._listeners = listeners
+        backend = catalogue.resolve(catalogue.BACKENDS, plan.backend, what="backend")
+        ports = {broker: listener.getsockname()[1] for broker, listener in listeners.items()}
+        relayed = {"relay_ports": ports} if ports else {}
+        self._relayed = ",".join(f"127.0.0.1:{port}" for port in ports.values())
+        self._cluster: Any = backend(plan, run, clock=clock, isolation=isolation, **relayed)
+        self._admin: AdminProtocol = catalogue.service("admin")(self._cluster)
+        self._recording: Recording | None = None
+
+    def serve(self, commands: "queue.Queue[dict[str, Any] | None]") -> None:
+        """Until there are no more commands; whatever happens, the cluster is taken down."""
+        with ExitStack() as at_exit:
+            at_exit.callback(self._take_down)
+            self._cluster.setup()
+            relay: subprocess.Popen[bytes] | None = catalogue.service("relay")(
+                self._cluster, self._listeners, self._run
+            )
+            if relay is not None:
+                at_exit.callback(_end, relay)
+            self._cluster.wait_ready(timeout_s=self._plan.limits.ready_s)
+            write_json(self._run.cluster, dict(self._cluster.describe()))
+            self._events.emit("ready", **self._facts())
+            while (command := commands.get()) is not None:
+                self._obey(command)
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": self._relayed or self._cluster.bootstrap_servers,
+            "nodes": [node.name for node in self._cluster.nodes],
+            "capabilities": {str(name): how for name, how in self._cluster.capabilities.items()},
+            "lacks": {str(name): why for name, why in self._cluster.lacks.items()},
+        }
+
+    def _obey(self, command: dict[str, Any]) -> None:
+        number = command["number"]
+        try:
+            self._events.emit("answer", number=number, result=self._do(command))
+        except ProzessError as error:
+            self._events.emit("answer", number=number, error=str(error), kind=type(error).__name__)
+
+    def _do(self, command: dict[str, Any]) -> Any:  # noqa: ANN401 - a JSON value
+        match command["do"]:
+            case "begin":
+                self._forget()
+                run = RunDirectory(Path(command["run"]))
+                self._recording = Recording(run, self._cluster, self._admin, self._clock)
+                return None
+            case "create_topics":
+                specs = [
+                    TopicSpec(t["name"], tuple(map(tuple, t["assignment"])), t["properties"]) for t in command["topics"]
+                ]
+                return self._admin.create_topics(specs, timeout_s=TOPICS_S)
+            case "step":
+                return self._at_work().step(command["step_number"], Step.model_validate(command["step"]))
+            case "heal":
+                return self._at_work().heal(timeout_s=command["limit_s"])
+            case "finish":
+                return self._at_work().finish(self._events.emit)
+            case unknown:
+                raise AssertionError(unknown)
+
+    def _at_work(self) -> Recording:
+        assert self._recording is not None, "begin comes first"
+        return self._recording
+
+    def _forget(self) -> None:
+        """A test that was not finished has nothing more to say, but leaves nothing broken."""
+        if self._recording is not None:
+            self._recording.close()
+
+    def _take_down(self) -> None:
+        with self._clock.shielded():
+            self._forget()
+            self._cluster.teardown()
+            self._cluster.collect_logs(self._run.logs)
+
+
+def _end(relay: "subprocess.Popen[bytes]") -> None:
+    relay.kill()
+    relay.wait()
+
+
+def _listen(clock: InterruptibleClock) -> "queue.Queue[dict[str, Any] | None]":
+    """Commands as they come; None = there are no more."""
+    commands: queue.Queue[dict[str, Any] | None] = queue.Queue()
+
+    def listen() -> None:
+        for line in sys.stdin:
+            commands.put(json.loads(line))
+        clock.ask_to_stop("the test process has ended the session")
+        commands.put(None)
+
+    def stop(*_: object) -> None:
+        clock.ask_to_stop("SIGTERM")
+        commands.put(None)
+
+    threading.Thread(target=listen, name="commands", daemon=True).start()
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return commands
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Hold a session; errors of its beginning go out as an `error` event."""
+    parser = argparse.ArgumentParser(prog="prozess session")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--isolation", required=True)
+    parser.add_argument("--relay", action="append", default=[], help="BROKER:LISTENING_SOCKET")
+    arguments = parser.parse_args(argv)
+    run, clock = RunDirectory(arguments.directory), InterruptibleClock()
+    events = Events(run.events, os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8"), clock)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    commands = _listen(clock)
+    listeners = {int(broker): socket.socket(fileno=int(fd)) for broker, fd in (r.split(":") for r in arguments.relay)}
+    code = ExitCode.HELD
+    plan = parse_plan(json.dumps(read_json(run.plan)), source=str(run.plan))
+    with catalogue.service("hold-alive")(run):
+        try:
+            session = Session(plan, run, isolation=arguments.isolation, clock=clock, events=events, listeners=listeners)
+            session.serve(commands)
+        except ProzessError as error:
+            code = error.exit_code
+            events.emit("error", kind=type(error).__name__, text=str(error), exit_code=int(code))
+    events.emit("end", exit_code=int(code))
+    with suppress(OSError):
+        events.close()
+    return int(code)
+
+
+if __name__ == "__main__":
+    if not __debug__:
+        raise SystemExit("prozess needs its assertions: do not run Python with -O.")
+    raise SystemExit(main())

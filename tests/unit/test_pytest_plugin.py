@@ -1,0 +1,70 @@
+"""The plugin where nobody asks for it, and what it refuses: no cluster is started here."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from importlib.metadata import entry_points
+
+import pytest
+
+HEAVY = ("confluent_kafka", "pyarrow", "pyspark", "numpy", "pydantic", "harness.plan", "harness.errors")
+START_UP_MS_MAX = 50
+
+
+def run(tmp_path, source, *arguments):
+    """pytest on this source, with the plugin, however it is installed here."""
+    (tmp_path / "test_it.py").write_text(source)
+    installed = any(point.value == "harness.pytest_plugin" for point in entry_points(group="pytest11"))
+    plugin = [] if installed else ["-p", "harness.pytest_plugin"]
+    command = [sys.executable, "-m", "pytest", *plugin, "-p", "no:cacheprovider", "-c", os.devnull]
+    return subprocess.run(
+        [*command, "--rootdir", str(tmp_path), *arguments, str(tmp_path / "test_it.py")],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+
+def test_unused_it_loads_nothing(tmp_path):
+    told = run(tmp_path, f"import sys\ndef test_it():\n    assert not set(sys.modules) & set({HEAVY})\n")
+    assert told.returncode == 0, told.stdout
+
+
+def test_unused_it_costs_less_than_fifty_milliseconds_of_processor_time():
+    code = (
+        "import json, pytest, time; begun = time.process_time(); import harness.pytest_plugin; "
+        "print(json.dumps(1000 * (time.process_time() - begun)))"
+    )
+    costs = [json.loads(subprocess.check_output([sys.executable, "-c", code])) for _ in range(3)]
+    assert min(costs) < START_UP_MS_MAX, f"{time.strftime('%H:%M')} {costs}"
+
+
+def test_its_options_and_marker_are_told(tmp_path):
+    told = run(tmp_path, "def test_it(): pass\n", "--help")
+    assert "--prozess-variant" in told.stdout
+    markers = run(tmp_path, "def test_it(): pass\n", "--markers")
+    assert "@pytest.mark.prozess(**settings)" in markers.stdout
+
+
+@pytest.mark.parametrize(
+    ("marked", "said"),
+    [
+        ("versoin='4.3.1'", "did you mean 'version'?"),
+        ("backend='cloud'", "backend = 'cloud' is not known. Known: local, compose."),
+    ],
+)
+def test_a_wrong_setting_fails_the_test_with_the_rule(tmp_path, marked, said):
+    source = f"import pytest\n@pytest.mark.prozess({marked})\ndef test_it(kafka_cluster): pass\n"
+    told = run(tmp_path, source)
+    assert told.returncode == 1
+    assert said in told.stdout
+    assert "Traceback" not in told.stdout
+
+
+@pytest.mark.parametrize(("unavailable", "code", "word"), [("fail", 1, "error"), ("skip", 0, "skipped")])
+def test_a_cluster_that_cannot_be_started_is_an_error_or_a_loud_skip(tmp_path, unavailable, code, word):
+    source = "import pytest\n@pytest.mark.prozess(version='0.1.0')\ndef test_it(kafka_cluster): pass\n"
+    told = run(tmp_path, source, "-rs", f"--prozess-unavailable={unavailable}")
+    assert told.returncode == code, told.stdout
+    assert f"1 {word}" in told.stdout
+    assert "a local cluster (kraft-isolated, Kafka 0.1.0) cannot be started here: " in told.stdout
