@@ -7,14 +7,16 @@ import pytest
 
 from checkers.transactions import AT_READ_COMMITTED, AT_READ_UNCOMMITTED
 from harness.clock import NS_PER_S
-from harness.guarantees.configured import Configuration
+from harness.guarantees.configured import Configuration, configuration_of
 from harness.guarantees.envelope import Envelope
 from harness.guarantees.evaluate import Judgement, evaluate_witnesses
 from harness.guarantees.facts import READ_UNCOMMITTED_CASE
 from harness.guarantees.faults import FaultNature, FaultRecord
 from harness.guarantees.reasons import BEFORE_NS
 from harness.guarantees.table import TABLE
+from harness.planning import make_plan
 from harness.schema import Outcome, Tristate
+from harness.trial import parse_trial
 from harness.witnesses import make_witnesses
 
 VERSION_2 = Configuration(acks="all", idempotent=True, retries=True, several_in_flight=True, version=(4, 3, 1))
@@ -80,3 +82,12 @@ def test_where_the_coordinators_state_may_be_destroyed_nothing_is_certain(anomal
 def test_every_anomaly_of_transactions_is_judged_in_their_cells_only():
     assert all(TABLE[a].applies(["transactions"]) and not TABLE[a].applies(["log"]) for a in ANOMALIES)
     assert np.all([TABLE["lost"].applies(["transactions"]), TABLE["duplicate"].applies(["transactions"])])
+
+
+@pytest.mark.parametrize(
+    ("client", "level", "before"), [("librdkafka", 2, True), ("java", 1, True), ("java", 2, False)]
+)
+def test_transactions_are_of_version_2_if_both_the_brokers_and_the_client_have_it(client, level, before):
+    document = {"name": "t", "title": "t", "workload": "transactions", "base": {"producer.client": client}}
+    (cell,) = make_plan(parse_trial(document, source="test"), seed=1).cells
+    assert configuration_of(cell, "4.3.1", transaction_version=level).transactions_before_v2 is before

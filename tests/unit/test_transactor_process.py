@@ -20,6 +20,7 @@ from workloads.transaction_rows import ABORT, COMMIT
 
 END_TXN_API = 26
 RECORDS = 6
+DWELL_NS = 150_000_000
 
 
 def plan_of(**transaction: Any) -> Plan:
@@ -89,6 +90,17 @@ def test_both_partitions_are_written_in_every_transaction(tmp_path):
         transactions, sends = finish(made)
     for number in transactions["transaction"]:
         assert set(sends["partition"][sends["transaction"] == number].tolist()) == {0, 1}
+
+
+def test_a_transaction_that_dwells_waits_after_half_of_its_records_and_before_its_end(tmp_path):
+    with bench(plan_of(dwell_ms=150), tmp_path) as made:
+        run_until(made, 4)
+        transactions, sends = finish(made)
+    whole = transactions[transactions["completed_ns"] != MISSING][:3]
+    for row in whole:
+        invoked_ns = sends["invoked_ns"][sends["transaction"] == row["transaction"]]
+        assert invoked_ns[RECORDS // 2] - invoked_ns[RECORDS // 2 - 1] >= DWELL_NS
+        assert row["end_invoked_ns"] - invoked_ns[-1] >= DWELL_NS
 
 
 def test_a_commit_that_is_refused_for_good_is_in_doubt_and_another_instance_goes_on(tmp_path):
