@@ -1,15 +1,11 @@
 """Runs a campaign: trial after trial, each by `prozess run` in a process of its own: nothing of one stays in the next."""
 
 import json
-import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from harness.campaign.index import write_index
@@ -18,27 +14,10 @@ from harness.campaign.plan import Campaign, Drawn, draw, is_over
 from harness.campaign.state import Attempt, Begun, CampaignDirectory, next_number
 from harness.clock import NS_PER_S, Clock
 from harness.errors import ExitCode, HarnessFailed
+from harness.own_process import RUN, Stop, await_end, listening
 from harness.verdict import Verdict
 
-END_TIMEOUT_S = 120.0
-"""From Ctrl-C to the end of a trial: it heals, keeps what was recorded, and reports."""
 _TAIL = 400
-RUN = (sys.executable, "-c", "from harness.cli import main; main()", "run")
-
-
-@dataclass(slots=True)
-class _Stop:
-    """Was the campaign asked to end? By Ctrl-C, which the trial that runs is told too."""
-
-    asked: bool = False
-    child: subprocess.Popen[bytes] | None = None
-
-    def ask(self, _number: int, _frame: FrameType | None) -> None:
-        self.asked = True
-        if self.child is not None:
-            self.child.send_signal(signal.SIGINT)
-
-
 Following = Callable[[Begun, list[Attempt]], tuple[Drawn, int] | None]
 """What is run next, and which attempt at it that is; None = nothing more."""
 
@@ -58,7 +37,7 @@ def run_campaign(
     machinery failed for good, or the campaign was interrupted; else 0. `runner`: what runs a trial."""
     begun, attempts = directory.begun(), directory.attempts()
     in_a_row = 0
-    with _listening() as stop:
+    with listening() as stop:
         while not stop.asked and (next_one := following(begun, attempts)) is not None:
             drawn, attempt = next_one
             done = _run_one(directory, begun.campaign, drawn, attempt, clock=clock, runner=runner, stop=stop)
@@ -104,17 +83,6 @@ def _time_is_left(begun: Begun, attempts: list[Attempt]) -> bool:
     return begun.duration_s is None or sum(attempt.took_s for attempt in attempts) < begun.duration_s
 
 
-@contextmanager
-def _listening() -> Iterator[_Stop]:
-    stop = _Stop()
-    before = {number: signal.signal(number, stop.ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _run_one(
     directory: CampaignDirectory,
     campaign: Campaign,
@@ -123,7 +91,7 @@ def _run_one(
     *,
     clock: Clock,
     runner: tuple[str, ...],
-    stop: _Stop,
+    stop: Stop,
 ) -> Attempt:
     before = _names(directory.runs)
     began_ns, began_s = clock.monotonic_ns(), clock.wall_ns() / NS_PER_S
@@ -136,7 +104,7 @@ def _run_one(
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C comes to it through us, once
         )
-        code = _await(stop.child, campaign.trial_timeout_s)
+        code = await_end(stop.child, campaign.trial_timeout_s)
         stop.child = None
     took_s = (clock.monotonic_ns() - began_ns) / NS_PER_S
     run = next(iter(sorted(_names(directory.runs) - before)), None)
@@ -157,17 +125,6 @@ def _run_one(
 def _command(runner: tuple[str, ...], drawn: Drawn, runs: Path) -> list[str]:
     settings = [part for key, value in drawn.settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
     return [*runner, drawn.trial, "--seed", str(drawn.seed), "--runs", str(runs), "--quiet", *settings]
-
-
-def _await(child: "subprocess.Popen[bytes]", timeout_s: float) -> int:
-    """Its exit code. A trial that takes too long is interrupted, then killed: its supervisor heals."""
-    for number in (signal.SIGINT, signal.SIGKILL):
-        try:
-            return child.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            child.send_signal(number)
-            timeout_s = END_TIMEOUT_S
-    return child.wait(timeout_s)
 
 
 def _names(runs: Path) -> set[str]:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from harness.campaign.keep import drop_bulk
-from harness.campaign.runner import RUN
 from harness.errors import BadInput, ExitCode
+from harness.own_process import RUN
 from harness.report.scenarios import line_of, table_text, write_table
 from harness.scenario_rows import ScenarioRow, rows_of
 from harness.trial import known_trials, load_trial

@@ -152,3 +152,21 @@ def scenarios(
     from harness.campaign.scenarios import scenarios as carry_out
 
     raise typer.Exit(carry_out(trials or [], runs, table=table, engine=engine, only_table=only_table))
+
+
+@app.command()
+def shrink(
+    run_directory: Annotated[Path | None, typer.Argument(help="A run that was violated.")] = None,
+    anomaly: Annotated[
+        str | None, typer.Option(help="Which of its anomalies; else the one with the most witnesses.")
+    ] = None,
+    cell: Annotated[int | None, typer.Option(help="In which of its cells.")] = None,
+    duration: Annotated[str, typer.Option("--for", help="No further run begins after that: 90s, 30m, 8h.")] = "1h",
+    runs: RunsOption = Path("runs"),
+    resume: Annotated[Path | None, typer.Option(help="Go on with the shrink in this directory.")] = None,
+    isolation: Annotated[str, typer.Option(help="auto, namespaces or signals.")] = "auto",
+) -> None:
+    """Search the smallest plan that still shows a run's violation, and say how often it does."""
+    from harness.shrink.command import Asked, carry_out
+
+    raise typer.Exit(carry_out(Asked(run_directory, anomaly, cell, duration, runs, resume, isolation)))

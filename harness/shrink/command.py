@@ -1,19 +1,15 @@
 """`prozess shrink`: measure how often a run's violation comes back, search for less that still shows it, measure again."""
 
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 
 from harness.campaign.plan import parse_duration
-from harness.campaign.runner import RUN, await_end
 from harness.clock import NS_PER_S, Clock, SystemClock
 from harness.errors import BadInput, ExitCode, Interrupted
+from harness.own_process import RUN, Stop, await_end, listening
 from harness.plan import Plan
 from harness.replay import replay_plan
 from harness.run_directory import RunDirectory
@@ -27,7 +23,7 @@ from harness.verdict import AnomalyOutcome, TrialVerdict
 RUN_TIMEOUT_S = 1800.0
 NEVER_CAME_BACK = (
     "It did not come back in {runs} runs, so that nothing can be told apart: its probability is below {high:.2f} with 95 % "
-    "confidence. Run it more often (`prozess run PLAN.json` with other seeds), and shrink a run of a plan that fails more often."
+    "confidence. Shrink a run of a plan that fails more often: longer, with more faults, or another seed."
 )
 
 
@@ -50,7 +46,7 @@ def carry_out(asked: Asked) -> int:
     directory = _directory(asked, clock)
     begun, plan = directory.begun()
     sys.stdout.write(f"looks for  {begun.wanted}\nshrink     {directory.path}\n")
-    with _listening() as stop:
+    with listening() as stop:
         runner = _Runner(clock, asked.isolation, stop)
         trials = Trials(directory, begun.wanted, runner.run, begun.duration_s)
         original = trials.measure(plan, "original", until_time=False)
@@ -108,10 +104,12 @@ def wanted_of(run: RunDirectory, anomaly: str | None, cell: int | None) -> Wante
         if seen.outcome is AnomalyOutcome.VIOLATED and anomaly in (None, seen.anomaly) and cell in (None, judged.cell)
     ]
     if not found:
-        there = sorted({s.anomaly for c in verdict.cells for s in c.anomalies.values() if s.outcome is AnomalyOutcome.VIOLATED})
+        there = sorted(
+            {s.anomaly for c in verdict.cells for s in c.anomalies.values() if s.outcome is AnomalyOutcome.VIOLATED}
+        )
         asked = " ".join(filter(None, (anomaly, f"in cell {cell}" if cell is not None else None))) or "nothing"
         raise BadInput(
-            f"{run.path.name}: {asked} was violated. Violated in it: {', '.join(there) or 'nothing'}. Shrink a run whose verdict "
+            f"{run.path.name}: {asked} was violated. Violated in it: {', '.join(there) or 'nothing'}. Shrink a run that "
             "is violated, or name one of its anomalies and cells."
         )
     _, name, judged = max(found, key=lambda one: (one[0], -one[2].cell))
@@ -123,7 +121,9 @@ def _never(original: Chance) -> str:
 
 
 def _sizes(before: Plan, after: Plan) -> str:
-    told = ", ".join(f"{b:g} → {a:g} {name}" for (name, b), a in zip(size(before).items(), size(after).values(), strict=True))
+    told = ", ".join(
+        f"{b:g} → {a:g} {name}" for (name, b), a in zip(size(before).items(), size(after).values(), strict=True)
+    )
     return f"so far     {told}\n"
 
 
@@ -136,7 +136,9 @@ def _write(
     result: Chance | None,
     why: str,
 ) -> None:
-    rows = [f"| {name} | {b:g} | {a:g} |" for (name, b), a in zip(size(plan).items(), size(smallest).values(), strict=True)]
+    rows = [
+        f"| {name} | {b:g} | {a:g} |" for (name, b), a in zip(size(plan).items(), size(smallest).values(), strict=True)
+    ]
     steps = [f"{n}. {step.name}" for n, step in enumerate(smallest.steps, 1)]
     text = [
         f"# {begun.wanted}",
@@ -159,36 +161,12 @@ def _write(
 
 
 @dataclass(slots=True)
-class _Stop:
-    """Was the search asked to end? By Ctrl-C, which the run that goes on is told too."""
-
-    asked: bool = False
-    child: "subprocess.Popen[bytes] | None" = None
-
-    def ask(self, _number: int, _frame: FrameType | None) -> None:
-        self.asked = True
-        if self.child is not None:
-            self.child.send_signal(signal.SIGINT)
-
-
-@contextmanager
-def _listening() -> Iterator[_Stop]:
-    stop = _Stop()
-    before = {number: signal.signal(number, stop.ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@dataclass(slots=True)
 class _Runner:
     """Each plan by `prozess run` in a process of its own."""
 
     clock: Clock
     isolation: str
-    stop: _Stop
+    stop: Stop
 
     def run(self, plan: Path, runs: Path) -> tuple[Path | None, float]:
         if self.stop.asked:

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ def ddmin(items: Sequence[T], fails: Callable[[tuple[T, ...]], bool]) -> tuple[T
 def _cut(items: tuple[T, ...], pieces: int) -> list[tuple[T, ...]]:
     """Into so many parts of nearly the same length, none empty."""
     ends = [len(items) * number // pieces for number in range(pieces + 1)]
-    return [items[a:b] for a, b in zip(ends, ends[1:], strict=False) if b > a]
+    return [items[a:b] for a, b in pairwise(ends) if b > a]
 
 
 def _without(parts: Sequence[tuple[T, ...]], index: int) -> tuple[T, ...]:

@@ -13,8 +13,8 @@ HALVINGS_MAX = 6
 
 
 def shrink(plan: Plan, still_fails: Try, targets: Collection[int]) -> Iterator[Plan]:
-    """Smaller and smaller plans that fail; the last one is what no pass makes smaller. `targets`: the cells of `plan` that were
-    violated: one of them is enough."""
+    """Smaller and smaller plans that fail; the last one is what no pass makes smaller. `targets`: cells of `plan` in which it
+    may come back: one of them is enough."""
     before: Plan | None = None
     for smaller in _cells(plan, still_fails, targets):
         plan = smaller
@@ -51,7 +51,7 @@ def _cells(plan: Plan, still_fails: Try, targets: Collection[int]) -> Iterator[P
 
 
 def _steps(plan: Plan, still_fails: Try) -> Plan:
-    every = range(len(plan.steps))
+    every = tuple(range(len(plan.steps)))
 
     def fails(kept: tuple[int, ...]) -> bool:
         made = valid(with_steps(plan, kept))
@@ -67,7 +67,8 @@ def _clients(plan: Plan, still_fails: Try) -> Plan:
         made = valid(without_clients(plan, set(spare) - set(kept)))
         return made is not None and still_fails(made, f"{len(kept)} of {len(spare)} spare clients")
 
-    return without_clients(plan, set(spare) - set(ddmin(spare, fails))) if spare else plan
+    needed = ddmin(spare, fails)
+    return without_clients(plan, set(spare) - set(needed)) if spare else plan
 
 
 def _durations(plan: Plan, still_fails: Try) -> Plan:

@@ -120,11 +120,18 @@ def _alike(plan: Plan, new_id: Mapping[int, int]) -> dict[int, int]:
 def _step(
     step: Step, plan: Plan, cells: Collection[Cell], partitions: Mapping[int, int], new_cell: Mapping[int, int]
 ) -> Step | None:
-    """The step for the cells that are left; None if it is about others alone; _LOST if it cannot be said any more."""
+    """The step for the cells that are left: without a wait or a deed that is about others alone, None if there is no more to
+    it; _LOST if it cannot be said any more."""
     kept = {cell.cell for cell in cells}
-    for part in (step.do, step.after):
-        selector = getattr(part, "cells", None)
-        if selector and not kept & {cell.cell for cell in plan.cells_matching(selector)}:
+    of_others = {
+        name: None
+        for name in ("after", "do")
+        if (selector := getattr(getattr(step, name), "cells", None))
+        and not kept & {cell.cell for cell in plan.cells_matching(selector)}
+    }
+    if of_others:
+        step = step.model_copy(update=of_others)
+        if step.after is None and step.do is None and step.at_s is None:
             return None
     changes: dict[str, Any] = {}
     if (number := getattr(step.after, "partition", None)) is not None:

@@ -102,7 +102,9 @@ class ShrinkDirectory:
             begun = BegunShrink.model_validate_json((self.path / "begun.json").read_bytes())
             text = self.original.read_text(encoding="utf-8")
         except (OSError, ValidationError) as error:
-            raise BadInput(f"{str(self.path)!r} is no directory of a shrink of this version: begun.json, original.json.") from error
+            raise BadInput(
+                f"{str(self.path)!r} is no directory of a shrink of this version: begun.json, original.json."
+            ) from error
         return begun, parse_plan(text, source=str(self.original))
 
     def write_plan(self, path: Path, plan: Plan) -> None:

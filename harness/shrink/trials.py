@@ -65,8 +65,8 @@ class Trials:
             if not attempt.failed:
                 return attempt.hit
         raise HarnessFailed(
-            f"{FAILURES_IN_A_ROW_MAX} runs in a row of {self.directory.candidate} gave no verdict. What was learnt is kept: go "
-            f"on by --resume {self.directory.path}."
+            f"{FAILURES_IN_A_ROW_MAX} runs in a row of {self.directory.candidate} gave no verdict. What was learnt is kept: "
+            f"go on by --resume {self.directory.path}."
         )
 
     def _next(self, plan: Plan, stage: Stage, what: str, *, until_time: bool) -> Attempt:
@@ -122,5 +122,3 @@ def _verdict(run: Path | None) -> Mapping[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
