@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 from clusters.wire import NO_TAGS, Cursor, Request, compact_string, string, unsigned_varint
 
+NOT_CONTROLLER = 41
 NO_REASSIGNMENT_IN_PROGRESS = 85
 ELECTION_NOT_NEEDED = 84
 _ELECTION_ERRORS = {
+    NOT_CONTROLLER: "NOT_CONTROLLER",
     80: "PREFERRED_LEADER_NOT_AVAILABLE",
     83: "ELIGIBLE_LEADERS_NOT_AVAILABLE",
     ELECTION_NOT_NEEDED: "ELECTION_NOT_NEEDED",

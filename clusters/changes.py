@@ -19,6 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from clusters.change_requests import (
     NO_REASSIGNMENT_IN_PROGRESS,
+    NOT_CONTROLLER,
     Assignments,
     ListAnswer,
     PartitionAnswers,
@@ -94,7 +95,8 @@ class AdminChanges:
         return answer.partitions
 
     def _ask_any(self, request: Request[T], timeout_s: float, *, what: str) -> T:
-        """Of the brokers, first those that run, until one can tell."""
+        """Of the brokers, first those that run, until one can tell. With ZooKeeper only the controller can: the others say
+        so, of the whole or of each partition (ElectLeaders), and have done nothing."""
         deadline_ns, last = self._deadline_ns(timeout_s), "nobody answered"
         for broker in self._living_first():
             if (left_s := self._left_s(deadline_ns)) <= 0:
@@ -103,9 +105,11 @@ class AdminChanges:
             if answer is None:
                 continue
             whole = answer.whole  # type: ignore[attr-defined] # PartitionAnswers or ListAnswer
-            if whole.error == 0:
+            refusals = [whole, *(answer.partitions.values() if isinstance(answer, PartitionAnswers) else ())]
+            elsewhere = next((refusal for refusal in refusals if refusal.error == NOT_CONTROLLER), None)
+            if whole.error == 0 and elsewhere is None:
                 return answer
-            last = f"broker {broker}: {whole.text}"
+            last = f"broker {broker}: {(elsewhere or whole).text}"
         raise ClusterFailed(f"No broker can be asked {what}: {last}.")
 
     # --- configurations ---
