@@ -160,10 +160,10 @@ def test_records_of_others_are_nobodys_fault(recording, kafka):
 def test_a_refused_record_certainly_failed_and_the_caller_is_told(recording, kafka):
     producer = client(recording, kafka, "recorded-producer", message_max_bytes=2000)
     with pytest.raises(KafkaException):
-        producer.produce(TOPIC, b"x" * 5000)
+        producer.produce(TOPIC, b"x" * 5000, partition=0)
     with pytest.raises(TypeError):
-        producer.produce(TOPIC, object())
-    producer.produce(TOPIC, "fits")
+        producer.produce(TOPIC, object(), partition=0)
+    producer.produce(TOPIC, "fits", partition=0)
     producer.flush(15)
     judged = recording.conclude()
     sends = table(recording, "sends")
