@@ -26,6 +26,7 @@ lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/biome lint --error-on-warnings
 
 format: $(VENV)/.ready-dev
 	$(BIN)/ruff format .

@@ -22,7 +22,7 @@ from harness.report.overview import overview
 from harness.report.page import REPORT_SCRIPTS, REPORT_STYLES, assets, embedded_json, environment, security_policy
 from harness.report.panels import figure
 from harness.report.plain import plain_tables
-from harness.report.seen import FOLDED_FROM, has_section, rows_each, seen_groups, tallies
+from harness.report.seen import FOLDED_FROM, TABLES_EACH, has_section, rows_each, seen_groups, tallies
 from harness.report.stories import Teller, tell_stories
 from harness.report.timeline import timeline_panels
 from harness.report.traffic import ROWS_AT_A_TIME, Traffic, make_traffic, sends_in_parts, span_of_sends
@@ -44,7 +44,7 @@ def write_html(
     outcomes = traffic.outcomes if traffic else np.zeros((len(plan.partitions), len(Outcome)), dtype=np.int64)
     data = overview(plan, verdict, tables, history, outcomes, impact)
     data["figures"] = _figures(run, plan, verdict, history, traffic, impact, delivered)
-    script = assets(REPORT_SCRIPTS)
+    script = f'"use strict";\n{assets(REPORT_SCRIPTS)}'
     text = environment("harness.report").get_template("report.html.j2").render(
         _words(tables),
         verdict=verdict,
@@ -53,7 +53,8 @@ def write_html(
         filters=_filters(tables),
         seen=seen,
         stories=tell_stories(pairs, teller),
-        rows_each=rows_each(len(pairs)),
+        rows_each=rows_each(sum(min(len(group.pairs), TABLES_EACH) for group in seen)),
+        tables_each=TABLES_EACH,
         folded_from=FOLDED_FROM,
         client=teller.name,
         rows={"sends": history.rows("sends"), "reads": history.rows("reads")},

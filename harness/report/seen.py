@@ -7,6 +7,8 @@ from harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdi
 
 FOLDED_FROM = 3
 """A longer list of cells is opened by a click."""
+TABLES_EACH = 15
+"""So many cells of a group have a table of their witnesses."""
 ROWS_MAX = 400
 """Witnesses in all tables together, about; verdict.json has more."""
 ROWS_LEAST = 3

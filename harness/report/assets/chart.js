@@ -1,4 +1,3 @@
-"use strict";
 // Panels over one time axis, drawn as SVG: lines, steps, areas, bars, and lanes of spans, over the bands of the faults.
 prozess.chart = (() => {
   const { element, drawing, number } = prozess;
@@ -80,14 +79,15 @@ prozess.chart = (() => {
         const value = series.y[place], next = panel.at[place + 1] ?? at + view.step;
         if (!value || next < view.from || at > view.to) return;
         const [left, right] = [x(at), Math.max(x(next) - 0.5, x(at) + 1)];
-        const [bottom, top] = [scale.y(below[place]), scale.y((below[place] += value))];
+        const [bottom, top] = [scale.y(below[place]), scale.y(below[place] + value)];
+        below[place] += value;
         path += `M${left.toFixed(1)} ${bottom.toFixed(1)}H${right.toFixed(1)}V${top.toFixed(1)}H${left.toFixed(1)}Z`;
       });
       return drawing("path", { class: `bar s${series.style}`, d: path });
     });
   }
 
-  function drawLanes(panel, view, width, x) {
+  function drawLanes(panel, view, x) {
     const each = Math.max(2, Math.min(LANE, LANES_HEIGHT_MAX / panel.lanes.length)), named = each > 10;
     const drawn = panel.lanes.flatMap((lane, place) => {
       const spans = lane.spans.filter(([from, to]) => to >= view.from && from <= view.to).map(([from, to, kind]) => {
@@ -112,7 +112,7 @@ prozess.chart = (() => {
   function drawPanel(panel, view, width, bands, last) {
     const inner = width - LEFT - RIGHT;
     const x = (at) => ((at - view.from) / (view.to - view.from)) * inner;
-    const lanes = panel.kind === "lanes" ? drawLanes(panel, view, inner, x) : null;
+    const lanes = panel.kind === "lanes" ? drawLanes(panel, view, x) : null;
     const height = lanes ? lanes.height : panel.height;
     const plot = drawing("svg", { x: LEFT, y: 1, width: inner, height, overflow: "hidden" });
     for (const band of bands) plot.append(drawing("rect", { class: "band", x: x(band.begin), width: Math.max(x(band.end) - x(band.begin), 1), y: 0, height }));

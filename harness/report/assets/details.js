@@ -1,4 +1,3 @@
-"use strict";
 // What one cell is and what became of its partitions and clients; what one fault did. Opened by #cell-N and #fault-N.
 (() => {
   const { data, element, number, seconds, table } = prozess;
@@ -39,7 +38,7 @@
         const kind = changes.leader[place] < 0 ? 1 : changes.whole[place] ? null : 2;
         if (kind !== null && end > from) spans.push([Math.max(changes.at[place], from), end, kind]);
       });
-      places(windows.partition, (of) => of === partition).forEach((place) => spans.push([windows.begin[place], windows.end[place] ?? to, 0]));
+      for (const place of places(windows.partition, (of) => of === partition)) spans.push([windows.begin[place], windows.end[place] ?? to, 0]);
       return { name: partitions.name[partition], spans };
     });
     const figure = { panels: [{ title: "partitions over time", kind: "lanes", kinds, lanes: made }] };

@@ -1,4 +1,3 @@
-"use strict";
 // The matrix: filtered by verdict, guarantee, outcome, axes and text; sorted by any column. All of it is in the address.
 (() => {
   const { data, element, set } = prozess;

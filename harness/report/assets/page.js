@@ -1,16 +1,15 @@
-"use strict";
 // What every part uses: the data of the page, elements, numbers as texts, and the state in the fragment of the address.
 // A fragment is `anchor?filters`: it survives a reload, and can be sent to somebody.
-const prozess = (() => {
+globalThis.prozess = (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const data = JSON.parse(document.getElementById("data").textContent);
 
   // Cells come as columns and numbers of texts: a quarter of the bytes.
-  data.cells = new Map(data.cells.map(([number, kind, verdict, name, label, values, judged]) => {
+  data.cells = new Map(data.cells.map(([cell, kind, verdict, name, label, values, judged]) => {
     const { workload, axes } = data.kinds[kind], anomalies = {};
     for (let at = 0; at < judged.length; at += 6) anomalies[data.anomalies[judged[at]]] = judged.slice(at + 1, at + 6);
     const named = Object.fromEntries(axes.map((axis, place) => [axis, data.texts[values[place]]]));
-    return [number, { number, workload, verdict, name, label, axes: named, anomalies }];
+    return [cell, { number: cell, workload, verdict, name, label, axes: named, anomalies }];
   }));
 
   function fill(made, attributes, children) {

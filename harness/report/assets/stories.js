@@ -1,4 +1,3 @@
-"use strict";
 // The story of a witness: beside the list of what happened, lanes for who did it. Sends and faults are bars from begin to end,
 // arrows go to the log and come from it. Drawn when it is opened.
 (() => {

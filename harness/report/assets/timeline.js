@@ -1,7 +1,6 @@
-"use strict";
 // The timeline: drag or type to look closer, move through it with the keyboard, read its numbers as text and as a table.
 prozess.timeline = (() => {
-  const { data, element, drawing, number, table, set } = prozess;
+  const { data, drawing, number, table, set } = prozess;
   const ROWS_MAX = 60, LEAST_S = 0.5;
   const figures = data.figures;
   if (!figures.length) return null;
@@ -103,7 +102,7 @@ prozess.timeline = (() => {
       const now = drawn[place].time(event);
       cursor(now);
       if (start === null) return;
-      box?.forEach((one) => one.remove());
+      for (const one of box ?? []) one.remove();
       const [low, high] = [Math.min(start, now), Math.max(start, now)];
       box = plots().map((plot) => {
         const inner = plot.width.baseVal.value, x = (time) => ((time - view.from) / (view.to - view.from)) * inner;
@@ -114,7 +113,7 @@ prozess.timeline = (() => {
       if (start === null) return;
       const [first, last] = [start, drawn[place].time(event)];
       start = null;
-      box?.forEach((one) => one.remove());
+      for (const one of box ?? []) one.remove();
       if (Math.abs(last - first) > (view.to - view.from) / 100) zoom(Math.min(first, last), Math.max(first, last));
     });
     container.addEventListener("dblclick", () => set({ t: null }));
@@ -131,7 +130,7 @@ prozess.timeline = (() => {
     controls.elements.table.setAttribute("aria-expanded", String(!numbers.hidden));
     if (!numbers.hidden) fillTable();
   });
-  figures.forEach((_, place) => brush(document.getElementById(`figure-${place}`), place));
+  for (const place of figures.keys()) brush(document.getElementById(`figure-${place}`), place);
   let shown = null;
   prozess.listen(({ filters }) => {
     const [low, high] = (filters.get("t") ?? "").split(",").map(Number);
