@@ -1,6 +1,7 @@
 """Runs a campaign: trial after trial, each by `prozess run` in a process of its own: nothing of one stays in the next."""
 
 import json
+import resource
 import subprocess
 import sys
 from collections import Counter
@@ -95,6 +96,7 @@ def _run_one(
 ) -> Attempt:
     before = _names(directory.runs)
     began_ns, began_s = clock.monotonic_ns(), clock.wall_ns() / NS_PER_S
+    cpu_before_s = _cpu_of_children_s()
     log = directory.path / "last.log"
     with log.open("wb") as output:
         stop.child = subprocess.Popen(
@@ -106,6 +108,7 @@ def _run_one(
         )
         code = await_end(stop.child, campaign.trial_timeout_s)
         stop.child = None
+    cpu_s = _cpu_of_children_s() - cpu_before_s
     took_s = (clock.monotonic_ns() - began_ns) / NS_PER_S
     run = next(iter(sorted(_names(directory.runs) - before)), None)
     verdict = _verdict(directory.runs / run) if run and code in (0, 1, 2) else {}
@@ -117,9 +120,16 @@ def _run_one(
         run=run,
         began_s=began_s,
         took_s=took_s,
+        cpu_s=round(cpu_s, 1),
         reason="" if verdict else log.read_bytes()[-_TAIL:].decode(errors="replace").strip(),
         findings={name: count for name, count in verdict.get("findings", {}).items() if count},
     )
+
+
+def _cpu_of_children_s() -> float:
+    """Of every process that ended and was waited for, below this one."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _command(runner: tuple[str, ...], drawn: Drawn, runs: Path) -> list[str]:

@@ -35,6 +35,8 @@ class Attempt(Frozen):
     began_s: float
     """Wall clock (Unix time): nights are told apart by it."""
     took_s: float
+    cpu_s: float = 0.0
+    """Of all its processes, as far as they were waited for."""
     reason: str = ""
     """Why there is no verdict: the last line that was said."""
     findings: dict[str, int] = Field(default_factory=dict)

@@ -6,7 +6,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness.matrices.results import Results
 from harness.matrices.table import brief, controls, told
-from harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS
+from harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS, short
 
 PAGE, DATA = "matrix.html", "result.json"
 
@@ -27,7 +27,7 @@ def write_page(path: Path, results: Results) -> list[Path]:
         meanings=MEANINGS,
         verdict_signs=VERDICT_SIGNS,
         has_report=lambda run: run is not None and (path / "runs" / run / "report.html").exists(),
-        short=lambda axis: axis.partition(".")[2] or axis,
+        short=lambda axis: short(axis) or axis,
     )
     written = []
     for name, content in ((DATA, results.model_dump_json(indent=1)), (PAGE, text)):

@@ -80,6 +80,7 @@ class TrialLine(Frozen):
     sentence: str = ""
     run: str | None = None
     took_s: float = 0.0
+    cpu_s: float = 0.0
     cells: int = 0
     controls_fired: tuple[str, ...] = ()
     """Anomalies whose controls showed them; and those whose did not."""
@@ -87,12 +88,15 @@ class TrialLine(Frozen):
 
 
 class Problem(Frozen):
-    """A guarantee that was violated in a cell, or could not be told."""
+    """A guarantee that was violated in a cell; or all those of a trial that could not be told for one reason."""
 
     trial: int
     run: str
     cell: str
+    """The first of them."""
+    cells: int = 1
     anomaly: str
+    """Of what is unknown, each of them."""
     outcome: AnomalyOutcome
     count: int
     reason: str
@@ -143,7 +147,9 @@ def read_results(directory: CampaignDirectory) -> Results:
 
 
 def _line(line: TrialLine, attempt: Attempt, runs: Path) -> tuple[TrialLine, TrialVerdict | None, str | None]:
-    told = line.model_copy(update={"run": attempt.run, "took_s": attempt.took_s, "sentence": attempt.reason})
+    told = line.model_copy(
+        update={"run": attempt.run, "took_s": attempt.took_s, "cpu_s": attempt.cpu_s, "sentence": attempt.reason}
+    )
     if attempt.run is None or attempt.verdict is None:
         return told, None, f"trial {line.number} has no verdict: {attempt.reason or 'it ended before'}"
     try:
@@ -192,7 +198,7 @@ def gather(
             for axis, value in ({"workload": cell.workload} | mine | rows[line.number]).items():
                 _add(settings[axis][value], tallies)
             _configure(configurations, cell, mine, tallies, line.run)
-            problems += _problems(line, cell)
+        problems += _problems(line, verdict)
     return Results(
         name=name,
         title=title,
@@ -251,19 +257,40 @@ def _configure(
     found[new.key] = old.model_copy(update={"tallies": merged, "runs": runs})
 
 
-def _problems(line: TrialLine, cell: CellVerdict) -> list[Problem]:
+def _problems(line: TrialLine, verdict: TrialVerdict) -> list[Problem]:
+    """Each violation; what is unknown by its reason."""
     assert line.run is not None
-    return [
-        Problem(
-            trial=line.number,
-            run=line.run,
-            cell=cell.name,
-            anomaly=a.anomaly,
-            outcome=a.outcome,
-            count=a.forbidden if a.outcome is AnomalyOutcome.VIOLATED else a.count,
-            reason=a.reason,
-            defects=a.defects,
-        )
-        for a in cell.anomalies.values()
-        if a.outcome in (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN)
-    ]
+    number, run = line.number, line.run
+    violated: list[Problem] = []
+    unknown: dict[str, list[tuple[str, CellAnomaly]]] = defaultdict(list)
+    for cell in verdict.cells:
+        for a in cell.anomalies.values():
+            if a.outcome is AnomalyOutcome.UNKNOWN:
+                unknown[a.reason].append((cell.name, a))
+            elif a.outcome is AnomalyOutcome.VIOLATED:
+                violated.append(
+                    Problem(
+                        trial=number,
+                        run=run,
+                        cell=cell.name,
+                        anomaly=a.anomaly,
+                        outcome=a.outcome,
+                        count=a.forbidden,
+                        reason=a.reason,
+                        defects=a.defects,
+                    )
+                )
+    return [*violated, *(_unknown(number, run, reason, concerned) for reason, concerned in unknown.items())]
+
+
+def _unknown(number: int, run: str, reason: str, concerned: Sequence[tuple[str, CellAnomaly]]) -> Problem:
+    return Problem(
+        trial=number,
+        run=run,
+        cell=concerned[0][0],
+        cells=len({name for name, _ in concerned}),
+        anomaly=", ".join(dict.fromkeys(a.anomaly for _, a in concerned)),
+        outcome=AnomalyOutcome.UNKNOWN,
+        count=sum(a.count for _, a in concerned),
+        reason=reason,
+    )

@@ -9,7 +9,8 @@ from harness.matrices.results import Results, Tally
 from harness.report.words import SIGNS
 from harness.verdict import AnomalyOutcome
 
-_PROBLEMS = 20
+_PROBLEMS, _LONG = 20, 300
+"""Shown of each kind; letters of a reason. The page has all."""
 LEGEND = "✓ held  ● permitted and seen (cells: records)  ○ permitted, not seen  ✗ violated  ? unknown"
 
 
@@ -122,4 +123,7 @@ def _show_problems(console: Console, results: Results) -> None:
     if len(violated) > _PROBLEMS:
         console.print(f"  and {len(violated) - _PROBLEMS:,} more, in matrix.html")
     if unknown:
-        console.print(f"\nUnknown in {unknown:,} cells and guarantees: matrix.html says why.")
+        console.print(f"\nUnknown, for {unknown:,} reasons:")
+    for problem in [p for p in results.problems if p.outcome is AnomalyOutcome.UNKNOWN][:_PROBLEMS]:
+        reason = problem.reason if len(problem.reason) < _LONG else problem.reason[:_LONG] + "…"
+        console.print(f"  ? {problem.cells:,} cells of trial {problem.trial}: {reason}", markup=False, soft_wrap=True)

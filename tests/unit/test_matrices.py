@@ -280,6 +280,16 @@ def test_a_violation_is_named_with_its_run_and_decides_the_exit_code():
     assert told.exit_code == 1
 
 
+def test_what_is_unknown_is_told_once_per_reason_and_trial():
+    dark = [anomaly("lost", "unknown", reason="Dark."), anomaly("unclean", "unknown", 2, reason="Dark.")]
+    told = results(verdict({"1": dark, "all": [*dark, anomaly("late", "unknown", reason="Darker.")]}))
+    assert [(p.cells, p.anomaly, p.count, p.reason) for p in told.problems] == [
+        (1, "late", 0, "Darker."),
+        (2, "lost, unclean", 4, "Dark."),
+    ]
+    assert told.guarantees["lost"].worst is AnomalyOutcome.UNKNOWN
+
+
 def test_a_regression_is_what_was_held_and_is_violated_now_and_a_control_that_is_silent():
     difference = compare(results(verdict(GOOD, fired=(0,))), results(verdict(BAD)))
     assert [(c.what, c.anomaly, c.before, c.after) for c in difference.regressions] == [
