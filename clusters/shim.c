@@ -3,7 +3,8 @@
    PROZESS_CLOCK  a file of 56 bytes or more, mapped shared: int64 which of two slots holds, then two slots of three int64:
                   nanoseconds added to the wall clock, parts per million that it gains, and the CLOCK_MONOTONIC (ns) from
                   which on it gains. Whoever writes the other slot and then `which` moves the clock at once. The monotonic
-                  clock, sleeps and waits are untouched.
+                  clock, sleeps and waits are untouched: C11's waits, which go by the wall clock (cnd_timedwait, librdkafka's),
+                  are given the true time that is meant.
    PROZESS_SYNCS  a file to which one record is appended per file that was synced (kind 0) or cut (kind 1): five int64,
                   kind, device, inode, birth time (ns), bytes. The size is taken before the sync: what is written meanwhile
                   is not promised.
@@ -25,6 +26,8 @@ struct record { int64_t kind, device, inode, birth_ns, bytes; };
 
 extern char **environ __attribute__((weak));
 extern int *__errno_location(void) __attribute__((weak));
+extern int pthread_cond_clockwait(void *, void *, int, const struct timespec_ *) __attribute__((weak));
+extern int pthread_cond_timedwait(void *, void *, const struct timespec_ *) __attribute__((weak));
 
 #if defined(__x86_64__)
 enum { CLOCK = 228, OPENAT = 257, MMAP = 9, CLOSE = 3, WRITE = 1, FSYNC = 74, FDATASYNC = 75, FTRUNCATE = 77, STATX = 332 };
@@ -90,14 +93,25 @@ static int64_t off_by(void) {
   return offset_ns;
 }
 
-static void shift(struct timespec_ *t) {
-  int64_t by = off_by();
+static void shift_by(struct timespec_ *t, int64_t by) {
   if (!by) return;
   int64_t n = t->n + by % 1000000000;
   t->s += by / 1000000000;
   if (n < 0) n += 1000000000, t->s--;
   else if (n >= 1000000000) n -= 1000000000, t->s++;
   t->n = n;
+}
+
+static void shift(struct timespec_ *t) { shift_by(t, off_by()); }
+
+/* A cnd_t is a pthread_cond_t of the wall clock, in glibc and musl; before glibc 2.30 there is no clockwait, and of timedwait an
+   older version that knows other structures: there, clocks of clients are not moved (clusters/shim.py). */
+int cnd_timedwait(void *condition, void *mutex, const struct timespec_ *until) {
+  struct timespec_ real = *until;
+  shift_by(&real, -off_by());
+  int r = &pthread_cond_clockwait ? pthread_cond_clockwait(condition, mutex, 0, &real)
+                                  : pthread_cond_timedwait(condition, mutex, &real);
+  return r == 0 ? 0 : r == 110 /* ETIMEDOUT */ ? 4 /* thrd_timedout */ : 2 /* thrd_error */;
 }
 
 int clock_gettime(int id, struct timespec_ *t) {

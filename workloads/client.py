@@ -24,6 +24,7 @@ from harness.errors import StorageFull
 from harness.protocols import ClientSpec
 from harness.rows import RowWriter
 from harness.schema import CLIENTS, HEARTBEATS, MISSING, NONE, Isolation, role_named
+from workloads.own_clock import take
 from workloads.statistics import Statistics
 
 HEARTBEAT_NS = 100_000_000
@@ -237,6 +238,7 @@ def run_client(connection: socket.socket, roles: Mapping[str, Callable[[Client],
     client: Client | None = None
     work: Work | None = None
     reason = ""
+    take(launch.rows, launch.planned)
     try:
         client = Client(launch, control, now_ns)
         work = roles[launch.spec.role](client)

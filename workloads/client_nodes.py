@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness.clock import Clock, wait_until
 from harness.errors import ClusterFailed, NotReady
-from harness.impairments import Harm, Impairment
+from harness.impairments import ClockShift, Harm, Impairment
 from harness.plan import PlannedClient
 from harness.processes import ProcessStatus, process_status, session_members
 from harness.protocols import CLIENT_NODE, ClientNode, Node, NodeState
@@ -21,6 +21,7 @@ from harness.schedule import client_target, means_client, parse_target
 from harness.schema import SENDING, Tristate
 from workloads.at_work import seen_at_work
 from workloads.client import Launch
+from workloads.client_clock import PlaceClock
 from workloads.processes import ClientProcess, ClientProcesses
 
 SIGNAL_LIMIT_S = 10.0
@@ -41,8 +42,10 @@ class ClientPlace:
         partitions: int,
         rows: Path,
         clock: Clock,
+        place_clock: PlaceClock,
     ) -> None:
         self._planned, self._had_by, self._restart, self._end = planned, had_by, restart, end
+        self._place_clock = place_clock
         self._partitions, self._rows, self._clock = partitions, rows, clock
 
     @property
@@ -189,17 +192,25 @@ class ClientPlace:
         return Tristate.UNKNOWN
 
     def impair(self, impairment: Impairment) -> None:
-        """ClusterFailed: a client has neither disk nor link of its own."""
-        raise ClusterFailed(
-            f"client {self.name} cannot be impaired by {impairment.kind!r}: it is no node of the cluster."
-        )
+        """Its wall clock; ClusterFailed for anything else: a client has neither disk nor link of its own."""
+        if not isinstance(impairment, ClockShift) or not self._place_clock.there:
+            raise ClusterFailed(
+                f"client {self.name} cannot be impaired by {impairment.kind!r}: it is no node of the cluster."
+            )
+        self._place_clock.impair(impairment)
 
     def repair(self, impairment: Impairment) -> None:
-        """Nothing is ever impaired."""
+        """Nothing where it was never impaired."""
+        if isinstance(impairment, ClockShift) and self._place_clock.there:
+            self._place_clock.repair(impairment)
 
     def impaired(self, impairment: Impairment) -> tuple[Tristate, str]:
-        """Never."""
-        return Tristate.NO, "a client is never impaired"
+        """Its clock, by what it writes."""
+        if not isinstance(impairment, ClockShift) or not self._place_clock.there:
+            return Tristate.NO, "a client is never impaired"
+        if self.os_pid is None and not self._place_clock.is_moved:
+            return Tristate.NO, "there is no process, and the next one starts with the true time"
+        return self._place_clock.impaired(impairment)
 
     def harm(self, harm: Harm) -> str:
         """ClusterFailed: as `impair`."""
@@ -244,9 +255,10 @@ class Places:
 
     `launch(planned, client, name)` makes what a new client is started with; `taken(planned, process)` is told of each that
     was started in a place. New ids are beyond the plan's. `late`: partitions that are not there from the start.
+    `place_clock`: of a place, whose clients' ids it asks for.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - parts of one trial, by name
         self,
         planned: Sequence[PlannedClient],
         *,
@@ -257,6 +269,7 @@ class Places:
         late: Collection[int],
         rows: Path,
         clock: Clock,
+        place_clock: Callable[[PlannedClient, Callable[[], Sequence[int]]], PlaceClock],
     ) -> None:
         self._processes, self._launch, self._taken = processes, launch, taken
         self._next = first_new_client
@@ -270,6 +283,7 @@ class Places:
                 partitions=len(set(client.partitions) - set(late)),
                 rows=rows,
                 clock=clock,
+                place_clock=place_clock(client, partial(self._incarnations.__getitem__, client.client)),
             )
             for client in planned
         )

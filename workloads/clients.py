@@ -4,7 +4,7 @@ Each client of the plan is a process; what it does is its role's (`harness.catal
 pipes and follows their rows; it never handles a record itself.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -20,8 +20,10 @@ from harness.schema import CLIENTS, NONE, RECORDED_ROLES, SENDING, Isolation
 from harness.send_progress import SendsTail, progress_of
 from harness.stalls import STALLED_NS
 from workloads.client import ClientExit, Launch
+from workloads.client_clock import PlaceClock, prepare
 from workloads.client_nodes import Places
 from workloads.drain import Drain
+from workloads.own_clock import file_of
 from workloads.processes import ClientProcess, ClientProcesses
 from workloads.properties import LaunchContext, Settings
 from workloads.statistics import INTERVAL_MS, INTERVAL_PROPERTY
@@ -71,7 +73,11 @@ class Clients:
     def __init__(self, plan: Plan, run: RunDirectory, *, cluster: Servers, clock: Clock) -> None:
         self._plan, self._run, self._cluster, self._clock = plan, run, cluster, clock
         self._processes = ClientProcesses(
-            rows=run.rows, logs=run.logs, clock=clock, prefix=lambda: getattr(cluster, "client_prefix", ())
+            rows=run.rows,
+            logs=run.logs,
+            clock=clock,
+            prefix=lambda: getattr(cluster, "client_prefix", ()),
+            environment=lambda: prepare(plan, run.rows),
         )
         self._of_cell = {cell.cell: cell.written for cell in plan.cells}
         self._planned: dict[str, list[PlannedClient]] = {role: [] for role in catalogue.ROLES}
@@ -93,6 +99,17 @@ class Clients:
             first_new_client=1 + max((client.client for client in plan.clients), default=0),
             rows=run.rows,
             clock=clock,
+            place_clock=self._place_clock,
+        )
+
+    def _place_clock(self, client: PlannedClient, clients: Callable[[], Sequence[int]]) -> PlaceClock:
+        topics = {p.partition: (p.topic_name, p.number) for p in self._plan.partitions}
+        return PlaceClock(
+            file_of(self._run.rows, client.client),
+            partitions=[topics[partition] for partition in client.partitions],
+            servers=lambda: ",".join(f"{host}:{port}" for host, port in self._cluster.observer_servers.values()),
+            clients=clients,
+            clock=self._clock,
         )
 
     def nodes(self) -> Sequence[ClientNode]:

@@ -65,10 +65,17 @@ class ClientProcesses:
     """Starts and holds client processes. `close` ends all of them, and the zygote."""
 
     def __init__(
-        self, *, rows: Path, logs: Path, clock: Clock, prefix: Callable[[], Sequence[str]] = lambda: ()
+        self,
+        *,
+        rows: Path,
+        logs: Path,
+        clock: Clock,
+        prefix: Callable[[], Sequence[str]] = lambda: (),
+        environment: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`prefix`: before the command of the zygote, asked when it is started."""
-        self._rows, self._logs, self._clock, self._prefix = rows, logs, clock, prefix
+        """`prefix`: before the command of the zygote; `environment`: what that has beyond ours. Asked when it is started."""
+        self._rows, self._logs, self._clock = rows, logs, clock
+        self._prefix, self._environment = prefix, environment
         self._zygote: subprocess.Popen[bytes] | None = None
         self._pipe: socket.socket | None = None
         self._by_pid: dict[int, ClientProcess] = {}
@@ -229,7 +236,7 @@ class ClientProcesses:
                 [*self._prefix(), sys.executable, "-P", "-m", "workloads.zygote", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env=os.environ | threadless | {"PYTHONPATH": path},
+                env=os.environ | threadless | {"PYTHONPATH": path} | dict(self._environment()),
             )
         self._pipe = ours
         return ours

@@ -68,6 +68,8 @@ NATURES: Mapping[str, FaultNature] = {
     "duplicate-member": FaultNature(stops=True),
     "disk-full": FaultNature(stops=True),
     "clock": FaultNature(shifts_clock=True),
+    # By less than retention sees: only CreateTime is another.
+    "client-clock": FaultNature(),
     "disk-slow": FaultNature(freezes=True),
     "disk-hang": FaultNature(freezes=True),
     "disk-error": FaultNature(stops=True, loses_unflushed=True),

@@ -226,7 +226,7 @@ def test_every_fault_of_the_catalogue_says_whether_it_is_for_clients():
     of_clients = {
         n for n in catalogue.FAULTS if getattr(catalogue.resolve(catalogue.FAULTS, n, what=""), "of_clients", False)
     }
-    assert of_clients == {"restart-clients", "rebalance-storm", "duplicate-member"}
+    assert of_clients == {"restart-clients", "rebalance-storm", "duplicate-member", "client-clock"}
 
 
 def plan_of(kind: str, **base: Any) -> Plan:
