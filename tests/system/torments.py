@@ -5,7 +5,7 @@ from dataclasses import dataclass
 _HEAD = """
 name = "torture"
 title = "Something is broken while the harness is killed"
-{head}
+backend = "{backend}"
 
 [variant.properties]
 "broker.session.timeout.ms" = 4000
@@ -54,19 +54,17 @@ class Torment:
     name: str
     faults: tuple[tuple[str, str, str], ...]
     isolation: str = "namespaces"
-    head: str = ""
-    """Lines at the top of the trial file."""
+    backend: str = "local"
     needs: tuple[str, ...] = ()
     """Parts of the machine, as `need` of `tests/conftest.py` knows them; namespaces go with the isolation."""
 
-    @property
-    def text(self) -> str:
-        """The trial file."""
+    def text(self, tail: str = "") -> str:
+        """The trial file. `tail`: its end, of the cluster that it runs on."""
         steps = [
             _STEP.format(number=number, fault=fault, target=target, parameters=f", {more}" if more else "")
             for number, (fault, target, more) in enumerate(self.faults)
         ]
-        return _HEAD.format(head=self.head) + "".join(steps) + _HEAL
+        return _HEAD.format(backend=self.backend) + "".join(steps) + _HEAL + tail
 
     @property
     def steps(self) -> list[str]:
@@ -75,10 +73,10 @@ class Torment:
 
 
 _CUT = 'parameters = { others = "followers", direction = "both" }'
+_TO_FOLLOWERS = 'parameters = { others = "followers", %s }'
+_LATE = 'parameters = { others = "%s", latency_ms = 100, jitter_ms = 50 }'
 TORMENTS = (
     Torment("pause and kill", (("pause", "followers(0)", ""), ("kill", "leader(0)", ""))),
-    Torment("partition", (("partition", "leader(0)", _CUT),)),
-    Torment("stop", (("stop", "leader(0)", ""), ("pause", "active-controller", ""))),
     Torment("signals: pause and kill", (("pause", "followers(0)", ""), ("kill", "leader(0)", "")), "signals"),
     Torment("signals: stop", (("stop", "leader(0)", ""), ("pause", "active-controller", "")), "signals"),
     Torment(
@@ -88,7 +86,99 @@ TORMENTS = (
         "compose",
         (("partition", "leader(0)", _CUT), ("kill", "leader(0)", ""), ("pause", "active-controller", "")),
         "signals",
-        head='backend = "compose"',
+        "compose",
         needs=("docker",),
     ),
+    Torment(
+        "ssh",
+        (
+            ("bandwidth", "leader(0)", _TO_FOLLOWERS % "bytes_per_s = 50000"),
+            ("partition", "leader(0)", _CUT),
+            ("disk-full", "node:controller-3001", ""),
+            ("pause", "followers(0)", ""),
+        ),
+        "signals",
+        "ssh",
+        needs=("namespaces", "sshd"),
+    ),
+    Torment(
+        "attach",
+        (
+            ("latency", "leader(0)", _LATE % "clients"),
+            ("partition", "followers(0)", 'parameters = { others = "clients" }'),
+        ),
+        "signals",
+        "attach",
+        needs=("namespaces", "toxiproxy"),
+    ),
 )
+"""Those of CI: every backend, with and without a sandbox."""
+MORE = (
+    Torment("partition", (("partition", "leader(0)", _CUT),)),
+    Torment("stop", (("stop", "leader(0)", ""), ("pause", "active-controller", ""))),
+    Torment(
+        "links",
+        (
+            ("loss", "leader(0)", "parameters = { share = 0.2 }"),
+            ("latency", "leader(0)", _LATE % "everybody"),
+            ("bandwidth", "followers(0)", "parameters = { bytes_per_s = 100000 }"),
+        ),
+        needs=("toxiproxy",),
+    ),
+    Torment("ends of connections", (("reset", "leader(0)", ""), ("half-open", "leader(0)", ""))),
+    Torment(
+        "disks that fail",
+        (("disk-slow", "leader(0)", ""), ("disk-error", "node:broker-3", ""), ("power-loss", "node:broker-2", "")),
+        needs=("loop-disks",),
+    ),
+    Torment(
+        "files",
+        (
+            ("corrupt-file", "node:broker-3", 'parameters = { file = "segment", partition = 0 }'),
+            ("wipe", "node:broker-2", ""),
+        ),
+    ),
+    Torment("clock", (("clock", "leader(0)", "parameters = { offset_ms = 5000 }"),), needs=("shim",)),
+    Torment(
+        "Kafka's own",
+        (
+            ("configure", "partition(0)", 'parameters = { properties = { "max.message.bytes" = "2000000" } }'),
+            ("reassign", "partition(0)", 'parameters = { how = "rotate" }'),
+            ("rolling-restart", "brokers", 'parameters = { wait = "none" }'),
+        ),
+    ),
+    Torment(
+        "compose: links",
+        (
+            ("latency", "leader(0)", _LATE % "everybody"),
+            ("loss", "leader(0)", "parameters = { share = 0.2 }"),
+            ("half-open", "leader(0)", ""),
+        ),
+        "signals",
+        "compose",
+        needs=("docker", "toxiproxy"),
+    ),
+    Torment(
+        "compose: disks and clock",
+        (
+            ("clock", "leader(0)", "parameters = { offset_ms = 5000 }"),
+            ("disk-hang", "leader(0)", ""),
+            ("disk-full", "node:controller-3001", ""),
+        ),
+        "signals",
+        "compose",
+        needs=("docker", "loop-disks", "shim"),
+    ),
+    Torment(
+        "ssh: loss and death",
+        (
+            ("loss", "leader(0)", _TO_FOLLOWERS % "share = 0.3"),
+            ("stop", "followers(0)", ""),
+            ("kill", "active-controller", ""),
+        ),
+        "signals",
+        "ssh",
+        needs=("namespaces", "sshd"),
+    ),
+)
+"""Further ones of `make torture`: every sort of thing that a fault could leave."""

@@ -21,13 +21,16 @@ import psutil
 from harness.clock import SystemClock, wait_until
 from harness.errors import NotReady
 from harness.processes import ProcessIdentity, identify, send_signal
+from tests.contract.ssh_world import VARIABLE
+from tests.system.grounds import Ground, ground_of, in_a_world
 from tests.system.leftovers import TOKEN, machine, processes, wait_clean
-from tests.system.torments import TORMENTS, Torment
+from tests.system.torments import MORE, TORMENTS, Torment
 
 CLOCK = SystemClock()
 EVENT_TIMEOUT_S = 180.0
 END_TIMEOUT_S = 150.0
 COMMAND_TIMEOUT_S = 180.0
+WORLD_TIMEOUT_S = 900.0
 
 PARTS = ("outer", "stage", "supervisor")
 VICTIMS = (
@@ -41,6 +44,8 @@ VICTIMS = (
 )
 _PHASES = ("cluster", "topics", "warm-up", "heal", "audit", "teardown", "replicas")
 AFTER_MAX_S = 2.0
+FIRST_DRAW = 37_100
+"""Where draws begin: in the first few, those of CI, other people's machines and clusters are hit in the middle of faults."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +63,10 @@ class Round:
         return f"round {self.seed}: {self.torment.name!r}, {killed} killed {self.after_s:.2f} s after {self.event!r}"
 
 
-def draw(seed: int, torments: Sequence[Torment] = TORMENTS) -> Round:
+def draw(seed: int, torments: Sequence[Torment] = TORMENTS + MORE) -> Round:
     """The round of that seed. Trials take turns, so that few rounds have them all; half of the moments are in the schedule,
     where something is broken."""
-    rng = random.Random(seed)
+    rng = random.Random(FIRST_DRAW + seed)
     torment = torments[seed % len(torments)]
     event = rng.choice(torment.steps) if rng.random() < 0.5 else rng.choice(("start", *_PHASES, "end"))
     return Round(seed, torment, event, rng.uniform(0, AFTER_MAX_S), rng.choice(VICTIMS))
@@ -83,13 +88,13 @@ class Outcome:
 class Victim:
     """`prozess run …` of a round, and its parts."""
 
-    def __init__(self, drawn: Round, directory: Path) -> None:
+    def __init__(self, drawn: Round, directory: Path, tail: str) -> None:
         directory.mkdir(parents=True)
         self.token = uuid.uuid4().hex
         self.environment = {**os.environ, TOKEN: self.token, "PROZESS_ISOLATION": ""}
         self.runs = directory / "runs"
         trial = directory / "trial.toml"
-        trial.write_text(drawn.torment.text, encoding="utf-8")
+        trial.write_text(drawn.torment.text(tail), encoding="utf-8")
         self.errors = directory / "stderr.txt"
         words = ["run", str(trial), "--seed", str(drawn.seed), "--engine", "local", "--quiet", "--runs", str(self.runs)]
         with self.errors.open("wb") as errors:
@@ -135,14 +140,32 @@ class Victim:
 
 def play(drawn: Round, directory: Path) -> Outcome:
     """Play the round; whatever it leaves is ended, after it was told."""
+    if drawn.torment.backend == "ssh" and VARIABLE not in os.environ:
+        return _played_in_a_world(drawn, directory)
     outcome = Outcome(drawn)
-    before = machine()
-    victim = Victim(drawn, directory)
-    try:
-        _look(victim, _strike(victim, drawn, outcome), outcome, before)
-    finally:
-        _sweep(victim)
+    with ground_of(drawn.torment.backend, directory / "ground") as ground:
+        before = machine()
+        victim = Victim(drawn, directory / "round", ground.tail)
+        try:
+            _look(victim, _strike(victim, drawn, outcome), outcome, before, ground)
+        finally:
+            _sweep(victim)
     return outcome
+
+
+def _played_in_a_world(drawn: Round, directory: Path) -> Outcome:
+    """Among machines that are there, and end with it."""
+    directory.mkdir(parents=True)
+    told = directory / "outcome.json"
+    done = in_a_world(
+        [sys.executable, "-m", "tests.system.torture", str(drawn.seed), str(directory / "played"), str(told)],
+        directory,
+        timeout_s=WORLD_TIMEOUT_S,
+    )
+    if not told.exists():
+        said = (done.stdout + done.stderr)[-3000:]
+        return Outcome(drawn, problems=[f"the round ended with {done.returncode}: {said}"])
+    return Outcome(drawn, **json.loads(told.read_text(encoding="utf-8")))
 
 
 def _strike(victim: Victim, drawn: Round, outcome: Outcome) -> Round:
@@ -165,7 +188,7 @@ def _strike(victim: Victim, drawn: Round, outcome: Outcome) -> Round:
     return drawn
 
 
-def _look(victim: Victim, drawn: Round, outcome: Outcome, before: frozenset[str]) -> None:
+def _look(victim: Victim, drawn: Round, outcome: Outcome, before: frozenset[str], ground: Ground) -> None:
     begun_ns = CLOCK.monotonic_ns()
     code = _end_of(victim, drawn, outcome)
     run = victim.run or victim.runs / "none"
@@ -181,6 +204,7 @@ def _look(victim: Victim, drawn: Round, outcome: Outcome, before: frozenset[str]
         for time in ("first", "second"):
             _heal(victim, run, outcome, time)
         left = wait_clean(before, run=run, token=victim.token, timeout_s=10.0)
+        left += ground.remains(run.name)
         outcome.problems += [f"left after heal: {line}" for line in left]
         _check(victim, run, outcome)
     elif left:
@@ -241,3 +265,14 @@ def _sweep(victim: Victim) -> None:
         wait_until(swept, awaited="the round's processes to go", timeout_s=30.0, clock=CLOCK)
     with suppress(subprocess.TimeoutExpired):
         victim.outer.wait(10)
+
+
+def main() -> None:
+    """Inside a world: SEED DIRECTORY FILE, where what was seen goes."""
+    outcome = play(draw(int(sys.argv[1])), Path(sys.argv[2]))
+    told = {name: getattr(outcome, name) for name in ("in_time", "clean_s", "problems", "said")}
+    Path(sys.argv[3]).write_text(json.dumps(told), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
