@@ -12,7 +12,7 @@ from harness.clock import Clock
 from harness.errors import ProzessError
 from harness.plan import parse_plan
 from harness.run_directory import RunDirectory
-from nemesis.journal import read_journal
+from nemesis.journal import Journal, UndoState, read_journal
 from nemesis.nemesis import Nemesis
 
 
@@ -50,6 +50,7 @@ def heal_lasting(run: RunDirectory, *, clock: Clock) -> Healed:
         healed.left.append(f"the cluster cannot be reached again: {error}")
         return healed
     try:
+        _forget_clients(run, {client.name for client in plan.clients})
         nemesis = Nemesis(run, cluster, admin, _NoRecorder(), clock)
         count = len(read_journal(run.journal).open)
         if count and not _did(healed, "undo what the journal has open", lambda: nemesis.heal(None)):
@@ -61,6 +62,13 @@ def heal_lasting(run: RunDirectory, *, clock: Clock) -> Healed:
     finally:
         admin.close()
     return healed
+
+
+def _forget_clients(run: RunDirectory, names: set[str]) -> None:
+    """They ended with the run, and with them whatever was wrong with them."""
+    journal = Journal(run.journal)
+    if ended := [entry for entry in journal.open if entry.undo.node in names]:
+        journal.mark(ended, UndoState.UNDONE)
 
 
 def _did(healed: Healed, what: str, deed: Callable[[], object]) -> bool:

@@ -105,11 +105,12 @@ TORMENTS = (
         "attach",
         (
             ("latency", "leader(0)", _LATE % "clients"),
+            ("client-clock", "producers", "parameters = { offset_ms = 60000 }"),
             ("partition", "followers(0)", 'parameters = { others = "clients" }'),
         ),
         "signals",
         "attach",
-        needs=("namespaces", "toxiproxy"),
+        needs=("namespaces", "toxiproxy", "shim"),
     ),
 )
 """Those of CI: every backend, with and without a sandbox."""

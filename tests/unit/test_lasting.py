@@ -7,6 +7,7 @@ from clusters.lasting import Marker
 from harness import catalogue
 from harness.clock import SystemClock
 from harness.errors import ClusterFailed
+from harness.plan import parse_plan
 from harness.planning import make_plan
 from harness.protocols import NodeState, Undo
 from harness.run_directory import RunDirectory
@@ -98,3 +99,14 @@ def test_a_run_that_never_touched_such_a_cluster_reaches_for_none(run, cluster):
     report = heal_run(run, clock=CLOCK)
     assert report.clean
     assert broker_of(cluster).state() is NodeState.PAUSED
+
+
+def test_what_was_wrong_with_clients_ended_with_them(run, cluster):
+    undo = Undo.of("repair", "producer-t", None, kind="clock", offset_ms=60_000, drift_ppm=0)
+    names = {client.name for client in parse_plan(run.plan.read_text(encoding="utf-8"), source="plan").clients}
+    assert undo.node in names
+    Journal(run.journal).plan([undo], number=1, step_number=1, step="off", fault="client-clock", targets=[undo.node])
+    report = heal_run(run, clock=CLOCK)
+    assert report.clean, report
+    assert read_journal(run.journal).open == ()
+    assert any("1 undos of the journal were carried out" in line for line in report.done)
