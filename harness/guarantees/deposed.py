@@ -60,11 +60,25 @@ def zombie_answered(envelope: Envelope, election: Election, begun_ns: np.ndarray
 
 
 def leader_hampered(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """The leader was cut from somebody, frozen or dead for a part of the send, so it may not have learned of the ISR."""
+    """The leader was cut from somebody, frozen or dead for a part of the send, so it may not have learned of the ISR; or the
+    controllers had not heard of it for a session, fenced and deposed it, and it had not heard of that."""
     begun_ns = envelope.begun_ns(witnesses) - DEPOSED_NS - envelope.error_ns
     if not envelope.timeline.known:
         return constant(UNKNOWN, len(witnesses))
-    return leader_hampered_between(envelope, begun_ns, or_never(witnesses["end_ns"]))
+    by_faults = leader_hampered_between(envelope, begun_ns, or_never(witnesses["end_ns"]))
+    return either(by_faults, _fenced_unawares(envelope, witnesses))
+
+
+def _fenced_unawares(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """A leader that was fenced and deposed may have acknowledged it. Seen: the machine stood still for seconds; records were
+    acknowledged 2.9 s after the controllers had fenced their leader, which every broker still named."""
+    begun_ns, end_ns = envelope.begun_ns(witnesses), or_never(witnesses["end_ns"])
+    parts = [
+        truth((begun_ns <= envelope.known_ns(election)) & (end_ns >= election.time_ns - envelope.error_ns))
+        for election in envelope.timeline.elections
+        if election.deposed_fenced
+    ]
+    return either(constant(0, len(witnesses)), *parts)
 
 
 def leader_hampered_between(envelope: Envelope, since_ns: np.ndarray, until_ns: np.ndarray) -> Truth:

@@ -166,7 +166,7 @@ FACTS: Mapping[str, Fact] = {
         could=lambda h: _possibly(h.unclean),
     ),
     "leader was hampered": Fact(
-        "the partition's leader was cut off, frozen or dead for a part of the send",
+        "the partition's leader was cut off, frozen or dead for a part of the send, or fenced and not told of it",
         of_witnesses=leader_hampered,
         could=lambda h: _possibly(h.moved),
     ),

@@ -85,8 +85,8 @@ _UNDER_ACKNOWLEDGED = Guarantee(
             effect=Effect.NOT_APPLICABLE,
             when=("leader was hampered",),
             label="a leader out of reach",
-            reason="the leader was cut off or frozen, so it could not know yet that the controllers had taken replicas out, "
-            "and waited for them all the same",
+            reason="the leader was cut off, frozen or fenced, so it could not know yet that the controllers had taken "
+            "replicas out, and waited for them all the same",
             source="Partition.checkEnoughReplicasReachOffset: the leader's own view of the ISR decides; KIP-497",
         ),
     ),

@@ -197,6 +197,17 @@ def test_a_leader_that_was_cut_off_is_hampered_while_nobody_leads_in_its_place_t
     assert one(leader_hampered(envelope(rows, fault(0, "partition", [1], 1, 2), acks="all"), sent)) == NOT_SO
 
 
+def test_a_leader_that_was_fenced_and_deposed_without_any_fault_is_hampered_until_it_is_in_sync_again():
+    """The machine stood still: the controllers had not heard of it, and it had not heard of them."""
+    fenced = [state(-10, 0, 1, 0, (1, 2, 3)), state(3, 0, 3, 1, (3,)), state(8, 0, 3, 1, (1, 3))]
+    before, unaware, told = (witnesses(begin_s=s, end_s=s + 0.1) for s in (1, 5, 8.5))
+    assert one(leader_hampered(envelope(fenced, acks="all"), before)) == NOT_SO
+    assert one(leader_hampered(envelope(fenced, acks="all"), unaware)) == SO
+    assert one(leader_hampered(envelope(fenced, acks="all"), told)) == NOT_SO
+    in_order = [state(-10, 0, 1, 0, (1, 2, 3)), state(3, 0, 3, 1, (1, 3))]
+    assert one(leader_hampered(envelope(in_order, acks="all"), unaware)) == NOT_SO
+
+
 def test_a_leader_that_was_restarted_in_its_turn_goes_on_acknowledging_and_may_lose_it_when_it_is_deposed():
     """A kill that holds has silenced the leader; of a rolling restart nobody is down once it is proven."""
     rows = [state(-10, 0, 1, 0, (1, 2, 3)), state(1, 0, 2, 1, (2, 3)), state(6, 0, 3, 2, (1, 3))]
