@@ -27,6 +27,7 @@ ELSEWHERE = {
     "prozess check runs/smoke-2-… --oracle": "tests/system/test_oracle.py",
     "prozess shrink runs/mine-1-…": "tests/unit/test_shrink.py",
     "prozess shrink runs/mine-1-… --for 2h": "tests/unit/test_shrink.py",
+    "prozess run nightly --for 8h": "tests/unit/test_campaign.py",
     "prozess run nightly --for 8h --runs /var/lib/prozess": "tests/unit/test_campaign.py",
     "prozess run nightly --resume /var/lib/prozess/nightly-20260101T220000": "tests/unit/test_campaign.py",
     "prozess matrix matrix-quick --run results": "tests/system/test_matrix.py",
