@@ -38,7 +38,7 @@ def cells(row: ScenarioRow) -> tuple[str, ...]:
         " ".join(row.scenarios),
         row.trial + (f" (seed {row.seed})" if row.seed != 1 else ""),
         f"{row.backend}, {row.metadata_mode} {row.versions}",
-        row.verdict,
+        row.verdict + (", by a known defect" if row.verdict == "violated" and row.defects else ""),
         _control(row),
         "–" if row.seconds is None else f"{row.seconds:.0f}",
         _gap(row),

@@ -95,6 +95,7 @@ def test_a_line_says_what_was_permitted_and_stresses_what_was_not():
         "permitted: lost 1,200",
     )
     assert "**forbidden: lost 3**" in cells(replace(ROW, forbidden={"lost": 3}))[-1]
+    assert cells(replace(ROW, verdict="violated", defects=("KAFKA-1",)))[3] == "violated, by a known defect"
     quiet = replace(ROW, permitted={}, longest_s=None, new_leaders=None, controls=Controls(0, 0, {}), seed=2)
     assert cells(quiet)[1] == "safe (seed 2)"
     assert cells(quiet)[4:] == ("none named", "61", "under 1 s", "–", "nothing")
