@@ -1,6 +1,7 @@
 """What a run says about its scenarios, from its own files: verdict, controls, and what Kafka did. Any run can be asked."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +117,7 @@ def row_of(path: Path) -> ScenarioRow | None:
         metadata_mode=plan.variant.metadata_mode,
         versions=" and ".join(plan.variant.kafka_versions),
         verdict=verdict.verdict.value,
-        controls=_controls(verdict),
+        controls=controls_of(verdict),
         seconds=_seconds(path / "seconds.json"),
         longest_s=max(ended, default=None),
         open_windows=impact.windows_open,
@@ -151,10 +152,12 @@ def _seconds(path: Path) -> float | None:
     return float(sum(took_s for name, took_s in parts.items() if ":" not in name))
 
 
-def _controls(verdict: TrialVerdict) -> Controls:
+def controls_of(verdict: TrialVerdict) -> Controls:
     named = [control for control in verdict.controls if control.required]
-    shown = {control.anomaly: control.count for control in named if control.fired}
-    return Controls(len(shown), len(named), shown)
+    shown: Counter[str] = Counter()
+    for control in named:
+        shown[control.anomaly] += control.count
+    return Controls(sum(control.fired for control in named), len(named), +shown)
 
 
 def _counts(verdict: TrialVerdict, effect: str) -> dict[str, int]:

@@ -10,8 +10,9 @@ from harness.errors import BadInput, ExitCode
 from harness.guarantees.faults import FOREVER, NATURES, FaultRecord
 from harness.guarantees.timeline import Timeline
 from harness.report.scenarios import BEGIN, END, cells, table_text, write_table
-from harness.scenario_rows import Controls, FaultCost, NewLeaders, ScenarioRow, row_of, rows_of, took_s
+from harness.scenario_rows import Controls, FaultCost, NewLeaders, ScenarioRow, controls_of, row_of, rows_of, took_s
 from harness.schema import NONE, Tristate
+from harness.verdict import ControlResult, TrialVerdict, Verdict
 from tests.unit.small_runs import make_small
 
 ROW = ScenarioRow(
@@ -128,6 +129,16 @@ def test_the_table_is_written_anew_between_its_marks_and_nowhere_else(tmp_path):
     page.write_text("no place")
     with pytest.raises(BadInput, match="no place for the table"):
         write_table(page, [ROW])
+
+
+def test_controls_of_one_anomaly_are_counted_one_by_one():
+    def control(*, count, required=True):
+        fired_in = (0,) if count else ()
+        return ControlResult(anomaly="lost", cells=(0,), fired_in=fired_in, count=count, required=required)
+
+    results = (control(count=12), control(count=0), control(count=4), control(count=9, required=False))
+    verdict = TrialVerdict(verdict=Verdict.HELD, sentence="", trial="t", title="", seed=1, cells=(), controls=results)
+    assert controls_of(verdict) == Controls(2, 3, {"lost": 16})
 
 
 def test_a_run_that_was_not_judged_says_nothing(tmp_path):
