@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from harness.commands import completion
 from harness.commands.options import (
     EngineOption,
     JsonOption,
@@ -108,7 +109,11 @@ def list_trials(
 @app.command()
 def explain(
     subject: Annotated[
-        str, typer.Argument(help="An anomaly, a rule of the guarantee table, a fault, or a run directory.")
+        str,
+        typer.Argument(
+            help="An anomaly, a rule of the guarantee table, a fault, or a run directory.",
+            autocompletion=completion.subjects,
+        ),
     ],
 ) -> None:
     """What an anomaly, a rule, a fault or a verdict means, and where that comes from."""

@@ -5,13 +5,18 @@ from typing import Annotated
 
 import typer
 
+from harness.commands import completion
+
 app = typer.Typer()
 
 
 @app.command()
 def matrix(
     name: Annotated[
-        str | None, typer.Argument(help="A matrix's name or file, or the directory of its results.")
+        str | None,
+        typer.Argument(
+            help="A matrix's name or file, or the directory of its results.", autocompletion=completion.matrices
+        ),
     ] = None,
     run: Annotated[
         Path | None, typer.Option("--run", help="Run its trials into this directory, or go on with them.")

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from harness.commands import completion
 from harness.commands.options import (
     BackendOption,
     EngineOption,
@@ -27,7 +28,13 @@ FileOption = Annotated[Path | None, typer.Option(help="A .properties, .json or .
 
 @app.command()
 def run(  # noqa: PLR0913 - the options of a command
-    trial: Annotated[str, typer.Argument(help="A trial's name (see `prozess list`), its .toml file, or a plan.json.")],
+    trial: Annotated[
+        str,
+        typer.Argument(
+            help="A trial's name (see `prozess list`), its .toml file, or a plan.json.",
+            autocompletion=completion.trials,
+        ),
+    ],
     seed: Annotated[int, typer.Option(help="The same seed gives the same schedule.")] = 1,
     runs: RunsOption = Path("runs"),
     engine: EngineOption = "spark",
@@ -119,7 +126,7 @@ def validate(  # noqa: PLR0913 - the options of a command
 
 @app.command()
 def plan(
-    trial: Annotated[str, typer.Argument(help="A trial's name or file.")],
+    trial: Annotated[str, typer.Argument(help="A trial's name or file.", autocompletion=completion.trials)],
     seed: Annotated[int, typer.Option(help="The same seed gives the same schedule.")] = 1,
     settings: SetOption = None,
     backend: BackendOption = None,

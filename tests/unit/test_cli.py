@@ -1,6 +1,7 @@
 """The command line: exit codes, one sentence per error, and nothing heavy loaded for help."""
 
 import errno
+import os
 import subprocess
 import sys
 
@@ -130,3 +131,25 @@ def test_backend_and_variant_are_chosen_on_the_command_line_and_set_has_the_last
     settings = chosen("compose", "zookeeper", ["variant.kafka_version=3.9.1"])
     assert settings is not None
     assert settings[-2:] == ['variant.kafka_version="3.9.2"', "variant.kafka_version=3.9.1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("prozess sh", {"shrink"}),
+        ("prozess run smo", {"smoke"}),
+        ("prozess run nigh", {"nightly"}),
+        ("prozess explain under", {"under-acknowledged"}),
+        ("prozess run smoke --backend lo", {"local"}),
+        ("prozess run smoke --variant kraft-c", {"kraft-combined"}),
+        ("prozess check --engine s", {"spark"}),
+        ("prozess matrix matrix-q", {"matrix-quick"}),
+    ],
+)
+def test_a_shell_completes_commands_and_what_they_are_about(words, offered):
+    asked = {"_PROZESS_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    program = "import sys; sys.argv = ['prozess']; from harness.cli import main; main()"
+    told = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | asked, capture_output=True, text=True, timeout=60
+    )
+    assert set(told.stdout.split()) == offered, told.stderr
