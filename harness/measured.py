@@ -237,13 +237,13 @@ def _reaction(what: str, mode: str, faults: Sequence[FaultImpact]) -> ReactionLi
     )
 
 
-def refused(runs: Sequence[Measured]) -> dict[tuple[str, str, str], str]:
-    """(fault, backend, mode) → why it was left out there."""
-    return {
-        (label, *run.place): why
-        for run in sorted(runs, key=lambda run: run.place)
-        for label, why in sorted(run.plan.left_out.items())
-    }
+def refused(runs: Sequence[Measured]) -> dict[tuple[str, str], list[str]]:
+    """(fault, why) → where it was left out for that reason: "local kraft-isolated"."""
+    found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for run in runs:
+        for label, why in run.plan.left_out.items():
+            found[label, why].add(" ".join(run.place))
+    return {key: sorted(places) for key, places in sorted(found.items())}
 
 
 def _spread(found: Iterable[RecoveryShown]) -> Spread:

@@ -115,8 +115,8 @@ def measured_text(runs: Sequence[Measured]) -> str:
         ),
     ]
     if whys := refused(runs):
-        rows = [(label, backend, mode, why) for (label, backend, mode), why in whys.items()]
-        parts += ["### Left out", _table(("fault", "backend", "metadata", "why"), rows)]
+        rows = [(label, ", ".join(places), why) for (label, why), places in whys.items()]
+        parts += ["### Left out", _table(("fault", "where", "why"), rows)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,5 +1,7 @@
 """What many runs measured, put together, and written into a page."""
 
+from dataclasses import replace
+
 import pytest
 
 from harness.errors import BadInput
@@ -95,6 +97,17 @@ def test_what_a_known_defect_alone_violated_is_told_apart(tmp_path):
 def test_only_leaders_that_were_killed_count_for_a_cluster(tmp_path):
     (cluster,) = cluster_lines([a_run(tmp_path / "a", struck(what="kill member"))])
     assert (cluster.killed, cluster.known_ms) == (0, Spread(None, None))
+
+
+def test_what_was_left_out_is_told_once_with_every_place(tmp_path):
+    runs = [a_run(tmp_path / "a"), a_run(tmp_path / "b")]
+    left_out = {"wipe of leader(0)": "brokers are controllers here"}
+    plans = [
+        run.plan.model_copy(update={"left_out": left_out, "backend": backend})
+        for run, backend in zip(runs, ("local", "compose"), strict=True)
+    ]
+    text = measured_text([replace(run, plan=plan) for run, plan in zip(runs, plans, strict=True)])
+    assert "| wipe of leader(0) | compose kraft-isolated, local kraft-isolated | brokers are controllers here |" in text
 
 
 def test_it_is_written_between_the_marks_of_a_page_and_again(tmp_path):
