@@ -81,6 +81,8 @@ def _send(row: Mapping[str, int], number: int, main: bool, unasked: bool, name: 
     elif row["outcome"] == Outcome.OK:
         where = f" at offset {row['log_offset']}" if row["log_offset"] != NONE else ""
         kind, told = "acknowledged", f"{who} is told {took} that #{row['sequence']} is acknowledged{where}"
+    elif row["outcome"] == Outcome.FAIL and row["code"] == 0:
+        kind, told = "refused", f"{who} is told {took} that the transaction of #{row['sequence']} is aborted"
     else:
         failed = row["outcome"] == Outcome.FAIL
         kind = "refused" if failed else "unknown"

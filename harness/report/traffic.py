@@ -55,7 +55,8 @@ class Traffic:
 def make_traffic(
     parts: Sequence[Columns] | Iterator[Columns], acks: Sequence[str], span_s: tuple[float, float]
 ) -> Traffic:
-    """`parts`: columns of `sends`, together all of it. `acks`: by partition. `span_s`: of all times in them."""
+    """`parts`: columns of `sends`, together all of it. `acks`: by partition. `span_s`: what is shown; what was
+    earlier, in the warm-up, counts in `outcomes` alone."""
     edges = edges_of(*span_s)
     bins, levels = len(edges) - 1, np.array([LEVELS.index(level) for level in acks] or [0])
     completed = np.zeros(len(LEVELS) * len(Outcome) * bins, dtype=np.int64)
@@ -64,10 +65,11 @@ def make_traffic(
     for sends in parts:
         level, outcome = levels[sends["partition"]], sends["outcome"].astype(np.int64)
         outcomes += np.bincount(sends["partition"] * len(Outcome) + outcome, minlength=len(outcomes))
-        done = sends["completed_ns"] != MISSING
+        first_ns = int(edges[0] * NS_PER_S)
+        done = (sends["completed_ns"] != MISSING) & (sends["completed_ns"] >= first_ns)
         at = _bins(edges, sends["completed_ns"][done])
         completed += np.bincount((level[done] * 3 + outcome[done]) * bins + at, minlength=len(completed))
-        told = done & (outcome == Outcome.OK) & (level > 0)
+        told = done & (outcome == Outcome.OK) & (level > 0) & (sends["invoked_ns"] >= first_ns)
         took_us = (sends["completed_ns"][told] - sends["invoked_ns"][told]) / 1_000
         size = np.clip(np.log(np.maximum(took_us, 1)) * _PER_E, 0, _LATENCIES - 1).astype(np.int64)
         at = _bins(edges, sends["invoked_ns"][told])
@@ -89,7 +91,7 @@ def edges_of(first_s: float, last_s: float) -> np.ndarray:
 
 
 def _bins(edges: np.ndarray, times_ns: np.ndarray) -> np.ndarray:
-    """What is beyond the edges counts in the first or last bin."""
+    """Rounding at the edges counts in the first or last bin."""
     found = np.floor((times_ns / NS_PER_S - edges[0]) / (edges[1] - edges[0])).astype(np.int64)
     return np.asarray(np.clip(found, 0, len(edges) - 2))
 

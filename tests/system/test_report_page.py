@@ -11,9 +11,11 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from harness.histories.commands import generate_history
 from harness.report import report_run
+from harness.report.trends import write_trends
 from harness.run_directory import RunDirectory
 from harness.stages.check import CheckOptions, check_run
 from harness.stages.judge import judge_run
+from harness.trends import Measure, NightOfTrial, Regression, Trends
 from tests.system.large_run import large_run
 
 PLANTED = (
@@ -246,6 +248,19 @@ def test_nothing_is_inaccessible_in_the_eyes_of_axe(open_page, planted, scheme, 
     found = Axe().run(page).response
     assert "color-contrast" in {rule["id"] for rule in found["passes"]}, "it looked"
     assert [(v["id"], v["nodes"][0]["html"][:200], v["nodes"][0]["failureSummary"]) for v in found["violations"]] == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_trends_are_accessible_too(browser, tmp_path, scheme):
+    nights = tuple(NightOfTrial("safe", f"2026-01-0{day}", 4, day % 2, 1, (("lost", 9),)) for day in (1, 2))
+    measures = tuple(Measure("safe", f"2026-01-0{day}", "recovery", 9.0 * day, "ms", 3, True) for day in (1, 2))
+    path = write_trends(
+        Trends(nights, measures, 9, 1), [Regression("safe", "2026-01-02", "worse")], tmp_path / "trends.html"
+    )
+    with browser.new_context(color_scheme=scheme) as context:
+        page = context.new_page()
+        page.goto(path.as_uri())
+        assert Axe().run(page).response["violations"] == []
 
 
 @pytest.mark.parametrize("anomaly", ["w-0-lost", "w-1-aborted-read", "w-2-unprocessed"])

@@ -48,7 +48,8 @@ def test_a_send_is_shown_with_its_answer_and_two_neighbours_on_each_side():
     [(FAIL, "refused", "certainly failed"), (INFO, "unknown", "perhaps after it took effect")],
 )
 def test_a_send_that_failed_says_whether_that_is_certain(outcome, kind, said):
-    _, answer = story_parts.sends(sent([outcome]), [Subject(PRODUCER, 0, NONE)], frozenset(), name)
+    rows = sent([outcome]) | {"code": np.array([-192])}
+    _, answer = story_parts.sends(rows, [Subject(PRODUCER, 0, NONE)], frozenset(), name)
     assert answer.kind == kind
     assert said in answer.text
 
@@ -57,6 +58,11 @@ def test_a_send_that_was_never_answered_says_so_and_has_no_answer():
     rows = sent([INFO]) | {"completed_ns": np.array([MISSING])}
     (only,) = story_parts.sends(rows, [Subject(PRODUCER, 0, NONE)], frozenset(), name)
     assert only.text == "client 1 sends #0, and is never answered"
+
+
+def test_a_send_that_failed_without_an_error_was_aborted_with_its_transaction():
+    _, answer = story_parts.sends(sent([FAIL]), [Subject(PRODUCER, 0, NONE)], frozenset(), name)
+    assert answer.text == "client 1 is told after 0 ms that the transaction of #0 is aborted"
 
 
 def test_nobody_acknowledges_a_send_with_acks_0():

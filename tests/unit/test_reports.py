@@ -234,6 +234,20 @@ def test_the_timeline_of_a_long_run_has_wider_bins_however_it_is_read(plan, part
     assert traffic.latencies.sum() == (sends["outcome"] == Outcome.OK).sum()
 
 
+def test_what_was_sent_long_before_the_trial_began_is_no_spike_in_the_first_bin(plan):
+    at_ns = np.array([-30 * S, -20 * S, S, 2 * S])
+    sends = {
+        "invoked_ns": at_ns,
+        "completed_ns": at_ns + S // 100,
+        "outcome": np.full(4, Outcome.OK, dtype=np.int32),
+        "partition": np.zeros(4, dtype=np.int32),
+    }
+    traffic = make_traffic([sends], ["1", "all"], (-5.0, 3.0))
+    assert traffic.completed.sum() == traffic.latencies.sum() == 2
+    assert traffic.completed[:, :, 0].sum() == 0
+    assert traffic.outcomes.sum() == 4
+
+
 def test_a_panel_has_few_digits_and_says_where_nothing_is_known():
     assert numbers(np.array([1.0, 2 / 3, np.nan, 123456.7])) == [1, 0.6667, None, 123500.0]
     shown = Panel("x", np.array([0.25]), [Series("a", np.array([np.nan]), 1)]).as_json()

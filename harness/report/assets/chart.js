@@ -29,7 +29,7 @@ prozess.chart = (() => {
     });
     if (!panel.log) {
       high = high > 0 ? high * 1.05 : 1;
-      return { y: (value) => height - (value / high) * height, ticks: ticks(0, high, Math.max(2, height / 40)) };
+      return { y: (value) => height - (value / high) * height, ticks: ticks(0, high, Math.max(3, height / 35)) };
     }
     low = 10 ** Math.floor(Math.log10(low < Infinity ? low : 1));
     high = Math.max(10 ** Math.ceil(Math.log10(high || 10)), low * 10);
@@ -55,6 +55,8 @@ prozess.chart = (() => {
   }
 
   const point = ([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`;
+  // A value alone is a dash as long as its bin.
+  const polyline = (run) => (run.length > 1 ? `M${run.map(point).join("L")}` : `M${point(run[0])}h${Math.max(run[0][2] - run[0][0], 4)}`);
   const stairs = (run) => run.map(([x, y, next]) => `${point([x, y])}H${next.toFixed(1)}`).join("L");
 
   function drawSeries(panel, view, scale, height, x) {
@@ -62,7 +64,7 @@ prozess.chart = (() => {
     if (panel.kind === "bars") return drawBars(panel, view, scale, x);
     return panel.series.map((series) => {
       const found = runs(panel, series, view, scale, x);
-      if (panel.kind === "line") return drawing("path", { class: `line s${series.style}`, d: found.map((run) => `M${run.map(point).join("L")}`).join("") });
+      if (panel.kind === "line") return drawing("path", { class: `line s${series.style}`, d: found.map(polyline).join("") });
       const lines = found.map((run) => `M${stairs(run)}`).join("");
       const line = drawing("path", { class: `line s${series.style}`, d: lines });
       if (panel.kind === "step") return line;

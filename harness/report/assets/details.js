@@ -22,6 +22,7 @@
       element("div", {}, data.texts[reason], data.texts[source] ? element("small", {}, ` [${data.texts[source]}]`) : null),
     ]);
     const made = table([["guarantee", false], ["outcome", false], ["seen", true], ["why", false]], rows, "Guarantees of this cell");
+    made.classList.add("judged");
     for (const row of made.querySelectorAll("tbody tr")) row.lastChild.classList.add("wrap");
     return made;
   }
