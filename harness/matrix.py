@@ -28,6 +28,7 @@ from harness.errors import BadInput
 from harness.provocations import AUTHORIZER_PROPERTIES, PROVOCATIONS
 from harness.schedule import Selector
 from harness.trial import Trial, WorkloadSpec
+from harness.validation.known import misspelt
 
 _SCOPES: dict[str, type[Frozen]] = {
     "topic": TopicConfiguration,
@@ -167,6 +168,18 @@ def _check_property(scope: str, name: str) -> None:
         raise BadInput(f"{scope}.{_PROPERTY}{name} has a name of its own here: set {scope}.{own}.")
     if scope != "topic" and name in _OF_THE_TRIAL:
         raise BadInput(f"{scope}.{_PROPERTY}{name} is set by prozess for every client. Remove it.")
+    if near := misspelt(_KAFKA_HAS.get(scope, ""), name):
+        raise BadInput(f"{scope}.{_PROPERTY}{name} is no property of Kafka's. Did you mean {near!r}?")
+
+
+_KAFKA_HAS = {
+    "topic": "topic",
+    "producer": "producer",
+    "transaction": "producer",
+    "group": "consumer",
+    "copier": "consumer",
+}
+"""Whose properties a scope's are, where they are only one program's."""
 
 
 def _why_invalid_scope(combination: Combination, variant: Variant) -> str | None:

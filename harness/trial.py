@@ -16,6 +16,7 @@ from harness.configuration import ComposeOptions, DeliveryBound, Frozen, Isolati
 from harness.errors import BadInput
 from harness.remote_options import AttachOptions, SshOptions
 from harness.schedule import Each, FaultAction, Mix, Selector, Step
+from harness.validation.known import misspelt
 
 PARTITIONS_MAX = 10_000
 """Of a topic: far more than three brokers on one machine bear, and few enough to be planned."""
@@ -246,6 +247,9 @@ def _check_names(trial: Trial, source: str) -> None:
         for name in names:
             if name not in kind:
                 raise BadInput(f"{source}: {what} {name!r} is not known. Known: {', '.join(sorted(kind))}.")
+    for name in trial.variant.properties:
+        if near := misspelt("broker", name):
+            raise BadInput(f"{source}: variant.properties.{name} is no property of Kafka's. Did you mean {near!r}?")
     seen: set[str] = set()
     for step in trial.steps:
         if step.name in seen:

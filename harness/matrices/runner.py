@@ -16,8 +16,11 @@ from harness.campaign.state import Attempt, Begun, CampaignDirectory, next_numbe
 from harness.clock import NS_PER_S, Clock
 from harness.errors import BadInput
 from harness.matrices.trials import Layout, MatrixTrial
+from harness.own_process import RUN
 from harness.run_directory import write_json
 
+RUNNER = (*RUN, "--engine", "local")
+"""Histories of hundreds of cells are small: Spark's start alone takes longer than threads need to check them."""
 FOREVER_S = 10 * 365 * 86_400.0
 FORMAT_VERSION = 1
 FILE = "matrix.json"
@@ -40,7 +43,7 @@ def run_matrix(layout: Layout, path: Path, *, clock: Clock, seconds: float | Non
 
     sys.stdout.write(f"matrix     {path}, {len(trials)} trials, {_done(directory)} of them run\n")
     sys.stdout.flush()
-    return run_campaign(directory, clock=clock, following=following)
+    return run_campaign(directory, clock=clock, runner=RUNNER, following=following)
 
 
 def _done(directory: CampaignDirectory) -> int:

@@ -84,6 +84,15 @@ def check(
     return ignored
 
 
+@cache
+def misspelt(scope: str, name: str) -> str | None:
+    """The property that is probably meant by a name which no client and no version of Kafka has; None = it is one, or like
+    none. `scope`: as of `properties_of`; of another, nothing is known."""
+    tables = [_data()["librdkafka"].get(scope, {}), *(kafka.get(scope, {}) for kafka in _data()["kafka"].values())]
+    known = {name for table in tables for name in table}
+    return None if name in known else next(iter(difflib.get_close_matches(name, known, n=1, cutoff=_MISSPELT)), None)
+
+
 def _wrong_type(name: str, value: str, kind: str) -> str | None:
     if kind == "boolean" and value.lower() not in ("true", "false"):
         return f"{name} = {value!r} must be true or false."

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-pytestmark = [pytest.mark.cluster, pytest.mark.spark]
+pytestmark = pytest.mark.cluster
 
 MATRIX = """
 name = "small"

@@ -50,7 +50,7 @@ def run(monkeypatch, tmp_path, text: str) -> int:
             "it is the brokers' to set (KIP-848)",
         ),
         ('workload = "group"\nbase = { "group.properties.isolation.level" = "x" }', "set group.isolation_level"),
-        ('workload = "group"\nbase = { "group.properties.fetch.min.byts" = 1 }', 'property: "fetch.min.byts"'),
+        ('workload = "group"\nbase = { "group.properties.no.such.thing" = 1 }', 'property: "no.such.thing"'),
         (
             'workload = "group"\nbase = { "group.session_timeout_ms" = 9000, "group.max_poll_interval_ms" = 8000 }',
             "`max.poll.interval.ms`must be >= `session.timeout.ms`",
