@@ -60,11 +60,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def kafka_cluster(request: pytest.FixtureRequest, _prozess_recording: Recording) -> KafkaCluster:
+def kafka_cluster(_prozess_recording: Recording) -> KafkaCluster:
     """A running cluster, shared with the tests that ask for one like it."""
     from harness.testing.cluster import KafkaCluster
 
-    assert _prozess_recording.session is not None
+    if _prozess_recording.session is None:
+        pytest.fail(
+            "prozess: take kafka_cluster as an argument of the test, or of a fixture: it comes first.", pytrace=False
+        )
     return KafkaCluster(_prozess_recording.session, _prozess_recording)
 
 
@@ -168,7 +171,7 @@ def _conclude(item: pytest.Item) -> str | None:
             recording.report()
     except ProzessError as error:
         return f"prozess: unknown: what was recorded could not be judged: {error}\n  recorded:  {recording.run.path}"
-    for text in outcome.costs:
+    for text in outcome.costs if outcome.failure is None else ():
         item.add_report_section(
             "call", "prozess", f"permitted, and seen: {text} ({recording.run.path / 'report.html'})"
         )

@@ -197,8 +197,11 @@ class TestNemesis:
         nodes = self._session.facts["nodes"]
         catalogue.service("check-fault")(action.fault, action.parameters, targets=action.targets, nodes=nodes)
         for text in action.targets:
-            if why := why_nobody(parse_target(text), self._session.variant):
+            target = parse_target(text)
+            if why := why_nobody(target, self._session.variant):
                 raise BadInput(f"nemesis: {text} {why}.")
+            if target.node is not None and target.node not in nodes:
+                raise BadInput(f"nemesis: there is no node {target.node!r}. Nodes: {', '.join(nodes)}.")
         needs, lacks = fault_needs(fault, action.parameters), self._session.facts["lacks"]
         for capability in sorted(needs):
             if str(capability) not in self._session.facts["capabilities"]:

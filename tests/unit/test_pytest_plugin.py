@@ -62,9 +62,10 @@ def test_a_wrong_setting_fails_the_test_with_the_rule(tmp_path, marked, said):
 
 
 @pytest.mark.parametrize(("unavailable", "code", "word"), [("fail", 1, "error"), ("skip", 0, "skipped")])
-def test_a_cluster_that_cannot_be_started_is_an_error_or_a_loud_skip(tmp_path, unavailable, code, word):
-    source = "import pytest\n@pytest.mark.prozess(version='0.1.0')\ndef test_it(kafka_cluster): pass\n"
+def test_a_cluster_that_cannot_be_started_is_an_error_or_a_loud_skip(tmp_path, monkeypatch, unavailable, code, word):
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")  # nobody listens there
+    source = "import pytest\n@pytest.mark.prozess(backend='compose')\ndef test_it(kafka_cluster): pass\n"
     told = run(tmp_path, source, "-rs", f"--prozess-unavailable={unavailable}")
     assert told.returncode == code, told.stdout
     assert f"1 {word}" in told.stdout
-    assert "a local cluster (kraft-isolated, Kafka 0.1.0) cannot be started here: " in told.stdout
+    assert "a compose cluster (kraft-isolated, Kafka 4.3.1) cannot be started here: " in told.stdout
