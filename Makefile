@@ -39,6 +39,11 @@ unit: $(VENV)/.ready-dev
 FUZZ ?= 50
 fuzz: $(VENV)/.ready-dev
 	PROZESS_FUZZ=$(FUZZ) $(BIN)/pytest -n 2 tests/unit/test_fuzz_histories.py tests/unit/test_fuzz_trials.py --timeout 0
+	$(BIN)/pip install -q -e '.[fuzz]'
+	set -e; for target in $(FUZZ_TARGETS); do $(BIN)/python -m tests.fuzzing.coverage_guided $$target $(FUZZ_S); done
+
+FUZZ_TARGETS ?= jepsen edn verifiable trial metadata-log segments snapshot zookeeper
+FUZZ_S ?= 75
 
 system: $(VENV)/.ready-dev
 	$(BIN)/pytest tests/contract tests/system

@@ -66,7 +66,10 @@ def decode_metadata_log(
         raise HistoryUnreadable(f"The metadata log in {log.directory} {error}.") from error
     except OSError as error:
         raise HistoryUnreadable(f"A snapshot in {log.directory} cannot be read: {error.strerror}.") from error
-    rows = np.array(replay.finish(), dtype=np.int64).reshape(-1, len(METADATA.columns))
+    try:
+        rows = np.array(replay.finish(), dtype=np.int64).reshape(-1, len(METADATA.columns))
+    except OverflowError as error:
+        raise HistoryUnreadable(f"The metadata log in {log.directory} holds a number of more than 64 bits.") from error
     return {column.name: rows[:, i].astype(column.kind) for i, column in enumerate(METADATA.columns)}
 
 

@@ -117,13 +117,14 @@ def read_records(batch: Batch) -> Iterator[Record]:
     """The records of one batch, in order. `Malformed` if it does not hold what its header says."""
     cursor = Cursor(batch.payload)
     for _ in range(batch.count):
-        end = cursor.varint() + cursor.position
+        length = cursor.varint()
+        begin, end = cursor.position, cursor.position + length
         cursor.int8()  # attributes, unused
         timestamp_ms = batch.base_timestamp_ms + cursor.varint()
         log_offset = batch.base_offset + cursor.varint()
         key, value = _bytes(cursor), _bytes(cursor)
-        if end > len(cursor.data):
-            raise Malformed(f"has a record that ends outside its batch (offset {log_offset})")
+        if not begin < cursor.position <= end <= len(cursor.data):
+            raise Malformed(f"has a record that ends outside itself or its batch (offset {log_offset})")
         cursor.position = end  # record headers are of no interest
         yield Record(log_offset, timestamp_ms, key, value)
 

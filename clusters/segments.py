@@ -11,6 +11,7 @@ taken as stored: that the bytes behind it still match it is not tested here (`Du
 """
 
 import mmap
+import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -267,6 +268,10 @@ def _columns(headers: np.ndarray) -> dict[str, np.ndarray]:
 # --- checkpoints ----------------------------------------------------------------------------------------------------
 
 
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+"""That fits into 64 bits."""
+
+
 def read_epoch_checkpoint(path: Path) -> dict[int, int]:
     """Leader epoch → start offset; empty if there is no file. [KIP-101; LeaderEpochCheckpointFile]"""
     return {int(epoch): int(start) for epoch, start in _entries(path, words=2)}
@@ -286,10 +291,12 @@ def _entries(path: Path, *, words: int) -> list[list[str]]:
         return []
     except OSError as error:
         raise HistoryUnreadable(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise HistoryUnreadable(f"{path} is no text ({error.reason}).") from error
     if not lines:  # made empty at the start, written when there is something to say
         return []
     entries = [line.split(" ") for line in lines[2:]]
     whole = len(lines) >= 2 and lines[0] == "0" and lines[1] == str(len(entries))
-    if not whole or any(len(e) != words or not all(w.lstrip("-").isdigit() for w in e[-2:]) for e in entries):
+    if not whole or any(len(e) != words or not all(map(_NUMBER.fullmatch, e[-2:])) for e in entries):
         raise HistoryUnreadable(f"{path} is no checkpoint of version 0 with as many entries as it says.")
     return entries

@@ -40,7 +40,12 @@ def decode_zookeeper_logs(
             replay.transaction(transaction)
     except Malformed as error:
         raise HistoryUnreadable(f"A ZooKeeper log in {directories[0].parent} {error}.") from error
-    rows = np.array(replay.rows, dtype=np.int64).reshape(-1, len(COLUMNS))
+    try:
+        rows = np.array(replay.rows, dtype=np.int64).reshape(-1, len(COLUMNS))
+    except OverflowError as error:
+        raise HistoryUnreadable(
+            f"A ZooKeeper log in {directories[0].parent} holds a number of more than 64 bits."
+        ) from error
     return {column.name: rows[:, i].astype(column.kind) for i, column in enumerate(METADATA.columns)}
 
 

@@ -203,6 +203,8 @@ class ClientAction(Frozen):
     def _stalls_for_a_time(self) -> "ClientAction":
         if (self.do == "stall") != (self.seconds is not None):
             raise ValueError(f'do = {self.do!r}: `seconds` belongs to "stall", which needs it')
+        for name in self.client:
+            parse_target(client_target(name))
         return self
 
 

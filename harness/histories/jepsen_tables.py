@@ -55,6 +55,20 @@ class Recorded:
         self._offsets.extend(offsets)
         self._values.extend(values)
 
+    def add_many_sends(self, rows: np.ndarray) -> None:
+        """int64[n, SEND_WIDTH]: sends that have begun."""
+        self.sends.frombytes(rows.tobytes())
+
+    def sends_table(self) -> np.ndarray:
+        """int64[n, SEND_WIDTH]: every send, to be completed in place. While it is held, none can be added."""
+        return np.frombuffer(self.sends, dtype=np.int64).reshape(-1, SEND_WIDTH)
+
+    def add_many_reads(self, runs: Sequence[int], offsets: np.ndarray, values: np.ndarray) -> None:
+        """Records that polls gave: (process, partition, span, time, how many) of each stretch, one after the other."""
+        self._runs.extend(runs)
+        self._offsets.frombytes(offsets.astype(np.int64).tobytes())
+        self._values.frombytes(values.astype(np.int64).tobytes())
+
     def send_columns(self) -> dict[str, np.ndarray]:
         """Of every send, in the order of the file."""
         names = ("process", "partition", "value", "begun", "offset", "completed", "outcome", "line", "transaction")

@@ -395,5 +395,20 @@ def test_a_broker_id_that_fits_no_mask_is_refused(tmp_path):
         by_hand(tmp_path, topic("beta", TOPIC_ID), value)
 
 
+@pytest.mark.parametrize("length", [0, 1, -1, -40, 2**30], ids=str)
+def test_a_record_that_does_not_go_forward_is_refused_whatever_the_batch_says_how_many_there_are(tmp_path, length):
+    payload = varint(length) + b"\0" + varint(0) * 2 + varint(-1) * 2 + varint(0)
+    checked = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 2**31 - 1) + payload
+    data = struct.pack(">qiibI", 0, len(checked) + 9, 1, 2, crc32c(checked)) + checked
+    with pytest.raises(HistoryUnreadable, match="ends outside itself or its batch"):
+        decode(controller(tmp_path, data))
+
+
+def test_a_time_of_more_than_64_bits_is_refused(tmp_path):
+    late = batch(0, [fence(1)], time_ms=2**62)
+    with pytest.raises(HistoryUnreadable, match="holds a number of more than 64 bits"):
+        decode(controller(tmp_path, late))
+
+
 def test_the_checksum_is_castagnolis():
     assert crc32c(b"123456789") == 0xE3069283  # RFC 3720, B.4, and every table of check values

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from harness.schedule import Between, Elapsed, FaultAction, Step, draw, parse_target
+from harness.schedule import Between, ClientAction, Elapsed, FaultAction, Step, draw, parse_target
 
 
 def waiting(low: float, high: float) -> Step:
@@ -59,6 +59,12 @@ def test_targets_are_roles(text, role, partition, node):
 def test_anything_else_is_refused_with_the_rule(text):
     with pytest.raises(ValueError, match="is not a role; give leader"):
         parse_target(text)
+
+
+@pytest.mark.parametrize("name", ["member(0,*)\x00", "member(x)", "member("])
+def test_a_client_that_is_named_as_no_role_can_be_is_refused_with_the_rule(name):
+    with pytest.raises(ValidationError, match="is not a role; give leader"):
+        ClientAction(kind="client", do="stop", client=name)
 
 
 def test_a_fault_without_targets_is_refused():

@@ -135,11 +135,30 @@ def test_checkpoints_are_read_as_kafka_writes_them(tmp_path):
     assert read_offset_checkpoint(tmp_path / "none") == {}
 
 
-@pytest.mark.parametrize("text", ["0\n3\n0 0\n", "1\n1\n0 0\n", "0\n1\n0 zero\n", "0\n1\n0 0 0\n", "0\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0\n3\n0 0\n",
+        "1\n1\n0 0\n",
+        "0\n1\n0 zero\n",
+        "0\n1\n0 0 0\n",
+        "0\n",
+        "0\n1\n0 --5\n",
+        "0\n1\n0 ²\n",
+        f"0\n1\n0 {10**30}\n",
+    ],
+)
 def test_a_malformed_checkpoint_is_refused_by_name(tmp_path, text):
     path = tmp_path / "leader-epoch-checkpoint"
     path.write_text(text)
     with pytest.raises(HistoryUnreadable, match="leader-epoch-checkpoint is no checkpoint"):
+        read_epoch_checkpoint(path)
+
+
+def test_a_checkpoint_that_is_no_text_is_refused_by_name(tmp_path):
+    path = tmp_path / "leader-epoch-checkpoint"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(HistoryUnreadable, match="leader-epoch-checkpoint is no text"):
         read_epoch_checkpoint(path)
 
 

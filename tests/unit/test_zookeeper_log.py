@@ -276,6 +276,17 @@ def test_a_log_that_is_cut_off_anywhere_tells_what_is_whole(cut):
     assert len(found) == min(29, max(0, cut - len(HEADER)) // each)
 
 
+def test_a_time_of_more_than_64_bits_is_refused(tmp_path):
+    directory = tmp_path / "version-2"
+    directory.mkdir()
+    told = [("/controller", b'{"brokerid":1}'), ("/controller_epoch", b"1")]
+    bodies = [jute.text(path) + jute.buffer(data) + jute.integer(1) for path, data in told]
+    log = b"".join(encoded((1 << 32) + n, body=body, time_ms=2**62) for n, body in enumerate(bodies, start=1))
+    (directory / "log.100000001").write_bytes(HEADER + log)
+    with pytest.raises(HistoryUnreadable, match="holds a number of more than 64 bits"):
+        decode([directory.parent])
+
+
 def test_a_file_of_another_kind_is_refused(tmp_path):
     directory = server(tmp_path, 1)
     (directory / VERSION_DIRECTORY / "log.1").write_bytes(b"ZKSN" + bytes(40))
