@@ -23,7 +23,7 @@ OFFSET_LEAST_MS = 10_000
 """A record may be seconds old when it is seen."""
 DRIFT_MAX_PPM = 500_000
 DRIFT_LEAST_PPM = 200_000
-STAMPING = ("producer", "keyed-producer", "text-producer", "transactor")
+STAMPING = ("producer", "keyed-producer", "text-producer", "transactor", "verifiable-producer")
 
 
 class ClientClockParameters(Frozen):
