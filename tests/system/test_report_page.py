@@ -29,6 +29,9 @@ PLANTED = (
     "commit-regression",
 )
 FOCUSABLE = "a[href], button, input, select, summary, [tabindex='0']"
+WAIT_MS = 60_000
+"""A busy machine draws slowly."""
+expect.set_options(timeout=WAIT_MS)
 LARGE_BYTES_MAX, LARGE_ELEMENTS_MAX = 2_500_000, 30_000
 
 
@@ -72,6 +75,7 @@ def open_page(browser) -> Iterator[Callable[..., Page]]:
         contexts.append(
             browser.new_context(**{"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"} | options)
         )
+        contexts[-1].set_default_timeout(WAIT_MS)
         page = contexts[-1].new_page()
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
