@@ -7,7 +7,7 @@ from clusters.local_node import LocalNode
 from clusters.servers import Servers
 from harness.clock import Clock, wait_until
 from harness.errors import HarnessFailed
-from harness.impairments import Install
+from harness.impairments import Install, Migrate
 from harness.protocols import NodeState
 
 SEEN_TIMEOUT_S = 20.0
@@ -36,6 +36,20 @@ class InstalledServers:
             last_seen=lambda: f"process {node.state().value}",
         )
         return f"Kafka {before} gave way to {harm.version}"
+
+
+class MigratedServers:
+    """`clusters.impairers.Harmer` of `Migrate`: other properties, and the server that reads them."""
+
+    def __init__(self, servers: Callable[[], Servers]) -> None:
+        self._servers = servers
+
+    def harm(self, node: LocalNode, harm: Migrate) -> str:
+        if (state := node.state()) is not NodeState.STOPPED:
+            raise HarnessFailed(f"{node.name}: other properties are for a node that is down; it is {state}.")
+        self._servers().migrate(node.placement, harm.stage)
+        node.start()
+        return f"started with the properties of the stage {harm.stage!r}"
 
 
 def _command_line(pid: int | None) -> str:

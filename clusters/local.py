@@ -12,8 +12,8 @@ from typing import Any
 
 from clusters.agent import metrics_agent
 from clusters.equipment import Equipment, Equipped
-from clusters.impairers import Parts
-from clusters.installs import InstalledServers
+from clusters.impairers import Harmer, Parts
+from clusters.installs import InstalledServers, MigratedServers
 from clusters.link_parts import WAYS, harmers, impairers
 from clusters.link_support import refusals
 from clusters.links import API_VERSIONS, FOUR_LETTERS, LinkEnd, Links
@@ -166,7 +166,8 @@ class LocalCluster:
             for node in self._nodes:
                 node.open_network()
             for node in self._nodes:
-                node.start()
+                if not self._waits(node.placement):
+                    node.start()
             self._check_alive()
         except BaseException:
             self.teardown()
@@ -235,7 +236,10 @@ class LocalCluster:
 
     def _all_parts(self) -> Parts:
         equipment = self._equipment
-        installs = {"install": InstalledServers(lambda: self._servers, clock=self._clock)}
+        installs: dict[str, Harmer] = {
+            "install": InstalledServers(lambda: self._servers, clock=self._clock),
+            "migrate": MigratedServers(lambda: self._servers),
+        }
         if self._network is None:
             return Parts(equipment.impairers, {**equipment.harmers, **installs})
         client_cuts = {"client-cut": ClientCuts(self._network, self._links)}
@@ -258,6 +262,10 @@ class LocalCluster:
             question = FOUR_LETTERS if ZOOKEEPER in placement.roles else API_VERSIONS
             ends.append(LinkEnd(placement.name, placement.data_address, seam, tuple(ports), question))
         return ends
+
+    def _waits(self, placement: Placement) -> bool:
+        """Is it a controller that the migration from ZooKeeper starts?"""
+        return self._variant.metadata_mode == "zookeeper" and CONTROLLER in placement.roles
 
     def _having(self, role: str) -> list[Placement]:
         return [p for p in self._placements if role in p.roles]

@@ -14,12 +14,15 @@ Listeners of a controller:
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from clusters.variants import check_variant
 from harness.configuration import FIRST_CONTROLLER_ID, FIRST_ZOOKEEPER_ID, Variant, version_numbers
 from harness.errors import BadInput
 
 BROKER, CONTROLLER, ZOOKEEPER = "broker", "controller", "zookeeper"
+Stage = Literal["zookeeper", "migrating", "kraft"]
+"""Where a server has its metadata from; on the way from ZooKeeper to KRaft it knows both (KIP-866)."""
 
 HEAP: dict[str, tuple[str, ...]] = {
     BROKER: ("-Xms64m", "-Xmx256m"),
@@ -137,38 +140,44 @@ def _roles_of(node_id: int) -> frozenset[str]:
     return frozenset({CONTROLLER} if node_id >= FIRST_CONTROLLER_ID else ())
 
 
-def server_properties(variant: Variant, node: Placement, nodes: Sequence[Placement]) -> dict[str, str]:
-    """server.properties of `node`. The variant's properties are laid over the defaults, never over `OURS`."""
-    names = _listener_names(variant, nodes)
+def server_properties(
+    variant: Variant, node: Placement, nodes: Sequence[Placement], *, stage: Stage | None = None
+) -> dict[str, str]:
+    """server.properties of `node`. The variant's properties are laid over the defaults, never over `OURS`. `stage`: None = as
+    the variant begins."""
+    stage = stage or ("zookeeper" if variant.metadata_mode == "zookeeper" else "kraft")
+    names = _listener_names(stage, nodes)
     return {
         **_defaults(variant),
         **({"broker.rack": node.rack} if node.rack and BROKER in node.roles else {}),
         **variant.properties,
-        **_membership(variant, node, nodes),
+        **_membership(stage, node, nodes),
         "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
         **_listeners(node),
     }
 
 
-def _membership(variant: Variant, node: Placement, nodes: Sequence[Placement]) -> dict[str, str]:
+def _membership(stage: Stage, node: Placement, nodes: Sequence[Placement]) -> dict[str, str]:
     """Who the server is, where its data is, and where the cluster keeps its metadata."""
     directory = {"log.dirs": str(node.data_directory)}
-    if variant.metadata_mode == "zookeeper":
-        ensemble = (f"{n.data_address}:{n.data_port}" for n in nodes if ZOOKEEPER in n.roles)
-        return {"broker.id": str(node.node_id), **directory, "zookeeper.connect": ",".join(ensemble)}
+    ensemble = ",".join(f"{n.data_address}:{n.data_port}" for n in nodes if ZOOKEEPER in n.roles)
+    if stage == "zookeeper":
+        return {"broker.id": str(node.node_id), **directory, "zookeeper.connect": ensemble}
     voters = (f"{n.node_id}@{n.data_address}:{n.controller_port}" for n in nodes if CONTROLLER in n.roles)
-    return {
-        "node.id": str(node.node_id),
-        "process.roles": ",".join(sorted(node.roles)),
-        **directory,
+    quorum = {
         "controller.quorum.voters": ",".join(voters),
         "controller.listener.names": "CONTROLLER,CONTROLLEROBSERVER",
     }
+    migrating = {"zookeeper.connect": ensemble, "zookeeper.metadata.migration.enable": "true"}
+    if stage == "migrating" and BROKER in node.roles:
+        return {"broker.id": str(node.node_id), **directory, **quorum, **migrating}
+    whole = {"node.id": str(node.node_id), "process.roles": ",".join(sorted(node.roles)), **directory, **quorum}
+    return whole | migrating | {"inter.broker.listener.name": "DATA"} if stage == "migrating" else whole
 
 
-def _listener_names(variant: Variant, nodes: Sequence[Placement]) -> list[str]:
+def _listener_names(stage: Stage, nodes: Sequence[Placement]) -> list[str]:
     names = ["DATA", "OBSERVER"]
-    if variant.metadata_mode != "zookeeper":
+    if stage != "zookeeper":
         names += ["CONTROLLER", "CONTROLLEROBSERVER"]
     return [*names, "CLIENT"] if any(n.client_port for n in nodes) else names
 

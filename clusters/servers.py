@@ -16,6 +16,7 @@ from clusters.properties import (
     SCRATCH,
     ZOOKEEPER,
     Placement,
+    Stage,
     logging_properties,
     properties_text,
     server_properties,
@@ -76,13 +77,16 @@ class Servers:
         self.java = find_java()
         self._installed = {}
         self._jars = {version: ensure_jars(version) for version in (*self._variant.kafka_versions, *self._later)}
-        checkpoint = None if self._variant.metadata_mode == "zookeeper" else self._checkpoint(self.java)
+        with_zookeeper = self._variant.metadata_mode == "zookeeper"
+        checkpoint = None if with_zookeeper else self._checkpoint(self.java)
         self.features = {} if checkpoint is None else feature_levels(checkpoint)
         self._cluster_id = "" if checkpoint is None else new_kafka_uuid()
         for placement in self._placements:
             directory = self._directory / placement.name
             shutil.rmtree(directory, ignore_errors=True)
             (directory / SCRATCH).mkdir(parents=True)
+            if with_zookeeper and CONTROLLER in placement.roles:
+                continue  # until the migration
             if ZOOKEEPER in placement.roles:
                 prepare_directory(placement.data_directory, placement)
             elif checkpoint is not None:
@@ -104,6 +108,23 @@ class Servers:
         assert version in self._jars, f"{version} was not said to be needed later"
         self._installed[placement.name] = version
         self._write_logging(placement, self._directory / placement.name)
+        self._find_archive(placement)
+
+    def migrate(self, placement: Placement, stage: Stage) -> None:
+        """From its next start on the server is at that stage of the way from ZooKeeper to KRaft. A controller that never ran
+        is formatted for the cluster that there is."""
+        assert self.java is not None, "not formatted"
+        directory = self._directory / placement.name
+        if CONTROLLER in placement.roles and not (placement.data_directory / "meta.properties").exists():
+            format_directory(
+                placement.data_directory,
+                node_id=placement.node_id,
+                cluster_id=self.cluster_id,
+                checkpoint=self._checkpoint(self.java),
+            )
+        self._write_logging(placement, directory)
+        properties = server_properties(self._variant, placement, self._placements, stage=stage)
+        (directory / _file_name(placement)).write_text(properties_text(properties), encoding="utf-8")
         self._find_archive(placement)
 
     def _find_archive(self, placement: Placement) -> None:

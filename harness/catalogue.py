@@ -91,6 +91,7 @@ FAULTS = {
     "move-controller": "nemesis.move_controller:MoveController",
     "rolling-restart": "nemesis.rolling_restart:RollingRestart",
     "upgrade": "nemesis.upgrade:Upgrade",
+    "migrate": "nemesis.migrate:Migrate",
     "finalize-features": "nemesis.finalize_features:FinalizeFeatures",
     "restart-clients": "nemesis.restart_clients:RestartClients",
     "rebalance-storm": "nemesis.rebalance_storm:RebalanceStorm",

@@ -81,6 +81,8 @@ class Variant(Frozen):
     """Of `kraft-isolated`."""
     zookeepers: Annotated[int, Field(ge=1, le=5)] = 1
     """Of `zookeeper`."""
+    migration_controllers: Annotated[int, Field(ge=0, le=5)] = 0
+    """Of `zookeeper`: controllers that do not run until a step `migrate` starts them (KIP-866)."""
     racks: tuple[str, ...] = ()
     """Brokers are dealt to them in turn."""
     features: dict[str, Annotated[int, Field(ge=0, le=1000)]] = Field(default_factory=dict)
@@ -119,6 +121,8 @@ class Variant(Frozen):
         if self.metadata_mode == "kraft-combined":
             return brokers
         if self.metadata_mode == "zookeeper":
+            later = range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + self.migration_controllers)
+            brokers |= {number: f"controller-{number}" for number in later}
             return brokers | {FIRST_ZOOKEEPER_ID - 1 + n: f"zookeeper-{n}" for n in range(1, self.zookeepers + 1)}
         controllers = range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + self.controllers)
         return brokers | {number: f"controller-{number}" for number in controllers}

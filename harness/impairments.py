@@ -179,8 +179,17 @@ class Install(Frozen):
     version: str
 
 
+class Migrate(Frozen):
+    """The node starts, at this stage of the way from ZooKeeper to KRaft (KIP-866): `migrating` knows both, `kraft` the
+    controllers alone. Only of a node that is down."""
+
+    needs: ClassVar[Capability] = Capability.INSTALL
+    kind: Literal["migrate"] = "migrate"
+    stage: Literal["migrating", "kraft"]
+
+
 Harm = Annotated[
-    Wipe | Corrupt | DropCheckpoint | PowerLoss | ResetConnections | Vanish | DelayOpen | Install,
+    Wipe | Corrupt | DropCheckpoint | PowerLoss | ResetConnections | Vanish | DelayOpen | Install | Migrate,
     Field(discriminator="kind"),
 ]
 HARM: TypeAdapter[Harm] = TypeAdapter(Harm)

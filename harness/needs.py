@@ -15,9 +15,8 @@ def capabilities_needed(plan: Plan) -> frozenset[Capability]:
 def versions_installed(plan: Plan) -> tuple[str, ...]:
     """Versions of Kafka that steps install (parameter `version` of faults that need INSTALL), each once."""
     wanted = (step.do for step in plan.steps if isinstance(step.do, FaultAction))
-    return tuple(
-        dict.fromkeys(str(do.parameters["version"]) for do in wanted if Capability.INSTALL in _needs(do.fault))
-    )
+    installing = (do.parameters for do in wanted if Capability.INSTALL in _needs(do.fault))
+    return tuple(dict.fromkeys(str(given["version"]) for given in installing if "version" in given))
 
 
 def _needs(fault: str) -> frozenset[Capability]:

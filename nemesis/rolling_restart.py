@@ -65,7 +65,7 @@ class RollingRestart:
             if parameters["away_s"]:
                 scene.clock.sleep(parameters["away_s"])
             self.start_again(node, parameters)
-            _await_back(node, scene, parameters)
+            await_back(node, scene, parameters)
 
     def start_again(self, node: Node, parameters: Mapping[str, Any]) -> None:
         """What is done with a node that is down."""
@@ -92,7 +92,8 @@ def identity_of(node: Node) -> Identity:
     return pid, None if pid is None else identify(pid)
 
 
-def _await_back(node: Node, scene: Scene, parameters: Mapping[str, Any]) -> None:
+def await_back(node: Node, scene: Scene, parameters: Mapping[str, Any]) -> None:
+    """As `wait` of the parameters says."""
     if parameters["wait"] != "none":
         await_unfenced(scene, node, timeout_s=parameters["timeout_s"])
     if parameters["wait"] == "isr":

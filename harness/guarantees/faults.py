@@ -62,6 +62,7 @@ NATURES: Mapping[str, FaultNature] = {
     "move-controller": FaultNature(stops=True),
     "rolling-restart": FaultNature(stops=True, restarts=True),
     "upgrade": FaultNature(stops=True, restarts=True),
+    "migrate": FaultNature(stops=True, restarts=True),
     "finalize-features": FaultNature(reconfigures=True),
     "restart-clients": FaultNature(stops=True),
     "rebalance-storm": FaultNature(stops=True),

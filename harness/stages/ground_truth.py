@@ -20,6 +20,7 @@ def decode(plan: Plan, cluster: Cluster, wall_minus_monotonic_ns: int) -> dict[s
         partition_ids={(p.topic_name, p.number): p.partition for p in plan.partitions},
         wall_minus_monotonic_ns=wall_minus_monotonic_ns,
         metadata_mode=mode,
+        migrated=[n.data_directory for n in cluster.nodes if mode == "zookeeper" and "controller" in n.roles],
     )
     return decoded
 
