@@ -412,3 +412,43 @@ def test_a_foreign_error_crosses_as_a_failure_of_the_harness() -> None:
     back = error_from_json(error_to_json(OSError("disk on fire")))
     assert type(back) is HarnessFailed
     assert "OSError: disk on fire" in str(back)
+
+
+# --- from ZooKeeper to KRaft
+
+MIGRATING = Variant(metadata_mode="zookeeper", kafka_version="3.9.2", migration_controllers=3)
+
+
+def at_stage(name: str, stage: Any) -> dict[str, str]:
+    nodes = placed(MIGRATING)
+    return server_properties(MIGRATING, nodes[name], list(nodes.values()), stage=stage)
+
+
+def test_controllers_of_a_migration_are_there_beside_zookeeper_and_brokers_do_not_know_them_yet() -> None:
+    assert {name.partition("-")[0] for name in placed(MIGRATING)} == {"zookeeper", "controller", "broker"}
+    told = properties_of(MIGRATING, "broker-1")
+    assert "zookeeper.connect" in told
+    assert not [key for key in told if key.startswith(("controller.", "process."))]
+
+
+def test_on_the_way_both_are_known_and_a_broker_is_still_one_of_zookeeper() -> None:
+    for name in ("broker-1", "controller-3001"):
+        told = at_stage(name, "migrating")
+        assert told["zookeeper.metadata.migration.enable"] == "true"
+        assert told["controller.quorum.voters"].count("@") == 3
+        assert "CONTROLLER:PLAINTEXT" in told["listener.security.protocol.map"]
+    assert at_stage("broker-1", "migrating")["broker.id"] == "1"
+    assert "process.roles" not in at_stage("broker-1", "migrating")
+    assert at_stage("controller-3001", "migrating")["process.roles"] == "controller"
+    assert at_stage("controller-3001", "migrating")["inter.broker.listener.name"] == "DATA", (
+        "it tells brokers who leads"
+    )
+
+
+def test_at_the_end_nobody_knows_zookeeper() -> None:
+    for name, role in (("broker-1", "broker"), ("controller-3001", "controller")):
+        told = at_stage(name, "kraft")
+        assert told["process.roles"] == role
+        assert not [
+            key for key in told if key in ("zookeeper.connect", "broker.id", "zookeeper.metadata.migration.enable")
+        ]
