@@ -17,6 +17,11 @@ def check_variant(variant: Variant) -> None:
     for version in variant.kafka_versions:
         if not version.partition(".")[0].isdigit() or version_numbers(version) < OLDEST_KRAFT:
             raise BadInput(f"kafka_version = {version!r}: Kafka is run from 3.9 on. Use 4.3.1 or 3.9.2.")
+    if variant.migration_controllers and variant.metadata_mode != "zookeeper":
+        raise BadInput(
+            f"variant.migration_controllers = {variant.migration_controllers} is of a cluster that begins with ZooKeeper. "
+            'Set metadata_mode = "zookeeper", or remove it.'
+        )
     if variant.metadata_mode == "zookeeper":
         _check_zookeeper(variant)
     elif len(variant.kafka_versions) > 1:

@@ -431,6 +431,11 @@ def test_controllers_of_a_migration_are_there_beside_zookeeper_and_brokers_do_no
     assert not [key for key in told if key.startswith(("controller.", "process."))]
 
 
+def test_controllers_of_a_migration_are_refused_where_there_is_no_zookeeper() -> None:
+    with pytest.raises(BadInput, match="begins with ZooKeeper"):
+        placed(Variant(migration_controllers=1))
+
+
 def test_on_the_way_both_are_known_and_a_broker_is_still_one_of_zookeeper() -> None:
     for name in ("broker-1", "controller-3001"):
         told = at_stage(name, "migrating")

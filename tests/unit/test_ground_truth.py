@@ -14,7 +14,7 @@ FIRST_ZXID = 1 << 32
 def rows(*told, partition=0):
     """(time, position, leader) …; partition NONE: of a broker."""
     table = {name: column.copy() for name, column in METADATA.empty().items()}
-    kind = MetadataKind.PARTITION if partition != NONE else MetadataKind.BROKER
+    kind = MetadataKind.PARTITION if partition != NONE else MetadataKind.BROKER_REGISTERED
     values = {"partition": partition, "kind": kind, "source": MetadataSource.CONTROLLER_LOG}
     for name in table:
         given_ = {"time_ns": 0, "log_position": 1, "leader": 2}.get(name)
