@@ -196,10 +196,7 @@ class History:
         held = self._cell_tables.get(cell)
         if held is None:
             ids = self._incarnations(planned)
-            held = {
-                name: SharedRows(_rows(self._small(name), np.isin(self._small(name)["client"], ids)))
-                for name in _TABLES_OF_CLIENTS
-            }
+            held = {name: SharedRows(_those_of(self._small(name), ids)) for name in _TABLES_OF_CLIENTS}
             with self._lock:
                 for other in list(self._cell_tables)[: 1 - CELLS_HELD]:
                     del self._cell_tables[other]
@@ -285,6 +282,12 @@ class History:
     @cached_property
     def _compacted(self) -> frozenset[int]:
         return frozenset(p for c in self.plan.cells if "compact" in c.topic.cleanup_policy for p in c.partitions)
+
+
+def _those_of(table: Mapping[str, np.ndarray], clients: np.ndarray) -> Mapping[str, np.ndarray]:
+    """Rows of these clients. If all are, nothing is copied."""
+    chosen = np.isin(table["client"], clients)
+    return table if chosen.all() else _rows(table, chosen)
 
 
 def _rows(table: Mapping[str, np.ndarray], chosen: np.ndarray) -> dict[str, np.ndarray]:

@@ -6,7 +6,9 @@ the history passes through the JVM: each task gets a list of partitions and read
 
 import pickle
 import socket
+import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,16 +80,44 @@ def tasks_of(rows: Sequence[int], *, tasks_max: int) -> list[list[int]]:
     return shared_out(costs, max(1, min(tasks_max, len(rows), sum(costs) // ROWS_PER_TASK_MIN)))
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a history is, for one check: a worker that has several of its tasks opens it once, and keeps what it has read of
+    small tables and made of them. What the last check opened is forgotten."""
+
+    run_directory: str
+    check: str
+    """Of no other check."""
+
+    def open_here(self) -> History:
+        """The history, in a worker. It was readable where the check was started: here may be another machine."""
+        if self not in _OPENED:
+            _OPENED.clear()
+            try:
+                _OPENED[self] = History.open(RunDirectory(Path(self.run_directory)))
+            except HistoryUnreadable as error:
+                raise HistoryUnreadable(
+                    f"on {socket.gethostname()}, {error} Spark's workers must see the run directory under the same path: put "
+                    "it on storage that they share"
+                ) from error
+        return _OPENED[self]
+
+
+_OPENED: dict[Place, History] = {}
+"""Of this worker: a process that Spark gives one task at a time."""
+
+
 class _Spread:
     """Has things done by Spark's workers."""
 
     def __init__(self, session: "SparkSession", run_directory: str, tasks_max: int) -> None:
-        self._session, self._run_directory, self._tasks_max = session, run_directory, tasks_max
+        self._session, self._tasks_max = session, tasks_max
+        self._place = Place(run_directory, uuid.uuid4().hex)
 
     def check(self, units: Sequence[Unit], names: KernelNames) -> list[Finding]:
         """What the kernels find in these units."""
         tasks = tasks_of([unit.rows for unit in units], tasks_max=self._tasks_max)
-        work = _checking(self._run_directory, names, [[units[number] for number in task] for task in tasks])
+        work = _checking(self._place, names, [[units[number] for number in task] for task in tasks])
         return findings_from_arrow(_collect(self._session, len(tasks), work, FINDINGS_SCHEMA)) if tasks else []
 
     def perform(self, jobs: Sequence[Job | Look]) -> list[Any]:
@@ -104,7 +134,7 @@ class _Spread:
     ) -> list[Any]:
         """`function(history, item)` of each item, in their order. `tasks`: numbers of items; None: a task for each."""
         tasks = [[number] for number in range(len(items))] if tasks is None else tasks
-        work = _applying(self._run_directory, function, items, tasks)
+        work = _applying(self._place, function, items, tasks)
         done = _collect(self._session, len(tasks), work, _PICKLED)
         numbers, results = (column.to_pylist() for column in done.columns)
         found = {number: pickle.loads(result) for number, result in zip(numbers, results, strict=True)}
@@ -121,11 +151,11 @@ def measure_with_spark(
     return put_together(parts, faults)
 
 
-def _checking(run_directory: str, names: KernelNames, tasks: Sequence[Sequence[Unit]]) -> Callable[[Batches], Batches]:
+def _checking(place: Place, names: KernelNames, tasks: Sequence[Sequence[Unit]]) -> Callable[[Batches], Batches]:
     def check_tasks(batches: Batches) -> Batches:
         """Runs in Spark's Python worker: numbers of tasks in, findings out."""
         kernels = names.resolve()
-        history = _open_here(Path(run_directory))
+        history = place.open_here()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for unit in tasks[number]:
@@ -135,28 +165,17 @@ def _checking(run_directory: str, names: KernelNames, tasks: Sequence[Sequence[U
 
 
 def _applying(
-    run_directory: str, function: Callable[[History, Any], Any], items: Sequence[Any], tasks: Sequence[Sequence[int]]
+    place: Place, function: Callable[[History, Any], Any], items: Sequence[Any], tasks: Sequence[Sequence[int]]
 ) -> Callable[[Batches], Batches]:
     def apply_to_items(batches: Batches) -> Batches:
         """Runs in Spark's Python worker: numbers of tasks in, results of their items out."""
-        history = _open_here(Path(run_directory))
+        history = place.open_here()
         for batch in batches:
             for number in (item for task in batch.column(0).to_pylist() for item in tasks[task]):
                 result = pickle.dumps(function(history, items[number]))
                 yield pa.record_batch([pa.array([number]), pa.array([result])], schema=_PICKLED)
 
     return apply_to_items
-
-
-def _open_here(path: Path) -> History:
-    """The history, in a worker. It was readable where the check was started: here may be another machine."""
-    try:
-        return History.open(RunDirectory(path))
-    except HistoryUnreadable as error:
-        raise HistoryUnreadable(
-            f"on {socket.gethostname()}, {error} Spark's workers must see the run directory under the same path: put it on "
-            "storage that they share"
-        ) from error
 
 
 def _collect(session: "SparkSession", tasks: int, work: Callable[[Batches], Batches], schema: pa.Schema) -> pa.Table:

@@ -16,7 +16,7 @@ from harness.histories.commands import generate_history
 from harness.protocols import Finding
 from harness.run_directory import RunDirectory
 from harness.stages.check import ANOMALIES
-from spark_checkers.engine import _open_here
+from spark_checkers.engine import Place
 from spark_checkers.session import start_session
 from tests.system.spark_servers import connect_server, standalone
 
@@ -81,7 +81,7 @@ def test_a_spark_connect_server_finds_what_threads_find(run, machine):
 
 def test_a_worker_that_does_not_see_the_history_says_where_and_what_to_do(tmp_path):
     with pytest.raises(HistoryUnreadable, match=r"on .*plan\.json.*same path: put it on storage that they share"):
-        _open_here(tmp_path / "not-shared")
+        Place(str(tmp_path / "not-shared"), "a check").open_here()
 
 
 @pytest.mark.parametrize("address", ["sc://127.0.0.1:1", "spark://127.0.0.1:1", "127.0.0.1", "sc://127.0.0.1:port"])
