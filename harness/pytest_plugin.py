@@ -124,7 +124,6 @@ def _prozess_recording(request: pytest.FixtureRequest) -> Iterator[Recording]:
     with recording.environment():
         yield recording
     recording.abandon()
-    item.stash[_RECORDING] = recording
     if session is not None and (not recording.whole or _settings(item).scope == "function"):
         _clusters(item.config).end()
 

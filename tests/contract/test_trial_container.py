@@ -6,13 +6,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from clusters.engine import connect
 from clusters.trial_container import OWNER_LABEL, KafkaTrialContainer, remove_abandoned
 from harness.errors import BadInput, ClusterFailed
 from harness.protocols import NodeState
+from harness.run_directory import RunDirectory
+from harness.testing.recording import Recording
+from harness.verdict import Verdict
 from tests.contract.conftest import ensure_images
 from tests.contract.test_local_cluster import with_checkout, write_and_read
 
@@ -47,6 +52,32 @@ def test_clients_reach_it_and_what_they_wrote_survives_a_kill(kafka: KafkaTrialC
     kafka.wait_ready()
     assert kafka.get_bootstrap_server() == server
     assert write_and_read(server, 50) == 50
+
+
+def test_recorded_clients_of_a_test_are_judged_there_too(kafka: KafkaTrialContainer, tmp_path: Path) -> None:
+    recording = Recording(RunDirectory(tmp_path / "recording"), test="t", command="pytest t")
+    server = {"bootstrap.servers": kafka.get_bootstrap_server()}
+    admin = AdminClient(server)
+    admin.create_topics([NewTopic("judged", 2, 1)])["judged"].result(30)
+    producer = recording.client_class("recorded-producer")({**server, "enable.idempotence": True})
+    consumer = recording.client_class("recorded-consumer")({**server, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["judged"])
+    for number in range(50):
+        producer.produce("judged", str(number))
+    kafka.node.kill()
+    kafka.node.start()
+    kafka.wait_ready()
+    assert producer.flush(60) == 0
+    given = 0
+    while given < 50:
+        message = consumer.poll(30)
+        assert message is not None
+        given += message.error() is None
+    consumer.close()
+    judged = recording.conclude()
+    assert judged.verdict is not None
+    assert judged.verdict.verdict is Verdict.HELD, judged.verdict.unknown_reasons
+    assert "unclean" not in judged.verdict.cells[0].anomalies, "nobody can look into its nodes"
 
 
 def test_it_can_be_paused_and_go_on(kafka: KafkaTrialContainer) -> None:
