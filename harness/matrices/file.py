@@ -14,7 +14,7 @@ from pydantic import Field, PositiveInt, ValidationError, model_validator
 from harness.configuration import Frozen, Text, Variant
 from harness.errors import BadInput
 from harness.schedule import Step
-from harness.trial import ControlSpec, Exclude, Share, Trial, known_matrices, lay_over, parse_trial
+from harness.trial import ControlSpec, Exclude, Trial, known_matrices, lay_over, parse_trial
 
 SCHEDULE = "schedule"
 """The axis of schedules."""
@@ -46,8 +46,10 @@ class MatrixSpec(Frozen):
     exclude: tuple[Exclude, ...] = ()
     schedules: Annotated[tuple[ScheduleSpec, ...], Field(min_length=1)]
     cells_per_trial: dict[str, PositiveInt] = Field(default_factory=dict)
-    """Kind of workload → how many of its cells a trial has at most. What is more is dealt to further trials; a kind that is
-    not named is never dealt."""
+    """Kind of workload → how many of its cells a trial has at most; a kind that is not named has all of them in each."""
+    deal: Literal["each", "in-turn"] = "each"
+    """What is more is dealt. each: every choice has as many trials as it takes to have all cells; in-turn: every choice has
+    one trial, with the next share of them."""
 
     @model_validator(mode="after")
     def _something_to_choose(self) -> "MatrixSpec":
@@ -113,8 +115,8 @@ class Matrix:
             where = ".".join(str(part) for part in ("variant", *problem["loc"]))
             raise BadInput(f"{self.source}: {where} = {problem['input']!r}: {problem['msg']}.") from error
 
-    def trial(self, row: Mapping[str, str], *, name: str | None = None, part: tuple[int, int] | None = None) -> Trial:
-        """The trial of one choice. `part`: which of how many shares of its cells. BadInput as of a trial's file."""
+    def trial(self, row: Mapping[str, str], *, name: str | None = None) -> Trial:
+        """The trial of one choice, with all cells. BadInput as of a trial's file."""
         schedule = self.spec.schedule(row[SCHEDULE])
         document = copy.deepcopy(self.document)
         for key, value in self.spec.settings_of(row).items():
@@ -125,16 +127,7 @@ class Matrix:
             document["settle_s"] = schedule.settle_s
         for key in ("steps", "controls"):
             document[key] = [part.model_dump(mode="json", exclude_none=True) for part in getattr(schedule, key)]
-        trial = parse_trial(document, source=f"{self.source}, schedule {schedule.name}")
-        if part is None:
-            return trial
-        return trial.model_copy(
-            update={
-                "workloads": tuple(
-                    w.model_copy(update={"share": Share(part=part[0], of=part[1])}) for w in trial.workloads
-                )
-            }
-        )
+        return parse_trial(document, source=f"{self.source}, schedule {schedule.name}")
 
 
 def load_matrix(name_or_path: str) -> Matrix:

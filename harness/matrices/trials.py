@@ -17,7 +17,7 @@ from harness.plan import Plan
 from harness.plan_checks import why_nobody
 from harness.planning import make_plan
 from harness.schedule import Between, Elapsed, FaultAction, Step, parse_target
-from harness.trial import Trial, WorkloadSpec
+from harness.trial import Share, Trial, WorkloadSpec
 
 TRIAL_S, CELL_S, CLIENT_S, WAIT_S = 30.0, 0.06, 0.12, 4.0
 """What a trial takes on 2 cores: cluster, audit, check, judgement and report; more for each cell, and for each client; a step
@@ -125,7 +125,12 @@ class Layout:
         """Every trial, in the order in which they are run: each choice once before further parts and seeds of it."""
         found: list[MatrixTrial] = []
         parts = [max(count.parts for count in self.counts(row)) for row in self.rows]
-        for seed in self.matrix.spec.seeds:
+        spec = self.matrix.spec
+        for seed in spec.seeds:
+            if spec.deal == "in-turn":
+                rows = enumerate(zip(self.rows, parts, strict=True))
+                found += [MatrixTrial(len(found) + n, row, seed, n % of, of) for n, (row, of) in rows]
+                continue
             for part in range(max(parts)):
                 of_part = [(row, of) for row, of in zip(self.rows, parts, strict=True) if part < of]
                 found += [MatrixTrial(len(found) + n, row, seed, part, of) for n, (row, of) in enumerate(of_part)]
@@ -178,8 +183,11 @@ class Layout:
     def plan(self, trial: MatrixTrial) -> Plan:
         """The plan of one trial. Controls of which it has no cell are another share's."""
         name = f"{self.matrix.name}-{trial.number:03}"
-        made = self.matrix.trial(trial.row, name=name, part=(trial.part, trial.parts))
+        made = self.matrix.trial(trial.row, name=name)
         if trial.parts > 1:
+            dealt = zip(made.workloads, self.counts(trial.row), strict=True)
+            shares = tuple(w.model_copy(update={"share": _share(trial.part, count)}) for w, count in dealt)
+            made = made.model_copy(update={"workloads": shares})
             cells = [cell.axes for workload in made.workloads for cell in expand(made, workload)[0]]
             there = (control for control in made.controls if any(selects(control.cells, axes) for axes in cells))
             made = made.model_copy(update={"controls": tuple(there)})
@@ -225,6 +233,11 @@ class Layout:
         cells, clients = self.size(trial)
         schedule = self.matrix.spec.schedule(trial.row[SCHEDULE])
         return TRIAL_S + CELL_S * cells + CLIENT_S * clients + sum(map(_step_s, schedule.steps))
+
+
+def _share(part: int, count: CellCount) -> Share | None:
+    """Of one workload: those with fewer parts begin again."""
+    return Share(part=part % count.parts, of=count.parts) if count.parts > 1 else None
 
 
 def _step_s(step: Step) -> float:

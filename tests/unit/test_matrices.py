@@ -81,6 +81,19 @@ def test_cells_beyond_the_limit_are_dealt_to_further_trials_each_once():
     }
 
 
+def test_dealt_in_turn_each_choice_has_one_trial_and_together_they_have_every_cell():
+    workloads = [{"kind": "log", "topics": document()["topics"], "axes": document()["axes"]}] * 2
+    shared = {"cells_per_trial": {"log": 4}, "deal": "in-turn"}
+    bare = {key: value for key, value in document(matrix=shared).items() if key not in ("workload", "topics", "axes")}
+    made = Layout(parse_matrix(bare | {"workloads": workloads}, source="small.toml"))
+    assert [trial.part for trial in made.trials] == [0, 1, 0, 1]
+    plans = [made.plan(trial) for trial in made.trials]
+    assert [len(plan.cells) for plan in plans] == [6, 6, 6, 6]
+    axes = [tuple(sorted(cell.axes.items())) for plan in plans[:2] for cell in plan.cells]
+    assert len(set(axes)) == 6
+    assert len(axes) == 12
+
+
 def test_a_share_without_the_cells_of_a_control_is_run_without_it():
     schedule = {"name": "kill", "title": "a kill", "steps": STEPS}
     schedule["controls"] = [{"anomaly": "lost", "cells": {"producer.acks": "1"}}]
