@@ -9,25 +9,26 @@ gone); both mean: heal, keep what was recorded, end.
 
 import argparse
 import json
-import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness import catalogue
-from harness.clock import NS_PER_S, SystemClock, wait_until
+from harness.clock import NS_PER_S, wait_until
 from harness.conditions import Snapshot, World, evaluate
-from harness.errors import ExitCode, Interrupted, ProzessError
+from harness.errors import ProzessError
 from harness.events import Events
 from harness.plan import Plan, parse_plan
 from harness.protocols import AdminProtocol, Cluster, Workload
 from harness.recorder import Recorder
 from harness.run_directory import RunDirectory, read_json, write_json
 from harness.schedule import IsrIs, Step
+from harness.stages.child import InterruptibleClock, carry_out, events_on_standard_output
 from harness.stages.ground_truth import keep_ground_truth, measure_wall_offset
 from harness.stages.inspector import Inspector
 from harness.stages.metrics_sampler import MetricsSampler
@@ -38,41 +39,6 @@ from harness.stages.topics import Topics
 
 WARM_UP_ACKNOWLEDGED = 10
 """Per partition, in each of two looks a second apart, before the trial's clock starts."""
-
-
-class InterruptibleClock(SystemClock):
-    """The machine's clock; `sleep` raises Interrupted once somebody asked the stage to stop, unless shielded."""
-
-    def __init__(self) -> None:
-        self.stop_asked = threading.Event()
-        self.why = ""
-        self._shielded = False
-
-    def ask_to_stop(self, why: str) -> None:
-        """From any thread or signal handler."""
-        self.why = self.why or why
-        self.stop_asked.set()
-
-    def sleep(self, seconds: float) -> None:
-        self.check()
-        if self._shielded:
-            super().sleep(seconds)
-        elif self.stop_asked.wait(seconds):
-            self.check()
-
-    def check(self) -> None:
-        """Raise if somebody asked to stop."""
-        if self.stop_asked.is_set() and not self._shielded:
-            raise Interrupted(f"the run was stopped: {self.why}")
-
-    @contextmanager
-    def shielded(self) -> Iterator[None]:
-        """What must be finished even so: healing."""
-        before, self._shielded = self._shielded, True
-        try:
-            yield
-        finally:
-            self._shielded = before
 
 
 class RunStage:
@@ -288,23 +254,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("run_directory", type=Path)
     parser.add_argument("--isolation", required=True)
     arguments = parser.parse_args(argv)
-    run = RunDirectory(arguments.run_directory)
-    clock = InterruptibleClock()
-    events = Events(run.events, os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8"), clock)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Whatever else prints must not disturb the events.
+    run, clock = RunDirectory(arguments.run_directory), InterruptibleClock()
+    events = events_on_standard_output(run, clock)
     _listen(clock)
     plan = parse_plan(json.dumps(read_json(run.plan)), source=str(run.plan))
-    code = ExitCode.HELD
-    with catalogue.service("hold-alive")(run):
-        try:
-            RunStage(plan, run, isolation=arguments.isolation, clock=clock, events=events).carry_out()
-        except ProzessError as error:
-            code = error.exit_code
-            events.emit("error", kind=type(error).__name__, text=str(error), exit_code=int(code))
-    events.emit("end", exit_code=int(code))
-    with suppress(OSError):
-        events.close()
-    return int(code)
+    stage = partial(RunStage, plan, run, isolation=arguments.isolation, clock=clock, events=events)
+    return carry_out(run, events, lambda: stage().carry_out())
 
 
 if __name__ == "__main__":

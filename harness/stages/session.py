@@ -9,7 +9,6 @@ what every run stage does: faults, steps, metadata, replicas. The end of standar
 
 import argparse
 import json
-import os
 import queue
 import signal
 import socket
@@ -17,22 +16,23 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness import catalogue
 from harness.clock import wait_until
 from harness.conditions import Snapshot, World, evaluate
-from harness.errors import ExitCode, ProzessError
+from harness.errors import ProzessError
 from harness.events import Events
 from harness.plan import Plan, parse_plan
 from harness.protocols import AdminProtocol, Cluster, TopicSpec, Workload
 from harness.recorder import Recorder
 from harness.run_directory import RunDirectory, read_json, write_json
 from harness.schedule import IsrIs, Step
+from harness.stages.child import InterruptibleClock, carry_out, events_on_standard_output
 from harness.stages.ground_truth import keep_ground_truth, measure_wall_offset
-from harness.stages.inside import InterruptibleClock
 from harness.stages.inspector import Inspector
 from harness.stages.sampler import Sampler
 from harness.stages.schedule_runner import Hands, ScheduleRunner
@@ -287,23 +287,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--relay", action="append", default=[], help="BROKER:LISTENING_SOCKET")
     arguments = parser.parse_args(argv)
     run, clock = RunDirectory(arguments.directory), InterruptibleClock()
-    events = Events(run.events, os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8"), clock)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    events = events_on_standard_output(run, clock)
     commands = _listen(clock)
     listeners = {int(broker): socket.socket(fileno=int(fd)) for broker, fd in (r.split(":") for r in arguments.relay)}
-    code = ExitCode.HELD
     plan = parse_plan(json.dumps(read_json(run.plan)), source=str(run.plan))
-    with catalogue.service("hold-alive")(run):
-        try:
-            session = Session(plan, run, isolation=arguments.isolation, clock=clock, events=events, listeners=listeners)
-            session.serve(commands)
-        except ProzessError as error:
-            code = error.exit_code
-            events.emit("error", kind=type(error).__name__, text=str(error), exit_code=int(code))
-    events.emit("end", exit_code=int(code))
-    with suppress(OSError):
-        events.close()
-    return int(code)
+    session = partial(
+        Session, plan, run, isolation=arguments.isolation, clock=clock, events=events, listeners=listeners
+    )
+    return carry_out(run, events, lambda: session().serve(commands))
 
 
 if __name__ == "__main__":
