@@ -1,7 +1,7 @@
 """client-clock: the wall clock of a producer's process jumps, stays off, or drifts, while it runs.
 
-A client takes its wall clock for CreateTime, by which Kafka retains, rolls and looks up by time; timeouts and retries go by
-the monotonic clock, and so does the history. What is far ahead is refused (`message.timestamp.after.max.ms`, one hour), so
+A client takes its wall clock for CreateTime, by which Kafka retains, rolls and looks up by time; librdkafka's timeouts and
+retries go by the monotonic clock, and so does the history. What is far ahead is refused (`message.timestamp.after.max.ms`, one hour), so
 a clock may be off by less than that, and retention by default, a week, does not see it.
 """
 
@@ -23,7 +23,7 @@ OFFSET_LEAST_MS = 10_000
 """A record may be seconds old when it is seen."""
 DRIFT_MAX_PPM = 500_000
 DRIFT_LEAST_PPM = 200_000
-STAMPING = ("producer", "keyed-producer", "text-producer", "transactor", "verifiable-producer")
+STAMPING = ("producer", "keyed-producer", "text-producer", "transactor")
 
 
 class ClientClockParameters(Frozen):

@@ -18,7 +18,6 @@ from harness.impairments import ClockShift
 from harness.plan import Plan
 from harness.schedule import FaultAction
 from harness.schema import NONE, Tristate
-from harness.verifiable_events import foreign_identity
 from workloads.carrier import MAGIC
 from workloads.own_clock import clocks_of, file_of
 from workloads.text_producer import text_identity
@@ -175,5 +174,4 @@ def _sender(value: bytes | None) -> int:
         return NONE
     if value.startswith(MAGIC) and len(value) >= len(MAGIC) + _SENDER.size:
         return int(_SENDER.unpack_from(value, len(MAGIC))[0])
-    text = value.decode("utf-8", "replace")
-    return max(text_identity(text)[0], foreign_identity(text)[0])
+    return text_identity(value.decode("utf-8", "replace"))[0]

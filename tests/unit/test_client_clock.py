@@ -22,8 +22,6 @@ from tests.unit.log_workload import CLOCK, bench
 from tests.unit.test_client_faults import Place
 
 MINUTE = ClockShift(offset_ms=60_000)
-DO = {"kind": "fault", "fault": "client-clock", "targets": ["producers"], "parameters": {"offset_ms": 60_000}}
-OFF = {"name": "off", "do": DO}
 # Seconds that waits take whose end is said by the wall clock: C11's, which librdkafka uses.
 WAIT = """
 import ctypes, sys, time
@@ -47,13 +45,14 @@ def shim(need):
 
 
 def plan(*, moves=True):
+    do = {"kind": "fault", "fault": "client-clock", "targets": ["producers"], "parameters": {"offset_ms": 60_000}}
     document = {
         "name": "test",
         "title": "test",
         "topics": {"partitions": 2},
         "traffic": {"rate_hz": 50},
         "axes": {"producer.acks": ["1", "all"]},
-        "steps": [OFF] if moves else [],
+        "steps": [{"name": "off", "do": do}] if moves else [],
     }
     return make_plan(parse_trial(document, source="test"), seed=1)
 
@@ -109,19 +108,6 @@ def test_a_producers_records_show_its_clock_and_nobody_elses(tmp_path):
         moved.repair(MINUTE)
         moved.repair(MINUTE)
         until(b, moved, Tristate.NO)
-
-
-def test_a_tool_that_a_client_runs_has_its_clock(tmp_path):
-    document = {"name": "test", "title": "test", "workload": "verifiable", "isolation_levels": []}
-    document |= {"base": {"producer.client": "librdkafka", "producer.acks": "all"}, "steps": [OFF]}
-    with bench(make_plan(parse_trial(document, source="test"), seed=1), tmp_path) as b:
-        b.workload.command("resume_sends")
-        (place,) = (node for node in b.workload.nodes() if node.client_role == "verifiable-producer")
-        until(b, place, Tristate.NO)
-        place.impair(MINUTE)
-        until(b, place, Tristate.YES)
-        place.repair(MINUTE)
-        until(b, place, Tristate.NO)
 
 
 def test_a_clock_that_drifts_is_seen_once_it_is_far_enough_off(tmp_path):
