@@ -1,8 +1,9 @@
 """client-clock: the wall clock of a producer's process jumps, stays off, or drifts, while it runs.
 
-A client takes its wall clock for CreateTime, by which Kafka retains, rolls and looks up by time; librdkafka's timeouts and
-retries go by the monotonic clock, and so does the history. What is far ahead is refused (`message.timestamp.after.max.ms`, one hour), so
-a clock may be off by less than that, and retention by default, a week, does not see it.
+A client takes its wall clock for CreateTime, by which Kafka retains, rolls and looks up by time; librdkafka's timeouts
+and retries go by the monotonic clock, and so does the history. What is far ahead is refused
+(`message.timestamp.after.max.ms`, one hour), so a clock may be off by less than that, and retention by default, a week,
+does not see it.
 """
 
 from collections.abc import Mapping, Sequence
