@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.errors import HistoryUnreadable
 from harness.plan import Plan
 from harness.recorder import RECORDER_CLIENT
 from harness.revealed import REVEALED
@@ -38,6 +39,10 @@ def client_facts(plan: Plan, table: Mapping[str, np.ndarray]) -> ClientFacts:
     """From the plan and the table `clients`. Not the recorder's own id."""
     told = {name: values[table["client"] < RECORDER_CLIENT] for name, values in table.items()}
     ids = told["client"]
+    if (ids < 0).any():
+        raise HistoryUnreadable(
+            f"table clients names client {int(ids.min())}. Ids are numbers from 0: make the history again."
+        )
     size = 1 + max([int(ids.max(initial=-1)), *(planned.client for planned in plan.clients)], default=-1)
     role = np.zeros(size, dtype=np.int32)
     isolation = np.full(size, Isolation.NOT_A_READER, dtype=np.int32)
@@ -52,6 +57,11 @@ def client_facts(plan: Plan, table: Mapping[str, np.ndarray]) -> ClientFacts:
     role[ids], isolation[ids], clock[ids] = told["role"], told["isolation"], told["clock"]
     # A client that took a planned one's place has its configuration.
     restarted = told["planned"] != NONE
+    if (odd := (told["planned"] < NONE) | (told["planned"] >= size)).any():
+        raise HistoryUnreadable(
+            f"table clients says that client {int(ids[odd][0])} has the place of client {int(told['planned'][odd][0])}, and "
+            "there is none. Make the history again."
+        )
     acks[ids[restarted]] = acks[told["planned"][restarted]]
     # A client that did not close its files may have issued more than it could record: nothing is said of those.
     issued[ids] = np.where(told["complete"] == 1, told["issued"], NONE)

@@ -20,7 +20,7 @@ from harness.history_reader import History
 from harness.history_writer import TableWriter
 from harness.plan import Plan, parse_plan
 from harness.rows import read_segments, recorded
-from harness.run_directory import RunDirectory, read_json
+from harness.run_directory import RunDirectory, read_object
 from harness.schema import MISSING, NONE, SENDS, TABLES, Table
 from harness.table_file import table_path
 
@@ -113,7 +113,7 @@ def _sources(run: RunDirectory, table: Table, clients: Sequence[int]) -> tuple[l
 def _start_ns(run: RunDirectory, clients: Mapping[str, Sequence[int]]) -> int:
     """CLOCK_MONOTONIC at the trial's start; if it never started, the earliest time in any row."""
     if run.clock.exists():
-        clock = read_json(run.clock)
+        clock = read_object(run.clock)
         start_ns = clock.get("start_monotonic_ns") if isinstance(clock, dict) else None
         if not isinstance(start_ns, int):
             raise HistoryUnreadable(f"{run.clock} has no start_monotonic_ns, the moment the trial's clock started.")

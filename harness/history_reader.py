@@ -21,7 +21,7 @@ from harness.partition_facts import audit_claims, copies, log_starts
 from harness.plan import Cell, Plan, parse_plan
 from harness.protocols import CellHistory, CopyFacts, PartitionHistory
 from harness.revealed import REVEALED, with_revealed
-from harness.run_directory import RunDirectory, read_json
+from harness.run_directory import RunDirectory, read_object
 from harness.schema import NONE, TABLES
 from harness.table_file import PartitionColumns, TableFile
 
@@ -43,7 +43,7 @@ def metadata_error_ns(run: RunDirectory) -> int:
     """How far times of `metadata` from the controllers' log may be off from all others."""
     if not run.clock.exists():
         return NO_CLOCK_ERROR_NS
-    return METADATA_RESOLUTION_NS + int(read_json(run.clock).get("wall_error_ns", NO_CLOCK_ERROR_NS))
+    return METADATA_RESOLUTION_NS + int(read_object(run.clock).get("wall_error_ns", NO_CLOCK_ERROR_NS))
 
 
 class _EachTime(Mapping[int, PartitionHistory]):

@@ -20,7 +20,7 @@ from harness.impact_gaps import Answers, Successes, waited_since
 from harness.kernels import shared_out
 from harness.plan import parse_plan
 from harness.reactions import Reaction, Schedule, reactions
-from harness.run_directory import RunDirectory, read_json
+from harness.run_directory import RunDirectory, read_json, read_object
 from harness.schedule import FaultAction, Step
 from harness.schema import MISSING, Outcome, Tristate
 from harness.table_file import TableFile
@@ -220,7 +220,7 @@ def reactions_of(history: History) -> dict[int, Reaction]:
 def _aimed_at(run: RunDirectory, planned: Sequence[Step]) -> dict[int, list[int]]:
     """Number of a step → ids of the brokers that its targets were when it struck."""
     ids = (
-        {name: node["id"] for name, node in read_json(run.cluster).get("nodes", {}).items()}
+        {name: node["id"] for name, node in read_object(run.cluster).get("nodes", {}).items()}
         if run.cluster.exists()
         else {}
     )

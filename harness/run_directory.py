@@ -136,3 +136,13 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise HistoryUnreadable(f"{path} is missing or not readable as JSON: {error}.") from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """As `read_json`, of a file that holds an object; HistoryUnreadable if it holds anything else."""
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise HistoryUnreadable(
+            f"{path} holds no JSON object. Make the run again, or put back the file that was there."
+        )
+    return value

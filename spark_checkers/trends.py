@@ -13,10 +13,13 @@ _VERDICT = "verdict string, trial string, findings map<string, bigint>"
 _PHASES = "phases array<struct<phase: string, acks: string, per_s: double>>"
 _RECOVERY = "struct<median_ms: double, slowest_ms: double, never: bigint>"
 _IMPACT = f"faults array<struct<name: string, {_PHASES}, longest_s: double, after_fault: {_RECOVERY}>>"
-# A run's name ends with when it began, UTC; a night goes from noon to noon, and has the name of its first day.
+# A run's name ends with when it began, UTC; a night goes from noon to noon, and has the name of its first day. What was
+# imported or generated may have any name.
 _NIGHT = """
-    date_format(to_timestamp(regexp_extract(path, '([0-9]{8}T[0-9]{6})(-[0-9]+)?/[^/]+$', 1), "yyyyMMdd'T'HHmmss")
-                - interval 12 hours, 'yyyy-MM-dd')
+    coalesce(
+        date_format(try_to_timestamp(regexp_extract(path, '([0-9]{8}T[0-9]{6})(-[0-9]+)?/[^/]+$', 1), "yyyyMMdd'T'HHmmss")
+                    - interval 12 hours, 'yyyy-MM-dd'),
+        'undated')
 """
 _NIGHTS = f"""
     with runs as (select trial, {_NIGHT} as night, verdict, findings from verdicts where verdict is not null),

@@ -14,7 +14,7 @@ from harness.guarantees.timeline import Timeline, no_timeline, timelines
 from harness.history_reader import History, metadata_error_ns
 from harness.plan import Cell, Plan
 from harness.protocols import CLIENT_NODE
-from harness.run_directory import RunDirectory, read_json
+from harness.run_directory import RunDirectory, read_json, read_object
 from harness.schedule import FaultAction, parse_target
 from harness.schema import NONE, TABLES, ObservationKind
 
@@ -86,7 +86,7 @@ class Evidence:
             tables,
             dictionaries=read_json(run.dictionaries) if run.dictionaries.exists() else {},
             clock_error_ns=metadata_error_ns(run),
-            cluster=read_json(run.cluster) if run.cluster.exists() else {},
+            cluster=read_object(run.cluster) if run.cluster.exists() else {},
             incomplete=incomplete,
             dead_clients=read_json(dead) if dead.exists() else {},
         )

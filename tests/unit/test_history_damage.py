@@ -2,10 +2,12 @@
 
 import os
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from harness import table_file
+from harness.client_facts import client_facts
 from harness.errors import HistoryUnreadable
 from harness.history import History, ensure_history, write_history
 from harness.run_directory import RunDirectory
@@ -150,3 +152,29 @@ def test_ensure_replaces_a_torn_history_from_the_rows_but_not_one_without_rows(s
     path.write_bytes(b"PAR1")
     with pytest.raises(HistoryUnreadable):
         ensure_history(small.run)
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "7", '"x"'])
+def test_a_clock_that_is_no_object_is_named(small, text):
+    write_history(small.run)
+    small.run.clock.write_text(text)
+    with pytest.raises(HistoryUnreadable, match=r"clock.json holds no JSON object"):
+        History.open(small.run).partition_history(0)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"client": -2}, "names client -2"),
+        ({"planned": 5_000}, "client 1 has the place of client 5000"),
+        ({"planned": -9}, "client 1 has the place of client -9"),
+    ],
+    ids=str,
+)
+def test_a_client_that_cannot_be_is_named(small, row, said):
+    history = small.history()
+    told = {name: np.append(values, values.dtype.type(-1)) for name, values in history.table("clients").items()}
+    for name, value in ({"client": 1} | row).items():
+        told[name][-1] = value
+    with pytest.raises(HistoryUnreadable, match=said):
+        client_facts(history.plan, told)
