@@ -74,11 +74,19 @@ def _fenced_unawares(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     acknowledged 2.9 s after the controllers had fenced their leader, which every broker still named."""
     begun_ns, end_ns = envelope.begun_ns(witnesses), or_never(witnesses["end_ns"])
     parts = [
-        truth((begun_ns <= envelope.known_ns(election)) & (end_ns >= election.time_ns - envelope.error_ns))
+        truth((begun_ns <= envelope.known_ns(election)) & (end_ns >= _lost_ns(envelope, election) - envelope.error_ns))
         for election in envelope.timeline.elections
         if election.deposed_fenced
+        and envelope.timeline.rejoined_ns(election.previous, election.time_ns) != FOREVER  # else nothing tells how long
     ]
     return either(constant(0, len(witnesses)), *parts)
+
+
+def _lost_ns(envelope: Envelope, election: Election) -> int:
+    """When the leader before it lost the lead; nobody may have led for a while since."""
+    timeline = envelope.timeline
+    led = np.flatnonzero((timeline.time_ns < election.time_ns) & (timeline.leader == election.previous))
+    return int(timeline.time_ns[led[-1] + 1]) if len(led) else election.time_ns
 
 
 def leader_hampered_between(envelope: Envelope, since_ns: np.ndarray, until_ns: np.ndarray) -> Truth:

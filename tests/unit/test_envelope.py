@@ -204,6 +204,14 @@ def test_a_leader_that_was_fenced_and_deposed_without_any_fault_is_hampered_unti
     assert one(leader_hampered(envelope(fenced, acks="all"), before)) == NOT_SO
     assert one(leader_hampered(envelope(fenced, acks="all"), unaware)) == SO
     assert one(leader_hampered(envelope(fenced, acks="all"), told)) == NOT_SO
+    leaderless = [
+        state(-10, 0, 1, 0, (1, 2, 3)),
+        state(3, 0, NONE, 1, (3,)),
+        state(7, 0, 3, 2, (3,)),
+        state(8, 0, 3, 2, (1, 3)),
+    ]
+    assert one(leader_hampered(envelope(leaderless, acks="all"), unaware)) == SO
+    assert one(leader_hampered(envelope(leaderless, acks="all"), before)) == NOT_SO
     in_order = [state(-10, 0, 1, 0, (1, 2, 3)), state(3, 0, 3, 1, (1, 3))]
     assert one(leader_hampered(envelope(in_order, acks="all"), unaware)) == NOT_SO
 
