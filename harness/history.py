@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 
 import numpy as np
 
@@ -79,7 +80,7 @@ def write_history(run: RunDirectory) -> None:
         else:
             sources, torn = _sources(run, table, clients.get(table.name, []))
         if table is SENDS:
-            sources = list(map(_in_sequence, sources))
+            sources = [piece for _, own in groupby(sources, lambda s: s.client) for piece in _in_sequence(list(own))]
         groups = _clustered(sources) if table.partitioned else iter([sources])
         _write_table(run, table, groups, start_ns=start_ns, torn=torn)
 
@@ -159,12 +160,15 @@ def _clustered(sources: Sequence[_Rows]) -> Iterator[list[_Rows]]:
         ]
 
 
-def _in_sequence(source: _Rows) -> _Rows:
-    """By sequence: verifiable clients tell of their sends in the order in which they ended."""
-    sequence = source.rows["sequence"]
-    if (sequence[1:] >= sequence[:-1]).all():
-        return source
-    return _Rows(source.client, _gather(source.rows, np.argsort(sequence, kind="stable")))
+def _in_sequence(own: Sequence[_Rows]) -> Sequence[_Rows]:
+    """The segments of one client by sequence: verifiable clients tell of their sends in the order in which they ended, and
+    some end segments later."""
+    ends = [(s.rows["sequence"][0], s.rows["sequence"][-1]) for s in own]
+    inside = all((s.rows["sequence"][1:] >= s.rows["sequence"][:-1]).all() for s in own)
+    if inside and all(before <= first for (_, before), (first, _) in pairwise(ends)):
+        return own
+    rows = np.concatenate([s.rows for s in own])
+    return [_Rows(own[0].client, _gather(rows, np.argsort(rows["sequence"], kind="stable")))]
 
 
 def _gather(rows: np.ndarray, index: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from harness.errors import HistoryUnreadable
 from harness.history import partition_order, write_history
 from harness.plan import SENTINEL_CLIENT
 from harness.recorder import RECORDER_CLIENT
-from harness.rows import RowWriter, segment_rows
+from harness.rows import FIRST_SEGMENT_ROWS, RowWriter, segment_rows
 from harness.schema import MISSING, NONE, TABLES, Isolation, ObservationKind, Role
 from tests.unit.small_runs import START_NS, make_small
 
@@ -292,3 +292,16 @@ def test_what_was_written_is_what_is_read(tmp_path_factory, sends, reads):
                 assert columns[column.name].tolist() == [v if v == MISSING else v - shift for v in values]
             seen[table] += len(expected)
     assert seen == {table: len(rows) for table, rows in written.items()}
+
+
+def test_sends_are_in_sequence_even_where_their_client_told_of_them_segments_later(tmp_path):
+    small = make_small(tmp_path / "run")
+    told = 2 * FIRST_SEGMENT_ROWS
+    late = 7  # of the first segment's sequences, told at the very end
+    sequences = [*(n for n in range(told) if n != late), late]
+    template = {c.name: 1 for c in TABLES["sends"].columns} | {"partition": 0}
+    small.write("sends", 3, [template | {"sequence": n} for n in sequences])
+    small.write("sends", 4, [template | {"sequence": n} for n in range(5)])
+    columns = small.history().partition_history(0).sends
+    assert columns["client"].tolist() == [3] * told + [4] * 5
+    assert columns["sequence"].tolist() == [*range(told), *range(5)]
