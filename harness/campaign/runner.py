@@ -42,8 +42,8 @@ def run_campaign(
         while not stop.asked and (next_one := following(begun, attempts)) is not None:
             drawn, attempt = next_one
             done = _run_one(directory, begun.campaign, drawn, attempt, clock=clock, runner=runner, stop=stop)
-            if stop.asked and done.failed:
-                break  # it is drawn again when the campaign goes on
+            if stop.asked and (done.failed or done.exit_code == ExitCode.UNKNOWN):
+                break  # its schedule was cut short: it is drawn again when the campaign goes on
             directory.append(done)
             attempts.append(done)
             _tell(done)

@@ -34,6 +34,20 @@ verdict = "violated" if trial == "bad" else "held"
 sys.exit({"held": 0, "violated": 1}[verdict])
 """
 RUN = (sys.executable, "-c", RUNNER)
+# Somebody presses Ctrl-C: as a trial does, it is told, heals, and ends with what was recorded, which is unknown.
+INTERRUPTED = """
+import json, os, pathlib, signal, sys, time
+told = []
+signal.signal(signal.SIGINT, lambda *_: told.append(1))
+os.kill(os.getppid(), signal.SIGINT)
+for _ in range(3000):
+    if told: break
+    time.sleep(0.01)
+run = pathlib.Path(sys.argv[5]) / "cut-short"
+run.mkdir()
+(run / "verdict.json").write_text(json.dumps({"verdict": "unknown", "findings": {}}))
+sys.exit(2 if told else 255)
+"""
 
 
 def a_campaign(*trials, **more):
@@ -270,6 +284,15 @@ def test_an_interrupted_campaign_goes_on_where_it_was(tmp_path):
     done = directory.attempts()
     assert len(done) >= 3
     assert [a.drawn for a in done] == [draw(found, 1, number) for number in range(len(done))]
+
+
+def test_a_trial_that_was_cut_short_by_ctrl_c_is_drawn_again(tmp_path):
+    directory = begun_in(tmp_path, a_campaign("good", rounds=1), duration_s=None)
+    runner = (sys.executable, "-c", INTERRUPTED)
+    assert run_campaign(directory, clock=SystemClock(), runner=runner) == ExitCode.UNKNOWN
+    assert directory.attempts() == []
+    assert run_campaign(directory, clock=SystemClock(), runner=RUN) == ExitCode.HELD
+    assert len(directory.attempts()) == 1
 
 
 def test_a_campaign_in_rounds_ends_when_they_are_over_and_needs_no_time(tmp_path):
