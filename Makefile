@@ -46,7 +46,7 @@ FUZZ_TARGETS ?= jepsen edn verifiable trial metadata-log segments snapshot zooke
 FUZZ_S ?= 75
 
 system: $(VENV)/.ready-dev
-	$(BIN)/pytest tests/contract tests/system
+	$(BIN)/pytest --durations 25 tests/contract tests/system
 
 # The harness is killed ROUNDS times at random moments; nothing may be left. Half a minute a round.
 ROUNDS ?= 50
