@@ -86,6 +86,13 @@ class Envelope:
         starts = [start for epoch, start in self.epoch_starts.items() if epoch >= election.epoch]
         return np.asarray((offset == NONE) | (offset >= min(starts, default=-FOREVER)))
 
+    def beyond(self, offset: np.ndarray) -> np.ndarray:
+        """Is the offset behind the end of every copy that was read at the end? Nothing is where none was."""
+        batches = self.batches()
+        if batches is None or not len(batches.last_offset):
+            return np.zeros(len(offset), dtype=bool)
+        return np.asarray(offset > batches.last_offset[-1])
+
     def known_ns(self, election: Election) -> int:
         """Until when the leader it deposed may have answered as one. A leader that lost its place in the ISR with it was
         fenced: it had not been heard for a session, so it need not hear either, until it is back in the ISR of the new

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.guarantees.batches import Batches
 from harness.guarantees.cutoffs import (
     cutoff,
     cutoff_after_read,
@@ -166,6 +167,25 @@ def test_an_offset_given_twice_was_acknowledged_by_the_deposed_leader_until_it_i
     assert one(committed(envelope(rows, **watermark), witnesses(**taken | {"case": 0}))) == SO
     never_back = envelope(failover(at_s=6.0))
     assert one(tail(never_back, witnesses(**taken))) == NOT_SO
+
+
+def copies_end_at(offset):
+    """The copy that reaches furthest ends there."""
+    one_batch = {name: np.array([0]) for name in ("base_offset", "producer_id", "producer_epoch", "attributes")}
+    return lambda: Batches(last_offset=np.array([offset]), **one_batch)
+
+
+def test_an_offset_that_the_new_leader_never_came_to_was_acknowledged_by_the_deposed_one_while_it_lived():
+    rows = [*failover(at_s=6.0), state(12, 0, 2, 1, (1, 2, 3))]
+    unaware, told = witnesses(begin_s=9.1, end_s=9.2), witnesses(begin_s=13, end_s=13.1)  # of offset 100
+    assert one(tail(envelope(rows, batches=copies_end_at(99)), unaware)) == SO
+    assert one(tail(envelope(rows, batches=copies_end_at(100)), unaware)) == NOT_SO
+    assert one(tail(envelope(rows, batches=copies_end_at(99)), told)) == NOT_SO, "the new leader's own"
+    assert one(tail(envelope(rows), unaware)) == NOT_SO, "no copy was read"
+    dead = fault(0, "kill", [1], 4.5, 11)
+    assert one(tail(envelope(rows, dead, batches=copies_end_at(99)), unaware)) == NOT_SO, "the dead acknowledge nothing"
+    never_back = envelope(failover(at_s=6.0), batches=copies_end_at(99))
+    assert one(tail(never_back, unaware)) == NOT_SO
 
 
 def test_an_offset_below_the_start_of_the_new_epoch_is_no_tail():
