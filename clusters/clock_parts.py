@@ -40,7 +40,11 @@ class OffBy:
 
     def may_be(self, offset_ns: int) -> bool:
         """Could it be just that?"""
-        return self.least_ns <= offset_ns <= self.most_ns
+        return self.may_be_between(offset_ns, offset_ns)
+
+    def may_be_between(self, one_ns: int, other_ns: int) -> bool:
+        """Could it be any between these two, in either order?"""
+        return min(one_ns, other_ns) <= self.most_ns and max(one_ns, other_ns) >= self.least_ns
 
     @property
     def text(self) -> str:
@@ -85,11 +89,12 @@ class ShiftedClocks:
             if asked:
                 return Tristate.UNKNOWN, "there is no process whose clock could be looked at"
             return Tristate.NO, "there is no process, and the next one starts with another clock"
+        before_ns = get_clock(path, now_ns=self._clock.monotonic_ns())
         off = self.off_by(node)
         if off is None:
             return Tristate.UNKNOWN, "its JVM did not say what time it is"
-        wanted_ns = get_clock(path, now_ns=self._clock.monotonic_ns())
-        if asked and off.may_be(wanted_ns) and not off.may_be(0):
+        wanted_ns = get_clock(path, now_ns=self._clock.monotonic_ns())  # one that drifts has gone on since it was asked
+        if asked and off.may_be_between(before_ns, wanted_ns) and not off.may_be(0):
             return Tristate.YES, f"its JVM's clock is {off.text}"
         if not asked and (off.may_be(0) or wanted_ns):
             return Tristate.NO, f"its JVM's clock is {off.text}"

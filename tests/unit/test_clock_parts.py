@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from clusters.clock_parts import ShiftedClocks
+from clusters.clock_parts import OffBy, ShiftedClocks
 from clusters.shim import clock_is, get_clock, set_clock
 from clusters.stamps import read_moved
 from harness.clock import SystemClock
@@ -115,6 +115,16 @@ def test_a_drift_goes_on_from_where_it_began_however_often_it_is_asked_for(agent
     clocks.impair(Node(), drift)
     assert agent.clock.read_bytes() == before
     assert clocks.impaired(Node(), drift)[0] is Tristate.YES
+
+
+def test_a_clock_that_drifts_while_the_answer_is_under_way_is_off_as_asked():
+    """What the JVM says is of the moment in which it looked: the offset has grown until the answer is there."""
+    told = OffBy(1_000, 1_400)
+    assert not told.may_be(1_500)
+    assert told.may_be_between(1_300, 1_500)
+    assert told.may_be_between(1_500, 1_300)
+    assert not told.may_be_between(1_401, 1_500)
+    assert not told.may_be_between(0, 999)
 
 
 def test_what_another_fault_made_of_the_clock_is_left_to_that_one(agent, clocks):
