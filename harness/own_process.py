@@ -1,12 +1,15 @@
 """`prozess run` in a process of its own, for whoever runs many trials: nothing of one stays in the next."""
 
+import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
+from typing import Any
 
 RUN = (sys.executable, "-c", "from harness.cli import main; main()", "run")
 END_TIMEOUT_S = 120.0
@@ -48,3 +51,32 @@ def await_end(child: "subprocess.Popen[bytes]", timeout_s: float) -> int:
             child.send_signal(number)
             timeout_s = END_TIMEOUT_S
     return child.wait(timeout_s)
+
+
+def run_one(words: Sequence[str], runs: Path, log: Path, *, timeout_s: float, stop: Stop) -> tuple[int, Path | None]:
+    """Run the command, which makes a run directory in `runs`, and what it says into `log`: (its exit code, the directory)."""
+    before = _directories(runs)
+    with log.open("wb") as output:
+        stop.child = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C comes to it through us, once
+        )
+        code = await_end(stop.child, timeout_s)
+        stop.child = None
+    return code, next(iter(sorted(_directories(runs) - before)), None)
+
+
+def verdict_of(run: Path) -> Mapping[str, Any]:
+    """Its verdict.json; empty where there is none that can be read."""
+    try:
+        found = json.loads((run / "verdict.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _directories(runs: Path) -> set[Path]:
+    return {path for path in runs.iterdir() if path.is_dir()}

@@ -2,12 +2,10 @@
 
 import json
 import resource
-import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from harness.campaign.index import write_index
 from harness.campaign.keep import make_room, tidy
@@ -15,7 +13,7 @@ from harness.campaign.plan import Campaign, Drawn, draw, is_over
 from harness.campaign.state import Attempt, Begun, CampaignDirectory, next_number
 from harness.clock import NS_PER_S, Clock
 from harness.errors import ExitCode, HarnessFailed
-from harness.own_process import RUN, Stop, await_end, listening
+from harness.own_process import RUN, Stop, listening, run_one, verdict_of
 from harness.verdict import Verdict
 
 _TAIL = 400
@@ -94,30 +92,20 @@ def _run_one(
     runner: tuple[str, ...],
     stop: Stop,
 ) -> Attempt:
-    before = _names(directory.runs)
     began_ns, began_s = clock.monotonic_ns(), clock.wall_ns() / NS_PER_S
     cpu_before_s = _cpu_of_children_s()
     log = directory.path / "last.log"
-    with log.open("wb") as output:
-        stop.child = subprocess.Popen(
-            _command(runner, drawn, directory.runs),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C comes to it through us, once
-        )
-        code = await_end(stop.child, campaign.trial_timeout_s)
-        stop.child = None
+    words = _command(runner, drawn, directory.runs)
+    code, run = run_one(words, directory.runs, log, timeout_s=campaign.trial_timeout_s, stop=stop)
     cpu_s = _cpu_of_children_s() - cpu_before_s
     took_s = (clock.monotonic_ns() - began_ns) / NS_PER_S
-    run = next(iter(sorted(_names(directory.runs) - before)), None)
-    verdict = _verdict(directory.runs / run) if run and code in (0, 1, 2) else {}
+    verdict = verdict_of(run) if run is not None and code in (0, 1, 2) else {}
     return Attempt(
         drawn=drawn,
         attempt=attempt,
         exit_code=code,
         verdict=verdict.get("verdict"),
-        run=run,
+        run=None if run is None else run.name,
         began_s=began_s,
         took_s=took_s,
         cpu_s=round(cpu_s, 1),
@@ -135,18 +123,6 @@ def _cpu_of_children_s() -> float:
 def _command(runner: tuple[str, ...], drawn: Drawn, runs: Path) -> list[str]:
     settings = [part for key, value in drawn.settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
     return [*runner, drawn.trial, "--seed", str(drawn.seed), "--runs", str(runs), "--quiet", *settings]
-
-
-def _names(runs: Path) -> set[str]:
-    return {path.name for path in runs.iterdir() if path.is_dir()}
-
-
-def _verdict(run: Path) -> Mapping[str, Any]:
-    try:
-        found = json.loads((run / "verdict.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _tell(done: Attempt) -> None:

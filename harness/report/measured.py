@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.errors import BadInput
 from harness.measured import (
     Measured,
     Spread,
@@ -13,6 +12,7 @@ from harness.measured import (
     refused,
     trial_lines,
 )
+from harness.report.marked import write_between
 
 BEGIN, END = "<!-- measured: what follows is written by `prozess measured --into` -->", "<!-- measured: the end -->"
 
@@ -122,15 +122,7 @@ def measured_text(runs: Sequence[Measured]) -> str:
 
 def write_into(path: Path, text: str) -> None:
     """Between the marks of a page. BadInput if it has none."""
-    try:
-        page = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"{str(path)!r} cannot be read: {error.strerror}. Give a page with the marks.") from error
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise BadInput(f"{str(path)!r} has no place for it. Put these two lines where it is to be: {BEGIN} and {END}")
-    path.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}", encoding="utf-8")
+    write_between(path, BEGIN, END, f"\n{text}\n")
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

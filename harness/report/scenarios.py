@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from harness.errors import BadInput
+from harness.report.marked import write_between
 from harness.scenario_rows import NewLeaders, ScenarioRow
 from harness.scenarios import SCENARIOS
 
@@ -57,15 +57,7 @@ def line_of(row: ScenarioRow) -> str:
 
 def write_table(path: Path, rows: Iterable[ScenarioRow]) -> None:
     """Write the table anew between its marks. BadInput if the file has none."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"{str(path)!r} cannot be read: {error.strerror}.") from error
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise BadInput(f"{str(path)!r} has no place for the table. Put {BEGIN} and {END} into it, each on a line.")
-    path.write_text(f"{head}{BEGIN}\n{table_text(rows)}{END}{tail}", encoding="utf-8")
+    write_between(path, BEGIN, END, table_text(rows))
 
 
 def side_by_side(rows: Sequence[ScenarioRow]) -> str:

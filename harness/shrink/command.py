@@ -1,6 +1,5 @@
 """`prozess shrink`: measure how often a run's violation comes back, search for less that still shows it, measure again."""
 
-import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,7 +8,7 @@ from pathlib import Path
 from harness.campaign.plan import parse_duration
 from harness.clock import NS_PER_S, Clock, SystemClock
 from harness.errors import BadInput, ExitCode, Interrupted
-from harness.own_process import RUN, Stop, await_end, listening
+from harness.own_process import RUN, Stop, listening, run_one
 from harness.plan import Plan
 from harness.replay import replay_plan
 from harness.run_directory import RunDirectory
@@ -171,15 +170,9 @@ class _Runner:
     def run(self, plan: Path, runs: Path) -> tuple[Path | None, float]:
         if self.stop.asked:
             raise Interrupted("the search was interrupted; what was learnt is kept, go on by --resume")
-        before, began_ns = {path.name for path in runs.iterdir()}, self.clock.monotonic_ns()
+        began_ns = self.clock.monotonic_ns()
         words = [*RUN, str(plan), "--runs", str(runs), "--engine", "local", "--isolation", self.isolation, "--quiet"]
-        with (runs.parent / "last.log").open("wb") as output:
-            self.stop.child = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-            )
-            await_end(self.stop.child, RUN_TIMEOUT_S)
-            self.stop.child = None
+        _, run = run_one(words, runs, runs.parent / "last.log", timeout_s=RUN_TIMEOUT_S, stop=self.stop)
         if self.stop.asked:
             raise Interrupted("the search was interrupted; what was learnt is kept, go on by --resume")
-        made = sorted(path for path in runs.iterdir() if path.name not in before and path.is_dir())
-        return (made[0] if made else None), (self.clock.monotonic_ns() - began_ns) / NS_PER_S
+        return run, (self.clock.monotonic_ns() - began_ns) / NS_PER_S

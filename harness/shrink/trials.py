@@ -1,6 +1,5 @@
 """Runs plans until it is known whether they still fail. What was tried before is taken from the files."""
 
-import json
 import shutil
 import sys
 from collections import Counter, defaultdict
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessFailed
+from harness.own_process import verdict_of
 from harness.plan import Plan
 from harness.shrink.chance import RUNS_MIN, TRIES_MAX, Chance, tries
 from harness.shrink.state import Attempt, ShrinkDirectory, Stage, Wanted, key_of
@@ -80,7 +80,7 @@ class Trials:
             raise TimeIsUp
         self.directory.write_plan(self.directory.candidate, plan)
         run, took_s = self.run_plan(self.directory.candidate, self.directory.runs)
-        verdict = _verdict(run)
+        verdict = verdict_of(run) if run is not None else {}
         hit = comes_back(verdict, self.wanted)
         attempt = Attempt(
             plan=key, stage=stage, what=what, hit=hit, failed=not verdict, run=run.name if run else None, took_s=took_s
@@ -112,13 +112,3 @@ def comes_back(verdict: Mapping[str, Any], wanted: Wanted) -> bool:
         and cell["anomalies"].get(wanted.anomaly, {}).get("outcome") == AnomalyOutcome.VIOLATED
         for cell in verdict.get("cells", ())
     )
-
-
-def _verdict(run: Path | None) -> Mapping[str, Any]:
-    if run is None:
-        return {}
-    try:
-        found = json.loads((run / "verdict.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
