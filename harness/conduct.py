@@ -1,6 +1,5 @@
 """Conducts a whole trial from one command: prepare, run, check, judge, report, with progress; and the exit code of it all."""
 
-import gc
 import sys
 import threading
 from collections.abc import Callable
@@ -269,8 +268,6 @@ class SparkAhead:
             self._thread.join()
             if self._session is not None:
                 self._session.stop()
-                self._session = None
-                gc.collect()  # what stands for objects of Java's tells it that it is gone, while there is somebody to be told
 
 
 def _check_and_judge(

@@ -1,7 +1,6 @@
 """Trends over many runs: what each night's trials said, what recovery took, and what got worse. Values, and a pure judgement;
 the numbers come from Spark (`spark_checkers.trends`)."""
 
-import gc
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -137,7 +136,6 @@ def tell_trends(paths: Sequence[Path], out: Path, *, master: str | None, strict:
         trends: Trends = catalogue.service("trends")(spark, runs)
     finally:
         spark.stop()
-        gc.collect()  # what stands for objects of Java's tells it that it is gone, while there is somebody to be told
     worse = regressions(trends)
     show_trends(trends, worse)
     sys.stdout.write(f"page   {write_trends(trends, worse, out)}\n")

@@ -7,6 +7,7 @@ pipe and ends with us, however we end; what it left on disk is removed when we e
 import atexit
 import contextlib
 import fcntl
+import gc
 import os
 import shutil
 import signal
@@ -146,6 +147,7 @@ def _clean_up(owner: int) -> None:
         # Its threads here would print that they lost their connection.
         with contextlib.suppress(Exception):
             SparkContext._active_spark_context.stop()
+    gc.collect()  # what stands for objects of Java's tells it that it is gone, while there is somebody to be told
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None:
         process.kill()  # it holds nothing that is worth the second its own shutdown takes
