@@ -21,13 +21,22 @@ class Stop:
     """Was the whole asked to end? By Ctrl-C, which the trial that runs is told too."""
 
     asked: bool = False
-    child: "subprocess.Popen[bytes] | None" = None
+    _child: "subprocess.Popen[bytes] | None" = None
+    _told: bool = False
 
     def ask(self, _number: int, _frame: FrameType | None) -> None:
         """A handler of signals."""
         self.asked = True
-        if self.child is not None:
-            self.child.send_signal(signal.SIGINT)
+        if self._child is not None:
+            self._told = True
+            self._child.send_signal(signal.SIGINT)
+
+    def tell(self, child: "subprocess.Popen[bytes] | None") -> None:
+        """The trial that runs now; None: it is over. It is told at once if it was asked for while the trial was started."""
+        self._child = child
+        if child is not None and self.asked and not self._told:
+            self._told = True
+            child.send_signal(signal.SIGINT)
 
 
 @contextmanager
@@ -57,15 +66,16 @@ def run_one(words: Sequence[str], runs: Path, log: Path, *, timeout_s: float, st
     """Run the command, which makes a run directory in `runs`, and what it says into `log`: (its exit code, the directory)."""
     before = _directories(runs)
     with log.open("wb") as output:
-        stop.child = subprocess.Popen(
+        child = subprocess.Popen(
             words,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C comes to it through us, once
         )
-        code = await_end(stop.child, timeout_s)
-        stop.child = None
+        stop.tell(child)
+        code = await_end(child, timeout_s)
+        stop.tell(None)
     return code, next(iter(sorted(_directories(runs) - before)), None)
 
 

@@ -1,5 +1,8 @@
 """The table of scenarios: what is left to run, what a run says, where it is written."""
 
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +12,13 @@ from harness.campaign.scenarios import newest, next_seed, scenarios
 from harness.errors import BadInput, ExitCode
 from harness.guarantees.faults import FOREVER, NATURES, FaultRecord
 from harness.guarantees.timeline import Timeline
+from harness.impact_summary import ImpactShown
+from harness.own_process import Stop
+from harness.planning import make_plan
 from harness.report.scenarios import BEGIN, END, cells, table_text, write_table
 from harness.scenario_rows import Controls, FaultCost, NewLeaders, ScenarioRow, controls_of, row_of, rows_of, took_s
 from harness.schema import NONE, Tristate
+from harness.trial import load_trial
 from harness.verdict import ControlResult, TrialVerdict, Verdict
 from tests.unit.small_runs import make_small
 
@@ -152,3 +159,42 @@ def test_what_was_never_run_is_unknown_and_trials_that_there_are_not_are_refused
     assert "| scenarios | trial |" in capsys.readouterr().out
     with pytest.raises(BadInput, match="no trial 'smok'"):
         scenarios(["smok"], tmp_path, table=None, engine="local", only_table=True)
+
+
+# In the place of `prozess run`: somebody presses Ctrl-C; it is told, as a trial is, and ends with what it has: unknown.
+INTERRUPTED = """
+import os, pathlib, shutil, signal, sys
+template, runs = sys.argv[1], pathlib.Path(sys.argv[6])
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+os.kill(os.getppid(), signal.SIGINT)
+told = signal.sigtimedwait([signal.SIGINT], 60)
+shutil.copytree(template, runs / f"{sys.argv[2]}-{sys.argv[4]}-20260101T000000")
+sys.exit(2 if told else 255)
+"""
+
+
+def test_ctrl_c_is_told_to_the_trial_that_runs_which_is_run_again_when_the_scenarios_go_on(tmp_path, capsys):
+    template, runs = tmp_path / "template", tmp_path / "runs"
+    template.mkdir()
+    smoke = load_trial("smoke")
+    verdict = TrialVerdict(verdict=Verdict.UNKNOWN, sentence="", trial="smoke", title="", seed=1, cells=(), controls=())
+    for name, document in (("plan", make_plan(smoke, seed=1)), ("verdict", verdict), ("impact", ImpactShown())):
+        (template / f"{name}.json").write_text(document.model_dump_json())
+    assert row_of(template) is not None
+    runner = (sys.executable, "-c", INTERRUPTED, str(template))
+    before = signal.getsignal(signal.SIGINT)
+    code = scenarios(["smoke", "null"], runs, table=None, engine="local", only_table=False, runner=runner)
+    assert code == ExitCode.UNKNOWN
+    assert signal.getsignal(signal.SIGINT) is before
+    assert [path.name for path in runs.iterdir() if path.is_dir()] == ["interrupted"], "no second trial was begun"
+    assert [path.name for path in (runs / "interrupted").iterdir()] == ["smoke-1-20260101T000000"]
+    assert next_seed(rows_of([runs]), "smoke", smoke.variant.metadata_mode) == 1
+    assert "The same command goes on." in capsys.readouterr().out
+
+
+def test_ctrl_c_while_a_trial_is_started_reaches_it_as_soon_as_it_is_there():
+    stop = Stop()
+    stop.ask(signal.SIGINT, None)
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stderr=subprocess.DEVNULL) as child:
+        stop.tell(child)
+        assert child.wait(30) != 0
