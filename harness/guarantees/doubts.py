@@ -3,6 +3,7 @@
 A doubt takes a *held* or *permitted, not seen* away and makes it unknown; what was seen stands.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -17,6 +18,8 @@ from harness.schema import NONE, RECORDED_ROLES, Role, StepOutcome, Tristate, ro
 NOT_AUDITED = "nobody audited the topics of this imported history, so that nothing can be held"
 _UNTIMED = ("metadata", "observations", "heartbeats", "metrics", "replicas")
 """Tables whose lack makes predicates unknown, where a witness needs them, and nothing else."""
+_LIBRARY_CRASH = re.compile(r"killed by signal 6: .*\brdkafka\w*\.[ch]:\d+: .*Assertion")
+"""What assert() says of librdkafka's own code (compare librdkafka#3331, #4016), as `Evidence.dead_clients` tells it."""
 
 
 def trial_doubts(plan: Plan, evidence: Evidence) -> tuple[str, ...]:
@@ -69,21 +72,39 @@ def _missed(evidence: Evidence, number: int) -> bool:
 def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
     """Why nothing of this cell can be held: a client that served it died, or did not close its files."""
     served = [c for c in plan.clients if set(c.partitions) & set(cell.partitions)]
-    # A client that took a planned one's place is called NAME~2, and so on.
-    dead = {name.partition("~")[0]: how for name, how in evidence.dead_clients.items()}
+    died, crashed = _deaths(served, evidence)
     ended = (f for f in evidence.fault_records if f.nature is None or f.nature.stops)
     killed = {node for f in ended for node in f.hit}
-    died = [c for c in served if c.name in dead]
-    told = [f"client {c.name} died unasked ({dead[c.name]})" for c in died]
+    told = [f"client {name} died unasked ({how})" for name, how in died.items()]
     for client in served:
-        if CLIENT_NODE + client.client in killed:  # as the trial wanted
+        if CLIENT_NODE + client.client in killed or client.name in crashed:  # as the trial wanted, or as if it had
             continue
         if client.role in RECORDED_ROLES:  # its rows are whole whatever became of its process
             continue
-        if client not in died and role_named(client.role) in (Role.PRODUCER, Role.READER):
+        if client.name not in died and role_named(client.role) in (Role.PRODUCER, Role.READER):
             why = _unfinished(evidence, client.client)
             told += [f"client {client.name} {why}"] if why else []
     return (*told, *_idle_share_group(served, evidence))
+
+
+def crashed_in_library(evidence: Evidence) -> tuple[str, ...]:
+    """Clients whose process librdkafka ended by an assertion of its own."""
+    return tuple(name for name, how in evidence.dead_clients.items() if _LIBRARY_CRASH.search(how))
+
+
+def _deaths(served: Sequence[PlannedClient], evidence: Evidence) -> tuple[dict[str, str], set[str]]:
+    """Of those that served a cell: who died unasked, and how; and who crashed in librdkafka while another of its group went
+    on. That is like a death that the trial wanted: what it had written is whole, what it had under way is info, and its
+    work is the others'."""
+    # A client that took a planned one's place is called NAME~2, and so on.
+    names = {c.name for c in served}
+    deaths = {n: how for n, how in evidence.dead_clients.items() if n.partition("~")[0] in names}
+    gone = {n.partition("~")[0] for n in deaths}
+    went_on = {c.group_id for c in served if c.name not in gone} - {None}
+    replaced = {c.name for c in served if c.group_id in went_on}
+    excused = {n for n in crashed_in_library(evidence) if n.partition("~")[0] in replaced}
+    died = {n.partition("~")[0]: how for n, how in deaths.items() if n not in excused}
+    return died, {n.partition("~")[0] for n in excused} - died.keys()
 
 
 def _idle_share_group(served: Sequence[PlannedClient], evidence: Evidence) -> Iterator[str]:

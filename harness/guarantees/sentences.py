@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from harness.guarantees.doubts import crashed_in_library
 from harness.guarantees.evidence import Evidence
 from harness.guarantees.table import TABLE, Guarantee, Rule
 from harness.guarantees.tally import Tally
@@ -71,14 +72,21 @@ def trial_sentence(
     under = _under(evidence)
     match verdict:
         case Verdict.VIOLATED:
-            return f"Violated: {_violations(plan, cells)}{under}, which nothing permits{_and_unknown(cells)}."
+            more = f"{_and_unknown(cells)}{_crashes(evidence)}"
+            return f"Violated: {_violations(plan, cells)}{under}, which nothing permits{more}."
         case Verdict.HELD:
-            return f"Held: {_kept(plan, cells)}{under}{_costs(costs)}."
+            return f"Held: {_kept(plan, cells)}{under}{_costs(costs)}{_crashes(evidence)}."
         case _:
             why = reasons[0].rstrip(".") if reasons else "nothing was judged"
             held = sum(cell.verdict is Verdict.HELD for cell in cells)
             more = f" (and {number_of(len(reasons) - 1, 'more reason')})" if len(reasons) > 1 else ""
             return f"Unknown: {why}{more}; {held} of {number_of(len(cells), 'cell')} held{under}{_costs(costs)}."
+
+
+def _crashes(evidence: Evidence) -> str:
+    """Clients that librdkafka itself ended; nobody else is judged by it."""
+    crashed = crashed_in_library(evidence)
+    return f"; librdkafka ended {_list(crashed)} by an assertion of its own" if crashed else ""
 
 
 def _under(evidence: Evidence) -> str:

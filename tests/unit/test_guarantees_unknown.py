@@ -143,6 +143,48 @@ def test_a_dead_client_concerns_only_the_cells_it_served():
     assert of(verdict, ACKS_ALL).outcome is AnomalyOutcome.HELD
 
 
+CRASHED = 'killed by signal 6: python: rdkafka_txnmgr.c:253: rd_kafka_txn_set_state: Assertion `!*"BUG: …"\' failed.'
+
+
+def members_of(made: Plan) -> list[str]:
+    return [c.name for c in made.clients if c.role == "member"]
+
+
+def group_plan() -> Plan:
+    return make_plan(
+        parse_trial({"name": "t", "title": "", "workload": "group", "topics": {"partitions": 2}}, source="t"), seed=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("deaths", "held"),
+    [
+        ({0: CRASHED}, True),
+        ({0: CRASHED, 1: CRASHED}, False),  # nobody did their work
+        ({0: CRASHED, 1: "exit 1: KeyError"}, False),
+        ({0: "killed by signal 11: it left no word"}, False),
+        ({0: "killed by signal 6: Fatal Python error: Aborted"}, False),
+        ({0: "exit 1: rdkafka_txnmgr.c:253: rd_kafka_txn_set_state: Assertion"}, False),
+    ],
+)
+def test_a_member_that_librdkafka_itself_ended_leaves_its_work_to_the_others(deaths, held):
+    made = group_plan()
+    names = members_of(made)
+    assert len(names) == 2
+    dead = {names[number] + "~2": how for number, how in deaths.items()}
+    verdict = judge(made, findings(made), evidence(made, metadata=failover(1), dead_clients=dead))
+    assert (verdict.verdict is Verdict.HELD) == held, verdict.unknown_reasons
+    assert ("by an assertion of its own" in verdict.sentence) == held
+    assert any("died unasked" in why for why in verdict.unknown_reasons) != held
+
+
+def test_a_producer_that_librdkafka_itself_ended_leaves_its_cell_unknown():
+    made = plan(ACKS)
+    producer = next(c for c in made.clients if c.role == "producer" and c.partitions == (ACKS_1,))
+    given = evidence(made, metadata=failover(3), dead_clients={producer.name: CRASHED})
+    assert of(judge(made, findings(made), given), ACKS_1).outcome is AnomalyOutcome.UNKNOWN
+
+
 def test_a_check_without_result_is_unknown():
     made = plan({"producer.enable_idempotence": [True]})
     found = [f for f in findings(made) if f.anomaly != "phantom"]
