@@ -253,5 +253,5 @@ def _runs(config: pytest.Config) -> Path:
 
 def _command(item: pytest.Item) -> str:
     """What runs this test again, with the options of prozess that were given."""
-    given = [word for word in item.config.invocation_params.args if str(word).startswith("--prozess-")]
-    return shlex.join(["pytest", item.nodeid, *map(str, given)])
+    given = {name: item.config.getoption(f"--prozess-{name}") for name in _OPTIONS}
+    return shlex.join(["pytest", item.nodeid, *(f"--prozess-{name}={value}" for name, value in given.items() if value)])

@@ -89,9 +89,13 @@ def combinations(entry: Entry) -> list[dict[str, Text | float | int | bool]]:
 
 def is_over(campaign: Campaign, number: int) -> bool:
     """Are all rounds run before this trial?"""
-    return campaign.rounds is not None and number >= campaign.rounds * sum(
-        len(combinations(e)) for e in campaign.entries
-    )
+    in_all = trials_in_all(campaign)
+    return in_all is not None and number >= in_all
+
+
+def trials_in_all(campaign: Campaign) -> int | None:
+    """In every round together; None: it has none, and goes on until its time is over."""
+    return None if campaign.rounds is None else campaign.rounds * sum(len(combinations(e)) for e in campaign.entries)
 
 
 def is_campaign(document: dict[str, Any]) -> bool:

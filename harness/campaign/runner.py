@@ -48,7 +48,7 @@ def run_campaign(
             if done.run is not None:
                 tidy(directory.runs / done.run, done, begun.campaign.keep)
             kept = make_room(directory.runs, attempts, begun.campaign.keep)
-            write_index(directory, begun, attempts, kept.bytes)
+            write_index(directory, begun, attempts)
             in_a_row = in_a_row + 1 if done.failed else 0
             if kept.full:
                 raise HarnessFailed(
@@ -109,6 +109,8 @@ def _run_one(
         began_s=began_s,
         took_s=took_s,
         cpu_s=round(cpu_s, 1),
+        memory_bytes=_memory_bytes(resource.RUSAGE_CHILDREN),
+        own_memory_bytes=_memory_bytes(resource.RUSAGE_SELF),
         reason="" if verdict else log.read_bytes()[-_TAIL:].decode(errors="replace").strip(),
         findings={name: count for name, count in verdict.get("findings", {}).items() if count},
     )
@@ -118,6 +120,11 @@ def _cpu_of_children_s() -> float:
     """Of every process that ended and was waited for, below this one."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def _memory_bytes(whose: int) -> int:
+    """The most that a process has had in memory so far."""
+    return resource.getrusage(whose).ru_maxrss * 1024  # Linux counts in KiB
 
 
 def _command(runner: tuple[str, ...], drawn: Drawn, runs: Path) -> list[str]:

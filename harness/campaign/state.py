@@ -37,6 +37,10 @@ class Attempt(Frozen):
     took_s: float
     cpu_s: float = 0.0
     """Of all its processes, as far as they were waited for."""
+    memory_bytes: int = 0
+    """The largest process of any trial of this campaign until then; 0: not noted."""
+    own_memory_bytes: int = 0
+    """Of the campaign's own process, at most until then: it must not grow."""
     reason: str = ""
     """Why there is no verdict: the last line that was said."""
     findings: dict[str, int] = Field(default_factory=dict)
@@ -70,6 +74,11 @@ class CampaignDirectory:
     @property
     def index(self) -> Path:
         return self.path / "index.html"
+
+    @property
+    def is_there(self) -> bool:
+        """Is there a campaign, of whatever version?"""
+        return self._campaign.is_file()
 
     @property
     def _campaign(self) -> Path:

@@ -51,10 +51,16 @@ def check(  # noqa: PLR0913 - the options of a command
 
 @app.command()
 def report(run_directory: RunArgument) -> None:
-    """Write the reports of a judged run again."""
+    """Write the reports of a judged run again, or the index of a campaign."""
+    from harness.campaign.state import CampaignDirectory
     from harness.report import report_run
     from harness.run_directory import RunDirectory
 
+    if (directory := CampaignDirectory(run_directory.resolve())).is_there:
+        from harness.campaign.index import write_index
+
+        typer.echo(write_index(directory, directory.begun(), directory.attempts()))
+        return
     for path in report_run(RunDirectory.existing(run_directory)):
         typer.echo(path)
 

@@ -9,6 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from harness.campaign.index import write_index
 from harness.histories.commands import generate_history
 from harness.report import report_run
 from harness.report.trends import write_trends
@@ -17,6 +18,7 @@ from harness.stages.check import CheckOptions, check_run
 from harness.stages.judge import judge_run
 from harness.trends import Measure, NightOfTrial, Regression, Trends
 from tests.system.large_run import large_run
+from tests.unit.small_campaigns import a_campaign_of_every_kind
 
 PLANTED = (
     "lost",
@@ -69,7 +71,7 @@ def large(tmp_path_factory) -> Path:
 @pytest.fixture
 def open_page(browser) -> Iterator[Callable[..., Page]]:
     """Open a report; at the end of the test the console must have been quiet, and nothing but the file asked for."""
-    contexts, complaints, asked = [], [], []
+    contexts, complaints, asked, opened = [], [], [], set()
 
     def open_it(report: Path, fragment: str = "", **options) -> Page:
         contexts.append(
@@ -80,6 +82,7 @@ def open_page(browser) -> Iterator[Callable[..., Page]]:
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
+        opened.add(report.as_uri())
         page.goto(report.as_uri() + fragment)
         return page
 
@@ -87,7 +90,7 @@ def open_page(browser) -> Iterator[Callable[..., Page]]:
     for context in contexts:
         context.close()
     assert complaints == []
-    assert all(url.startswith("file:") and "report.html" in url for url in asked), asked
+    assert {url.partition("#")[0] for url in asked} <= opened
 
 
 def shown_cells(page: Page) -> list[int]:
@@ -265,6 +268,24 @@ def test_trends_are_accessible_too(browser, tmp_path, scheme):
         page = context.new_page()
         page.goto(path.as_uri())
         assert Axe().run(page).response["violations"] == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_index_of_a_campaign_is_accessible_fits_a_phone_and_is_walked_by_keyboard(open_page, tmp_path, scheme):
+    directory = a_campaign_of_every_kind(tmp_path / "campaign")
+    index = write_index(directory, directory.begun(), directory.attempts())
+    page = open_page(index, color_scheme=scheme, viewport={"width": 390, "height": 844})
+    assert Axe().run(page).response["violations"] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.keyboard.press("Tab")
+    reached = []
+    while page.evaluate("document.activeElement !== document.body"):
+        reached.append(page.evaluate("document.activeElement.getAttribute('href') || document.activeElement.ariaLabel"))
+        page.keyboard.press("Tab")
+    assert reached == [
+        *("Verdicts by trial and variant", "#no-1-0", "#no-0-0", "runs/bad/report.html", "#no-2-1"),
+        *("Every run", "runs/bad/report.html", "runs/good/report.html"),
+    ]
 
 
 @pytest.mark.parametrize("anomaly", ["w-0-lost", "w-1-aborted-read", "w-2-unprocessed"])

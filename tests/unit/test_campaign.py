@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 
 from harness import cli
 from harness.campaign.command import campaign, find_campaign, known_campaigns
-from harness.campaign.index import lines_of
+from harness.campaign.facts import facts_of, why
+from harness.campaign.index import overview_of, write_index
 from harness.campaign.keep import make_room, size_of, tidy
 from harness.campaign.plan import Campaign, Entry, Keep, draw, is_over, load_campaign, parse_campaign, parse_duration
 from harness.campaign.runner import exit_code, run_campaign, summary
-from harness.campaign.state import Attempt, Begun, CampaignDirectory, next_number
+from harness.campaign.state import Begun, CampaignDirectory, next_number
 from harness.clock import SystemClock
 from harness.errors import BadInput, ExitCode, HarnessFailed
 from harness.trial import load_trial
+from tests.unit.small_campaigns import a_campaign, a_campaign_of_every_kind, anomaly, attempt, begun_in, judged
 
 # In the place of `prozess run`: makes a run directory and a verdict, or fails, as the trial's name says.
 RUNNER = """
@@ -48,21 +50,6 @@ run.mkdir()
 (run / "verdict.json").write_text(json.dumps({"verdict": "unknown", "findings": {}}))
 sys.exit(2 if told else 255)
 """
-
-
-def a_campaign(*trials, **more):
-    return Campaign(name="test", title="A test", entries=tuple(Entry(trial=t) for t in trials), **more)
-
-
-def begun_in(path, found, *, duration_s=1e-9, seed=1):
-    directory = CampaignDirectory(path)
-    directory.begin(Begun(campaign=found, seed=seed, duration_s=duration_s))
-    return directory
-
-
-def attempt(number=0, *, trial="t", verdict="held", attempts=0, run=None, took_s=1.0):
-    drawn = draw(a_campaign(trial), 1, number)
-    return Attempt(drawn=drawn, attempt=attempts, exit_code=0, verdict=verdict, run=run, began_s=0, took_s=took_s)
 
 
 # --- what is drawn
@@ -201,8 +188,63 @@ def test_a_trial_that_was_tried_again_with_success_counts_as_what_it_was_then():
     attempts = [attempt(0, verdict=None), attempt(0, attempts=1)]
     assert exit_code(attempts) is ExitCode.HELD
     assert summary(attempts) == "1 held, 1 failed by the machinery"
-    (line,) = lines_of(attempts)
-    assert (line.verdict, line.failed) == ("held", 1)
+    overview = overview_of(CampaignDirectory(Path("nowhere")), attempts)
+    assert (overview.verdict, overview.failed, overview.left_without) == ("held", 1, 0)
+    assert overview.concerns == []
+
+
+# --- what the index tells
+
+
+def test_what_was_violated_is_said_once_for_all_cells_with_its_reason_and_what_is_known():
+    lost = [anomaly("lost", "violated", "They are gone.", forbidden=n, defects=("KAFKA-1",)) for n in (1, 2, 3)]
+    said = list(why(judged("violated", *([one] for one in lost), [anomaly("stalled", "unknown", "Slow.")])))
+    assert said == ["lost 6 in cell-0, cell-1 and 1 more: They are gone. Known: KAFKA-1."]
+
+
+def test_what_is_unknown_is_said_by_reason_and_not_twice():
+    cell = [anomaly(name, "unknown", "Step 'cut' failed.") for name in ("lost", "duplicate", "reordered")]
+    reasons = ("step 'cut' failed", "the kill of step 'x' never struck")
+    said = list(why(judged("unknown", cell, reasons=reasons)))
+    assert said == ["3 anomalies in cell-0: Step 'cut' failed.", "The kill of step 'x' never struck."]
+    assert list(why(judged("held", []))) == []
+
+
+def test_the_index_tells_verdicts_by_trial_and_variant_what_was_violated_and_what_was_tried_again(tmp_path):
+    directory = a_campaign_of_every_kind(tmp_path / "campaign")
+    overview = overview_of(directory, directory.attempts())
+    assert overview.variants == ("local, kraft-isolated, 4.3.1", "not begun")
+    assert {t: {v: p.verdict for v, p in places.items()} for t, places in overview.places.items()} == {
+        "bad": {"local, kraft-isolated, 4.3.1": "violated"},
+        "broken": {"not begun": None},
+        "good": {"local, kraft-isolated, 4.3.1": "held"},
+    }
+    assert [line.attempt.drawn.trial for line in overview.concerns] == ["bad", "broken"]
+    assert (overview.failed, overview.left_without, overview.verdict) == (2, 1, "violated")
+    assert all(line.bytes >= 2**20 for line in overview.lines if line.attempt.run)
+    page = write_index(directory, directory.begun(), directory.attempts()).read_text()
+    for said in (
+        "lost 3 in cell-0: They are &lt;gone&gt;.",
+        "exit 255: no cluster today",
+        'href="runs/bad/report.html"',
+    ):
+        assert said in page, said
+
+
+def test_the_index_is_written_again_by_report_and_of_another_version_is_refused(tmp_path, capsys, monkeypatch):
+    directory = a_campaign_of_every_kind(tmp_path / "campaign")
+    monkeypatch.setattr(sys, "argv", ["prozess", "report", str(directory.path)])
+    assert cli._main() == ExitCode.HELD
+    assert capsys.readouterr().out.strip() == str(directory.index)
+    document = json.loads((directory.path / "campaign.json").read_text()) | {"format_version": 7}
+    (directory.path / "campaign.json").write_text(json.dumps(document))
+    assert cli._main() == ExitCode.BAD_INPUT
+    assert "version 7" in capsys.readouterr().err
+
+
+def test_a_run_whose_files_are_torn_says_nothing_and_breaks_nothing(tmp_path):
+    (tmp_path / "plan.json").write_text('{"backend": "loc')
+    assert facts_of(tmp_path).why == ()
 
 
 # --- what is kept
