@@ -165,6 +165,7 @@ def write_index(directory: CampaignDirectory, begun: Begun, attempts: Sequence[A
 
 
 def _verdict(line: RunLine) -> Verdict:
+    assert line.attempt.verdict is not None
     return Verdict(line.attempt.verdict)
 
 
