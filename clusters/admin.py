@@ -179,10 +179,11 @@ class Admin(AdminChanges):
                 return answer.features
         raise NotReady(awaited="feature levels from any broker", timeout_s=timeout_s, last_seen="no broker answered")
 
-    def supported_features(self, *, timeout_s: float = 5.0) -> Mapping[str, int]:
-        """The highest level of each feature that every living broker tells. NotReady if one does not answer."""
+    def supported_features(self, *, brokers: Sequence[int] | None = None, timeout_s: float = 5.0) -> Mapping[str, int]:
+        """The highest level of each feature that each of these (None: all that live) tells. NotReady if one is silent."""
         deadline_ns = self._deadline_ns(timeout_s)
-        told = [self._ask(node, api_versions_request(), deadline_ns) for node in self._running_brokers()]
+        asked = self._running_brokers() if brokers is None else brokers
+        told = [self._ask(node, api_versions_request(), deadline_ns) for node in asked]
         answers = [answer.supported for answer in told if answer is not None]
         if not answers or len(answers) < len(told):
             silent = f"{len(told) - len(answers)} of {len(told)} brokers did not answer"

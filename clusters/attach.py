@@ -20,10 +20,11 @@ from clusters.attach_links import BandwidthOfLink, CutOfLink, LatencyOfLink, Res
 from clusters.attach_node import AttachNode
 from clusters.attach_proxy import Toxiproxy
 from clusters.impairers import Impairer, Parts
-from clusters.lasting import Kafka, Marker, each, settings_of
+from clusters.lasting import Kafka, Marker, each
 from clusters.orphans import PIDS_NAME, recording_command
 from clusters.ready import Readiness
 from clusters.relay import Route, relay_command
+from clusters.told import told_by
 from clusters.toxiproxy import ensure_toxiproxy
 from harness.adoption import run_prefix
 from harness.clock import Clock
@@ -155,17 +156,13 @@ class AttachCluster:
     def describe(self) -> Mapping[str, Any]:
         admin = Admin(self, clock=self._clock)
         try:
-            features = dict(admin.features())
-            settings = settings_of(admin, self.nodes[0].node_id, self._plan.variant)
+            told = told_by(admin, self._found[1], self._plan.variant)
         finally:
             admin.close()
         return {
             "backend": "attach",
-            "kafka_version": self._plan.variant.kafka_version,
-            "metadata_mode": self._plan.variant.metadata_mode,
             "cluster_id": self._found[0],
-            "features": features,
-            "settings": settings,
+            **told,
             "nodes": {
                 node.name: {
                     "id": node.node_id,

@@ -295,6 +295,7 @@ SERVICES = {
     "recorded-consumer": "workloads.recorded_consumer:RecordedConsumer",
     "seal-recorded": "workloads.recorded_client:seal",
     "fill-processed": "workloads.recorded_client:fill_processed",
+    "describe-elsewhere": "clusters.told:describe_elsewhere",
     "ask-topic": "workloads.recorded_topics:ask_topic",
 }
 

@@ -37,7 +37,7 @@ def versions_of(plan: Plan) -> dict[str, Any]:
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "machine": _machine(),
         "packages": _packages(),
-        "kafka": list(plan.variant.kafka_versions),
+        "kafka": [] if plan.backend == "attach" else list(plan.variant.kafka_versions),
         "tools": _tools(plan.backend),
     }
 

@@ -67,8 +67,23 @@ def _is(condition: bool) -> Tristate:
     return Tristate.YES if condition else Tristate.NO
 
 
+_RELEASE = ("major", "minor")
+_PATCHES = range(10)
+"""More than any release has had."""
+
+
 def _version_fact(meaning: str, holds: Callable[[Version], bool]) -> Fact:
-    return Fact(meaning, lambda c: Tristate.UNKNOWN if c.version is None else _is(holds(c.version)))
+    """Of a release without its patch (4.3) only what is true of each of its patches is known."""
+
+    def of(configuration: Configuration) -> Tristate:
+        version = configuration.version
+        if version is None:
+            return Tristate.UNKNOWN
+        possible = [version] if len(version) > len(_RELEASE) else [(*version, patch) for patch in _PATCHES]
+        found = {holds(v) for v in possible}
+        return _is(found.pop()) if len(found) == 1 else Tristate.UNKNOWN
+
+    return Fact(meaning, of)
 
 
 def _of_case(meaning: str, *cases: GroupCase) -> Fact:

@@ -26,7 +26,7 @@ from harness.report.seen import FOLDED_FROM, TABLES_EACH, has_section, rows_each
 from harness.report.stories import Teller, tell_stories
 from harness.report.timeline import timeline_panels
 from harness.report.traffic import ROWS_AT_A_TIME, Traffic, make_traffic, sends_in_parts, span_of_sends
-from harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS, anomalies_of, matrices, reproduce, short
+from harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS, anomalies_of, kafka_told, matrices, reproduce, short
 from harness.run_directory import RunDirectory, read_json
 from harness.schema import Outcome
 from harness.verdict import AnomalyOutcome, TrialVerdict
@@ -64,6 +64,7 @@ def write_html(
         delivered=delivered,
         impact=impact,
         reproduce=reproduce(run),
+        kafka=kafka_told(run, plan),
         seconds_by_part=seconds,
         data=data,
         plain=plain_tables(data),

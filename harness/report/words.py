@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Generic, Protocol, TypeVar
 
-from harness.run_directory import RunDirectory, read_json
+from harness.configuration import version_numbers
+from harness.plan import Plan
+from harness.run_directory import RunDirectory, read_json, read_object
 from harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, Verdict
 
 SIGNS = {
@@ -92,6 +94,19 @@ def brief(anomaly: CellAnomaly) -> str:
 def reproduce(run: RunDirectory) -> str:
     """The command that runs the same plan again; of a history that was imported or generated, the one that made it."""
     return str(read_json(run.source)["command"]) if run.source.exists() else f"prozess replay {run.path}"
+
+
+def kafka_told(run: RunDirectory, plan: Plan) -> str:
+    """Versions and metadata mode, as the cluster told them; of a trial whose cluster never came up, as planned."""
+    versions, mode = list(plan.variant.kafka_versions), str(plan.variant.metadata_mode)
+    if run.cluster.exists():
+        told = read_object(run.cluster)
+        alone = [told["kafka_version"]] if told.get("kafka_version") else []
+        of_nodes = told.get("kafka_versions", {}).values()
+        versions, mode = sorted({*map(str, of_nodes)}, key=version_numbers) or alone, told.get("metadata_mode") or ""
+    elif plan.origin != "trial" or plan.backend == "attach":
+        versions, mode = [], ""
+    return ", ".join(filter(None, (" and ".join(versions) or "of an unknown version", mode)))
 
 
 def found_line(findings: Mapping[str, int]) -> str:

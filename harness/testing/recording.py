@@ -11,7 +11,7 @@ from typing import Any
 from harness import catalogue
 from harness.clock import SystemClock
 from harness.configuration import Variant
-from harness.errors import BadInput, ProzessError
+from harness.errors import BadInput, ClusterFailed, NotReady, ProzessError
 from harness.plan import Plan, parse_plan
 from harness.processes import process_status
 from harness.run_directory import RunDirectory, write_json
@@ -187,6 +187,9 @@ class Recording:
         if len(servers) > 1:
             return {"incomplete": [f"the clients use different addresses ({', '.join(sorted(servers))})"]}
         there = Elsewhere(servers.pop())
+        with suppress(ClusterFailed, NotReady):  # then nothing is known of it, which the verdict says
+            told = catalogue.service("describe-elsewhere")(there.bootstrap_servers, plan.variant, SystemClock())
+            write_json(self.run.cluster, told)
         workload = catalogue.service("clients")(plan, self.run, cluster=there, clock=SystemClock())
         try:
             workload.fence(timeout_s=LIMITS.audit_s)

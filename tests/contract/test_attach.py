@@ -104,6 +104,9 @@ def test_nothing_can_be_done_to_nodes_and_the_reason_is_said(attached):
     facts = json.loads(json.dumps(attached.describe()))
     assert facts["settings"]["broker.session.timeout.ms"] == "4000", "as a broker tells it: the trial states nothing"
     assert facts["features"]["metadata.version"] > 0
+    assert (facts["kafka_version"], facts["metadata_mode"]) == ("4.3", "kraft"), (
+        "not what a trial has where nobody asks"
+    )
     assert set(attached.capabilities) == {Capability.DELAY, Capability.SHAPE, Capability.RESET, Capability.CUT_CLIENTS}
     node = attached.nodes[0]
     assert (node.name, node.state(), node.os_pid) == ("broker-1", NodeState.RUNNING, None)

@@ -15,6 +15,7 @@ from clusters.engine import connect
 from clusters.trial_container import OWNER_LABEL, KafkaTrialContainer, remove_abandoned
 from harness.errors import BadInput, ClusterFailed
 from harness.protocols import NodeState
+from harness.report.words import kafka_told
 from harness.run_directory import RunDirectory
 from harness.testing.recording import Recording
 from harness.verdict import Verdict
@@ -77,6 +78,9 @@ def test_recorded_clients_of_a_test_are_judged_there_too(kafka: KafkaTrialContai
     judged = recording.conclude()
     assert judged.verdict is not None
     assert judged.verdict.verdict is Verdict.HELD, judged.verdict.unknown_reasons
+    assert kafka_told(judged.run, recording.plan()) == "4.3, kraft", (
+        "as the cluster told it: nobody asked for a version"
+    )
     assert "unclean" not in judged.verdict.cells[0].anomalies, "nobody can look into its nodes"
 
 
