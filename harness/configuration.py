@@ -69,6 +69,10 @@ class ProducerConfiguration(Frozen):
     properties: dict[str, Text] = Field(default_factory=dict)
 
 
+LAST_WITH_ZOOKEEPER = "3.9.2"
+"""Kafka 4.0 has no ZooKeeper mode any more (KIP-500)."""
+
+
 class Variant(Frozen):
     """A kind of cluster. Times are brokers' settings that shape a trial; the report states them."""
 

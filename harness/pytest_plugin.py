@@ -114,12 +114,12 @@ def _prozess_recording(request: pytest.FixtureRequest) -> Iterator[Recording]:
         try:
             session = clusters.get(settings)
         except ProzessError as error:
-            _unavailable(settings, error)
+            raise _unavailable(settings, error) from None
     try:
         run = directory_for(_runs(item.config), item.nodeid)
         recording = Recording(run, test=item.nodeid, command=_command(item), session=session)
     except ProzessError as error:
-        pytest.fail(f"prozess: {error}", pytrace=False)
+        raise _failure(f"prozess: {error}") from None
     item.stash[_RECORDING] = recording
     with recording.environment():
         yield recording
@@ -128,12 +128,18 @@ def _prozess_recording(request: pytest.FixtureRequest) -> Iterator[Recording]:
         _clusters(item.config).end()
 
 
-def _unavailable(settings: TestSettings, error: Exception) -> None:
+def _failure(text: str) -> BaseException:
+    """Raise it `from None`: how it came about is of no use to who reads it."""
+    return pytest.fail.Exception(text, pytrace=False)
+
+
+def _unavailable(settings: TestSettings, error: Exception) -> BaseException:
+    """What to raise."""
     what = f"{settings.backend} cluster ({settings.variant}, Kafka {settings.version})"
     text = f"prozess: a {what} cannot be started here: {error}"
     if settings.unavailable == "skip":
-        pytest.skip(f"{text} (SKIPPED because prozess_unavailable = skip)")
-    pytest.fail(f"{text} `prozess doctor` says what this machine offers.", pytrace=False)
+        return pytest.skip.Exception(f"{text} (SKIPPED because prozess_unavailable = skip)")
+    return _failure(f"{text} `prozess doctor` says what this machine offers.")
 
 
 # --- the verdict --------------------------------------------------------------------------------------------------------
@@ -227,7 +233,7 @@ def _settings(item: pytest.Item) -> TestSettings:
     try:
         return settings_from(configured, marked)
     except BadInput as error:
-        pytest.fail(f"prozess: {error}", pytrace=False)
+        raise _failure(f"prozess: {error}") from None
 
 
 def _clusters(config: pytest.Config) -> Clusters:

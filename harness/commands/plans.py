@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from harness.configuration import LAST_WITH_ZOOKEEPER
 from harness.errors import BadInput
 
 
@@ -31,10 +32,6 @@ def load_plan(trial: str, *, seed: int, settings: list[str] | None, isolation: s
             raise BadInput(f"{str(file)!r} cannot be read: {error.strerror}. Give an existing plan.json.") from error
     loaded = load_trial(trial, overrides(settings or []))
     return make_plan(loaded, seed=seed, lacking=lacking_faults(loaded, isolation=isolation))
-
-
-LAST_WITH_ZOOKEEPER = "3.9.2"
-"""Kafka 4.0 has no ZooKeeper mode any more (KIP-500)."""
 
 
 def chosen(backend: str | None, variant: str | None, settings: list[str] | None) -> list[str] | None:

@@ -5,11 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from harness import catalogue
+from harness.configuration import LAST_WITH_ZOOKEEPER, version_numbers
 from harness.errors import BadInput
+from harness.validation.known import misspelt
 
 SCOPES = ("function", "module", "session")
 UNAVAILABLE = ("fail", "skip")
 METADATA_MODES = ("kraft-isolated", "kraft-combined", "zookeeper")
+NO_ZOOKEEPER = (4,)
 BACKENDS = ("local", "compose")
 """Of the catalogue's backends those that start a cluster of their own; for another one give clients its address."""
 
@@ -23,6 +27,7 @@ class TestSettings:
     backend: str = "local"
     variant: str = "kraft-isolated"
     version: str = "4.3.1"
+    """Where the variant is ZooKeeper's and no version is asked for: the last that has it."""
     brokers: int = 3
     scope: str = "session"
     properties: tuple[tuple[str, str], ...] = ()
@@ -49,6 +54,8 @@ def settings_from(configured: Mapping[str, Any], marked: Mapping[str, Any]) -> T
             hint = f"did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
             raise BadInput(f"@pytest.mark.prozess({name}=…) is not known; {hint}")
     given = {name: _normal(name, value) for name, value in {**configured, **marked}.items()}
+    if given.get("variant") == "zookeeper":
+        given = {"version": LAST_WITH_ZOOKEEPER} | given
     settings = replace(TestSettings(), **given)
     for name, allowed in (
         ("backend", BACKENDS),
@@ -60,7 +67,28 @@ def settings_from(configured: Mapping[str, Any], marked: Mapping[str, Any]) -> T
         value = getattr(settings, name)
         if value not in allowed:
             raise BadInput(f"prozess {name} = {value!r} is not known. Known: {', '.join(allowed)}.")
+    _refuse_unknown_names(settings)
+    if settings.variant == "zookeeper" and version_numbers(settings.version) >= NO_ZOOKEEPER:
+        raise BadInput(
+            f"prozess version = {settings.version!r}: 3.9 is the last line of Kafka that has a ZooKeeper mode (KIP-833). "
+            f"Leave it away, or give {LAST_WITH_ZOOKEEPER}, or another variant."
+        )
     return settings
+
+
+def _refuse_unknown_names(settings: TestSettings) -> None:
+    """A name that nothing has would forbid nothing, prepare for nothing, or be passed over by the broker."""
+    for name, given, known in (
+        ("forbid", settings.forbid, catalogue.KERNELS | catalogue.CELL_KERNELS),
+        ("faults", settings.faults, catalogue.FAULTS),
+    ):
+        if wrong := next((value for value in given if value not in known), None):
+            near = difflib.get_close_matches(wrong, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"Known: {', '.join(sorted(known))}."
+            raise BadInput(f"prozess {name} = {wrong!r} is not known; {hint}")
+    for name, _ in settings.properties:
+        if meant := misspelt("broker", name):
+            raise BadInput(f"prozess properties: {name} is no property of Kafka's; did you mean {meant!r}?")
 
 
 def _normal(name: str, value: Any) -> Any:  # noqa: ANN401

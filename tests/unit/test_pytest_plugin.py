@@ -51,14 +51,28 @@ def test_its_options_and_marker_are_told(tmp_path):
     [
         ("versoin='4.3.1'", "did you mean 'version'?"),
         ("backend='cloud'", "backend = 'cloud' is not known. Known: local, compose."),
+        ("version='4.3.1', variant='zookeeper'", "3.9 is the last line of Kafka that has a ZooKeeper mode"),
     ],
 )
-def test_a_wrong_setting_fails_the_test_with_the_rule(tmp_path, marked, said):
+def test_a_wrong_setting_fails_the_test_with_the_rule_and_is_never_skipped(tmp_path, marked, said):
     source = f"import pytest\n@pytest.mark.prozess({marked})\ndef test_it(kafka_cluster): pass\n"
-    told = run(tmp_path, source)
+    told = run(tmp_path, source, "--prozess-unavailable=skip")
     assert told.returncode == 1
     assert said in told.stdout
     assert "Traceback" not in told.stdout
+    assert "During handling" not in told.stdout
+
+
+def test_what_runs_a_test_again_has_its_options_with_their_values(tmp_path):
+    source = (
+        "def test_it(trial): assert False, trial._runs\ndef test_that(recorded_producer): recorded_producer({}).x\n"
+    )
+    told = run(
+        tmp_path, source, "--prozess-brokers", "1", "--prozess-runs", str(tmp_path / "runs"), "--prozess-version=3.9.2"
+    )
+    assert told.returncode == 1
+    source = next((tmp_path / "runs").glob("test-that*/source.json"))
+    assert json.loads(source.read_text())["command"].endswith("::test_that --prozess-version=3.9.2 --prozess-brokers=1")
 
 
 @pytest.mark.parametrize(("unavailable", "code", "word"), [("fail", 1, "error"), ("skip", 0, "skipped")])
