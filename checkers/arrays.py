@@ -387,9 +387,20 @@ class PartitionIndex(Indexed):
 
     def seen(self, key: np.ndarray, among: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """Columns `seen_ns` and `reader` of witnesses: when and by whom each record was first seen, `first_seen`."""
+        return self._reads_told(self.first_seen(key, among))
+
+    def seen_at(self, key: np.ndarray, among: np.ndarray, offset: np.ndarray) -> dict[str, np.ndarray]:
+        """The same, and `leader_epoch`: of the batch in which it was seen, at that very offset where one is known."""
         row = self.first_seen(key, among)
+        there = row >= 0
+        there[there] = (offset[there] == NONE) | (self.reads["log_offset"][row[there]] == offset[there])
+        epoch = np.full(len(key), NONE, dtype=np.int32)
+        epoch[there] = self.reads["leader_epoch"][row[there]]
+        return {**self._reads_told(row), "leader_epoch": epoch}
+
+    def _reads_told(self, row: np.ndarray) -> dict[str, np.ndarray]:
         if not len(self.reads["read_ns"]):
-            return {"seen_ns": np.full(len(key), MISSING), "reader": np.full(len(key), NONE)}
+            return {"seen_ns": np.full(len(row), MISSING), "reader": np.full(len(row), NONE)}
         return {
             "seen_ns": np.where(row >= 0, self.reads["read_ns"][row], MISSING),
             "reader": np.where(row >= 0, self.reads["client"][row], NONE),

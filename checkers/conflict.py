@@ -140,7 +140,7 @@ def _witnesses(index: PartitionIndex, seen: _Observations) -> tuple[np.ndarray, 
         "other_ns": seen.time_ns[other],
         "case": case,
         **index.sent(index.send_rows(key)),
-        **index.seen(key, among=index.unmatched_reads),
+        **index.seen_at(key, index.unmatched_reads, seen.offset[first]),
     }
     missing = columns["other_ns"] == MISSING
     assert not missing.any(), "an observation without a time"

@@ -225,7 +225,7 @@ def _lost_witnesses(
         "log_offset": offset,
         "case": np.where(position >= 0, LOST_REPLACED, LOST_ABSENT),
         **index.record_at(position),
-        **index.seen(key, among=index.unmatched_reads),
+        **index.seen_at(key, index.unmatched_reads, offset),
         **index.sent(row),
     }
     # Unrecorded ones, past what a crashed producer could record, are treated as info.

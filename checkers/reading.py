@@ -58,6 +58,7 @@ def dirty_read(history: PartitionHistory) -> KernelResult:
         "log_offset": reads["log_offset"][rows],
         "reader": reads["client"][rows],
         "seen_ns": reads["read_ns"][rows],
+        "leader_epoch": reads["leader_epoch"][rows],
         "case": np.where(position >= 0, DIRTY_REPLACED, DIRTY_GONE),
         **index.record_at(position),
         **index.sent(send),

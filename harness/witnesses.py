@@ -25,6 +25,10 @@ WITNESS = np.dtype(
         ("other_client", "<i4"),
         ("reader", "<i4"),  # the client that saw it, NONE
         ("outcome", "<i4"),  # Outcome of the record's send; NONE = not a send
+        (
+            "leader_epoch",
+            "<i4",
+        ),  # of the batch in which a reader was given the record (at `log_offset`, if any)
         ("case", "<i4"),  # which of the anomaly's cases, 0 = the only one; see the kernel
     ]
 )
@@ -40,6 +44,7 @@ _UNSET = {
     ),
     "reader": NONE,
     "outcome": NONE,
+    "leader_epoch": NONE,
 }
 
 

@@ -51,7 +51,7 @@ READING_VIEWS["batch"] = """
 """
 QUERIES = {
     "dirty-read": f"""
-        select u.partition, u.client as reader, u.log_offset, u.sender as client, u.sequence
+        select u.partition, u.client as reader, u.log_offset, u.sender as client, u.sequence, u.leader_epoch
         from unconfirmed u
         join fact_partitions p on p.partition = u.partition and p.end_uncommitted is not null
         left join sentinel e on e.partition = u.partition

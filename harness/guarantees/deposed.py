@@ -7,7 +7,7 @@ import numpy as np
 
 from harness.guarantees.envelope import DEPOSED_NS, Envelope, or_never
 from harness.guarantees.faults import FOREVER, FaultRecord
-from harness.guarantees.logic import UNKNOWN, Truth, both, constant, either, truth
+from harness.guarantees.logic import FALSE, UNKNOWN, Truth, both, constant, either, truth
 from harness.guarantees.timeline import Election
 from harness.schema import Tristate
 
@@ -58,12 +58,27 @@ def zombie_answered(envelope: Envelope, election: Election, begun_ns: np.ndarray
     """The leader deposed by it, cut off or frozen then, may still have acknowledged until it was in sync again."""
     after_ns = election.time_ns - envelope.error_ns
     rejoined_ns = envelope.timeline.rejoined_ns(election.previous, election.time_ns) + envelope.error_ns
-    causes = [
+    out = either(*_out_then(envelope, election))
+    return both(out, truth((begun_ns >= after_ns) & (begun_ns <= rejoined_ns)))
+
+
+def _out_then(envelope: Envelope, election: Election) -> list[Truth]:
+    """Was the deposed leader cut off or frozen when it was deposed? By each fault that may have been the cause."""
+    return [
         either(np.int8(f.may("freezes")), np.int8(f.may("cuts")))
         for f in envelope.faults
-        if election.previous in f.nodes and f.begin_ns <= election.time_ns + envelope.error_ns and f.end_ns >= after_ns
+        if election.previous in f.nodes
+        and f.begin_ns <= election.time_ns + envelope.error_ns
+        and f.end_ns >= election.time_ns - envelope.error_ns
     ]
-    return both(either(*causes), truth((begun_ns >= after_ns) & (begun_ns <= rejoined_ns)))
+
+
+def answered_until_ns(envelope: Envelope, election: Election) -> int:
+    """Until when a send may have begun that the leader deposed by it took: alive, fenced, cut off or frozen."""
+    causes = either(*_out_then(envelope, election))
+    rejoined_ns = envelope.timeline.rejoined_ns(election.previous, election.time_ns) + envelope.error_ns
+    until_ns = max(envelope.known_ns(election), rejoined_ns) if causes != FALSE else envelope.known_ns(election)
+    return min(until_ns, _dead_ns(envelope, election) + envelope.error_ns)
 
 
 def leader_hampered(envelope: Envelope, witnesses: np.ndarray) -> Truth:

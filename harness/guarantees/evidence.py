@@ -190,7 +190,7 @@ class Evidence:
         np.minimum.at(starts, where, self.replicas["base_offset"][rows])
         end = int(self.replicas["last_offset"][rows].max()) + 1
         # An epoch after the last one with records begins at the end of the log.
-        return dict(zip(epochs.tolist(), starts.tolist(), strict=True)) | {int(epochs[-1]) + 1: end, 2**31: end}
+        return dict(zip(epochs.tolist(), starts.tolist(), strict=True)) | {2**31: end}
 
     def _checkpointed_starts(self, partition: int) -> Mapping[int, int] | None:
         """The least start of each epoch that any replica wrote down at the end: a leader writes down its log end when its

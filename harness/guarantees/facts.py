@@ -16,8 +16,10 @@ from harness.guarantees.cutoffs import (
     cutoff,
     cutoff_after_read,
     cutoff_of_either,
+    cutoff_of_the_gone,
     elected_unclean,
     unclean_before,
+    unclean_between,
     wiped,
     wiped_after_read,
     wiped_before,
@@ -214,14 +216,27 @@ FACTS: Mapping[str, Fact] = {
         of_witnesses=cutoff,
         could=lambda h: _possibly(h.unclean),
     ),
+    "cutoff of the gone": Fact(
+        "the record is in no log; an unclean election later than the record began an epoch without it, by the epoch in which "
+        "a consumer was given it, else of every leader that may have acknowledged it",
+        of_witnesses=cutoff_of_the_gone,
+        could=lambda h: _possibly(h.unclean),
+    ),
     "cutoff after the read": Fact(
-        "an unclean election after a consumer was given the record, its offset not below that epoch's start",
+        "an unclean election of an epoch after that in which a consumer was given the record, and the log without it; where "
+        "the epoch was not told: after it was given, its offset not below that epoch's start",
         of_witnesses=cutoff_after_read,
         could=lambda h: _possibly(h.unclean),
     ),
     "cutoff of either": Fact(
-        "an unclean election after the first of the two records was sent or seen",
+        "an unclean election after the first of the two records was sent or seen; where one is in the log, as of the record "
+        "that is gone",
         of_witnesses=cutoff_of_either,
+        could=lambda h: _possibly(h.unclean),
+    ),
+    "unclean between the answers": Fact(
+        "an unclean election began an epoch after that of the earlier answer, not after that of the later one",
+        of_witnesses=unclean_between,
         could=lambda h: _possibly(h.unclean),
     ),
     "unclean before": Fact(

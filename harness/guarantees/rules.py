@@ -69,7 +69,10 @@ class Guarantee:
 
 _UNCLEAN = "an unclean election made a log without them the truth"
 _UNCLEAN_CHANGE = "unclean.leader.election.enable=false"
-_UNCLEAN_SOURCE = "Kafka documentation, design, 'Unclean leader election: what if they all die?'; seen: 500 of 500"
+_UNCLEAN_SOURCE = (
+    "Kafka documentation, design, 'Unclean leader election: what if they all die?'; KIP-101 (logs are cut by epoch); seen: "
+    "500 of 500, and 125 of 125 that the deposed leader, alive and not told, acknowledged and showed for 3.6 s more"
+)
 _WIPED = "every copy that could lead was destroyed"
 _WIPED_CHANGE = "more copies in sync (min.insync.replicas), or flush.messages=1"
 _WIPED_SOURCE = "KIP-966 (min ISR - 1 tolerance); ReplicationControlManager.handleBrokerShutdown; seen: 5000 of 5000"

@@ -51,7 +51,7 @@ _WATERMARK_REGRESSION = Guarantee(
     nothing="no leader was asked for its high watermark",
     nothing_is_unknown=False,
     source=f"KIP-207: a new leader answers only when its high watermark has reached its epoch; {HW_SOURCE}",
-    rules=hard("watermark-regression", unclean="cutoff after the read", wiped="wiped after the read"),
+    rules=hard("watermark-regression", unclean="unclean between the answers", wiped="wiped after the read"),
 )
 _EPOCH_REGRESSION = Guarantee(
     anomaly="epoch-regression",

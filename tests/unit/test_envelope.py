@@ -10,10 +10,6 @@ from hypothesis import strategies as st
 
 from harness.guarantees.batches import Batches
 from harness.guarantees.cutoffs import (
-    cutoff,
-    cutoff_after_read,
-    cutoff_of_either,
-    unclean_before,
     wiped,
     wiped_after_read,
 )
@@ -27,7 +23,7 @@ from harness.guarantees.retention import forgot, log_start_passed
 from harness.guarantees.tails import committed, tail
 from harness.guarantees.timeline import timelines
 from harness.schema import NONE, MetadataSource, Outcome, Tristate
-from tests.unit.guarantees_evidence import DICTIONARIES, MS, fault, mask, ns, state, table, witnesses
+from tests.unit.guarantees_evidence import DICTIONARIES, MS, fault, ns, state, table, witnesses
 
 SO, NOT_SO, UNKNOWN = 1, 0, -1
 MORE_NATURES = {**NATURES, "wipe": FaultNature(stops=True, destroys=True)}
@@ -259,106 +255,6 @@ def test_an_epoch_bumped_under_the_same_leader_moves_nothing():
     assert one(tail(envelope(rows), witnesses())) == NOT_SO
 
 
-# --- unclean elections ----------------------------------------------------------------------------------------------
-
-UNCLEAN = [state(-10, 0, 1, 0, (1, 2, 3)), state(3, 0, 1, 0, (1,)), state(6, 0, 2, 1, (2,))]
-
-
-def test_a_leader_from_outside_isr_and_elr_cuts_off_what_existed_before():
-    assert one(cutoff(envelope(UNCLEAN, acks="all"), witnesses())) == SO
-    assert one(cutoff(envelope(failover(), acks="all"), witnesses())) == NOT_SO
-
-
-def test_the_end_of_a_reassignment_is_no_unclean_election():
-    moving = state(-10, 0, 1, 0, (1, 2, 3)) | {"replicas": mask(1, 2, 3, 4)}
-    ended = state(6, 0, 4, 1, (2, 3, 4)) | {"replicas": mask(2, 3, 4)}
-    assert one(cutoff(envelope([moving, ended], acks="all"), witnesses())) == NOT_SO
-    grown = ended | {"replicas": mask(1, 2, 3, 4), "isr": mask(4)}
-    assert one(cutoff(envelope([moving, grown], acks="all"), witnesses())) == SO
-
-
-def test_a_record_of_the_unclean_epoch_itself_is_not_cut_off():
-    assert one(cutoff(envelope(UNCLEAN, acks="all"), witnesses(begin_s=7.5, end_s=7.6))) == NOT_SO
-
-
-def test_a_send_under_way_during_the_unclean_election_is_unknown():
-    assert one(cutoff(envelope(UNCLEAN, acks="all"), witnesses(begin_s=5.9, end_s=6.5))) == UNKNOWN
-
-
-def test_what_an_isolated_leader_took_after_the_unclean_election_is_unknown_until_it_follows():
-    rows = [*UNCLEAN, state(12, 0, 2, 1, (1, 2))]
-    isolated = envelope(rows, fault(0, "partition", [1], 2, 9), acks="all")
-    assert one(cutoff(isolated, witnesses(begin_s=8, end_s=8.1))) == UNKNOWN
-    assert one(cutoff_after_read(isolated, witnesses(begin_s=8, end_s=8.1, seen_s=8.2))) == UNKNOWN
-    assert one(cutoff(isolated, witnesses(begin_s=13, end_s=13.1))) == NOT_SO
-    assert one(cutoff(envelope(rows, acks="all"), witnesses(begin_s=8, end_s=8.1))) == NOT_SO
-
-
-def test_a_send_that_began_after_the_old_leaders_death_is_not_cut_off():
-    killed = fault(0, "kill", [1], 4.5, 9)
-    assert one(cutoff(envelope(UNCLEAN, killed, acks="all"), witnesses(begin_s=5.5, end_s=6.5))) == NOT_SO
-
-
-def test_an_offset_is_given_away_again_by_an_unclean_election_after_either_was_seen():
-    env = envelope(UNCLEAN, acks="all")
-    assert one(cutoff_of_either(env, witnesses(other_s=9.0))) == SO
-    assert one(cutoff_of_either(env, witnesses(begin_s=8, end_s=8.1, other_s=9.0))) == NOT_SO
-    assert one(cutoff_of_either(envelope(failover(), acks="all"), witnesses(other_s=9.0))) == NOT_SO
-
-
-def test_only_offsets_from_the_start_of_the_unclean_epoch_on_are_cut_off():
-    assert one(cutoff(envelope(UNCLEAN, acks="all", epoch_starts={0: 0, 1: 100}), witnesses())) == SO
-    assert one(cutoff(envelope(UNCLEAN, acks="all", epoch_starts={0: 0, 1: 101}), witnesses())) == NOT_SO
-
-
-def test_an_election_from_elr_is_clean():
-    rows = [state(-10, 0, 1, 0, (1,), elr=(2,)), state(6, 0, 2, 1, (2,))]
-    assert one(cutoff(envelope(rows, acks="all"), witnesses())) == NOT_SO
-
-
-def test_the_last_known_leader_is_harmless_unless_its_data_was_destroyed():
-    rows = [
-        state(-10, 0, 1, 0, (1,)),
-        state(5, 0, NONE, 1, (), last=1),
-        state(9, 0, 1, 2, (1,)),
-    ]
-    assert one(cutoff(envelope(rows, fault(0, "kill", [1], 4.5, 8), acks="all"), witnesses())) == NOT_SO
-    assert one(cutoff(envelope(rows, fault(0, "wipe", [1], 4.5, 8), acks="all"), witnesses())) == SO
-
-
-def test_it_is_so_too_where_the_only_eligible_replica_returns_from_a_crash():
-    rows = [
-        state(-10, 0, 1, 0, (1,), elr=(2,)),
-        state(5, 0, NONE, 1, (), elr=(2,), last=1),
-        state(9, 0, 1, 2, (1,)),
-    ]
-    assert one(cutoff(envelope(rows, fault(0, "kill", [1], 4.5, 8), acks="all"), witnesses())) == NOT_SO
-    assert one(cutoff(envelope(rows, fault(0, "wipe", [1], 4.5, 8), acks="all"), witnesses())) == SO
-
-
-def test_without_ground_truth_uncleanness_is_false_only_by_configuration():
-    assert one(cutoff(envelope([], acks="all"), witnesses())) == NOT_SO
-    assert one(cutoff(envelope([], acks="all", unclean_enabled=True), witnesses())) == UNKNOWN
-    assert one(cutoff(envelope([], fault(0, "mystery", [1], 1, 2), acks="all"), witnesses())) == UNKNOWN
-
-
-@pytest.mark.parametrize(("seen_s", "expected"), [(5.0, SO), (6.5, UNKNOWN)])
-def test_a_read_before_the_unclean_election_is_excused_and_one_after_it_doubtful(seen_s, expected):
-    found = cutoff_after_read(envelope(UNCLEAN, acks="all"), witnesses(begin_s=4, end_s=4.1, seen_s=seen_s))
-    assert one(found) == expected
-
-
-def test_a_record_sent_after_the_unclean_election_and_read_is_not_excused():
-    found = cutoff_after_read(envelope(UNCLEAN, acks="all"), witnesses(begin_s=7.5, end_s=7.6, seen_s=7.7))
-    assert one(found) == NOT_SO
-
-
-def test_positions_mean_nothing_after_an_unclean_election():
-    env = envelope(UNCLEAN)
-    assert one(unclean_before(env, witnesses(begin_s=4, end_s=7))) == SO
-    assert one(unclean_before(env, witnesses(begin_s=4, end_s=5))) == NOT_SO
-
-
 # --- destroyed copies -----------------------------------------------------------------------------------------------
 
 
@@ -460,8 +356,8 @@ def test_a_log_start_beyond_the_position_was_seen():
 
 def test_predicates_of_no_witnesses_are_empty():
     nothing = witnesses(0)
-    for env in (envelope([]), envelope(failover()), envelope(UNCLEAN, fault(0, "wipe", [1], 5, 7))):
-        for predicate in (committed, tail, cutoff, cutoff_after_read, cutoff_of_either, wiped, forgot):
+    for env in (envelope([]), envelope(failover()), envelope(failover(), fault(0, "wipe", [1], 5, 7))):
+        for predicate in (committed, tail, wiped, forgot):
             assert predicate(env, nothing).shape == (0,), predicate.__name__
 
 

@@ -100,7 +100,7 @@ def test_witnesses_on_disk_name_their_anomaly(run):
             st.integers(-1, 9),
             st.integers(0, 5),
             st.none() | st.text(max_size=5),
-            st.binary(min_size=88, max_size=88),
+            st.binary(min_size=92, max_size=92),
             st.binary(min_size=96, max_size=96),
         ),
         max_size=6,
@@ -108,7 +108,7 @@ def test_witnesses_on_disk_name_their_anomaly(run):
     st.integers(1, 4),
 )
 def test_any_findings_survive_any_batching(rows, batch_size):
-    assert (WITNESS.itemsize, WINDOW.itemsize) == (88, 96)
+    assert (WITNESS.itemsize, WINDOW.itemsize) == (92, 96)
     made = [
         Finding(name, partition, KernelResult(np.frombuffer(raw * n, WITNESS), n, n, why, np.frombuffer(w * n, WINDOW)))
         for name, partition, n, why, raw, w in rows

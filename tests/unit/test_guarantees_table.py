@@ -174,6 +174,7 @@ def test_a_defect_never_stands_before_a_permission(anomaly):
 @pytest.mark.parametrize("anomaly", list(TABLE))
 def test_the_strongest_configuration_permits_only_what_destroys_committed_data(anomaly):
     excuses = {"cutoff", "cutoff after the read", "cutoff of either", "unclean before", "forgot", "log start passed"}
+    excuses |= {"cutoff of the gone", "unclean between the answers"}
     excuses |= {"wiped", "wiped after the read", "wiped before", "out of sync at the end"}
     excuses |= {
         "read_uncommitted",
@@ -293,8 +294,8 @@ def test_an_unknown_defect_only_loses_its_name():
 def test_a_rule_in_doubt_before_the_first_true_one_makes_the_witness_unknown():
     weak = Configuration(acks="1", idempotent=False, retries=True, several_in_flight=True)
     events = dict.fromkeys(EVENTS, 0)
-    assert decide("lost", weak, events | {"tail": -1, "cutoff": 1})[0] is Judgement.UNKNOWN
-    assert decide("lost", weak, events | {"tail": 1, "cutoff": -1})[0] is Judgement.PERMITTED
+    assert decide("lost", weak, events | {"tail": -1, "cutoff of the gone": 1})[0] is Judgement.UNKNOWN
+    assert decide("lost", weak, events | {"tail": 1, "cutoff of the gone": -1})[0] is Judgement.PERMITTED
 
 
 # --- what could have been permitted ---------------------------------------------------------------------------------

@@ -53,10 +53,10 @@ def test_two_acknowledgements_of_one_offset():
 
 def test_a_consumer_against_the_audit():
     sends = [(PRODUCER, 0, INFO, -1)]
-    result = offset_conflict(history(sends, [(0, PRODUCER_2, 0)], [(READER, 0, PRODUCER, 0)]))
+    result = offset_conflict(history(sends, [(0, PRODUCER_2, 0)], [(READER, 0, PRODUCER, 0, {"leader_epoch": 3})]))
     assert result.count == 1
     witness = result.witnesses[0]
-    assert witness["case"] == conflict.CONSUMER_AGAINST_AUDIT
+    assert (witness["case"], witness["leader_epoch"]) == (conflict.CONSUMER_AGAINST_AUDIT, 3)
     assert (witness["client"], witness["reader"], witness["seen_ns"]) == (PRODUCER, READER, 1_010)
 
 

@@ -63,6 +63,14 @@ def test_the_witness_of_a_lost_record_says_who_had_been_given_it():
     assert (result.witnesses[0]["seen_ns"], result.witnesses[0]["reader"]) == (1_010, READER)
 
 
+@pytest.mark.parametrize(("acknowledged", "read", "epoch"), [(4, 4, 2), (NONE, 4, 2), (5, 4, NONE)])
+def test_it_says_in_which_leader_epoch_it_was_given_at_that_offset(acknowledged, read, epoch):
+    reads = [(READER, read, PRODUCER, 0, {"leader_epoch": 2})]
+    result = lost(history([(PRODUCER, 0, OK, acknowledged)], [], reads))
+    assert result.witnesses["leader_epoch"].tolist() == [epoch]
+    assert lost(history([(PRODUCER, 0, OK, acknowledged)])).witnesses["leader_epoch"].tolist() == [NONE]
+
+
 def test_an_unrecorded_record_of_a_crashed_producer_that_was_read_and_is_gone_is_lost():
     result = lost(history([], [], [(READER, 0, CRASHED, 5)]))
     assert result.count == 1

@@ -46,6 +46,12 @@ def test_a_record_that_was_read_and_is_gone_is_a_dirty_read():
     assert (witness["begin_ns"], witness["log_offset"]) == (10, 0)
 
 
+def test_each_dirty_read_says_the_leader_epoch_that_its_reader_was_told():
+    reads = [(READER, 0, PRODUCER, 0, {"leader_epoch": 2}), (READER_2, 0, PRODUCER, 0)]
+    result = dirty_read(history([], [], reads))
+    assert result.witnesses["leader_epoch"].tolist() == [2, NONE]
+
+
 def test_reading_what_the_log_has_is_not_dirty():
     assert dirty_read(history([], LOG, reading(0, 1, 2))).count == 0
 
