@@ -129,7 +129,7 @@ class PlannedPartition(Frozen):
 
 
 class PlannedClient(Frozen):
-    """A client to be: one process."""
+    """A client to be: a process, or its share of one."""
 
     client: int
     role: str

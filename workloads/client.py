@@ -1,8 +1,9 @@
 """The inside of a client process: its control pipe, its heartbeat, its row in `clients`, its log.
 
-A client process has one thread of ours (librdkafka has its own). It ends when it is told to, when its work is done, when its
-Kafka client dies, when the disk is full, or when whoever started it is gone: then its control pipe is at its end. Each has
-its own exit code.
+A client process has one thread of ours (librdkafka has its own). A client ends when it is told to, when its work is done,
+when its Kafka client dies, when the disk is full, or when whoever started it is gone: then its control pipe is at its end.
+Each has its own exit code. Most have a process to themselves; plain producers of a trial with very many may share one
+(`workloads.company`).
 """
 
 import json
@@ -14,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from types import TracebackType
+from typing import Any, Protocol, TextIO, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from pydantic import Field
@@ -118,8 +120,10 @@ class Control:
 class Client:
     """What every role shares: identity, rows that every client writes, errors of the Kafka client."""
 
-    def __init__(self, launch: Launch, control: Control, now_ns: NowNs) -> None:
+    def __init__(self, launch: Launch, control: Control, now_ns: NowNs, log: TextIO | None = None) -> None:
+        """`log`: where its words go; the process's standard error, where nothing is given."""
         self.spec, self.rows, self.control, self.now_ns = launch.spec, launch.rows, control, now_ns
+        self._log = log or sys.stderr
         self.launch = launch
         self.fatal: str | None = None
         self.finished = False
@@ -173,8 +177,8 @@ class Client:
         """One line into the client's log, with the time on the trial's clock (CLOCK_MONOTONIC). A full disk is no reason
         to end here: the rows will say so."""
         try:
-            sys.stderr.write(f"{self.now_ns() / 1e9:.3f} {text}\n")
-            sys.stderr.flush()
+            self._log.write(f"{self.now_ns() / 1e9:.3f} {text}\n")
+            self._log.flush()
         except OSError:
             return
 
@@ -228,48 +232,94 @@ class Work(Protocol):
         ...
 
 
+SomeWork = TypeVar("SomeWork", bound=Work)
+
+
+class Life:
+    """A client from its launch to its last word. As a context it turns what ends a client early into its exit; an exception
+    that nobody expected leaves it."""
+
+    def __init__(self, control: Control, launch: Launch, now_ns: NowNs, log: TextIO | None = None) -> None:
+        self._control, self._launch, self._now_ns, self._log = control, launch, now_ns, log
+        self._client: Client | None = None
+        self._work: Work | None = None
+        self._reason = ""
+        self.code = ClientExit.CLEAN
+
+    def begin(self, roles: Mapping[str, Callable[[Client], SomeWork]]) -> SomeWork:
+        """Make the Kafka client; returns what is to be done with it."""
+        self._client = Client(self._launch, self._control, self._now_ns, self._log)
+        self._work = work = roles[self._launch.spec.role](self._client)
+        self._control.tell("ready", os_pid=os.getpid())
+        return work
+
+    def __enter__(self) -> "Life":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        match error:
+            case None:
+                return True
+            case FatalClient():
+                self.code, self._reason = ClientExit.FATAL, f"{error.what}: {error}"
+            case StorageFull():
+                self.code, self._reason = ClientExit.STORAGE_FULL, str(error)
+            case Orphaned():
+                self.code, self._reason = ClientExit.ORPHANED, "whoever started this client is gone"
+            case KafkaException() if self._work is None:
+                why = error.args[0].str()
+                self.code, self._reason = ClientExit.REFUSED, f"librdkafka refuses the configuration: {why}"
+            case _:
+                return False
+        return True
+
+    def close(self) -> None:
+        """Flush every table of its role."""
+        if self._work is not None:
+            self._work.close()
+
+    def end(self) -> ClientExit:
+        """Complete its row, and tell how it ended."""
+        self.close()
+        if self._client is not None:
+            if self._reason:
+                self._client.log(self._reason)
+            # A client that died has told all it did; only a full disk leaves a table short.
+            complete = self.code in (ClientExit.CLEAN, ClientExit.FATAL, ClientExit.ORPHANED)
+            issued = self._work.issued() if self._work else 0
+            self._client.end(issued=issued, exit_code=self.code, complete=complete)
+        self.tell_end()
+        return self.code
+
+    def tell_end(self) -> None:
+        """The last word to whoever started it."""
+        with suppress(Orphaned):
+            self._control.tell("ended", code=int(self.code), reason=self._reason)
+
+
 def run_client(connection: socket.socket, roles: Mapping[str, Callable[[Client], Work]], now_ns: NowNs) -> int:
-    """The life of a client process: be launched, do the role's work, complete the rows. Returns the exit code."""
+    """The life of a client that has a process to itself: be launched, do the role's work, complete the rows. Returns the
+    exit code."""
     control = Control(connection)
     try:
-        launch = _launched(control)
+        launch = launched(control)
     except Orphaned:
         return ClientExit.ORPHANED
-    client: Client | None = None
-    work: Work | None = None
-    reason = ""
     take(launch.rows, launch.planned)
+    life = Life(control, launch, now_ns)
     try:
-        client = Client(launch, control, now_ns)
-        work = roles[launch.spec.role](client)
-        control.tell("ready", os_pid=os.getpid())
-        work.run()
-        code = ClientExit.CLEAN
-    except FatalClient as error:
-        code, reason = ClientExit.FATAL, f"{error.what}: {error}"
-    except StorageFull as error:
-        code, reason = ClientExit.STORAGE_FULL, str(error)
-    except Orphaned:
-        code, reason = ClientExit.ORPHANED, "whoever started this client is gone"
-    except KafkaException as error:
-        if work is not None:
-            raise
-        code, reason = ClientExit.REFUSED, f"librdkafka refuses the configuration: {error.args[0].str()}"
-    finally:
-        if work is not None:
-            work.close()
-    if client is not None:
-        if reason:
-            client.log(reason)
-        # A client that died has told all it did; only a full disk leaves a table short.
-        complete = code in (ClientExit.CLEAN, ClientExit.FATAL, ClientExit.ORPHANED)
-        client.end(issued=work.issued() if work else 0, exit_code=code, complete=complete)
-    with suppress(Orphaned):
-        control.tell("ended", code=int(code), reason=reason)
-    return code
+        with life:
+            life.begin(roles).run()
+    except BaseException:
+        life.close()
+        raise
+    return life.end()
 
 
-def _launched(control: Control) -> Launch:
+def launched(control: Control) -> Launch:
+    """What it is told first. Orphaned if that does not come."""
     for command in control.until(timeout_s=LAUNCH_LIMIT_S):
         return Launch.model_validate(command["launch"])
     raise Orphaned(f"no launch within {LAUNCH_LIMIT_S} s")

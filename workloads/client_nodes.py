@@ -124,6 +124,7 @@ class ClientPlace:
         process = self._current()
         if process is None or not process.running or process.os_pid is None:
             return
+        self._refuse_company(process)
         process.killed = True
         if process.child_speaks:
             self._hear_out(process)
@@ -168,6 +169,7 @@ class ClientPlace:
         pid = self.os_pid
         if pid is None:
             raise ClusterFailed(f"client {self.name} cannot be paused: it has no process.")
+        self._refuse_company(self._current())
         self._signal(pid, signal.SIGSTOP)
         self._signal_children(signal.SIGSTOP)
         self._await(lambda: self.state() is NodeState.PAUSED, f"client {self.name} to stand still")
@@ -215,6 +217,13 @@ class ClientPlace:
     def harm(self, harm: Harm) -> str:
         """ClusterFailed: as `impair`."""
         raise ClusterFailed(f"client {self.name} cannot be harmed by {harm.kind!r}: it is no node of the cluster.")
+
+    def _refuse_company(self, process: ClientProcess | None) -> None:
+        """What no step means may share a process (`workloads.sharing`): others would be hit, and nobody would know."""
+        if process is not None and process.company:
+            raise ClusterFailed(
+                f"client {self.name} cannot be hit alone: {process.company} others have the same process. Name it in a step."
+            )
 
     def _current(self) -> ClientProcess | None:
         """The newest that lives, else the newest."""

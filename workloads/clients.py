@@ -26,6 +26,7 @@ from workloads.drain import Drain
 from workloads.own_clock import file_of
 from workloads.processes import ClientProcess, ClientProcesses
 from workloads.properties import LaunchContext, Settings
+from workloads.sharing import share
 from workloads.statistics import INTERVAL_MS, INTERVAL_PROPERTY
 from workloads.take_over import TakeOvers
 
@@ -117,10 +118,14 @@ class Clients:
         return self._places.nodes
 
     def start(self) -> None:
-        """Start all clients but the audit's and late starters, each in its process; return once each is ready. Those that
-        send wait for `resume_sends`. BadInput if librdkafka refuses a configuration; else HarnessFailed or NotReady."""
+        """Start all clients but the audit's and late starters, each in its process or in one that it shares
+        (`workloads.sharing`); return once each is ready. Those that send wait for `resume_sends`. BadInput if librdkafka
+        refuses a configuration; else HarnessFailed or NotReady."""
         planned = [client for client in self._plan.clients if client.role not in _OF_THE_AUDIT and not client.late]
-        self._processes.start([self._launch(client, self._cluster.bootstrap_servers) for client in planned])
+        self._processes.start(
+            [self._launch(client, self._cluster.bootstrap_servers) for client in planned],
+            together=share(planned, self._plan.steps),
+        )
         count = len(self._plan.partitions)
         self._tails = {c.client: SendsTail(self._run.rows, c.client, count) for c in planned if c.role in SENDING}
 
@@ -424,4 +429,6 @@ def _obituary(process: ClientProcess, last_words: str) -> str:
     code = process.exit_code
     assert code is not None
     how = f"killed by signal {-code}" if code < 0 else f"exit {code}"
+    if code < 0 and process.company:
+        how += f", and with it the {process.company} that shared its process"
     return f"{how}: {last_words}"

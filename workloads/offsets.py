@@ -1,11 +1,11 @@
 """Offsets looked up for many partitions at once (ListOffsets, KIP-396), while the heart goes on beating."""
 
 from collections.abc import Collection, Mapping
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined] # it is in its __init__
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec  # type: ignore[attr-defined] # it is in its __init__
 
 from harness.schema import NONE
 from workloads.client import Client
@@ -39,26 +39,48 @@ class Offsets:
 
     def earliest(self) -> dict[int, FoundOffset]:
         """Log start of every partition that was answered for within LOOK_UP_S, by dense id."""
-        return self._look_up(OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        return self._wait(self._ask(OffsetSpec.earliest()))  # type: ignore[no-untyped-call]
 
     def latest(self) -> dict[int, FoundOffset]:
         """The same, the high watermark: what `latest` is at read_uncommitted."""
-        return self._look_up(OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return self._wait(self.ask_latest())
 
-    def _look_up(self, spec: OffsetSpec) -> dict[int, FoundOffset]:
+    def ask_latest(self) -> "Asked":
+        """The same, not waited for."""
+        return self._ask(OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def _ask(self, spec: OffsetSpec) -> "Asked":
         answers = self._admin.list_offsets(
             dict.fromkeys(self._dense, spec),
             isolation_level=IsolationLevel.READ_UNCOMMITTED,
             request_timeout=LOOK_UP_S,
         )
-        waiting = set(answers.values())
-        until_ns = self._client.now_ns() + int((LOOK_UP_S + 1) * 1e9)
-        while waiting and self._client.now_ns() < until_ns:
-            waiting = wait(waiting, timeout=_SLICE_S).not_done
+        return Asked(self._client, {self._dense[partition]: future for partition, future in answers.items()})
+
+    def _wait(self, asked: "Asked") -> dict[int, FoundOffset]:
+        while not asked.answered:
+            wait(asked.futures.values(), timeout=_SLICE_S)
             self._client.heartbeat(self._client.now_ns())
+        return asked.found()
+
+
+class Asked:
+    """What was asked for. `futures`: by dense id."""
+
+    def __init__(self, client: Client, futures: Mapping[int, "Future[ListOffsetsResultInfo]"]) -> None:
+        self.futures = futures
+        self._client = client
+        self._until_ns = client.now_ns() + int((LOOK_UP_S + 1) * 1e9)
+
+    @property
+    def answered(self) -> bool:
+        """Was everything answered, or has its time passed?"""
+        return all(future.done() for future in self.futures.values()) or self._client.now_ns() >= self._until_ns
+
+    def found(self) -> dict[int, FoundOffset]:
+        """By dense id; what was not found is logged."""
         found: dict[int, FoundOffset] = {}
-        for partition, future in answers.items():
-            dense = self._dense[partition]
+        for dense, future in self.futures.items():
             try:
                 answer = future.result(timeout=0)
             except (KafkaException, TimeoutError) as error:

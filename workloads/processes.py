@@ -1,4 +1,5 @@
 """Client processes as their parent sees them: start, command, notice their end, end them. Needs no thread.
+Several clients may share a process (`workloads.company`); each has a control pipe all the same.
 
 Everything the parent knows comes over two kinds of pipe: one control pipe per client, and the zygote's, which tells of
 starts and exits. Both are read whenever something is asked here.
@@ -11,7 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,13 +30,17 @@ _INTERVAL_S = 0.005
 
 @dataclass
 class ClientProcess:
-    """One client process. `exit_code` None = running; negative = the signal that ended it."""
+    """One client, and its process. `exit_code` None = running; negative = the signal that ended it."""
 
     client: int
     name: str
     role: str
     log: Path
     connection: socket.socket
+    process_log: Path
+    """`log`, but where others have the same process."""
+    company: int = 0
+    """How many those are: what ends the process ends them too."""
     os_pid: int | None = None
     exit_code: int | None = None
     ready: bool = False
@@ -78,15 +83,18 @@ class ClientProcesses:
         self._prefix, self._environment = prefix, environment
         self._zygote: subprocess.Popen[bytes] | None = None
         self._pipe: socket.socket | None = None
-        self._by_pid: dict[int, ClientProcess] = {}
+        self._by_pid: dict[int, list[ClientProcess]] = {}
         self._command = 0
         self.clients: dict[int, ClientProcess] = {}
         """By client id; ended ones stay."""
 
-    def start(self, launches: Sequence[Launch]) -> list[ClientProcess]:
-        """Start them and return once each is ready. BadInput if librdkafka refuses a configuration; HarnessFailed, with
-        its last words, if one ends; NotReady after START_LIMIT_S."""
-        started = [self._start(launch) for launch in launches]
+    def start(self, launches: Sequence[Launch], *, together: Iterable[Collection[int]] = ()) -> list[ClientProcess]:
+        """Start them and return once each is ready. `together`: ids of those that share a process. BadInput if librdkafka
+        refuses a configuration; HarnessFailed, with its last words, if one ends; NotReady after START_LIMIT_S."""
+        sharing = [[launch for launch in launches if launch.spec.client in ids] for ids in together]
+        shared = {launch.spec.client for group in sharing for launch in group}
+        alone = [[launch] for launch in launches if launch.spec.client not in shared]
+        started = [process for group in (*alone, *sharing) for process in self._start(group)]
 
         def all_ready() -> bool:
             self.poll()
@@ -198,29 +206,33 @@ class ClientProcesses:
         """Why it ended, in its own words, else the end of its log."""
         if process.last_words:
             return process.last_words
-        try:
-            lines = process.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        except OSError:
-            lines = []
+        lines = _lines(process.log) or _lines(process.process_log)
         return lines[-1] if lines else "it left no word"
 
-    def _start(self, launch: Launch) -> ClientProcess:
+    def _start(self, launches: Sequence[Launch]) -> list[ClientProcess]:
+        """One process, with these clients."""
         pipe = self._ensure_zygote()
-        spec = launch.spec
-        assert spec.client not in self.clients, spec
-        ours, theirs = socket.socketpair()
-        log = self._logs / f"client-{spec.name.replace('/', '_')}.log"
-        with theirs:
-            request = json.dumps({"client": spec.client, "log": str(log)}).encode()
-            assert len(request) < MESSAGE_BYTES_MAX
-            socket.send_fds(pipe, [request], [theirs.fileno()])
-        process = ClientProcess(client=spec.client, name=spec.name, role=spec.role, log=log, connection=ours)
-        self.clients[spec.client] = process
-        ours.settimeout(START_LIMIT_S)
-        line = json.dumps({"launch": launch.model_dump(mode="json")}).encode() + b"\n"
-        if not _sent(ours, line):
-            raise HarnessFailed(f"Client {spec.name} did not start: it closed its control pipe. See {log}.")
-        return process
+        logs = [self._logs / f"client-{launch.spec.name.replace('/', '_')}.log" for launch in launches]
+        clients = [launch.spec.client for launch in launches]
+        assert self.clients.keys().isdisjoint(clients), clients
+        pairs = [socket.socketpair() for _ in launches]
+        of_process = logs[0] if len(logs) == 1 else self._logs / f"clients-{clients[0]}-to-{clients[-1]}.log"
+        request = {"clients": clients, "logs": list(map(str, logs)), "log": str(of_process)}
+        message = json.dumps(request).encode()
+        assert len(message) < MESSAGE_BYTES_MAX
+        socket.send_fds(pipe, [message], [theirs.fileno() for _, theirs in pairs])
+        started = []
+        for launch, log, (ours, theirs) in zip(launches, logs, pairs, strict=True):
+            theirs.close()
+            spec, others = launch.spec, len(launches) - 1
+            process = ClientProcess(spec.client, spec.name, spec.role, log, ours, of_process, company=others)
+            self.clients[spec.client] = process
+            started.append(process)
+            ours.settimeout(START_LIMIT_S)
+            line = json.dumps({"launch": launch.model_dump(mode="json")}).encode() + b"\n"
+            if not _sent(ours, line):
+                raise HarnessFailed(f"Client {spec.name} did not start: it closed its control pipe. See {log}.")
+        return started
 
     def _ensure_zygote(self) -> socket.socket:
         if self._pipe is not None:
@@ -251,14 +263,16 @@ class ClientProcesses:
                 return
             said = json.loads(message)
             if "started" in said:
-                process = self.clients[said["client"]]
-                process.os_pid = said["started"]
-                self._by_pid[said["started"]] = process
+                started = [self.clients[client] for client in said["clients"]]
+                self._by_pid[said["started"]] = started
+                for process in started:
+                    process.os_pid = said["started"]
             else:
-                process = self._by_pid[said["exited"]]
-                self._poll_client(process)
-                process.exit_code = said["status"]
-                process.connection.close()  # it has been heard out; a trial may restart hundreds
+                for process in self._by_pid[said["exited"]]:
+                    self._poll_client(process)
+                    if process.running:  # of several that shared it some may have ended before
+                        process.exit_code = said["status"]
+                    process.connection.close()  # it has been heard out; a trial may restart hundreds
 
     def _zygote_is_gone(self) -> None:
         """Its children were killed with it (PR_SET_PDEATHSIG)."""
@@ -293,8 +307,17 @@ def _take(process: ClientProcess, said: Mapping[str, Any]) -> None:
             process.sessions.discard(said["session"])
         case "ended":
             process.last_words = said["reason"]
+            if process.company:  # its process may live on
+                process.exit_code = said["code"]
         case _:
             process.events.append(dict(said))
+
+
+def _lines(log: Path) -> list[str]:
+    try:
+        return log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        return []
 
 
 def _readable(connection: socket.socket) -> bool:

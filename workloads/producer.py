@@ -6,7 +6,7 @@ records holds back is recorded as withheld, and is no send.
 """
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -79,18 +79,32 @@ class LogProducer:
 
     def run(self) -> None:
         """Until `stop`, or until `finish` and every delivery report has come, or its limit has."""
+        for wait_s in self.steps():
+            self.poll(wait_s)
+
+    def steps(self) -> Iterator[float]:
+        """What `run` does, piece by piece: each piece ends by saying how long reports may be waited for, in seconds, before
+        the next is due. Whoever takes the steps calls `poll` in between."""
         while not self._done():
             for command in self._client.control.commands():
                 self._obey(command)
             now_ns = self._now_ns()
             self._client.heartbeat(now_ns)
             self._issue_asked()
-            wait_s = 0.0 if self._asked else self._issue_due(now_ns)
-            self._poll(wait_s)
+            yield 0.0 if self._asked else self._issue_due(now_ns)
             if self._client.fatal is not None:
-                self._drain_dead()
+                yield from self._drain_dead()
         if not self._stopped and str(self._spec.properties.get("acks")) == "0":
-            self._wait_until_handled()
+            yield from self._wait_until_handled()
+
+    def poll(self, wait_s: float) -> None:
+        """Serve librdkafka's callbacks, and complete what they reported."""
+        self._client.serve(self._producer.poll, wait_s)
+        self._reports.complete()
+
+    def let_go(self) -> None:
+        """The client has ended, and its process lives on: what is queued still is not sent, as if the process had ended."""
+        self._producer.purge(in_queue=True, in_flight=True, blocking=False)
 
     def issued(self) -> int:
         """Rows of `sends`: each is one sequence."""
@@ -210,11 +224,11 @@ class LogProducer:
         code = KafkaError._QUEUE_FULL if told is None else told.code()
         complete_refused(self._sends, sequence, code=code, completed_ns=self._now_ns())
         if told is None:
-            self._poll(0)
+            self.poll(0)
         elif told.fatal() or code in INSTANCE_IS_DEAD:
             if self._client.fatal is None:
                 # Why it died comes by the callback of errors, set off a moment after the state.
-                self._poll(FATAL_REASON_S)
+                self.poll(FATAL_REASON_S)
             self._client.fatal = self._client.fatal or told.str()
             return False
         return True
@@ -223,11 +237,6 @@ class LogProducer:
         """The instance died before these were handed to it: they failed as certainly as the one that it refused."""
         for sequence, (dense, _, _) in enumerate(turns, start=first):
             self._goes_on(sequence, dense, error)
-
-    def _poll(self, wait_s: float) -> None:
-        """Serve librdkafka's callbacks, and complete what they reported."""
-        self._client.serve(self._producer.poll, wait_s)
-        self._reports.complete()
 
     def _settled(self, partition: int, error: KafkaError | None) -> None:
         self._in_flight[partition] -= 1
@@ -240,7 +249,7 @@ class LogProducer:
             self._in_flight[partition] -= count
             self._reported[partition] += count
 
-    def _wait_until_handled(self) -> None:
+    def _wait_until_handled(self) -> Iterator[float]:
         """Stay connected until the brokers have handled what acks=0 only put into sockets.
 
         A broker that is behind may find, among the produce requests, one that it answers. If this process has ended by then,
@@ -252,18 +261,22 @@ class LogProducer:
         last: dict[int, int] = {}
         grown_ns = began_ns
         while (now_ns := self._now_ns()) - began_ns < HANDLED_LIMIT_NS and now_ns - grown_ns < HANDLED_QUIET_NS:
-            ends = {dense: found.offset for dense, found in offsets.latest().items()}
+            asked = offsets.ask_latest()
+            while not asked.answered:
+                self._client.heartbeat(self._now_ns())
+                yield HANDLED_INTERVAL_S
+            ends = {dense: found.offset for dense, found in asked.found().items()}
             if all(ends.get(dense, 0) >= count for dense, count in self._reported.items()):
                 return
             if ends != last:
                 last, grown_ns = ends, self._now_ns()
-            self._poll(HANDLED_INTERVAL_S)
             self._client.heartbeat(self._now_ns())
+            yield HANDLED_INTERVAL_S
 
-    def _drain_dead(self) -> None:
+    def _drain_dead(self) -> Iterator[float]:
         """The instance is dead. What it still reports is recorded; everything else stays INFO."""
         until_ns = self._now_ns() + FATAL_DRAIN_NS
         while any(self._in_flight.values()) and self._now_ns() < until_ns:
-            self._poll(POLL_S)
             self._client.heartbeat(self._now_ns())
+            yield POLL_S
         raise FatalClient(self._client.fatal)

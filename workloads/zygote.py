@@ -4,8 +4,9 @@ Like multiprocessing's forkserver, and for its reason: librdkafka's threads do n
 (confluent-kafka-python#172), so clients must be created after it, in a child of a process that has no thread. Unlike it, it
 and all its children end with whoever started it: it ends at the end of its pipe, and its children with it (PR_SET_PDEATHSIG).
 
-Its pipe is a SOCK_SEQPACKET socket. In: {"client", "log"} with the client's end of a control pipe (SCM_RIGHTS).
-Out: {"started": pid, "client"} and {"exited": pid, "status"}.
+Its pipe is a SOCK_SEQPACKET socket. In: {"clients", "logs", "log"} with the clients' ends of their control pipes
+(SCM_RIGHTS): one client, or several that share a process; `log` is the process's. Out: {"started": pid, "clients"} and
+{"exited": pid, "status"}.
 """
 
 import ctypes
@@ -19,18 +20,21 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness import catalogue
-from workloads.client import Client, ClientExit, Work, run_client
+from workloads.client import Client, ClientExit, run_client
+from workloads.company import run_company
 
-ROLES: dict[str, Callable[[Client], Work]] = {
+ROLES: dict[str, Callable[[Client], Any]] = {
     role: catalogue.resolve(catalogue.ROLES, role, what="role") for role in catalogue.ROLES
 }
 """Imported here, once, for every client."""
 MESSAGE_BYTES_MAX = 64 * 1024
+DESCRIPTORS_MAX = 64
+"""Of one message; the kernel allows 253. [unix(7)]"""
 ORPHANS_LIMIT_S = 5.0
 _PR_SET_PDEATHSIG = 1
 _GC_THRESHOLD = 100_000
@@ -53,16 +57,17 @@ def serve(connection: socket.socket) -> None:
             for pid, status in _reaped(children):
                 connection.sendall(json.dumps({"exited": pid, "status": status}).encode())
         if connection.fileno() in readable:
-            message, descriptors, _, _ = socket.recv_fds(connection, MESSAGE_BYTES_MAX, 1)
+            message, descriptors, _, _ = socket.recv_fds(connection, MESSAGE_BYTES_MAX, DESCRIPTORS_MAX)
             if not message:
                 return _end(children)
             request = json.loads(message)
             pid = os.fork()
             if pid == 0:
-                _become_client(connection, (wake_read, wake_write), descriptors[0], request)
-            os.close(descriptors[0])
+                _become_clients(connection, (wake_read, wake_write), descriptors, request)
+            for descriptor in descriptors:
+                os.close(descriptor)
             children.add(pid)
-            connection.sendall(json.dumps({"started": pid, "client": request["client"]}).encode())
+            connection.sendall(json.dumps({"started": pid, "clients": request["clients"]}).encode())
 
 
 def _reaped(children: set[int]) -> list[tuple[int, int]]:
@@ -86,8 +91,10 @@ def _end(children: set[int]) -> None:
         os.waitpid(pid, 0)
 
 
-def _become_client(connection: socket.socket, pipes: tuple[int, int], control: int, request: dict[str, Any]) -> None:
-    """In the child: let go of what is the zygote's, and be the client. Never returns."""
+def _become_clients(
+    connection: socket.socket, pipes: tuple[int, int], controls: Sequence[int], request: dict[str, Any]
+) -> None:
+    """In the child: let go of what is the zygote's, and be the client, or the clients. Never returns."""
     code: int = ClientExit.CRASHED
     try:
         signal.set_wakeup_fd(-1)
@@ -103,7 +110,11 @@ def _become_client(connection: socket.socket, pipes: tuple[int, int], control: i
         # A core of a client is of no use, and its rows are mapped: it could be large.
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         gc.set_threshold(_GC_THRESHOLD)
-        code = run_client(socket.socket(fileno=control), ROLES, time.monotonic_ns)
+        sockets = [socket.socket(fileno=control) for control in controls]
+        if len(sockets) == 1:
+            code = run_client(sockets[0], ROLES, time.monotonic_ns)
+        else:
+            code = run_company(sockets, [Path(log) for log in request["logs"]], ROLES, time.monotonic_ns)
     except BaseException:  # noqa: BLE001 - a child must never return into the zygote's loop
         traceback.print_exc()
     finally:
