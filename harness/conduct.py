@@ -11,7 +11,7 @@ from harness import catalogue
 from harness.clock import NS_PER_S, Clock, SystemClock
 from harness.errors import BadInput, ExitCode, HarnessFailed, ProzessError
 from harness.needs import capabilities_needed, versions_installed
-from harness.plan import Plan
+from harness.plan import Plan, parse_plan
 from harness.progress import ProgressView
 from harness.protocols import Capability
 from harness.report import report_run
@@ -133,6 +133,9 @@ def recheck(path: Path, options: Options, *, oracle: bool = False) -> int:
     differs."""
     options.refuse_contradictions()
     run = RunDirectory.existing(path)
+    parse_plan(
+        run.plan.read_text(encoding="utf-8", errors="replace"), source=str(run.plan)
+    )  # before Spark is started for it
     seconds = Seconds(SystemClock())
     with ProgressView(quiet=options.quiet or options.as_json) as view:
         verdict = _check_and_judge(run, options, seconds, view, SparkAhead(options, view), oracle=oracle)

@@ -237,6 +237,10 @@ def parse_plan(text: str, *, source: str) -> Plan:
         plan = Plan.model_validate_json(text)
     except ValidationError as error:
         problem = error.errors()[0]
+        if problem["type"] == "json_invalid":
+            raise BadInput(
+                f"{source} is damaged, or half written: it is no JSON. Nothing can be made of this run."
+            ) from error
         where = ".".join(map(str, problem["loc"])) or "the file"
         raise BadInput(f"{source} is not a plan of this version: {where}: {problem['msg']}.") from error
     if plan.format_version != FORMAT_VERSION:

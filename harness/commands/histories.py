@@ -9,7 +9,7 @@ from harness.commands.options import OutOption, RunArgument
 from harness.commands.plans import overrides
 
 app = typer.Typer()
-imports = typer.Typer(name="import", help="Make a run of another program's history; then `prozess check` it.")
+imports = typer.Typer(name="import", help="A run out of another program's history. Then `prozess check` it.")
 exports = typer.Typer(name="export", help="Write a run's history in another program's form.")
 app.add_typer(imports)
 app.add_typer(exports)
@@ -96,7 +96,7 @@ def generate(
         ),
     ] = None,
 ) -> None:
-    """Make a valid history out of nothing, with exactly the anomalies that are planted."""
+    """A valid history with exactly the anomalies planted in it."""
     from harness.histories.commands import generate_history
 
     typer.echo(

@@ -40,7 +40,7 @@ def check(  # noqa: PLR0913 - the options of a command
         ),
     ] = False,
 ) -> None:
-    """Check, judge and report a recorded run again: the verdict is printed before the report is made. Needs no cluster."""
+    """Check, judge and report a run again, without a cluster. The verdict is printed before the report is made."""
     from harness.conduct import Options, recheck
 
     options = Options(
@@ -51,7 +51,7 @@ def check(  # noqa: PLR0913 - the options of a command
 
 @app.command()
 def report(run_directory: RunArgument) -> None:
-    """Write the reports of a judged run again, or the index of a campaign."""
+    """Write a run's reports, or a campaign's index, again."""
     from harness.campaign.state import CampaignDirectory
     from harness.report import report_run
     from harness.run_directory import RunDirectory
@@ -72,7 +72,7 @@ def measured(
         Path | None, typer.Option(help="A page to write it into, between its marks; else it is printed.")
     ] = None,
 ) -> None:
-    """What runs measured, put together: clusters, faults by backend, what Kafka did. Markdown."""
+    """What runs measured, put together, as Markdown. Clusters, faults by backend, what Kafka did."""
     from harness.measured import read_measured
     from harness.report.measured import measured_text, write_into
     from harness.run_directory import RunDirectory
@@ -92,7 +92,7 @@ def trends(
     master: MasterOption = None,
     strict: Annotated[bool, typer.Option("--strict", help="A regression makes the exit code 1.")] = False,
 ) -> None:
-    """What many nights of runs say: verdicts, what recovery took, what got worse."""
+    """What many nights of runs say, and what got worse. Verdicts, anomalies, what recovery took."""
     from harness.trends import tell_trends
 
     raise typer.Exit(tell_trends(directories, out, master=master, strict=strict))
@@ -122,7 +122,7 @@ def explain(
         ),
     ],
 ) -> None:
-    """What an anomaly, a rule, a fault or a verdict means, and where that comes from."""
+    """What an anomaly, a rule, a fault or a run's verdict means. And where that comes from."""
     from harness.explain import explain as tell
 
     tell(subject)

@@ -29,7 +29,7 @@ def matrix(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Every combination of settings, clusters and faults: what there is, and what these settings are worth."""
+    """Every combination of settings, clusters and faults. What there is of them, and what these settings are worth."""
     from harness.matrices.command import matrix as carry_out
 
     raise typer.Exit(carry_out(name, run=run, diff=diff, duration=duration, as_json=as_json))

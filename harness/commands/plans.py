@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness.configuration import LAST_WITH_ZOOKEEPER
 from harness.errors import BadInput
 
 
@@ -42,6 +41,8 @@ def chosen(backend: str | None, variant: str | None, settings: list[str] | None)
     if variant is not None:
         laid_over.append(f"variant.metadata_mode={json.dumps(variant)}")
     if variant == "zookeeper":
+        from harness.configuration import LAST_WITH_ZOOKEEPER
+
         laid_over.append(f"variant.kafka_version={json.dumps(LAST_WITH_ZOOKEEPER)}")
     return [*laid_over, *(settings or [])] or None
 

@@ -56,7 +56,8 @@ def run(  # noqa: PLR0913 - the options of a command
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a trial: cluster, clients, faults, audit, check, verdict, report. With --for or --rounds: a campaign of many."""
+    """Run a trial and judge it, or a campaign of many. Cluster, clients, faults, audit, check, verdict, report; with --for or
+    --rounds one trial after the other."""
     if duration is not None or rounds is not None or resume is not None:
         from harness.campaign.command import campaign
 
@@ -81,7 +82,7 @@ def replay(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a run again: the same plan, the same schedule, on a new cluster."""
+    """Run the plan of a run again, on a new cluster."""
     from harness.conduct import Options, conduct
     from harness.replay import not_struck, replay_plan
     from harness.run_directory import RunDirectory
@@ -114,7 +115,8 @@ def validate(  # noqa: PLR0913 - the options of a command
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Predict what a configuration promises, then put exactly that on trial under every fault."""
+    """What your own configuration promises, and whether it holds. Predicts, then puts exactly that on trial under every
+    fault."""
     from harness.conduct import Options
     from harness.validation.command import Budget, Given
     from harness.validation.command import validate as carry_out
@@ -133,7 +135,7 @@ def plan(
     variant: VariantOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print plan.json.")] = False,
 ) -> None:
-    """Show what a trial would do: cells, what is excluded and why, clients, schedule."""
+    """What a trial would do, without doing it. Cells, what is excluded and why, clients, schedule."""
     made = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings))
     if as_json:
         typer.echo(made.model_dump_json(indent=1))
@@ -155,7 +157,7 @@ def scenarios(
     engine: EngineOption = "spark",
     only_table: Annotated[bool, typer.Option("--only-table", help="Run nothing: what the runs there say.")] = False,
 ) -> None:
-    """Every trial once, one after the other, and a table of what Kafka did. Goes on where it was interrupted."""
+    """Every trial once, and a table of what Kafka did. Goes on where it was interrupted."""
     from harness.campaign.scenarios import scenarios as carry_out
 
     raise typer.Exit(carry_out(trials or [], runs, table=table, engine=engine, only_table=only_table))
@@ -173,7 +175,7 @@ def shrink(
     resume: Annotated[Path | None, typer.Option(help="Go on with the shrink in this directory.")] = None,
     isolation: Annotated[str, typer.Option(help="auto, namespaces or signals.")] = "auto",
 ) -> None:
-    """Search the smallest plan that still shows a run's violation, and say how often it does."""
+    """The smallest plan that still shows a run's violation. And how often it does."""
     from harness.shrink.command import Asked, carry_out
 
     raise typer.Exit(carry_out(Asked(run_directory, anomaly, cell, duration, runs, resume, isolation)))

@@ -41,7 +41,7 @@ def compose_file(
         typer.Option("--set", help="KEY=VALUE: brokers=5, controllers=3, racks=['a','b'], properties.KEY=VALUE"),
     ] = None,
 ) -> None:
-    """Print a Compose file for `docker compose up`: a cluster without a trial."""
+    """A Compose file for a cluster without a trial."""
     from pydantic import ValidationError
 
     from harness import catalogue

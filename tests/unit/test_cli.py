@@ -10,7 +10,7 @@ import pytest
 from harness import cli
 from harness.clock import FakeClock
 from harness.commands import plans
-from harness.conduct import EXIT_CODES, is_quiet_from_here, new_run_directory
+from harness.conduct import EXIT_CODES, SparkAhead, is_quiet_from_here, new_run_directory
 from harness.errors import BadInput, ExitCode, HarnessFailed, Interrupted, MissingTool, NotReady
 from harness.planning import make_plan
 from harness.trial import load_trial
@@ -34,6 +34,12 @@ def test_help_loads_nothing_heavy():
 def test_bad_arguments_are_254_and_never_typers_own_2(monkeypatch, capsys, arguments):
     assert called(monkeypatch, *arguments) == ExitCode.BAD_INPUT
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_help_says_of_each_command_what_it_does_in_words_that_fit_a_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    called(monkeypatch, "--help")
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
 
 
 def test_help_is_0(monkeypatch, capsys):
@@ -153,3 +159,10 @@ def test_a_shell_completes_commands_and_what_they_are_about(words, offered):
         [sys.executable, "-c", program], env=os.environ | asked, capture_output=True, text=True, timeout=60
     )
     assert set(told.stdout.split()) == offered, told.stderr
+
+
+def test_a_half_written_run_is_refused_before_spark_is_started_for_it(monkeypatch, capsys, tmp_path):
+    (tmp_path / "plan.json").write_text('{"trial": "smo')
+    monkeypatch.setattr(SparkAhead, "start", lambda _: pytest.fail("Spark is started"))
+    assert called(monkeypatch, "check", str(tmp_path)) == ExitCode.BAD_INPUT
+    assert "is damaged, or half written" in capsys.readouterr().err

@@ -120,6 +120,8 @@ def test_a_plan_of_another_version_is_refused():
         parse_plan(text, source="plan.json")
     with pytest.raises(BadInput, match="is not a plan of this version"):
         parse_plan("{}", source="plan.json")
+    with pytest.raises(BadInput, match="is damaged, or half written"):
+        parse_plan(text[:-9], source="plan.json")
 
 
 def test_an_exclusion_by_the_author_carries_its_reason():
