@@ -57,6 +57,8 @@ class Envelope:
     """Leader epoch → first offset of its batches in the replicas' logs; None = no logs were read."""
     high_watermarks: tuple[np.ndarray, np.ndarray] = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
     """(time_ns ascending, offset) as observed."""
+    leader_answers: tuple[np.ndarray, np.ndarray] = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+    """(time_ns ascending, leader epoch) of what brokers answered as its leaders."""
     log_starts: tuple[np.ndarray, np.ndarray] = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
     """(time_ns ascending, offset) as observed."""
 
@@ -102,6 +104,15 @@ class Envelope:
         # Never back: nothing tells how long it went on, so no more is assumed than of any other.
         fenced = election.deposed_fenced and rejoined_ns != FOREVER
         return (max(soon_ns, rejoined_ns) if fenced else soon_ns) + self.error_ns
+
+    def led_by_ns(self, epoch: int, since_ns: int) -> int:
+        """By when a leader of this epoch, or of a later one, had answered somebody as one; where nobody was, as long after
+        `since_ns` as for any other. A broker knows who is to lead before it leads: it tells clients of the new state first,
+        and then goes from partition to partition. [BrokerMetadataPublisher.onMetadataUpdate; ReplicaManager.applyDelta;
+        seen: 11 s between the first and the last of 336]"""
+        times, epochs = self.leader_answers
+        answered = times[(epochs >= epoch) & (times >= since_ns - self.error_ns)]
+        return int(answered[0] if len(answered) else since_ns + DEPOSED_NS) + self.error_ns
 
     @cached_property
     def wiped_moments(self) -> tuple[Wiped, ...]:

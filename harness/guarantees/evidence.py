@@ -146,6 +146,7 @@ class Evidence:
             ),
             epoch_starts=self._epoch_starts(partition),
             high_watermarks=self._observed(partition, ObservationKind.HIGH_WATERMARK),
+            leader_answers=self._observed(partition, ObservationKind.LEADER_HIGH_WATERMARK, what="leader_epoch"),
             log_starts=self._observed(partition, ObservationKind.LOG_START),
             batches=lambda: self.batches.get(partition),
         )
@@ -210,11 +211,11 @@ class Evidence:
             found[epoch] = min(start, found.get(epoch, start))
         return found
 
-    def _observed(self, partition: int, kind: ObservationKind) -> tuple[np.ndarray, np.ndarray]:
+    def _observed(self, partition: int, kind: ObservationKind, *, what: str = "value") -> tuple[np.ndarray, np.ndarray]:
         seen = self.observations
         rows = np.flatnonzero((seen["partition"] == partition) & (seen["kind"] == kind))
         rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
-        return seen["time_ns"][rows], seen["value"][rows]
+        return seen["time_ns"][rows], seen[what][rows]
 
 
 def _as_far_as(fault: FaultRecord, plan: Plan, partition: int) -> FaultRecord:

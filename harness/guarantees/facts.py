@@ -35,6 +35,7 @@ from harness.guarantees.reasons import (
     coordinator_state_lost,
     delayed,
     leader_changed,
+    leader_may_have_refused,
     out_of_sync_at_the_end,
 )
 from harness.guarantees.retention import (
@@ -210,6 +211,12 @@ FACTS: Mapping[str, Fact] = {
         "the partition's leader changed after the send began, or shortly before, as far as its client could know",
         of_witnesses=leader_changed,
         could=lambda h: _possibly(h.moved),
+    ),
+    "leader may have refused": Fact(
+        "the partition's leader changed after the send began; or it, or the first leader, had answered nobody as one when it "
+        "began, so that it may have refused the send and taken a later one",
+        of_witnesses=leader_may_have_refused,
+        could=lambda _: Tristate.UNKNOWN,
     ),
     "cutoff": Fact(
         "an unclean election later than the record, and its offset not below that epoch's start",

@@ -20,6 +20,21 @@ def leader_changed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     return either(constant(FALSE, len(witnesses)), *changes)
 
 
+def leader_may_have_refused(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Whoever leads may not have known it when the send began, or was deposed after: it refuses what comes before it knows,
+    and takes what comes after. The first leader too."""
+    timeline = envelope.timeline
+    if not timeline.known:
+        return constant(UNKNOWN, len(witnesses))
+    begun_ns = envelope.begun_ns(witnesses)
+    began = [
+        (int(timeline.leader_epoch[0]), int(timeline.time_ns[0])),
+        *((e.epoch, e.time_ns) for e in timeline.elections),
+    ]
+    unaware = (truth(begun_ns <= envelope.led_by_ns(epoch, since_ns)) for epoch, since_ns in began)
+    return either(leader_changed(envelope, witnesses), *unaware)
+
+
 BEFORE_NS = 10 * NS_PER_S
 """A request that a fault delayed may arrive this much after it: clients wait so long for an answer here
 (socket.timeout.ms)."""

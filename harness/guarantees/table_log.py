@@ -131,13 +131,16 @@ _REORDERED = Guarantee(
         ),
         Rule(
             id="reordered/librdkafka-resends",
-            when=("not idempotent", "librdkafka", "leader changed"),
+            when=("not idempotent", "librdkafka", "leader may have refused"),
             label="librdkafka without enable.idempotence",
-            reason="librdkafka sends again after a leader change even with retries=0, behind what was sent meanwhile; and "
-            "one request in flight is one per connection: the new leader has another",
+            reason="librdkafka sends again, even with retries=0, what a broker refused that did not lead the partition, or "
+            "not yet; behind the next request, which it has made up by then even with one in flight, and the new leader has "
+            "another connection",
             change="enable.idempotence=true",
-            source="seen with librdkafka 2.16.0, one request in flight and several; see duplicate/librdkafka-resends; "
-            "librdkafka#1969: max.in.flight is enforced per connection, not per partition",
+            source="librdkafka rdkafka_request.c, rd_kafka_handle_Produce_error: errors that ask for new metadata do not "
+            "count as a retry; librdkafka CONFIGURATION, queue.buffering.backpressure.threshold: one request waits made up; "
+            "librdkafka#1969: max.in.flight is enforced per connection; seen with librdkafka 2.16.0, acks=all, retries=0, "
+            "one in flight: 3 records, sent 0.9 to 0.5 s before a broker's log says that it leads, behind the next one",
         ),
         Rule(
             id="reordered/not-idempotent",

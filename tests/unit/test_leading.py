@@ -1,0 +1,65 @@
+"""Until when a leader may not have led yet: what it refused then, librdkafka sends again. The clock error is 1 ms."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.guarantees.envelope import Envelope
+from harness.guarantees.reasons import leader_changed, leader_may_have_refused
+from harness.schema import NONE
+from tests.unit.guarantees_evidence import ns, state, witnesses
+from tests.unit.test_envelope import NOT_SO, SO, UNKNOWN, envelope, failover, one
+
+CREATED_S = -10.0
+CALM = [state(CREATED_S, 0, 1, 0, (1, 2, 3))]
+
+
+def answers(*told: tuple[float, int]) -> tuple[np.ndarray, np.ndarray]:
+    """(seconds, leader epoch) of each answer of a leader."""
+    return np.array([ns(at_s) for at_s, _ in told], dtype=np.int64), np.array([e for _, e in told], dtype=np.int64)
+
+
+def refused(env: Envelope, begin_s: float, **more: Any) -> int:
+    return one(leader_may_have_refused(env, witnesses(begin_s=begin_s, end_s=begin_s + 20, **more)))
+
+
+def test_a_new_leader_may_refuse_until_it_answered_somebody_as_one():
+    """Seen: 3.6 s and more after the election, on a machine that had much else to do."""
+    env = envelope(failover(6.0), leader_answers=answers((-9, 0), (5, 0), (9.6, 1), (10.6, 1)))
+    assert refused(env, 9.5) == SO
+    assert one(leader_changed(env, witnesses(begin_s=9.5, end_s=30))) == NOT_SO
+    assert refused(env, 9.7) == NOT_SO
+
+
+def test_an_answer_of_the_old_leader_in_its_own_epoch_says_nothing_of_the_new_one():
+    env = envelope(failover(6.0), leader_answers=answers((-9, 0), (7, 0), (9.6, 1)))
+    assert refused(env, 8.0) == SO
+
+
+def test_an_answer_in_a_later_epoch_ends_it_too():
+    back = [*failover(6.0), state(7, 0, NONE, 2, (2,)), state(8, 0, 2, 3, (2,))]
+    env = envelope(back, leader_answers=answers((-9, 0), (12, 3)))
+    assert refused(env, 11.5) == SO
+    assert refused(env, 12.5) == NOT_SO
+
+
+def test_the_first_leader_may_refuse_until_it_answered_somebody():
+    """Seen: topics were made, and a broker led the last of 336 partitions 11 s later than it told its clients."""
+    env = envelope(CALM, leader_answers=answers((1.4, 0), (2.4, 0)))
+    assert refused(env, 1.3) == SO
+    assert refused(env, 1.5) == NOT_SO
+
+
+@pytest.mark.parametrize("told", [(), ((-9.5, 0), (5.0, 0))])
+def test_where_nobody_was_answered_in_its_epoch_a_leader_is_given_as_long_as_any(told):
+    env = envelope(failover(6.0), leader_answers=answers(*told))
+    assert refused(env, 6.9) == SO
+    assert refused(env, 7.1) == NOT_SO
+    calm = envelope(CALM, leader_answers=answers())
+    assert refused(calm, CREATED_S + 0.9) == SO
+    assert refused(calm, CREATED_S + 1.1) == NOT_SO
+
+
+def test_whether_a_leader_may_have_refused_is_unknown_without_ground_truth():
+    assert refused(envelope([]), 4) == UNKNOWN
