@@ -34,6 +34,8 @@ FOCUSABLE = "a[href], button, input, select, summary, [tabindex='0']"
 WAIT_MS = 60_000
 """A busy machine draws slowly."""
 expect.set_options(timeout=WAIT_MS)
+PAPER_PX = 718
+"""Of A4, upright, between Chromium's margins."""
 LARGE_BYTES_MAX, LARGE_ELEMENTS_MAX = 2_500_000, 30_000
 
 
@@ -314,6 +316,22 @@ def test_without_scripts_verdict_cells_stories_and_numbers_can_be_read(open_page
 def test_a_phone_scrolls_tables_not_the_page(open_page, planted):
     page = open_page(planted, viewport={"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_on_paper_nothing_is_cut_off_and_charts_have_the_width_of_the_page(open_page, planted):
+    page = open_page(planted)  # drawn for a screen, then printed
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": PAPER_PX, "height": 1000})
+    beyond = """() => [...document.querySelectorAll('main table, main svg, main pre, main li')]
+        .filter((e) => e.checkVisibility() && e.getBoundingClientRect().right > innerWidth + 1)
+        .map((e) => [e.getBoundingClientRect().right, e.outerHTML.slice(0, 90)])"""
+    assert page.evaluate(beyond) == []
+    chart = page.locator("#figure-0 .panel > svg").first.bounding_box()
+    assert chart is not None
+    assert chart["width"] > PAPER_PX - 2
+    texts = page.locator("#figure-0 svg text").all_text_contents()
+    assert "0" in texts
+    assert "-0" not in texts
 
 
 def test_a_large_report_is_small_and_has_few_elements(open_page, large):

@@ -1,7 +1,7 @@
 // Panels over one time axis, drawn as SVG: lines, steps, areas, bars, and lanes of spans, over the bands of the faults.
 prozess.chart = (() => {
   const { element, drawing, number } = prozess;
-  const LEFT = 48, RIGHT = 10, AXIS = 18, FAULT_LINE = 15, FAULT_LINES_MAX = 8, LANE = 14, LANES_HEIGHT_MAX = 220;
+  const LEFT = 54, RIGHT = 10, AXIS = 18, FAULT_LINE = 15, FAULT_LINES_MAX = 8, LANE = 14, LANES_HEIGHT_MAX = 220;
 
   const within = (value, low, high) => Math.min(Math.max(value, low), high);
 
@@ -10,7 +10,7 @@ prozess.chart = (() => {
     const power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough);
     const found = [];
-    for (let at = Math.ceil(low / step) * step; at <= high + step / 1e6; at += step) found.push(Math.round(at / step) * step);
+    for (let at = Math.ceil(low / step) * step; at <= high + step / 1e6; at += step) found.push(Math.round(at / step) * step + 0); // -0 is written as 0
     return found;
   }
 
@@ -129,7 +129,8 @@ prozess.chart = (() => {
       plot.append(...drawSeries(panel, view, scale, height, x));
     } else plot.append(...lanes.drawn);
     plot.append(drawing("line", { class: "cursor", y1: 0, y2: height, x1: -9, x2: -9 }));
-    const root = drawing("svg", { width, height: height + (last ? AXIS : 3), role: "img", "aria-label": `${panel.title} over time` }, marks, plot);
+    const tall = height + (last ? AXIS : 3);
+    const root = drawing("svg", { width, height: tall, viewBox: `0 0 ${width} ${tall}`, role: "img", "aria-label": `${panel.title} over time` }, marks, plot);
     root.append(drawing("rect", { class: "frame", x: LEFT, y: 1, width: inner, height, "pointer-events": "all" }));
     if (last) {
       for (const tick of ticks(view.from, view.to, Math.max(3, inner / 90)))
@@ -153,8 +154,9 @@ prozess.chart = (() => {
       return drawing("a", { class: "fault", href: `#fault-${band.number}` }, drawing("title", {}, `${band.name}: ${band.begin}–${band.end} s`), box, drawing("text", { x: start + 3, y: y + 10.5 }, band.name));
     });
     if (!shown.length) return null;
-    const root = drawing("svg", { width, height: free.length * FAULT_LINE + 1, role: "group", "aria-label": "Faults over time" });
-    root.append(drawing("svg", { x: LEFT, width: inner, height: free.length * FAULT_LINE + 1, overflow: "hidden" }, ...shown));
+    const tall = free.length * FAULT_LINE + 1;
+    const root = drawing("svg", { width, height: tall, viewBox: `0 0 ${width} ${tall}`, role: "group", "aria-label": "Faults over time" });
+    root.append(drawing("svg", { x: LEFT, width: inner, height: tall, overflow: "hidden" }, ...shown));
     return element("div", { class: "panel" }, element("p", {}, "faults"), root);
   }
 
