@@ -296,6 +296,7 @@ SERVICES = {
     "seal-recorded": "workloads.recorded_client:seal",
     "fill-processed": "workloads.recorded_client:fill_processed",
     "describe-elsewhere": "clusters.told:describe_elsewhere",
+    "live-settings": "clusters.live_settings:live_settings",
     "ask-topic": "workloads.recorded_topics:ask_topic",
 }
 

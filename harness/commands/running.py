@@ -104,8 +104,19 @@ def validate(  # noqa: PLR0913 - the options of a command
         Path | None, typer.Option(help="A Compose file whose KAFKA_* variables say what brokers are.")
     ] = None,
     service: Annotated[str | None, typer.Option(help="Which service of the Compose file.")] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="A running cluster, which is asked what its brokers are set to; only read."
+        ),
+    ] = None,
+    cluster_topic: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A topic of that cluster, to be asked for its settings.")
+    ] = None,
     client: Annotated[str, typer.Option(help="Whose properties: auto, java or librdkafka.")] = "auto",
-    kafka_version: Annotated[str, typer.Option(help="Of the brokers.")] = "4.3.1",
+    kafka_version: Annotated[
+        str | None, typer.Option(help="Of the brokers; else what --cluster tells, else 4.3.1.")
+    ] = None,
     commits: Annotated[str, typer.Option(help="How the application commits, where it does so itself.")] = "sync-after",
     minutes: Annotated[float, typer.Option(min=0, help="No further trial begins after that; 0: predict only.")] = 5,
     seed: Annotated[int, typer.Option(help="Of the first trial.")] = 1,
@@ -121,7 +132,10 @@ def validate(  # noqa: PLR0913 - the options of a command
     from harness.validation.command import Budget, Given
     from harness.validation.command import validate as carry_out
 
-    given = Given(producer, consumer, topic, broker, compose, service, client, kafka_version, commits)
+    given = Given(
+        producer, consumer, topic, broker, compose, service, client, kafka_version, commits,
+        cluster=cluster, cluster_topic=cluster_topic,
+    )  # fmt: skip
     budget = Budget(minutes * 60, seed=seed, backend=backend, strict=strict)
     raise typer.Exit(carry_out(given, budget, Options(runs, "spark", 2, "auto", quiet, as_json)))
 

@@ -10,6 +10,7 @@ from harness.errors import BadInput, ExitCode
 from harness.validation.clients import Translated, translate_consumer, translate_producer
 from harness.validation.comparison import Comparison, Observed, observe
 from harness.validation.known import CLIENTS, Client, Setting, Settings, properties_of
+from harness.validation.live import DEFAULT_VERSION, Live, read_cluster
 from harness.validation.predict import Prediction
 from harness.validation.servers import translate_servers
 from harness.validation.show import show_comparison, show_prediction, to_json
@@ -33,9 +34,13 @@ class Given:
     """Of the Compose file; None = its only one with brokers' settings, or the first of several that are alike."""
     client: str = "auto"
     """Whose properties: java, librdkafka; auto: librdkafka's if the file names what only it has."""
-    kafka_version: str = "4.3.1"
+    kafka_version: str | None = None
+    """None: what the cluster tells, else the newest that is known."""
     commits: str = "sync-after"
     brokers: int | None = None
+    cluster: str | None = None
+    """Addresses of a running cluster that is asked what brokers, and the topic, are set to."""
+    cluster_topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +79,17 @@ def translate(given: Given) -> Parts:
         )
     if given.commits not in COMMITS:
         raise BadInput(f"--commits {given.commits!r} is not known. Known: {', '.join(COMMITS)}.")
-    version = given.kafka_version
+    _refuse_two_sources(given)
     producer = read_settings(given.producer, "producer") if given.producer else None
     consumer = read_settings(given.consumer, "consumer") if given.consumer else None
+    live = None
+    if given.cluster is not None:
+        logging_in = {**(consumer or {}), **(producer or {})}
+        live = read_cluster(given.cluster, given.cluster_topic, logging_in, given.kafka_version)
+    version = given.kafka_version or (DEFAULT_VERSION if live is None else live.version)
     client = _client(given.client, producer, consumer, version)
     return Parts(
-        _servers(given),
+        _servers(given, version, live),
         None if producer is None else translate_producer(producer, client, version),
         None if consumer is None else translate_consumer(consumer, client, version, commits=given.commits),
         version,
@@ -99,17 +109,33 @@ def _client(wanted: str, producer: Settings | None, consumer: Settings | None, v
     return "java"
 
 
-def _servers(given: Given) -> Translated:
+def _refuse_two_sources(given: Given) -> None:
+    of_brokers = [name for name in ("broker", "compose", "cluster") if getattr(given, name) is not None]
+    if len(of_brokers) > 1:
+        told = " and ".join(f"--{name}" for name in of_brokers)
+        raise BadInput(f"{told} each say what the brokers are. Give one of them.")
+    if given.cluster_topic is not None and given.cluster is None:
+        raise BadInput(
+            f"--cluster-topic {given.cluster_topic!r} is read from a running cluster. Give --cluster HOST:PORT."
+        )
+    if given.cluster_topic is not None and given.topic is not None:
+        raise BadInput("--topic and --cluster-topic both say what the topic is. Give one of them.")
+
+
+def _servers(given: Given, version: str, live: Live | None) -> Translated:
     topic = read_settings(given.topic, "topic") if given.topic else None
-    if given.broker is not None and given.compose is not None:
-        raise BadInput("--broker and --compose both say what the brokers are. Give one of them.")
     broker = read_settings(given.broker, "broker") if given.broker else None
     brokers = None
+    if live is not None:
+        topic = topic if live.topic is None else live.topic
+        found = translate_servers(topic, live.broker, version, live.brokers)
+        found.notes[:0] = live.notes
+        return found
     if given.compose is not None:
         services = compose_services(given.compose)
         brokers = len(services)
         broker = _service(services, given)
-    return translate_servers(topic, broker, given.kafka_version, given.brokers or brokers)
+    return translate_servers(topic, broker, version, given.brokers or brokers)
 
 
 def _service(services: dict[str, Settings], given: Given) -> dict[str, Setting]:

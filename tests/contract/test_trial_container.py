@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from harness.protocols import NodeState
 from harness.report.words import kafka_told
 from harness.run_directory import RunDirectory
 from harness.testing.recording import Recording
+from harness.validation.command import Given, translate
 from harness.verdict import Verdict
 from tests.contract.conftest import ensure_images
 from tests.contract.test_local_cluster import with_checkout, write_and_read
@@ -53,6 +55,25 @@ def test_clients_reach_it_and_what_they_wrote_survives_a_kill(kafka: KafkaTrialC
     kafka.wait_ready()
     assert kafka.get_bootstrap_server() == server
     assert write_and_read(server, 50) == 50
+
+
+def test_validate_reads_what_somebody_has_set_on_a_running_cluster(kafka: KafkaTrialContainer, tmp_path: Path) -> None:
+    server = kafka.get_bootstrap_server()
+    config = {"unclean.leader.election.enable": "true", "retention.ms": "3600000"}
+    admin = AdminClient({"bootstrap.servers": server})
+    admin.create_topics([NewTopic("set", 2, 1, config=config)])["set"].result(30)
+    (tmp_path / "producer.properties").write_text("acks=all\n")
+    given = Given(producer=tmp_path / "producer.properties", cluster=server, cluster_topic="set")
+    parts = translate(given)
+    assert parts.version == "4.3.1", "of the release that the broker tells"
+    base = parts.servers.base
+    assert base["topic.unclean_leader_election_enable"] is True
+    assert base["topic.properties.retention.ms"] == "3600000"
+    assert base["topic.replication_factor"] == 1
+    assert base["variant.metadata_mode"] == "kraft-combined"
+    assert parts.servers.notes[0] == f"1 brokers at {server}, Kafka 4.3: trials run 4.3.1"
+    with pytest.raises(BadInput, match="has no such topic"):
+        translate(replace(given, cluster_topic="nowhere"))
 
 
 def test_recorded_clients_of_a_test_are_judged_there_too(kafka: KafkaTrialContainer, tmp_path: Path) -> None:
