@@ -50,7 +50,7 @@ FOR_A_BROKEN_CLUSTER: dict[str, Property] = {
     "topic.metadata.refresh.fast.interval.ms": 100,
     "retry.backoff.ms": 100,
     "retry.backoff.max.ms": 200,
-    "log_level": 0,
+    "log_level": 2,  # what it says before an assertion of its own ends the process
     "log.connection.close": False,
 }
 _QUEUE_MESSAGES_MAX = 10_000_000
