@@ -109,7 +109,7 @@ _REORDERED = Guarantee(
     did=("put 1 record out of order", "put {n} records out of order"),
     by_resending=True,
     nothing="no record was in the log",
-    source="Kafka documentation, design, message delivery; KIP-98; one request in flight keeps the order",
+    source="Kafka documentation, design, message delivery; KIP-98; with a Java client one request in flight keeps it",
     rules=(
         Rule(
             id="reordered/acks-0",
@@ -149,6 +149,17 @@ _REORDERED = Guarantee(
             reason="without enable.idempotence a retried batch lands behind the one that was sent after it",
             change="enable.idempotence=true",
             source="Kafka documentation, max.in.flight.requests.per.connection; librdkafka INTRODUCTION",
+        ),
+        Rule(
+            id="reordered/librdkafka-retries",
+            when=("not idempotent", "retries", "librdkafka"),
+            label="retries of librdkafka without enable.idempotence",
+            reason="librdkafka has made up the next request while one is in flight, even if no more may be, and sends it "
+            "before it sends again what failed",
+            change="enable.idempotence=true",
+            source="librdkafka CONFIGURATION, retries: may reorder unless enable.idempotence is set, whatever max.in.flight "
+            "(INTRODUCTION, 'Reordering', speaks of more than one alone); rd_kafka_broker_outbufs_space: as many wait made "
+            "up as queue.buffering.backpressure.threshold says, by default 1; for how it was seen, see the rule on resends",
         ),
         Rule(
             id="reordered/lifo",

@@ -235,8 +235,8 @@ def test_a_send_that_was_given_up_may_arrive_late_and_only_idempotence_forbids_i
     assert of(verdict, 1, "reordered").outcome is AnomalyOutcome.VIOLATED
 
 
-def test_one_request_in_flight_keeps_the_order_without_idempotence_until_the_leader_changes():
-    made = plan({"producer.max_in_flight": [1, 5]})
+def test_without_idempotence_and_retries_the_order_is_kept_until_the_leader_changes():
+    made = plan({"producer.retries": ["0", "max"], "producer.max_in_flight": [1]})
     found = {("reordered", p): result(witnesses(5, partition=p)) for p in (0, 1)}
     stable = [state(-10, p, 1, 0, (1, 2, 3)) for p in (0, 1)]
     calm = judge(made, findings(made, found), evidence(made, metadata=stable))

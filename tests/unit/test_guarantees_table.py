@@ -331,8 +331,9 @@ def test_a_producer_without_idempotence_may_always_duplicate_and_reorder_if_it_r
     java = Configuration(acks="all", idempotent=False, retries=False, several_in_flight=True, librdkafka=False)
     assert not satisfiable("duplicate", java, FAILOVER)
     single = Configuration(acks="all", idempotent=False, retries=True, several_in_flight=False)
-    assert rules("reordered", single, NOTHING) == ["reordered/given-up", "reordered/librdkafka-resends"]
-    assert rules("reordered", single, FAILOVER) == ["reordered/given-up", "reordered/librdkafka-resends"]
+    retried = ["reordered/given-up", "reordered/librdkafka-resends", "reordered/librdkafka-retries"]
+    assert rules("reordered", single, NOTHING) == rules("reordered", single, FAILOVER) == retried
+    assert rules("reordered", replace(single, retries=False), NOTHING) == retried[:2]
     java = Configuration(acks="all", idempotent=False, retries=True, several_in_flight=False, librdkafka=False)
     assert rules("reordered", java, FAILOVER) == ["reordered/given-up"]
 
