@@ -20,6 +20,16 @@ _UNTIMED = ("metadata", "observations", "heartbeats", "metrics", "replicas")
 """Tables whose lack makes predicates unknown, where a witness needs them, and nothing else."""
 _LIBRARY_CRASH = re.compile(r"killed by signal 6: .*\brdkafka\w*\.[ch]:\d+: .*Assertion")
 """What assert() says of librdkafka's own code (compare librdkafka#3331, #4016), as `Evidence.dead_clients` tells it."""
+_KNOWN_ENDS = (
+    (
+        re.compile(r"_INCONSISTENT.*Unable to reconstruct MessageSet"),
+        "a known defect of librdkafka, see librdkafka#4736, mended in part in 2.5.0, and confluent-kafka-dotnet#2519, open: an "
+        "idempotent producer may not survive that a partition fell below min.insync.replicas",
+    ),
+)
+"""Of fatal errors of clients, what is known of them. The cell stays unknown: nobody sent to the end. [librdkafka
+rdkafka_msgset_writer.c: a batch is made up anew only if all of it is due; rdkafka_partition.c, rd_kafka_retry_msgq: each
+record is due by its own count of retries]"""
 
 
 def trial_doubts(plan: Plan, evidence: Evidence) -> tuple[str, ...]:
@@ -75,7 +85,7 @@ def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
     died, crashed = _deaths(served, evidence)
     ended = (f for f in evidence.fault_records if f.nature is None or f.nature.stops)
     killed = {node for f in ended for node in f.hit}
-    told = [f"client {name} died unasked ({how})" for name, how in died.items()]
+    told = [f"client {name} died unasked ({how}{_known_end(how)})" for name, how in died.items()]
     for client in served:
         if CLIENT_NODE + client.client in killed or client.name in crashed:  # as the trial wanted, or as if it had
             continue
@@ -90,6 +100,10 @@ def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
 def crashed_in_library(evidence: Evidence) -> tuple[str, ...]:
     """Clients whose process librdkafka ended by an assertion of its own."""
     return tuple(name for name, how in evidence.dead_clients.items() if _LIBRARY_CRASH.search(how))
+
+
+def _known_end(how: str) -> str:
+    return next((f"; {known}" for pattern, known in _KNOWN_ENDS if pattern.search(how)), "")
 
 
 def _deaths(served: Sequence[PlannedClient], evidence: Evidence) -> tuple[dict[str, str], set[str]]:

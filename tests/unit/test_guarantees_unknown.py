@@ -185,6 +185,27 @@ def test_a_producer_that_librdkafka_itself_ended_leaves_its_cell_unknown():
     assert of(judge(made, findings(made), given), ACKS_1).outcome is AnomalyOutcome.UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("words", "known"),
+    [
+        ("_INCONSISTENT: Unable to reconstruct MessageSet (currently with 9 message(s)) with msgid range 21..35", True),
+        ("_INCONSISTENT: something else", False),
+        ("_FATAL: Unable to reconstruct MessageSet", False),
+    ],
+)
+def test_a_producer_that_a_known_defect_of_librdkafka_ended_leaves_its_cell_unknown_and_the_defect_is_named(
+    words, known
+):
+    made = plan(ACKS)
+    producer = next(c for c in made.clients if c.role == "producer" and c.partitions == (ACKS_1,))
+    died = {producer.name: f"exit 3: the Kafka client died: {words}"}
+    verdict = judge(made, findings(made), evidence(made, metadata=failover(3), dead_clients=died))
+    found = of(verdict, ACKS_1)
+    assert found.outcome is AnomalyOutcome.UNKNOWN
+    assert "died unasked" in found.reason
+    assert ("librdkafka#4736" in found.reason) == known
+
+
 def test_a_check_without_result_is_unknown():
     made = plan({"producer.enable_idempotence": [True]})
     found = [f for f in findings(made) if f.anomaly != "phantom"]
