@@ -4,6 +4,7 @@
     + BadInput                    254   the user's value, the rule it breaks, the way out
     | + UnsupportedFault          254   the trial needs what the backend lacks
     + Interrupted                 2     the user stopped it; what was recorded stays
+    + NotJudged                   2     what is asked about has no verdict
     + HarnessFailed               255   the world did not play along
       + MissingTool               255   no Java, no jars, no namespaces
       + NotReady                  255   a wait ended: what was awaited, for how long, what was last seen
@@ -45,6 +46,12 @@ class UnsupportedFault(BadInput):
 
 class Interrupted(ProzessError):
     """The user stopped the run. Everything was healed and what was recorded is kept."""
+
+    exit_code = ExitCode.UNKNOWN
+
+
+class NotJudged(ProzessError):
+    """What is asked about has no verdict. The text says how to come by one."""
 
     exit_code = ExitCode.UNKNOWN
 

@@ -2,9 +2,11 @@
 
 import heapq
 import logging
+import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from harness import catalogue
@@ -204,7 +206,7 @@ def perform(history: History, job: Job | Look) -> Any:  # noqa: ANN401 - each st
             return perform_look(history, job)
         return catalogue.resolve(catalogue.PIECES, "perform", what="part")(Source.of(history, job.partition), job)
     except Exception as error:  # noqa: BLE001 - one page that is rotten must not cost the verdict of all other partitions
-        _log.exception("a look at partition %s failed", job.partition)
+        _log_failure(f"a look at partition {job.partition}", error)
         return Failed(_told(error))
 
 
@@ -253,7 +255,7 @@ def _guarded(name: str, where: str, run: Callable[[], KernelResult]) -> KernelRe
         assert (result.windows.dtype, result.latencies.dtype) == (WINDOW, BINNED), result.windows.dtype
         assert len(result.witnesses) <= min(WITNESSES_MAX, result.count), (len(result.witnesses), result.count)
     except Exception as error:  # noqa: BLE001 - one failing kernel must not cost the verdict of all the others
-        _log.exception("kernel %s failed on %s", name, where)
+        _log_failure(f"kernel {name} on {where}", error)
         return failed(name, _told(error))
     return result
 
@@ -261,6 +263,13 @@ def _guarded(name: str, where: str, run: Callable[[], KernelResult]) -> KernelRe
 def failed(name: str, reason: str) -> KernelResult:
     """Of a kernel that has judged nothing."""
     return KernelResult(no_witnesses(), count=0, judged=0, incomplete=f"the kernel {name} failed: {reason}")
+
+
+def _log_failure(what: str, error: Exception) -> None:
+    """In one line, with the place; how it came there is for those who ask (logging.DEBUG)."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    _log.warning("%s failed: %s (%s:%s)", what, _told(error), Path(frame.filename).name, frame.lineno)
+    _log.debug("how %s came to fail", what, exc_info=error)
 
 
 def _told(error: Exception) -> str:

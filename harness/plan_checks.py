@@ -4,6 +4,7 @@ import difflib
 from collections import Counter
 from collections.abc import Collection, Sequence
 
+from harness import catalogue
 from harness.configuration import (
     Variant,
 )
@@ -31,6 +32,7 @@ from harness.schema import Role, role_named
 def check_steps(plan: Plan) -> None:
     """BadInput for the first step that cannot be carried out on this plan."""
     nodes = _node_names(plan)
+    _check_migration(plan)
     for step in plan.steps:
         _check_action(plan, step, nodes)
         if isinstance(step.after, Behind):
@@ -39,6 +41,17 @@ def check_steps(plan: Plan) -> None:
             selector = getattr(part, "cells", None)
             if selector and not plan.cells_matching(selector):
                 raise BadInput(f"Step {step.name!r}: no cell matches {selector}. Use values of `axes`.")
+
+
+def _check_migration(plan: Plan) -> None:
+    """Controllers that only a step would start; a test's own plan has no steps."""
+    started = any(isinstance(step.do, FaultAction) and step.do.fault == "migrate" for step in plan.steps)
+    recorded = any(cell.workload == catalogue.RECORDED for cell in plan.cells)
+    if plan.variant.migration_controllers and not started and not recorded:
+        raise BadInput(
+            f"variant.migration_controllers = {plan.variant.migration_controllers}: a step 'migrate' would start them, and no "
+            "step of this trial does. Add one (trials/migration.toml has it), or remove the controllers."
+        )
 
 
 def _node_names(plan: Plan) -> set[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from harness.errors import BadInput, ExitCode
+from harness.errors import BadInput, ExitCode, NotJudged
 
 NIGHTS_MIN = 3
 """So many earlier nights are needed before a number counts as worse than they were."""
@@ -77,6 +77,21 @@ def run_directories(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
+def judged_among(runs: Sequence[Path]) -> Sequence[Path]:
+    """The same runs. NotJudged if none of them has a verdict."""
+    if not any((run / "verdict.json").is_file() for run in runs):
+        raise nothing_judged(runs)
+    return runs
+
+
+def nothing_judged(runs: Sequence[Path]) -> NotJudged:
+    """There is nothing to show of these runs."""
+    return NotJudged(
+        f"None of the {len(runs):,} runs has a verdict (verdict.json is missing, or torn), so there is nothing to show. "
+        f"`prozess check {runs[0]}` makes one."
+    )
+
+
 def regressions(trends: Trends) -> list[Regression]:
     """Verdicts that no earlier night of the trial had, anomalies that are new, numbers that are worse than ever."""
     found = list(_worse_verdicts(trends.nights))
@@ -129,13 +144,15 @@ def tell_trends(paths: Sequence[Path], out: Path, *, master: str | None, strict:
     from harness import catalogue
     from harness.report.trends import show_trends, write_trends
 
-    runs = run_directories(paths)
+    runs = judged_among(run_directories(paths))
     java_home = catalogue.service("spark-java-home")(catalogue.service("java")())
     spark = catalogue.service("spark-session")(master=master or "local[2]", java_home=str(java_home))
     try:
         trends: Trends = catalogue.service("trends")(spark, runs)
     finally:
         spark.stop()
+    if not trends.nights:
+        raise nothing_judged(runs)
     worse = regressions(trends)
     show_trends(trends, worse)
     sys.stdout.write(f"page   {write_trends(trends, worse, out)}\n")

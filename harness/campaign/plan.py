@@ -8,12 +8,24 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
 
-from harness.configuration import Frozen, Text
+from harness.configuration import Frozen
 from harness.errors import BadInput
 
 FORMAT_VERSION = 1
+Value = StrictBool | StrictInt | StrictFloat | StrictStr
+"""Of a key of a trial file, as the campaign's file has it: what a number is, stays one."""
 
 
 class Entry(Frozen):
@@ -22,7 +34,7 @@ class Entry(Frozen):
     trial: Annotated[str, Field(min_length=1)]
     """Name or file."""
     weight: PositiveFloat = 1.0
-    set: dict[str, tuple[Text | float | int | bool, ...]] = Field(default_factory=dict)
+    set: dict[str, tuple[Value, ...]] = Field(default_factory=dict)
     """Dotted key of the trial file → values, one of which is drawn each time: the axes that cost a trial of their own
     (metadata mode, version, session timeouts)."""
 
@@ -61,7 +73,7 @@ class Drawn(Frozen):
     number: NonNegativeInt
     trial: str
     seed: int
-    settings: dict[str, Text | float | int | bool] = Field(default_factory=dict)
+    settings: dict[str, Value] = Field(default_factory=dict)
 
 
 def draw(campaign: Campaign, seed: int, number: int) -> Drawn:
@@ -82,7 +94,7 @@ def draw(campaign: Campaign, seed: int, number: int) -> Drawn:
     return Drawn(number=number, trial=entry.trial, seed=rng.randrange(1, 2**31), settings=settings)
 
 
-def combinations(entry: Entry) -> list[dict[str, Text | float | int | bool]]:
+def combinations(entry: Entry) -> list[dict[str, Value]]:
     """Each of its values with each of the others."""
     return [dict(zip(entry.set, values, strict=True)) for values in product(*entry.set.values())]
 

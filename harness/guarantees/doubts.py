@@ -23,8 +23,8 @@ _LIBRARY_CRASH = re.compile(r"killed by signal 6: .*\brdkafka\w*\.[ch]:\d+: .*As
 _KNOWN_ENDS = (
     (
         re.compile(r"_INCONSISTENT.*Unable to reconstruct MessageSet"),
-        "a known defect of librdkafka, see librdkafka#4736, mended in part in 2.5.0, and confluent-kafka-dotnet#2519, open: an "
-        "idempotent producer may not survive that a partition fell below min.insync.replicas",
+        "a known defect of librdkafka, see librdkafka#4736, mended in part in 2.5.0, and confluent-kafka-dotnet#2519, open: "
+        "an idempotent producer may not survive that a partition fell below min.insync.replicas",
     ),
 )
 """Of fatal errors of clients, what is known of them. The cell stays unknown: nobody sent to the end. [librdkafka

@@ -45,9 +45,9 @@ def operations(path: Path, first: int, lines: list[str]) -> Iterator[Operation]:
 @lru_cache(maxsize=64)
 def _places(keys: tuple[str, ...]) -> tuple[int, int, int, int] | None:
     """Where :type, :f, :process and :time stand among keys; None = not all of them do, each once."""
-    wanted = (":type", ":f", ":process", ":time")
-    found = tuple(keys.index(key) for key in wanted if keys.count(key) == 1)
-    return found if len(found) == len(wanted) else None  # type: ignore[return-value]
+    if any(keys.count(key) != 1 for key in (":type", ":f", ":process", ":time")):
+        return None
+    return keys.index(":type"), keys.index(":f"), keys.index(":process"), keys.index(":time")
 
 
 def _plain(number: int, read: Plain) -> Operation | None:

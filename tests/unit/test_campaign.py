@@ -13,7 +13,17 @@ from harness.campaign.command import campaign, find_campaign, known_campaigns
 from harness.campaign.facts import facts_of, why
 from harness.campaign.index import overview_of, write_index
 from harness.campaign.keep import make_room, size_of, tidy
-from harness.campaign.plan import Campaign, Entry, Keep, draw, is_over, load_campaign, parse_campaign, parse_duration
+from harness.campaign.plan import (
+    Campaign,
+    Drawn,
+    Entry,
+    Keep,
+    draw,
+    is_over,
+    load_campaign,
+    parse_campaign,
+    parse_duration,
+)
 from harness.campaign.runner import exit_code, run_campaign, summary
 from harness.campaign.state import Begun, CampaignDirectory, next_number
 from harness.clock import SystemClock
@@ -63,6 +73,17 @@ def test_the_same_campaign_and_seed_draw_the_same_trials(seed, number):
     one = draw(found, seed, number)
     assert one == draw(found, seed, number)
     assert set(one.settings) == ({"x", "y"} if one.trial == "b" else set())
+
+
+def test_a_value_is_laid_over_a_trial_as_what_it_is_in_the_campaigns_file(tmp_path):
+    (tmp_path / "c.toml").write_text(
+        'name = "c"\ntitle = ""\n[[entries]]\ntrial = "smoke"\n'
+        'set = { "variant.brokers" = [5], settle_s = [1.0], "variant.kafka_version" = [\'4.3.1\'], x = [true] }\n'
+    )
+    drawn = draw(load_campaign(tmp_path / "c.toml"), 1, 0)
+    for settings in (drawn.settings, Drawn.model_validate_json(drawn.model_dump_json()).settings):
+        assert settings == {"variant.brokers": 5, "settle_s": 1.0, "variant.kafka_version": "4.3.1", "x": True}
+        assert [type(settings[key]) for key in sorted(settings)] == [float, int, str, bool]
 
 
 @given(st.integers(0, 2**31), st.integers(1, 8))

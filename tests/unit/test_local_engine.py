@@ -1,5 +1,6 @@
 """The local engine: every kernel on every partition, in order, and a failing kernel is unknown, never a crash."""
 
+import re
 import sys
 import types
 from dataclasses import replace
@@ -83,7 +84,16 @@ def test_a_kernel_that_raises_has_judged_nothing_and_says_why(run, caplog):
     assert (results[0].incomplete, results[0].judged) == (None, 1)
     assert (results[1].count, results[1].judged) == (0, 0)
     assert results[1].incomplete == "the kernel failing failed: ZeroDivisionError: one is odd"
-    assert "kernel failing failed on partition 1" in caplog.text
+    told = [record.getMessage() for record in caplog.records]
+    line = r"kernel failing on partition [135] failed: ZeroDivisionError: one is odd \(test_local_engine\.py:\d+\)"
+    assert told, "nothing was told"
+    assert all(re.fullmatch(line, text) for text in told), told
+    assert "Traceback" not in caplog.text
+
+
+def test_how_a_kernel_came_to_fail_is_told_to_those_who_ask(run, caplog):
+    caplog.set_level("DEBUG", "harness.kernels")
+    check_locally(run.path, ["failing"], workers=1)
     assert "Traceback" in caplog.text
 
 

@@ -4,10 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import BadInput
+from harness.errors import BadInput, ExitCode, NotJudged
 from harness.report.nights import BOTTOM, TOP, night_charts
 from harness.report.trends import write_trends
-from harness.trends import NIGHTS_MIN, Measure, NightOfTrial, Regression, Trends, regressions, run_directories
+from harness.trends import (
+    NIGHTS_MIN,
+    Measure,
+    NightOfTrial,
+    Regression,
+    Trends,
+    judged_among,
+    regressions,
+    run_directories,
+    tell_trends,
+)
 
 
 def nights(*verdicts, findings=()):
@@ -71,6 +81,19 @@ def test_runs_are_found_within_campaigns_and_none_is_refused(tmp_path):
     assert [run.name for run in run_directories([tmp_path / "campaign/runs/safe-1"])] == ["safe-1"]
     with pytest.raises(BadInput, match="no run below"):
         run_directories([tmp_path / "elsewhere"])
+
+
+def test_runs_of_which_none_was_judged_are_refused_and_one_verdict_is_enough(tmp_path):
+    runs = [tmp_path / name for name in ("safe-1", "safe-2")]
+    for run in runs:
+        run.mkdir()
+        (run / "plan.json").write_text("{}")
+    with pytest.raises(NotJudged, match=r"None of the 2 runs has a verdict.*prozess check .*safe-1") as refused:
+        tell_trends([tmp_path], tmp_path / "trends.html", master=None, strict=False)
+    assert refused.value.exit_code is ExitCode.UNKNOWN
+    assert not (tmp_path / "trends.html").exists()
+    (runs[1] / "verdict.json").write_text("{}")
+    assert judged_among(runs) == runs
 
 
 def test_the_page_shows_verdicts_numbers_and_what_got_worse(tmp_path):

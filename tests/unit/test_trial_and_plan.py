@@ -244,3 +244,13 @@ def test_a_role_that_can_mean_no_server_of_the_variant_is_refused(variant, targe
 )
 def test_a_role_that_can_mean_a_server_of_the_variant_is_planned(variant, target):
     assert plan_of(variant=variant, **one_step(kind="fault", fault="kill", targets=[target])).steps
+
+
+def test_controllers_of_a_migration_that_no_step_starts_are_refused_on_every_backend():
+    document = load_trial("migration").model_dump(mode="json", exclude_none=True)
+    assert make_plan(parse_trial(document, source="x.toml"), seed=1).variant.migration_controllers == 3
+    others = [step for step in document["steps"] if step.get("do", {}).get("fault") != "migrate"]
+    for backend in ("local", "compose"):
+        without = document | {"steps": others[:1], "backend": backend}
+        with pytest.raises(BadInput, match=r"migration_controllers = 3.* no step of this trial does"):
+            make_plan(parse_trial(without, source="x.toml"), seed=1)
