@@ -49,8 +49,8 @@ def _check_migration(plan: Plan) -> None:
     recorded = any(cell.workload == catalogue.RECORDED for cell in plan.cells)
     if plan.variant.migration_controllers and not started and not recorded:
         raise BadInput(
-            f"variant.migration_controllers = {plan.variant.migration_controllers}: a step 'migrate' would start them, and no "
-            "step of this trial does. Add one (trials/migration.toml has it), or remove the controllers."
+            f"variant.migration_controllers = {plan.variant.migration_controllers}: a step 'migrate' would start them, and "
+            "no step of this trial does. Add one (trials/migration.toml has it), or remove the controllers."
         )
 
 

@@ -87,7 +87,7 @@ def judged_among(runs: Sequence[Path]) -> Sequence[Path]:
 def nothing_judged(runs: Sequence[Path]) -> NotJudged:
     """There is nothing to show of these runs."""
     return NotJudged(
-        f"None of the {len(runs):,} runs has a verdict (verdict.json is missing, or torn), so there is nothing to show. "
+        f"Of runs found: {len(runs):,}, of verdicts: none (verdict.json is missing, or torn), so there is nothing to show. "
         f"`prozess check {runs[0]}` makes one."
     )
 

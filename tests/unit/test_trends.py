@@ -88,7 +88,7 @@ def test_runs_of_which_none_was_judged_are_refused_and_one_verdict_is_enough(tmp
     for run in runs:
         run.mkdir()
         (run / "plan.json").write_text("{}")
-    with pytest.raises(NotJudged, match=r"None of the 2 runs has a verdict.*prozess check .*safe-1") as refused:
+    with pytest.raises(NotJudged, match=r"runs found: 2, of verdicts: none.*prozess check .*safe-1") as refused:
         tell_trends([tmp_path], tmp_path / "trends.html", master=None, strict=False)
     assert refused.value.exit_code is ExitCode.UNKNOWN
     assert not (tmp_path / "trends.html").exists()
