@@ -144,19 +144,27 @@ class RowTail:
     def __init__(self, directory: Path, table: Table, client: int) -> None:
         self.directory, self.table, self.client = directory, table, client
         self._maps: list[np.ndarray] = []
+        self._next = self._path()
+
+    def _path(self) -> Path:
+        return self.directory / f"{self.table.name}.{self.client}.{len(self._maps)}.rows"
 
     def segments(self) -> list[np.ndarray]:
         """Every row slot of every segment so far, written or not; filter on `mark`. Views of live memory."""
         while True:
-            path = self.directory / f"{self.table.name}.{self.client}.{len(self._maps)}.rows"
-            expected = segment_rows(len(self._maps)) * self.table.row_dtype.itemsize
-            if not path.exists() or path.stat().st_size < expected:
+            try:
+                size = self._next.stat().st_size
+            except FileNotFoundError:
                 return self._maps
-            self._maps.append(np.memmap(path, dtype=self.table.row_dtype, mode="r"))
+            if size < segment_rows(len(self._maps)) * self.table.row_dtype.itemsize:
+                return self._maps
+            self._maps.append(np.asarray(np.memmap(self._next, dtype=self.table.row_dtype, mode="r")))
+            self._next = self._path()
 
     def close(self) -> None:
         """Let go of the files, each of which holds a descriptor."""
         self._maps = []
+        self._next = self._path()
 
 
 def read_segments(directory: Path, table: Table, client: int) -> tuple[list[np.ndarray], int]:

@@ -39,7 +39,7 @@ class SendsTail:
         """Take in what was written since the last call."""
         if self._ended:
             return
-        segments = [np.asarray(segment) for segment in self._tail.segments()]
+        segments = self._tail.segments()
         for number in range(self._segment, len(segments)):
             self._take_new(segments[number], number)
         for number, waiting in enumerate(self._open):
@@ -52,6 +52,8 @@ class SendsTail:
         if self._segment != number:
             return  # the segment before is not full yet
         first = self._seen - self._start
+        if rows["mark"][first] != self._seen + 1:
+            return  # nothing new
         right = rows["mark"][first:] == np.arange(self._seen + 1, self._start + len(rows) + 1)
         count = len(right) if right.all() else int(np.argmin(right))
         fresh = np.arange(first, first + count, dtype=np.int64)
