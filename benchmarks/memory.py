@@ -1,4 +1,4 @@
-"""Memory, threads and descriptors of every process of a command, sampled while it runs; and how fast each one grows.
+"""Memory, threads, descriptors and CPU time of every process of a command, sampled while it runs; and how fast each grows.
 
     python benchmarks/memory.py [--every 10] [--csv FILE] -- prozess run benchmarks/soak.toml
 
@@ -43,6 +43,8 @@ class Sample:
     shared_kib: int
     threads: int
     descriptors: int
+    cpu_s: float
+    """User and system, since its start."""
 
 
 def kind_of(command: Sequence[str], parent_is_zygote: bool) -> str:
@@ -72,6 +74,7 @@ def look(process: psutil.Process, at_s: float) -> Sample:
     kind = kind_of(process.cmdline(), of_zygote)
     name = Path(f"/proc/{process.pid}/fd/1").resolve().stem if kind == "client" else kind
     kib = {key: int(fields[key].split()[0]) for key in ("RssAnon", "RssFile", "RssShmem") if key in fields}
+    times = process.cpu_times()
     return Sample(
         at_s=at_s,
         pid=process.pid,
@@ -82,6 +85,7 @@ def look(process: psutil.Process, at_s: float) -> Sample:
         shared_kib=kib.get("RssShmem", 0),
         threads=process.num_threads(),
         descriptors=process.num_fds(),
+        cpu_s=times.user + times.system,
     )
 
 
@@ -171,10 +175,21 @@ def peaks(samples: Sequence[Sample]) -> dict[str, float]:
     return {kind: max(kib for (k, _), kib in sums.items() if k == kind) / _KIB for kind in kinds}
 
 
+def cpu(samples: Sequence[Sample]) -> dict[str, tuple[int, float]]:
+    """Kind → how many processes there were, and what they had taken when each was last looked at, in seconds."""
+    last = {s.pid: s for s in samples}
+    found: dict[str, tuple[int, float]] = {}
+    for s in last.values():
+        count, seconds = found.get(s.kind, (0, 0.0))
+        found[s.kind] = count + 1, seconds + s.cpu_s
+    return found
+
+
 def report(samples: Sequence[Sample]) -> bool:
     """Print what was found; True if some process of ours was seen for long enough, and none of them grows."""
     for kind, mib in peaks(samples).items():
-        print(f"peak of all {kind:13} {mib:8.1f} MiB anonymous")
+        count, seconds = cpu(samples)[kind]
+        print(f"{count:4} x {kind:13} peak together {mib:8.1f} MiB anonymous, CPU {seconds:7.1f} s")
     growing, judged = 0, 0
     for c in sorted(courses(samples), key=lambda c: (c.kind, c.name)):
         long = c.kind in _OURS and c.seconds >= JUDGED_S

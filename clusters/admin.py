@@ -210,7 +210,7 @@ class Admin(AdminChanges):
 
     def create_topics(self, topics: Sequence[TopicSpec], *, timeout_s: float) -> None:
         """Create them as assigned, and return once the own view of every running broker has each of their partitions with
-        a leader and whole ISR.
+        a leader and whole ISR, and the leader has its log.
 
         BadInput: Kafka refuses the name, a property or the assignment. ClusterFailed: it refuses otherwise. NotReady: not
         whole in time, with what is lacking where.
@@ -363,7 +363,10 @@ class Admin(AdminChanges):
             for key, replicas in expected.items():
                 if (problem := _not_whole(seen.get(key), replicas)) is not None:
                     return f"on broker {node}, {key[0]}-{key[1]} {problem}"
-        return ""
+        # A broker's view says that it leads before its log is there: it would refuse the first records until then.
+        told = self.log_starts_and_ends(topics)
+        silent = [key for key in expected if not any(found.high_watermark is not None for found in told.get(key, ()))]
+        return f"of {len(silent)} partitions, such as {silent[0]}, the leader does not say where they end" if silent else ""
 
     def _running_brokers(self) -> list[int]:
         nodes = self._cluster.nodes

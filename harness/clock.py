@@ -58,6 +58,10 @@ class FakeClock:
         self.now_ns += int(seconds * NS_PER_S)
 
 
+RESTS, REST_MAX_S = 3, 0.3
+"""Between two looks: so many times as long as the last one took, but no longer than this, in seconds."""
+
+
 def wait_until(
     probe: Callable[[], T | None],
     *,
@@ -70,13 +74,15 @@ def wait_until(
     """Call `probe` until it returns something true, and return that; else raise `NotReady` saying what was last seen.
 
     `probe` is always called at least once, and once more after the deadline, so that a starved machine is not
-    blamed on the cluster.
+    blamed on the cluster. One that takes long is called less often than every `interval_s`, so that looking does not
+    keep what is awaited from happening.
     """
     deadline_ns = clock.monotonic_ns() + int(timeout_s * NS_PER_S)
     while True:
-        late = clock.monotonic_ns() >= deadline_ns
+        asked_ns = clock.monotonic_ns()
         if found := probe():
             return found
-        if late:
+        if asked_ns >= deadline_ns:
             raise NotReady(awaited=awaited, timeout_s=timeout_s, last_seen=last_seen())
-        clock.sleep(interval_s)
+        took_s = (clock.monotonic_ns() - asked_ns) / NS_PER_S
+        clock.sleep(max(interval_s, min(REST_MAX_S, RESTS * took_s)))

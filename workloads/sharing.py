@@ -67,12 +67,12 @@ def _is_meant(client: PlannedClient, targets: Iterable[Target]) -> bool:
 
 
 def _dealt(clients: Sequence[PlannedClient]) -> list[list[PlannedClient]]:
-    """In order, as full as the bounds allow."""
+    """In order, in as few groups as the bounds allow, and of about one size."""
     groups: list[list[PlannedClient]] = []
-    rate_hz = 0.0
+    rate_hz, size = 0.0, -(-len(clients) // -(-len(clients) // TOGETHER_MAX))
     for client in clients:
         own_hz = client.traffic.rate_hz * len(client.partitions)
-        if not groups or len(groups[-1]) == TOGETHER_MAX or rate_hz + own_hz > RATE_MAX_HZ:
+        if not groups or len(groups[-1]) == size or rate_hz + own_hz > RATE_MAX_HZ:
             groups.append([])
             rate_hz = 0.0
         groups[-1].append(client)

@@ -7,7 +7,7 @@ from functools import partial
 
 from harness import catalogue
 from harness.broker_masks import broker_mask
-from harness.clock import Clock
+from harness.clock import NS_PER_S, Clock
 from harness.plan import Plan
 from harness.protocols import AdminProtocol, BrokerView, Cluster, PartitionView
 from harness.recorder import Recorder
@@ -16,7 +16,9 @@ from harness.stages.threads import Beside
 
 HEARTBEAT_S = 0.1
 SAMPLE_S = 0.2
-"""Between two looks at one broker."""
+"""Between two looks at one broker; more where an answer takes long, because it is of hundreds of topics."""
+RESTS, REST_MAX_S = 9, 1.0
+"""So many times as long as the last look took, and no longer than this."""
 ANSWER_TIMEOUT_S = 1.0
 """A broker that is busy answers late; one that is dead, paused or gone holds up nobody else's samples."""
 
@@ -40,10 +42,14 @@ class Sampler(Beside):
             self._recorder.write("heartbeats", time_ns=self._clock.monotonic_ns())
 
     def _sample(self, broker: int) -> None:
-        while not self.stopping.wait(SAMPLE_S):
+        rest_s = SAMPLE_S
+        while not self.stopping.wait(rest_s):
+            asked_ns = self._clock.monotonic_ns()
             view = self._admin.view(broker, self._topics, timeout_s=ANSWER_TIMEOUT_S)
             if view is not None:
                 self._note(broker, view)
+            took_s = (self._clock.monotonic_ns() - asked_ns) / NS_PER_S
+            rest_s = max(SAMPLE_S, min(RESTS * took_s, REST_MAX_S))
 
     def _note(self, node: int, view: BrokerView) -> None:
         """Write what changed in this broker's view."""
