@@ -16,11 +16,21 @@ from harness.guarantees.facts import FACTS
 from harness.guarantees.faults import NATURES
 from harness.guarantees.rules import Effect, Guarantee, Rule
 from harness.guarantees.table import TABLE
+from harness.report.words import MEANINGS, SIGNS
+from harness.verdict import AnomalyOutcome, Verdict
 
 _EFFECTS = {
     Effect.PERMITTED: "permitted",
     Effect.NOT_APPLICABLE: "does not apply",
     Effect.DEFECT: "forbidden, and a known defect",
+}
+_OUTCOMES = tuple(map(str, AnomalyOutcome))
+_OF_A_TRIAL = {
+    Verdict.HELD: "nothing that its configurations forbid was seen, and what it names as controls fired. Exit code 0.",
+    Verdict.VIOLATED: "something was seen that a cell's configuration forbids. Exit code 1. `report.html` has the witnesses, "
+    "`prozess shrink RUN` searches the smallest plan that still shows it.",
+    Verdict.UNKNOWN: "it cannot be told: an audit that was not completed, a fault without proven effect, a silent control, a "
+    "step that timed out. The report's first section says which. Exit code 2: unknown never passes.",
 }
 _FACTUAL = "Counted and shown as a fact; no guarantee judges it."
 
@@ -40,8 +50,10 @@ def explain(subject: str) -> None:
         lines = _rule_alone(subject, rules[subject])
     elif subject in catalogue.FAULTS:
         lines = _fault(subject)
+    elif subject in _OUTCOMES:
+        lines = _outcome(AnomalyOutcome(subject))
     else:
-        raise BadInput(_unknown(subject, [*TABLE, *catalogue.FACT_KERNELS, *rules, *catalogue.FAULTS]))
+        raise BadInput(_unknown(subject, [*TABLE, *catalogue.FACT_KERNELS, *rules, *catalogue.FAULTS, *_OUTCOMES]))
     for line in lines:
         console.print(line, soft_wrap=True)
 
@@ -108,6 +120,12 @@ def _fault(name: str) -> Iterator[str]:
     nature = NATURES.get(name)
     does = [] if nature is None else [w.replace("_", " ") for w in nature.__slots__ if getattr(nature, w) is True]
     yield f"may        {', '.join(does) or ('do anything' if nature is None else 'harm nothing that is judged')}"
+
+
+def _outcome(outcome: AnomalyOutcome) -> Iterator[str]:
+    yield f"[bold]{SIGNS[outcome]} {outcome}[/bold]  of an anomaly in a cell: {MEANINGS[outcome]}."
+    if outcome in _OF_A_TRIAL:
+        yield f"of a trial: {_OF_A_TRIAL[Verdict(outcome)]}"
 
 
 def _invariant(anomaly: str) -> str:

@@ -41,6 +41,7 @@ _SCOPES: dict[str, type[Frozen]] = {
     "application": ApplicationConfiguration,
     "delivery": DeliveryBound,
 }
+SCOPES = tuple(_SCOPES)
 SCOPES_OF: dict[str, tuple[str, ...]] = {
     "log": ("topic", "producer"),
     "group": ("topic", "producer", "group"),

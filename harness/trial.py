@@ -267,6 +267,8 @@ def _faults_of(step: Step) -> list[str]:
 
 
 def _explain(error: ValidationError, *, single: bool) -> str:
+    from harness.matrix import SCOPES  # it imports this
+
     parts = []
     for problem in error.errors()[:3]:
         place = problem["loc"]
@@ -277,6 +279,10 @@ def _explain(error: ValidationError, *, single: bool) -> str:
             key = str(problem["loc"][-1])
             near = difflib.get_close_matches(key, _keys_at(place[:-1], single=single), n=1)
             hint = f"did you mean {near[0]!r}?" if near else "remove it."
+            if len(place) == 1 and key in SCOPES:
+                hint = (
+                    f'settings of cells are in base, or axes: --set base.{key}.…, or in the file [base] "{key}.…" = …'
+                )
             parts.append(f"{where} is not a known key; {hint}")
         else:
             parts.append(f"{where} = {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}.")

@@ -7,9 +7,11 @@ from harness.errors import BadInput
 from harness.explain import explain
 from harness.guarantees.table import TABLE
 from harness.histories.commands import generate_history
+from harness.report.words import MEANINGS
 from harness.run_directory import RunDirectory
 from harness.stages.check import CheckOptions, check_run
 from harness.stages.judge import judge_run
+from harness.verdict import AnomalyOutcome
 
 RULES = [(rule, guarantee) for guarantee in TABLE.values() for rule in guarantee.rules]
 
@@ -34,6 +36,14 @@ def test_every_rule_is_explained_with_what_its_facts_mean(rule, guarantee, capsy
     told = flat(capsys.readouterr().out)
     assert guarantee.promise in told
     assert told.count(" fact ") == len(rule.when)
+
+
+@pytest.mark.parametrize("outcome", AnomalyOutcome)
+def test_every_outcome_is_explained_and_a_verdict_with_its_exit_code(outcome, capsys):
+    explain(str(outcome))
+    told = flat(capsys.readouterr().out)
+    assert MEANINGS[outcome] in told
+    assert ("Exit code" in told) == (outcome in ("held", "violated", "unknown"))
 
 
 @pytest.mark.parametrize("fault", catalogue.FAULTS)

@@ -254,3 +254,10 @@ def test_controllers_of_a_migration_that_no_step_starts_are_refused_on_every_bac
         without = document | {"steps": others[:1], "backend": backend}
         with pytest.raises(BadInput, match=r"migration_controllers = 3.* no step of this trial does"):
             make_plan(parse_trial(without, source="x.toml"), seed=1)
+
+
+def test_a_setting_of_cells_at_the_top_of_the_file_is_refused_with_where_it_belongs():
+    with pytest.raises(
+        BadInput, match=r"producer is not a known key; settings of cells are in base.*--set base.producer"
+    ):
+        load_trial("smoke", {"producer.acks": "1"})
