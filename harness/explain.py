@@ -25,7 +25,7 @@ _EFFECTS = {
     Effect.DEFECT: "forbidden, and a known defect",
 }
 _OUTCOMES = tuple(map(str, AnomalyOutcome))
-_OF_A_TRIAL = {
+_OF_A_TRIAL: dict[str, str] = {
     Verdict.HELD: "nothing that its configurations forbid was seen, and what it names as controls fired. Exit code 0.",
     Verdict.VIOLATED: "something was seen that a cell's configuration forbids. Exit code 1. `report.html` has the witnesses, "
     "`prozess shrink RUN` searches the smallest plan that still shows it.",
@@ -124,8 +124,8 @@ def _fault(name: str) -> Iterator[str]:
 
 def _outcome(outcome: AnomalyOutcome) -> Iterator[str]:
     yield f"[bold]{SIGNS[outcome]} {outcome}[/bold]  of an anomaly in a cell: {MEANINGS[outcome]}."
-    if outcome in _OF_A_TRIAL:
-        yield f"of a trial: {_OF_A_TRIAL[Verdict(outcome)]}"
+    if meaning := _OF_A_TRIAL.get(str(outcome)):
+        yield f"of a trial: {meaning}"
 
 
 def _invariant(anomaly: str) -> str:
