@@ -366,7 +366,9 @@ class Admin(AdminChanges):
         # A broker's view says that it leads before its log is there: it would refuse the first records until then.
         told = self.log_starts_and_ends(topics)
         silent = [key for key in expected if not any(found.high_watermark is not None for found in told.get(key, ()))]
-        return f"of {len(silent)} partitions, such as {silent[0]}, the leader does not say where they end" if silent else ""
+        if silent:
+            return f"of {len(silent)} partitions, such as {silent[0]}, the leader does not say where they end"
+        return ""
 
     def _running_brokers(self) -> list[int]:
         nodes = self._cluster.nodes
