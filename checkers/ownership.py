@@ -1,6 +1,6 @@
 """Who owned which partition of a group, and when: from the callbacks that its members recorded."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -8,8 +8,9 @@ from checkers.arrays import PartitionIndex
 from checkers.lookup import ascends, distinct, lazy
 from harness.columns import once, rows_of
 from harness.plan import Cell
-from harness.protocols import CellHistory
+from harness.protocols import CellHistory, KernelResult, PartitionHistory
 from harness.schema import MISSING, NONE, Role
+from harness.witnesses import WITNESSES_MAX, no_witnesses
 
 ASSIGN, REVOKE, LOST, CLOSE = 1, 2, 3, 4
 """`assignments.event`."""
@@ -223,3 +224,31 @@ def span_keys(client: np.ndarray, span: np.ndarray) -> np.ndarray:
     """int64[n]: one number per (client, span)."""
     key: np.ndarray = client.astype(np.int64) * _KEY + np.maximum(span, NONE + 1)
     return key
+
+
+def one_instance_may_be_two(history: CellHistory) -> bool:
+    """In the classic protocol a second process with a static member's group.instance.id takes over at once, and the first
+    learns it with its next heartbeat (KIP-345); the consumer protocol refuses the second (KIP-848)."""
+    group = history.cell.group
+    assert group is not None
+    return group.static_membership and group.protocol != "consumer"
+
+
+Found = tuple[np.ndarray, int, str | None]
+"""Witnesses of one partition, how much was judged, why absence cannot be concluded."""
+
+
+def over_partitions(
+    history: CellHistory, one: Callable[[CellHistory, PartitionHistory, Members], Found]
+) -> KernelResult:
+    """What a kernel finds in each partition of the cell, put together."""
+    members = Members.of(history)
+    found = [one(history, partition, members) for partition in history.partitions.values()]
+    witnesses = np.concatenate([no_witnesses(), *(w for w, _, _ in found)])
+    reasons = list(dict.fromkeys(reason for _, _, reason in found if reason))
+    return KernelResult(
+        witnesses[:WITNESSES_MAX],
+        count=len(witnesses),
+        judged=sum(judged for _, judged, _ in found),
+        incomplete="; ".join(reasons) or None,
+    )

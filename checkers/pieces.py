@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from checkers.arrays import Log, PartitionIndex, grouped_by_client
+from checkers.arrays import PartitionIndex
 from checkers.controllers import short_of_replicas
+from checkers.log_arrays import Log, grouped_by_client
 from checkers.lookup import Lookup, differs_from_previous, distinct, identity_keys
 from harness.plan import SENTINEL_CLIENT
 from harness.protocols import PartitionHistory

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from checkers.arrays import Log, PartitionIndex
+from checkers.arrays import PartitionIndex
+from checkers.log_arrays import Log
 from checkers.transaction_arrays import CellIndex
 from checkers.transaction_rows import NEVER
 from harness.metrics import MICRO, code_of

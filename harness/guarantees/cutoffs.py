@@ -73,10 +73,10 @@ def by_epoch(envelope: Envelope, witnesses: np.ndarray, otherwise: Truth) -> Tru
 def _whoever_took_it(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """A leader that an unclean election deposed may have acknowledged it, before it or after; and whoever did, it was cut
     off."""
-    if not envelope.timeline.known:
+    unclean = _unclean_elections(envelope)
+    if not unclean:
         return constant(FALSE, len(witnesses))
     begun_ns, existed_ns = envelope.begun_ns(witnesses), envelope.existed_ns(witnesses)
-    unclean = _unclean_elections(envelope)
     parts = [
         both(was, either(truth(e.time_ns > existed_ns), moved_under(envelope, e, witnesses, begun_ns)))
         for e, was in unclean

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkers.group_commits import commit_ahead, commit_regression
-from checkers.groups import orphaned, reprocessed, two_owners, unprocessed
+from checkers.groups import reprocessed, unprocessed
+from checkers.owners import orphaned, two_owners
 from harness.configuration import GroupConfiguration, ProducerConfiguration, TopicConfiguration, Variant
 from harness.errors import BadInput
 from harness.group_cases import GroupCase
