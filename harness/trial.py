@@ -136,6 +136,8 @@ _OF_FILE = (*(key for key in Trial.model_fields if key != "workloads"), "workloa
 
 MATRIX = "matrix-"
 """Files in the trials' directory that begin so are matrices: many trials each."""
+CAMPAIGNS = "campaigns"
+"""Under the trials' directory."""
 
 
 def trial_directories() -> tuple[Path, ...]:
@@ -156,6 +158,11 @@ def known_matrices() -> dict[str, Path]:
     return {p.stem: p for p in files}
 
 
+def known_campaigns() -> dict[str, Path]:
+    """Name → file of every campaign that comes with prozess."""
+    return {p.stem: p for d in reversed(trial_directories()) for p in sorted((d / CAMPAIGNS).glob("*.toml"))}
+
+
 def load_trial(name_or_path: str, overrides: dict[str, Any] | None = None) -> Trial:
     """The trial of that name, or in that file. `overrides`: dotted key → value, laid over the file before validation."""
     path = Path(name_or_path)
@@ -163,6 +170,8 @@ def load_trial(name_or_path: str, overrides: dict[str, Any] | None = None) -> Tr
         trials = known_trials()
         if name_or_path in known_matrices():
             raise BadInput(f"{name_or_path!r} is a matrix of many trials: `prozess matrix {name_or_path}`.")
+        if name_or_path in known_campaigns():
+            raise BadInput(_a_campaign(name_or_path))
         if name_or_path not in trials:
             near = difflib.get_close_matches(name_or_path, trials, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -183,6 +192,8 @@ def load_trial(name_or_path: str, overrides: dict[str, Any] | None = None) -> Tr
         raise BadInput(f"Trial file {str(path)!r} is not TOML: {error}.") from error
     if "matrix" in document:
         raise BadInput(f"{str(path)!r} is a matrix of many trials: `prozess matrix {path}`.")
+    if "entries" in document:
+        raise BadInput(_a_campaign(name_or_path))
     _settle_compose_file(document, path.parent)
     for key, value in (overrides or {}).items():
         lay_over(document, key, value)
@@ -190,6 +201,10 @@ def load_trial(name_or_path: str, overrides: dict[str, Any] | None = None) -> Tr
     if "variant.metadata_mode" in (overrides or {}):
         _carry_sessions(document["variant"])
     return parse_trial(document, source=str(path))
+
+
+def _a_campaign(name: str) -> str:
+    return f"{name!r} is a campaign of many trials: say for how long, `prozess run {name} --for 8h`, or --rounds 1."
 
 
 def _settle_compose_file(document: dict[str, Any], base: Path) -> None:

@@ -9,10 +9,7 @@ from harness.campaign.runner import run_campaign, summary
 from harness.campaign.state import Begun, CampaignDirectory
 from harness.clock import NS_PER_S, SystemClock
 from harness.errors import BadInput
-from harness.trial import known_trials, load_trial, trial_directories
-
-DIRECTORY = "campaigns"
-"""Under the trials' directory: the campaigns that come with prozess."""
+from harness.trial import known_campaigns, known_trials, load_trial
 
 
 def campaign(
@@ -36,11 +33,6 @@ def campaign(
         return run_campaign(directory, clock=clock)
     finally:
         sys.stdout.write(f"trials     {summary(directory.attempts())}\nindex      {directory.index}\n")
-
-
-def known_campaigns() -> dict[str, Path]:
-    """Name → file of every campaign that comes with prozess."""
-    return {p.stem: p for d in reversed(trial_directories()) for p in sorted((d / DIRECTORY).glob("*.toml"))}
 
 
 def find_campaign(name: str) -> Campaign:

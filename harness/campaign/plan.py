@@ -110,11 +110,6 @@ def trials_in_all(campaign: Campaign) -> int | None:
     return None if campaign.rounds is None else campaign.rounds * sum(len(combinations(e)) for e in campaign.entries)
 
 
-def is_campaign(document: dict[str, Any]) -> bool:
-    """A campaign's file, and no trial's?"""
-    return "entries" in document
-
-
 def load_campaign(path: Path) -> Campaign:
     """The campaign in that file. BadInput if it is none."""
     try:

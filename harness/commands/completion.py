@@ -3,8 +3,7 @@
 
 def trials() -> list[str]:
     """Names of the trials, and of the campaigns, that come with prozess."""
-    from harness.campaign.command import known_campaigns
-    from harness.trial import known_trials
+    from harness.trial import known_campaigns, known_trials
 
     return [*known_trials(), *known_campaigns()]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import cli
-from harness.campaign.command import campaign, find_campaign, known_campaigns
+from harness.campaign.command import campaign, find_campaign
 from harness.campaign.facts import facts_of, why
 from harness.campaign.index import overview_of, write_index
 from harness.campaign.keep import make_room, size_of, tidy
@@ -28,7 +28,7 @@ from harness.campaign.runner import exit_code, run_campaign, summary
 from harness.campaign.state import Begun, CampaignDirectory, next_number
 from harness.clock import SystemClock
 from harness.errors import BadInput, ExitCode, HarnessFailed
-from harness.trial import load_trial
+from harness.trial import known_campaigns, load_trial
 from tests.unit.small_campaigns import a_campaign, a_campaign_of_every_kind, anomaly, attempt, begun_in, judged
 
 # In the place of `prozess run`: makes a run directory and a verdict, or fails, as the trial's name says.

@@ -261,3 +261,11 @@ def test_a_setting_of_cells_at_the_top_of_the_file_is_refused_with_where_it_belo
         BadInput, match=r"producer is not a known key; settings of cells are in base.*--set base.producer"
     ):
         load_trial("smoke", {"producer.acks": "1"})
+
+
+def test_a_campaign_that_is_run_as_a_trial_is_refused_with_how_it_is_run(tmp_path):
+    path = tmp_path / "orders.toml"
+    path.write_text('name = "orders"\ntitle = ""\n[[entries]]\ntrial = "smoke"\n')
+    for name in ("nightly", str(path)):
+        with pytest.raises(BadInput, match=f"is a campaign of many trials: .*prozess run {name} --for 8h"):
+            load_trial(name)
