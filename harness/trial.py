@@ -165,21 +165,34 @@ def known_campaigns() -> dict[str, Path]:
 
 def load_trial(name_or_path: str, overrides: dict[str, Any] | None = None) -> Trial:
     """The trial of that name, or in that file. `overrides`: dotted key → value, laid over the file before validation."""
-    path = Path(name_or_path)
-    if not (path.suffix == ".toml" or "/" in name_or_path):
-        trials = known_trials()
-        if name_or_path in known_matrices():
-            raise BadInput(f"{name_or_path!r} is a matrix of many trials: `prozess matrix {name_or_path}`.")
-        if name_or_path in known_campaigns():
-            raise BadInput(_a_campaign(name_or_path))
-        if name_or_path not in trials:
-            near = difflib.get_close_matches(name_or_path, trials, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise BadInput(
-                f"There is no trial {name_or_path!r}.{hint} Known: {', '.join(sorted(trials))}; "
-                "or give the path of a .toml file."
-            )
-        path = trials[name_or_path]
+    is_file = name_or_path.endswith(".toml") or "/" in name_or_path
+    path = Path(name_or_path) if is_file else _file_of(name_or_path)
+    document = _document_in(path)
+    _settle_compose_file(document, path.parent)
+    for key, value in (overrides or {}).items():
+        lay_over(document, key, value)
+    _settle_compose_file(document, Path.cwd())
+    if "variant.metadata_mode" in (overrides or {}):
+        _carry_sessions(document["variant"])
+    return parse_trial(document, source=str(path))
+
+
+def _file_of(name: str) -> Path:
+    trials = known_trials()
+    if name in trials:
+        return trials[name]
+    if name in known_matrices():
+        raise BadInput(_a_matrix(name))
+    if name in known_campaigns():
+        raise BadInput(_a_campaign(name))
+    near = difflib.get_close_matches(name, trials, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise BadInput(
+        f"There is no trial {name!r}.{hint} Known: {', '.join(sorted(trials))}; or give the path of a .toml file."
+    )
+
+
+def _document_in(path: Path) -> dict[str, Any]:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -191,16 +204,14 @@ def load_trial(name_or_path: str, overrides: dict[str, Any] | None = None) -> Tr
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"Trial file {str(path)!r} is not TOML: {error}.") from error
     if "matrix" in document:
-        raise BadInput(f"{str(path)!r} is a matrix of many trials: `prozess matrix {path}`.")
+        raise BadInput(_a_matrix(str(path)))
     if "entries" in document:
-        raise BadInput(_a_campaign(name_or_path))
-    _settle_compose_file(document, path.parent)
-    for key, value in (overrides or {}).items():
-        lay_over(document, key, value)
-    _settle_compose_file(document, Path.cwd())
-    if "variant.metadata_mode" in (overrides or {}):
-        _carry_sessions(document["variant"])
-    return parse_trial(document, source=str(path))
+        raise BadInput(_a_campaign(str(path)))
+    return document
+
+
+def _a_matrix(name: str) -> str:
+    return f"{name!r} is a matrix of many trials: `prozess matrix {name}`."
 
 
 def _a_campaign(name: str) -> str:
