@@ -12,21 +12,9 @@ from harness.errors import BadInput
 from harness.plan import (
     Plan,
 )
-from harness.schedule import (
-    MEMBERS,
-    AddPartitions,
-    Behind,
-    ClientAction,
-    FaultAction,
-    Send,
-    Step,
-    TakeOver,
-    Target,
-    client_target,
-    means_client,
-    parse_target,
-)
+from harness.schedule import AddPartitions, Behind, ClientAction, FaultAction, Send, Step, TakeOver
 from harness.schema import Role, role_named
+from harness.targets import MEMBERS, Target, client_target, means_client, parse_target
 
 
 def check_steps(plan: Plan) -> None:

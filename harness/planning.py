@@ -23,7 +23,8 @@ from harness.plan import (
     group_session,
 )
 from harness.plan_checks import check_steps, why_nobody
-from harness.schedule import Each, Mix, MixFault, Step, Target, alternatives, draw, parse_target
+from harness.schedule import Each, Mix, MixFault, Step, alternatives, draw
+from harness.targets import Target, parse_target
 from harness.trial import Trial, WorkloadSpec
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from harness.errors import BadInput
 from harness.plan import Plan, parse_plan
 from harness.run_directory import RunDirectory, read_json
-from harness.schedule import FaultAction, Step, parse_target
+from harness.schedule import FaultAction, Step
+from harness.targets import parse_target
 
 Resolved = Sequence[Mapping[str, Any]]
 """Entries of resolved.json: step_number, role (or the name of a parameter), nodes, and the parameters as they were used."""

@@ -13,8 +13,8 @@ from harness.clock import wait_until
 from harness.configuration import Frozen, Text
 from harness.errors import ClusterFailed
 from harness.protocols import Capability, Effect, Scene, Undo
-from harness.schedule import parse_target
 from harness.schema import Tristate
+from harness.targets import parse_target
 from nemesis.effects import Seen, Watch, observe
 from nemesis.kafka_partitions import PartitionKey, broker_name, leader_of, named_partitions
 from nemesis.targets import TargetMissing

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from harness.protocols import PartitionView, Scene
-from harness.schedule import parse_target
+from harness.targets import parse_target
 from nemesis.recovery import running_brokers
 from nemesis.targets import TargetMissing
 

@@ -11,7 +11,7 @@ from harness.configuration import Frozen
 from harness.errors import BadInput
 from harness.impairments import CLIENTS
 from harness.protocols import Fault
-from harness.schedule import CLIENT_ROLES, parse_target
+from harness.targets import CLIENT_ROLES, parse_target
 from nemesis.targets import is_role
 
 

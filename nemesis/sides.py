@@ -7,7 +7,7 @@ from pydantic import BeforeValidator
 
 from harness.impairments import CLIENTS
 from harness.protocols import Capability
-from harness.schedule import parse_target
+from harness.targets import parse_target
 from nemesis.targets import is_role
 
 SIDES = ("all", "brokers", "controllers", "zookeepers", "followers", CLIENTS, "everybody")

@@ -15,7 +15,7 @@ from harness.errors import NotReady
 from harness.errors import TargetMissing as TargetMissing
 from harness.impairments import CLIENTS
 from harness.protocols import AdminProtocol, BrokerView, ClientNode, Cluster, Node, NodeState, PartitionView
-from harness.schedule import CLIENT_ROLES, Target, means_client, parse_target
+from harness.targets import CLIENT_ROLES, Target, means_client, parse_target
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
@@ -86,7 +86,7 @@ class Roles:
         self._groups, self._transactional_ids, self._rack_of = groups, transactional_ids, rack_of
 
     def resolve(self, text: str) -> tuple[Node, ...]:
-        """The nodes of one role (`harness.schedule.parse_target`), at least one. TargetMissing with the reason."""
+        """The nodes of one role (`harness.targets.parse_target`), at least one. TargetMissing with the reason."""
         target = parse_target(text)
         if target.role == "node":
             assert target.node is not None

@@ -17,8 +17,8 @@ from harness.impairments import ClockShift, Harm, Impairment
 from harness.plan import PlannedClient
 from harness.processes import ProcessStatus, process_status, session_members
 from harness.protocols import CLIENT_NODE, ClientNode, Node, NodeState
-from harness.schedule import client_target, means_client, parse_target
 from harness.schema import SENDING, Tristate
+from harness.targets import client_target, means_client, parse_target
 from workloads.at_work import seen_at_work
 from workloads.client import Launch
 from workloads.client_clock import PlaceClock

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.plan import PlannedClient
-from harness.schedule import CLIENT_ROLES, ClientAction, Step, Target, client_target, means_client, parse_target
+from harness.schedule import ClientAction, Step
+from harness.targets import CLIENT_ROLES, Target, client_target, means_client, parse_target
 
 ROLES = frozenset({"producer", "keyed-producer"})
 """Whose work can be done piece by piece (`workloads.company.SteppedWork`)."""

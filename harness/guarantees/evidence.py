@@ -15,8 +15,9 @@ from harness.history_reader import History, metadata_error_ns
 from harness.plan import Cell, Plan
 from harness.protocols import CLIENT_NODE
 from harness.run_directory import RunDirectory, read_json, read_object
-from harness.schedule import FaultAction, parse_target
+from harness.schedule import FaultAction
 from harness.schema import NONE, TABLES, ObservationKind
+from harness.targets import parse_target
 
 EVIDENCE_TABLES = ("metadata", "faults", "steps", "clients", "heartbeats", "observations")
 """What judging reads; `replicas` beside them where there are any."""

@@ -16,7 +16,8 @@ from harness.matrix import Combination, Exclusion, covering, expand, selects, va
 from harness.plan import Plan
 from harness.plan_checks import why_nobody
 from harness.planning import make_plan
-from harness.schedule import Between, Elapsed, FaultAction, Step, parse_target
+from harness.schedule import Between, Elapsed, FaultAction, Step
+from harness.targets import parse_target
 from harness.trial import Share, Trial, WorkloadSpec
 
 TRIAL_S, CELL_S, CLIENT_S, WAIT_S = 30.0, 0.06, 0.12, 4.0

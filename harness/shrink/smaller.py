@@ -11,8 +11,9 @@ from typing import Any
 from harness.errors import BadInput
 from harness.plan import Cell, Plan, PlannedClient
 from harness.plan_checks import check_steps
-from harness.schedule import Elapsed, FaultAction, HealAction, Step, parse_target
+from harness.schedule import Elapsed, FaultAction, HealAction, Step
 from harness.schema import Role, role_named
+from harness.targets import parse_target
 
 SHORTEST_S = 0.25
 """Waiting is not made shorter than that."""

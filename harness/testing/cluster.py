@@ -11,8 +11,9 @@ from harness.capabilities import Capability
 from harness.errors import BadInput, ClusterFailed
 from harness.needs import capabilities_needed
 from harness.plan_checks import why_nobody
-from harness.schedule import FaultAction, HealAction, Step, parse_target
+from harness.schedule import FaultAction, HealAction, Step
 from harness.stages.run import fault_needs
+from harness.targets import parse_target
 from harness.testing.recording import Recording
 from harness.testing.session import ClusterSession, spread
 

@@ -9,8 +9,8 @@ from harness.errors import BadInput
 from harness.plan import Plan
 from harness.planning import make_plan
 from harness.rows import read_rows
-from harness.schedule import Target, parse_target
 from harness.schema import COMMITS, Outcome
+from harness.targets import Target, parse_target
 from harness.trial import parse_trial
 from nemesis.targets import java_hash
 from workloads.drain import positions_of

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from harness.schedule import Between, ClientAction, Elapsed, FaultAction, Step, draw, parse_target
+from harness.schedule import Between, ClientAction, Elapsed, FaultAction, Step, draw
+from harness.targets import parse_target
 
 
 def waiting(low: float, high: float) -> Step:

@@ -13,7 +13,7 @@ from harness.plan import parse_plan
 from harness.plan_checks import check_steps
 from harness.planning import make_plan
 from harness.run_directory import RunDirectory
-from harness.schedule import Elapsed, FaultAction, HealAction, Step, parse_target
+from harness.schedule import Elapsed, FaultAction, HealAction, Step
 from harness.shrink.chance import RUNS_MIN, Chance, tries
 from harness.shrink.command import wanted_of
 from harness.shrink.reduce import ddmin
@@ -30,6 +30,7 @@ from harness.shrink.smaller import (
 )
 from harness.shrink.state import BegunShrink, ShrinkDirectory, Wanted, key_of
 from harness.shrink.trials import TimeIsUp, Trials, comes_back
+from harness.targets import parse_target
 from harness.trial import known_trials, load_trial
 
 WANTED = Wanted(anomaly="lost", workload="log", axes={"producer.acks": "all"})
