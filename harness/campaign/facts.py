@@ -27,6 +27,8 @@ class RunFacts:
     permitted: tuple[tuple[str, int], ...] = ()
     why: tuple[str, ...] = ()
     """Why it did not hold."""
+    by_defects: bool = False
+    """It was violated, and known defects explain all of it."""
 
 
 NOTHING = RunFacts("")
@@ -51,6 +53,7 @@ def facts_of(path: Path) -> RunFacts:
         forbidden=_found(verdict, "forbidden"),
         permitted=_found(verdict, "permitted"),
         why=tuple(why(verdict)),
+        by_defects=verdict.by_known_defects,
     )
 
 
@@ -85,7 +88,8 @@ def _by_reason(verdict: TrialVerdict, outcome: AnomalyOutcome) -> Iterator[str]:
         _, first = found[0]
         names = list(dict.fromkeys(anomaly.anomaly for _, anomaly in found))
         what = _what(names, sum(anomaly.forbidden for _, anomaly in found))
-        known = f" Known: {'; '.join(first.defects)}." if first.defects else ""
+        unsaid = [defect for defect in first.defects if defect not in first.reason]
+        known = f" Known: {'; '.join(unsaid)}." if unsaid else ""
         yield f"{what} in {_cells(cells, len(verdict.cells))}: {first.reason}{known}"
 
 

@@ -18,6 +18,8 @@ CONCERNS_MAX = 100
 """So many runs are told of at the top; all are in the table."""
 _BEGINNING = "not begun"
 """Where a trial would have run that the machinery failed before it had a plan."""
+_OF_VARIANT = ("backend", "variant.metadata_mode", "variant.kafka_version")
+"""Drawn settings that the variant tells."""
 _ORDER = (Verdict.VIOLATED, Verdict.UNKNOWN, Verdict.HELD, Verdict.NOT_JUDGED)
 
 
@@ -92,6 +94,11 @@ class Overview:
         return {verdict: found[verdict] for verdict in _ORDER if found[verdict]}
 
     @property
+    def by_defects(self) -> int:
+        """Trials that are violated by known defects alone."""
+        return sum(line.facts.by_defects for line in self.lines)
+
+    @property
     def failed(self) -> int:
         """Attempts that the machinery failed."""
         return sum(line.attempt.failed for line in self.lines)
@@ -155,6 +162,7 @@ def write_index(directory: CampaignDirectory, begun: Begun, attempts: Sequence[A
             gib=sum(line.bytes or 0 for line in overview.lines) / 2**30,
             memory=[a.own_memory_bytes for a in attempts if a.own_memory_bytes],
             largest=max((a.memory_bytes for a in attempts), default=0),
+            of_variant=_OF_VARIANT,
             at=lambda seconds: datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M"),
         )
     )

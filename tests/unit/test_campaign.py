@@ -30,6 +30,7 @@ from harness.clock import SystemClock
 from harness.errors import BadInput, ExitCode, HarnessFailed
 from harness.trial import known_campaigns, load_trial
 from tests.unit.small_campaigns import a_campaign, a_campaign_of_every_kind, anomaly, attempt, begun_in, judged
+from tests.unit.small_runs import make_small
 
 # In the place of `prozess run`: makes a run directory and a verdict, or fails, as the trial's name says.
 RUNNER = """
@@ -221,6 +222,8 @@ def test_what_was_violated_is_said_once_for_all_cells_with_its_reason_and_what_i
     lost = [anomaly("lost", "violated", "They are gone.", forbidden=n, defects=("KAFKA-1",)) for n in (1, 2, 3)]
     said = list(why(judged("violated", *([one] for one in lost), [anomaly("stalled", "unknown", "Slow.")])))
     assert said == ["lost 6 in cell-0, cell-1 and 1 more: They are gone. Known: KAFKA-1."]
+    told = [anomaly("lost", "violated", "Gone by KAFKA-1.", forbidden=1, defects=("KAFKA-1",))]
+    assert list(why(judged("violated", told))) == ["lost 1 in cell-0: Gone by KAFKA-1."], "not twice"
 
 
 def test_what_is_unknown_is_said_by_reason_and_not_twice():
@@ -242,6 +245,7 @@ def test_the_index_tells_verdicts_by_trial_and_variant_what_was_violated_and_wha
     }
     assert [line.attempt.drawn.trial for line in overview.concerns] == ["bad", "broken"]
     assert (overview.failed, overview.left_without, overview.verdict) == (2, 1, "violated")
+    assert overview.by_defects == 0
     assert all(line.bytes >= 2**20 for line in overview.lines if line.attempt.run)
     page = write_index(directory, directory.begun(), directory.attempts()).read_text()
     for said in (
@@ -261,6 +265,17 @@ def test_the_index_is_written_again_by_report_and_of_another_version_is_refused(
     (directory.path / "campaign.json").write_text(json.dumps(document))
     assert cli._main() == ExitCode.BAD_INPUT
     assert "version 7" in capsys.readouterr().err
+
+
+def test_a_run_that_known_defects_alone_have_violated_is_told_from_others(tmp_path):
+    make_small(tmp_path)
+    known, other = (
+        anomaly(n, "violated", "", forbidden=1, defects=d) for n, d in (("lost", ("K-1",)), ("duplicate", ()))
+    )
+    for cells, alone in (([[known]], True), ([[known], [other]], False)):
+        (tmp_path / "verdict.json").write_text(judged("violated", *cells).model_dump_json())
+        facts_of.cache_clear()
+        assert facts_of(tmp_path).by_defects is alone
 
 
 def test_a_run_whose_files_are_torn_says_nothing_and_breaks_nothing(tmp_path):
