@@ -28,7 +28,7 @@ def launch_application(context: LaunchContext) -> Settings:
 
 
 def placeholders(context: LaunchContext) -> dict[str, str]:
-    """What the words of a command may name (`harness.matrix.PLACEHOLDERS`)."""
+    """What the words of a command may name (`harness.combination_rules.PLACEHOLDERS`)."""
     planned = context.planned
     cell = _cell_of(context, planned)
     assert planned.group_id is not None, planned
