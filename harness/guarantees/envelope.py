@@ -103,7 +103,14 @@ class Envelope:
         rejoined_ns = self.timeline.rejoined_ns(election.previous, election.time_ns)
         # Never back: nothing tells how long it went on, so no more is assumed than of any other.
         fenced = election.deposed_fenced and rejoined_ns != FOREVER
-        return (max(soon_ns, rejoined_ns) if fenced else soon_ns) + self.error_ns
+        return max(soon_ns, rejoined_ns if fenced else soon_ns, self._still_answered_ns(election)) + self.error_ns
+
+    def _still_answered_ns(self, election: Election) -> int:
+        """When the leader that it deposed last answered somebody in its own epoch. [Seen: 3.5 s after the election]"""
+        times, epochs = self.leader_answers
+        own = int(self.timeline.leader_epoch[self.timeline.index_at(np.asarray(election.previous_since_ns))])
+        told = times[(epochs >= own) & (epochs < election.epoch)]
+        return int(told[-1]) if len(told) else -FOREVER
 
     def led_by_ns(self, epoch: int, since_ns: int) -> int:
         """By when a leader of this epoch, or of a later one, had answered somebody as one; where nobody was, as long after

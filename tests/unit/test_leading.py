@@ -61,5 +61,18 @@ def test_where_nobody_was_answered_in_its_epoch_a_leader_is_given_as_long_as_any
     assert refused(calm, CREATED_S + 1.1) == NOT_SO
 
 
+def test_a_deposed_leader_may_answer_as_one_as_long_as_it_was_seen_to():
+    env = envelope(failover(6.0), leader_answers=answers((-9, 0), (6.2, 1), (9.5, 0)))
+    assert one(leader_changed(env, witnesses(begin_s=9.4, end_s=30))) == SO
+    assert one(leader_changed(env, witnesses(begin_s=9.6, end_s=30))) == NOT_SO
+
+
+def test_an_answer_of_the_leader_before_it_is_none_of_the_deposed_ones():
+    twice = [*failover(6.0), state(8, 0, 3, 2, (3,))]
+    env = envelope(twice, leader_answers=answers((-9, 0), (6.2, 1), (8.2, 2), (12.5, 0)))
+    assert env.known_ns(env.timeline.elections[0]) == ns(12.5) + env.error_ns
+    assert env.known_ns(env.timeline.elections[1]) == ns(9.0) + env.error_ns
+
+
 def test_whether_a_leader_may_have_refused_is_unknown_without_ground_truth():
     assert refused(envelope([]), 4) == UNKNOWN
