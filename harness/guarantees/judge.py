@@ -42,6 +42,8 @@ NEEDS_NODES = ("under-acknowledged", "unclean", "two-controllers", "diverged", "
 """Anomalies that only the nodes' own files, or the controllers' log, can show."""
 NEEDS_OUR_CLIENTS = ("stalled", "orphaned", "own-read", "information-cycle", "write-cycle")
 """Of clients that go on until they are told to stop, or read within their transactions: a test's own do as they please."""
+NAMED_MAX = 4
+"""So many anomalies are named with what leaves them unknown."""
 _VERDICTS = {
     AnomalyOutcome.HELD: Verdict.HELD,
     AnomalyOutcome.PERMITTED: Verdict.HELD,
@@ -106,10 +108,16 @@ def _unknown_reasons(outcomes: Mapping[int, Mapping[str, CellAnomaly]], known: S
                 concerned.setdefault(a.reason, {})[a.anomaly] = None
     said = {sentence(why) for why in known}
     return [
-        why if len(anomalies) == len(TABLE) else f"{', '.join(anomalies)}: {why}"
+        why if len(anomalies) == len(TABLE) else f"{_few(list(anomalies))}: {why}"
         for why, anomalies in concerned.items()
         if why not in said
     ]
+
+
+def _few(names: Sequence[str]) -> str:
+    """Of many only the first: what a client that died leaves open is thirty anomalies, and the cells name each."""
+    more = len(names) - NAMED_MAX
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:NAMED_MAX])} and {more} more"
 
 
 # --- one cell -------------------------------------------------------------------------------------------------------

@@ -141,6 +141,8 @@ def test_a_dead_client_concerns_only_the_cells_it_served():
     )
     assert of(verdict, ACKS_1).outcome is AnomalyOutcome.UNKNOWN
     assert of(verdict, ACKS_ALL).outcome is AnomalyOutcome.HELD
+    more = len(IN_A_LOG_CELL) - 4
+    assert verdict.unknown_reasons[0].startswith(f"{', '.join(IN_A_LOG_CELL[:4])} and {more} more: Client "), "not all"
 
 
 CRASHED = 'killed by signal 6: python: rdkafka_txnmgr.c:253: rd_kafka_txn_set_state: Assertion `!*"BUG: …"\' failed.'

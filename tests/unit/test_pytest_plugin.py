@@ -83,3 +83,13 @@ def test_a_cluster_that_cannot_be_started_is_an_error_or_a_loud_skip(tmp_path, m
     assert told.returncode == code, told.stdout
     assert f"1 {word}" in told.stdout
     assert "a compose cluster (kraft-isolated, Kafka 4.3.1) cannot be started here: " in told.stdout
+
+
+def test_workers_of_xdist_have_directories_of_their_own_and_each_says_how_its_test_is_run_again(tmp_path):
+    names = ("one", "two")
+    source = "\n".join(f"def test_{name}(recorded_producer): producer = recorded_producer({{}})" for name in names)
+    told = run(tmp_path, source, "-n", "2", f"--prozess-runs={tmp_path / 'runs'}", "--prozess-scope", "module")
+    assert "2 failed" in told.stdout, "clients that sent nothing: unknown"
+    assert {p.parent.parent.name for p in (tmp_path / "runs").glob("*/test-*/report.html")} == {"gw0", "gw1"}
+    for name in names:
+        assert f"reproduce: pytest test_it.py::test_{name} --prozess-scope=module" in told.stdout
