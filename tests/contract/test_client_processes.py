@@ -13,18 +13,26 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from clusters.hosted import HostedCluster
 from clusters.sandbox import ISOLATION_VARIABLE
 from harness.clock import SystemClock, wait_until
-from harness.plan import Plan
+from harness.plan import Plan, PlannedClient
 from harness.planning import make_plan
 from harness.run_directory import RunDirectory
 from harness.trial import parse_trial
 from tests.contract.conftest import READY_S, new_run
 from workloads.clients import Clients
+from workloads.sharing import share
 
 pytestmark = pytest.mark.cluster
 CLOCK = SystemClock()
 LIMIT_S = 60.0
 WARM_ROUNDS, ROUNDS, RESTARTS = 1, 4, 6
-WORKLOADS = ({"kind": "log", "axes": {"producer.acks": ["0", "all"]}}, {"kind": "group"}, {"kind": "transactions"})
+OF_THE_LOG = {
+    "producer.acks": ["0", "all"],
+    "producer.retries": ["max", "0"],
+    "producer.max_in_flight": [1, 5],
+    "producer.compression_type": ["none", "lz4", "zstd"],
+}
+"""Of so many producers some share a process."""
+WORKLOADS = ({"kind": "log", "axes": OF_THE_LOG}, {"kind": "group"}, {"kind": "transactions"})
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,12 @@ def plan_of() -> Plan:
     return make_plan(parse_trial(document, source="leaks"), seed=1)
 
 
+def shared_in(plan: Plan) -> list[PlannedClient]:
+    """Who shares a process."""
+    ids = {client for group in share(plan.clients, plan.steps) for client in group}
+    return [client for client in plan.clients if client.client in ids]
+
+
 def at_work(workload: Clients) -> None:
     """Until every partition has acknowledgements."""
     wait_until(
@@ -110,6 +124,11 @@ def test_clients_started_and_ended_many_times_leave_nothing(cluster: HostedClust
 
 
 def test_a_client_restarted_many_times_holds_no_more_than_one(cluster: HostedCluster, tmp_path: Path) -> None:
+    """The producer's first incarnation ends alone in a process that others have too; its successors have their own."""
+    plan = plan_of()
+    producer = next(client.name for client in plan.clients if client.role == "producer" and "acks_all" in client.name)
+    group = next(cell.cell for cell in plan.cells if cell.workload == "group")
+    assert any(client.name == producer for client in shared_in(plan))
     workload = Clients(plan_of(), new_run(tmp_path / "run"), cluster=cluster, clock=CLOCK)
     try:
         workload.start()
@@ -117,7 +136,7 @@ def test_a_client_restarted_many_times_holds_no_more_than_one(cluster: HostedClu
         at_work(workload)
         counts = []
         for _ in range(RESTARTS):
-            for client in ("member(2, 0)", "producer-log-acks_all"):
+            for client in (f"member({group}, 0)", producer):
                 workload.command("stop_client", client=client)
                 workload.command("start_client", client=client)
             workload.progress()
