@@ -152,9 +152,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         result = yield
     except BaseException as error:
         if isinstance(error, Exception | pytest.fail.Exception) and _RECORDING in item.stash:
-            failure = _conclude(item)
-            if failure is not None:
-                item.add_report_section("call", "prozess", failure)
+            told = _conclude(item) or _where(item.stash[_RECORDING])
+            if told is not None:
+                item.add_report_section("call", "prozess", told)
         raise
     if _RECORDING in item.stash:
         failure = _conclude(item)
@@ -183,6 +183,13 @@ def _conclude(item: pytest.Item) -> str | None:
     for text in outcome.notes:
         item.add_report_section("call", "prozess", f"not judged: {text}")
     return outcome.failure
+
+
+def _where(recording: Recording) -> str | None:
+    """For who looks into a test that failed by itself: what happened is recorded, although nothing was broken."""
+    if not recording.run.verdict.exists():
+        return None
+    return f"every promise held. `prozess report {recording.run.path}` shows what happened."
 
 
 @pytest.hookimpl(trylast=True)

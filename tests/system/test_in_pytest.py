@@ -132,6 +132,7 @@ def test_what_was_committed_and_never_processed_is_told(told):
 def test_the_tests_own_words_come_first(told):
     text, _ = told
     assert "the test's own words" in text
+    assert re.search(r"every promise held\. `prozess report \S+test-its-own-failure\S* shows what happened", text)
 
 
 def test_all_of_it_used_one_cluster_and_left_nothing(told):
