@@ -21,7 +21,8 @@ from clusters.compose_file import (
     text_of,
     zookeeper_flags,
 )
-from clusters.images import BUILT, OFFICIAL, compose_directory
+from clusters.engine import compose_directory
+from clusters.images import BUILT, OFFICIAL
 from clusters.properties import BROKER, ZOOKEEPER, Placement, node_name, zookeeper_number
 from clusters.zookeeper import TICK_MS
 from harness.configuration import Variant

@@ -28,14 +28,25 @@ REQUEST_TIMEOUT_S = 60
 _THREADS = 8
 _SOCKET = "unix:///var/run/docker.sock"
 _OF_THIS_MACHINE = ("unix://", "http+unix://")
-_WAY_OUT = (
-    "Start Docker, or let compose/engine.sh install it (Debian, as root). `docker version` and `docker compose version` "
-    "must both succeed for this user."
-)
-
 Problems = tuple[type[Exception], ...]
 PROBLEMS: Problems = (DockerException, RequestException, OSError)
 """What the engine's client raises."""
+
+
+def compose_directory() -> Path:
+    """Where `compose/` is: of the checkout, or the copy in the wheel."""
+    here = Path(__file__).resolve().parent
+    for directory in (here.parent / "compose", here / "data" / "compose"):
+        if (directory / "images").is_dir():
+            return directory
+    raise MissingTool("This installation has no `compose/` directory. Install prozess again.")
+
+
+def _way_out() -> str:
+    return (
+        f"Start Docker, or let `bash {compose_directory() / 'engine.sh'} start` install it (Debian, as root). `docker "
+        "version` and `docker compose version` must both succeed for this user."
+    )
 
 
 def endpoint(environment: Mapping[str, str] = os.environ) -> str:
@@ -70,12 +81,12 @@ def connect() -> Any:  # noqa: ANN401 - docker.DockerClient, which has no types
     try:
         client = docker.DockerClient(base_url=host, version="auto", timeout=REQUEST_TIMEOUT_S)
     except PROBLEMS as error:
-        raise MissingTool(f"No Docker engine answers ({_short(error)}). {_WAY_OUT}") from error
+        raise MissingTool(f"No Docker engine answers ({_short(error)}). {_way_out()}") from error
     try:
         client.ping()
     except PROBLEMS as error:
         client.close()
-        raise MissingTool(f"No Docker engine answers ({_short(error)}). {_WAY_OUT}") from error
+        raise MissingTool(f"No Docker engine answers ({_short(error)}). {_way_out()}") from error
     return client
 
 
@@ -110,7 +121,7 @@ def command(
             env={**os.environ, **(environment or {})},
         )
     except FileNotFoundError as error:
-        raise MissingTool(f"There is no `docker` on PATH. {_WAY_OUT}") from error
+        raise MissingTool(f"There is no `docker` on PATH. {_way_out()}") from error
     except subprocess.TimeoutExpired as error:
         said = (error.stderr or b"").decode(errors="replace").strip()[-500:]
         raise ClusterFailed(
@@ -119,7 +130,7 @@ def command(
     if done.returncode:
         words = (done.stderr.strip() or done.stdout.strip())[-800:]
         if "is not a docker command" in words:
-            raise MissingTool(f"This Docker has no `docker {arguments[0]}`. {_WAY_OUT}")
+            raise MissingTool(f"This Docker has no `docker {arguments[0]}`. {_way_out()}")
         raise ClusterFailed(f"docker {' '.join(arguments[:2])} … failed (exit {done.returncode}): {words}")
     return done.stdout
 

@@ -22,7 +22,7 @@ from docker.errors import ImageNotFound
 from filelock import FileLock, Timeout
 
 from clusters.cache import make_cache
-from clusters.engine import PROBLEMS, command, connect
+from clusters.engine import PROBLEMS, command, compose_directory, connect
 from clusters.jars import ensure_jars
 from harness.errors import BadInput, ClusterFailed, MissingTool, NotReady
 
@@ -46,15 +46,6 @@ class Image:
     name: str
     id: str
     bytes: int
-
-
-def compose_directory() -> Path:
-    """Where `compose/` is: of the checkout, or the copy in the wheel."""
-    here = Path(__file__).resolve().parent
-    for directory in (here.parent / "compose", here / "data" / "compose"):
-        if (directory / "images").is_dir():
-            return directory
-    raise MissingTool("This installation has no `compose/` directory. Install prozess again.")
 
 
 def list_images() -> list[Image]:

@@ -19,7 +19,7 @@ from clusters.compose_file import (
 )
 from clusters.compose_network import SUBNETS, free_prefixes, subnets_of
 from clusters.compose_person import VARIANTS, persons_file
-from clusters.images import compose_directory
+from clusters.engine import compose_directory
 from harness.configuration import Variant
 from harness.errors import ClusterFailed
 
