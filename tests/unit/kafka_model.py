@@ -49,6 +49,11 @@ TICK_NS = 50_000_000
 """Every event is so much later than the one before."""
 
 
+def epoch_at(offset: int) -> int:
+    """A number by which to know that a witness has what the reader was told there."""
+    return offset % 5
+
+
 @dataclass
 class Entry:
     """A record in the log. `overrides`: columns of its reads that are not as usual."""
@@ -272,7 +277,7 @@ class Partition:
 
     def _give(self, reader: int, entry: Entry) -> None:
         row = read_row(reader, entry.offset, entry.client, entry.sequence, self._tick())
-        self.reads[reader].append(row | {"span": self.spans[reader]})
+        self.reads[reader].append(row | {"span": self.spans[reader], "leader_epoch": epoch_at(entry.offset)})
 
     def _tick(self) -> int:
         self.now_ns += TICK_NS

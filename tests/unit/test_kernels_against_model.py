@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from harness import catalogue
 from harness.kernels import KernelNames, check_partition
-from harness.protocols import Finding, PartitionHistory
-from harness.schema import Outcome
+from harness.protocols import Finding, KernelResult, PartitionHistory
+from harness.schema import MISSING, NONE, Outcome
 from tests.unit import kafka_compaction
 from tests.unit.kafka_anomalies import KINDS, Spoiler
 from tests.unit.kafka_definitions import time_travel, under_acknowledged
-from tests.unit.kafka_model import facts
+from tests.unit.kafka_model import epoch_at, facts
 
 KERNELS = KernelNames.of(list(catalogue.KERNELS)).resolve().partition
 QUICK = settings(
@@ -48,9 +48,19 @@ def counts(history: PartitionHistory) -> Counter[str]:
     results = {f.anomaly: f.result for f in found}
     lost, untold = results["lost"].witnesses, results["untold"]
     unheard = lost[(history.client_acks[lost["client"]] == 0) & (lost["outcome"] == Outcome.OK)]
+    _told_epochs(results)
     told, expected = (set(w[["client", "sequence"]].tolist()) for w in (untold.witnesses, unheard))
     assert told == expected or (untold.incomplete is not None and told < expected)
     return Counter({f.anomaly: f.result.count for f in found if f.result.count and f.anomaly != "untold"})
+
+
+def _told_epochs(results: Mapping[str, KernelResult]) -> None:
+    """A witness has the epoch that its reader was told at that offset, or none."""
+    for anomaly in ("lost", "dirty-read", "offset-conflict"):
+        found = results[anomaly].witnesses
+        told = found["leader_epoch"] != NONE
+        assert ((found["leader_epoch"] == epoch_at(found["log_offset"])) | (found["log_offset"] == NONE))[told].all()
+        assert (found["seen_ns"][told] != MISSING).all()
 
 
 @settings(QUICK, max_examples=150)
