@@ -15,6 +15,7 @@ from harness import catalogue
 from harness.kernels import KernelNames, check_cell, check_partition
 from harness.protocols import CellHistory, PartitionHistory
 from harness.schema import NONE
+from tests.unit.group_cells import ASSIGN, CLOSE, A, B, cell, commit, event, span, step
 from tests.unit.histories import (
     INFO,
     OK,
@@ -26,7 +27,6 @@ from tests.unit.histories import (
     history,
 )
 from tests.unit.kafka_model import drawn_facts
-from tests.unit.test_kernels_groups import ASSIGN, CLOSE, A, B, cell, commit, event, span, step
 
 FAR = 10**12
 STRANGER = 99

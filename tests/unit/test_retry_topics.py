@@ -22,9 +22,9 @@ from harness.protocols import CellHistory
 from harness.run_directory import write_json
 from harness.schema import MISSING, NONE, ORIGIN_SEQUENCE_BITS, Outcome
 from harness.trial import parse_trial
+from tests.unit.group_cells import REVOKE, A, B, S, beats, cases, client, commit, event, span, step, table
 from tests.unit.histories import INFO, OK, PARTITION, PRODUCER, history
 from tests.unit.log_workload import LIMIT_S, bench
-from tests.unit.test_kernels_groups import REVOKE, A, B, S, beats, cases, client, commit, event, span, step, table
 from workloads.retries import Retries, unlucky
 
 RETRY = PARTITION + 1
