@@ -1,7 +1,7 @@
 """What a configuration promises, and whether what happened broke it. Stage judge: findings and evidence in, verdict out.
 
-table.py is the authority; facts.py names what its rules are made of, envelope.py and the modules that ask it (tails, cutoffs, epochs,
-deposed, retention, delays, settled, reasons) say what happened; evaluate.py applies one to the other. Pure values.
+table.py is the authority; facts.py names what its rules are made of, envelope.py and the modules that ask it (tails, cutoffs,
+epochs, deposed, retention, delays, settled, reasons) say what happened; evaluate.py applies one to the other. Pure values.
 """
 
 from harness.guarantees.evaluate import satisfiable
