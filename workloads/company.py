@@ -10,6 +10,7 @@ import select
 import socket
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Protocol, TextIO
 
@@ -97,8 +98,10 @@ class Companion:
     def _crash(self, life: Life) -> None:
         """As a process of its own would: its row stays as it is, and whoever started it completes that."""
         self.ended, life.code = True, ClientExit.CRASHED
-        self._log.flush()
-        life.close()
+        with suppress(Exception):  # it may be what it crashed of
+            if self._work is not None:
+                self._work.let_go()
+            life.close()
         life.tell_end()
 
 
@@ -109,15 +112,23 @@ def run_company(
     now_ns: NowNs,
 ) -> int:
     """Until each has ended. `logs`: of each. Returns the exit code of the process: each has told its own."""
-    opened = [_log(path) for path in logs]
-    members = [Companion(*one, now_ns) for one in zip(connections, opened, strict=True)]
-    for member in members:
-        member.begin(roles)
+    with ExitStack() as stack:
+        opened = [stack.enter_context(_log(path)) for path in logs]
+        members = [Companion(*one, now_ns) for one in zip(connections, opened, strict=True)]
+        for member in members:
+            member.begin(roles)
+        _take_turns(members, now_ns)
+    return ClientExit.CLEAN
+
+
+def _take_turns(members: Sequence[Companion], now_ns: NowNs) -> None:
+    """Step whoever is due, or was told something, until all have ended."""
+    living = [member for member in members if not member.ended]
+    by_descriptor = {member.connection.fileno(): member for member in living}
     waiting = select.poll()
-    by_descriptor = {member.connection.fileno(): member for member in members}
     for descriptor in by_descriptor:
         waiting.register(descriptor, select.POLLIN)
-    while living := [member for member in members if not member.ended]:
+    while living:
         left_ns = min(member.due_ns for member in living) - now_ns()
         for descriptor, _ in waiting.poll(max(0, left_ns) / 1e6):
             by_descriptor[descriptor].due_ns = 0
@@ -127,7 +138,7 @@ def run_company(
                 member.step()
             if member.ended:
                 waiting.unregister(member.connection.fileno())
-    return ClientExit.CLEAN
+        living = [member for member in living if not member.ended]
 
 
 def _log(path: Path) -> TextIO:

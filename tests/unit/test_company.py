@@ -1,17 +1,23 @@
 """Producers that share a process: each is recorded, commanded and ended as one that has its own; a death takes them all."""
 
+import json
 import os
 import signal
+import socket
+import time
 
 import numpy as np
 import pytest
 from confluent_kafka import KafkaError
 
 from harness.errors import ClusterFailed
-from harness.schema import Outcome
+from harness.protocols import ClientSpec
+from harness.rows import read_rows
+from harness.schema import NONE, TABLES, Outcome
 from tests.unit.log_workload import LIMIT_S, Bench, bench, plan_of
 from tests.unit.mock_kafka import INIT_PRODUCER_ID_API
-from workloads.client import ClientExit
+from workloads.client import ClientExit, Launch
+from workloads.company import run_company
 from workloads.sharing import ALONE_MAX, TOGETHER_MAX
 
 AXES = {
@@ -112,3 +118,57 @@ def test_one_that_dies_of_a_fatal_error_ends_alone(tmp_path):
 
 def _serves(b: Bench, clients: list[int], partition: int) -> bool:
     return any(partition in client.partitions for client in b.plan.clients if client.client in clients)
+
+
+class Counting:
+    """Work of so many steps, after which it ends, or crashes where its client is told to."""
+
+    def __init__(self, client):
+        self._client, self._left, self.let_go_of = client, client.spec.options["steps"], False
+
+    def steps(self):
+        while self._left:
+            self._left -= 1
+            self._client.heartbeat(self._client.now_ns())
+            yield 0.0
+        if self._client.spec.options["crashes"]:
+            raise ZeroDivisionError("by a mistake of ours")
+
+    def poll(self, wait_s):
+        assert wait_s == 0
+
+    def let_go(self):
+        self.let_go_of = True
+
+    def issued(self):
+        return self._client.spec.options["steps"]
+
+    def close(self):
+        assert self.let_go_of
+
+
+def test_one_that_crashes_ends_alone_and_its_log_says_why(tmp_path):
+    names = ["first", "second", "third"]
+    pairs, logs = [socket.socketpair() for _ in names], [tmp_path / f"{name}.log" for name in names]
+    for number, ((ours, _), name) in enumerate(zip(pairs, names, strict=True), start=1):
+        options = {"steps": 10 * number, "crashes": name == "second"}
+        spec = ClientSpec(
+            client=number, role="producer", name=name, bootstrap_servers="", options=options, partitions=()
+        )
+        launch = Launch(spec=spec, rows=tmp_path, planned=number).model_dump(mode="json")
+        ours.sendall(json.dumps({"launch": launch}).encode() + b"\n")
+    code = run_company([theirs for _, theirs in pairs], logs, {"producer": Counting}, time.monotonic_ns)
+    told = [[json.loads(line) for line in ours.recv(1 << 16).splitlines()] for ours, _ in pairs]
+    assert code == ClientExit.CLEAN
+    assert [[said["event"] for said in of_one] for of_one in told] == [["ready", "ended"]] * 3
+    assert [of_one[1]["code"] for of_one in told] == [ClientExit.CLEAN, ClientExit.CRASHED, ClientExit.CLEAN]
+    assert ["by a mistake of ours" in log.read_text(encoding="utf-8") for log in logs] == [False, True, False]
+    rows = [read_rows(tmp_path, TABLES["clients"], client)[0][0] for client in (1, 2, 3)]
+    assert [(row["exit_code"], row["complete"], row["issued"]) for row in rows] == [
+        (0, 1, 10),
+        (NONE, 0, NONE),
+        (0, 1, 30),
+    ]
+    for pair in pairs:
+        for end in pair:
+            end.close()
