@@ -226,6 +226,14 @@ class Plan(Frozen):
         """Names of the faults the schedule makes, each once, in order."""
         return tuple(dict.fromkeys(s.do.fault for s in self.steps if isinstance(s.do, FaultAction)))
 
+    @property
+    def cluster_in_words(self) -> str:
+        """What it is to run on. Of a cluster that is only attached to nothing but its address is known before it is asked."""
+        if self.attach is not None:
+            return f"Kafka at {', '.join(self.attach.bootstrap_servers)}, as it is there"
+        versions = " and ".join(self.variant.kafka_versions)
+        return f"Kafka {versions} {self.variant.metadata_mode}, {self.variant.brokers} brokers"
+
     def cells_matching(self, selector: dict[str, str | tuple[str, ...]]) -> tuple[Cell, ...]:
         """The cells a selector of the trial file means."""
         return tuple(cell for cell in self.cells if selects(selector, cell.axes))

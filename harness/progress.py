@@ -61,7 +61,7 @@ class ProgressView:
         self._console.print(f"[bold]{escape(plan.title)}[/bold]")
         self._console.print(
             f"trial {plan.trial}, seed {plan.seed}: {len(plan.cells)} cells, {len(plan.partitions)} partitions, "
-            f"{len(plan.steps)} steps, Kafka {' and '.join(plan.variant.kafka_versions)} {plan.variant.metadata_mode}"
+            f"{len(plan.steps)} steps, {plan.cluster_in_words}"
         )
         for fault, why in plan.left_out.items():
             self._console.print(f"left out: {escape(fault)}: {escape(why)}")

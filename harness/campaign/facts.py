@@ -41,7 +41,10 @@ def facts_of(path: Path) -> RunFacts:
     try:
         plan = read_object(run.plan)
         where = Variant.model_validate(plan["variant"])
-        variant = f"{plan['backend']}, {where.metadata_mode}, {' and '.join(where.kafka_versions)}"
+        parts = (plan["backend"], where.metadata_mode, " and ".join(where.kafka_versions))
+        variant = ", ".join(
+            parts[:1] if plan["backend"] == "attach" else parts
+        )  # what was attached to is not known here
     except (HistoryUnreadable, KeyError, ValidationError):
         return NOTHING
     try:

@@ -64,7 +64,7 @@ def show_plan(plan: Plan) -> None:
     console = Console(highlight=False)
     console.print(f"[bold]{escape(plan.title)}[/bold]  (trial {plan.trial}, seed {plan.seed})")
     console.print(
-        f"{plan.variant.metadata_mode}, Kafka {' and '.join(plan.variant.kafka_versions)}, {plan.variant.brokers} brokers; "
+        f"{plan.cluster_in_words}; "
         f"{len(plan.cells)} cells, {len(plan.excluded)} combinations excluded, {len(plan.clients)} clients"
     )
     for matrix in matrices(plan.cells):

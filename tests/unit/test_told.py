@@ -6,6 +6,7 @@ from clusters.told import METADATA_VERSION, release_of
 from harness.guarantees.configured import configuration_of
 from harness.guarantees.facts import FACTS
 from harness.plan import parse_plan
+from harness.remote_options import AttachOptions
 from harness.report.words import kafka_told
 from harness.run_directory import write_json
 from harness.schema import Tristate
@@ -58,3 +59,10 @@ def test_the_report_says_what_the_cluster_told_and_guesses_nothing(tmp_path):
     small.run.cluster.unlink()
     for changed in ({"backend": "attach"}, {"origin": "jepsen"}):
         assert kafka_told(small.run, plan.model_copy(update=changed)) == "of an unknown version"
+
+
+def test_a_plan_names_the_version_it_runs_and_of_what_is_attached_to_only_the_address(tmp_path):
+    plan = plan_of(make_small(tmp_path / "run"))
+    assert plan.cluster_in_words == "Kafka 4.3.1 kraft-isolated, 3 brokers"
+    attached = plan.model_copy(update={"backend": "attach", "attach": AttachOptions(bootstrap_servers=("there:9092",))})
+    assert attached.cluster_in_words == "Kafka at there:9092, as it is there"
