@@ -8,6 +8,7 @@ import atexit
 import contextlib
 import fcntl
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -152,6 +153,7 @@ def _clean_up(owner: int) -> None:
     if process is not None:
         process.kill()  # it holds nothing that is worth the second its own shutdown takes
         process.wait(timeout=10)
+        logging.disable()  # py4j tells of every object that outlives it, by a traceback
     for directory in _directories:
         shutil.rmtree(directory, ignore_errors=True)
 
