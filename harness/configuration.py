@@ -11,9 +11,9 @@ from harness.provocations import Error
 
 
 class Frozen(BaseModel):
-    """A value from a file: immutable, and an unknown key is an error."""
+    """A value from a file: immutable, an unknown key is an error, and so is a number that is infinite or none."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True, allow_inf_nan=False)
 
 
 def _text(value: object) -> object:
