@@ -110,15 +110,19 @@ def _deaths(served: Sequence[PlannedClient], evidence: Evidence) -> tuple[dict[s
     """Of those that served a cell: who died unasked, and how; and who crashed in librdkafka while another of its group went
     on. That is like a death that the trial wanted: what it had written is whole, what it had under way is info, and its
     work is the others'."""
-    # A client that took a planned one's place is called NAME~2, and so on.
     names = {c.name for c in served}
-    deaths = {n: how for n, how in evidence.dead_clients.items() if n.partition("~")[0] in names}
-    gone = {n.partition("~")[0] for n in deaths}
+    deaths = {name: how for name, how in evidence.dead_clients.items() if _planned_name(name) in names}
+    gone = set(map(_planned_name, deaths))
     went_on = {c.group_id for c in served if c.name not in gone} - {None}
     replaced = {c.name for c in served if c.group_id in went_on}
-    excused = {n for n in crashed_in_library(evidence) if n.partition("~")[0] in replaced}
-    died = {n.partition("~")[0]: how for n, how in deaths.items() if n not in excused}
-    return died, {n.partition("~")[0] for n in excused} - died.keys()
+    excused = {name for name in crashed_in_library(evidence) if _planned_name(name) in replaced}
+    died = {_planned_name(name): how for name, how in deaths.items() if name not in excused}
+    return died, set(map(_planned_name, excused)) - died.keys()
+
+
+def _planned_name(name: str) -> str:
+    """Of the client that was planned: who takes its place is called NAME~2, and so on."""
+    return name.partition("~")[0]
 
 
 def _idle_share_group(served: Sequence[PlannedClient], evidence: Evidence) -> Iterator[str]:
