@@ -58,7 +58,10 @@ class _Logged:
 def cut_from_epoch(envelope: Envelope, unclean: Unclean, epoch: np.ndarray, offset: np.ndarray) -> Truth:
     """A record of this epoch at this offset is not in the log, and of the elections from its epoch to the first that began
     without it, one was unclean. Where no logs were read: any after its epoch."""
-    logged = _Logged.of(envelope)
+    return _cut(_Logged.of(envelope), unclean, epoch, offset)
+
+
+def _cut(logged: _Logged | None, unclean: Unclean, epoch: np.ndarray, offset: np.ndarray) -> Truth:
     if logged is None:
         gone, began_without = np.ones(len(epoch), dtype=bool), np.full(len(epoch), FOREVER)
     else:
@@ -81,7 +84,7 @@ def cut_from_any_epoch(
     for epoch, began_ns, until_ns in _ended_leaderships(envelope):
         may = (began_ns - envelope.error_ns <= acknowledged_ns) & (begun_ns <= until_ns)
         may &= (holder != epoch) & (logged.start_of(epoch) <= offset)
-        cut = cut_from_epoch(envelope, unclean, np.full(len(offset), epoch), offset)
+        cut = _cut(logged, unclean, np.full(len(offset), epoch), offset)
         some_cut |= may & (cut != FALSE)
         some_not |= may & (cut != TRUE)
     known = offset != NONE
