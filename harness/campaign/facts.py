@@ -42,9 +42,8 @@ def facts_of(path: Path) -> RunFacts:
         plan = read_object(run.plan)
         where = Variant.model_validate(plan["variant"])
         parts = (plan["backend"], where.metadata_mode, " and ".join(where.kafka_versions))
-        variant = ", ".join(
-            parts[:1] if plan["backend"] == "attach" else parts
-        )  # what was attached to is not known here
+        # What was attached to is not known here.
+        variant = ", ".join(parts[:1] if plan["backend"] == "attach" else parts)
     except (HistoryUnreadable, KeyError, ValidationError):
         return NOTHING
     try:
