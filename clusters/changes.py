@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -17,6 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from clusters.admin_connections import AdminConnections
 from clusters.change_requests import (
     NO_REASSIGNMENT_IN_PROGRESS,
     NOT_CONTROLLER,
@@ -42,23 +42,8 @@ _ONE_BROKER_S = 5.0
 """How long a broker may take before the next one is asked: it waits for the controller itself."""
 
 
-class AdminChanges:
+class AdminChanges(AdminConnections):
     """The part of `clusters.admin.Admin` that changes Kafka. Every call ends within its `timeout_s`, or a moment later."""
-
-    def _admin_client(self) -> AdminClient:
-        raise NotImplementedError
-
-    def _ask(self, node_id: int, request: Request[T], deadline_ns: int) -> T | None:
-        raise NotImplementedError
-
-    def _living_first(self) -> list[int]:
-        raise NotImplementedError
-
-    def _deadline_ns(self, timeout_s: float) -> int:
-        raise NotImplementedError
-
-    def _left_s(self, deadline_ns: int) -> float:
-        raise NotImplementedError
 
     def update_feature(self, feature: str, level: int, *, timeout_s: float) -> None:
         """Raise the finalized level (KIP-584). ClusterFailed, with the reason, if it is refused."""

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from clusters.admin import Admin, PartitionOffsets
+from clusters.admin import Admin
+from clusters.admin_views import PartitionOffsets
 from clusters.wire import compact_string, string, unsigned_varint
 from clusters.wire_requests import EligibleReplicas
 from harness.clock import SystemClock
