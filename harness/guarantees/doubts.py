@@ -5,6 +5,7 @@ A doubt takes a *held* or *permitted, not seen* away and makes it unknown; what 
 
 import re
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
@@ -30,6 +31,9 @@ _KNOWN_ENDS = (
 """Of fatal errors of clients, what is known of them. The cell stays unknown: nobody sent to the end. [librdkafka
 rdkafka_msgset_writer.c: a batch is made up anew only if all of it is due; rdkafka_partition.c, rd_kafka_retry_msgq: each
 record is due by its own count of retries]"""
+_TOLD_OF_LOSS = re.compile(r"the Kafka client died: OUT_OF_ORDER_SEQUENCE_NUMBER\b")
+"""With this error a broker tells an idempotent producer that what it had acknowledged is gone: its next sequence follows on
+nothing. librdkafka's producer ends with it. [OutOfOrderSequenceException: "data may have been lost"; KIP-360]"""
 
 
 def trial_doubts(plan: Plan, evidence: Evidence) -> tuple[str, ...]:
@@ -82,7 +86,7 @@ def _missed(evidence: Evidence, number: int) -> bool:
 def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
     """Why nothing of this cell can be held: a client that served it died, or did not close its files."""
     served = [c for c in plan.clients if set(c.partitions) & set(cell.partitions)]
-    died, crashed = _deaths(served, evidence)
+    died, crashed = _deaths(served, evidence, frozenset(told_of_loss(plan, evidence)))
     ended = (f for f in evidence.fault_records if f.nature is None or f.nature.stops)
     killed = {node for f in ended for node in f.hit}
     told = [f"client {name} died unasked ({how}{_known_end(how)})" for name, how in died.items()]
@@ -102,20 +106,29 @@ def crashed_in_library(evidence: Evidence) -> tuple[str, ...]:
     return tuple(name for name, how in evidence.dead_clients.items() if _LIBRARY_CRASH.search(how))
 
 
+def told_of_loss(plan: Plan, evidence: Evidence) -> tuple[str, ...]:
+    """Producers that ended because a broker told them that acknowledged records of theirs are gone, and so it is: whether
+    they may be is what `lost` says. Without such a loss it is a death like any other."""
+    names = {c.name for c in plan.clients if c.client in evidence.losers and role_named(c.role) is Role.PRODUCER}
+    return tuple(name for name, how in evidence.dead_clients.items() if name in names and _TOLD_OF_LOSS.search(how))
+
+
 def _known_end(how: str) -> str:
     return next((f"; {known}" for pattern, known in _KNOWN_ENDS if pattern.search(how)), "")
 
 
-def _deaths(served: Sequence[PlannedClient], evidence: Evidence) -> tuple[dict[str, str], set[str]]:
+def _deaths(
+    served: Sequence[PlannedClient], evidence: Evidence, told: AbstractSet[str]
+) -> tuple[dict[str, str], set[str]]:
     """Of those that served a cell: who died unasked, and how; and who crashed in librdkafka while another of its group went
-    on. That is like a death that the trial wanted: what it had written is whole, what it had under way is info, and its
-    work is the others'."""
+    on, or was `told` of a loss. That is like a death that the trial wanted: what it had written is whole, and what it had under
+    way is info; a member's work is the others'."""
     names = {c.name for c in served}
     deaths = {name: how for name, how in evidence.dead_clients.items() if _planned_name(name) in names}
     gone = set(map(_planned_name, deaths))
     went_on = {c.group_id for c in served if c.name not in gone} - {None}
     replaced = {c.name for c in served if c.group_id in went_on}
-    excused = {name for name in crashed_in_library(evidence) if _planned_name(name) in replaced}
+    excused = {name for name in crashed_in_library(evidence) if _planned_name(name) in replaced} | (told & deaths.keys())
     died = {_planned_name(name): how for name, how in deaths.items() if name not in excused}
     return died, set(map(_planned_name, excused)) - died.keys()
 

@@ -49,6 +49,8 @@ class Evidence:
     """What of the history is missing or torn: table (or file) → why."""
     dead_clients: Mapping[str, str] = field(default_factory=dict)
     """Clients that ended although nobody asked them to: name → how."""
+    losers: frozenset[int] = frozenset()
+    """Clients of which acknowledged records are gone, by the findings."""
     failures: Mapping[str, str] = field(default_factory=dict)
     """Anomalies whose check failed: name → why."""
     natures: Mapping[str, FaultNature] = field(default_factory=lambda: NATURES)

@@ -60,6 +60,7 @@ def judge(plan: Plan, findings: Sequence[Finding], evidence: Evidence) -> TrialV
     found = {(f.anomaly, f.partition): f for f in findings}
     costs: Counter[str] = Counter()
     windows: dict[int, tuple[WindowJudged, ...]] = {}
+    evidence = replace(evidence, losers=_losers(findings))
     outcomes = {cell.cell: _judge_cell(plan, cell, found, evidence, doubts, costs, windows) for cell in plan.cells}
     controls, silent = _ask_controls(plan, outcomes)
     reasons = list(dict.fromkeys((*doubts, *silent, *_unknown_reasons(outcomes, (*doubts, *silent)))))
@@ -97,6 +98,11 @@ def _counts(findings: Sequence[Finding]) -> dict[str, int]:
     for finding in findings:
         counts[finding.anomaly] += finding.result.count
     return dict(counts)
+
+
+def _losers(findings: Sequence[Finding]) -> frozenset[int]:
+    """Clients of which acknowledged records are gone."""
+    return frozenset(int(c) for f in findings if f.anomaly == "lost" for c in np.unique(f.result.witnesses["client"]))
 
 
 def _unknown_reasons(outcomes: Mapping[int, Mapping[str, CellAnomaly]], known: Sequence[str]) -> list[str]:

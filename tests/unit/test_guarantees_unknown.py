@@ -208,6 +208,29 @@ def test_a_producer_that_a_known_defect_of_librdkafka_ended_leaves_its_cell_unkn
     assert ("librdkafka#4736" in found.reason) == known
 
 
+OUT_OF_ORDER = "exit 3: the Kafka client died: OUT_OF_ORDER_SEQUENCE_NUMBER: ProduceRequest for cell-000 [0] with 1 message(s)"
+
+
+@pytest.mark.parametrize(
+    ("how", "lost", "judged"),
+    [
+        (OUT_OF_ORDER, True, True),
+        (OUT_OF_ORDER, False, False),  # nothing is gone: why it was told so cannot be said
+        ("exit 3: the Kafka client died: _FENCED: OUT_OF_ORDER_SEQUENCE_NUMBER", True, False),
+        ("killed by signal 9: OUT_OF_ORDER_SEQUENCE_NUMBER", True, False),
+    ],
+)
+def test_a_producer_that_kafka_told_of_a_loss_is_judged_by_what_it_did_before(how, lost, judged):
+    made = plan(ACKS)
+    producer = next(c for c in made.clients if c.role == "producer" and c.partitions == (ACKS_1,))
+    found = {("lost", ACKS_1): result(witnesses(3, partition=ACKS_1, client=producer.client))} if lost else {}
+    died = {producer.name: how}
+    verdict = judge(made, findings(made, found), evidence(made, metadata=failover(3), dead_clients=died))
+    assert of(verdict, ACKS_1, "lost").outcome is (AnomalyOutcome.SHOWN if judged else AnomalyOutcome.UNKNOWN)
+    assert (of(verdict, ACKS_1, "phantom").outcome is AnomalyOutcome.HELD) == judged
+    assert ("1 producer ended when Kafka told of the loss" in verdict.sentence) == judged
+
+
 def test_a_check_without_result_is_unknown():
     made = plan({"producer.enable_idempotence": [True]})
     found = [f for f in findings(made) if f.anomaly != "phantom"]
