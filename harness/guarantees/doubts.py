@@ -128,7 +128,7 @@ def _deaths(
     gone = set(map(_planned_name, deaths))
     went_on = {c.group_id for c in served if c.name not in gone} - {None}
     replaced = {c.name for c in served if c.group_id in went_on}
-    excused = {name for name in crashed_in_library(evidence) if _planned_name(name) in replaced} | (told & deaths.keys())
+    excused = told & deaths.keys() | {n for n in crashed_in_library(evidence) if _planned_name(n) in replaced}
     died = {_planned_name(name): how for name, how in deaths.items() if name not in excused}
     return died, set(map(_planned_name, excused)) - died.keys()
 

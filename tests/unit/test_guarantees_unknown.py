@@ -208,7 +208,7 @@ def test_a_producer_that_a_known_defect_of_librdkafka_ended_leaves_its_cell_unkn
     assert ("librdkafka#4736" in found.reason) == known
 
 
-OUT_OF_ORDER = "exit 3: the Kafka client died: OUT_OF_ORDER_SEQUENCE_NUMBER: ProduceRequest for cell-000 [0] with 1 message(s)"
+OUT_OF_ORDER = "exit 3: the Kafka client died: OUT_OF_ORDER_SEQUENCE_NUMBER: ProduceRequest for cell-000 [0] failed"
 
 
 @pytest.mark.parametrize(
