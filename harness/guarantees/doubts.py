@@ -121,8 +121,8 @@ def _deaths(
     served: Sequence[PlannedClient], evidence: Evidence, told: AbstractSet[str]
 ) -> tuple[dict[str, str], set[str]]:
     """Of those that served a cell: who died unasked, and how; and who crashed in librdkafka while another of its group went
-    on, or was `told` of a loss. That is like a death that the trial wanted: what it had written is whole, and what it had under
-    way is info; a member's work is the others'."""
+    on, or was `told` of a loss. That is like a death that the trial wanted: what it had written is whole, what it had under
+    way is info, and a member's work is the others'."""
     names = {c.name for c in served}
     deaths = {name: how for name, how in evidence.dead_clients.items() if _planned_name(name) in names}
     gone = set(map(_planned_name, deaths))
