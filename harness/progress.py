@@ -115,6 +115,8 @@ class ProgressView:
                     self._console.print(f"[red]client {escape(name)} ended unasked: {escape(words)}[/red]")
             case "audited" if event["incomplete"]:
                 self._console.print(f"[red]audit incomplete in {event['incomplete']}: {escape(event['first'])}[/red]")
+            case "not-whole":
+                self._console.print(f"[red]not whole again: {escape(event['text'])}[/red]")
             case "no-ground-truth":
                 self._console.print(f"[red]{escape(event['error'])}[/red]")
             case "interrupt":

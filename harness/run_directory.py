@@ -13,6 +13,8 @@ versions.json      versions of everything that the run depended on (harness.vers
 compose.yaml       only of the compose backend; written before anything is made: the run may have left something in the engine
 cluster.json       facts about the cluster (Cluster.describe)
 events.jsonl       progress of the run stage, one JSON object per line
+recovery.json      list of what was awaited in vain of the cluster when it was healed (harness.stages.recovery); missing = it
+                   was not come so far
 logs/              server logs of the nodes, output of the clients
 history/           Parquet, one file per table (harness.history); partitioned tables have one row group per partition
 findings/          stage check: findings.parquet, witnesses.parquet, windows.parquet
@@ -78,6 +80,10 @@ class RunDirectory:
     @property
     def events(self) -> Path:
         return self.path / "events.jsonl"
+
+    @property
+    def recovery(self) -> Path:
+        return self.path / "recovery.json"
 
     @property
     def logs(self) -> Path:

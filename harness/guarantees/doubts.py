@@ -17,6 +17,7 @@ from harness.schedule import FaultAction
 from harness.schema import NONE, RECORDED_ROLES, Role, StepOutcome, Tristate, role_named
 
 NOT_AUDITED = "nobody audited the topics of this imported history, so that nothing can be held"
+NOT_WHOLE = "the cluster was not whole again after healing"
 _UNTIMED = ("metadata", "observations", "heartbeats", "metrics", "replicas")
 """Tables whose lack makes predicates unknown, where a witness needs them, and nothing else."""
 _LIBRARY_CRASH = re.compile(r"killed by signal 6: .*\brdkafka\w*\.[ch]:\d+: .*Assertion")
@@ -42,7 +43,9 @@ def trial_doubts(plan: Plan, evidence: Evidence) -> tuple[str, ...]:
         f"the history is incomplete: {name}: {why}" for name, why in evidence.incomplete.items() if name not in _UNTIMED
     )
     unaudited = () if plan.audited else (NOT_AUDITED,)
-    return (*plan.doubts, *unaudited, *_step_doubts(plan, evidence), *_fault_doubts(plan, evidence), *incomplete)
+    not_whole = (f"{NOT_WHOLE}: {lacking}" for lacking in evidence.not_whole)
+    own = (*_step_doubts(plan, evidence), *_fault_doubts(plan, evidence))
+    return (*plan.doubts, *unaudited, *not_whole, *own, *incomplete)
 
 
 def _step_doubts(plan: Plan, evidence: Evidence) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.errors import HistoryUnreadable
 from harness.guarantees.batches import Batches, batches_by_partition
 from harness.guarantees.envelope import Envelope
 from harness.guarantees.faults import NATURES, Columns, FaultNature, FaultRecord, fault_records
@@ -51,6 +52,8 @@ class Evidence:
     """Clients that ended although nobody asked them to: name → how."""
     losers: frozenset[int] = frozenset()
     """Clients of which acknowledged records are gone, by the findings."""
+    not_whole: Sequence[str] = ()
+    """What was awaited in vain of the cluster when it was healed, and what was last seen."""
     failures: Mapping[str, str] = field(default_factory=dict)
     """Anomalies whose check failed: name → why."""
     natures: Mapping[str, FaultNature] = field(default_factory=lambda: NATURES)
@@ -92,6 +95,7 @@ class Evidence:
             cluster=read_object(run.cluster) if run.cluster.exists() else {},
             incomplete=incomplete,
             dead_clients=read_json(dead) if dead.exists() else {},
+            not_whole=_not_whole(run),
         )
 
     @cached_property
@@ -219,6 +223,14 @@ class Evidence:
         rows = np.flatnonzero((seen["partition"] == partition) & (seen["kind"] == kind))
         rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
         return seen["time_ns"][rows], seen[what][rows]
+
+
+def _not_whole(run: RunDirectory) -> Sequence[str]:
+    """Nothing of a run that was not come so far, or that was imported."""
+    lacking = read_json(run.recovery) if run.recovery.exists() else []
+    if not isinstance(lacking, list):
+        raise HistoryUnreadable(f"{run.recovery} holds no JSON list. Make the run again, or put back the file.")
+    return [str(what) for what in lacking]
 
 
 def _as_far_as(fault: FaultRecord, plan: Plan, partition: int) -> FaultRecord:

@@ -20,18 +20,19 @@ from typing import Any
 
 from harness import catalogue
 from harness.clock import NS_PER_S, wait_until
-from harness.conditions import Snapshot, World, evaluate
+from harness.conditions import World
 from harness.errors import ProzessError
 from harness.events import Events
 from harness.plan import Plan, parse_plan
 from harness.protocols import AdminProtocol, Cluster, Workload
 from harness.recorder import Recorder
 from harness.run_directory import RunDirectory, read_json, write_json
-from harness.schedule import IsrIs, Step
+from harness.schedule import Step
 from harness.stages.child import InterruptibleClock, carry_out, events_on_standard_output
 from harness.stages.ground_truth import keep_ground_truth, measure_wall_offset
 from harness.stages.inspector import Inspector
 from harness.stages.metrics_sampler import MetricsSampler
+from harness.stages.recovery import Recovery, wait_whole
 from harness.stages.sampler import Sampler
 from harness.stages.schedule_runner import Hands, ScheduleRunner
 from harness.stages.targets import WithClients
@@ -58,6 +59,7 @@ class RunStage:
         self.nemesis: Any = catalogue.service("nemesis")(run, targets, self.admin, self.recorder, clock)
         self.inspector = Inspector(plan, self.cluster, self.recorder, clock, events.emit)
         self.topics = Topics(plan, self.admin, self.workload, self.recorder)
+        self.recovery = Recovery(run, events.emit)
         self._wall_minus_monotonic_ns = 0
 
     def carry_out(self) -> None:
@@ -144,34 +146,23 @@ class RunStage:
         self.events.emit("step", number=number, name=step.name, kind=kind, what=what, traffic=self._totals())
 
     def _recover(self, schedule_done: bool) -> None:
+        """Heal, and go on to the end whether the cluster is seen to be whole or not: what clients saw is recorded."""
         with self._phase("heal", schedule_done=schedule_done):
-            with self.clock.shielded():
-                self.nemesis.heal(None)
-            self._wait_whole()
+            self._heal()
+            self.recovery.attempt(self._wait_whole)
             self.workload.command("resume_sends")
             self.clock.sleep(self.plan.settle_s)
             self.workload.finish_sends(timeout_s=self.plan.limits.drain_s)
-            self._wait_whole()
+            if not self.recovery.failed:
+                self.recovery.attempt(self._wait_whole)
             self.workload.drain(timeout_s=self.plan.limits.drain_s)
 
+    def _heal(self) -> None:
+        with self.clock.shielded():
+            self.recovery.attempt(lambda: self.nemesis.heal(None))
+
     def _wait_whole(self) -> None:
-        """Healed means: every partition's ISR is all its replicas, on every broker's own view."""
-        last = "nothing"
-
-        def whole() -> bool:
-            nonlocal last
-            answer = evaluate(IsrIs(condition="isr"), self._world(), Snapshot(self.clock.monotonic_ns(), {}))
-            last = answer.seen
-            return answer.holds
-
-        wait_until(
-            whole,
-            awaited="every ISR whole on every broker's own view",
-            timeout_s=self.plan.limits.heal_s,
-            clock=self.clock,
-            last_seen=lambda: last,
-            interval_s=0.1,
-        )
+        wait_whole(self._world(), timeout_s=self.plan.limits.heal_s, clock=self.clock)
 
     def _audit(self) -> None:
         with self._phase("audit"):
@@ -183,8 +174,7 @@ class RunStage:
             self.events.emit("audited", complete=len(result.complete), incomplete=len(result.incomplete), first=first)
 
     def _heal_in_the_end(self) -> None:
-        with self.clock.shielded():
-            self.nemesis.heal(None)
+        self._heal()
         dead = self.workload.dead_clients()
         write_json(self.run.path / "dead_clients.json", dict(dead))
         if dead:

@@ -22,18 +22,18 @@ from pathlib import Path
 from typing import Any
 
 from harness import catalogue
-from harness.clock import wait_until
-from harness.conditions import Snapshot, World, evaluate
+from harness.conditions import World
 from harness.errors import ProzessError
 from harness.events import Events
 from harness.plan import Plan, parse_plan
 from harness.protocols import AdminProtocol, Cluster, TopicSpec, Workload
 from harness.recorder import Recorder
 from harness.run_directory import RunDirectory, read_json, write_json
-from harness.schedule import IsrIs, Step
+from harness.schedule import Step
 from harness.stages.child import InterruptibleClock, carry_out, events_on_standard_output
 from harness.stages.ground_truth import keep_ground_truth, measure_wall_offset
 from harness.stages.inspector import Inspector
+from harness.stages.recovery import wait_whole
 from harness.stages.sampler import Sampler
 from harness.stages.schedule_runner import Hands, ScheduleRunner
 from harness.stages.topics import Topics
@@ -83,23 +83,9 @@ class Recording:
         """Undo every fault, and wait until every replica is in sync, on every broker's own view."""
         with self._clock.shielded():
             self.nemesis.heal(None)
-        world, last = self._world(self._plan()), "nothing"
-
-        def whole() -> bool:
-            nonlocal last
-            answer = evaluate(IsrIs(condition="isr"), world, Snapshot(self._clock.monotonic_ns(), {}))
-            last = answer.seen
-            return answer.holds
-
+        world = self._world(self._plan())
         if world.plan.partitions:
-            wait_until(
-                whole,
-                awaited="every ISR whole on every broker's own view",
-                timeout_s=timeout_s,
-                clock=self._clock,
-                last_seen=lambda: last,
-                interval_s=0.1,
-            )
+            wait_whole(world, timeout_s=timeout_s, clock=self._clock)
 
     def finish(self, emit: Callable[..., None]) -> dict[str, Any]:
         """Fence, audit, and keep what the nodes' own files say. The test's clients have ended their rows."""

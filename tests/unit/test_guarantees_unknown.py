@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.errors import HistoryUnreadable
 from harness.guarantees import TABLE, Evidence, judge
 from harness.guarantees.doubts import cell_doubts
 from harness.guarantees.evidence import EVIDENCE_TABLES
@@ -87,6 +88,20 @@ def test_a_step_that_timed_out_makes_what_was_not_seen_unknown_and_leaves_what_w
     assert of(verdict, ACKS_ALL).outcome is AnomalyOutcome.UNKNOWN
     broken = smoke_verdict(lost_in(ACKS_ALL), outcomes={0: StepOutcome.TIMED_OUT, 1: StepOutcome.SKIPPED})
     assert broken.verdict is Verdict.VIOLATED
+
+
+def test_a_cluster_that_was_not_whole_again_makes_what_was_not_seen_unknown_and_leaves_what_was_seen():
+    lacking = "waited 90 s for every ISR whole on every broker's own view; last seen: no answer from broker 2"
+    verdict = smoke_verdict(lost_in(ACKS_1), not_whole=[lacking])
+    assert verdict.verdict is Verdict.UNKNOWN
+    assert verdict.unknown_reasons == (f"the cluster was not whole again after healing: {lacking}",)
+    assert verdict.sentence.startswith("Unknown: the cluster was not whole again after healing: waited 90 s")
+    assert of(verdict, ACKS_1).outcome is AnomalyOutcome.SHOWN
+    assert of(verdict, ACKS_ALL).outcome is AnomalyOutcome.UNKNOWN
+    assert lacking in of(verdict, ACKS_ALL).reason
+    broken = smoke_verdict(lost_in(ACKS_ALL), not_whole=[lacking])
+    assert broken.verdict is Verdict.VIOLATED
+    assert lacking in broken.unknown_reasons[0]
 
 
 def test_a_run_that_ended_early_is_unknown():
@@ -295,6 +310,17 @@ def test_evidence_is_read_from_the_files_of_a_run(tmp_path):
     assert any("died unasked (killed by signal 11)" in why for why in verdict.unknown_reasons)
 
 
+def test_what_was_awaited_in_vain_of_a_cluster_is_read_from_the_files_of_its_run(tmp_path):
+    made = plan(ACKS)
+    run = run_of(made, tmp_path)
+    assert evidence_of(run, made).not_whole == [], "nobody came so far"
+    write_json(run.recovery, ["waited 90 s"])
+    assert evidence_of(run, made).not_whole == ["waited 90 s"]
+    write_json(run.recovery, {"waited": 90})
+    with pytest.raises(HistoryUnreadable, match=r"recovery\.json holds no JSON list"):
+        evidence_of(run, made)
+
+
 def test_a_trial_whose_clock_never_started_is_unknown(tmp_path):
     made = plan(ACKS)
     run = run_of(made, tmp_path)
@@ -310,6 +336,7 @@ DEGRADATIONS = {
     "no ground truth": {"without": ("metadata",)},
     "no clients": {"without": ("clients",)},
     "a torn table": {"incomplete": {"reads": "1 row was torn"}},
+    "a cluster that did not come back": {"not_whole": ["waited 90 s for every ISR; last seen: no answer"]},
     "a step that timed out": {"outcomes": {0: StepOutcome.TIMED_OUT}},
     "the run ended early": {"steps_done": 1},
     "no settings": {"cluster": {}},
