@@ -114,6 +114,11 @@ class ClientProcesses:
         )
         return started
 
+    def running(self, roles: Collection[str]) -> list[ClientProcess]:
+        """Those of these roles that have not ended."""
+        self.poll()
+        return [process for process in self.clients.values() if process.role in roles and process.running]
+
     def command(
         self,
         processes: Iterable[ClientProcess],
