@@ -74,8 +74,9 @@ def skipped(history: PartitionHistory) -> KernelResult:
     stored in the log"); KafkaConsumer, "Offsets and Consumer Position" (the position advances to the next record). Counts
     jumps: pairs of reads in sequence, upwards, with records of L(p) (read_committed: V(p)) between them. The witness is the
     first record jumped over; `begin_ns` and `end_ns` are the times of the read before and of the read after, `other_client`
-    and `other_sequence` name the latter, `other_offset` is the position that the reader had. That a reader ended early is no
-    jump. Needs the audit at the reader's level. O(n), O(j log n) for j steps that are not 1.
+    and `other_sequence` name the latter, `other_offset` is the position that the reader had, `other_ns` is when the record
+    jumped over was sent (later than the jump, where the log was cut and written anew). That a reader ended early is no jump.
+    Needs the audit at the reader's level. O(n), O(j log n) for j steps that are not 1.
     """
     index = PartitionIndex.of(history)
     reads = index.reads
@@ -104,10 +105,11 @@ def skipped(history: PartitionHistory) -> KernelResult:
         "other_client": reads["sender"][after],
         "other_sequence": reads["sequence"][after],
         "other_offset": reads["log_offset"][before] + 1,
-        "other_ns": reads["read_ns"][after],
     }
     if count:
         columns["seen_ns"] = index.seen(index.read_key[over])["seen_ns"]
+        if sent := index.sent(index.send_rows(index.read_key[over])):
+            columns["other_ns"] = sent["begin_ns"]
     judged = int(np.count_nonzero(index.by_consumer & (reads["sender"] != SENTINEL_CLIENT)))
     if count and not index.audited:  # the records it jumped over were seen, or acknowledged
         reasons = []

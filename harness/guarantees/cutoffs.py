@@ -14,9 +14,10 @@ from harness.guarantees.deposed import moved_under, moves_away, zombie_answered
 from harness.guarantees.destruction import Wiped
 from harness.guarantees.envelope import Envelope, or_never
 from harness.guarantees.epochs import Unclean, cut_from_any_epoch, cut_from_epoch
+from harness.guarantees.faults import FOREVER
 from harness.guarantees.logic import FALSE, UNKNOWN, Truth, both, constant, either, truth
 from harness.guarantees.timeline import Election
-from harness.schema import NONE, Tristate
+from harness.schema import MISSING, NONE, Tristate
 
 IN_LOG_CASES = (1, 3, 6)
 """WITNESS.case of `offset-conflict` (checkers.conflict): the other of the two records is the one in the log."""
@@ -157,3 +158,9 @@ def _wiped_when(envelope: Envelope, holds: Callable[[Wiped], np.ndarray], length
     if not envelope.timeline.known or any(f.may("destroys") is Tristate.UNKNOWN for f in envelope.faults):
         return constant(UNKNOWN, length)
     return either(constant(0, length), *(truth(holds(wiped)) for wiped in envelope.wiped_moments))
+
+
+def sent_later(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """The record jumped over was sent (`other_ns`) after the later of the two reads: it was not there to be given."""
+    sent_ns = np.where(witnesses["other_ns"] == MISSING, -FOREVER, witnesses["other_ns"])
+    return truth(sent_ns > or_never(witnesses["end_ns"]))

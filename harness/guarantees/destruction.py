@@ -14,7 +14,8 @@ _MASK_BITS = 63
 
 @dataclass(frozen=True, slots=True)
 class Wiped:
-    """No intact copy could lead from `begin_ns` on; records sent after `destroyed_ns` are not concerned."""
+    """No intact copy could lead from `begin_ns` on; records sent or read after `destroyed_ns` are not concerned: until then
+    a copy that was being destroyed may still have been written to, and read."""
 
     begin_ns: int
     destroyed_ns: int
@@ -23,8 +24,13 @@ class Wiped:
 def wiped_moments(timeline: Timeline, faults: Sequence[FaultRecord]) -> tuple[Wiped, ...]:
     """Every moment from which no member of safe(p) = ISR ∪ ELR, else the last known leader, was intact: each had been
     destroyed and not yet copied from an intact one (left ISR ∪ ELR and came back into the ISR since)."""
-    wipes = [(f.begin_ns, node) for f in faults if f.may("destroys") is Tristate.YES for node in f.hit]
-    moments = np.unique(np.concatenate([timeline.time_ns, np.array([t for t, _ in wipes], dtype=np.int64)]))
+    wipes = [
+        (f.begin_ns, f.begin_ns if f.made_ns is None else f.made_ns, node)
+        for f in faults
+        if f.may("destroys") is Tristate.YES
+        for node in f.hit
+    ]
+    moments = np.unique(np.concatenate([timeline.time_ns, np.array([t for t, _, _ in wipes], dtype=np.int64)]))
     gone: dict[int, int] = {}
     left: set[int] = set()
     found: list[Wiped] = []
@@ -36,7 +42,7 @@ def wiped_moments(timeline: Timeline, faults: Sequence[FaultRecord]) -> tuple[Wi
         eligible = isr | int(timeline.elr[row])
         back = {node for node in left if isr >> node & 1}
         gone = {node: wiped_ns for node, wiped_ns in gone.items() if node not in back}
-        gone |= {node: moment for wiped_ns, node in wipes if wiped_ns == moment}
+        gone |= {node: made_ns for begin_ns, made_ns, node in wipes if begin_ns == moment}
         left = {node for node in gone if not eligible >> node & 1 or (node in left and node not in back)}
         safe = [node for node in range(_MASK_BITS) if (eligible or int(timeline.last_known_elr[row])) >> node & 1]
         if safe and all(node in gone for node in safe):

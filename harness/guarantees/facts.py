@@ -18,6 +18,7 @@ from harness.guarantees.cutoffs import (
     cutoff_of_either,
     cutoff_of_the_gone,
     elected_unclean,
+    sent_later,
     unclean_before,
     unclean_between,
     wiped,
@@ -265,6 +266,11 @@ FACTS: Mapping[str, Fact] = {
         "every copy that could lead was destroyed before the later of the two reads",
         of_witnesses=wiped_before,
         could=lambda h: _possibly(h.destroyed),
+    ),
+    "sent later": Fact(
+        "the record was sent after the later of the two reads",
+        of_witnesses=sent_later,
+        could=lambda h: _possibly(h.unclean, h.destroyed),
     ),
     "bumped": Fact(
         "the two stand in batches of one producer id under different epochs, outside transactions",

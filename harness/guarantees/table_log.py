@@ -271,6 +271,14 @@ _SKIPPED = Guarantee(
             source="Kafka documentation, consumer configuration auto.offset.reset",
         ),
         *hard("skipped", unclean="unclean before", wiped="wiped before"),
+        Rule(
+            id="skipped/written-later",
+            effect=Effect.NOT_APPLICABLE,
+            when=("sent later",),
+            label="a log written anew",
+            reason="the record did not exist when the reader passed its offset: what stood there was cut off later",
+            source="KIP-101: a log that was cut is written anew from there",
+        ),
     ),
 )
 _REWOUND = Guarantee(

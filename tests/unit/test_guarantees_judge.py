@@ -143,9 +143,17 @@ def test_an_unclean_election_permits_losing_reading_and_rewinding_what_it_cut_of
 @pytest.mark.parametrize("anomaly", ["lost", "dirty-read", "offset-conflict", "rewound", "skipped"])
 def test_after_a_clean_failover_the_same_is_forbidden(anomaly):
     made = plan({"topic.unclean_leader_election_enable": [True]}, steps=KILL)
-    found = {(anomaly, 0): result(witnesses(2, end_s=7.0, seen_s=4.3, other_s=9.0, reader=3))}
+    found = {(anomaly, 0): result(witnesses(2, end_s=7.0, seen_s=4.3, other_s=6.5, reader=3))}
     verdict = judge(made, findings(made, found), evidence(made, metadata=failover(1), faults=KILLED))
     assert of(verdict, 0, anomaly).outcome is AnomalyOutcome.VIOLATED
+
+
+def test_a_record_that_was_sent_after_a_reader_had_passed_its_offset_was_not_skipped():
+    made = plan({"topic.unclean_leader_election_enable": [True]}, steps=KILL)
+    for other_s, expected in ((9.0, Verdict.HELD), (2.9, Verdict.VIOLATED)):
+        found = {("skipped", 0): result(witnesses(2, begin_s=2.0, end_s=3.0, other_s=other_s, reader=3))}
+        verdict = judge(made, findings(made, found), evidence(made, metadata=UNCLEAN, faults=KILLED))
+        assert of(verdict, 0, "skipped").verdict is expected, other_s
 
 
 def test_an_unclean_election_that_was_asked_for_excuses_its_own_partition_and_no_other():

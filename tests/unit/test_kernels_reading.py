@@ -11,7 +11,7 @@ from harness import catalogue
 from harness.kernels import KernelNames
 from harness.plan import SENTINEL_CLIENT
 from harness.protocols import PartitionHistory
-from harness.schema import NONE, READS, SENDS
+from harness.schema import MISSING, NONE, READS, SENDS
 from tests.unit.histories import (
     AUDIT_COMMITTED,
     CORRUPT,
@@ -115,6 +115,13 @@ def test_a_jump_over_a_record_of_the_log_is_a_skip():
     witness = result.witnesses[0]
     assert (witness["sequence"], witness["log_offset"], witness["other_offset"]) == (2, 2, 2)
     assert (witness["begin_ns"], witness["end_ns"], witness["reader"]) == (1_020, 1_030, READER)
+
+
+def test_when_the_record_that_was_jumped_over_was_sent_is_told():
+    sends = [(PRODUCER, 2, OK, 2)]
+    witness = skipped(history(sends, LOG, reading(0, 1, 4, 5))).witnesses[0]
+    assert (witness["sequence"], witness["other_ns"]) == (2, 1_000_000)
+    assert skipped(history([], LOG, reading(0, 1, 4, 5))).witnesses[0]["other_ns"] == MISSING
 
 
 def test_a_jump_over_a_hole_in_the_offsets_is_none():
