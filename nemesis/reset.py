@@ -7,10 +7,10 @@ from typing import Any
 from pydantic import Field
 
 from harness.configuration import Frozen
-from harness.errors import HarnessFailed
-from harness.impairments import ResetConnections
-from harness.protocols import Capability, Effect, Scene, Undo
+from harness.impairments import Harm, ResetConnections
+from harness.protocols import Capability, Effect, Scene
 from harness.schema import Tristate
+from nemesis.repeated_harm import Link, RepeatedHarm
 from nemesis.sides import AnySide, names_of
 
 
@@ -24,44 +24,22 @@ class ResetParameters(Frozen):
     """Between one round and the next."""
 
 
-class Reset:
+class Reset(RepeatedHarm):
     """The effect is that connections which were open are gone at both ends. It is over at once."""
 
     name = "reset"
     needs = frozenset({Capability.RESET})
     parameters_model = ResetParameters
-    role_parameters = frozenset({"others"})
-    ends_itself = True
+    later_may_fail = True
+    """The next connection may not be there yet."""
 
-    def __init__(self) -> None:
-        self._done: dict[tuple[str, str | None], list[str]] = {}
-
-    def undos(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Undo]:
-        return [Undo(action="nothing", node=node, peer=peer) for node, peer in self._links(scene, parameters)]
-
-    def apply(self, scene: Scene, parameters: Mapping[str, Any]) -> None:
-        """HarnessFailed if there is nothing to reset in the first round; later the next connection may not be there yet."""
-        checked = ResetParameters.model_validate(parameters)
-        for number in range(checked.times):
-            if number:
-                scene.clock.sleep(checked.every_s)
-            for node, peer in self._links(scene, parameters):
-                try:
-                    done = scene.node(node).harm(ResetConnections(peer=peer))
-                except HarnessFailed:
-                    if not number:
-                        raise
-                    continue
-                self._done.setdefault((node, peer), []).append(done)
-
-    def verify(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Effect]:
-        return [self._seen(node, peer) for node, peer in self._links(scene, parameters)]
-
-    def _seen(self, node: str, peer: str | None) -> Effect:
-        rounds = self._done.get((node, peer), [])
-        detail = f"{rounds[0]}; {len(rounds)} rounds" if rounds else "nothing was seen of it"
-        return Effect(node=node, peer=peer, effect=Tristate(int(bool(rounds)) or -1), detail=detail)
-
-    def _links(self, scene: Scene, parameters: Mapping[str, Any]) -> list[tuple[str, str | None]]:
-        others = names_of(ResetParameters.model_validate(parameters).others) or (None,)
+    def links(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Link]:
+        others = names_of(parameters["others"]) or (None,)
         return [(node.name, peer) for node in scene.targets for peer in others]
+
+    def harm(self, peer: str | None, parameters: Mapping[str, Any]) -> Harm:
+        return ResetConnections(peer=peer)
+
+    def seen(self, node: str, peer: str | None, done: Sequence[str]) -> Effect:
+        detail = f"{done[0]}; {len(done)} rounds" if done else "nothing was seen of it"
+        return Effect(node=node, peer=peer, effect=Tristate.YES if done else Tristate.UNKNOWN, detail=detail)
