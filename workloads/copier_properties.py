@@ -6,7 +6,7 @@ from harness.configuration import CopierConfiguration, GroupConfiguration
 from harness.plan import group_session
 from workloads.group_properties import member_properties, outputs_of
 from workloads.properties import LaunchContext, Property, Settings, producer_properties
-from workloads.transaction_properties import owner_of, within_transaction
+from workloads.transaction_properties import living_within, owner_of, within_transaction
 
 IN_FLIGHT_MAX = 10_000
 IDLE_MAX_MS = 3_000
@@ -65,8 +65,9 @@ def group_of(copier: CopierConfiguration) -> GroupConfiguration:
 def _producer(context: LaunchContext, copier: CopierConfiguration) -> dict[str, Property]:
     planned = context.planned
     assert planned.producer is not None, planned
+    timeout_ms, in_transactions = copier.transaction_timeout_ms, planned.transactional_id is not None
     properties = producer_properties(
-        planned.producer,
+        living_within(planned.producer, timeout_ms) if in_transactions else planned.producer,
         bootstrap_servers=context.servers,
         client_name=planned.name,
         partitions=len(planned.partitions),
@@ -75,4 +76,4 @@ def _producer(context: LaunchContext, copier: CopierConfiguration) -> dict[str, 
     if planned.transactional_id is None:
         return properties
     properties = {"connections.max.idle.ms": IDLE_MAX_MS} | properties
-    return within_transaction(properties, planned.transactional_id, timeout_ms=copier.transaction_timeout_ms)
+    return within_transaction(properties, planned.transactional_id, timeout_ms=timeout_ms)

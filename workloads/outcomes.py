@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError
 
 from harness.schema import Outcome
+from workloads.backoff import BACKOFF_KEY, BACKOFF_MS, LIMIT_KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +72,13 @@ INSTANCE_IS_DEAD: frozenset[int] = frozenset({KafkaError._FATAL, KafkaError._FEN
 """After these nothing more can be sent by this producer, whatever `fatal()` of the single report says."""
 
 
-_RETRY_BACKOFF_MS = 100
-"""librdkafka's default of retry.backoff.ms."""
 _JITTER = 0.2
 
 
 def certain_within_ns(properties: Mapping[str, str | int | float | bool]) -> int:
     """A refusal that is reported sooner than this after the invocation was the answer to the first attempt."""
-    backoff_ms = float(properties.get("retry.backoff.ms", _RETRY_BACKOFF_MS))
-    limit_ms = float(properties.get("retry.backoff.max.ms", backoff_ms))
+    backoff_ms = float(properties.get(BACKOFF_KEY, BACKOFF_MS))
+    limit_ms = float(properties.get(LIMIT_KEY, backoff_ms))
     return int(min(backoff_ms, limit_ms) * (1 - _JITTER) * 1_000_000)
 
 

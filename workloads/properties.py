@@ -13,6 +13,7 @@ from harness.catalogue import RECORDED
 from harness.configuration import IsolationLevel, ProducerConfiguration
 from harness.errors import BadInput
 from harness.plan import Plan, PlannedClient
+from workloads.backoff import BACKOFF_KEY, BACKOFF_MS, LIMIT_KEY, backoff_limit_ms
 
 Property = str | int | float | bool
 RETRIES_MAX = 2_147_483_647
@@ -48,8 +49,8 @@ FOR_A_BROKEN_CLUSTER: dict[str, Property] = {
     "reconnect.backoff.max.ms": 300,
     "topic.metadata.refresh.interval.ms": 1_000,
     "topic.metadata.refresh.fast.interval.ms": 100,
-    "retry.backoff.ms": 100,
-    "retry.backoff.max.ms": 200,
+    BACKOFF_KEY: BACKOFF_MS,
+    LIMIT_KEY: 200,  # of consumers; producers' is `workloads.backoff`
     "log_level": 2,  # what it says before an assertion of its own ends the process
     "log.connection.close": False,
 }
@@ -142,13 +143,14 @@ def producer_properties(
     unacknowledged_max: int,
 ) -> dict[str, Property]:
     """A librdkafka producer as the configuration says. Its queue holds the unacknowledged records of all its partitions,
-    so that the cap of each, and not the queue, is what holds back. BadInput if the configuration is for another client."""
+    so that the cap of each, and not the queue, is what holds back; the longest wait between retries follows from the time
+    that a record lives (`workloads.backoff`). BadInput if the configuration is for another client."""
     if configuration.client != "librdkafka":
         raise BadInput(
             f"producer.client={configuration.client!r} is not a client that runs here yet, only librdkafka is. "
             'Set it to "librdkafka".'
         )
-    return {
+    properties: dict[str, Property] = {
         **FOR_A_BROKEN_CLUSTER,
         "bootstrap.servers": bootstrap_servers,
         "client.id": client_name,
@@ -162,6 +164,7 @@ def producer_properties(
         "queue.buffering.max.messages": min(_QUEUE_MESSAGES_MAX, max(100_000, 2 * partitions * unacknowledged_max)),
         **configuration.properties,
     }
+    return properties | {LIMIT_KEY: configuration.properties.get(LIMIT_KEY, backoff_limit_ms(properties))}
 
 
 def sentinel_properties(*, bootstrap_servers: str, client_name: str, timeout_s: float) -> dict[str, Property]:

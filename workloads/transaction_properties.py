@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import catalogue
+from harness.configuration import ProducerConfiguration
 from harness.errors import BadInput
 from harness.plan import Plan, PlannedClient
 from workloads.properties import (
@@ -32,7 +33,7 @@ def launch_transactor(context: LaunchContext) -> Settings:
         return Settings({}, {**_options(context), "java": _java(context)})
     transaction = planned.transaction
     properties = producer_properties(
-        planned.producer,
+        living_within(planned.producer, transaction.transaction_timeout_ms),
         bootstrap_servers=context.servers,
         client_name=planned.name,
         partitions=len(planned.partitions),
@@ -94,6 +95,11 @@ def _reading_properties(context: LaunchContext) -> dict[str, Property] | None:
         return None
     name = f"{planned.name}-inside"
     return reader_properties(planned.isolation_level, bootstrap_servers=context.servers, client_name=name)
+
+
+def living_within(producer: ProducerConfiguration, timeout_ms: int) -> ProducerConfiguration:
+    """The same, with records that do not outlive a transaction."""
+    return producer.model_copy(update={"delivery_timeout_ms": min(producer.delivery_timeout_ms, timeout_ms)})
 
 
 def within_transaction(
