@@ -17,7 +17,7 @@ BACKOFF_KEY, LIMIT_KEY = "retry.backoff.ms", "retry.backoff.max.ms"
 _LIVES_KEYS = ("delivery.timeout.ms", "message.timeout.ms")
 """Two names of one setting."""
 _INT_MAX = 2**31 - 1
-_JITTER = 0.2
+_LEAST_PERCENT = 80
 _STEP_MS = 100
 _LIMIT_MIN_MS, _LIMIT_MAX_MS, _LIMIT_DEFAULT_MS = 200, 300_000, 1_000
 """With the least the time to recover is the cluster's, and not the client's. The others are librdkafka's own."""
@@ -35,10 +35,10 @@ def backoff_limit_ms(properties: Mapping[str, str | int | float | bool]) -> int:
     return max(backoff_ms, limits[at] if at < len(limits) else _LIMIT_MAX_MS)
 
 
-def least_ms(backoff_ms: int, limit_ms: int) -> float:
+def least_ms(backoff_ms: int, limit_ms: int) -> int:
     """How long the retries that are counted rightly take at least, answers in no time."""
     counted = (_INT_MAX // backoff_ms).bit_length()  # 25 of 100 ms
-    return sum(min(backoff_ms * 2**retry * (1 - _JITTER), limit_ms) for retry in range(counted))
+    return sum(min((backoff_ms << retry) * _LEAST_PERCENT // 100, limit_ms) for retry in range(counted))
 
 
 def _number(value: str | int | float | bool) -> int:
