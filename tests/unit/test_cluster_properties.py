@@ -1,9 +1,5 @@
-"""server.properties, data directories, sandbox and pids of the local backend: what needs no cluster."""
+"""server.properties and placement of the local backend, ZooKeeper's and those of a migration too: what needs no cluster."""
 
-import json
-import socket
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,37 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.control import encode, error_from_json, error_to_json
-from clusters.network import DATA, OBSERVER, address_of, refuse_outside
-from clusters.orphans import PIDS_NAME, recording_command, sweep_pids
-from clusters.placements import PORTS, SHARED_PORTS, free_ports, place_nodes
+from clusters.network import DATA, OBSERVER, address_of
+from clusters.placements import PORTS, SHARED_PORTS, place_nodes
 from clusters.properties import OURS, Placement, properties_text, server_properties, shaping_settings
-from clusters.sandbox import ISOLATION_VARIABLE, enter_command, isolation_here, probe
-from clusters.storage_format import feature_levels, format_directory, new_kafka_uuid
 from clusters.zookeeper import zookeeper_properties
-from harness.clock import SystemClock, wait_until
 from harness.configuration import Variant
-from harness.errors import BadInput, ClusterFailed, HarnessFailed, MissingTool, NotReady
-from harness.run_directory import RunDirectory
-
-# What StorageTool of 4.3.1 and 3.9.2 wrote; no cluster id is in it.
-CHECKPOINT_431 = bytes.fromhex(
-    "000000000000000000000047000000000219d78284002000000000000001a1f882e857000001a1f882e857ffffffffffffffffffffffffffff"
-    "000000012a0000000800000003160000000000000000000000000000000000000001000000f1000000000234a2e1ed00000000000500000"
-    "1a1f882e878000001a1f882e878ffffffffffffffffffffffffffff000000063a000000012e010c00116d657461646174612e7665727369"
-    "6f6e001e00005a000002014e010c0021656c696769626c652e6c65616465722e7265706c696361732e76657273696f6e000100003400000"
-    "40128010c000e67726f75702e76657273696f6e00010000340000060128010c000e73686172652e76657273696f6e000100003800000801"
-    "2c010c001073747265616d732e76657273696f6e000100004000000a0134010c00147472616e73616374696f6e2e76657273696f6e00020"
-    "00000000000000000070000003f0000000002e36eeb62002000000000000001a1f882e879000001a1f882e879ffffffffffffffffffffff"
-    "ffffff000000011a00000008000000040600000000"
-)
-CHECKPOINT_392 = bytes.fromhex(
-    "0000000000000000000000470000000002931cdb7b002000000000000001a1f88c7427000001a1f88c7427ffffffffffffffffffffffffffff"
-    "000000012a00000008000000031600000000000000000000000000000000000000010000004f0000000002cf74a5a500000000000000000"
-    "1a1f88c7464000001a1f88c7464ffffffffffffffffffffffffffff000000013a000000012e010c00116d657461646174612e7665727369"
-    "6f6e0015000000000000000000020000003f00000000020d6511c3002000000000000001a1f88c7465000001a1f88c7465fffffffffffff"
-    "fffffffffffffff000000011a00000008000000040600000000"
-)
+from harness.errors import BadInput
 
 
 def placed(variant: Variant, **options: Any) -> dict[str, Placement]:
@@ -234,22 +205,6 @@ def test_a_value_cannot_add_a_line_to_a_properties_file() -> None:
     assert text.splitlines() == ["a=1\\nlisteners=X\\\\", "b=2"]
 
 
-# --- ports ----------------------------------------------------------------------------------------------------------
-
-
-def test_free_ports_are_free_below_the_ephemeral_range_and_differ() -> None:
-    found = free_ports(["127.0.0.1", "127.0.0.2"], 5, first=SHARED_PORTS.stop - 2)
-    assert len(set(found)) == 5
-    assert all(port in SHARED_PORTS for port in found)
-    assert SHARED_PORTS.stop <= 32768
-
-
-def test_a_port_in_use_on_one_of_the_addresses_is_not_free() -> None:
-    first = free_ports(["127.0.0.1"], 1, first=SHARED_PORTS.start)[0]
-    with socket.create_server(("127.0.0.1", first)):
-        assert first not in free_ports(["127.0.0.1", "127.0.0.2"], 3, first=first)
-
-
 def test_nodes_that_share_the_host_differ_by_loopback_address() -> None:
     nodes = placed(Variant(), shared_host=True).values()
     assert {node.data_address for node in nodes} == {"127.0.0.11", "127.0.0.1", "127.0.0.2", "127.0.0.3"}
@@ -260,161 +215,8 @@ def test_the_observers_link_is_another_network() -> None:
     assert address_of(7, DATA).rpartition(".")[0] != address_of(7, OBSERVER).rpartition(".")[0]
 
 
-# --- format ---------------------------------------------------------------------------------------------------------
-
-
-def test_the_levels_that_a_checkpoint_promises_are_read_from_it() -> None:
-    assert feature_levels(CHECKPOINT_392) == {"metadata.version": 21}
-    assert feature_levels(CHECKPOINT_431) == {
-        "metadata.version": 30,
-        "eligible.leader.replicas.version": 1,
-        "group.version": 1,
-        "share.version": 1,
-        "streams.version": 1,
-        "transaction.version": 2,
-    }
-
-
-@pytest.mark.parametrize("damaged", [b"", CHECKPOINT_431[:200], CHECKPOINT_431[:150] + b"?" + CHECKPOINT_431[151:]])
-def test_a_damaged_checkpoint_is_refused(damaged: bytes) -> None:
-    with pytest.raises(ClusterFailed, match="Remove it from the cache"):
-        feature_levels(damaged)
-
-
-def test_a_formatted_directory_holds_nothing_of_an_earlier_run(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    (data / "cell-000-0").mkdir(parents=True)
-    (data / "cell-000-0" / "00000000000000000000.log").write_bytes(b"old")
-    format_directory(data, node_id=2, cluster_id="c" * 22, checkpoint=CHECKPOINT_392)
-    assert sorted(path.name for path in data.iterdir()) == ["bootstrap.checkpoint", "meta.properties"]
-    meta = dict(line.split("=") for line in (data / "meta.properties").read_text().splitlines())
-    directory_id = meta.pop("directory.id")
-    assert meta == {"version": "1", "cluster.id": "c" * 22, "node.id": "2"}
-    assert len(directory_id) == 22
-
-
-def test_uuids_never_look_like_an_option() -> None:
-    assert all(len(u) == 22 and not u.startswith("-") for u in (new_kafka_uuid() for _ in range(500)))
-
-
-# --- sandbox and pids -----------------------------------------------------------------------------------------------
-
-
-def test_a_forced_level_is_passed_on_and_costs_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ISOLATION_VARIABLE, "signals")
-    assert isolation_here() == "signals"
-    assert "partition" in " ".join(probe().costs)
-    done = subprocess.run(
-        enter_command(["sh", "-c", f"echo ${ISOLATION_VARIABLE} $1", "sh", "a b"]),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "signals a b\n"
-
-
-def test_an_unknown_level_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ISOLATION_VARIABLE, "vm")
-    with pytest.raises(BadInput, match=r"'vm' must be one of namespaces, signals"):
-        probe()
-
-
-def test_a_command_in_the_sandbox_is_pid_1_of_an_empty_network(monkeypatch: pytest.MonkeyPatch, need: Any) -> None:
-    monkeypatch.delenv(ISOLATION_VARIABLE, raising=False)
-    need("namespaces")
-    done = subprocess.run(
-        enter_command(["sh", "-c", f"echo $$ ${ISOLATION_VARIABLE}; ip -o link | wc -l; ls /run"]),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split() == ["1", "namespaces", "1", "netns"]
-
-
-def test_namespaces_are_never_made_in_the_hosts_own_network(tmp_path: Path) -> None:
-    routes = tmp_path / "route"
-    head = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n"
-    routes.write_text(head + "eth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\n")
-    with pytest.raises(HarnessFailed, match="inside the sandbox"):
-        refuse_outside(routes)
-    routes.write_text(head + "data\t004DD50A\t00000000\t0001\t0\t0\t0\t00FFFFFF\n")
-    refuse_outside(routes)
-
-
-@pytest.fixture
-def sleeper(tmp_path: Path) -> Iterator[tuple[RunDirectory, subprocess.Popen[bytes]]]:
-    run = RunDirectory(tmp_path)
-    command = recording_command(["sleep", "60"], name="broker-1", into=run.path / PIDS_NAME)
-    process = subprocess.Popen(command)
-    try:
-        wait_until(
-            lambda: (run.path / PIDS_NAME).exists() and (run.path / PIDS_NAME).read_text().endswith("}\n"),
-            awaited="the process to record itself",
-            timeout_s=10.0,
-            clock=SystemClock(),
-        )
-        yield run, process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def test_a_recorded_process_is_swept(sleeper: tuple[RunDirectory, subprocess.Popen[bytes]]) -> None:
-    run, process = sleeper
-    assert sweep_pids(run) == [f"killed broker-1 (pid {process.pid})"]
-    assert process.wait(10) == -9
-    assert sweep_pids(run) == []
-
-
-@pytest.mark.parametrize("other", ["start", "boot"])
-def test_a_process_that_only_has_the_recorded_pid_is_left_alone(
-    sleeper: tuple[RunDirectory, subprocess.Popen[bytes]], other: str
-) -> None:
-    run, process = sleeper
-    path = run.path / PIDS_NAME
-    record = json.loads(path.read_text().splitlines()[0])
-    if other == "start":
-        words = record["stat"].split()
-        words[21] = str(int(words[21]) - 1)
-        record["stat"] = " ".join(words)
-    else:
-        record["boot"] = "another"
-    path.write_text(json.dumps(record) + "\n" + '{"node": "torn')
-    assert sweep_pids(run) == []
-    assert process.poll() is None
-
-
-def test_a_run_without_recorded_processes_has_nothing_to_sweep(tmp_path: Path) -> None:
-    assert sweep_pids(RunDirectory(tmp_path)) == []
-
-
-# --- control --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        NotReady(awaited="x", timeout_s=3, last_seen="y"),
-        ClusterFailed("broker-1 ended"),
-        MissingTool("no ip"),
-        BadInput("no"),
-    ],
-)
-def test_an_error_crosses_the_socket_as_what_it_is(error: Exception) -> None:
-    line = encode({"error": error_to_json(error)})
-    assert line.endswith(b"\n")
-    back = error_from_json(json.loads(line)["error"])
-    assert type(back) is type(error)
-    assert str(back) == str(error)
-
-
-def test_a_foreign_error_crosses_as_a_failure_of_the_harness() -> None:
-    back = error_from_json(error_to_json(OSError("disk on fire")))
-    assert type(back) is HarnessFailed
-    assert "OSError: disk on fire" in str(back)
-
-
 # --- from ZooKeeper to KRaft
+
 
 MIGRATING = Variant(metadata_mode="zookeeper", kafka_version="3.9.2", migration_controllers=3)
 
