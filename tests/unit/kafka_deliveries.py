@@ -7,8 +7,9 @@ import numpy as np
 from harness.configuration import GroupConfiguration
 from harness.protocols import CellHistory
 from harness.schema import NONE
+from tests.unit.delivery_cells import LOG, TRANSACTIONAL, cell, lives
+from tests.unit.guarantees_evidence import ns
 from tests.unit.histories import FAIL, INFO, OK, PARTITION, PRODUCER, PRODUCER_2, READER, READER_2, READER_COMMITTED
-from tests.unit.test_kernels_delivery import LOG, TRANSACTIONAL, cell, lives, ns
 
 SUCCESSOR = 14
 READS_IN_S = (0.1, 0.5, 1.9, 2.1, 3.0, 8.0)
