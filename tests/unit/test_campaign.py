@@ -1,4 +1,4 @@
-"""Campaigns: what is drawn, what is noted, what is kept, and that they go on after any interruption."""
+"""Campaigns: what is drawn, what is noted, and what the index tells of it."""
 
 import json
 import sys
@@ -9,59 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import cli
-from harness.campaign.command import campaign, find_campaign
+from harness.campaign.command import find_campaign
 from harness.campaign.facts import facts_of, why
 from harness.campaign.index import overview_of, write_index
-from harness.campaign.keep import make_room, size_of, tidy
-from harness.campaign.plan import (
-    Campaign,
-    Drawn,
-    Entry,
-    Keep,
-    draw,
-    is_over,
-    load_campaign,
-    parse_campaign,
-    parse_duration,
-)
-from harness.campaign.runner import exit_code, run_campaign, summary
-from harness.campaign.state import Begun, CampaignDirectory, next_number
-from harness.clock import SystemClock
-from harness.errors import BadInput, ExitCode, HarnessFailed
+from harness.campaign.plan import Campaign, Drawn, Entry, draw, is_over, load_campaign, parse_campaign, parse_duration
+from harness.campaign.runner import exit_code, summary
+from harness.campaign.state import CampaignDirectory, next_number
+from harness.errors import BadInput, ExitCode
 from harness.trial import known_campaigns, load_trial
 from tests.unit.small_campaigns import a_campaign, a_campaign_of_every_kind, anomaly, attempt, begun_in, judged
 from tests.unit.small_runs import make_small
-
-# In the place of `prozess run`: makes a run directory and a verdict, or fails, as the trial's name says.
-RUNNER = """
-import json, pathlib, sys
-trial, runs, seed = sys.argv[1], pathlib.Path(sys.argv[5]), sys.argv[3]
-if trial == "broken":
-    print("no cluster today"); sys.exit(255)
-run = runs / f"{trial}-{seed}"
-for part in ("rows", "history", "logs", "findings"):
-    (run / part).mkdir(parents=True); (run / part / "data").write_bytes(b"x" * 50_000)
-verdict = "violated" if trial == "bad" else "held"
-(run / "verdict.json").write_text(json.dumps({"verdict": verdict, "findings": {"lost": 3, "duplicate": 0}}))
-(run / "report.html").write_text("report")
-sys.exit({"held": 0, "violated": 1}[verdict])
-"""
-RUN = (sys.executable, "-c", RUNNER)
-# Somebody presses Ctrl-C: as a trial does, it is told, heals, and ends with what was recorded, which is unknown.
-INTERRUPTED = """
-import json, os, pathlib, signal, sys, time
-told = []
-signal.signal(signal.SIGINT, lambda *_: told.append(1))
-os.kill(os.getppid(), signal.SIGINT)
-for _ in range(3000):
-    if told: break
-    time.sleep(0.01)
-run = pathlib.Path(sys.argv[5]) / "cut-short"
-run.mkdir()
-(run / "verdict.json").write_text(json.dumps({"verdict": "unknown", "findings": {}}))
-sys.exit(2 if told else 255)
-"""
-
 
 # --- what is drawn
 
@@ -281,142 +238,3 @@ def test_a_run_that_known_defects_alone_have_violated_is_told_from_others(tmp_pa
 def test_a_run_whose_files_are_torn_says_nothing_and_breaks_nothing(tmp_path):
     (tmp_path / "plan.json").write_text('{"backend": "loc')
     assert facts_of(tmp_path).why == ()
-
-
-# --- what is kept
-
-
-def a_run(path, **sizes):
-    for part, size in sizes.items():
-        (path / part).mkdir(parents=True)
-        (path / part / "data").write_bytes(b"x" * size)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("verdict", "held", "left"),
-    [
-        ("held", "verdict", {"findings"}),
-        ("held", "history", {"findings", "history", "logs"}),
-        ("held", "everything", {"findings", "history", "logs", "rows"}),
-        ("violated", "verdict", {"findings", "history", "logs", "rows"}),
-        ("unknown", "verdict", {"findings", "history", "logs", "rows"}),
-    ],
-)
-def test_findings_always_stay_and_everything_of_what_did_not_hold(tmp_path, verdict, held, left):
-    run = a_run(tmp_path / "run", rows=10, history=10, logs=10, findings=10)
-    tidy(run, attempt(verdict=verdict), Keep(held=held))
-    assert {p.name for p in run.iterdir()} == left
-
-
-def test_beyond_the_limit_the_oldest_that_held_lose_first_and_no_findings_ever(tmp_path):
-    megabyte = 2**20
-    for name in ("old", "new", "bad"):
-        a_run(tmp_path / name, rows=megabyte, history=megabyte, findings=megabyte)
-    attempts = [
-        attempt(0, run="old"),
-        attempt(1, run="new"),
-        attempt(2, run="bad", verdict="violated"),
-    ]
-    whole = size_of(tmp_path)
-    assert not make_room(tmp_path, attempts, Keep(held="everything", disk_max_gib=(whole - megabyte // 2) / 2**30)).full
-    assert not (tmp_path / "old" / "rows").exists()
-    assert (tmp_path / "new" / "rows").exists()
-    kept = make_room(tmp_path, attempts, Keep(held="everything", disk_max_gib=1e-9))
-    assert kept.full
-    assert kept.bytes == size_of(tmp_path)
-    assert all((tmp_path / name / "findings" / "data").exists() for name in ("old", "new", "bad"))
-    assert (tmp_path / "bad" / "history").exists()
-
-
-# --- running
-
-
-@pytest.mark.parametrize(("trial", "code"), [("good", ExitCode.HELD), ("bad", ExitCode.VIOLATED)])
-def test_a_campaign_runs_until_its_time_is_over_and_shows_every_trial(tmp_path, capsys, trial, code):
-    directory = begun_in(tmp_path, a_campaign(trial), duration_s=0.2)
-    assert run_campaign(directory, clock=SystemClock(), runner=RUN) == code
-    attempts = directory.attempts()
-    assert sum(a.took_s for a in attempts) >= 0.2
-    assert all(a.findings == {"lost": 3} for a in attempts)
-    page = directory.index.read_text()
-    assert all(f"runs/{a.run}/report.html" in page for a in attempts)
-    assert all((directory.runs / a.run / "history").exists() == (trial == "bad") for a in attempts)
-    assert trial in capsys.readouterr().out
-
-
-def test_a_campaign_whose_time_is_over_goes_on_with_nothing(tmp_path):
-    directory = begun_in(tmp_path, a_campaign("good"))
-    run_campaign(directory, clock=SystemClock(), runner=RUN)
-    before = directory.attempts()
-    assert run_campaign(directory, clock=SystemClock(), runner=RUN) == ExitCode.HELD
-    assert directory.attempts() == before
-
-
-def test_an_interrupted_campaign_goes_on_where_it_was(tmp_path):
-    found = a_campaign("good", "bad", "fine")
-    directory = begun_in(tmp_path, found, duration_s=0.4)
-    for number in range(2):
-        directory.append(attempt(0, took_s=0.1).model_copy(update={"drawn": draw(found, 1, number)}))
-    run_campaign(directory, clock=SystemClock(), runner=RUN)
-    done = directory.attempts()
-    assert len(done) >= 3
-    assert [a.drawn for a in done] == [draw(found, 1, number) for number in range(len(done))]
-
-
-def test_a_trial_that_was_cut_short_by_ctrl_c_is_drawn_again(tmp_path):
-    directory = begun_in(tmp_path, a_campaign("good", rounds=1), duration_s=None)
-    runner = (sys.executable, "-c", INTERRUPTED)
-    assert run_campaign(directory, clock=SystemClock(), runner=runner) == ExitCode.UNKNOWN
-    assert directory.attempts() == []
-    assert run_campaign(directory, clock=SystemClock(), runner=RUN) == ExitCode.HELD
-    assert len(directory.attempts()) == 1
-
-
-def test_a_campaign_in_rounds_ends_when_they_are_over_and_needs_no_time(tmp_path):
-    directory = begun_in(tmp_path, a_campaign("good", "fine", rounds=2), duration_s=None)
-    assert run_campaign(directory, clock=SystemClock(), runner=RUN) == ExitCode.HELD
-    assert [a.drawn.trial for a in directory.attempts()] == ["good", "fine", "good", "fine"]
-    assert run_campaign(directory, clock=SystemClock(), runner=RUN) == ExitCode.HELD
-    assert len(directory.attempts()) == 4
-
-
-def test_machinery_that_fails_again_and_again_ends_the_campaign_with_what_it_said(tmp_path):
-    directory = begun_in(tmp_path, a_campaign("broken", failures_in_a_row_max=3), duration_s=60)
-    with pytest.raises(HarnessFailed, match=r"3 trials in a row.*no cluster today"):
-        run_campaign(directory, clock=SystemClock(), runner=RUN)
-    assert [(a.drawn.number, a.attempt) for a in directory.attempts()] == [(0, 0), (0, 1), (1, 0)]
-
-
-def test_a_trial_that_does_not_end_is_ended(tmp_path):
-    sleeper = (sys.executable, "-c", "import time; time.sleep(60)")
-    directory = begun_in(tmp_path, a_campaign("t", trial_timeout_s=0.3, failures_in_a_row_max=1), duration_s=60)
-    with pytest.raises(HarnessFailed):
-        run_campaign(directory, clock=SystemClock(), runner=sleeper)
-    (only,) = directory.attempts()
-    assert only.verdict is None
-    assert only.took_s < 30
-
-
-def test_a_directory_that_is_a_campaign_is_not_begun_twice(tmp_path):
-    directory = begun_in(tmp_path, a_campaign("t"))
-    with pytest.raises(BadInput, match="--resume"):
-        directory.begin(Begun(campaign=a_campaign("t"), seed=1, duration_s=1))
-
-
-def test_resuming_another_campaign_or_for_another_time_is_refused(tmp_path):
-    begun_in(tmp_path, a_campaign("t"))
-    with pytest.raises(BadInput, match="'test'"):
-        campaign("nightly", seed=1, runs=Path("runs"), duration=None, resume=tmp_path)
-    with pytest.raises(BadInput, match="--for"):
-        campaign("test", seed=1, runs=Path("runs"), duration="1h", resume=tmp_path)
-
-
-def test_rounds_on_the_command_line_make_a_campaign(tmp_path, monkeypatch, capsys):
-    begun_in(tmp_path, a_campaign("t"))
-    monkeypatch.setattr(sys, "argv", ["prozess", "run", "test", "--resume", str(tmp_path), "--rounds", "2"])
-    assert cli._main() == ExitCode.BAD_INPUT
-    assert "Leave --for and --rounds away" in capsys.readouterr().err
-    monkeypatch.setattr(sys, "argv", ["prozess", "run", "nothing-of-that-name", "--rounds", "2"])
-    assert cli._main() == ExitCode.BAD_INPUT
-    assert "There is no campaign and no trial" in capsys.readouterr().err
