@@ -1,58 +1,22 @@
 """The decoder of the controllers' log, against logs of real clusters and what Kafka's own decoder says of them."""
 
-import gzip
 import json
-import struct
-from pathlib import Path
 
 import numpy as np
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from clusters.metadata_log import LOG_DIRECTORY, decode_metadata_log
-from clusters.record_batches import crc32c, read_batches
-from clusters.wire import compact_string, unsigned_varint, varint
-from harness.errors import HistoryUnreadable
 from harness.schema import METADATA, NONE, MetadataKind, MetadataSource
-
-DATA = Path(__file__).parent / "data"
-IDS = {("alpha", 0): 0, ("alpha", 1): 1, ("beta", 0): 2, ("gone", 0): 3}
-WALL_MINUS_MONOTONIC_NS = 1_795_170_000_000_000_123
-
-
-def unzipped(name: str) -> bytes:
-    return gzip.decompress((DATA / name).read_bytes())
-
-
-def controller(directory: Path, *segments: bytes, first_offsets: tuple[int, ...] = (0,)) -> Path:
-    """A controller's data directory with these segments."""
-    log = directory / LOG_DIRECTORY
-    log.mkdir(parents=True)
-    for segment, first in zip(segments, first_offsets, strict=True):
-        (log / f"{first:020d}.log").write_bytes(segment)
-    return directory
-
-
-def decode(*directories: Path, ids=IDS, wall_minus_monotonic_ns=WALL_MINUS_MONOTONIC_NS):
-    return decode_metadata_log(directories, partition_ids=ids, wall_minus_monotonic_ns=wall_minus_monotonic_ns)
-
-
-def rows(columns, *names):
-    return list(zip(*(columns[name].tolist() for name in names), strict=True))
-
-
-@pytest.fixture(scope="module", params=["3.9.2", "4.3.1"])
-def version(request):
-    return request.param
-
-
-@pytest.fixture
-def decoded(version, tmp_path):
-    return decode(controller(tmp_path, unzipped(f"metadata-{version}.log.gz")))
-
-
-# --- what Kafka's own decoder says
+from tests.unit.metadata_logs import (
+    IDS,
+    WALL_MINUS_MONOTONIC_NS,
+    controller,
+    decode,
+    of_partition,
+    quorum,
+    rows,
+    unzipped,
+)
+from tests.unit.metadata_logs import decoded as decoded
+from tests.unit.metadata_logs import version as version
 
 
 def mask(brokers) -> int:
@@ -163,14 +127,6 @@ def test_times_are_monotonic_nanoseconds(tmp_path, decoded, version):
     assert (np.diff(decoded["time_ns"]) >= 0).all()
 
 
-# --- what the story of those clusters was
-
-
-def of_partition(columns, partition):
-    chosen = columns["partition"] == partition
-    return {name: values[chosen] for name, values in columns.items()}
-
-
 def test_an_unclean_election_shows_as_a_leader_outside_isr_and_elr(decoded):
     beta = of_partition(decoded, IDS["beta", 0])
     eligible = (beta["isr"] | beta["elr"])[:-1]
@@ -199,216 +155,3 @@ def test_a_deleted_topics_partition_has_no_replicas(decoded):
 def test_partitions_that_were_not_asked_for_are_left_out(tmp_path, version):
     directory = controller(tmp_path, unzipped(f"metadata-{version}.log.gz"))
     assert set(decode(directory, ids={("beta", 0): 17})["partition"]) == {NONE, 17}
-
-
-# --- several controllers, snapshots, damage
-
-
-def quorum(directory: Path) -> list[Path]:
-    return [
-        controller(directory / str(node), unzipped(f"metadata-quorum-4.3.1.{node}.log.gz"))
-        for node in (3001, 3002, 3003)
-    ]
-
-
-def test_what_only_a_deposed_controller_has_is_not_committed(tmp_path):
-    whole = decode(*quorum(tmp_path / "whole"))
-    one, two, three = quorum(tmp_path / "tail")
-    last = read_batches(unzipped("metadata-quorum-4.3.1.3001.log.gz")).batches[-1]
-    invented = batch(last.last_offset + 1, [fence(1)], epoch=last.leader_epoch)
-    with (one / LOG_DIRECTORY / f"{0:020d}.log").open("ab") as log:
-        log.write(invented)
-    columns = decode(one, two, three)
-    assert rows(columns, "kind", "log_position") == rows(whole, "kind", "log_position")
-
-
-def test_what_a_majority_has_is_committed_although_one_controller_is_gone(tmp_path):
-    whole = decode(*quorum(tmp_path / "whole"))
-    one, _, three = quorum(tmp_path / "two")
-    columns = decode(one, tmp_path / "wiped", three)
-    assert rows(columns, "kind", "log_position") == rows(whole, "kind", "log_position")
-
-
-def test_a_minority_of_the_controllers_proves_nothing(tmp_path):
-    one, _, _ = quorum(tmp_path)
-    with pytest.raises(HistoryUnreadable, match="needs 2 of 3 controllers' logs; readable: 1"):
-        decode(one, tmp_path / "wiped", tmp_path / "too")
-
-
-def test_a_log_that_begins_with_a_snapshot_goes_on_from_it(tmp_path):
-    log = unzipped("metadata-quorum-4.3.1.3001.log.gz")
-    snapshot = unzipped("metadata-quorum-4.3.1.00000000000000000043-0000000002.checkpoint.gz")
-    cut = [b for b in read_batches(log).batches if b.base_offset < 20]  # so that 20 … 42 are in both
-    position = sum(61 + len(b.payload) for b in cut)
-    end = cut[-1].last_offset + 1
-    directory = controller(tmp_path / "cut", log[position:], first_offsets=(end,))
-    (directory / LOG_DIRECTORY / "00000000000000000043-0000000002.checkpoint").write_bytes(snapshot)
-    columns, whole = decode(directory), decode(controller(tmp_path / "whole", log))
-
-    def final(history, p):
-        return rows(of_partition(history, p), "leader", "leader_epoch", "isr", "replicas", "elr", "recovering")[-1]
-
-    assert [final(columns, p) for p in (0, 1, 2)] == [final(whole, p) for p in (0, 1, 2)]
-    after = whole["log_position"] >= 43
-    assert after.any()
-    names = ("kind", "log_position", "node")
-    assert rows(columns, *names)[-after.sum() :] == rows(whole, *names)[-after.sum() :]
-    before = columns["log_position"] < 43
-    assert before.any()
-    assert set(columns["log_position"][before]) == {42}, "what the snapshot holds is stated at its last record"
-
-
-def test_a_log_that_begins_late_without_a_snapshot_is_refused(tmp_path):
-    log = unzipped("metadata-3.9.2.log.gz")
-    first = read_batches(log).batches[0]
-    directory = controller(tmp_path, log[61 + len(first.payload) :], first_offsets=(first.last_offset + 1,))
-    with pytest.raises(HistoryUnreadable, match="begins at offset 1, and no snapshot"):
-        decode(directory)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.data())
-def test_a_torn_last_batch_is_left_out_wherever_it_is_cut(tmp_path_factory, data):
-    log = unzipped("metadata-3.9.2.log.gz")
-    batches = read_batches(log).batches
-    missing = data.draw(st.integers(1, 61 + len(batches[-1].payload)))
-    columns = decode(controller(tmp_path_factory.mktemp("torn"), log[:-missing]))
-    whole = decode(controller(tmp_path_factory.mktemp("whole"), log))
-    kept = int((whole["log_position"] < batches[-1].base_offset).sum())
-    assert rows(columns, "kind", "log_position") == rows(whole, "kind", "log_position")[:kept]
-
-
-def test_zeros_behind_the_last_batch_are_a_torn_tail(tmp_path):
-    log = unzipped("metadata-3.9.2.log.gz")
-    columns = decode(controller(tmp_path / "zeros", log + bytes(4096)))
-    assert len(columns["kind"]) == len(decode(controller(tmp_path / "whole", log))["kind"])
-
-
-def test_damage_in_the_middle_is_refused(tmp_path):
-    log = bytearray(unzipped("metadata-3.9.2.log.gz"))
-    log[len(log) // 2] ^= 0xFF
-    with pytest.raises(HistoryUnreadable, match="is damaged at byte"):
-        decode(controller(tmp_path, bytes(log)))
-
-
-def test_a_torn_segment_that_is_not_the_last_is_refused(tmp_path):
-    first, second = batch(0, [fence(1)]), batch(1, [fence(2)])
-    with pytest.raises(HistoryUnreadable, match="yet the log goes on"):
-        decode(controller(tmp_path, first + first[:20], second, first_offsets=(0, 1)))
-
-
-def test_a_missing_segment_is_refused(tmp_path):
-    with pytest.raises(HistoryUnreadable, match="offset 5 follows 0"):
-        decode(controller(tmp_path, batch(0, [fence(1)]), batch(5, [fence(2)]), first_offsets=(0, 5)))
-
-
-def test_segments_are_read_one_after_the_other(tmp_path):
-    columns = decode(controller(tmp_path, batch(0, [fence(1)]), batch(1, [fence(2)]), b"", first_offsets=(0, 1, 2)))
-    assert rows(columns, "node", "log_position") == [(1, 0), (2, 1)]
-
-
-@pytest.mark.parametrize("content", [None, b""])
-def test_a_missing_or_empty_log_is_refused_by_name(tmp_path, content):
-    directory = controller(tmp_path, content) if content is not None else tmp_path
-    with pytest.raises(HistoryUnreadable, match="holds no metadata log"):
-        decode(directory)
-
-
-# --- records made by hand: what no captured log has
-
-
-def record_value(key: int, version: int, body: bytes) -> bytes:
-    return b"\x01" + unsigned_varint(key) + unsigned_varint(version) + body
-
-
-def fence(broker: int) -> bytes:
-    return record_value(7, 0, struct.pack(">iq", broker, 1) + b"\0")
-
-
-def topic(name: str, topic_id: bytes) -> bytes:
-    return record_value(2, 0, compact_string(name) + topic_id + b"\0")
-
-
-def partition(topic_id: bytes, *, leader: int) -> bytes:
-    three = b"\x04" + struct.pack(">3i", 1, 2, 3)
-    return record_value(
-        3, 0, struct.pack(">i", 0) + topic_id + three * 2 + b"\x01\x01" + struct.pack(">3i", leader, 0, 0) + b"\0"
-    )
-
-
-def change(topic_id: bytes, *, leader: int) -> bytes:
-    return record_value(5, 0, struct.pack(">i", 0) + topic_id + b"\x01\x01\x04" + struct.pack(">i", leader))
-
-
-BEGIN, END, ABORT = (record_value(key, 0, b"\0") for key in (23, 24, 25))
-TOPIC_ID = bytes(range(16))
-
-
-def batch(base_offset: int, values: list[bytes], *, epoch: int = 1, time_ms: int = 1_795_170_000_000) -> bytes:
-    """One record batch as Kafka lays it out."""
-    payload = b""
-    for index, value in enumerate(values):
-        record = b"\0" + varint(0) + varint(index) + varint(-1) + varint(len(value)) + value + varint(0)
-        payload += varint(len(record)) + record
-    checked = struct.pack(">hiqqqhii", 0, len(values) - 1, time_ms, time_ms, -1, -1, -1, len(values)) + payload
-    return struct.pack(">qiibI", base_offset, len(checked) + 9, epoch, 2, crc32c(checked)) + checked
-
-
-def by_hand(directory: Path, *values: bytes):
-    return decode(controller(directory, batch(0, list(values))))
-
-
-def leaders(columns):
-    return rows(columns, "leader", "leader_epoch", "log_position")
-
-
-def test_a_change_that_names_the_same_leader_raises_the_epoch_all_the_same(tmp_path):
-    columns = by_hand(tmp_path, topic("beta", TOPIC_ID), partition(TOPIC_ID, leader=1), change(TOPIC_ID, leader=1))
-    assert leaders(columns) == [(1, 0, 1), (1, 1, 2)]
-
-
-def test_an_aborted_metadata_transaction_never_happened(tmp_path):
-    values = (topic("beta", TOPIC_ID), partition(TOPIC_ID, leader=1), BEGIN, change(TOPIC_ID, leader=2), ABORT)
-    columns = by_hand(tmp_path, *values, change(TOPIC_ID, leader=3))
-    assert leaders(columns) == [(1, 0, 1), (3, 1, 5)]
-
-
-@pytest.mark.parametrize(("ending", "happened"), [((END,), [(2, 1, 3)]), ((), [])])
-def test_a_metadata_transaction_happened_if_it_was_ended(tmp_path, ending, happened):
-    values = (topic("beta", TOPIC_ID), partition(TOPIC_ID, leader=1), BEGIN, change(TOPIC_ID, leader=2), *ending)
-    assert leaders(by_hand(tmp_path, *values)) == [(1, 0, 1), *happened]
-
-
-def test_a_record_version_that_is_not_known_is_refused(tmp_path):
-    with pytest.raises(HistoryUnreadable, match="type 5 version 3 at offset 0; known: 0…2"):
-        by_hand(tmp_path, record_value(5, 3, b""))
-
-
-def test_a_record_type_that_is_not_known_is_left_out(tmp_path):
-    assert len(by_hand(tmp_path, record_value(200, 9, b""), fence(1))["kind"]) == 1
-
-
-def test_a_broker_id_that_fits_no_mask_is_refused(tmp_path):
-    many = b"\x02" + struct.pack(">i", 1001)
-    value = record_value(3, 0, struct.pack(">i", 0) + TOPIC_ID + many * 2 + b"\x01\x01" + bytes(12) + b"\0")
-    with pytest.raises(HistoryUnreadable, match=r"Broker id 1001 .* use ids 0…62"):
-        by_hand(tmp_path, topic("beta", TOPIC_ID), value)
-
-
-@pytest.mark.parametrize("length", [0, 1, -1, -40, 2**30], ids=str)
-def test_a_record_that_does_not_go_forward_is_refused_whatever_the_batch_says_how_many_there_are(tmp_path, length):
-    payload = varint(length) + b"\0" + varint(0) * 2 + varint(-1) * 2 + varint(0)
-    checked = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 2**31 - 1) + payload
-    data = struct.pack(">qiibI", 0, len(checked) + 9, 1, 2, crc32c(checked)) + checked
-    with pytest.raises(HistoryUnreadable, match="ends outside itself or its batch"):
-        decode(controller(tmp_path, data))
-
-
-def test_a_time_of_more_than_64_bits_is_refused(tmp_path):
-    late = batch(0, [fence(1)], time_ms=2**62)
-    with pytest.raises(HistoryUnreadable, match="holds a number of more than 64 bits"):
-        decode(controller(tmp_path, late))
-
-
-def test_the_checksum_is_castagnolis():
-    assert crc32c(b"123456789") == 0xE3069283  # RFC 3720, B.4, and every table of check values
