@@ -11,7 +11,8 @@ from harness.campaign.keep import size_of
 from harness.campaign.plan import trials_in_all
 from harness.campaign.state import Attempt, Begun, CampaignDirectory
 from harness.report.page import environment
-from harness.report.words import VERDICT_SIGNS
+from harness.report.words import VERDICT_SIGNS, reproduce
+from harness.run_directory import RunDirectory
 from harness.verdict import Verdict, worst
 
 CONCERNS_MAX = 100
@@ -36,6 +37,8 @@ class RunLine:
     """Its path, seen from the index."""
     replaced: bool
     """The machinery failed it, and it was tried again."""
+    again: str | None
+    """The command that runs its plan again; None: it left no plan."""
 
 
 @dataclass(slots=True)
@@ -126,6 +129,7 @@ def overview_of(directory: CampaignDirectory, attempts: Sequence[Attempt]) -> Ov
         drawn_again[attempt.drawn.number] -= 1
         run = None if attempt.run is None else directory.runs / attempt.run
         there = run is not None and run.is_dir()
+        planned = None if run is None else RunDirectory(run)
         lines.append(
             RunLine(
                 attempt,
@@ -134,6 +138,7 @@ def overview_of(directory: CampaignDirectory, attempts: Sequence[Attempt]) -> Ov
                 size_of(run) if run is not None and there else None,
                 f"runs/{attempt.run}/report.html" if run is not None and (run / "report.html").exists() else None,
                 replaced=attempt.failed and drawn_again[attempt.drawn.number] > 0,
+                again=reproduce(planned) if planned is not None and planned.plan.is_file() else None,
             )
         )
     places: dict[str, dict[str, Place]] = defaultdict(lambda: defaultdict(Place))

@@ -1,5 +1,6 @@
 """Words and signs that every report uses alike. Signs carry the meaning without colour."""
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -92,8 +93,11 @@ def brief(anomaly: CellAnomaly) -> str:
 
 
 def reproduce(run: RunDirectory) -> str:
-    """The command that runs the same plan again; of a history that was imported or generated, the one that made it."""
-    return str(read_json(run.source)["command"]) if run.source.exists() else f"prozess replay {run.path}"
+    """The command that runs the same plan again, from wherever one stands; of a history that was imported or generated, the
+    one that made it."""
+    if run.source.exists():
+        return str(read_json(run.source)["command"])
+    return f"prozess replay {shlex.quote(str(run.path.resolve()))}"
 
 
 def kafka_told(run: RunDirectory, plan: Plan) -> str:

@@ -1,6 +1,9 @@
 """Campaigns: what is drawn, what is noted, and what the index tells of it."""
 
+import html
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -211,6 +214,18 @@ def test_the_index_tells_verdicts_by_trial_and_variant_what_was_violated_and_wha
         'href="runs/bad/report.html"',
     ):
         assert said in page, said
+
+
+def test_the_command_that_runs_a_trial_again_is_right_wherever_one_stands(tmp_path, monkeypatch):
+    a_campaign_of_every_kind(tmp_path / "my campaigns" / "night")
+    monkeypatch.chdir(tmp_path / "my campaigns")
+    directory = CampaignDirectory(Path("night"))
+    page = html.unescape(write_index(directory, directory.begun(), directory.attempts()).read_text())
+    (command,) = re.findall("again: <code>(.*?)</code>", page)
+    prozess, replay, run = shlex.split(command)
+    assert (prozess, replay, Path(run)) == ("prozess", "replay", tmp_path / "my campaigns" / "night" / "runs" / "bad")
+    (directory.runs / "bad" / "plan.json").unlink()
+    assert "again: <code>" not in write_index(directory, directory.begun(), directory.attempts()).read_text()
 
 
 def test_the_index_is_written_again_by_report_and_of_another_version_is_refused(tmp_path, capsys, monkeypatch):
