@@ -1,6 +1,7 @@
 """A cell of a group by hand: what its members were told, processed and committed, times in seconds."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,12 +9,14 @@ import numpy as np
 from harness.configuration import GroupConfiguration, ProducerConfiguration, TopicConfiguration, Variant
 from harness.group_cases import GroupCase
 from harness.plan import Cell, group_session
-from harness.protocols import CellHistory
+from harness.protocols import CellHistory, PartitionHistory
 from harness.schema import MISSING, NONE, TABLES, ObservationKind, Outcome, Role
 from tests.unit.histories import OK, PARTITION, PRODUCER, history
 
 A, B, C = 11, 12, 13
 """Members: clients whose reads are of no audit."""
+RETRY = PARTITION + 1
+"""The partition of a retry topic."""
 S = 1_000_000_000
 ASSIGN, REVOKE, LOST, CLOSE = 1, 2, 3, 4
 Row = Mapping[str, int]
@@ -114,9 +117,11 @@ def cell(
     group: Mapping[str, Any] | None = None,
     log: Sequence[tuple[int, int, int]] | None = None,
     late: bool = False,
+    retry: PartitionHistory | None = None,
     **tables: Sequence[Row],
 ) -> CellHistory:
-    """A cell with one partition that holds `records` records, at offsets 0, 1, …; A begins at 0 unless told otherwise."""
+    """A cell with one partition that holds `records` records, at offsets 0, 1, …, and one of a retry topic if given; A begins
+    at 0 unless told otherwise."""
     sends = [(PRODUCER, n, OK, n) for n in range(records)]
     logged = [(n, PRODUCER, n) for n in range(records)] if log is None else list(log)
     configuration = GroupConfiguration(**(dict(group) if group else {}))
@@ -131,11 +136,14 @@ def cell(
             topic=TopicConfiguration(),
             producer=ProducerConfiguration(),
             group=configuration,
-            partitions=(PARTITION,),
+            partitions=(PARTITION,) if retry is None else (PARTITION, RETRY),
+            derived_topic_name=None if retry is None else "cell-000-retry",
+            derived=() if retry is None else (RETRY,),
             late_partitions=(PARTITION,) if late else (),
             session=group_session(configuration, Variant()),
         ),
-        partitions={PARTITION: history(sends, logged, reads, sentinel=sentinel)},
+        partitions={PARTITION: history(sends, logged, reads, sentinel=sentinel)}
+        | ({} if retry is None else {RETRY: replace(retry, partition=RETRY)}),
         tables={
             name: table(name, given.get(name, ()))
             for name in (

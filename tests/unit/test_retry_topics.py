@@ -10,27 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkers.groups import reprocessed, unprocessed
-from harness.configuration import GroupConfiguration, ProducerConfiguration, TopicConfiguration, Variant
 from harness.errors import BadInput
 from harness.group_cases import GroupCase
 from harness.history import write_history
 from harness.history_reader import History
 from harness.kernels import KernelNames, check_cell, check_partition
-from harness.plan import Cell, Plan, group_session
+from harness.plan import Plan
 from harness.planning import make_plan
 from harness.protocols import CellHistory
 from harness.run_directory import write_json
 from harness.schema import MISSING, NONE, ORIGIN_SEQUENCE_BITS, Outcome
 from harness.trial import parse_trial
-from tests.unit.group_cells import REVOKE, A, B, S, beats, cases, client, commit, event, span, step, table
+from tests.unit.group_cells import RETRY, REVOKE, A, B, Row, S, cases, cell, client, commit, event, span, step
 from tests.unit.histories import INFO, OK, PARTITION, PRODUCER, history
 from tests.unit.log_workload import LIMIT_S, bench
 from workloads.retries import Retries, unlucky
 
-RETRY = PARTITION + 1
 HANDED = 1
 """Offset of the record whose processing fails."""
-Row = Mapping[str, int]
 
 
 def plan_of(topics: Mapping[str, int] | None = None, **group: Any) -> Plan:
@@ -147,49 +144,12 @@ def cell_of(
     """Three records in the partition, all committed past, of which that at HANDED fails; `sends` to the retry partition:
     (member, sequence, outcome), at 2 s and a tenth later for each sequence; `log` of it: (offset, member, sequence), all
     made from the record at HANDED."""
-    group = GroupConfiguration(on_failure="retry-topic", failure_share=0.2)
     retry = history(
         [(*row[:3], NONE, {"invoked_ns": int((2 + row[1] / 10) * S)}) for row in sends],
         [(*row, {"origin": origin(HANDED)}) for row in log],
     )
-    rows = {
-        "positions": [span(A, 0, 0)],
-        "heartbeats": [*beats(A, 99), *beats(B, 99)],
-        "clients": [client(A), client(B)],
-        "commits": [commit(A, 3, 3)],
-    } | tables
-    names = (
-        "transactions",
-        "commits",
-        "assignments",
-        "positions",
-        "heartbeats",
-        "observations",
-        "processed",
-        "clients",
-    )
-    return CellHistory(
-        cell=Cell(
-            cell=0,
-            name="cell",
-            workload="group",
-            topic_name="cell-000",
-            axes={},
-            topic=TopicConfiguration(),
-            producer=ProducerConfiguration(),
-            group=group,
-            partitions=(PARTITION, RETRY),
-            derived_topic_name="cell-000-retry",
-            derived=(RETRY,),
-            session=group_session(group, Variant()),
-        ),
-        partitions={
-            PARTITION: history([(PRODUCER, n, OK, n) for n in range(3)], [(n, PRODUCER, n) for n in range(3)]),
-            RETRY: replace(retry, partition=RETRY),
-        },
-        tables={name: table(name, rows.get(name, ())) for name in names},
-        clients=(),
-    )
+    given = {"commits": [commit(A, 3, 3)]} | tables
+    return cell(records=3, group={"on_failure": "retry-topic", "failure_share": 0.2}, retry=retry, **given)
 
 
 OTHERS = [step(A, 0, 1), step(A, 2, 1.1)]
