@@ -20,6 +20,9 @@ LOST_REPLACED = 1
 """`lost`: another record stands at its offset (`other_*`). This is also where an acks=1 acknowledgement that conflicts with
 the log counts: its record is then not in the log, or it is there elsewhere and nothing is lost."""
 
+REORDERED_OR_COPY = 1
+"""`reordered`: or a second copy of a record whose first was cleaned away."""
+
 
 def lost(history: PartitionHistory) -> KernelResult:
     """Every record that was acknowledged, or that anyone was given, is in the log.
@@ -291,8 +294,8 @@ def reordered(history: PartitionHistory) -> KernelResult:
     https://kafka.apache.org/documentation/#intro_guarantees. Counts descents: pairs of first copies of one client, next to
     each other in the log, of which the later was sent earlier (that one is the witness's record, the one before it
     `other_*`). Records never sent here (`phantom`, `misplaced`) have no place in the order. Where retention or compaction
-    may have removed first copies, a descent may be a second copy behind a removed first: then nothing is counted and the
-    result is incomplete. O(n), O(n log n) if the log is not in order.
+    may have removed first copies, a descent may be a second copy behind a removed first (`case` REORDERED_OR_COPY). O(n),
+    O(n log n) if the log is not in order.
     """
     index = PartitionIndex.of(history)
     log, found, reason = index.log, index.identities, index.incomplete()
@@ -305,11 +308,7 @@ def reordered(history: PartitionHistory) -> KernelResult:
         key = log.key[line]  # clients come in ascending order, so keys descend only within one
         descent = np.flatnonzero(key[1:] < key[:-1])
         before, after = line[descent], line[descent + 1]
-    if len(after) and (index.compacted or index.log_start > 0):
-        reason = (
-            reason or f"{len(after)} records out of order may be second copies: cleaning may have removed the first"
-        )
-        before = after = after[:0]
+    cleaned = index.compacted or index.log_start > 0
     count = len(after)
     order = np.argsort(after, kind="stable")[:WITNESSES_MAX]
     before, after = before[order], after[order]
@@ -321,6 +320,7 @@ def reordered(history: PartitionHistory) -> KernelResult:
         "other_client": index.reads["sender"][other],
         "other_sequence": index.reads["sequence"][other],
         "other_offset": log.offset[before],
+        "case": REORDERED_OR_COPY if cleaned else 0,
         **index.sent(index.send_rows(log.key[after])),
         **(index.seen(log.key[after]) if count else {}),
     }

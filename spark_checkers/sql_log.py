@@ -89,10 +89,9 @@ QUERIES = {
                    lag(l.sequence) over (partition by l.partition, l.sender order by l.position) as before
             from log l
             join first_copy f on f.partition = l.partition and f.level = l.level and f.position = l.position
-            join fact_partitions p on p.partition = l.partition
             left anti join never_issued n
                 on n.partition = l.partition and n.sender = l.sender and n.sequence = l.sequence
-            where l.level = {UNCOMMITTED} and not l.unreadable and not p.compacted and p.log_start <= 0
+            where l.level = {UNCOMMITTED} and not l.unreadable
               and (l.sent_partition = l.partition or l.sent_partition = {NONE})
         )
         where sequence < before

@@ -52,6 +52,7 @@ from harness.schema import Outcome, Tristate
 from harness.stalls import STALLED_NS, StallCase
 
 READ_UNCOMMITTED_CASE = 1
+REORDERED_OR_COPY_CASE = 1
 """`case` of witnesses of `aborted-read` and `early-read`: a read_uncommitted consumer."""
 BY_WRITES_CASES = (2, 3)
 """`case` of witnesses of `write-cycle`: with what was read, and by writes alone."""
@@ -311,6 +312,11 @@ FACTS: Mapping[str, Fact] = {
         "the transaction that was given the record reads at read_uncommitted",
         of_witnesses=lambda _, witnesses: truth(witnesses["case"] == READ_UNCOMMITTED_CASE),
         could=lambda h: _possibly(h.read_uncommitted_inside),
+    ),
+    "may be a second copy": Fact(
+        "the log was cleaned: the record may be a second copy, whose first is gone",
+        of_witnesses=lambda _, witnesses: doubted(truth(witnesses["case"] == REORDERED_OR_COPY_CASE), known=False),
+        could=lambda _: Tristate.UNKNOWN,
     ),
     "order of writes": Fact(
         "an edge of the cycle is the order of two writes",

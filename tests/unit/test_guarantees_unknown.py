@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from checkers.log import REORDERED_OR_COPY
 from harness.errors import HistoryUnreadable
 from harness.guarantees import TABLE, Evidence, judge
 from harness.guarantees.doubts import cell_doubts
 from harness.guarantees.evidence import EVIDENCE_TABLES
+from harness.guarantees.facts import REORDERED_OR_COPY_CASE
 from harness.history import ensure_history
 from harness.history_reader import History
 from harness.plan import Plan
@@ -244,6 +246,16 @@ def test_a_producer_that_kafka_told_of_a_loss_is_judged_by_what_it_did_before(ho
     assert of(verdict, ACKS_1, "lost").outcome is (AnomalyOutcome.SHOWN if judged else AnomalyOutcome.UNKNOWN)
     assert (of(verdict, ACKS_1, "phantom").outcome is AnomalyOutcome.HELD) == judged
     assert ("1 producer ended when Kafka told of the loss" in verdict.sentence) == judged
+
+
+def test_what_may_be_a_second_copy_is_unknown_where_no_record_may_be_out_of_order():
+    made = plan({"producer.enable_idempotence": [True, False]})
+    found = {("reordered", p): result(witnesses(1, partition=p, case=REORDERED_OR_COPY_CASE)) for p in (0, 1)}
+    verdict = judge(made, findings(made, found), evidence(made, metadata=failover(2)))
+    assert REORDERED_OR_COPY_CASE == REORDERED_OR_COPY
+    assert of(verdict, 0, "reordered").outcome is AnomalyOutcome.UNKNOWN
+    assert "may be a second copy" in of(verdict, 0, "reordered").reason
+    assert of(verdict, 1, "reordered").outcome is AnomalyOutcome.SHOWN
 
 
 def test_a_check_without_result_is_unknown():
