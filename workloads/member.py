@@ -2,7 +2,8 @@
 
 The application in small: a batch, its processing (which takes its time and has an effect: the row in `processed`), and a
 commit before it, after it, or by librdkafka. Whatever it is killed in, the rows say how far it was. Rebalance callbacks run
-inside `consume` and `close`, between two batches.
+inside `consume` and `close`, between two batches. It outlives a consumer that died because its group is gone
+(`workloads.lost_group`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +14,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from harness.rows import RowWriter
 from harness.schema import NONE, OBSERVATIONS, READS, ObservationKind
-from workloads.client import Client
+from workloads.client import Client, FatalClient
 from workloads.copies import rules_from
+from workloads.lost_group import REASON_S, Successors, is_group_lost
 from workloads.member_positions import LOOK_UP_S, MemberPositions
 from workloads.member_rows import (
     ASSIGN,
@@ -71,7 +73,6 @@ class GroupMember:
         """`_busy`: with a batch, all of which `next_offset` has left behind."""
         self._stalled_until_ns = 0
         """Until then nothing is asked of Kafka, as by an application that is busy with something else."""
-        self._consumer = Consumer({**spec.properties, "error_cb": client.on_error, "on_commit": self._answered})
         self._failure_share, handing_on = float(options["failure_share"]), options.get("retry_topic")
         self._retries = Retries(
             share=0.0 if handing_on else self._failure_share, after_ms=float(options["retry_after_ms"])
@@ -79,18 +80,17 @@ class GroupMember:
         self._retry_topic: RetryTopic | None = None
         if handing_on:
             self._retry_topic = RetryTopic(client, handing_on, between=self._between, stopped=lambda: self._stopped)
-        self._consumer.subscribe(
-            list(options["subscribe"]),
-            on_assign=self._on_assign,
-            on_revoke=self._on_revoke,
-            on_lost=self._on_lost,
-        )
+        self._consumer_died, self._group_lost = False, False
+        """Is it the consumer that has died, and not what sends to a retry topic; and because its group is gone?"""
+        self._successors = Successors(client.now_ns())
+        self._consumer = self._new_consumer()
 
     def run(self) -> None:
         """Until `stop`; then the group is left in order."""
         while not self._stopped:
             self._between()
-            self._client.check()
+            if self._client.fatal is not None:
+                self._go_on_without(self._client.fatal)
             if self._now_ns() < self._stalled_until_ns:
                 self._between(wait_s=STALL_SLICE_S)
             else:
@@ -134,6 +134,46 @@ class GroupMember:
             self._commit_owing({})
         if self._retry_topic is not None:
             self._retry_topic.serve(0)
+
+    # --- instances of the consumer ----------------------------------------------------------------------------------
+
+    def _new_consumer(self) -> Consumer:
+        spec = self._client.spec
+        consumer = Consumer({**spec.properties, "error_cb": self._on_error, "on_commit": self._answered})
+        consumer.subscribe(
+            list(spec.options["subscribe"]),
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+        return consumer
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._FATAL and self._client.fatal is None:
+            self._consumer_died = True
+        self._group_lost = self._group_lost or is_group_lost(error)
+        self._client.on_error(error)
+
+    def _go_on_without(self, fatal: str) -> None:
+        """Another consumer takes over from one that died because its group is gone. FatalClient for any other death."""
+        if (
+            self._consumer_died and not self._group_lost
+        ):  # the reason may not have been told; what comes with it is nobody's
+            self._records(self._client.serve(self._consumer.consume, self._batch, REASON_S) or [])
+        gone = self._consumer_died and self._group_lost
+        due_ns = self._successors.due_ns(self._now_ns()) if gone else None
+        if due_ns is None:
+            raise FatalClient(fatal)
+        self._client.log("the group is gone, and the consumer died of it: its partitions are lost, a new one joins")
+        # librdkafka drops the assignment of a dead consumer without a callback.
+        self._on_lost(self._consumer, self._named(dict.fromkeys(sorted(self._owned), NONE)))
+        self._client.serve(self._consumer.close)
+        self._commits.forget()
+        while (left_ns := due_ns - self._now_ns()) > 0 and not self._stopped:
+            self._between(wait_s=min(STALL_SLICE_S, left_ns / 1e9))
+        self._consumer_died, self._group_lost, self._client.fatal = False, False, None
+        self._consumer = self._new_consumer()
+        self._successors.made(self._now_ns())
 
     # --- a batch ----------------------------------------------------------------------------------------------------
 
@@ -228,7 +268,7 @@ class GroupMember:
             if dense in self._owned:
                 self._owned[dense] = message.offset() or 0
             return
-        self._client.on_error(error)
+        self._on_error(error)
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION):
             self._positions.lost(self._reads.dense(message))
 
@@ -247,7 +287,7 @@ class GroupMember:
             errors = {dense: answer.error for dense, answer in by_partition(answers, self._dense).items()}
         except KafkaException as error:
             errors = dict.fromkeys(offsets, error.args[0])
-            self._client.on_error(error.args[0])
+            self._on_error(error.args[0])
         self._commits.complete(rows, offsets, positions, errors)
         return all(errors.get(dense, _UNANSWERED) is None for dense in offsets)
 

@@ -127,6 +127,12 @@ class CommitRows:
                 self._since_ns(partition, offset), now_ns, partition, offset, position, AUTO, *commit_outcome(error)
             )
 
+    def forget(self) -> None:
+        """Another consumer goes on: what the one before had under way is not answered any more."""
+        self._open.clear()
+        self._reached.clear()
+        self._begun_ns, self._forgotten = self._now_ns(), False
+
     def _since_ns(self, partition: int, offset: int) -> int:
         """When the offset was first reached, in whatever assignment."""
         reached = self._reached.get(partition, deque())

@@ -38,6 +38,7 @@ from harness.guarantees.reasons import (
     leader_changed,
     leader_may_have_refused,
     out_of_sync_at_the_end,
+    owner_since_before_the_loss,
 )
 from harness.guarantees.retention import (
     forgot,
@@ -352,6 +353,11 @@ FACTS: Mapping[str, Fact] = {
     "group state lost": Fact(
         "copies were destroyed, or a leader elected unclean by request: __consumer_offsets may be among them",
         of_witnesses=coordinator_state_lost,
+        could=lambda h: _possibly(h.destroyed),
+    ),
+    "owner since before the loss": Fact(
+        "the other owner had the partition since before the fault by which __consumer_offsets may have been destroyed",
+        of_witnesses=owner_since_before_the_loss,
         could=lambda h: _possibly(h.destroyed),
     ),
     "delayed": Fact(

@@ -43,7 +43,7 @@ BEFORE_NS = 10 * NS_PER_S
 def coordinator_state_lost(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Partitions of internal topics are not sampled: not lost if nothing could destroy or cut them; lost, from then on, if
     one fault destroyed what every broker had; else not known."""
-    ways = ["destroys", "elects_unclean"] + ([] if envelope.brokers_flush else ["loses_unflushed"])
+    ways = _ways_to_lose(envelope)
     harm = either(*(np.int8(f.may(what)) for f in envelope.faults for what in ways))
     everybody = set(range(1, envelope.brokers + 1))
     certain = [
@@ -52,6 +52,21 @@ def coordinator_state_lost(envelope: Envelope, witnesses: np.ndarray) -> Truth:
         if everybody and everybody <= set(f.hit) and any(f.may(what) is Tristate.YES for what in ways)
     ]
     return either(constant(FALSE if harm == FALSE else UNKNOWN, len(witnesses)), *certain)
+
+
+def owner_since_before_the_loss(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Whoever became an owner after the fault was told so by a coordinator that has the group, as it is now."""
+    parts = [
+        both(truth(witnesses["other_ns"] <= f.end_ns + envelope.error_ns), np.int8(f.may(what)))
+        for f in envelope.faults
+        for what in _ways_to_lose(envelope)
+    ]
+    return either(constant(FALSE, len(witnesses)), *parts)
+
+
+def _ways_to_lose(envelope: Envelope) -> list[str]:
+    """How a fault takes away what brokers keep for themselves."""
+    return ["destroys", "elects_unclean"] + ([] if envelope.brokers_flush else ["loses_unflushed"])
 
 
 def _or_forever(times_ns: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from harness.guarantees.rules import Effect, Guarantee, Rule, hard
 KINDS = ("group",)
 """The workloads that have consumer groups."""
 _DELIVERY = "Kafka documentation, design, 'Message Delivery Semantics'"
+_KEPT = "more copies of __consumer_offsets in sync, or log.flush.interval.messages=1 of the brokers"
 _SUBSCRIPTIONS = "KafkaConsumer, 'Consumer Groups and Topic Subscriptions'; KIP-429; KIP-848"
 
 
@@ -19,7 +20,7 @@ def _offsets_lost(anomaly: str) -> Rule:
         when=("group state lost",),
         label="lost offsets of groups",
         reason="what groups had committed may have been destroyed, on every broker that kept it",
-        change="more copies of __consumer_offsets in sync, or log.flush.interval.messages=1 of the brokers",
+        change=_KEPT,
         source="Kafka documentation, design, 'Consumer Offset Tracking': offsets are records of a compacted topic",
     )
 
@@ -175,6 +176,16 @@ _TWO_OWNERS = Guarantee(
             change="nothing: commits, not reading, are what a group protects",
             source="KIP-848, 'Fencing': a member gives its partitions up once a coordinator answers FENCED_MEMBER_EPOCH, so "
             "not before it has reached one; seen: 1.6 s after the coordinator was connected again",
+        ),
+        Rule(
+            id="two-owners/group-lost",
+            when=("group state lost", "owner since before the loss", "commits of one alone"),
+            label="a group that was lost",
+            reason="the brokers had lost the group itself, and a member made it anew before the owner from before had been "
+            "told; that one went on reading, and no commit of it was accepted",
+            change=_KEPT,
+            source="KIP-848: a member learns of its group with its next heartbeat; librdkafka#5488; seen: 0.4 s, after every "
+            "broker had lost its power",
         ),
     ),
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import confluent_kafka
 
-PRODUCE_API, FETCH_API, INIT_PRODUCER_ID_API = 0, 1, 22
+PRODUCE_API, FETCH_API, INIT_PRODUCER_ID_API, CONSUMER_GROUP_HEARTBEAT_API = 0, 1, 22, 68
 """Kafka's api keys, as in the protocol's documentation."""
 GROUP_REBALANCE_DELAY_MS = 200
 """The mock's default, as brokers', is 3 s."""
@@ -47,6 +47,8 @@ def _library() -> ctypes.CDLL:
             [pointer, ctypes.c_int16, ctypes.c_size_t, ctypes.POINTER(ctypes.c_int)],
         ),
         ("rd_kafka_mock_group_initial_rebalance_delay_ms", None, [pointer, ctypes.c_int32]),
+        ("rd_kafka_mock_set_group_consumer_heartbeat_interval_ms", None, [pointer, ctypes.c_int]),
+        ("rd_kafka_mock_set_group_consumer_session_timeout_ms", None, [pointer, ctypes.c_int]),
         ("rd_kafka_mock_clear_request_errors", None, [pointer, ctypes.c_int16]),
     ):
         function = getattr(library, name)
@@ -83,6 +85,11 @@ class MockKafka:
         """The next requests of this kind are answered with these codes, one each."""
         array = (ctypes.c_int * len(codes))(*codes)
         _library().rd_kafka_mock_push_request_errors_array(self._cluster, api_key, len(codes), array)
+
+    def group_heartbeats(self, *, every_ms: int, session_ms: int) -> None:
+        """Of groups of the consumer protocol (KIP-848) that are made from now on; the mock's defaults are 3 s and 45 s."""
+        _library().rd_kafka_mock_set_group_consumer_heartbeat_interval_ms(self._cluster, every_ms)
+        _library().rd_kafka_mock_set_group_consumer_session_timeout_ms(self._cluster, session_ms)
 
     def delete_records(self, topic: str, number: int, *, before: int) -> None:
         code = _library().rd_kafka_mock_partition_delete_records(self._cluster, topic.encode(), number, before)

@@ -23,10 +23,13 @@ def fault(begin_s: float, end_s: float, *, node: int = BROKER, **nature: bool) -
     )  # fmt: skip
 
 
-def two_owners(*faults: FaultRecord, case: GroupCase = GroupCase.NO_CAUSE) -> Judgement:
-    """Of a second owner that began at BEGIN_S."""
-    envelope = Envelope(acks="all", unclean_enabled=False, faults=faults)
+def two_owners(
+    *faults: FaultRecord, case: GroupCase = GroupCase.NO_CAUSE, first_s: float = 0, flush: bool = False
+) -> Judgement:
+    """Of a second owner that began at BEGIN_S, the first at `first_s`; one broker. `flush`: it acknowledges from disk."""
+    envelope = Envelope(acks="all", unclean_enabled=False, faults=faults, brokers=1, brokers_flush=flush)
     columns = {"begin_ns": BEGIN_S * NS_PER_S, "end_ns": (BEGIN_S + 1) * NS_PER_S, "case": int(case)}
+    columns["other_ns"] = int(first_s * NS_PER_S)
     found = evaluate_witnesses("two-owners", LIBRDKAFKA, envelope, make_witnesses(1, columns))
     return Judgement(int(found.judgement[0]))
 
@@ -39,6 +42,16 @@ def test_a_member_of_a_coordinator_that_was_out_may_believe_to_own_what_another_
     assert two_owners(fault(80, BEGIN_S - before_s + 1, cuts=True)) is Judgement.PERMITTED
     assert two_owners(fault(80, BEGIN_S - before_s - 1, cuts=True)) is Judgement.FORBIDDEN
     assert two_owners(fault(100.5, 102, cuts=True)) is Judgement.FORBIDDEN
+
+
+def test_a_group_that_every_broker_has_lost_may_be_made_anew_before_all_of_its_members_know():
+    dark = fault(70, 75, node=1, stops=True, loses_unflushed=True)
+    assert two_owners(dark, first_s=60) is Judgement.PERMITTED
+    assert two_owners(dark, first_s=80) is Judgement.FORBIDDEN
+    assert two_owners(dark, flush=True) is Judgement.FORBIDDEN
+    assert two_owners(dark, case=GroupCase.BOTH_COMMITTED) is Judgement.FORBIDDEN
+    elsewhere = fault(70, 75, stops=True, loses_unflushed=True)
+    assert two_owners(elsewhere) is Judgement.UNKNOWN
 
 
 def test_nothing_excuses_two_owners_whose_commits_are_both_accepted():
