@@ -10,7 +10,8 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from clusters.compose_network import CHAIN, PROBE_PORT, PROBE_TRIES, NodeNetwork, network_problem
+from clusters.compose_network import CHAIN, NodeNetwork, network_problem
+from clusters.datagrams import PROBE_PORT, PROBE_TRIES
 from clusters.engine import PROBLEMS
 from harness.errors import HarnessFailed
 from harness.schema import Tristate

@@ -8,13 +8,12 @@ the data network. The rules are in a chain of our own, whose name says whose the
 import ipaddress
 import os
 import shutil
-import socket
 import subprocess
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from clusters.datagrams import Probe, bound
 from clusters.entering import call_in_network
 from harness.errors import ClusterFailed, HarnessFailed, MissingTool
 from harness.schema import Tristate
@@ -24,8 +23,6 @@ CHAIN = "PROZESS"
 SUBNETS = {"data": "10.214", "observer": "10.215"}
 """First two numbers of the addresses; the third is the same for both networks of a run."""
 COMMAND_TIMEOUT_S = 15.0
-PROBE_PORT = 9099
-PROBE_TRIES, PROBE_TIMEOUT_S = 3, 0.1
 TOOLS_PATH = os.environ.get("PATH", os.defpath) + ":/usr/local/sbin:/usr/sbin:/sbin"
 
 
@@ -70,9 +67,7 @@ class NodeNetwork:
 
     def __init__(self, name: str, pid: Callable[[], int]) -> None:
         self._name, self._pid = name, pid
-        self._probe: socket.socket | None = None
-        self._lock = threading.Lock()
-        self._probes = 0
+        self._probe = Probe(name)
 
     def run_as_root(self, argv: Sequence[str], *, text: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command of this host in the node's network namespace, as root. What it returns is the caller's to judge;
@@ -146,48 +141,15 @@ class NodeNetwork:
 
     def open_probe(self, address: str) -> None:
         """Bind a socket there for datagrams of others."""
-
-        def bind() -> socket.socket:
-            found = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            found.settimeout(PROBE_TIMEOUT_S)
-            found.bind((address, PROBE_PORT))
-            return found
-
-        self.close_probe()
-        self._probe = self.call(bind)
+        self._probe.open(lambda: self.call(lambda: bound(address)))
 
     def close_probe(self) -> None:
         """Safe to repeat."""
-        if self._probe is not None:
-            self._probe.close()
-            self._probe = None
+        self._probe.close()
 
     def hears(self, source: "NodeNetwork", *, address: str, source_address: str) -> Tristate:
         """Does a datagram of `source` arrive at `address` now?"""
-        with self._lock:
-            ours, theirs = self._probe, source._probe
-            if ours is None or theirs is None:
-                return Tristate.UNKNOWN
-            try:
-                for _ in range(PROBE_TRIES):
-                    self._probes += 1
-                    asked = f"{source._name}>{self._name}:{self._probes}".encode()
-                    theirs.sendto(asked, (address, PROBE_PORT))
-                    if _arrives(ours, asked, (source_address, PROBE_PORT)):
-                        return Tristate.YES
-            except OSError:
-                return Tristate.UNKNOWN  # not sent, or no socket any more: nothing was observed
-            return Tristate.NO
-
-
-def _arrives(ours: socket.socket, asked: bytes, sender: tuple[str, int]) -> bool:
-    while True:
-        try:
-            told, address = ours.recvfrom(200)
-        except TimeoutError:
-            return False
-        if told == asked and address == sender:  # else a late one of an earlier probe
-            return True
+        return self._probe.hears(source._probe, address=address, source_address=source_address)
 
 
 def first_number(label: str) -> int:

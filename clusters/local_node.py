@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from clusters.datagrams import PROBE_PORT, Probe, bound
 from clusters.guardian import Guardian, read_end
 from clusters.impairers import HasParts, Parts
 from clusters.network import Network
@@ -24,8 +24,6 @@ from harness.protocols import Node, NodeState
 from harness.schema import Tristate
 
 T = TypeVar("T")
-PROBE_PORT = 9099
-PROBE_TRIES, PROBE_TIMEOUT_S = 3, 0.1
 SIGNAL_TIMEOUT_S = 15.0
 """A killed or paused process of a starved machine takes its time to die or stop."""
 _TAIL_BYTES = 4000
@@ -59,10 +57,8 @@ class LocalNode(HasParts):
         self._process: subprocess.Popen[bytes] | None = None
         self._asked_to_end = False
         self._guardian: Guardian | None = None
-        self._probe_socket: socket.socket | None = None
+        self._probe = Probe(placement.name)
         self._lock = threading.RLock()
-        self._probe_lock = threading.Lock()
-        self._probes = 0
 
     @property
     def name(self) -> str:
@@ -228,31 +224,13 @@ class LocalNode(HasParts):
 
     def receives_from(self, source: Node) -> Tristate:
         assert isinstance(source, LocalNode), source
-        with self._probe_lock:
-            ours, theirs = self._probe_socket, source._probe_socket
-            if ours is None or theirs is None:
-                return Tristate.UNKNOWN
-            try:
-                for _ in range(PROBE_TRIES):
-                    self._probes += 1
-                    asked = f"{source.name}>{self.name}:{self._probes}".encode()
-                    theirs.sendto(asked, (self.address, ours.getsockname()[1]))
-                    if _arrives(ours, asked, (source.address, theirs.getsockname()[1])):
-                        return Tristate.YES
-            except OSError:
-                return Tristate.UNKNOWN  # not sent, or no socket any more: nothing was observed
-            return Tristate.NO
+        return self._probe.hears(source._probe, address=self.address, source_address=source.address)
 
     def open_network(self) -> None:
         """Bind the probe's socket where the server listens; it works while the server is dead or paused."""
-        self._probe_socket = self._inside(self._bind_probe)
-
-    def _bind_probe(self) -> socket.socket:
-        found = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        found.settimeout(PROBE_TIMEOUT_S)
         # Without namespaces the port may be someone's: then any free one does.
-        found.bind((self.address, PROBE_PORT if self._network is not None else 0))
-        return found
+        port = PROBE_PORT if self._network is not None else 0
+        self._probe.open(lambda: self._inside(lambda: bound(self.address, port)))
 
     def _inside(self, function: Callable[[], T]) -> T:
         return function() if self._network is None else self._network.run_inside(self.name, function)
@@ -262,9 +240,7 @@ class LocalNode(HasParts):
     def close(self) -> None:
         """End the process, whatever its state, and close the probe. Safe to call twice."""
         self.kill()
-        if self._probe_socket is not None:
-            self._probe_socket.close()
-            self._probe_socket = None
+        self._probe.close()
 
     def log_tail(self) -> str:
         """The last lines of the server's log that say something: stack frames are left out."""
@@ -278,16 +254,6 @@ class LocalNode(HasParts):
     def memory_mib(self) -> float | None:
         """Proportional set size of the process, MiB; None when stopped."""
         return proportional_mib(self.os_pid)
-
-
-def _arrives(ours: socket.socket, asked: bytes, sender: tuple[str, int]) -> bool:
-    while True:
-        try:
-            told, address = ours.recvfrom(200)
-        except TimeoutError:
-            return False
-        if told == asked and address == sender:  # else a late one of an earlier probe
-            return True
 
 
 def _thread_states(pid: int) -> list[str]:
