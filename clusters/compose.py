@@ -46,7 +46,8 @@ from clusters.link_support import refusals
 from clusters.links import API_VERSIONS, FOUR_LETTERS, LinkEnd, Links
 from clusters.local_clients import ClientCuts
 from clusters.orphans import PIDS_NAME
-from clusters.properties import BROKER, CONTROLLER, ZOOKEEPER, Placement, properties_text
+from clusters.placed_servers import PlacedServers
+from clusters.properties import BROKER, ZOOKEEPER, Placement, properties_text
 from clusters.servers import cluster_id_in
 from clusters.storage_format import bootstrap_checkpoint, format_directory, new_kafka_uuid
 from clusters.zookeeper import prepare_directory, zookeeper_properties
@@ -81,7 +82,7 @@ def compose_cluster(
     )
 
 
-class ComposeCluster(ContainersCluster):
+class ComposeCluster(PlacedServers, ContainersCluster):
     """`harness.protocols.Cluster` of containers. Any number at a time on one engine."""
 
     def __init__(self, plan: Plan, run: RunDirectory, *, clock: Clock) -> None:
@@ -109,34 +110,13 @@ class ComposeCluster(ContainersCluster):
         self._networks |= {node.name: node.network for node in self._nodes}
 
     @property
-    def bootstrap_servers(self) -> str:
-        return ",".join(f"{p.data_address}:{p.data_port}" for p in self._having(BROKER))
-
-    @property
     def relay_servers(self) -> str:
         """For callers outside the run: they are on the host, too."""
         return self.bootstrap_servers
 
     @property
-    def observer_servers(self) -> Mapping[int, tuple[str, int]]:
-        return {p.node_id: (p.observer_address, p.observer_port) for p in self._having(BROKER)}
-
-    @property
-    def controller_servers(self) -> Mapping[int, tuple[str, int]]:
-        return {p.node_id: (p.observer_address, p.controller_observer_port) for p in self._having(CONTROLLER)}
-
-    @property
-    def metrics_servers(self) -> Mapping[int, tuple[str, int]]:
-        """Per node id: (host, port) of its metrics agent, on the observer's link; empty if there is none here."""
-        if not self._agent:
-            return {}
-        kafka = (p for p in self._placements if ZOOKEEPER not in p.roles)
-        return {p.node_id: (p.observer_address, p.metrics_port) for p in kafka}
-
-    @property
-    def zookeeper_servers(self) -> Mapping[int, tuple[str, int]]:
-        """Per ZooKeeper server's node id: (host, port) as the observer reaches it; empty in KRaft."""
-        return {p.node_id: (p.observer_address, p.data_port) for p in self._having(ZOOKEEPER)}
+    def _has_agents(self) -> bool:
+        return self._agent is not None
 
     def wait_ready(self, *, timeout_s: float) -> None:
         """And what the image's formatting wrote is on the nodes' disks: without it none would start after a power loss."""
@@ -197,9 +177,6 @@ class ComposeCluster(ContainersCluster):
         return [*ends, LinkEnd(CLIENTS, self.client_address, HostNetwork(), has_rules=False)]
 
     # --- parts ------------------------------------------------------------------------------------------------------
-
-    def _having(self, role: str) -> list[Placement]:
-        return [p for p in self._placements if role in p.roles]
 
     def _node(self, index: int) -> ComposeNode:
         placement = self._placements[index]

@@ -21,6 +21,7 @@ from clusters.local_clients import ClientCuts
 from clusters.local_node import Launch, LocalNode
 from clusters.network import DATA, RELAY_HOST, RUN_STAGE_HOST, NamespaceOf, Network, address_of
 from clusters.orphans import PIDS_NAME
+from clusters.placed_servers import PlacedServers
 from clusters.placements import place_nodes
 from clusters.properties import BROKER, CONTROLLER, ZOOKEEPER, Placement, shaping_settings
 from clusters.ready import Readiness
@@ -35,7 +36,7 @@ from harness.protocols import Capability
 from harness.run_directory import RunDirectory
 
 
-class LocalCluster:
+class LocalCluster(PlacedServers):
     """`harness.protocols.Cluster` of real JVMs on this machine. At most one at a time in a sandbox."""
 
     def __init__(
@@ -115,29 +116,8 @@ class LocalCluster:
         return lacking | dict(refusals())
 
     @property
-    def bootstrap_servers(self) -> str:
-        return ",".join(f"{p.data_address}:{p.data_port}" for p in self._having(BROKER))
-
-    @property
-    def observer_servers(self) -> Mapping[int, tuple[str, int]]:
-        return {p.node_id: (p.observer_address, p.observer_port) for p in self._having(BROKER)}
-
-    @property
-    def controller_servers(self) -> Mapping[int, tuple[str, int]]:
-        return {p.node_id: (p.observer_address, p.controller_observer_port) for p in self._having(CONTROLLER)}
-
-    @property
-    def zookeeper_servers(self) -> Mapping[int, tuple[str, int]]:
-        """Per ZooKeeper server's node id: (host, port) as the observer reaches it; empty in KRaft."""
-        return {p.node_id: (p.observer_address, p.data_port) for p in self._having(ZOOKEEPER)}
-
-    @property
-    def metrics_servers(self) -> Mapping[int, tuple[str, int]]:
-        """Per node id: (host, port) of its metrics agent, on the observer's link; empty if there is none here."""
-        if not self._metrics:
-            return {}
-        kafka = (p for p in self._placements if ZOOKEEPER not in p.roles)
-        return {p.node_id: (p.observer_address, p.metrics_port) for p in kafka}
+    def _has_agents(self) -> bool:
+        return self._metrics
 
     @property
     def client_servers(self) -> Mapping[int, tuple[str, int]]:
@@ -266,9 +246,6 @@ class LocalCluster:
     def _waits(self, placement: Placement) -> bool:
         """Is it a controller that the migration from ZooKeeper starts?"""
         return self._variant.metadata_mode == "zookeeper" and CONTROLLER in placement.roles
-
-    def _having(self, role: str) -> list[Placement]:
-        return [p for p in self._placements if role in p.roles]
 
     def _log_of(self, name: str) -> Path:
         return self._run.logs / f"{name}.log"
