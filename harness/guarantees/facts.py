@@ -216,8 +216,8 @@ FACTS: Mapping[str, Fact] = {
         could=lambda h: _possibly(h.moved),
     ),
     "leader may have refused": Fact(
-        "the partition's leader changed after the send began; or it, or the first leader, had answered nobody as one when it "
-        "began, so that it may have refused the send and taken a later one",
+        "the partition's leader changed after the send began; or it, the first leader, or one that came back from a fault "
+        "had answered nobody as one when it began, so that it may have refused the send and taken a later one",
         of_witnesses=leader_may_have_refused,
         could=lambda _: Tristate.UNKNOWN,
     ),

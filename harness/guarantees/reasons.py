@@ -1,6 +1,8 @@
 """What else may explain a witness: a leader or coordinator that was deposed, out, or lost what it knew. Loops run over
 elections and faults, never over witnesses."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from harness.clock import NS_PER_S
@@ -22,7 +24,7 @@ def leader_changed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 def leader_may_have_refused(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Whoever leads may not have known it when the send began, or was deposed after: it refuses what comes before it knows,
-    and takes what comes after. The first leader too."""
+    and takes what comes after. The first leader too, and one that a fault stopped and that leads again in the same epoch."""
     timeline = envelope.timeline
     if not timeline.known:
         return constant(UNKNOWN, len(witnesses))
@@ -30,9 +32,19 @@ def leader_may_have_refused(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     began = [
         (int(timeline.leader_epoch[0]), int(timeline.time_ns[0])),
         *((e.epoch, e.time_ns) for e in timeline.elections),
+        *_returned_leaders(envelope),
     ]
     unaware = (truth(begun_ns <= envelope.led_by_ns(epoch, since_ns)) for epoch, since_ns in began)
     return either(leader_changed(envelope, witnesses), *unaware)
+
+
+def _returned_leaders(envelope: Envelope) -> Iterator[tuple[int, int]]:
+    """(leader epoch, when it was started again) of leaders that a fault stopped."""
+    timeline = envelope.timeline
+    for fault in envelope.faults:
+        row = int(timeline.index_at(np.asarray(fault.begin_ns)))
+        if fault.may("stops") is not Tristate.NO and row >= 0 and int(timeline.leader[row]) in fault.hit:
+            yield int(timeline.leader_epoch[row]), fault.end_ns
 
 
 BEFORE_NS = 10 * NS_PER_S

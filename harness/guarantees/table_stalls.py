@@ -32,6 +32,15 @@ STALLS = (
                 source="A gap of more than 1 s between heartbeats of 100 ms",
             ),
             Rule(
+                id="stalled/transaction-state-lost",
+                when=("last stable offset stood still", "transaction state lost"),
+                label="a lost __transaction_state",
+                reason="the coordinator forgot a transaction whose records are still in the log: nobody ends it until an "
+                "operator does",
+                change="flush.messages=1 for __transaction_state too, or more copies in sync,",
+                source="KIP-664, hanging transactions; seen: all brokers without power, flush.messages=1 for the data alone",
+            ),
+            Rule(
                 id="stalled/KAFKA-14402",
                 effect=Effect.DEFECT,
                 when=("brokers to 3.5", "last stable offset stood still"),

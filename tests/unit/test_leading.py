@@ -8,7 +8,7 @@ import pytest
 from harness.guarantees.envelope import Envelope
 from harness.guarantees.reasons import leader_changed, leader_may_have_refused
 from harness.schema import NONE
-from tests.unit.guarantees_evidence import ns, state, witnesses
+from tests.unit.guarantees_evidence import fault, ns, state, witnesses
 from tests.unit.test_envelope import NOT_SO, SO, UNKNOWN, envelope, failover, one
 
 CREATED_S = -10.0
@@ -72,6 +72,17 @@ def test_an_answer_of_the_leader_before_it_is_none_of_the_deposed_ones():
     env = envelope(twice, leader_answers=answers((-9, 0), (6.2, 1), (8.2, 2), (12.5, 0)))
     assert env.known_ns(env.timeline.elections[0]) == ns(12.5) + env.error_ns
     assert env.known_ns(env.timeline.elections[1]) == ns(9.0) + env.error_ns
+
+
+def test_a_leader_that_a_fault_stopped_may_refuse_until_it_answers_somebody_again():
+    """Seen: all brokers without power for 2 s, no session over: a record sent meanwhile stands behind one sent 7 s later."""
+    died = fault(0, "kill", [1], 3.0, 5.0)
+    env = envelope(CALM, faults=died, leader_answers=answers((-9, 0), (2.9, 0), (8.0, 0)))
+    assert refused(env, 3.5) == SO
+    assert refused(env, 7.9) == SO
+    assert refused(env, 8.1) == NOT_SO
+    other = envelope(CALM, faults=fault(0, "kill", [2], 3.0, 5.0), leader_answers=answers((-9, 0), (8.0, 0)))
+    assert refused(other, 3.5) == NOT_SO
 
 
 def test_whether_a_leader_may_have_refused_is_unknown_without_ground_truth():
