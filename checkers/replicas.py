@@ -65,13 +65,20 @@ def diverged(history: PartitionHistory) -> KernelResult:
 
 def _incomplete(history: PartitionHistory) -> str | None:
     """Why equality cannot be concluded; None = every copy was read, up to the sentinel."""
-    unread = [node for node in history.assignment if node not in history.copies]
-    if unread:
-        nodes = ", ".join(str(node) for node in unread)
-        return f"the copies of partition {history.partition} on brokers {nodes} were not read"
+    if unread := unread_copies(history):
+        return unread
     if Isolation.READ_UNCOMMITTED not in history.audit_end:
         return f"the audit of partition {history.partition} at read_uncommitted did not reach its sentinel"
     return None
+
+
+def unread_copies(history: PartitionHistory) -> str | None:
+    """Which brokers' copies were not read; None = every one was."""
+    unread = [node for node in history.assignment if node not in history.copies]
+    if not unread:
+        return None
+    nodes = ", ".join(str(node) for node in unread)
+    return f"the copies of partition {history.partition} on brokers {nodes} were not read"
 
 
 def _compare(history: PartitionHistory) -> tuple[list[np.ndarray], int]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from checkers.lookup import differs_from_previous, distinct
+from checkers.replicas import unread_copies
 from harness.protocols import CopyFacts, KernelResult, PartitionHistory
 from harness.schema import MISSING, NONE, ObservationKind
 from harness.snapshot_cases import SnapshotCase
@@ -55,10 +56,8 @@ def snapshot_conflict(history: PartitionHistory) -> KernelResult:
 
 
 def _incomplete(history: PartitionHistory) -> str | None:
-    unread = [node for node in history.assignment if node not in history.copies]
-    if unread:
-        nodes = ", ".join(str(node) for node in unread)
-        return f"the copies of partition {history.partition} on brokers {nodes} were not read"
+    if unread := unread_copies(history):
+        return unread
     for offset, node in _offsets(history, ObservationKind.REPLICA_SNAPSHOT_DAMAGED):
         return f"the snapshot {offset} of partition {history.partition} on broker {node} cannot be read"
     return None

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from harness.clock import wait_until
 from harness.configuration import Frozen, Text
 from harness.errors import ClusterFailed
 from harness.protocols import Capability, Effect, Scene, Undo
 from harness.schema import Tristate
 from harness.targets import parse_target
+from nemesis.acceptance import until_accepted
 from nemesis.effects import Seen, Watch, observe
 from nemesis.kafka_partitions import PartitionKey, broker_name, leader_of, named_partitions
 from nemesis.targets import TargetMissing
@@ -125,25 +125,16 @@ class ConfigureBack:
 
     def carry_out(self, undo: Undo, scene: Scene) -> None:
         resource, properties = undo.given["resource"], undo.given["properties"]
-        last = "nothing"
 
-        def accepted() -> bool:
-            nonlocal last
-            try:
-                if self.undone(undo, scene)[0] is not Tristate.YES:
-                    scene.admin.alter_configs(resource, properties, timeout_s=CHANGE_S / 2)
-            except ClusterFailed as error:  # a controller that is just being elected
-                last = str(error)
-                return False
-            return True
+        def put_back() -> None:
+            if self.undone(undo, scene)[0] is not Tristate.YES:
+                scene.admin.alter_configs(resource, properties, timeout_s=CHANGE_S / 2)
 
-        wait_until(
-            accepted,
+        until_accepted(
+            put_back,
             awaited=f"Kafka to take back the configuration of {resource}",
             timeout_s=CHANGE_S,
             clock=scene.clock,
-            last_seen=lambda: last,
-            interval_s=0.5,
         )
 
     def undone(self, undo: Undo, scene: Scene) -> Seen:

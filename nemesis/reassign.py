@@ -6,11 +6,10 @@ from typing import Any, Literal
 
 from pydantic import PositiveFloat, PositiveInt
 
-from harness.clock import wait_until
 from harness.configuration import Frozen
-from harness.errors import ClusterFailed
 from harness.protocols import Capability, Effect, PartitionView, Scene, Undo
 from harness.schema import Tristate
+from nemesis.acceptance import until_accepted
 from nemesis.configure import changes_back
 from nemesis.effects import Seen, Watch, observe
 from nemesis.kafka_partitions import PartitionKey, broker_name, leader_of, named_partitions, newest_views, text_of
@@ -136,26 +135,12 @@ class ReassignBack:
 
     def carry_out(self, undo: Undo, scene: Scene) -> None:
         key, replicas = _given(undo)
-        last = "nothing"
 
-        def accepted() -> bool:
-            nonlocal last
-            try:
-                if _arrived(scene, key, replicas)[0] is not Tristate.YES:
-                    scene.admin.reassign({key: replicas}, timeout_s=ASK_S / 2)
-            except ClusterFailed as error:  # a controller that is just being elected
-                last = str(error)
-                return False
-            return True
+        def put_back() -> None:
+            if _arrived(scene, key, replicas)[0] is not Tristate.YES:
+                scene.admin.reassign({key: replicas}, timeout_s=ASK_S / 2)
 
-        wait_until(
-            accepted,
-            awaited=f"Kafka to take {text_of(key)} back",
-            timeout_s=ASK_S,
-            clock=scene.clock,
-            last_seen=lambda: last,
-            interval_s=0.5,
-        )
+        until_accepted(put_back, awaited=f"Kafka to take {text_of(key)} back", timeout_s=ASK_S, clock=scene.clock)
 
     def undone(self, undo: Undo, scene: Scene) -> Seen:
         return _arrived(scene, *_given(undo))
