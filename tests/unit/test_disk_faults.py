@@ -4,60 +4,20 @@ from itertools import permutations
 
 import pytest
 
-from clusters.fake import FakeCluster
-from harness.clock import FakeClock
 from harness.errors import BadInput, ClusterFailed
 from harness.impairments import ClockShift, FailedDisk, FrozenDisk, FullDisk, SlowDisk
 from harness.needs import capabilities_needed
 from harness.planning import make_plan
-from harness.protocols import Capability, NodeState, TopicSpec
-from harness.run_directory import RunDirectory
-from harness.schedule import FaultAction, Step
+from harness.protocols import Capability, NodeState
 from harness.schema import Tristate
 from harness.trial import parse_trial
 from nemesis.journal import read_journal
-from nemesis.nemesis import Nemesis
 from nemesis.parameters import check_parameters
-
-TRIAL = {
-    "name": "unit",
-    "title": "",
-    "topics": {"partitions": 1, "placement": [[1, 2, 3]]},
-    "base": {"topic.replication_factor": 3},
-}
+from tests.unit.fake_bench import FakeBench
+from tests.unit.nemesis_bench import TRIAL
 
 
-class Rows:
-    """A recorder that keeps details."""
-
-    def __init__(self):
-        self.texts = []
-
-    def write(self, table, **columns):
-        pass
-
-    def code(self, dictionary, text):
-        self.texts.append(text)
-        return len(self.texts) - 1
-
-
-class Bench:
-    def __init__(self, path):
-        self.run, self.clock, self.recorder = RunDirectory(path), FakeClock(), Rows()
-        self.run.create()
-        plan = make_plan(parse_trial(TRIAL, source="unit"), seed=1)
-        self.run.plan.write_text(plan.model_dump_json())
-        self.cluster = FakeCluster(plan, self.run, clock=self.clock)
-        self.cluster.setup()
-        self.cluster.wait_ready(timeout_s=60)
-        admin = self.cluster.admin()
-        admin.create_topics([TopicSpec("cell-000", ((1, 2, 3),))], timeout_s=60)
-        self.nemesis = Nemesis(self.run, self.cluster, admin, self.recorder, self.clock)
-
-    def strike(self, name, fault, *targets, **parameters):
-        action = FaultAction(kind="fault", fault=fault, targets=targets, parameters=parameters)
-        return self.nemesis.strike(0, Step(name=name, do=action))
-
+class Bench(FakeBench):
     def node(self, name):
         return next(node for node in self.cluster.nodes if node.name == name)
 

@@ -6,57 +6,15 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.fake import FakeCluster
-from harness.clock import FakeClock
 from harness.errors import ClusterFailed
-from harness.planning import make_plan
-from harness.protocols import NodeState, TopicSpec
-from harness.run_directory import RunDirectory, read_json
-from harness.schedule import FaultAction, Step
+from harness.protocols import NodeState
+from harness.run_directory import read_json
 from harness.schema import FaultPhase, Tristate
-from harness.trial import parse_trial
 from nemesis.journal import read_journal
-from nemesis.nemesis import Nemesis
-
-TRIAL = {
-    "name": "unit",
-    "title": "",
-    "topics": {"partitions": 1, "placement": [[1, 2, 3]]},
-    "base": {"topic.replication_factor": 3},
-}
+from tests.unit.fake_bench import FakeBench
 
 
-class Rows:
-    """A recorder that keeps `faults` in memory."""
-
-    def __init__(self):
-        self.rows = []
-
-    def write(self, table, **columns):
-        assert table == "faults"
-        self.rows.append(columns)
-
-    def code(self, dictionary, text):
-        return 0
-
-
-class Bench:
-    def __init__(self, path):
-        self.run, self.clock, self.recorder = RunDirectory(path), FakeClock(), Rows()
-        self.run.create()
-        plan = make_plan(parse_trial(TRIAL, source="unit"), seed=1)
-        self.run.plan.write_text(plan.model_dump_json())
-        self.cluster = FakeCluster(plan, self.run, clock=self.clock)
-        self.cluster.setup()
-        self.cluster.wait_ready(timeout_s=60)
-        self.admin = self.cluster.admin()
-        self.admin.create_topics([TopicSpec("cell-000", ((1, 2, 3),))], timeout_s=60)
-        self.nemesis = Nemesis(self.run, self.cluster, self.admin, self.recorder, self.clock)
-
-    def strike(self, name, fault, target, **parameters):
-        action = FaultAction(kind="fault", fault=fault, targets=(target,), parameters=parameters)
-        return self.nemesis.strike(0, Step(name=name, do=action))
-
+class Bench(FakeBench):
     def broken(self):
         """Ids of nodes that are not running, and (receiver, source) of every link that is cut."""
         nodes = self.cluster.nodes

@@ -2,46 +2,27 @@
 
 import pytest
 
-from clusters.fake import FakeCluster
 from clusters.fake_world import Timings
-from harness.clock import FakeClock
 from harness.conditions import World
 from harness.errors import ClusterFailed, Interrupted
-from harness.planning import make_plan
-from harness.protocols import TopicSpec
 from harness.recorder import Recorder
 from harness.run_directory import RunDirectory, read_json
 from harness.schedule import FaultAction, Step
 from harness.stages.recovery import Recovery, wait_whole
-from harness.trial import parse_trial
-from nemesis.nemesis import Nemesis
+from tests.unit.fake_bench import FakeBench
 
-TRIAL = {
-    "name": "unit",
-    "title": "",
-    "topics": {"partitions": 1, "placement": [[1, 2, 3]]},
-    "base": {"topic.replication_factor": 3},
-}
 KILL = FaultAction(kind="fault", fault="kill", targets=("node:broker-1",))
 
 
-class Bench:
+class Bench(FakeBench):
     """Broker 1 is killed; `start_s`: what a broker needs to start."""
 
     def __init__(self, path, *, start_s):
-        self.run, self.clock, self.told = RunDirectory(path), FakeClock(), []
-        self.run.create()
-        plan = make_plan(parse_trial(TRIAL, source="unit"), seed=1)
-        self.run.plan.write_text(plan.model_dump_json())
-        cluster = FakeCluster(plan, self.run, clock=self.clock, timings=Timings(start_s=start_s))
-        cluster.setup()
-        cluster.wait_ready(timeout_s=600)
-        admin = cluster.admin()
-        admin.create_topics([TopicSpec("cell-000", ((1, 2, 3),))], timeout_s=60)
-        self.nemesis = Nemesis(self.run, cluster, admin, Recorder(self.run), self.clock)
+        super().__init__(path, timings=Timings(start_s=start_s), make_recorder=Recorder)
+        self.told = []
         self.world = World(
-            plan=plan,
-            admin=admin,
+            plan=self.plan,
+            admin=self.admin,
             progress=dict,
             unhealed=self.nemesis.unhealed,
             now_ns=self.clock.monotonic_ns,

@@ -2,42 +2,20 @@
 
 import pytest
 
-from clusters.fake import FakeCluster
-from harness.clock import FakeClock
 from harness.errors import BadInput, ClusterFailed
-from harness.planning import make_plan
-from harness.protocols import NodeState, TopicSpec
-from harness.run_directory import RunDirectory, read_json
-from harness.schedule import FaultAction, Step
+from harness.protocols import NodeState
+from harness.run_directory import read_json
 from harness.schema import Tristate
-from harness.trial import parse_trial
 from nemesis.journal import read_journal
-from nemesis.nemesis import Nemesis
 from nemesis.parameters import check_parameters
-from tests.unit.test_nemesis_on_fake import Rows
-
-TRIAL = {
-    "name": "unit",
-    "title": "",
-    "topics": {"partitions": 1, "placement": [[1, 2, 3]]},
-    "base": {"topic.replication_factor": 3},
-}
+from tests.unit.fake_bench import FakeBench
 
 
-class Bench:
+class Bench(FakeBench):
     """Three brokers in memory; every end and start is noted with how many replicas were in sync."""
 
     def __init__(self, path, seed=1, **variant):
-        self.run, self.clock, self.recorder = RunDirectory(path), FakeClock(), Rows()
-        self.run.create()
-        plan = make_plan(parse_trial(TRIAL | {"variant": variant}, source="unit"), seed=seed)
-        self.run.plan.write_text(plan.model_dump_json())
-        self.cluster = FakeCluster(plan, self.run, clock=self.clock)
-        self.cluster.setup()
-        self.cluster.wait_ready(timeout_s=60)
-        self.admin = self.cluster.admin()
-        self.admin.create_topics([TopicSpec("cell-000", ((1, 2, 3),))], timeout_s=60)
-        self.nemesis = Nemesis(self.run, self.cluster, self.admin, self.recorder, self.clock)
+        super().__init__(path, seed=seed, **variant)
         self.ended = []
         for node in self.cluster.nodes:
             self._watch(node)
@@ -52,10 +30,6 @@ class Bench:
             return noted
 
         node.stop, node.kill = noting(node.stop), noting(node.kill)
-
-    def strike(self, name, fault, target, **parameters):
-        action = FaultAction(kind="fault", fault=fault, targets=(target,), parameters=parameters)
-        return self.nemesis.strike(0, Step(name=name, do=action))
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
