@@ -10,7 +10,7 @@ from harness.schema import MISSING, NONE
 from harness.windows import LateCase
 from tests.unit.guarantees_evidence import ns, table
 from tests.unit.histories import OK, PARTITION, PRODUCER, READER, READER_COMMITTED, history
-from tests.unit.test_kernels_transactions import CELL
+from tests.unit.transaction_cells import CELL
 
 BOUND = DeliveryBound(latency_s=2, window_s=1, recovery_s=5)
 TRANSACTIONAL = CELL.model_copy(update={"partitions": (PARTITION,), "delivery_bound": BOUND})

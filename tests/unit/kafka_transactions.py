@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from harness.configuration import ProducerConfiguration, TopicConfiguration
-from harness.plan import SENTINEL_CLIENT, Cell
+from harness.plan import SENTINEL_CLIENT
 from harness.protocols import CellHistory, PartitionHistory
 from harness.schema import MISSING, NONE, TRANSACTIONS, Isolation
 from tests.unit.histories import (
@@ -29,19 +28,7 @@ from tests.unit.histories import (
     read_row,
     send_row,
 )
-
-COMMIT, ABORT = 1, 2
-A, B = 7, 8
-CELL = Cell(
-    cell=0,
-    name="cell",
-    workload="transactions",
-    topic_name="cell-000",
-    axes={},
-    topic=TopicConfiguration(),
-    producer=ProducerConfiguration(enable_idempotence=True),
-    partitions=(A, B),
-)
+from tests.unit.transaction_cells import ABORT, CELL, COMMIT, A, B
 
 
 @dataclass

@@ -24,7 +24,7 @@ from checkers.transaction_cycles import (
 from checkers.transactions import AT_READ_COMMITTED, AT_READ_UNCOMMITTED
 from harness.schema import NONE, Isolation
 from tests.unit.histories import CRASHED, FAIL, INFO, OK, PRODUCER, PRODUCER_2, READER_COMMITTED
-from tests.unit.test_kernels_transactions import ABORT, COMMIT, A, B, cell_of, ended
+from tests.unit.transaction_cells import ABORT, COMMIT, A, B, cell_of, ended
 
 QUICK = settings(deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
 SEEDS = st.integers(0, 2**32)

@@ -20,7 +20,7 @@ from harness.stalls import STALLED_NS, StallCase
 from harness.witnesses import make_witnesses
 from tests.unit.guarantees_evidence import DICTIONARIES, fault, ns, state, table
 from tests.unit.histories import OK, PARTITION, PRODUCER, READER, READER_COMMITTED, history
-from tests.unit.test_kernels_transactions import CELL, ended
+from tests.unit.transaction_cells import CELL, ended
 
 SENDS = [(PRODUCER, n, OK, n) for n in range(3)]
 LOG = [(n, PRODUCER, n) for n in range(3)]

@@ -13,7 +13,7 @@ from checkers.transactions import AT_READ_COMMITTED, AT_READ_UNCOMMITTED
 from harness.guarantees.facts import BY_WRITES_CASES
 from harness.schema import Isolation
 from tests.unit.histories import CRASHED, FAIL, INFO, OK, PRODUCER, PRODUCER_2
-from tests.unit.test_kernels_transactions import ABORT, COMMIT, A, cell_of, ended
+from tests.unit.transaction_cells import ABORT, COMMIT, A, cell_of, ended
 
 ONE, TWO = PRODUCER, PRODUCER_2
 
