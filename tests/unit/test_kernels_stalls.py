@@ -11,6 +11,7 @@ from harness.guarantees.configured import Configuration
 from harness.guarantees.envelope import Envelope
 from harness.guarantees.evaluate import Judgement, evaluate_witnesses
 from harness.guarantees.faults import NATURES, fault_records
+from harness.guarantees.table import TABLE
 from harness.guarantees.timeline import timelines
 from harness.metrics import MICRO, code_of
 from harness.plan import PlannedClient
@@ -174,6 +175,7 @@ def test_a_starved_reader_is_unknown():
 
 
 def test_a_hanging_transaction_of_old_brokers_is_named():
-    assert judged(case=StallCase.STABLE_OFFSET, configuration=OLD) == (Judgement.FORBIDDEN, 2)
+    defect = [rule.id for rule in TABLE["stalled"].rules].index("stalled/KAFKA-14402")
+    assert judged(case=StallCase.STABLE_OFFSET, configuration=OLD) == (Judgement.FORBIDDEN, defect)
     assert judged(case=StallCase.STABLE_OFFSET) == (Judgement.FORBIDDEN, -1)
     assert judged(configuration=OLD) == (Judgement.FORBIDDEN, -1)
