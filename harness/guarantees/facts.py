@@ -29,7 +29,7 @@ from harness.guarantees.delays import fault_at_work, unmeasured
 from harness.guarantees.deposed import leader_hampered
 from harness.guarantees.envelope import Envelope
 from harness.guarantees.happened import Happened
-from harness.guarantees.logic import FALSE, Truth, constant, doubted, either, truth
+from harness.guarantees.logic import FALSE, TRUE, Truth, constant, doubted, either, truth
 from harness.guarantees.reasons import (
     bumped,
     coordinator_out,
@@ -353,6 +353,11 @@ FACTS: Mapping[str, Fact] = {
     "group state lost": Fact(
         "copies were destroyed, or a leader elected unclean by request: __consumer_offsets may be among them",
         of_witnesses=coordinator_state_lost,
+        could=lambda h: _possibly(h.destroyed),
+    ),
+    "group lost by every broker": Fact(
+        "one fault destroyed what every broker had, and with it __consumer_offsets",
+        of_witnesses=lambda envelope, witnesses: truth(coordinator_state_lost(envelope, witnesses) == TRUE),
         could=lambda h: _possibly(h.destroyed),
     ),
     "owner since before the loss": Fact(

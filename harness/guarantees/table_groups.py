@@ -36,6 +36,19 @@ def _sought(anomaly: str) -> Rule:
     )
 
 
+def _group_lost(rule: str, fact: str, did: str) -> Rule:
+    return Rule(
+        id=rule,
+        when=(fact, "owner since before the loss", "commits of one alone"),
+        label="a group that was lost",
+        reason=f"the brokers {did} the group itself, and a member made it anew before the owner from before had been told; "
+        "that one went on reading, and no commit of it was accepted",
+        change=_KEPT,
+        source="KIP-848: a member learns of its group with its next heartbeat; librdkafka#5488; seen: 0.4 s, after every "
+        "broker had lost its power",
+    )
+
+
 _UNPROCESSED = Guarantee(
     anomaly="unprocessed",
     promise="What a group has committed past, it has processed.",
@@ -167,6 +180,7 @@ _TWO_OWNERS = Guarantee(
             change="group.protocol=consumer, which refuses the second process (UNRELEASED_INSTANCE_ID)",
             source="KIP-345, 'Fencing'; KIP-848, 'Static Membership'",
         ),
+        _group_lost("two-owners/group-lost", "group lost by every broker", "had lost"),
         Rule(
             id="two-owners/coordinator-out",
             when=("coordinator out", "commits of one alone"),
@@ -177,16 +191,7 @@ _TWO_OWNERS = Guarantee(
             source="KIP-848, 'Fencing': a member gives its partitions up once a coordinator answers FENCED_MEMBER_EPOCH, so "
             "not before it has reached one; seen: 1.6 s after the coordinator was connected again",
         ),
-        Rule(
-            id="two-owners/group-lost",
-            when=("group state lost", "owner since before the loss", "commits of one alone"),
-            label="a group that was lost",
-            reason="the brokers had lost the group itself, and a member made it anew before the owner from before had been "
-            "told; that one went on reading, and no commit of it was accepted",
-            change=_KEPT,
-            source="KIP-848: a member learns of its group with its next heartbeat; librdkafka#5488; seen: 0.4 s, after every "
-            "broker had lost its power",
-        ),
+        _group_lost("two-owners/group-perhaps-lost", "group state lost", "may have lost"),
     ),
 )
 _ORPHANED = Guarantee(

@@ -47,6 +47,9 @@ def test_a_member_of_a_coordinator_that_was_out_may_believe_to_own_what_another_
 def test_a_group_that_every_broker_has_lost_may_be_made_anew_before_all_of_its_members_know():
     dark = fault(70, 75, node=1, stops=True, loses_unflushed=True)
     assert two_owners(dark, first_s=60) is Judgement.PERMITTED
+    just_now = fault(90, 95, node=1, stops=True, loses_unflushed=True)
+    assert two_owners(just_now) is Judgement.PERMITTED
+    assert two_owners(just_now, flush=True) is Judgement.PERMITTED  # its coordinator was out all the same
     assert two_owners(dark, first_s=80) is Judgement.FORBIDDEN
     assert two_owners(dark, flush=True) is Judgement.FORBIDDEN
     assert two_owners(dark, case=GroupCase.BOTH_COMMITTED) is Judgement.FORBIDDEN

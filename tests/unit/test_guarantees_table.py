@@ -93,6 +93,7 @@ def test_the_strongest_configuration_permits_only_what_destroys_committed_data(a
         "unclean ever",
         "transaction state lost",
         "group state lost",
+        "group lost by every broker",
     }
     excuses |= {"read beyond delete.retention.ms", "a replica away beyond delete.retention.ms"}
     excuses |= {"member was gone", "position was sought", "within a session", "stands twice", "coordinator out"}
