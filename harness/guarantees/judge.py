@@ -102,7 +102,8 @@ def _counts(findings: Sequence[Finding]) -> dict[str, int]:
 
 def _losers(findings: Sequence[Finding]) -> frozenset[int]:
     """Clients of which acknowledged records are gone."""
-    return frozenset(int(c) for f in findings if f.anomaly == "lost" for c in np.unique(f.result.witnesses["client"]))
+    gone = ("lost", "compacted-away", "tombstone-lost")
+    return frozenset(int(c) for f in findings if f.anomaly in gone for c in np.unique(f.result.witnesses["client"]))
 
 
 def _unknown_reasons(outcomes: Mapping[int, Mapping[str, CellAnomaly]], known: Sequence[str]) -> list[str]:
