@@ -71,11 +71,7 @@ def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
         place = place[~handed.has(index.read_key[log.rows[place]], level)]
     offset = log.offset[place]
     member, seen_ns = _last_delivered(partition, members, offset)
-    released = Events(history.tables["assignments"], partition.partition, (REVOKE, LOST, CLOSE))
-    case = np.full(len(offset), GroupCase.NO_CAUSE, dtype=np.int32)
-    case[members.crashed(member)] = GroupCase.CRASHED
-    case[(member >= 0) & (released.next_after(member, seen_ns) != FOREVER)] = GroupCase.RELEASED
-    case[_jumped_over(history.tables["positions"], commits, offset, member, seen_ns)] = GroupCase.RESET
+    case = _why_not(history, commits, members, offset, member, seen_ns)
     if handed is not None:
         case[handed.left_behind(offset)] = GroupCase.LEFT_BEHIND
     rows = log.rows[place]
@@ -94,6 +90,23 @@ def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
     )
     reasons = [index.incomplete(level), None if handed is None else handed.incomplete(level)]
     return witnesses, int(high - low), "; ".join(reason for reason in reasons if reason) or None
+
+
+def _why_not(
+    history: CellHistory,
+    commits: Commits,
+    members: Members,
+    offset: np.ndarray,
+    member: np.ndarray,
+    seen_ns: np.ndarray,
+) -> np.ndarray:
+    """GroupCase of each offset that was last delivered to that member, then: of several the last that fits."""
+    released = Events(history.tables["assignments"], commits.partition, (REVOKE, LOST, CLOSE))
+    case = np.full(len(offset), GroupCase.NO_CAUSE, dtype=np.int32)
+    case[members.crashed(member)] = GroupCase.CRASHED
+    case[(member >= 0) & (released.next_after(member, seen_ns) != FOREVER)] = GroupCase.RELEASED
+    case[_jumped_over(history.tables["positions"], commits, offset, member, seen_ns)] = GroupCase.RESET
+    return case
 
 
 def _jumped_over(
@@ -166,18 +179,9 @@ def _reprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
     again = np.flatnonzero(offset[1:] == offset[:-1]) + 1
     before, after = rows[again - 1], rows[again]
     case = _why_again(history, number, members, before, after)
-    # Further copies in the log of a record that was processed already.
-    single = rows[np.flatnonzero(np.diff(offset, prepend=-1))] if len(rows) else rows
-    sender = table["sender"][single]
-    key = identity_keys(sender, table["sequence"][single])
-    order = grouped_by_client(sender)
-    if not ascends(key[order]):
-        order = np.argsort(key, kind="stable")
-    key = key[order]
-    copy = np.flatnonzero(key[1:] == key[:-1]) + 1
-    before = np.concatenate([before, single[order[copy - 1]]])
-    after = np.concatenate([after, single[order[copy]]])
-    case = np.concatenate([case, np.full(len(copy), GroupCase.DUPLICATE, dtype=np.int32)])
+    one, other = _copies(table, rows[np.flatnonzero(np.diff(offset, prepend=-1))] if len(rows) else rows)
+    before, after = np.concatenate([before, one]), np.concatenate([after, other])
+    case = np.concatenate([case, np.full(len(one), GroupCase.DUPLICATE, dtype=np.int32)])
     for source, retry in retry_of(history.cell).items():
         if retry == number:
             found = RetryPartition(history, source, retry).repeated()
@@ -201,6 +205,18 @@ def _reprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
         },
     )
     return witnesses, len(rows), None
+
+
+def _copies(table: Mapping[str, np.ndarray], single: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(rows of `processed` of one copy in the log, rows of the next copy of the same record). `single`: a row per offset."""
+    sender = table["sender"][single]
+    key = identity_keys(sender, table["sequence"][single])
+    order = grouped_by_client(sender)
+    if not ascends(key[order]):
+        order = np.argsort(key, kind="stable")
+    key = key[order]
+    copy = np.flatnonzero(key[1:] == key[:-1]) + 1
+    return single[order[copy - 1]], single[order[copy]]
 
 
 def _done_rows(processed: Mapping[str, np.ndarray], partition: int) -> np.ndarray:

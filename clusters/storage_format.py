@@ -24,6 +24,14 @@ from harness.errors import ClusterFailed, NotReady
 
 CHECKPOINT_NAME = "bootstrap.checkpoint"
 STORAGE_TOOL_TIMEOUT_S = 90.0
+_A_CONTROLLER = {
+    "process.roles": "controller",
+    "node.id": "1",
+    "controller.quorum.voters": "1@127.0.0.1:9095",
+    "listeners": "CONTROLLER://127.0.0.1:9095",
+    "controller.listener.names": "CONTROLLER",
+}
+"""Whose directory StorageTool formats for us."""
 FEATURE_LEVEL_RECORD = 12
 """apiKey of FeatureLevelRecord (Kafka source, metadata/src/main/resources/common/metadata/FeatureLevelRecord.json)."""
 
@@ -76,19 +84,7 @@ def _run_storage_tool(version: str, *, java: Path, jars: Sequence[Path], feature
     with tempfile.TemporaryDirectory(prefix="prozess-format-") as scratch:
         data = Path(scratch) / "data"
         properties = Path(scratch) / "server.properties"
-        properties.write_text(
-            properties_text(
-                {
-                    "process.roles": "controller",
-                    "node.id": "1",
-                    "controller.quorum.voters": "1@127.0.0.1:9095",
-                    "listeners": "CONTROLLER://127.0.0.1:9095",
-                    "controller.listener.names": "CONTROLLER",
-                    "log.dirs": str(data),
-                }
-            ),
-            encoding="utf-8",
-        )
+        properties.write_text(properties_text({**_A_CONTROLLER, "log.dirs": str(data)}), encoding="utf-8")
         command = [
             str(java),
             "-Xmx96m",

@@ -94,26 +94,8 @@ def tables_of(recorded: Recorded, *, transactions: Literal["auto", "yes", "no"],
     transactional = transactions == "yes" or (
         transactions == "auto" and (recorded.has_txn or recorded.most_micro_operations > 1)
     )
-    sequence = _sequences(sends)
-    # What a transaction reads itself is its client's own.
-    producer, reader = 2 * sends["process"] + 2, 2 * reads["process"] + (2 if transactional else 3)
-    row = _rows_of(recorded, sends, reads)
-    known = row >= 0
-    unknown_sender = 2 * len(recorded.processes) + 2
-    last = producer[row] if len(producer) else np.zeros(len(row), dtype=np.int64)
-    their = sequence[row] if len(sequence) else last
-    code = _dense(reads["partition"], reads["value"])
-    read_columns = {
-        "client": reader.astype(np.int32),
-        "read_ns": reads["time"],
-        "log_offset": reads["offset"],
-        "sequence": np.where(known, their, code),
-        "sender": np.where(known, last, unknown_sender).astype(np.int32),
-        "partition": reads["partition"].astype(np.int32),
-        "sent_partition": np.where(known, reads["partition"], NONE).astype(np.int32),
-        "span": reads["span"].astype(np.int32),
-        "flags": np.zeros(len(reader), dtype=np.int32),
-    }
+    sequence, producer = _sequences(sends), 2 * sends["process"] + 2
+    read_columns = _read_columns(recorded, sends, reads, sequence, producer, transactional=transactional)
     send_columns = {
         "client": producer.astype(np.int32),
         "invoked_ns": sends["begun"],
@@ -137,6 +119,36 @@ def tables_of(recorded: Recorded, *, transactions: Literal["auto", "yes", "no"],
         others={"transactions": _transactions(sends)} if transactional and len(sequence) else {},
         notes=[f"operations are {'' if transactional else 'no '}transactions"],
     )
+
+
+def _read_columns(
+    recorded: Recorded,
+    sends: dict[str, np.ndarray],
+    reads: dict[str, np.ndarray],
+    sequence: np.ndarray,
+    producer: np.ndarray,
+    *,
+    transactional: bool,
+) -> dict[str, np.ndarray]:
+    """`sequence`, `producer`: of each send. What a transaction reads itself is its client's own."""
+    reader = 2 * reads["process"] + (2 if transactional else 3)
+    row = _rows_of(recorded, sends, reads)
+    known = row >= 0
+    unknown_sender = 2 * len(recorded.processes) + 2
+    last = producer[row] if len(producer) else np.zeros(len(row), dtype=np.int64)
+    their = sequence[row] if len(sequence) else last
+    code = _dense(reads["partition"], reads["value"])
+    return {
+        "client": reader.astype(np.int32),
+        "read_ns": reads["time"],
+        "log_offset": reads["offset"],
+        "sequence": np.where(known, their, code),
+        "sender": np.where(known, last, unknown_sender).astype(np.int32),
+        "partition": reads["partition"].astype(np.int32),
+        "sent_partition": np.where(known, reads["partition"], NONE).astype(np.int32),
+        "span": reads["span"].astype(np.int32),
+        "flags": np.zeros(len(reader), dtype=np.int32),
+    }
 
 
 def edn_text(key: int | str) -> str:
