@@ -8,8 +8,9 @@ from harness.plan import PlannedClient
 from harness.protocols import CellHistory
 from harness.schema import MISSING, NONE
 from harness.windows import LateCase
-from tests.unit.guarantees_evidence import ns, table
+from tests.unit.guarantees_evidence import ns
 from tests.unit.histories import OK, PARTITION, PRODUCER, READER, READER_COMMITTED, history
+from tests.unit.tables import table
 from tests.unit.transaction_cells import CELL
 
 BOUND = DeliveryBound(latency_s=2, window_s=1, recovery_s=5)

@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from harness.configuration import GroupConfiguration, ProducerConfiguration, TopicConfiguration, Variant
 from harness.group_cases import GroupCase
 from harness.plan import Cell, group_session
 from harness.protocols import CellHistory, PartitionHistory
-from harness.schema import MISSING, NONE, TABLES, ObservationKind, Outcome, Role
+from harness.schema import MISSING, ObservationKind, Outcome, Role
 from tests.unit.histories import OK, PARTITION, PRODUCER, history
+from tests.unit.tables import table
 
 A, B, C = 11, 12, 13
 """Members: clients whose reads are of no audit."""
@@ -20,11 +19,6 @@ RETRY = PARTITION + 1
 S = 1_000_000_000
 ASSIGN, REVOKE, LOST, CLOSE = 1, 2, 3, 4
 Row = Mapping[str, int]
-
-
-def table(name: str, rows: Sequence[Row]) -> dict[str, np.ndarray]:
-    columns = TABLES[name].empty()
-    return {c: np.array([row.get(c, NONE) for row in rows], dtype=a.dtype) for c, a in columns.items()}
 
 
 def client(number: int, *, killed: bool = False, ended_s: float = 100) -> Row:

@@ -13,8 +13,6 @@ from harness.planning import make_plan
 from harness.protocols import Finding, KernelResult
 from harness.schema import (
     MISSING,
-    NONE,
-    TABLES,
     FaultPhase,
     MetadataKind,
     MetadataSource,
@@ -25,6 +23,7 @@ from harness.schema import (
 from harness.trial import parse_trial
 from harness.verdict import CellAnomaly, TrialVerdict
 from harness.witnesses import make_witnesses
+from tests.unit.tables import table
 
 MS = 1_000_000
 DICTIONARIES = {
@@ -42,12 +41,6 @@ def ns(seconds: float) -> int:
 def mask(*nodes: int) -> int:
     """A broker mask."""
     return sum(1 << node for node in nodes)
-
-
-def table(name: str, rows: Sequence[Mapping[str, int]]) -> dict[str, np.ndarray]:
-    """A table in the Parquet form; what a row does not say is NONE."""
-    empty = TABLES[name].empty()
-    return {c: np.array([row.get(c, NONE) for row in rows], dtype=a.dtype) for c, a in empty.items()}
 
 
 def state(

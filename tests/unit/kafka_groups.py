@@ -7,7 +7,7 @@ have lost it; living ones may be given it again, in a new span. Some seek.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,8 +16,9 @@ from harness.configuration import GroupConfiguration, ProducerConfiguration, Top
 from harness.group_cases import GroupCase
 from harness.plan import Cell, GroupSession
 from harness.protocols import CellHistory
-from harness.schema import MISSING, NONE, TABLES, Isolation, ObservationKind, Role
+from harness.schema import MISSING, NONE, Isolation, ObservationKind, Role
 from tests.unit.histories import FAIL, INFO, OK, PARTITION, PRODUCER, history, read_row
+from tests.unit.tables import table
 
 MEMBERS = (6, 7, 8, 9)
 INTRUDER = 10
@@ -184,23 +185,18 @@ class Group:
             name: np.concatenate([np.array([row[name] for row in of_members], dtype=values.dtype), values])
             for name, values in made.reads.items()
         }
-        observations = _columns("observations", self.tables["observations"])
+        observations = table("observations", self.tables["observations"])
         partition = replace(made, reads=reads, client_role=role, client_isolation=level, observations=observations)
         return CellHistory(
             cell=CELL,
             partitions={PARTITION: partition},
-            tables={name: _columns(name, rows) for name, rows in tables.items()},
+            tables={name: table(name, rows) for name, rows in tables.items()},
             clients=(),
         )
 
     def _beats(self, member: int, time_ns: int) -> bool:
         frozen = any(begin_ns < time_ns < end_ns for begin_ns, end_ns in self.frozen[member])
         return time_ns <= self.dead.get(member, time_ns) and not frozen
-
-
-def _columns(name: str, rows: Sequence[Mapping[str, int]]) -> dict[str, np.ndarray]:
-    empty = TABLES[name].empty()
-    return {column: np.array([row.get(column, NONE) for row in rows], dtype=a.dtype) for column, a in empty.items()}
 
 
 def drawn_group(seed: int) -> Group:

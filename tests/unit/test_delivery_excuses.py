@@ -11,8 +11,9 @@ from harness.schema import Tristate
 from harness.windows import LateCase
 from harness.witnesses import make_witnesses
 from tests.unit.delivery_cells import BOUND
-from tests.unit.guarantees_evidence import DICTIONARIES, fault, ns, table
+from tests.unit.guarantees_evidence import DICTIONARIES, fault, ns
 from tests.unit.histories import READER
+from tests.unit.tables import table
 
 EXCEPTED = Configuration(
     acks="all", idempotent=True, retries=True, several_in_flight=True, version=(4, 3, 1), faults_excepted=True

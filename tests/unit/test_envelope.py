@@ -23,7 +23,8 @@ from harness.guarantees.retention import forgot, log_start_passed
 from harness.guarantees.tails import committed, tail
 from harness.guarantees.timeline import timelines
 from harness.schema import NONE, MetadataSource, Outcome, Tristate
-from tests.unit.guarantees_evidence import DICTIONARIES, MS, fault, ns, state, table, witnesses
+from tests.unit.guarantees_evidence import DICTIONARIES, MS, fault, ns, state, witnesses
+from tests.unit.tables import table
 
 SO, NOT_SO, UNKNOWN = 1, 0, -1
 MORE_NATURES = {**NATURES, "wipe": FaultNature(stops=True, destroys=True)}

@@ -16,9 +16,9 @@ from tests.unit.guarantees_evidence import (
     of,
     plan,
     result,
-    table,
     witnesses,
 )
+from tests.unit.tables import table
 
 IDEMPOTENT = {"producer.acks": "all", "producer.enable_idempotence": True}
 

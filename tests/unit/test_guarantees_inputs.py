@@ -23,7 +23,8 @@ from harness.guarantees.table import TABLE, Effect
 from harness.guarantees.timeline import no_timeline, timelines
 from harness.plan import Cell
 from harness.schema import NONE
-from tests.unit.guarantees_evidence import DICTIONARIES, MS, fault, ns, state, table, witnesses
+from tests.unit.guarantees_evidence import DICTIONARIES, MS, fault, ns, state, witnesses
+from tests.unit.tables import table
 
 WHOLE = (1, 2, 3)
 NOBODY = NONE

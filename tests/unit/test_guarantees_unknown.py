@@ -40,9 +40,9 @@ from tests.unit.guarantees_evidence import (
     plan,
     result,
     smoke_verdict,
-    table,
     witnesses,
 )
+from tests.unit.tables import table
 
 IN_A_LOG_CELL = [anomaly for anomaly in TABLE if TABLE[anomaly].applies(["log"])]
 

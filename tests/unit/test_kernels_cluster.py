@@ -14,7 +14,7 @@ from harness.configuration import ProducerConfiguration, TopicConfiguration
 from harness.metrics import MICRO, code_of
 from harness.plan import Cell
 from harness.protocols import CellHistory, KernelResult, PartitionHistory
-from harness.schema import METADATA, METRICS, MISSING, NONE, OBSERVATIONS, MetadataKind, MetadataSource, Table
+from harness.schema import MISSING, NONE, MetadataKind, MetadataSource
 from tests.unit.histories import (
     INFO,
     METADATA_ERROR_NS,
@@ -30,12 +30,9 @@ from tests.unit.histories import (
     state_row,
     watermark_row,
 )
+from tests.unit.tables import table
 
 S = 1_000_000_000
-
-
-def columns(table: Table, rows: Sequence[Mapping[str, int]]) -> dict[str, np.ndarray]:
-    return {name: np.array([row.get(name, NONE) for row in rows], dtype=e.dtype) for name, e in table.empty().items()}
 
 
 def found(result: KernelResult) -> list[tuple[int, int]]:
@@ -102,7 +99,7 @@ def test_where_cleaning_may_have_taken_first_copies_only_acknowledged_places_cou
 
 
 def answered(*rows: Mapping[str, int]) -> PartitionHistory:
-    return replace(history(), observations=columns(OBSERVATIONS, rows))
+    return replace(history(), observations=table("observations", rows))
 
 
 def test_a_high_watermark_that_falls_in_one_epoch_is_a_regression():
@@ -133,9 +130,9 @@ def test_what_a_deposed_leader_still_answers_is_judged_only_against_its_own():
 
 def test_a_broker_that_tells_an_older_epoch_than_before_regresses_and_another_one_may():
     rows = [sample_row(10, node=1, epoch=4), sample_row(20, node=2, epoch=3), sample_row(30, node=1, epoch=5)]
-    assert epoch_regression(replace(history(), metadata=columns(METADATA, rows))).count == 0
+    assert epoch_regression(replace(history(), metadata=table("metadata", rows))).count == 0
     rows.append(sample_row(40, node=1, epoch=4))
-    result = epoch_regression(replace(history(), metadata=columns(METADATA, rows)))
+    result = epoch_regression(replace(history(), metadata=table("metadata", rows)))
     (witness,) = result.witnesses
     assert (witness["reader"], witness["sequence"], witness["other_sequence"]) == (1, 4, 5)
 
@@ -145,7 +142,7 @@ def test_a_broker_that_tells_an_older_epoch_than_before_regresses_and_another_on
 
 def in_sync(*rows: Mapping[str, int], sends: Sequence[Any] = ()) -> PartitionHistory:
     log = [(row[3], row[0], row[1]) for row in sends]
-    return replace(history(sends=sends, log=log), metadata=columns(METADATA, rows))
+    return replace(history(sends=sends, log=log), metadata=table("metadata", rows))
 
 
 SHRUNK = (
@@ -255,7 +252,7 @@ def said(time_ns: int, node: int, leader: int, epoch: int) -> list[dict[str, int
 
 
 def quorum(log: Sequence[Mapping[str, int]], metrics: Sequence[Mapping[str, int]] = ()) -> list[tuple[int, int, int]]:
-    tables = {"metadata": columns(METADATA, log), "metrics": columns(METRICS, metrics)}
+    tables = {"metadata": table("metadata", log), "metrics": table("metrics", metrics)}
     made = CellHistory(cell=CELL, partitions={PARTITION: history()}, tables=tables, clients=())
     result = two_controllers(made)
     assert result.count == len(result.witnesses)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from checkers.replicas import COMPARED, DIFFERENT, MISSING_THERE, ONLY_THERE, diverged
 from harness.protocols import CopyFacts, PartitionHistory
-from harness.schema import NONE, READS, REPLICAS, SENDS, Isolation
+from harness.schema import NONE, READS, SENDS, Isolation
+from tests.unit.tables import table
 
 NOBODY = np.empty(0, dtype=np.int32)
 
@@ -43,10 +44,7 @@ def history(logs, *, sentinel=100, facts=None, assignment=(1, 2, 3), steps=None,
         compacted=compacted,
         assignment=assignment,
         copies={node: (facts or {}).get(node, CopyFacts(0, 1000)) for node in logs},
-        replicas={
-            name: np.array([row.get(name, NONE) for row in made], dtype=empty.dtype)
-            for name, empty in REPLICAS.empty().items()
-        },
+        replicas=table("replicas", made),
     )
 
 

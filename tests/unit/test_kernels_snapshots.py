@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from checkers.snapshots import snapshot_conflict
 from harness.guarantees import judge
 from harness.protocols import CopyFacts, KernelResult, PartitionHistory
-from harness.schema import NONE, OBSERVATIONS, READS, REPLICAS, SENDS, SNAPSHOTS, ObservationKind
+from harness.schema import NONE, READS, SENDS, ObservationKind
 from harness.snapshot_cases import SnapshotCase
 from harness.verdict import AnomalyOutcome
 from harness.witnesses import make_witnesses
 from tests.unit.guarantees_evidence import evidence, failover, findings, of, plan
+from tests.unit.tables import table
 
 NOBODY = np.empty(0, dtype=np.int32)
 PLAIN, TRANSACTIONAL, MARKER = 0, 0x10, 0x30
@@ -77,14 +78,10 @@ def history(batches, snapshots, *, log_start=0, log_end=None, compacted=False, d
         compacted=compacted,
         assignment=assignment,
         copies={1: CopyFacts(log_start, end)},
-        replicas=columns(REPLICAS, rows),
-        snapshots=columns(SNAPSHOTS, told),
-        observations=columns(OBSERVATIONS, noted),
+        replicas=table("replicas", rows),
+        snapshots=table("snapshots", told),
+        observations=table("observations", noted),
     )
-
-
-def columns(table, rows):
-    return {n: np.array([row.get(n, NONE) for row in rows], dtype=e.dtype) for n, e in table.empty().items()}
 
 
 def found(*arguments, **more):

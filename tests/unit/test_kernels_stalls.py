@@ -19,8 +19,9 @@ from harness.protocols import CellHistory
 from harness.schema import MISSING, Outcome
 from harness.stalls import STALLED_NS, StallCase
 from harness.witnesses import make_witnesses
-from tests.unit.guarantees_evidence import DICTIONARIES, fault, ns, state, table
+from tests.unit.guarantees_evidence import DICTIONARIES, fault, ns, state
 from tests.unit.histories import OK, PARTITION, PRODUCER, READER, READER_COMMITTED, history
+from tests.unit.tables import table
 from tests.unit.transaction_cells import CELL, ended
 
 SENDS = [(PRODUCER, n, OK, n) for n in range(3)]

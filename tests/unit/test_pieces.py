@@ -28,11 +28,11 @@ from harness.schema import NONE, Isolation
 from harness.stages.check import ANOMALIES
 from tests.unit.damage import rot
 from tests.unit.delivery_cells import LOG, lives
-from tests.unit.guarantees_evidence import table
 from tests.unit.histories import INFO, OK, PARTITION, PRODUCER, PRODUCER_ACKS_1
 from tests.unit.histories import history as history_of
 from tests.unit.kafka_anomalies import KINDS, Spoiler
 from tests.unit.kafka_model import FATES, PRODUCERS, READERS, Partition, drawn_facts
+from tests.unit.tables import table
 
 KERNELS = {name: kernel for name, kernel in KernelNames.of(list(JUDGED_OF_PLAIN)).resolve().partition.items()}
 QUICK = settings(

@@ -3,21 +3,15 @@
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
 from harness.planning import make_plan
 from harness.report.groups import Cost, group_costs, group_lines
-from harness.schema import MISSING, NONE, TABLES, ObservationKind
+from harness.schema import MISSING, ObservationKind
 from harness.trial import parse_trial
+from tests.unit.tables import table
 
 S = 1_000_000_000
 ASSIGN, REVOKE, CLOSE = 1, 2, 4
 A, B = 3, 4
-
-
-def table(name: str, rows: list[dict[str, int]]) -> dict[str, np.ndarray]:
-    columns = TABLES[name].empty()
-    return {c: np.array([row.get(c, NONE) for row in rows], dtype=a.dtype) for c, a in columns.items()}
 
 
 def event(client: int, kind: int, at_s: float, partition: int = 0) -> dict[str, int]:
