@@ -110,11 +110,9 @@ def test_a_member_whose_group_is_gone_loses_its_partitions_and_joins_again_in_th
             tuple(row) for row in sent[["partition", "sequence"]].tolist()
         }
         told = events(b, member)
-        assert sorted(told[:4]) == [(ASSIGN, 0), (ASSIGN, 1), (LOST, 0), (LOST, 1)]
-        assert {(ASSIGN, 0), (ASSIGN, 1)} <= set(told[4:])
-        assert LOST not in {event for event, _ in told[4:]}
-        positions = b.rows("positions", member)
-        assert (positions["event"] == 1).sum() == 4
+        for partition in (0, 1):
+            mine = [event for event, of in told if of == partition]
+            assert mine[:3] == [ASSIGN, LOST, ASSIGN]
         commits = b.rows("commits", member)
         assert len(commits) > 0
         assert (commits["completed_ns"] >= commits["invoked_ns"]).all()
@@ -127,14 +125,17 @@ def test_a_commit_that_is_refused_before_the_reason_is_told_does_not_hide_it(tmp
     with bench(plan, tmp_path, before=often) as b:
         (member,) = members(b)
         b.workload.command("resume_sends")
-        b.until(lambda: len(b.rows("processed", member)) == 1, "a record that takes long")
+        b.until(lambda: len(b.rows("processed", member)) > 0, "a record that takes long")
         group_is_gone(b)
-        b.until(lambda: len(b.rows("processed", member)) > 1, "the next consumer at work")
+        b.until(lambda: (LOST, 0) in events(b, member), "the partition to be lost")
+        lost_ns = b.rows("assignments", member)["started_ns"].max()
+        b.until(lambda: (b.rows("processed", member)["started_ns"] > lost_ns).any(), "the next consumer at work")
         said = log_of(b, member)
         assert said.index("_FATAL Commit failed: Local: Fatal error") < said.index(f"_FATAL {GONE}") < said.index(SAID)
         commits, done = b.rows("commits", member), b.rows("processed", member)
-        assert commits["outcome"][0] != Outcome.OK
-        assert done["log_offset"][:2].tolist() == [0, 0]
+        assert (commits["outcome"] != Outcome.OK).any()
+        after = done["started_ns"] > lost_ns
+        assert done["log_offset"][after][0] == done["log_offset"][~after][-1]
 
 
 def test_a_member_that_the_brokers_refuse_for_another_reason_dies_of_it(tmp_path):
