@@ -294,6 +294,7 @@ SERVICES = {
     "recorded-producer": "workloads.recorded_producer:RecordedProducer",
     "recorded-consumer": "workloads.recorded_consumer:RecordedConsumer",
     "seal-recorded": "workloads.recorded_client:seal",
+    "end-recorded": "workloads.recorded_client:end",
     "fill-processed": "workloads.recorded_client:fill_processed",
     "describe-elsewhere": "clusters.told:describe_elsewhere",
     "live-settings": "clusters.live_settings:live_settings",

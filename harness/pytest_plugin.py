@@ -123,7 +123,7 @@ def _prozess_recording(request: pytest.FixtureRequest) -> Iterator[Recording]:
     item.stash[_RECORDING] = recording
     with recording.environment():
         yield recording
-    recording.abandon()
+    recording.close()
     if session is not None and (not recording.whole or _settings(item).scope == "function"):
         _clusters(item.config).end()
 

@@ -27,6 +27,9 @@ _ID = struct.Struct("<4sIIQI")
 Headers = Sequence[tuple[str, Any]] | Mapping[str, Any] | None
 
 
+OVER = "The test is over, and its history closed. Stop what still produces or consumes before the test ends."
+
+
 class Sealed(ProzessError):
     """The test is over: what a client does now is recorded by nobody."""
 
@@ -36,6 +39,10 @@ class Recorded(Protocol):
 
     def seal(self, *, timeout_s: float) -> None:
         """Wait for what is under way, write the end of the rows; from then on nothing is recorded."""
+        ...
+
+    def end(self) -> None:
+        """Let go of Kafka for good: it neither sends nor logs any more, whoever still holds it."""
         ...
 
 
@@ -146,15 +153,28 @@ _CLIENTS: dict[Path, list[Recorded]] = {}
 
 
 def remember(run: RunDirectory, client: Recorded) -> None:
-    """It is to be sealed when its test is over."""
+    """It is to be sealed when its test is over, and ended when its fixtures are."""
     _CLIENTS.setdefault(run.path, []).append(client)
 
 
 def seal(run: RunDirectory, *, timeout_s: float) -> None:
     """All clients of this process that record there: wait for what they have under way, and end their rows."""
     until_ns = now_ns() + int(timeout_s * 1e9)
-    for client in _CLIENTS.pop(run.path, []):
+    for client in _CLIENTS.get(run.path, []):
         client.seal(timeout_s=max(0.0, (until_ns - now_ns()) / 1e9))
+
+
+def end(run: RunDirectory, *, timeout_s: float) -> None:
+    """All clients of this process that recorded there, sealed before. pytest keeps what a failed test had, and so whatever
+    client it did not close. One that takes longer, because its cluster is gone, is left to a thread of its own."""
+    until_ns = now_ns() + int(timeout_s * 1e9)
+    ending = [
+        threading.Thread(target=client.end, name="prozess-end", daemon=True) for client in _CLIENTS.pop(run.path, [])
+    ]
+    for thread in ending:
+        thread.start()
+    for thread in ending:
+        thread.join(max(0.0, (until_ns - now_ns()) / 1e9))
 
 
 # --- the record header --------------------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ application's own: where it says `with consumer.processing(message):`, a record 
 an exception; where it never does, when it is given.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,9 +17,10 @@ from harness.schema import Isolation, Role
 from workloads.consumer_rows import ConsumerRows
 from workloads.consumer_spans import PAUSED, RESUMED
 from workloads.member_rows import ASSIGN, LOST, REVOKE
-from workloads.recorded_client import Life, now_ns, plain, recording_of, remember
+from workloads.recorded_client import OVER, Life, Sealed, now_ns, plain, recording_of, remember
 
 Rebalanced = Callable[[Any, Sequence[TopicPartition]], Any]
+SLICE_S = 0.25
 _METADATA: dict[int, tuple[Any, "RecordedConsumer"]] = {}
 """id of what `consumer_group_metadata` gave → itself, so that the id stays its own, and whose it is."""
 
@@ -40,24 +42,40 @@ class RecordedConsumer(Consumer):
         isolation = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
         self._life = Life(run, "consumer", properties, isolation=isolation)
         self._rows = ConsumerRows(run, self._life, properties)
+        self._asking, self._ended = threading.RLock(), False
         remember(run, self)
 
     # --- reading and processing -------------------------------------------------------------------------------------
 
     def poll(self, timeout: float = -1) -> Message | None:
-        """As the original."""
+        """As the original; Sealed once it was ended."""
         asked_ns = now_ns()
-        message: Message | None = super().poll(timeout)
+        until_ns = None if timeout < 0 else asked_ns + int(timeout * 1e9)
+        while True:  # who waits for long learns that it is over
+            left_s = SLICE_S if until_ns is None else max(0.0, (until_ns - now_ns()) / 1e9)
+            with self._while_there():
+                message: Message | None = super().poll(min(left_s, SLICE_S))
+            if message is not None or (until_ns is not None and now_ns() >= until_ns):
+                break
         if message is not None and message.error() is None:
             self._rows.given([message], asked_ns=asked_ns)
         return message
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """As the original."""
+        """As the original; Sealed once it was ended."""
         asked_ns = now_ns()
-        messages: list[Message] = super().consume(num_messages, timeout)
+        with self._while_there():
+            messages: list[Message] = super().consume(num_messages, timeout)
         self._rows.given([message for message in messages if message.error() is None], asked_ns=asked_ns)
         return messages
+
+    @contextmanager
+    def _while_there(self) -> Iterator[None]:
+        """librdkafka never ends a consumer that a thread is asking: that one would take the answer to the ending."""
+        with self._asking:
+            if self._ended:
+                raise Sealed(OVER)
+            yield
 
     def processing(self, messages: Message | Sequence[Message]) -> AbstractContextManager[None]:
         """What is done with these records: they count as processed once it ends without an exception."""
@@ -80,7 +98,7 @@ class RecordedConsumer(Consumer):
         def told(event: int, callback: Rebalanced | None) -> Rebalanced:
             def rebalanced(consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
                 with self._rows.rebalanced(event, partitions):
-                    if callback is not None:
+                    if callback is not None and not self._ended:
                         callback(consumer, partitions)
 
             return rebalanced
@@ -143,7 +161,7 @@ class RecordedConsumer(Consumer):
 
     def _answered(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
         self._rows.answered(error, partitions)
-        if self._on_commit is not None:
+        if self._on_commit is not None and not self._ended:
             self._on_commit(error, partitions)
 
     def store_offsets(self, message: Message | None = None, offsets: Sequence[TopicPartition] | None = None) -> None:
@@ -176,6 +194,12 @@ class RecordedConsumer(Consumer):
         for key in [key for key, (_, whose) in _METADATA.items() if whose is self]:
             del _METADATA[key]
         self._rows.seal()
+
+    def end(self) -> None:
+        """See `recorded_client.Recorded`."""
+        self._ended = True
+        with self._asking, suppress(KafkaException, RuntimeError):
+            super().close()
 
 
 def consumer_of(metadata: object) -> RecordedConsumer | None:

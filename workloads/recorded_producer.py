@@ -8,6 +8,7 @@ and the record's header name it; each record has one header more; `produce_batch
 import random
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,6 +23,7 @@ from harness.testing.registry import TopicFacts
 from workloads.carrier import key_id
 from workloads.partitioners import partitioner
 from workloads.recorded_client import (
+    OVER,
     Headers,
     Life,
     Sealed,
@@ -38,7 +40,6 @@ from workloads.send_rows import complete_refused, completer_at
 from workloads.transaction_rows import ABORT, COMMIT, TransactionalSends, TransactionRows
 
 Delivery = Callable[[KafkaError | None, Message], Any]
-_OVER = "The test is over, and its history closed. Stop what still produces before the test ends."
 
 
 class RecordedProducer(Producer):
@@ -55,7 +56,7 @@ class RecordedProducer(Producer):
         super().__init__(given, **logger)
         properties = plain(given)
         run = recording_of(self.recording)
-        self._properties, self._lock, self._sealed = properties, threading.RLock(), False
+        self._properties, self._lock, self._sealed, self._ended = properties, threading.RLock(), False, False
         self._choose = partitioner(str(properties.get("partitioner", "consistent_random")), random.Random())
         self._life = Life(run, "producer", properties, isolation=Isolation.NOT_A_READER)
         self._rows = RowWriter(run.rows, SENDS, self._life.client)
@@ -84,7 +85,7 @@ class RecordedProducer(Producer):
         deliver = callback or on_delivery or self._deliver
         with self._lock:  # rows are in the order of the calls, whatever thread makes them
             if self._sealed:
-                raise Sealed(_OVER)
+                raise Sealed(OVER)
             if number >= len(facts.assignment):  # librdkafka refuses it
                 return super().produce(topic, value, key, number)
             dense = facts.first + number
@@ -138,7 +139,7 @@ class RecordedProducer(Producer):
             elif not self._sealed and error is None and (offset := message.offset()) is not None and offset >= 0:
                 # In a transaction it was appended, and no more is known until that has ended.
                 self._rows.complete(np.array([sequence]), {"log_offset": offset})
-        if deliver is not None:
+        if deliver is not None and not self._ended:
             deliver(error, message)
 
     # --- transactions -----------------------------------------------------------------------------------------------
@@ -210,9 +211,18 @@ class RecordedProducer(Producer):
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
+    def poll(self, timeout: float = -1) -> int:
+        """As the original; nothing once it was ended."""
+        return 0 if self._ended else super().poll(timeout)
+
+    def flush(self, timeout: float = -1) -> int:
+        """As the original; nothing is left once it was ended."""
+        return 0 if self._ended else super().flush(timeout)
+
     def seal(self, *, timeout_s: float) -> None:
         """See `recorded_client.Recorded`."""
-        super().flush(timeout_s)
+        with suppress(RuntimeError):  # the application has closed it
+            super().flush(timeout_s)
         with self._lock:
             if self._sealed:
                 return
@@ -221,6 +231,13 @@ class RecordedProducer(Producer):
             if self._transactions is not None:
                 self._transactions.close()
             self._life.end(issued=self._rows.count)
+
+    def end(self) -> None:
+        """See `recorded_client.Recorded`. What is under way is given up: the history says that nobody knows its end."""
+        self._ended = True
+        with suppress(KafkaException, RuntimeError, RuntimeWarning):
+            super().purge()
+            super().close()
 
     @property
     def in_flight(self) -> int:

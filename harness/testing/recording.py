@@ -27,6 +27,8 @@ from harness.verdict import TrialVerdict
 
 DELIVER_S = 30.0
 """For what clients have under way when the test ends; the cluster is whole then."""
+END_S = 10.0
+"""For clients to let go of Kafka; a moment, unless their cluster is gone."""
 GRACE_S = 60.0
 """What the session may need beyond the limits it works with."""
 LIMITS = Limits()
@@ -145,13 +147,15 @@ class Recording:
 
         report_run(self.run)
 
-    def abandon(self) -> None:
-        """Nobody asks for its verdict any more: only what it broke is healed."""
+    def close(self) -> None:
+        """When nobody uses its clients any more: they end for good. Without a verdict nobody asks for one now, and what it
+        broke is healed."""
         if not self._concluded:
             self._concluded = True
             with suppress(ProzessError):
                 self._heal()
             catalogue.service("seal-recorded")(self.run, timeout_s=0.0)
+        catalogue.service("end-recorded")(self.run, timeout_s=END_S)
 
     # --- parts ------------------------------------------------------------------------------------------------------
 

@@ -85,6 +85,23 @@ def test_a_cluster_that_cannot_be_started_is_an_error_or_a_loud_skip(tmp_path, m
     assert "a compose cluster (kraft-isolated, Kafka 4.3.1) cannot be started here: " in told.stdout
 
 
+def test_a_client_that_a_failed_test_held_does_nothing_in_the_tests_after_it(tmp_path):
+    source = (
+        "from pathlib import Path\n"
+        "HELD = []\n"
+        "def names(): return [p.read_text() for p in Path('/proc/self/task').glob('*/comm')]\n"
+        "def at_work(): return [name for name in names() if name.startswith('rdk:')]\n"
+        "def test_one(recorded_producer, recorded_consumer):\n"
+        "    HELD.append(recorded_producer({'bootstrap.servers': '127.0.0.1:1'}))\n"
+        "    HELD.append(recorded_consumer({'bootstrap.servers': '127.0.0.1:1', 'group.id': 'g'}))\n"
+        "    assert not at_work(), 'they are there'\n"
+        "def test_two(): assert len(HELD) == 2 and not at_work()\n"
+    )
+    told = run(tmp_path, source)
+    assert "AssertionError: they are there" in told.stdout
+    assert "1 failed, 1 passed" in told.stdout, told.stdout
+
+
 def test_workers_of_xdist_have_directories_of_their_own_and_each_says_how_its_test_is_run_again(tmp_path):
     names = ("one", "two")
     source = "\n".join(f"def test_{name}(recorded_producer): producer = recorded_producer({{}})" for name in names)

@@ -3,8 +3,11 @@
 import json
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,7 +52,7 @@ def recording(tmp_path, kafka):
     made = Recording(RunDirectory(tmp_path / "run"), test="tests/test_x.py::test_y", command="pytest x")
     made.registry.add_topic(TOPIC, [[1], [1]], {})
     yield made
-    made.abandon()
+    made.close()
 
 
 def client(recording, kafka, service, **properties):
@@ -186,6 +189,7 @@ def test_clients_that_did_nothing_are_unknown(recording, kafka):
     made = Recording(RunDirectory(recording.run.path.parent / "second"), test="t", command="pytest t")
     made.client_class("recorded-producer")({"bootstrap.servers": kafka.bootstrap_servers})
     verdict = made.conclude().verdict
+    made.close()
     assert verdict.verdict is Verdict.UNKNOWN
     assert "none of them sent or read anything" in verdict.unknown_reasons[0]
 
@@ -200,6 +204,60 @@ def test_after_the_test_nothing_can_be_sent(recording, kafka):
     recording.conclude()
     with pytest.raises(ProzessError, match="The test is over"):
         producer.produce(TOPIC, "y")
+
+
+def threads_of_librdkafka():
+    """They log and send, for as long as a client is there."""
+    told = set()
+    for name in Path("/proc/self/task").glob("*/comm"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            told |= {name.parent.name} if name.read_text().startswith("rdk:") else set()
+    return told
+
+
+def test_clients_that_somebody_still_holds_neither_send_nor_log_when_their_fixture_is_over(recording, kafka):
+    before, reported = threads_of_librdkafka(), []
+    producer = client(recording, kafka, "recorded-producer")
+    consumer = client(recording, kafka, "recorded-consumer", group_id="g")
+    consumer.subscribe([TOPIC])
+    consumer.poll(0.1)
+    assert threads_of_librdkafka() > before
+    recording.conclude()
+    kafka.down()
+    Producer.produce(producer, TOPIC, "late", on_delivery=lambda *told: reported.append(told))  # what seals cannot stop
+    recording.close()
+    assert threads_of_librdkafka() <= before
+    assert (producer.poll(1), producer.flush(), len(producer), consumer.close()) == (0, 0, 0, None)
+    with pytest.raises(ProzessError, match="The test is over"):
+        consumer.poll(1)
+
+
+def test_a_thread_that_waits_for_a_record_for_ever_learns_that_the_test_is_over(recording, kafka):
+    consumer, learnt = client(recording, kafka, "recorded-consumer", group_id="g"), []
+
+    def wait():
+        try:
+            while True:  # an error is given in place of a record
+                consumer.poll()
+        except ProzessError as error:
+            learnt.append(str(error))
+
+    consumer.subscribe([TOPIC])
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    recording.conclude()
+    recording.close()
+    waiting.join(30)
+    assert [text.partition(",")[0] for text in learnt] == ["The test is over"]
+
+
+def test_a_producer_that_the_application_closed_is_judged_as_any_other(recording, kafka):
+    producer = client(recording, kafka, "recorded-producer")
+    producer.produce(TOPIC, "x")
+    producer.close()
+    judged = recording.conclude()
+    assert judged.verdict.verdict is Verdict.HELD, judged.verdict.unknown_reasons
+    assert table(recording, "sends")["outcome"].tolist()[0] == Outcome.OK
 
 
 def test_without_a_test_there_is_no_recorded_client(monkeypatch):
