@@ -19,9 +19,9 @@ from harness.stages.run import check_capabilities
 from harness.verdict import TrialVerdict, Verdict
 from nemesis.journal import read_journal
 from tests.contract.conftest import READY_S, WORLD, end_at_once, new_run, plan_of
+from tests.contract.impaired import seen
 
 CLOCK = SystemClock()
-SEEN_S = 30.0
 assert WORLD is not None, "only inside tests.contract.ssh_world"
 SSH = json.loads(Path(WORLD).read_text(encoding="utf-8"))
 HEAD = """
@@ -160,18 +160,6 @@ def test_what_cannot_be_done_there_is_refused_with_the_reason(tmp_path):
 def reached(tmp_path_factory):
     """The cluster, by its machines; tests leave it whole."""
     return SshCluster(plan_of(), new_run(tmp_path_factory.mktemp("reached")), clock=CLOCK)
-
-
-def seen(node, impairment, wanted):
-    last = ""
-
-    def look():
-        nonlocal last
-        found, last = node.impaired(impairment)
-        return found is wanted
-
-    wait_until(look, awaited=f"{impairment} {wanted.name}", timeout_s=SEEN_S, clock=CLOCK, last_seen=lambda: last)
-    return last
 
 
 @pytest.mark.parametrize(

@@ -14,51 +14,27 @@ from clusters.leftovers import devices_of
 from harness.clock import SystemClock, wait_until
 from harness.impairments import ClockShift, Corrupt, FailedDisk, FrozenDisk, FullDisk, PowerLoss, SlowDisk, Wipe
 from harness.plan import Plan
-from harness.planning import make_plan
 from harness.protocols import Capability, NodeState
 from harness.schema import Tristate
-from harness.trial import parse_trial
 from nemesis.heal import heal_run
 from tests.contract.conftest import READY_S, new_run, processes_naming
+from tests.contract.impaired import equipped, seen
 
 pytestmark = pytest.mark.cluster
 CLOCK = SystemClock()
 ENDS_S = 30.0
-SEEN_S = 30.0
-FAULTS: dict[str, dict[str, int]] = {
-    "disk-full": {},
-    "disk-slow": {},
-    "disk-hang": {},
-    "disk-error": {},
-    "power-loss": {},
-    "clock": {"offset_ms": 5000},
-}
 
 
-def equipped(brokers: int) -> Plan:
-    """A plan whose schedule needs every kind of equipment; nobody carries it out."""
-    steps = [
-        {"name": name, "do": {"kind": "fault", "fault": name, "targets": ["leader(0)"], "parameters": parameters}}
-        for name, parameters in FAULTS.items()
-    ]
-    document = {
-        "name": "contract",
-        "title": "",
-        "base": {"topic.replication_factor": 1},
-        "variant": {
-            "brokers": brokers,
-            "properties": {"broker.session.timeout.ms": "4000", "broker.heartbeat.interval.ms": "500"},
-        },
-        "steps": steps,
-    }
-    return make_plan(parse_trial(document, source="contract"), seed=1)
+def plan_of(brokers: int) -> Plan:
+    properties = {"broker.session.timeout.ms": "4000", "broker.heartbeat.interval.ms": "500"}
+    return equipped(variant={"brokers": brokers, "properties": properties})
 
 
 @pytest.fixture(scope="module")
 def disks(tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], None]) -> Iterator[HostedCluster]:
     for part in ("java", "namespaces", "loop-disks", "shim"):
         need(part)
-    cluster = HostedCluster(equipped(3), new_run(tmp_path_factory.mktemp("run")), clock=CLOCK)
+    cluster = HostedCluster(plan_of(3), new_run(tmp_path_factory.mktemp("run")), clock=CLOCK)
     try:
         cluster.setup()
         cluster.wait_ready(timeout_s=READY_S)
@@ -69,21 +45,6 @@ def disks(tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], None])
 
 def broker(cluster: HostedCluster, number: int) -> HostedNode:
     return next(node for node in cluster.nodes if node.node_id == number)
-
-
-def seen(node: HostedNode, impairment: Any, wanted: Tristate) -> str:
-    """Wait until it is observed so; what was seen."""
-    last = (Tristate.UNKNOWN, "nothing")
-
-    def so() -> bool:
-        nonlocal last
-        last = node.impaired(impairment)
-        return last[0] is wanted
-
-    wait_until(
-        so, awaited=f"{impairment.kind} to be {wanted.name}", timeout_s=SEEN_S, clock=CLOCK, last_seen=lambda: last
-    )
-    return last[1]
 
 
 def ends(node: HostedNode) -> None:
@@ -227,7 +188,7 @@ def test_a_host_killed_while_a_disk_is_frozen_leaves_nothing_once_it_is_healed(
     for part in ("java", "namespaces", "loop-disks", "shim"):
         need(part)
     run = new_run(tmp_path)
-    cluster = HostedCluster(equipped(1), run, clock=CLOCK)
+    cluster = HostedCluster(plan_of(1), run, clock=CLOCK)
     cluster.setup()
     cluster.wait_ready(timeout_s=READY_S)
     node = broker(cluster, 1)

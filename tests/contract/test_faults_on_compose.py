@@ -10,7 +10,7 @@ import pytest
 from clusters.compose import ComposeCluster
 from clusters.leftovers import devices_of
 from clusters.links import API_VERSIONS
-from harness.clock import SystemClock, wait_until
+from harness.clock import SystemClock
 from harness.impairments import (
     CLIENTS,
     Bandwidth,
@@ -26,42 +26,14 @@ from harness.impairments import (
     SlowDisk,
     Wipe,
 )
-from harness.plan import Plan
-from harness.planning import make_plan
 from harness.protocols import Capability, NodeState
 from harness.schema import Tristate
-from harness.trial import parse_trial
 from tests.contract.conftest import READY_S, ensure_images, new_run
+from tests.contract.impaired import equipped, seen
 from tests.contract.test_compose_cluster import left_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.docker]
 CLOCK = SystemClock()
-SEEN_S = 30.0
-FAULTS = {
-    "disk-full": {},
-    "disk-slow": {},
-    "disk-hang": {},
-    "disk-error": {},
-    "power-loss": {},
-    "clock": {"offset_ms": 5000},
-}
-
-
-def equipped() -> Plan:
-    """A plan whose schedule needs every kind of equipment; nobody carries it out."""
-    steps = [
-        {"name": name, "do": {"kind": "fault", "fault": name, "targets": ["leader(0)"], "parameters": parameters}}
-        for name, parameters in FAULTS.items()
-    ]
-    document = {
-        "name": "contract",
-        "title": "",
-        "backend": "compose",
-        "base": {"topic.replication_factor": 1},
-        "variant": {"metadata_mode": "kraft-combined", "brokers": 2},
-        "steps": steps,
-    }
-    return make_plan(parse_trial(document, source="contract"), seed=1)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +42,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], None
         need(part)
     ensure_images("4.3.1")
     run = new_run(tmp_path_factory.mktemp("run"))
-    built = ComposeCluster(equipped(), run, clock=CLOCK)
+    plan = equipped(backend="compose", variant={"metadata_mode": "kraft-combined", "brokers": 2})
+    built = ComposeCluster(plan, run, clock=CLOCK)
     try:
         built.setup()
         built.wait_ready(timeout_s=READY_S)
@@ -80,20 +53,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], None
     assert left_of(run) == []
     assert devices_of(run.path) == []
     assert (run.nodes / "broker-1" / "data" / "meta.properties").is_file(), "the disk's contents stay readable"
-
-
-def seen(node: Any, impairment: Any, wanted: Tristate) -> None:
-    """Wait until it is observed so."""
-    last: tuple[Tristate, str] = (Tristate.UNKNOWN, "nothing")
-
-    def so() -> bool:
-        nonlocal last
-        last = node.impaired(impairment)
-        return last[0] is wanted
-
-    wait_until(
-        so, awaited=f"{impairment.kind} to be {wanted.name}", timeout_s=SEEN_S, clock=CLOCK, last_seen=lambda: last
-    )
 
 
 @pytest.fixture
