@@ -97,7 +97,7 @@ class Copier(GroupMember):
             messages = [message for message in messages if self._reads.dense(message) not in self._rewinding]
         if messages:
             self._handle_busily(messages, asked_ns)
-        if self._owing:
+        if self._commits.owing:
             self._commit_what_is_due()
         self._serve_producer(0)
         if self._dead is not None:
@@ -111,13 +111,13 @@ class Copier(GroupMember):
         offsets = next_offsets(columns)
         self._problem = None
         match self._delivery:
-            case "at-most-once" if self._commit_now(offsets):
+            case "at-most-once" if self._commits.now(self._consumer, offsets):
                 self._copy(messages, columns)
             case "at-least-once" if self._copy(messages, columns):
-                self._commit_owing(offsets)
+                self._commits.with_owing(self._consumer, offsets)
             case "exactly-once" | "transaction-alone" if self._copy_in_transaction(messages, columns, offsets):
                 if self._delivery == "transaction-alone":
-                    self._owing |= offsets
+                    self._commits.owing |= offsets
             case _:  # nothing is known to be done: again from what is committed
                 self._go_back()
 
@@ -127,7 +127,7 @@ class Copier(GroupMember):
         if self._delivery == "transaction-alone" and not self._draining and now_ns < self._commit_ns:
             return
         self._commit_ns = now_ns + COMMIT_EVERY_NS
-        self._commit_owing({})
+        self._commits.with_owing(self._consumer, {})
 
     def _copy(self, messages: Sequence[Message], columns: Mapping[str, np.ndarray]) -> bool:
         """Outside transactions. Is every copy acknowledged?"""
@@ -156,7 +156,7 @@ class Copier(GroupMember):
         wanted = ABORT if self._random.random() < self._abort_share else COMMIT
         with_offsets = wanted == COMMIT and self._delivery == "exactly-once" and self._whole()
         positions = self._reads.next_offset
-        rows = self._commits.begin(offsets, positions, mode=IN_TRANSACTION) if with_offsets else {}
+        rows = self._commits.rows.begin(offsets, positions, mode=IN_TRANSACTION) if with_offsets else {}
         if with_offsets:
             self._problem = self._send_offsets(self._producer, offsets)
         ended = self._end(self._producer, wanted)
@@ -164,14 +164,14 @@ class Copier(GroupMember):
         self._sends.complete(first, outcome=ended.outcome, code=ended.code, completed_ns=completed_ns)
         committed = ended.outcome is Outcome.OK
         refused = None if committed else KafkaError(ended.code or KafkaError._FAIL)
-        self._commits.complete(rows, offsets, positions, dict.fromkeys(rows, refused), mode=IN_TRANSACTION)
+        self._commits.rows.complete(rows, offsets, positions, dict.fromkeys(rows, refused), mode=IN_TRANSACTION)
         if committed:
             self._processed.done(processed, done_ns=completed_ns)
         return committed
 
     def _send_offsets(self, producer: Producer, offsets: Mapping[int, int]) -> KafkaError | None:
         """With the metadata of the group: whoever was evicted meanwhile is refused (KIP-447)."""
-        named, metadata = self._named(offsets), self._consumer.consumer_group_metadata()
+        named, metadata = self._commits.named(offsets), self._consumer.consumer_group_metadata()
         error = self._calls.make(lambda limit_s: producer.send_offsets_to_transaction(named, metadata, limit_s))
         if error is not None:
             self._client.log(f"send_offsets_to_transaction: {error.name()} {error.str()}")
@@ -286,7 +286,7 @@ class Copier(GroupMember):
     def _go_back(self) -> None:
         """In every partition, as soon as it is known where to."""
         self._rewinding |= set(self._owned)
-        self._owing = {}
+        self._commits.owing = {}
 
     def _rewind(self) -> None:
         """To what the group has committed, or where it begins: each a new span."""

@@ -17,16 +17,14 @@ from harness.schema import NONE, OBSERVATIONS, READS, ObservationKind
 from workloads.client import Client, FatalClient
 from workloads.copies import rules_from
 from workloads.lost_group import REASON_S, Successors, is_group_lost
+from workloads.member_commits import MemberCommits
 from workloads.member_positions import LOOK_UP_S, MemberPositions
 from workloads.member_rows import (
     ASSIGN,
-    ASYNC,
     CLOSE,
     LOST,
     REVOKE,
-    SYNC,
     AssignmentRows,
-    CommitRows,
     ProcessedRows,
     by_partition,
 )
@@ -39,7 +37,6 @@ SLICE_MS = 10.0
 """Processing is recorded in pieces of about this long: what a SIGKILL in the middle leaves undone."""
 REPORT_NS = 100_000_000
 STALL_SLICE_S = 0.05
-_UNANSWERED = KafkaError(KafkaError._TIMED_OUT)
 
 
 class GroupMember:
@@ -48,7 +45,7 @@ class GroupMember:
     def __init__(self, client: Client) -> None:
         spec, options = client.spec, client.spec.options
         self._client, self._now_ns = client, client.now_ns
-        self._commit, self._batch = str(options["commit"]), int(options["batch"])
+        self._batch = int(options["batch"])
         self._processing_ms = float(options["processing_ms"])
         self._eager = bool(options["eager"])
         group, rows = int(options["group"]), client.rows
@@ -58,16 +55,12 @@ class GroupMember:
         self._positions = MemberPositions(client, self._reads, eager=self._eager)
         self._observations = RowWriter(rows, OBSERVATIONS, spec.client)
         self._processed = ProcessedRows(rows, spec.client, group)
-        self._commits = CommitRows(rows, spec.client, group, client.now_ns)
+        self._commits = MemberCommits(client, self._reads, on_error=self._on_error)
         self._assignments = AssignmentRows(rows, spec.client, group, client.now_ns, incremental=not self._eager)
         self._names = {dense: (topic, number) for dense, topic, number in spec.partitions}
         self._dense = {name: dense for dense, name in self._names.items()}
         self._owned: dict[int, int] = {}
         """Partition → where a broker last said that its end was; NONE = not yet."""
-        self._uncommitted: dict[int, int] = {}
-        """Partition → next offset, processed and not yet committed by us."""
-        self._owing: dict[int, int] = {}
-        """Partition → next offset, processed, whose commit was refused: to be tried again while the partition is owned."""
         self._stopped, self._report_ns = False, 0
         self._draining, self._busy = False, False
         """`_busy`: with a batch, all of which `next_offset` has left behind."""
@@ -112,7 +105,7 @@ class GroupMember:
             self._positions,
             self._observations,
             self._processed,
-            self._commits,
+            self._commits.rows,
             self._assignments,
         ):
             table.close()
@@ -130,8 +123,8 @@ class GroupMember:
         messages = self._records(self._client.serve(self._consumer.consume, self._batch, CONSUME_S) or [])
         if messages:
             self._handle_busily(messages, asked_ns)
-        elif self._owing:
-            self._commit_owing({})
+        elif self._commits.owing:
+            self._commits.with_owing(self._consumer, {})
         if self._retry_topic is not None:
             self._retry_topic.serve(0)
 
@@ -139,7 +132,7 @@ class GroupMember:
 
     def _new_consumer(self) -> Consumer:
         spec = self._client.spec
-        consumer = Consumer({**spec.properties, "error_cb": self._on_error, "on_commit": self._answered})
+        consumer = Consumer({**spec.properties, "error_cb": self._on_error, "on_commit": self._commits.answered})
         consumer.subscribe(
             list(spec.options["subscribe"]),
             on_assign=self._on_assign,
@@ -156,9 +149,8 @@ class GroupMember:
 
     def _go_on_without(self, fatal: str) -> None:
         """Another consumer takes over from one that died because its group is gone. FatalClient for any other death."""
-        if (
-            self._consumer_died and not self._group_lost
-        ):  # the reason may not have been told; what comes with it is nobody's
+        if self._consumer_died and not self._group_lost:
+            # The reason may not have been told; what comes with it is nobody's.
             self._records(self._client.serve(self._consumer.consume, self._batch, REASON_S) or [])
         gone = self._consumer_died and self._group_lost
         due_ns = self._successors.due_ns(self._now_ns()) if gone else None
@@ -166,9 +158,9 @@ class GroupMember:
             raise FatalClient(fatal)
         self._client.log("the group is gone, and the consumer died of it: its partitions are lost, a new one joins")
         # librdkafka drops the assignment of a dead consumer without a callback.
-        self._on_lost(self._consumer, self._named(dict.fromkeys(sorted(self._owned), NONE)))
+        self._on_lost(self._consumer, self._commits.named(dict.fromkeys(sorted(self._owned), NONE)))
         self._client.serve(self._consumer.close)
-        self._commits.forget()
+        self._commits.rows.forget()
         while (left_ns := due_ns - self._now_ns()) > 0 and not self._stopped:
             self._between(wait_s=min(STALL_SLICE_S, left_ns / 1e9))
         self._consumer_died, self._group_lost, self._client.fatal = False, False, None
@@ -188,11 +180,7 @@ class GroupMember:
         expected = self._reads.next_offset.copy()
         columns = self._reads.record(messages)
         self._positions.given(self._consumer, columns, expected)
-        delivered = next_offsets(columns)
-        if self._commit == "sync-before":
-            self._commit_now(delivered)
-        if self._commit in ("auto", "auto-stored"):
-            self._commits.may_commit(delivered, since_ns=asked_ns)
+        self._commits.delivered(self._consumer, next_offsets(columns), asked_ns=asked_ns)
         if self._retry_topic is None:
             self._work(columns, asked_ns)
         else:
@@ -207,7 +195,7 @@ class GroupMember:
         for dense in paused:
             self._positions.pause(self._consumer, dense, int(self._retries.held[dense].columns["log_offset"][0]))
         if offsets := next_offsets(columns):
-            self._processed_up_to(offsets)
+            self._commits.processed_up_to(self._consumer, offsets)
 
     def _work_with(self, retry_topic: RetryTopic, columns: Mapping[str, np.ndarray], asked_ns: int) -> None:
         """Process what does not fail, hand on what does, commit past both. What is read of the retry topic has its time to
@@ -224,19 +212,7 @@ class GroupMember:
             if not retry_topic.hand_on(failed):
                 return
         if offsets := next_offsets(columns):
-            self._processed_up_to(offsets)
-
-    def _processed_up_to(self, offsets: Mapping[int, int]) -> None:
-        """Say so to Kafka, now or later."""
-        match self._commit:
-            case "sync-after":
-                self._commit_owing(offsets)
-            case "async-after":
-                self._commit_soon(offsets)
-            case "auto-stored":
-                self._store(offsets)
-            case "on-revoke":
-                self._uncommitted |= offsets
+            self._commits.processed_up_to(self._consumer, offsets)
 
     def _process(self, columns: Mapping[str, np.ndarray]) -> None:
         """The processing step: each record takes `processing_ms`. Its row is there before, and its end after."""
@@ -272,58 +248,6 @@ class GroupMember:
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION):
             self._positions.lost(self._reads.dense(message))
 
-    # --- commits ----------------------------------------------------------------------------------------------------
-
-    def _commit_now(self, offsets: Mapping[int, int]) -> bool:
-        """And wait for the answer; librdkafka gives up waiting for a coordinator after the session timeout. Was all of it
-        accepted?"""
-        if not offsets:
-            return True
-        positions = self._reads.next_offset
-        rows = self._commits.begin(offsets, positions, mode=SYNC)
-        errors: dict[int, KafkaError | None] = {}
-        try:
-            answers = self._consumer.commit(offsets=self._named(offsets), asynchronous=False) or []
-            errors = {dense: answer.error for dense, answer in by_partition(answers, self._dense).items()}
-        except KafkaException as error:
-            errors = dict.fromkeys(offsets, error.args[0])
-            self._on_error(error.args[0])
-        self._commits.complete(rows, offsets, positions, errors)
-        return all(errors.get(dense, _UNANSWERED) is None for dense in offsets)
-
-    def _commit_owing(self, offsets: Mapping[int, int]) -> None:
-        """With what is owed. A rebalance refuses the commits of members that keep their partitions, too."""
-        self._owing |= offsets
-        if self._commit_now(self._owing):
-            self._owing = {}
-
-    def _commit_soon(self, offsets: Mapping[int, int]) -> None:
-        self._commits.begin(offsets, self._reads.next_offset, mode=ASYNC)
-        try:
-            self._consumer.commit(offsets=self._named(offsets), asynchronous=True)
-        except KafkaException as error:
-            for dense, offset in offsets.items():
-                self._answer_one(dense, offset, error.args[0])
-
-    def _store(self, offsets: Mapping[int, int]) -> None:
-        try:
-            self._consumer.store_offsets(offsets=self._named(offsets))
-        except KafkaException as error:  # a partition was lost meanwhile: then nothing of it is stored
-            self._client.log(f"storing offsets failed: {error.args[0].str()}")
-
-    def _answered(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
-        """librdkafka's offset commit callback: of asynchronous and of automatic commits."""
-        for dense, partition in by_partition(partitions or (), self._dense).items():
-            if partition.offset >= 0:
-                self._answer_one(dense, partition.offset, error or partition.error)
-
-    def _answer_one(self, dense: int, offset: int, error: KafkaError | None) -> None:
-        position, auto = int(self._reads.next_offset[dense]), self._commit in ("auto", "auto-stored")
-        self._commits.answered(dense, offset, error, position=position, auto=auto)
-
-    def _named(self, offsets: Mapping[int, int]) -> list[TopicPartition]:
-        return [TopicPartition(*self._names[dense], offset) for dense, offset in offsets.items()]
-
     # --- callbacks, inside consume() and close() ----------------------------------------------------------------------
 
     def _on_assign(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
@@ -340,8 +264,7 @@ class GroupMember:
     def _on_revoke(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         taken = sorted(by_partition(partitions, self._dense))
         begun = self._assignments.begin(REVOKE, taken, self._now_ns())
-        processed = self._uncommitted if self._commit == "on-revoke" else self._owing
-        self._commit_now({dense: processed[dense] for dense in taken if dense in processed})
+        self._commits.revoked(consumer, taken)
         self._forget(taken)
         self._assignments.done(begun)
 
@@ -355,10 +278,9 @@ class GroupMember:
     def _forget(self, partitions: Sequence[int]) -> None:
         self._retries.forget(partitions)
         self._positions.forget(partitions)
+        self._commits.forget(partitions)
         for dense in partitions:
             self._owned.pop(dense, None)
-            self._uncommitted.pop(dense, None)
-            self._owing.pop(dense, None)
 
     def _committed(self, partitions: Sequence[int]) -> dict[int, int]:
         """What the group has committed, asked now: partition → offset, NONE = nothing. Without an answer: nothing is said."""
@@ -400,7 +322,7 @@ class GroupMember:
         waits when a partition is paused, and not sent again; then the end that the last fetch told counts."""
         if (
             self._busy
-            or dense in self._owing
+            or dense in self._commits.owing
             or dense in self._retries.held
             or (self._retry_topic is not None and self._retry_topic.under_way)
         ):
