@@ -6,7 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.errors import BadInput
-from harness.validation.known import Client, Setting, Settings, canonical, check, default_of, properties_of
+from harness.validation.known import (
+    Client,
+    Setting,
+    Settings,
+    canonical,
+    check,
+    default_of,
+    does_nothing,
+    properties_of,
+)
 
 _LEFT_OUT: dict[str, str] = {
     "bootstrap.servers": "the trial has a cluster of its own",
@@ -58,6 +67,7 @@ class Reader:
         """BadInput for misspelt names and values of another type."""
         self.known = properties_of(scope, client, version)
         self.ignored = check(scope, settings, self.known, more=_MORE)
+        """Names that are nobody's."""
         self._settings = {canonical(name, self.known): setting for name, setting in settings.items()}
         self._asked: set[str] = set()
 
@@ -72,6 +82,10 @@ class Reader:
         setting = self.given(name)
         return default_of(name, self.known) if setting is None else setting.value
 
+    def ignored_notes(self) -> list[str]:
+        """What to say of names that are nobody's."""
+        return [does_nothing(name, [*self.known, *_MORE]) for name in self.ignored]
+
     def rest(self) -> Mapping[str, Setting]:
         """What nobody asked for."""
         return {name: s for name, s in self._settings.items() if name not in self._asked and name not in self.ignored}
@@ -81,6 +95,11 @@ class Reader:
 
 _MORE_THAN_FIVE = 5
 """Idempotence keeps the order of so many requests in flight at most (KAFKA-5494)."""
+_NEEDS = (
+    ("enable.idempotence=true", "set enable.idempotence=false"),
+    ("transactional.id", "leave transactional.id out"),
+)
+"""What makes demands on other settings, and how to be rid of it: without and with transactions."""
 
 
 def translate_producer(settings: Settings, client: Client, version: str) -> Translated:
@@ -110,8 +129,11 @@ def _acks_and_order(reader: Reader, found: Translated, client: Client) -> None:
         acks = "all"
     retries = reader.value("retries")
     in_flight = int(reader.value("max.in.flight.requests.per.connection"))
-    idempotent = reader.value("enable.idempotence").lower() == "true" or reader.given("transactional.id") is not None
-    demanded = reader.given("enable.idempotence") or reader.given("transactional.id")
+    transactional = reader.given("transactional.id")
+    idempotent = reader.value("enable.idempotence").lower() == "true" or transactional is not None
+    demanded = reader.given("enable.idempotence") or transactional
+    _refuse_transactions_without_idempotence(reader)
+    cause, way_out = _NEEDS[transactional is not None]
     for name, breaks, why in (
         ("acks", acks != "all", f"acks=all, not {acks}"),
         ("retries", retries == "0", "retries > 0"),
@@ -123,8 +145,8 @@ def _acks_and_order(reader: Reader, found: Translated, client: Client) -> None:
         if demanded is not None and (other is not None or client == "java"):
             where = other.origin if other is not None else demanded.origin
             raise BadInput(
-                f"{where}: enable.idempotence=true needs {why} (KIP-98, KIP-679): the client refuses to start. "
-                f"Change {name}, or set enable.idempotence=false."
+                f"{where}: {cause} needs {why} (KIP-98, KIP-679): the client refuses to start. "
+                f"Change {name}, or {way_out}."
             )
         if demanded is None:
             idempotent = False
@@ -139,6 +161,20 @@ def _acks_and_order(reader: Reader, found: Translated, client: Client) -> None:
     found.set("producer.retries", "0" if retries == "0" else "max", reader.given("retries"))
     if retries not in ("0", default_of("retries", reader.known)):
         found.notes.append(f"retries={retries} is run as retries without limit: delivery.timeout.ms ends them")
+
+
+def _refuse_transactions_without_idempotence(reader: Reader) -> None:
+    """Either client does (ProducerConfig.postProcessAndValidateIdempotenceConfigs; rd_kafka_conf_finalize)."""
+    idempotence = reader.given("enable.idempotence")
+    if (
+        reader.given("transactional.id") is not None
+        and idempotence is not None
+        and idempotence.value.lower() == "false"
+    ):
+        raise BadInput(
+            f"{idempotence.origin}: transactional.id needs enable.idempotence=true (KIP-98): the client refuses to start. "
+            "Change enable.idempotence, or leave transactional.id out."
+        )
 
 
 def idempotent_by_default(base: Mapping[str, Any]) -> bool:
@@ -200,5 +236,4 @@ def _keep_rest(reader: Reader, found: Translated, scope: str) -> None:
             found.set(f"{scope}.properties.{name}", setting.value, setting)
         elif name not in ("bootstrap.servers", "metadata.broker.list", "client.id"):
             found.notes.append(f"{name} is left out: {why}")
-    for name in reader.ignored:
-        found.notes.append(f"{name} is no property of Kafka's: it does nothing")
+    found.notes += reader.ignored_notes()

@@ -17,6 +17,11 @@ Client = Literal["java", "librdkafka"]
 CLIENTS: tuple[Client, ...] = ("java", "librdkafka")
 _MISSPELT = 0.84
 """How alike an unknown name and a known one must be for the one to be taken for the other, misspelt."""
+_MISSPELT_SHORT = 0.75
+"""Of names of up to `_SHORT` characters, where one wrong character of four weighs more (`ackz`)."""
+_SHORT = 5
+_NEAR = 0.6
+"""How alike a known name must be to be told as the nearest one."""
 _NUMBERS = ("int", "long", "short", "integer", "double", "float")
 
 
@@ -74,7 +79,8 @@ def check(
             if problem := _wrong_type(name, setting.value, known[name].get("type", "")):
                 wrong.append(f"{setting.origin}: {problem}")
         elif name not in more:
-            near = difflib.get_close_matches(name, [*known, *more], n=1, cutoff=_MISSPELT)
+            cutoff = _MISSPELT_SHORT if len(name) <= _SHORT else _MISSPELT
+            near = difflib.get_close_matches(name, [*known, *more], n=1, cutoff=cutoff)
             if near:
                 wrong.append(f"{setting.origin}: {name!r} is no {scope} property; did you mean {near[0]!r}?")
             else:
@@ -82,6 +88,13 @@ def check(
     if wrong:
         raise BadInput(" ".join(wrong[:5]) + (f" ({len(wrong) - 5} more)" if len(wrong) > 5 else ""))
     return ignored
+
+
+def does_nothing(name: str, known: Sequence[str]) -> str:
+    """What to say of a name that is nobody's, with the nearest known one where there is one."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
+    told = f" (the nearest one is {near[0]})" if near else ""
+    return f"{name} is no property of Kafka's: it does nothing{told}"
 
 
 @cache

@@ -69,13 +69,24 @@ class Margins:
 
     def sentences(self) -> Iterator[str]:
         """For a person."""
-        down = f"{self.writes} of its {self.replication_factor} brokers {'is' if self.writes == 1 else 'are'} down"
+        down = (
+            f"at most {self.writes} of its {self.replication_factor} brokers {'is' if self.writes == 1 else 'are'} down"
+        )
+        if not self.writes:
+            down = "none of its brokers is down" if self.replication_factor > 1 else "its only broker is up"
         yield (
             f"replication.factor={self.replication_factor}, min.insync.replicas={self.min_insync_replicas}: a partition "
-            f"takes acks=all while at most {down}"
+            f"takes acks=all while {down}"
         )
         disks = f"{self.disks} disk{'s' if self.disks > 1 else ''}"
-        safe = f"survives the loss of any {disks}" if self.disks else "may be lost with a single disk"
+        change = (
+            "min.insync.replicas=2" if self.replication_factor > 2 else "replication.factor=3, min.insync.replicas=2"
+        )
+        safe = (
+            f"survives the loss of any {disks}"
+            if self.disks
+            else f"may be lost with a single disk; {change} would keep it"
+        )
         yield f"min.insync.replicas={self.min_insync_replicas}: what was acknowledged with acks=all {safe}"
         yield (
             "flush.messages=1: what was acknowledged survives a loss of power"

@@ -5,7 +5,7 @@ import re
 from harness.configuration import Variant
 from harness.errors import BadInput
 from harness.validation.clients import Translated
-from harness.validation.known import Settings, check, default_of, properties_of
+from harness.validation.known import Settings, check, default_of, does_nothing, properties_of
 
 REPLICATION = ("replication.factor", "replication-factor", "replicas")
 """As people write it in files of topics; Kafka has it outside the topic's configuration."""
@@ -28,7 +28,7 @@ def translate_servers(topic: Settings | None, broker: Settings | None, version: 
     mine, servers = topic or {}, broker or {}
     ignored = check("topic", mine, known_topic, more=REPLICATION)
     ignored += check("broker", servers, known_broker, more=tuple(known_topic))
-    found.notes += [f"{name} is no property of Kafka's: it does nothing" for name in ignored]
+    found.notes += [does_nothing(name, [*known_topic, *known_broker, *REPLICATION]) for name in ignored]
     _replication(found, mine, servers)
     for name, key in (
         ("min.insync.replicas", "topic.min_insync_replicas"),

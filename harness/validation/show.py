@@ -111,6 +111,7 @@ def to_json(comparison: Comparison) -> None:
             }
             for weakness in prediction.weaknesses
         ],
+        "copies": list(prediction.margins.sentences()),
         "change": [say(change) for change in changes],
         "runs": len(comparison.runs),
         "observed": {

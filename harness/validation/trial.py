@@ -97,6 +97,7 @@ class Parts:
             limit = int(mine.get("transaction.transaction_timeout_ms", 60_000))
             mine["producer.delivery_timeout_ms"] = min(int(mine["producer.delivery_timeout_ms"]), limit)
             mine["producer.enable_idempotence"] = True
+            mine["transaction.standby"] = True  # a step has every transactional.id taken over
             found.append(_workload(_TRANSACTION_CELL, topic | mine))
         if self.consumer is not None:
             safe = {"producer.acks": "all", "producer.enable_idempotence": True}

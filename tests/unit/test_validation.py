@@ -19,7 +19,9 @@ def test_properties_of_both_versions_and_of_librdkafka_are_known_with_their_defa
     assert "zookeeper.connect" in properties_of("broker", "java", "3.9.0")
 
 
-@pytest.mark.parametrize(("name", "meant"), [("ack", "acks"), ("enable.idempotent", "enable.idempotence")])
+@pytest.mark.parametrize(
+    ("name", "meant"), [("ack", "acks"), ("ackz", "acks"), ("enable.idempotent", "enable.idempotence")]
+)
 def test_a_misspelt_property_is_refused_with_the_one_that_was_meant(name, meant):
     with pytest.raises(BadInput, match=f"the file, {name}.*did you mean '{meant}'"):
         translate_producer(of({name: "1"}), "java", VERSION)
@@ -29,6 +31,15 @@ def test_a_name_that_is_nobodys_is_said_to_do_nothing():
     found = translate_producer(of({"my.own.thing": "1"}), "java", VERSION)
     assert "my.own.thing is no property of Kafka's: it does nothing" in found.notes
     assert not any("my.own" in key for key in found.base)
+
+
+def test_a_name_that_is_nobodys_is_told_with_the_nearest_one_that_is_known():
+    found = translate_producer(of({"idempotence": "true"}), "java", VERSION)
+    assert (
+        "idempotence is no property of Kafka's: it does nothing (the nearest one is enable.idempotence)" in found.notes
+    )
+    found = translate_servers(of({"min.insync": "2"}), None, VERSION, None)
+    assert any("the nearest one is min.insync.replicas" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(("name", "value"), [("linger.ms", "soon"), ("enable.idempotence", "yes")])
@@ -51,6 +62,28 @@ def test_librdkafka_is_not_idempotent_by_default_and_lowers_what_nobody_set():
     assert translate_producer({}, "librdkafka", VERSION).base["producer.enable_idempotence"] is False
     found = translate_producer(of({"enable.idempotence": "true"}), "librdkafka", VERSION)
     assert found.base["producer.max_in_flight"] == 5
+
+
+@pytest.mark.parametrize("client", ["java", "librdkafka"])
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"enable.idempotence": "false"}, "transactional.id needs enable.idempotence=true.*Change enable.idempotence"),
+        ({"acks": "1"}, "transactional.id needs acks=all, not 1.*Change acks, or leave transactional.id out"),
+    ],
+)
+def test_a_transactional_id_without_what_it_needs_is_refused(client, values, said):
+    with pytest.raises(BadInput, match=said):
+        translate_producer(of({"transactional.id": "a"} | values), client, VERSION)
+
+
+@pytest.mark.parametrize("client", ["java", "librdkafka"])
+def test_a_transactional_producer_is_predicted_and_put_on_trial_with_somebody_to_take_its_id_over(client):
+    prediction = predicted({"transactional.id": "orders"}, client=client)
+    assert {"torn", "zombie-write", "lost"} <= {guarantee.anomaly for guarantee in prediction.promised}
+    plan = prediction.parts.plan()
+    assert any(step.do is not None and step.do.kind == "take_over" for step in plan.steps)
+    assert {client.instance for client in plan.clients if client.transactional_id is not None} == {0, 1}
 
 
 def test_aliases_of_librdkafka_are_one_setting():

@@ -52,7 +52,9 @@ def test_margins_count_brokers_and_disks():
     assert (margins.writes, margins.disks) == (1, 1)
     margins = predicted({"acks": "all"}, topic={"replication.factor": "1"}).margins
     assert (margins.writes, margins.disks) == (0, 0)
-    assert "may be lost with a single disk" in " ".join(margins.sentences())
+    said = " ".join(margins.sentences())
+    assert "while its only broker is up" in said
+    assert "may be lost with a single disk; replication.factor=3, min.insync.replicas=2 would keep it" in said
     assert "lose power at once" in " ".join(margins.sentences())
     flushed = predicted({"acks": "all"}, topic=SAFE_TOPIC | {"flush.messages": "1"}).margins
     assert "survives a loss of power" in " ".join(flushed.sentences())
