@@ -20,6 +20,7 @@ from harness.kernels import KernelNames, applies, check_cell, perform, units_of
 from harness.protocols import CellHistory
 from harness.run_directory import RunDirectory
 from tests.unit import kafka_groups, kafka_transactions
+from tests.unit.said import said
 from tests.unit.test_cycles_by_brute_force import drawn
 
 QUICK = settings(deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
@@ -121,18 +122,6 @@ def shared_out(history, names, known, rng):
     return in_order(found, names, [history.cell])
 
 
-def facts(finding):
-    result = finding.result
-    return (
-        finding.anomaly,
-        finding.partition,
-        result.count,
-        result.judged,
-        result.incomplete,
-        result.witnesses.tobytes(),
-    )
-
-
 @pytest.mark.parametrize("make", [of_transactions, of_groups])
 def test_any_way_of_sharing_a_cell_out_gives_the_same_findings(make):
     found: Counter[str] = Counter()
@@ -146,7 +135,7 @@ def test_any_way_of_sharing_a_cell_out_gives_the_same_findings(make):
         whole = in_order(check_cell(history, KernelNames.of(names).resolve().cell), names, [history.cell])
         assert not any("failed" in (f.result.incomplete or "") for f in whole)
         for known in (gathered(history, names, rng), {}):
-            assert [facts(f) for f in shared_out(history, names, known, rng)] == [facts(f) for f in whole]
+            assert [said(f) for f in shared_out(history, names, known, rng)] == [said(f) for f in whole]
         found.update(f.anomaly for f in whole if f.result.count)
 
     check()
@@ -188,7 +177,7 @@ def test_an_engine_finds_the_same_in_cells_that_are_too_large_for_one_place(run)
     whole = check_locally(run.path, names, workers=2)
     assert sum(finding.result.count for finding in whole) >= 10
     cut = check_locally(run.path, names, workers=2, rows_max=500)
-    assert [facts(f) for f in cut] == [facts(f) for f in whole]
+    assert [said(f) for f in cut] == [said(f) for f in whole]
 
 
 def test_a_cell_is_one_heavy_unit_only_for_what_must_look_at_all_of_it_at_once(run):

@@ -25,6 +25,7 @@ from harness.trial import parse_trial
 from harness.witnesses import make_witnesses, no_witnesses
 from tests.unit import kafka_groups, kafka_transactions
 from tests.unit.damage import rot
+from tests.unit.said import said
 
 
 def odd_sequences(history):
@@ -145,7 +146,7 @@ def test_kernels_over_a_cell_find_the_same_where_its_partitions_are_made_anew_ea
     history = cell.history()
     kernels = KernelNames.of(list(catalogue.CELL_KERNELS)).resolve().cell
     anew = replace(history, partitions=MadeAnew(history.partitions))
-    assert [facts(f) for f in check_cell(anew, kernels)] == [facts(f) for f in check_cell(history, kernels)]
+    assert [said(f) for f in check_cell(anew, kernels)] == [said(f) for f in check_cell(history, kernels)]
 
 
 class MadeAnew(dict):
@@ -159,15 +160,3 @@ class MadeAnew(dict):
 
     def items(self):
         return ((number, self[number]) for number in self)
-
-
-def facts(finding):
-    result = finding.result
-    return (
-        finding.anomaly,
-        finding.partition,
-        result.count,
-        result.judged,
-        result.incomplete,
-        result.witnesses.tobytes(),
-    )
