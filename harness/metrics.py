@@ -121,6 +121,8 @@ METRICS: tuple[Metric, ...] = (
     _m(78, "consumer_lag", "records", _L, "the partition's end for this reader − its position", partition=True),
     _m(79, "copier_records", "records", _L, "copied and committed, as TransactionalMessageCopier says", counter=True),
     _m(80, "copier_remaining", "records", _L, "still to copy when it was last assigned, as TransactionalMessageCopier says"),
+    _m(81, "client_known_brokers", "brokers", _L, "that it may ask where leaders are; 0 for good: librdkafka#5301"),
+    _m(82, "client_stray_partitions", "partitions", _L, "with no broker, or one that the client knows not to lead"),
     _m(90, "record_errors", "records", _H, "sends that were completed and not acknowledged", counter=True),
     _m(91, "records_acknowledged", "records", _H, "sends that were acknowledged", counter=True),
     # https://kafka.apache.org/documentation/#producer_monitoring and #consumer_monitoring

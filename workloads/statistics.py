@@ -21,6 +21,8 @@ _COUNTED = {
     "client_timeouts": "req_timeouts",
     "client_outbound_requests": "outbuf_cnt",
 }
+_ASKED = ("configured", "learned")
+"""Sources of brokers that metadata is asked of: not the connections to coordinators, which are "logical"."""
 
 
 class Statistics:
@@ -89,6 +91,8 @@ def samples(
     waiting = sum(broker.get("waitresp_cnt", 0) for broker in brokers)
     found = [(m, p, (v or 0.0) + waiting) if m == "client_outbound_requests" else (m, p, v) for m, p, v in found]
     found.append(("client_rtt_p99", NONE, max(trips) / 1000 if trips else None))
+    found.append(("client_known_brokers", NONE, float(sum(broker.get("source") in _ASKED for broker in brokers))))
+    found.append(("client_stray_partitions", NONE, float(sum(map(_strays, _own(report, partitions).values())))))
     if report.get("type") == "producer":
         found.append(("client_queued_records", NONE, float(report.get("msg_cnt", 0))))
         found.append(("client_records_sent", NONE, float(report.get("txmsgs", 0))))
@@ -97,18 +101,32 @@ def samples(
     return found + _lags(report, partitions, "ls_offset" if committed_only else "hi_offset")
 
 
+def _own(report: Mapping[str, Any], partitions: Mapping[tuple[str, int], int]) -> dict[int, Mapping[str, Any]]:
+    """What is said of the client's partitions, by their dense ids."""
+    return {
+        dense: partition
+        for name, topic in report.get("topics", {}).items()
+        for number, partition in topic.get("partitions", {}).items()
+        if (dense := partitions.get((name, int(number)))) is not None
+    }
+
+
+def _strays(partition: Mapping[str, Any]) -> bool:
+    """`broker` serves the partition within librdkafka, `leader` is what the brokers said last."""
+    broker = partition.get("broker", NONE)
+    return bool(broker == NONE or broker != partition.get("leader", NONE))
+
+
 def _lags(
     report: Mapping[str, Any], partitions: Mapping[tuple[str, int], int], end: str
 ) -> list[tuple[str, int, float | None]]:
     """Of the partitions that the client is reading. librdkafka's own `consumer_lag` counts from the committed offset, which a
     reader without a group has none of; so from the offset that the application has got to."""
     found: list[tuple[str, int, float | None]] = []
-    for name, topic in report.get("topics", {}).items():
-        for number, partition in topic.get("partitions", {}).items():
-            dense = partitions.get((name, int(number)))
-            if dense is None or partition.get("fetch_state", "none") in ("none", "stopped"):
-                continue
-            end_offset, reached = partition.get(end, -1), partition.get("app_offset", -1)
-            known = end_offset >= 0 and reached >= 0
-            found.append(("consumer_lag", dense, float(max(0, end_offset - reached)) if known else None))
+    for dense, partition in _own(report, partitions).items():
+        if partition.get("fetch_state", "none") in ("none", "stopped"):
+            continue
+        end_offset, reached = partition.get(end, -1), partition.get("app_offset", -1)
+        known = end_offset >= 0 and reached >= 0
+        found.append(("consumer_lag", dense, float(max(0, end_offset - reached)) if known else None))
     return found

@@ -270,8 +270,13 @@ REPORT = {
     "type": "consumer",
     "rxmsgs": 40,
     "brokers": {
-        "a": {"txretries": 2, "outbuf_cnt": 3, "waitresp_cnt": 1, "rtt": {"p99": 2500, "cnt": 9}},
-        "b": {"txretries": 1, "req_timeouts": 4, "outbuf_cnt": 0, "waitresp_cnt": 0, "rtt": {"p99": 0, "cnt": 0}},
+        "a": {
+            "source": "learned", "txretries": 2, "outbuf_cnt": 3, "waitresp_cnt": 1, "rtt": {"p99": 2500, "cnt": 9},
+        },
+        "b": {
+            "source": "logical", "txretries": 1, "req_timeouts": 4, "outbuf_cnt": 0, "waitresp_cnt": 0,
+            "rtt": {"p99": 0, "cnt": 0},
+        },
     },
     "topics": {
         "t": {
@@ -294,6 +299,19 @@ def test_a_readers_lag_ends_where_its_isolation_level_ends() -> None:
     assert found["client_retries", -1] == 3.0
     assert found["client_outbound_requests", -1] == 4.0
     assert found["client_rtt_p99", -1] == 2.5
+
+
+def test_a_client_that_forgot_all_brokers_knows_none_though_its_coordinator_is_there() -> None:
+    def told(report: dict[str, Any]) -> tuple[float | None, float | None]:
+        found = {m: v for m, _, v in samples(report, NAMES, committed_only=True)}
+        return found["client_known_brokers"], found["client_stray_partitions"]
+
+    served, strays, orphaned = {"broker": 2, "leader": 2}, {"broker": 2, "leader": 3}, {"broker": -1, "leader": -1}
+    for partitions, count in (((served, served), 0), ((served, strays), 1), ((orphaned, strays), 2)):
+        topics = {"t": {"partitions": {str(number): p for number, p in enumerate(partitions)} | {"-1": orphaned}}}
+        assert told(REPORT | {"topics": topics}) == (1.0, count)
+    assert told({"type": "consumer", "brokers": {"GroupCoordinator": {"source": "logical"}}}) == (0.0, 0.0)
+    assert told({"type": "producer", "brokers": {"x/bootstrap": {"source": "configured"}}}) == (1.0, 0.0)
 
 
 def test_a_client_writes_its_own_rows_and_only_if_it_is_asked_to(run: RunDirectory) -> None:
