@@ -1,8 +1,8 @@
 """What happened to a cell's partitions at all, or could: it tells "permitted, not seen" from "held", and predicts before
 anything ran."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from harness.guarantees.envelope import Envelope
 from harness.guarantees.faults import FaultNature
 from harness.guarantees.logic import either
 from harness.guarantees.retention import audit_beyond_retention, away_beyond_retention
+from harness.plan import Cell, Plan
 from harness.schema import Tristate
 
 
@@ -93,3 +94,18 @@ def what_happened(envelope: Envelope, *, sends_lived_ns: int) -> Happened:
 
 def _yes_if(condition: bool) -> Tristate:
     return Tristate.YES if condition else Tristate.NO
+
+
+def with_readers(happened: Happened, plan: Plan, cell: Cell) -> Happened:
+    """The same, knowing who of the plan's clients reads the cell at read_uncommitted."""
+    return replace(
+        happened,
+        read_uncommitted=_read_uncommitted(plan, cell, ("reader", "transactor")),
+        read_uncommitted_inside=_read_uncommitted(plan, cell, ("transactor",)),
+    )
+
+
+def _read_uncommitted(plan: Plan, cell: Cell, roles: Sequence[str]) -> Tristate:
+    """Is there a consumer among clients of these roles that asks for no more?"""
+    readers = [c for c in plan.clients if c.role in roles and set(c.partitions) & set(cell.partitions)]
+    return Tristate.YES if any(c.isolation_level == "read_uncommitted" for c in readers) else Tristate.NO

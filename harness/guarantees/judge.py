@@ -17,7 +17,7 @@ from harness.guarantees.doubts import cell_doubts, trial_doubts
 from harness.guarantees.envelope import Envelope
 from harness.guarantees.evaluate import Evaluation, Judgement, evaluate_witnesses, satisfiable_rules
 from harness.guarantees.evidence import Evidence
-from harness.guarantees.happened import Happened, what_happened
+from harness.guarantees.happened import Happened, what_happened, with_readers
 from harness.guarantees.logic import either
 from harness.guarantees.reasons import reply_endangered
 from harness.guarantees.sentences import at_risk, number_of, outcome_reason, sentence, trial_sentence
@@ -144,14 +144,7 @@ def _judge_cell(
         cell, evidence.kafka_version, transaction_version=evidence.feature("transaction.version")
     )
     lived_ns = cell.producer.delivery_timeout_ms * 1_000_000
-    happened = [
-        replace(
-            what_happened(e, sends_lived_ns=lived_ns),
-            read_uncommitted=_read_uncommitted(plan, cell, ("reader", "transactor")),
-            read_uncommitted_inside=_read_uncommitted(plan, cell, ("transactor",)),
-        )
-        for e in envelopes.values()
-    ]
+    happened = [with_readers(what_happened(e, sends_lived_ns=lived_ns), plan, cell) for e in envelopes.values()]
     own_doubts = cell_doubts(plan, cell, evidence)
     judged = {}
     for anomaly, guarantee in TABLE.items():
@@ -198,12 +191,6 @@ def _envelopes(plan: Plan, cell: Cell, evidence: Evidence) -> dict[int, Envelope
     envelopes = {p: evidence.envelope(plan, cell, p) for p in cell.partitions}
     unclean = either(*(np.int8(elected_unclean(envelope)) for envelope in envelopes.values()))
     return {p: replace(envelope, cell_unclean=Tristate(int(unclean))) for p, envelope in envelopes.items()}
-
-
-def _read_uncommitted(plan: Plan, cell: Cell, roles: Sequence[str]) -> Tristate:
-    """Was there a consumer among clients of these roles that asked for no more?"""
-    readers = [c for c in plan.clients if c.role in roles and set(c.partitions) & set(cell.partitions)]
-    return Tristate.YES if any(c.isolation_level == "read_uncommitted" for c in readers) else Tristate.NO
 
 
 def _results_of(anomaly: str, cell: Cell, found: Mapping[tuple[str, int], Finding]) -> dict[int, KernelResult]:

@@ -11,7 +11,7 @@ from harness.errors import BadInput
 from harness.guarantees.configured import configuration_of
 from harness.guarantees.evaluate import satisfiable_rules
 from harness.guarantees.faults import NATURES, FaultNature
-from harness.guarantees.happened import could_happen
+from harness.guarantees.happened import could_happen, with_readers
 from harness.guarantees.rules import Guarantee, Rule
 from harness.guarantees.table import TABLE
 from harness.plan import Plan
@@ -147,7 +147,8 @@ def _weaknesses(plan: Plan) -> Iterator[Weakness]:
     seen = set()
     for cell in plan.cells:
         configuration = configuration_of(cell, plan.variant.kafka_version)
-        happened = could_happen(EXPECTED, unclean_enabled=cell.topic.unclean_leader_election_enable)
+        expected = could_happen(EXPECTED, unclean_enabled=cell.topic.unclean_leader_election_enable)
+        happened = with_readers(expected, plan, cell)
         for name, guarantee in TABLE.items():
             if not guarantee.applies(cell.traits):
                 continue

@@ -6,7 +6,7 @@ from harness.errors import BadInput
 from harness.validation.clients import translate_consumer, translate_producer
 from harness.validation.known import properties_of, versions
 from harness.validation.servers import translate_servers
-from tests.unit.predictions import SAFE_TOPIC, VERSION, of, predicted
+from tests.unit.predictions import SAFE_TOPIC, VERSION, of, predicted, weak
 
 # --- what is known, and what is misspelt
 
@@ -84,6 +84,12 @@ def test_a_transactional_producer_is_predicted_and_put_on_trial_with_somebody_to
     plan = prediction.parts.plan()
     assert any(step.do is not None and step.do.kind == "take_over" for step in plan.steps)
     assert {client.instance for client in plan.clients if client.transactional_id is not None} == {0, 1}
+
+
+def test_what_the_trials_own_readers_see_of_open_and_aborted_transactions_is_no_broken_promise():
+    prediction = predicted({"transactional.id": "orders"})
+    assert {"aborted-read", "early-read"} <= weak(prediction)
+    assert "own-read" in {guarantee.anomaly for guarantee in prediction.promised}, "its transactions read nothing"
 
 
 def test_aliases_of_librdkafka_are_one_setting():
