@@ -9,6 +9,8 @@ from collections.abc import Set as AbstractSet
 
 import numpy as np
 
+from harness.clock import NS_PER_S
+from harness.guarantees.brokerless import DEFECT
 from harness.guarantees.evidence import Evidence
 from harness.guarantees.faults import text_of
 from harness.plan import Cell, Plan, PlannedClient
@@ -87,7 +89,7 @@ def _missed(evidence: Evidence, number: int) -> bool:
 
 
 def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
-    """Why nothing of this cell can be held: a client that served it died, or did not close its files."""
+    """Why nothing of this cell can be held: a client that served it died, did not close its files, or forgot its brokers."""
     served = [c for c in plan.clients if set(c.partitions) & set(cell.partitions)]
     died, crashed = _deaths(served, evidence, frozenset(told_of_loss(plan, evidence)))
     ended = (f for f in evidence.fault_records if f.nature is None or f.nature.stops)
@@ -101,7 +103,7 @@ def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
         if client.name not in died and role_named(client.role) in (Role.PRODUCER, Role.READER):
             why = _unfinished(evidence, client.client)
             told += [f"client {client.name} {why}"] if why else []
-    return (*told, *_idle_share_group(served, evidence))
+    return (*told, *_forgetful(served, evidence), *_idle_share_group(served, evidence))
 
 
 def crashed_in_library(evidence: Evidence) -> tuple[str, ...]:
@@ -139,6 +141,13 @@ def _deaths(
 def _planned_name(name: str) -> str:
     """Of the client that was planned: who takes its place is called NAME~2, and so on."""
     return name.partition("~")[0]
+
+
+def _forgetful(served: Sequence[PlannedClient], evidence: Evidence) -> Iterator[str]:
+    """What it would have seen and done is not known."""
+    for client in served:
+        if (since_ns := evidence.brokerless.get(client.client)) is not None:
+            yield f"client {client.name} knew no broker from {since_ns / NS_PER_S:.1f} s on ({DEFECT})"
 
 
 def _idle_share_group(served: Sequence[PlannedClient], evidence: Evidence) -> Iterator[str]:

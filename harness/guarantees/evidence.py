@@ -9,6 +9,7 @@ import numpy as np
 
 from harness.errors import HistoryUnreadable
 from harness.guarantees.batches import Batches, batches_by_partition
+from harness.guarantees.brokerless import brokerless
 from harness.guarantees.envelope import Envelope
 from harness.guarantees.faults import NATURES, Columns, FaultNature, FaultRecord, fault_records
 from harness.guarantees.timeline import Timeline, no_timeline, timelines
@@ -41,6 +42,8 @@ class Evidence:
     observations: Columns
     replicas: Columns | None = None
     """None = no segments were read."""
+    metrics: Columns | None = None
+    """Of clients' own statistics. None = there are none."""
     dictionaries: Mapping[str, Sequence[str]]
     clock_error_ns: int
     """How far times of `metadata` may be off from the rest."""
@@ -73,6 +76,7 @@ class Evidence:
         return Evidence(
             **found,
             replicas=tables.get("replicas"),
+            metrics=tables.get("metrics"),
             dictionaries=dictionaries,
             clock_error_ns=clock_error_ns,
             cluster=cluster,
@@ -107,6 +111,11 @@ class Evidence:
     def fault_records(self) -> tuple[FaultRecord, ...]:
         """Every fault as it happened."""
         return fault_records(self.faults, self.dictionaries, self.natures)
+
+    @cached_property
+    def brokerless(self) -> Mapping[int, int]:
+        """Planned client that forgot every broker for good → since when, in ns."""
+        return {} if self.metrics is None else brokerless(self.metrics, self.clients)
 
     @cached_property
     def batches(self) -> Mapping[int, Batches]:

@@ -23,6 +23,8 @@ REPLICA_COLUMNS = (
     *("producer_id", "producer_epoch", "attributes"),
 )
 """Where an epoch began, and under which epoch a producer wrote: the rest of `replicas` is the kernels'."""
+METRIC_COLUMNS = ("time_ns", "value_micro", "client", "metric", "absent")
+"""For what clients said of themselves."""
 
 
 def judge_run(run: RunDirectory, findings: Sequence[Finding] | None = None) -> TrialVerdict:
@@ -32,6 +34,8 @@ def judge_run(run: RunDirectory, findings: Sequence[Finding] | None = None) -> T
     tables = {name: history.table(name) for name in EVIDENCE_TABLES}
     if history.rows("replicas"):
         tables["replicas"] = history.files["replicas"].read(REPLICA_COLUMNS)
+    if history.rows("metrics"):
+        tables["metrics"] = history.files["metrics"].read(METRIC_COLUMNS)
     evidence = Evidence.from_run(run, plan, tables)
     verdict = judge(plan, read_findings(run) if findings is None else findings, evidence)
     if plan.alerts:

@@ -184,10 +184,14 @@ def evidence(
         "steps": table(
             "steps", [{"step": s, "outcome": (outcomes or {}).get(s, StepOutcome.DONE)} for s in range(done)]
         ),
-        "clients": table("clients", [{"client": c.client, "exit_code": 0, "complete": 1} for c in plan.clients]),
+        "clients": table(
+            "clients", [{"client": c.client, "planned": c.client, "exit_code": 0, "complete": 1} for c in plan.clients]
+        ),
         "heartbeats": table("heartbeats", []),
         "observations": table("observations", more.pop("observations", [])),
     }
+    if "metrics" in more:
+        tables["metrics"] = more.pop("metrics")
     if "replicas" in more:
         tables["replicas"] = table("replicas", more.pop("replicas"))
     more = {"dictionaries": DICTIONARIES, "clock_error_ns": MS, "cluster": CLUSTER} | more

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,11 +10,13 @@ from hypothesis import strategies as st
 from checkers.log import REORDERED_OR_COPY
 from harness.errors import HistoryUnreadable
 from harness.guarantees import TABLE, Evidence, judge
+from harness.guarantees.brokerless import KNOWN_BROKERS
 from harness.guarantees.doubts import cell_doubts
 from harness.guarantees.evidence import EVIDENCE_TABLES
 from harness.guarantees.facts import REORDERED_OR_COPY_CASE
 from harness.history import ensure_history
 from harness.history_reader import History
+from harness.metrics import MICRO, code_of
 from harness.plan import Plan
 from harness.planning import make_plan
 from harness.recorder import Recorder
@@ -36,6 +39,7 @@ from tests.unit.guarantees_evidence import (
     fault,
     findings,
     lost_in,
+    ns,
     of,
     plan,
     result,
@@ -256,6 +260,47 @@ def test_what_may_be_a_second_copy_is_unknown_where_no_record_may_be_out_of_orde
     assert of(verdict, 0, "reordered").outcome is AnomalyOutcome.UNKNOWN
     assert "may be a second copy" in of(verdict, 0, "reordered").reason
     assert of(verdict, 1, "reordered").outcome is AnomalyOutcome.SHOWN
+
+
+def knew(*samples: tuple[float, int], client: int) -> dict[str, np.ndarray]:
+    """(second, how many brokers) as a client's own statistics say."""
+    rows = [
+        {
+            "time_ns": ns(at_s),
+            "value_micro": count * MICRO,
+            "metric": code_of(KNOWN_BROKERS),
+            "client": client,
+            "absent": 0,
+        }
+        for at_s, count in samples
+    ]
+    return table("metrics", rows)
+
+
+@pytest.mark.parametrize(
+    ("samples", "forgot"),
+    [
+        (((1, 3), (2, 0), (12, 0)), True),
+        (((1, 3), (12, 0), (2, 0)), True),
+        (((1, 3), (2, 0), (11.9, 0)), False),
+        (((1, 3), (2, 0), (12, 0), (13, 1)), False),
+        (((2, 0), (12, 0)), False),
+        (((1, 3), (2, 0), (3, 2), (4, 0), (13, 0)), False),
+        (((1, 3),), False),
+    ],
+    ids=["to the end", "rows in another order", "too short", "came back", "never knew any", "between", "knows them"],
+)
+def test_a_client_that_forgot_every_broker_for_good_leaves_its_cell_unknown_and_the_defect_is_named(samples, forgot):
+    made = plan(ACKS)
+    producer = next(c for c in made.clients if c.role == "producer" and c.partitions == (ACKS_1,))
+    given = evidence(made, metadata=failover(3), metrics=knew(*samples, client=producer.client))
+    verdict = judge(made, findings(made), given)
+    said = f"client {producer.name} knew no broker from 2.0 s on (a known defect of librdkafka, librdkafka#5301"
+    assert (of(verdict, ACKS_1).outcome is AnomalyOutcome.UNKNOWN) == forgot
+    assert (said.casefold() in of(verdict, ACKS_1).reason.casefold()) == forgot
+    assert of(verdict, ACKS_ALL).outcome is AnomalyOutcome.HELD, "it served another cell"
+    broken = judge(made, findings(made, lost_in(ACKS_ALL)), given)
+    assert broken.verdict is Verdict.VIOLATED
 
 
 def test_a_check_without_result_is_unknown():
