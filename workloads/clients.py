@@ -16,11 +16,11 @@ from harness.schema import RECORDED_ROLES, SENDING
 from harness.send_progress import SendsTail, progress_of
 from workloads.client import ClientExit
 from workloads.client_clock import PlaceClock, prepare
-from workloads.client_nodes import Places
 from workloads.ending import Ending
 from workloads.exits import Exits, obituary
 from workloads.launching import OF_THE_AUDIT, Launching, Servers
 from workloads.own_clock import file_of
+from workloads.places import Places
 from workloads.processes import ClientProcess, ClientProcesses
 from workloads.sharing import share
 from workloads.take_over import TakeOvers
