@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from inspect import getdoc
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 
 from harness import catalogue
+from harness.console import console
 from harness.errors import BadInput
 from harness.guarantees.controls import CONTROLS
 from harness.guarantees.facts import FACTS
@@ -17,6 +17,8 @@ from harness.guarantees.faults import NATURES
 from harness.guarantees.rules import Effect, Guarantee, Rule
 from harness.guarantees.table import TABLE
 from harness.report.words import MEANINGS, SIGNS
+from harness.scenarios import SCENARIOS
+from harness.trial import known_trials, load_trial
 from harness.verdict import AnomalyOutcome, Verdict
 
 _EFFECTS = {
@@ -37,7 +39,7 @@ _FACTUAL = "Counted and shown as a fact; no guarantee judges it."
 
 def explain(subject: str) -> None:
     """Print what `subject` means. BadInput with the nearest names if it is nothing that is known."""
-    console = Console(highlight=False)
+    out = console()
     if (Path(subject) / "plan.json").is_file():
         _explain_run(Path(subject))
         return
@@ -52,17 +54,32 @@ def explain(subject: str) -> None:
         lines = _fault(subject)
     elif subject in _OUTCOMES:
         lines = _outcome(AnomalyOutcome(subject))
+    elif subject in SCENARIOS:
+        lines = _scenario(subject)
     else:
         raise BadInput(_unknown(subject, [*TABLE, *catalogue.FACT_KERNELS, *rules, *catalogue.FAULTS, *_OUTCOMES]))
     for line in lines:
-        console.print(line, soft_wrap=True)
+        out.print(line, soft_wrap=True)
+
+
+def _scenario(number: str) -> Iterator[str]:
+    yield f"[bold]{number}[/bold]  {escape(SCENARIOS[number])}"
+    for trial in (load_trial(str(path)) for path in known_trials().values()):
+        if number in trial.scenarios:
+            yield f"run by     {trial.name}: {escape(trial.title)} (`prozess plan {trial.name}`)"
 
 
 def _unknown(subject: str, known: list[str]) -> str:
+    if subject in known_trials():
+        return f"{subject!r} is a trial. `prozess plan {subject}` says what it would do."
+    path = Path(subject)
+    if path.exists() or (path.is_absolute() or subject.startswith((".", "runs/"))):
+        what = "it has no plan.json" if path.exists() else "it does not exist"
+        return f"{subject!r} is no run directory: {what}. Give a directory under runs/."
     near = difflib.get_close_matches(subject, known, n=3, cutoff=0.5)
     hint = f"Did you mean {', '.join(near)}? " if near else ""
     return (
-        f"{subject!r} is neither an anomaly, nor a rule, nor a fault, nor a run directory. {hint}"
+        f"{subject!r} is neither an anomaly, nor a rule, nor a fault, nor a scenario, nor a run directory. {hint}"
         f"Anomalies: {', '.join([*TABLE, *catalogue.FACT_KERNELS])}. Faults: {', '.join(catalogue.FAULTS)}."
     )
 
@@ -150,18 +167,21 @@ def _explain_run(path: Path) -> None:
         raise BadInput(f"{str(path)!r} has no verdict yet. `prozess check {path}` makes one from what was recorded.")
     verdict = TrialVerdict.model_validate_json(run.verdict.read_bytes())
     show_verdict(verdict, run)
-    console = Console(highlight=False)
+    out = console()
     for group in seen_groups(verdict):
         cells = "cell" if len(group.pairs) == 1 else "cells"
         told = f"{SIGNS[group.outcome]} {group.outcome} {group.anomaly}: {group.count:,} in {len(group.pairs)} {cells}"
         cell, first = group.pairs[0]
-        console.print(f"\n[bold]{escape(told)}[/bold]  {escape(group.rule)}", soft_wrap=True)
-        console.print(
+        out.print(f"\n[bold]{escape(told)}[/bold]  {escape(group.rule)}", soft_wrap=True)
+        out.print(
             escape(f"In cell {cell.cell}: {first.reason}") + f" [dim]({escape(first.source)})[/dim]", soft_wrap=True
         )
-        console.print(f"witnesses  {run.path / 'report.html'}#w-{cell.cell}-{group.anomaly}", soft_wrap=True)
+        out.print(f"witnesses  {run.path / 'report.html'}#w-{cell.cell}-{group.anomaly}", soft_wrap=True)
+    unknown: dict[tuple[str, str], list[str]] = {}
     for cell in verdict.cells:
         for anomaly in cell.anomalies.values():
             if anomaly.outcome is AnomalyOutcome.UNKNOWN and not has_section(anomaly):
-                line = f"? unknown {anomaly.anomaly} in {cell.name}: {anomaly.reason}"
-                console.print(escape(line) + f" [dim]({escape(anomaly.source)})[/dim]", soft_wrap=True)
+                unknown.setdefault((cell.name, anomaly.reason), []).append(anomaly.anomaly)
+    for (name, reason), anomalies in unknown.items():
+        out.print(f"\n[bold]? unknown {', '.join(anomalies)}[/bold]", soft_wrap=True)
+        out.print(escape(f"In {name}: {reason}"), soft_wrap=True)

@@ -9,11 +9,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
 from harness.clock import SystemClock
+from harness.console import console
 from harness.live import Watcher
 from harness.plan import Plan
 from harness.run_directory import RunDirectory
@@ -37,7 +37,7 @@ class ProgressView:
     """A context; `quiet` shows nothing."""
 
     def __init__(self, *, quiet: bool) -> None:
-        self._console = Console(stderr=True, quiet=quiet, highlight=False)
+        self._console = console(stderr=True, quiet=quiet)
         self._status: Status = self._console.status("preparing")
         self._stage = ""
         self._watching: threading.Thread | None = None

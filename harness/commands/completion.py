@@ -16,10 +16,11 @@ def matrices() -> list[str]:
 
 
 def subjects() -> list[str]:
-    """Anomalies, and faults."""
+    """Anomalies, faults, and numbers of scenarios."""
     from harness import catalogue
+    from harness.scenarios import SCENARIOS
 
-    return [*catalogue.KERNELS, *catalogue.CELL_KERNELS, *catalogue.FACT_KERNELS, *catalogue.FAULTS]
+    return [*catalogue.KERNELS, *catalogue.CELL_KERNELS, *catalogue.FACT_KERNELS, *catalogue.FAULTS, *SCENARIOS]
 
 
 def backends() -> list[str]:

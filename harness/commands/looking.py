@@ -104,12 +104,15 @@ def list_trials(
         bool, typer.Option("--scenarios", help="By scenario, those that no trial runs included.")
     ] = False,
 ) -> None:
-    """The trials that come with prozess."""
+    """The trials, campaigns and matrices that come with prozess."""
     from harness.report.terminal import show_scenarios, show_trials
-    from harness.trial import known_trials, load_trial
+    from harness.trial import known_campaigns, known_matrices, known_trials, load_trial
 
     trials = [load_trial(str(path)) for path in known_trials().values()]
-    (show_scenarios if scenarios else show_trials)(trials)
+    if scenarios:
+        show_scenarios(trials)
+    else:
+        show_trials(trials, campaigns=[*known_campaigns()], matrices=[*known_matrices()])
 
 
 @app.command()
@@ -117,12 +120,12 @@ def explain(
     subject: Annotated[
         str,
         typer.Argument(
-            help="An anomaly, a rule of the guarantee table, a fault, or a run directory.",
+            help="An anomaly, a rule of the guarantee table, a fault, a scenario, or a run directory.",
             autocompletion=completion.subjects,
         ),
     ],
 ) -> None:
-    """What an anomaly, a rule, a fault or a run's verdict means. And where that comes from."""
+    """What an anomaly, a rule, a fault, a scenario or a run means. And where that comes from."""
     from harness.explain import explain as tell
 
     tell(subject)

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from rich.console import Console
-
 from harness.configuration import Frozen
+from harness.console import console
 from harness.matrices.results import Configuration, Results, Tally
 from harness.verdict import AnomalyOutcome
 
@@ -105,13 +104,13 @@ def _verdicts(before: Results, after: Results) -> Iterator[Change]:
 
 def show_difference(difference: Difference) -> None:
     """Regressions first."""
-    console = Console(highlight=False)
+    out = console()
     for title, changes in (
         ("Regressions", difference.regressions),
         ("Other changes", difference.changes),
         ("Improvements", difference.improvements),
     ):
-        console.print(f"{title}: {len(changes):,}")
+        out.print(f"{title}: {len(changes):,}")
         for change in changes:
             named = f"{change.anomaly}, " if change.anomaly else ""
-            console.print(f"  {named}{change.what}: {change.before} → {change.after}", markup=False, soft_wrap=True)
+            out.print(f"  {named}{change.what}: {change.before} → {change.after}", markup=False, soft_wrap=True)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from rich.console import Console
 from rich.table import Table
 
+from harness.console import console
 from harness.matrices.results import Results, Tally
 from harness.report.words import SIGNS
 from harness.verdict import AnomalyOutcome
@@ -16,21 +17,21 @@ LEGEND = "✓ held  ● permitted and seen (cells: records)  ○ permitted, not 
 
 def show_results(results: Results) -> None:
     """What these settings are worth."""
-    console = Console(highlight=False)
+    out = console()
     run = [trial for trial in results.trials if trial.verdict is not None]
     cells = sum(trial.cells for trial in run)
-    console.print(f"[bold]{results.name}[/bold]  {results.title}")
-    console.print(
+    out.print(f"[bold]{results.name}[/bold]  {results.title}")
+    out.print(
         f"{len(run):,} of {results.planned:,} trials, {cells:,} cells, {sum(t.took_s for t in run) / 60:.0f} minutes"
     )
     if not run:
-        console.print("Nothing was run yet.")
+        out.print("Nothing was run yet.")
     else:
-        _show_guarantees(console, results)
-        _show_settings(console, results)
-        _show_problems(console, results)
+        _show_guarantees(out, results)
+        _show_settings(out, results)
+        _show_problems(out, results)
     for note in results.notes:
-        console.print(f"? {note}", markup=False, soft_wrap=True)
+        out.print(f"? {note}", markup=False, soft_wrap=True)
 
 
 def told(results: Results) -> list[str]:
@@ -40,7 +41,7 @@ def told(results: Results) -> list[str]:
     return sorted(some, key=lambda name: order.index(results.guarantees[name].worst))
 
 
-def _show_guarantees(console: Console, results: Results) -> None:
+def _show_guarantees(out: Console, results: Results) -> None:
     table = Table(box=None, pad_edge=False, title="Guarantees, in cells", title_justify="left")
     table.add_column("guarantee against")
     for column in ("✓ held", "proven", "● seen", "records", "○ not seen", "✗ violated", "? unknown"):
@@ -54,7 +55,7 @@ def _show_guarantees(console: Console, results: Results) -> None:
             controls(results, name),
             style="bold" if tally.violated else "",
         )
-    console.print(table)
+    out.print(table)
 
 
 def controls(results: Results, anomaly: str) -> str:
@@ -82,12 +83,12 @@ def brief(tally: Tally | None) -> str:
             return sign
 
 
-def _show_settings(console: Console, results: Results) -> None:
+def _show_settings(out: Console, results: Results) -> None:
     columns = told(results)
     if not columns:
         return
-    console.print(f"\nWhat settings are worth, in cells: {LEGEND}", soft_wrap=True)
-    width = max(1, (console.width - 40) // 14)
+    out.print(f"\nWhat settings are worth, in cells: {LEGEND}", soft_wrap=True)
+    width = max(1, (out.width - 40) // 14)
     for first in range(0, len(columns), width):
         part = columns[first : first + width]
         table = Table(box=None, pad_edge=False)
@@ -100,30 +101,30 @@ def _show_settings(console: Console, results: Results) -> None:
                     table.add_row(
                         f"{axis.partition('.')[2] or axis}={value}"[:44], *(brief(tallies.get(c)) for c in part)
                     )
-        console.print(table)
+        out.print(table)
 
 
 def _worth_a_row(tallies: Mapping[str, Tally], columns: list[str]) -> bool:
     return any(column in tallies for column in columns)
 
 
-def _show_problems(console: Console, results: Results) -> None:
+def _show_problems(out: Console, results: Results) -> None:
     violated = [p for p in results.problems if p.outcome is AnomalyOutcome.VIOLATED]
     unknown = len(results.problems) - len(violated)
     if violated:
-        console.print(f"\nViolated, {len(violated):,}:")
+        out.print(f"\nViolated, {len(violated):,}:")
     for problem in violated[:_PROBLEMS]:
         known = f" [{'; '.join(problem.defects)}]" if problem.defects else ""
-        console.print(
+        out.print(
             f"  ✗ {problem.anomaly} {problem.count:,} in {problem.cell} of trial {problem.trial} ({problem.run}): "
             f"{problem.reason}{known}",
             markup=False,
             soft_wrap=True,
         )
     if len(violated) > _PROBLEMS:
-        console.print(f"  and {len(violated) - _PROBLEMS:,} more, in matrix.html")
+        out.print(f"  and {len(violated) - _PROBLEMS:,} more, in matrix.html")
     if unknown:
-        console.print(f"\nUnknown, for {unknown:,} reasons:")
+        out.print(f"\nUnknown, for {unknown:,} reasons:")
     for problem in [p for p in results.problems if p.outcome is AnomalyOutcome.UNKNOWN][:_PROBLEMS]:
         reason = problem.reason if len(problem.reason) < _LONG else problem.reason[:_LONG] + "…"
-        console.print(f"  ? {problem.cells:,} cells of trial {problem.trial}: {reason}", markup=False, soft_wrap=True)
+        out.print(f"  ? {problem.cells:,} cells of trial {problem.trial}: {reason}", markup=False, soft_wrap=True)

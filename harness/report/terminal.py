@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from harness.console import console
 from harness.plan import Plan
-from harness.report.words import VERDICT_SIGNS, found_line, matrices, reproduce, seen_in, short
+from harness.report.words import VERDICT_SIGNS, Matrix, found_line, matrices, reproduce, seen_in, short
 from harness.run_directory import RunDirectory
 from harness.scenarios import SCENARIOS, covered
 from harness.schedule import Elapsed, Step
 from harness.trial import Trial
-from harness.verdict import TrialVerdict, Verdict
+from harness.verdict import CellVerdict, TrialVerdict, Verdict
 
 _STYLES = {Verdict.HELD: "green", Verdict.VIOLATED: "bold red", Verdict.UNKNOWN: "yellow", Verdict.NOT_JUDGED: "dim"}
 
@@ -25,65 +25,84 @@ _BRIEF = {
     "unclean.leader.election.enable": "unclean",
     "replication.factor": "replicas",
 }
+_VERDICT_AND_SEEN = 10 + 3 + 20
+"""Columns that these need: "✗ violated", a gap, and words of what was seen."""
 
 
 def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
     """The verdict table: a line per cell, what was seen in it, the controls."""
-    console = Console(highlight=False)
+    out = console()
     for matrix in matrices(verdict.cells):
         title = f"{verdict.trial}, seed {verdict.seed}: {matrix.workload}"
         table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-        for axis in matrix.axes:
-            table.add_column(_BRIEF.get(short(axis), short(axis)), no_wrap=True)
+        apart = _has_room(matrix, out.width)
+        for heading in (_heading(axis) for axis in matrix.axes) if apart else ("configuration",):
+            table.add_column(heading, no_wrap=apart, overflow="fold")
         table.add_column("verdict", no_wrap=True)
         table.add_column("seen")
         for cell in matrix.cells:
             style = _STYLES[cell.verdict]
             shown = f"[{style}]{VERDICT_SIGNS[cell.verdict]} {cell.verdict}[/{style}]"
-            table.add_row(*(escape(cell.axes[axis]) for axis in matrix.axes), shown, escape(seen_in(cell)))
-        console.print(table)
-    console.print(f"found      {escape(found_line(verdict.findings))}", soft_wrap=True)
+            values = [cell.axes[axis] for axis in matrix.axes] if apart else [_label(matrix.axes, cell)]
+            table.add_row(*map(escape, values), shown, escape(seen_in(cell)))
+        out.print(table)
+    out.print(f"found      {escape(found_line(verdict.findings))}", soft_wrap=True)
     for control in verdict.controls:
         said = f"fired in {len(control.fired_in)} of {len(control.cells)} cells, {control.count:,} times"
-        console.print(f"control {control.anomaly}: {said if control.fired else '[yellow]silent[/yellow]'}")
+        out.print(f"control {control.anomaly}: {said if control.fired else '[yellow]silent[/yellow]'}")
     for alert in verdict.alerts:
         style = _STYLES[alert.verdict]
-        console.print(
+        out.print(
             f"alert [{style}]{VERDICT_SIGNS[alert.verdict]} {alert.verdict}[/{style}]  {escape(alert.name)}: "
             f"{escape(alert.reason)}"
         )
     for reason in verdict.unknown_reasons[:8]:
-        console.print(f"[yellow]unknown: {escape(reason)}[/yellow]")
+        out.print(f"[yellow]unknown: {escape(reason)}[/yellow]")
     style = _STYLES[verdict.verdict]
-    console.print(f"[{style}]{VERDICT_SIGNS[verdict.verdict]} {verdict.verdict}[/{style}]  {escape(verdict.sentence)}")
-    console.print(f"reproduce  {reproduce(run)}", soft_wrap=True)
+    out.print(f"[{style}]{VERDICT_SIGNS[verdict.verdict]} {verdict.verdict}[/{style}]  {escape(verdict.sentence)}")
+    out.print(f"reproduce  {reproduce(run)}", soft_wrap=True)
+
+
+def _heading(axis: str) -> str:
+    return _BRIEF.get(short(axis), short(axis))
+
+
+def _label(axes: Sequence[str], cell: CellVerdict) -> str:
+    return ", ".join(f"{_heading(axis)}={cell.axes[axis]}" for axis in axes)
+
+
+def _has_room(matrix: Matrix[CellVerdict], width: int) -> bool:
+    """Do a column for each axis, the verdict and what was seen fit beside each other? Else a value would be cut off."""
+    gap = 3
+    axes = (max(len(_heading(a)), *(len(cell.axes[a]) for cell in matrix.cells)) + gap for a in matrix.axes)
+    return sum(axes) + _VERDICT_AND_SEEN <= width
 
 
 def show_plan(plan: Plan) -> None:
     """Cells, exclusions, clients and the schedule of a plan."""
-    console = Console(highlight=False)
-    console.print(f"[bold]{escape(plan.title)}[/bold]  (trial {plan.trial}, seed {plan.seed})")
-    console.print(
+    out = console()
+    out.print(f"[bold]{escape(plan.title)}[/bold]  (trial {plan.trial}, seed {plan.seed})")
+    out.print(
         f"{plan.cluster_in_words}; "
         f"{len(plan.cells)} cells, {len(plan.excluded)} combinations excluded, {len(plan.clients)} clients"
     )
     for matrix in matrices(plan.cells):
         cells = Table(title=f"cells: {matrix.workload}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-        for heading in ("cell", *(_BRIEF.get(short(axis), short(axis)) for axis in matrix.axes), "placement"):
+        for heading in ("cell", *map(_heading, matrix.axes), "placement"):
             cells.add_column(heading)
         for cell in matrix.cells:
             placement = " ".join(str(list(plan.partitions[p].assignment)) for p in cell.partitions)
             cells.add_row(str(cell.cell), *(cell.axes[axis] for axis in matrix.axes), placement)
-        console.print(cells)
+        out.print(cells)
     reasons: dict[str, int] = {}
     for exclusion in plan.excluded:
         reasons[exclusion.reason] = reasons.get(exclusion.reason, 0) + 1
     for reason, count in reasons.items():
-        console.print(f"excluded {count}: {escape(reason)}")
+        out.print(f"excluded {count}: {escape(reason)}")
     for fault, why in plan.left_out.items():
-        console.print(f"left out: {escape(fault)}: {escape(why)}")
+        out.print(f"left out: {escape(fault)}: {escape(why)}")
     for number, step in enumerate(plan.steps):
-        console.print(f"step {number}: {escape(step.name)}: {escape(describe_step(step))}")
+        out.print(f"step {number}: {escape(step.name)}: {escape(describe_step(step))}")
 
 
 def describe_step(step: Step) -> str:
@@ -100,37 +119,41 @@ def describe_step(step: Step) -> str:
     return ", ".join(parts) or "nothing"
 
 
-def show_trials(trials: Sequence[Trial]) -> None:
-    """A line per trial, with the scenarios it runs."""
-    console = Console(highlight=False)
+def show_trials(trials: Sequence[Trial], *, campaigns: Sequence[str] = (), matrices: Sequence[str] = ()) -> None:
+    """A line per trial, with the scenarios it runs; the names of what is made of many."""
+    out = console()
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("trial", "scenarios", "what happens"):
         table.add_column(heading)
     for trial in trials:
         table.add_row(trial.name, " ".join(trial.scenarios), escape(trial.title))
-    console.print(table)
+    out.print(table)
+    if campaigns:
+        out.print(f"campaigns  {', '.join(campaigns)}: `prozess run NAME --for 8h`", soft_wrap=True)
+    if matrices:
+        out.print(f"matrices   {', '.join(matrices)}: `prozess matrix NAME`", soft_wrap=True)
 
 
 def show_scenarios(trials: Sequence[Trial]) -> None:
     """A line per scenario, with the trials that run it."""
-    console = Console(highlight=False)
+    out = console()
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("scenario", "what it is about", "trials"):
         table.add_column(heading)
     runs = covered(trials)
     for number, names in runs.items():
         table.add_row(number, escape(SCENARIOS[number]), ", ".join(names) or "[yellow]none[/yellow]")
-    console.print(table)
-    console.print(f"{sum(bool(names) for names in runs.values())} of {len(runs)} scenarios are run by a trial")
+    out.print(table)
+    out.print(f"{sum(bool(names) for names in runs.values())} of {len(runs)} scenarios are run by a trial")
 
 
 def show_probes(probes: Sequence[Any]) -> None:
     """What the machine offers: one line per probe, with the cost of each lack."""
-    console = Console(highlight=False)
+    out = console()
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("", "what", "found", "without it"):
         table.add_column(heading)
     for probe in probes:
         sign = "[green]✓[/green]" if probe.found else "[yellow]✗[/yellow]"
         table.add_row(sign, escape(probe.name), escape(probe.detail), "" if probe.found else escape(probe.costs))
-    console.print(table)
+    out.print(table)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from harness.console import console
 from harness.report.nights import HEIGHT, WIDTH, night_charts
 from harness.report.page import environment
 from harness.report.words import VERDICT_SIGNS
@@ -16,7 +16,7 @@ from harness.trends import Regression, Trends
 
 def show_trends(trends: Trends, worse: Sequence[Regression]) -> None:
     """A line per trial and night, then what got worse."""
-    console = Console(highlight=False)
+    out = console()
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("trial", "night", "held", "violated", "unknown", "found"):
         table.add_column(heading, justify="right" if heading in ("held", "violated", "unknown") else "left")
@@ -24,13 +24,13 @@ def show_trends(trends: Trends, worse: Sequence[Regression]) -> None:
         found = ", ".join(f"{name} {count:,}" for name, count in night.findings)
         counts = (str(night.held), str(night.violated), str(night.unknown))
         table.add_row(night.trial, night.night, *counts, escape(found))
-    console.print(table)
+    out.print(table)
     for regression in worse:
-        console.print(
+        out.print(
             f"[yellow]worse[/yellow]  {regression.trial}, {regression.night}: {escape(regression.what)}", soft_wrap=True
         )
     without = f", {trends.without_verdict} of them without a verdict" if trends.without_verdict else ""
-    console.print(f"{trends.runs} runs{without}; {len(worse)} regressions")
+    out.print(f"{trends.runs} runs{without}; {len(worse)} regressions")
 
 
 def write_trends(trends: Trends, worse: Sequence[Regression], path: Path) -> Path:

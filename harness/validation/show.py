@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from harness.console import console
 from harness.report.words import MEANINGS, SIGNS
 from harness.validation.comparison import Comparison, Line
 from harness.validation.predict import Prediction, Weakness, say
@@ -18,28 +18,28 @@ from harness.verdict import AnomalyOutcome
 
 def show_prediction(prediction: Prediction) -> None:
     """What the configuration promises and what not, with the setting responsible, and the smallest change."""
-    console = Console(highlight=False)
+    out = console()
     for note in prediction.parts.notes:
-        console.print(f"[dim]note       {escape(note)}[/dim]", soft_wrap=True)
+        out.print(f"[dim]note       {escape(note)}[/dim]", soft_wrap=True)
     for sentence in prediction.margins.sentences():
-        console.print(f"copies     {escape(sentence)}", soft_wrap=True)
+        out.print(f"copies     {escape(sentence)}", soft_wrap=True)
     promised = ", ".join(guarantee.anomaly for guarantee in prediction.promised)
-    console.print(f"promised   never {escape(promised)}", soft_wrap=True)
+    out.print(f"promised   never {escape(promised)}", soft_wrap=True)
     anomalies = {weakness.guarantee.anomaly: weakness for weakness in reversed(prediction.weaknesses)}
     curable = {name for name, weakness in anomalies.items() if prediction.remedy(weakness)}
     for name, weakness in reversed(anomalies.items()):
         if name in curable:
-            console.print(f"[yellow]weak[/yellow]       {escape(weak_sentence(prediction, weakness))}", soft_wrap=True)
+            out.print(f"[yellow]weak[/yellow]       {escape(weak_sentence(prediction, weakness))}", soft_wrap=True)
     for name in reversed(anomalies):
         if name not in curable:
-            console.print(f"even so    {name} is possible: {escape(causes(prediction, name))}", soft_wrap=True)
+            out.print(f"even so    {name} is possible: {escape(causes(prediction, name))}", soft_wrap=True)
     changes, left = prediction.smallest_change()
     if changes:
         kept = {weakness.guarantee.anomaly for weakness in left}
         gone = [name for name in dict.fromkeys(w.guarantee.anomaly for w in prediction.weaknesses) if name not in kept]
         said = ", ".join(say(change) for change in changes)
         rules_out = f"rules out {', '.join(gone)}" if gone else "leaves fewer causes"
-        console.print(f"[bold]change[/bold]     {escape(said)}: {escape(rules_out)}", soft_wrap=True)
+        out.print(f"[bold]change[/bold]     {escape(said)}: {escape(rules_out)}", soft_wrap=True)
 
 
 def weak_sentence(prediction: Prediction, weakness: Weakness) -> str:
@@ -63,7 +63,7 @@ def blame(prediction: Prediction, change: str) -> str:
 
 def show_comparison(comparison: Comparison, runs: Sequence[Path]) -> None:
     """Prediction and observation side by side."""
-    console = Console(highlight=False)
+    out = console()
     table = Table(
         title=f"prediction and observation, {len(runs)} runs", title_justify="left", box=SIMPLE_HEAD, pad_edge=False
     )
@@ -71,14 +71,14 @@ def show_comparison(comparison: Comparison, runs: Sequence[Path]) -> None:
         table.add_column(heading)
     for line in comparison.lines():
         table.add_row(line.anomaly, escape(predicted(line)), escape(observed(line)))
-    console.print(table)
+    out.print(table)
     for line in comparison.lines():
         if line.seen.outcome in (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN):
-            console.print(f"{SIGNS[line.seen.outcome]} {line.anomaly}: {escape(line.seen.reason)}", soft_wrap=True)
+            out.print(f"{SIGNS[line.seen.outcome]} {line.anomaly}: {escape(line.seen.reason)}", soft_wrap=True)
     for reason in dict.fromkeys(reason for run in comparison.runs for reason in run.unknown_reasons):
-        console.print(f"[yellow]unknown: {escape(reason)}[/yellow]", soft_wrap=True)
+        out.print(f"[yellow]unknown: {escape(reason)}[/yellow]", soft_wrap=True)
     for run in runs:
-        console.print(f"report     {run / 'report.html'}", soft_wrap=True)
+        out.print(f"report     {run / 'report.html'}", soft_wrap=True)
 
 
 def predicted(line: Line) -> str:

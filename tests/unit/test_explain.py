@@ -1,5 +1,7 @@
 """`prozess explain`: everything that a verdict can name is explained, with its source."""
 
+from pathlib import Path
+
 import pytest
 
 from harness import catalogue
@@ -9,10 +11,12 @@ from harness.guarantees.table import TABLE
 from harness.histories.commands import generate_history
 from harness.report.words import MEANINGS
 from harness.run_directory import RunDirectory
+from harness.scenarios import SCENARIOS
 from harness.stages.check import CheckOptions, check_run
 from harness.stages.judge import judge_run
 from harness.verdict import AnomalyOutcome
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 RULES = [(rule, guarantee) for guarantee in TABLE.values() for rule in guarantee.rules]
 
 
@@ -81,3 +85,24 @@ def test_a_run_is_explained_as_its_report_tells_it_with_the_place_of_its_witness
     told = flat(capsys.readouterr().out)
     assert "✗ violated lost: 3 in 1 cell lost/forbidden" in told
     assert "report.html#w-0-lost" in told
+
+
+def test_a_scenario_is_explained_with_the_trials_that_run_it(capsys):
+    explain("B10")
+    told = flat(capsys.readouterr().out)
+    assert SCENARIOS["B10"] in told
+    assert "`prozess plan power-loss`" in told
+
+
+@pytest.mark.parametrize(
+    ("subject", "said"),
+    [
+        ("smoke", "is a trial.*prozess plan smoke"),
+        ("runs/none", "no run directory: it does not exist"),
+        ("tests", "no run directory: it has no plan.json"),
+    ],
+)
+def test_what_is_no_word_of_the_table_is_told_for_what_it_is(subject, said, monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    with pytest.raises(BadInput, match=said):
+        explain(subject)
