@@ -1,7 +1,7 @@
 """Kafka administration over the observer's link: topics made, grown and cut short, and their configurations.
 
 Creating topics and reading configurations go through librdkafka; what the nodes say, and what the nemesis changes, are
-`clusters.admin_views` and `clusters.changes`.
+`clusters.admin_views` and `clusters.changes`; transactions, `clusters.admin_transactions`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from clusters.admin_views import AdminViews
+from clusters.admin_transactions import AdminTransactions
 from clusters.changes import AdminChanges
 from clusters.coordinators import await_coordinators
 from harness.clock import wait_until
@@ -34,7 +34,7 @@ _USERS_FAULT = {
 }
 
 
-class Admin(AdminViews, AdminChanges):
+class Admin(AdminTransactions, AdminChanges):
     """`harness.protocols.AdminProtocol` for every cluster whose brokers speak Kafka's protocol. Safe from many threads."""
 
     def create_topics(self, topics: Sequence[TopicSpec], *, timeout_s: float) -> None:

@@ -17,6 +17,7 @@ from clusters.storage_format import new_kafka_uuid
 from harness.clock import Clock, wait_until
 from harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady
 from harness.impairments import Harm, Impairment
+from harness.open_transactions import CoordinatedTransaction, OpenTransaction
 from harness.plan import Plan
 from harness.protocols import BrokerView, Capability, Node, NodeState, TopicSpec
 from harness.run_directory import RunDirectory
@@ -357,6 +358,19 @@ class FakeAdmin(FakeChanges):
         if level > FEATURES.get(feature, 0):
             raise ClusterFailed(f"Kafka refuses {feature} = {level}: this fake does not know it.")
         self._features[feature] = level
+
+    def open_transactions(
+        self, partitions: Collection[tuple[str, int]], *, timeout_s: float = 5.0
+    ) -> Mapping[tuple[str, int], Sequence[OpenTransaction]]:
+        return {key: () for key in partitions}  # nobody writes to it, with or without transactions
+
+    def coordinated_transactions(self, *, timeout_s: float = 5.0) -> Sequence[CoordinatedTransaction] | None:
+        return ()
+
+    def abort_transaction(
+        self, partition: tuple[str, int], transaction: OpenTransaction, *, timeout_s: float = 10.0
+    ) -> str:
+        return "there is no transaction in a fake cluster"
 
     def _world(self, timeout_s: float) -> World:
         """The world once a broker answers."""

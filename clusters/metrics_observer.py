@@ -13,21 +13,19 @@ from typing import Any
 
 from clusters.admin import Admin
 from clusters.jmx_metrics import attributes_of, reads, values
+from clusters.transaction_requests import OpenTransactions, describe_producers_request, list_transactions_request
 from clusters.wire import WireClient
 from clusters.wire_requests import (
     LATEST,
     OffsetAnswers,
-    OpenTransaction,
-    OpenTransactions,
-    describe_producers_request,
     describe_quorum_request,
     list_offsets_request,
-    list_transactions_request,
     metadata_request,
 )
 from harness.clock import NS_PER_S, Clock, SystemClock
 from harness.errors import ClusterFailed
 from harness.jolokia import HEADERS, PATH, Attribute
+from harness.open_transactions import OpenTransaction
 from harness.protocols import Cluster
 from harness.schema import NONE, Isolation
 
@@ -127,8 +125,8 @@ class MetricsObserver:
 
     def open_transactions(self, node_id: int, *, timeout_s: float) -> int | None:
         """Ongoing transactions of this coordinator."""
-        answered = self._brokers.ask(node_id, list_transactions_request(), timeout_s=timeout_s)
-        return None if answered is None else answered[0]
+        answered = self._brokers.ask(node_id, list_transactions_request(["Ongoing"]), timeout_s=timeout_s)
+        return None if answered is None or answered[0] is None else len(answered[0])
 
     def quorum(self, node_id: int, *, timeout_s: float) -> tuple[int, int] | None:
         """(leader, epoch) of the metadata log, as this controller says; leader -1: it knows none."""

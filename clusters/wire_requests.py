@@ -24,7 +24,6 @@ _QUORUM_PARTITION = struct.Struct(">ihiiq")  # number, error, leader, leader epo
 _VOTER = struct.Struct(">iq")  # id, end of its log
 _API_RANGE = struct.Struct(">hhh")  # key, lowest, highest version
 _TOPIC_PARTITION = struct.Struct(">hiii")  # error, number, leader, leader epoch
-_PRODUCER = struct.Struct(">qiiqiq")  # id, epoch, last sequence, last timestamp, coordinator epoch, transaction's start
 _LISTED_OFFSET = struct.Struct(">ihqqi")  # number, error, timestamp, offset, leader epoch
 
 
@@ -220,65 +219,3 @@ def _list_offsets_answer(cursor: Cursor) -> OffsetAnswers:
             number, error, _timestamp, log_offset, epoch = cursor.numbers(_LISTED_OFFSET)
             answers[topic, number] = OffsetAnswer(error, log_offset, epoch)
     return answers
-
-
-def list_transactions_request() -> Request[int | None]:
-    """ListTransactions v0 (KIP-664; brokers since 3.0), those in state Ongoing: how many this coordinator has; None: it is
-    still loading."""
-    body = b"\x02" + compact_string("Ongoing") + b"\x01" + NO_TAGS
-    return Request(66, 0, body, _list_transactions_answer, flexible=True, flexible_response=True)
-
-
-def _list_transactions_answer(cursor: Cursor) -> int | None:
-    cursor.int32()  # throttle time
-    if cursor.int16():
-        return None
-    for _ in range(cursor.unsigned_varint() - 1):
-        cursor.compact_string()  # states it does not know
-    return max(cursor.unsigned_varint() - 1, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """A transaction that is open in one partition, as its leader says."""
-
-    start_offset: int
-    producer_id: int
-    producer_epoch: int
-    last_timestamp_ms: int
-    """Of its producer's last batch; wall clock."""
-    coordinator_epoch: int
-    """Of the coordinator that wrote the producer's last marker; -1 = none yet."""
-
-
-OpenTransactions = Mapping[tuple[str, int], tuple[OpenTransaction, ...]]
-
-
-def describe_producers_request(partitions: Mapping[str, Sequence[int]]) -> Request[OpenTransactions]:
-    """DescribeProducers v0 (KIP-664; brokers since 2.8): the open transactions of each partition, by where they begin.
-    Partitions that the broker does not tell of (not leader) are not there."""
-    body = [unsigned_varint(len(partitions) + 1)]
-    for topic, numbers in partitions.items():
-        body += [compact_string(topic), unsigned_varint(len(numbers) + 1), *map(_INT32.pack, numbers), NO_TAGS]
-    return Request(61, 0, b"".join(body) + NO_TAGS, _describe_producers_answer, flexible=True, flexible_response=True)
-
-
-def _describe_producers_answer(cursor: Cursor) -> OpenTransactions:
-    cursor.int32()  # throttle time
-    found = {}
-    for _ in range(cursor.unsigned_varint() - 1):
-        topic = cursor.compact_string() or ""
-        for _ in range(cursor.unsigned_varint() - 1):
-            number, error = cursor.int32(), cursor.int16()
-            cursor.compact_string()  # error message
-            opened = []
-            for _ in range(cursor.unsigned_varint() - 1):
-                producer, epoch, _sequence, last_ms, coordinator_epoch, start = cursor.numbers(_PRODUCER)
-                cursor.tagged_fields()
-                if start >= 0:
-                    opened.append(OpenTransaction(start, producer, epoch, last_ms, coordinator_epoch))
-            cursor.tagged_fields()
-            if error == 0:
-                found[topic, number] = tuple(sorted(opened, key=lambda one: one.start_offset))
-        cursor.tagged_fields()
-    return found

@@ -17,6 +17,7 @@ from harness.clock import Clock
 from harness.configuration import Frozen
 from harness.errors import ClusterFailed
 from harness.impairments import Harm, Impairment
+from harness.open_transactions import CoordinatedTransaction, OpenTransaction
 from harness.schema import Tristate
 
 
@@ -270,6 +271,22 @@ class AdminProtocol(Protocol):
 
     def update_feature(self, feature: str, level: int, *, timeout_s: float) -> None:
         """Raise the finalized level (KIP-584). ClusterFailed with the reason if it is refused."""
+        ...
+
+    def open_transactions(
+        self, partitions: Collection[tuple[str, int]], *, timeout_s: float = 5.0
+    ) -> Mapping[tuple[str, int], Sequence[OpenTransaction]]:
+        """Of each (topic, number) what its leader says, the oldest first. One whose leader does not tell is not there."""
+        ...
+
+    def coordinated_transactions(self, *, timeout_s: float = 5.0) -> Sequence[CoordinatedTransaction] | None:
+        """What all coordinators know, together; None if one does not tell, or is still loading."""
+        ...
+
+    def abort_transaction(
+        self, partition: tuple[str, int], transaction: OpenTransaction, *, timeout_s: float = 10.0
+    ) -> str:
+        """Have the leader write the marker that ends it in this partition (KIP-664); "" once it is written, else why not."""
         ...
 
 

@@ -110,6 +110,14 @@ class ProgressView:
             case "step":
                 what = "" if event["what"] == "done" else f" [red]{escape(event['what'])}[/red]"
                 self._console.print(f"            {event['at_s']:6.2f} s  {escape(event['name'])}{what}")
+            case "interrupt":
+                self._console.print("stopping: healing first; once more to stop at once")
+            case _:
+                self._on_trouble(event)
+
+    def _on_trouble(self, event: dict[str, Any]) -> None:
+        """An event that a run without trouble does not have."""
+        match event["event"]:
             case "dead-clients":
                 for name, words in event["clients"].items():
                     self._console.print(f"[red]client {escape(name)} ended unasked: {escape(words)}[/red]")
@@ -117,10 +125,11 @@ class ProgressView:
                 self._console.print(f"[red]audit incomplete in {event['incomplete']}: {escape(event['first'])}[/red]")
             case "not-whole":
                 self._console.print(f"[red]not whole again: {escape(event['text'])}[/red]")
+            case "hanging-transactions":
+                for text in event["found"]:
+                    self._console.print(f"a transaction that no coordinator knew, {escape(text)}")
             case "no-ground-truth":
                 self._console.print(f"[red]{escape(event['error'])}[/red]")
-            case "interrupt":
-                self._console.print("stopping: healing first; once more to stop at once")
             case _:
                 pass
 

@@ -15,6 +15,8 @@ cluster.json       facts about the cluster (Cluster.describe)
 events.jsonl       progress of the run stage, one JSON object per line
 recovery.json      list of what was awaited in vain of the cluster when it was healed (harness.stages.recovery); missing = it
                    was not come so far
+hanging.json       list of the transactions that no coordinator knew when the audit began, and what became of them
+                   (harness.stages.hanging); missing = nobody looked
 logs/              server logs of the nodes, output of the clients
 history/           Parquet, one file per table (harness.history); partitioned tables have one row group per partition
 findings/          stage check: findings.parquet, witnesses.parquet, windows.parquet
@@ -84,6 +86,10 @@ class RunDirectory:
     @property
     def recovery(self) -> Path:
         return self.path / "recovery.json"
+
+    @property
+    def hanging(self) -> Path:
+        return self.path / "hanging.json"
 
     @property
     def logs(self) -> Path:

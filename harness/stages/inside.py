@@ -30,6 +30,7 @@ from harness.run_directory import RunDirectory, read_json, write_json
 from harness.schedule import Step
 from harness.stages.child import InterruptibleClock, carry_out, events_on_standard_output
 from harness.stages.ground_truth import keep_ground_truth, measure_wall_offset
+from harness.stages.hanging import end_hanging
 from harness.stages.inspector import Inspector
 from harness.stages.metrics_sampler import MetricsSampler
 from harness.stages.recovery import Recovery, wait_whole
@@ -169,6 +170,16 @@ class RunStage:
             unfenced = self.workload.fence(timeout_s=self.plan.limits.audit_s)
             if unfenced:
                 self.events.emit("not-fenced", transactional_ids=dict(unfenced))
+            end_hanging(
+                self.plan,
+                self.run,
+                self.cluster,
+                self.admin,
+                self.clock,
+                absent=self.topics.absent(),
+                unfenced=unfenced,
+                emit=self.events.emit,
+            )
             result = self.workload.audit(timeout_s=self.plan.limits.audit_s)
             first = next(iter(result.incomplete.values()), "")
             self.events.emit("audited", complete=len(result.complete), incomplete=len(result.incomplete), first=first)

@@ -17,6 +17,7 @@ from harness import catalogue
 from harness.clock import NS_PER_S, Clock
 from harness.errors import HarnessFailed
 from harness.metrics import BY_NAME, MICRO, REFRESH_S, code_of
+from harness.open_transactions import OpenTransaction
 from harness.plan import Plan
 from harness.protocols import Cluster
 from harness.recorder import Recorder
@@ -30,21 +31,6 @@ ANSWER_TIMEOUT_S = 3.0
 """A starved machine's answer may be late; a node that hangs answers never."""
 ABSENT_AFTER_NS = NS_PER_S // 2
 VALUE_MAX = 2**62
-
-
-class OpenTransaction(Protocol):
-    """A transaction that is open in a partition, as its leader says."""
-
-    @property
-    def start_offset(self) -> int: ...
-    @property
-    def producer_id(self) -> int: ...
-    @property
-    def producer_epoch(self) -> int: ...
-    @property
-    def last_timestamp_ms(self) -> int: ...
-    @property
-    def coordinator_epoch(self) -> int: ...
 
 
 class LeaderState(Protocol):

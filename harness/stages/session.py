@@ -32,6 +32,7 @@ from harness.run_directory import RunDirectory, read_json, write_json
 from harness.schedule import Step
 from harness.stages.child import InterruptibleClock, carry_out, events_on_standard_output
 from harness.stages.ground_truth import keep_ground_truth, measure_wall_offset
+from harness.stages.hanging import end_hanging
 from harness.stages.inspector import Inspector
 from harness.stages.recovery import wait_whole
 from harness.stages.sampler import Sampler
@@ -114,6 +115,9 @@ class Recording:
         workload: Workload = catalogue.service("clients")(plan, self.run, cluster=self._cluster, clock=self._clock)
         try:
             unfenced = workload.fence(timeout_s=plan.limits.audit_s)
+            end_hanging(
+                plan, self.run, self._cluster, self._admin, self._clock, unfenced=unfenced, emit=lambda *_, **__: None
+            )
             result = workload.audit(timeout_s=plan.limits.audit_s)
         finally:
             workload.close()

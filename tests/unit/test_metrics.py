@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters.jmx_metrics import BROKER, ERRORS, attributes_of, reads, values
+from clusters.transaction_requests import describe_producers_request, list_transactions_request
 from clusters.wire import Cursor
-from clusters.wire_requests import OpenTransaction, describe_producers_request, list_transactions_request
 from harness.clock import FakeClock
 from harness.metric_series import MetricTable
 from harness.metrics import BY_NAME, FIXED_CODE, METRICS, Origin, code_of, known_metric
+from harness.open_transactions import CoordinatedTransaction, OpenTransaction
 from harness.recorder import Recorder
 from harness.report.metric_lines import monitor_panels
 from harness.rows import read_rows
@@ -82,10 +83,11 @@ def test_errors_are_summed_over_what_else_tells_them_apart() -> None:
 
 
 def test_transactions_of_a_coordinator_are_counted() -> None:
-    request = list_transactions_request()
+    request = list_transactions_request(["Ongoing"])
+    assert (request.api_key, request.body) == (66, b"\x02\x08Ongoing\x01\0")
     ongoing = b"\x02a" + (7).to_bytes(8, "big") + b"\x08Ongoing" + b"\0"
     answer = b"\0\0\0\0" + b"\0\0" + b"\x01" + b"\x02" + ongoing + b"\0"
-    assert request.decode(Cursor(answer)) == 1
+    assert request.decode(Cursor(answer)) == (CoordinatedTransaction("a", 7, "Ongoing"),)
     assert request.decode(Cursor(b"\0\0\0\0" + b"\0\x0e" + b"\x01\x01\0")) is None
 
 
