@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from harness.configuration import Frozen
+
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
@@ -29,3 +31,25 @@ class CoordinatedTransaction:
     def over(self) -> bool:
         """Nothing of it is open in any partition, as far as the coordinator knows: what it had decided is written."""
         return self.state in ("Empty", "CompleteCommit", "CompleteAbort")
+
+
+class HangingTransaction(Frozen):
+    """One that was found, as `hanging.json` of a run has it."""
+
+    partition: int
+    """Dense id, of the plan."""
+    topic: str
+    number: int
+    start_offset: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    ended: bool
+    """An abort marker was written for it."""
+    why_not: str = ""
+
+    @property
+    def text(self) -> str:
+        """For a person."""
+        what = f"{self.topic}-{self.number}: open since offset {self.start_offset}, of producer id {self.producer_id}"
+        return f"{what}: " + ("ended by an abort marker" if self.ended else self.why_not)

@@ -127,7 +127,7 @@ class ProgressView:
                 self._console.print(f"[red]not whole again: {escape(event['text'])}[/red]")
             case "hanging-transactions":
                 for text in event["found"]:
-                    self._console.print(f"a transaction that no coordinator knew, {escape(text)}")
+                    self._console.print(f"hanging transaction, {escape(text)}")
             case "no-ground-truth":
                 self._console.print(f"[red]{escape(event['error'])}[/red]")
             case _:

@@ -15,7 +15,7 @@ cluster.json       facts about the cluster (Cluster.describe)
 events.jsonl       progress of the run stage, one JSON object per line
 recovery.json      list of what was awaited in vain of the cluster when it was healed (harness.stages.recovery); missing = it
                    was not come so far
-hanging.json       list of the transactions that no coordinator knew when the audit began, and what became of them
+hanging.json       list of the transactions that were still open when the audit was to begin, and what became of them
                    (harness.stages.hanging); missing = nobody looked
 logs/              server logs of the nodes, output of the clients
 history/           Parquet, one file per table (harness.history); partitioned tables have one row group per partition

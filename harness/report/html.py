@@ -16,6 +16,7 @@ from harness.metric_series import MetricTable
 from harness.plan import Plan
 from harness.report.delivery import Deliveries, deliveries, windows_words, worst_words
 from harness.report.delivery_charts import delivery_panels
+from harness.report.hanging import LEGEND, read_hanging
 from harness.report.impact import HEADINGS, impact_rows, impact_words, read_impact
 from harness.report.metric_lines import monitor_panels
 from harness.report.overview import overview
@@ -63,6 +64,8 @@ def write_html(
         tallies=tallies(verdict),
         delivered=delivered,
         impact=impact,
+        hanging=read_hanging(run),
+        hanging_legend=LEGEND,
         reproduce=reproduce(run),
         kafka=kafka_told(run, plan),
         seconds_by_part=seconds,

@@ -6,6 +6,7 @@ from harness.history import History
 from harness.plan import Plan
 from harness.report.delivery import deliveries, delivery_lines
 from harness.report.groups import group_lines
+from harness.report.hanging import hanging_lines, read_hanging
 from harness.report.impact import impact_lines
 from harness.report.replicas import replica_lines
 from harness.report.words import (
@@ -55,6 +56,7 @@ def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history:
                 told.add(line)
                 out.append(line)
     out += ["", f"Found: {found_line(verdict.findings)}."]
+    out += hanging_lines(read_hanging(run))
     out += impact_lines(run)
     out += delivery_lines(deliveries(run, plan, verdict))
     out += group_lines(plan, history)

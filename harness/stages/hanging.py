@@ -13,10 +13,9 @@ from contextlib import suppress
 from typing import Any
 
 from harness.clock import Clock, wait_until
-from harness.configuration import Frozen
 from harness.errors import ClusterFailed, NotReady
 from harness.guarantees.faults import NATURES
-from harness.open_transactions import CoordinatedTransaction, OpenTransaction
+from harness.open_transactions import CoordinatedTransaction, HangingTransaction, OpenTransaction
 from harness.plan import Plan
 from harness.protocols import AdminProtocol, Cluster
 from harness.run_directory import RunDirectory, read_json, write_json
@@ -33,28 +32,6 @@ UNTOLD = "not every broker told what transactions it coordinates"
 
 Key = tuple[str, int]
 Found = tuple[Key, OpenTransaction]
-
-
-class HangingTransaction(Frozen):
-    """One that was found, as `hanging.json` of a run has it."""
-
-    partition: int
-    """Dense id, of the plan."""
-    topic: str
-    number: int
-    start_offset: int
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    ended: bool
-    """An abort marker was written for it."""
-    why_not: str = ""
-
-    @property
-    def text(self) -> str:
-        """For a person."""
-        what = f"{self.topic}-{self.number}: open since offset {self.start_offset}, of producer id {self.producer_id}"
-        return f"{what}: " + ("ended by an abort marker" if self.ended else self.why_not)
 
 
 def end_hanging(
