@@ -34,6 +34,7 @@ from harness.guarantees.reasons import (
     bumped,
     coordinator_out,
     coordinator_state_lost,
+    decision_lost,
     delayed,
     leader_changed,
     leader_may_have_refused,
@@ -348,6 +349,12 @@ FACTS: Mapping[str, Fact] = {
     "transaction state lost": Fact(
         "copies were destroyed, or a leader elected unclean by request: __transaction_state may be among them",
         of_witnesses=coordinator_state_lost,
+        could=lambda h: _possibly(h.destroyed),
+    ),
+    "transaction decision lost": Fact(
+        "copies were destroyed, or a leader elected unclean by request, at most 10 s after the transaction ended: "
+        "__transaction_state may be among them, and markers may not have been written yet",
+        of_witnesses=decision_lost,
         could=lambda h: _possibly(h.destroyed),
     ),
     "group state lost": Fact(

@@ -52,14 +52,24 @@ BEFORE_NS = 10 * NS_PER_S
 (socket.timeout.ms)."""
 
 
-def coordinator_state_lost(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """Partitions of internal topics are not sampled: not lost if nothing could destroy or cut them; lost, from then on, if
-    one fault destroyed what every broker had; else not known."""
+MARKERS_NS = 10 * NS_PER_S
+"""A decision's markers may be this late, while brokers sync every record: commit returns before they are written. Until then
+__transaction_state alone has the decision. [KIP-98; seen: 0.2 s]"""
+
+
+def decision_lost(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """As `coordinator_state_lost`, of a decision that was made shortly before the fault, too."""
+    return coordinator_state_lost(envelope, witnesses, late_ns=MARKERS_NS)
+
+
+def coordinator_state_lost(envelope: Envelope, witnesses: np.ndarray, *, late_ns: int = 0) -> Truth:
+    """Partitions of internal topics are not sampled: not lost if nothing could destroy or cut them; lost, from then on, and
+    for what ended `late_ns` before, if one fault destroyed what every broker had; else not known."""
     ways = _ways_to_lose(envelope)
     harm = either(*(np.int8(f.may(what)) for f in envelope.faults for what in ways))
     everybody = set(range(1, envelope.brokers + 1))
     certain = [
-        truth(f.begin_ns - envelope.error_ns <= _or_forever(witnesses["end_ns"]))
+        truth(f.begin_ns - envelope.error_ns - late_ns <= _or_forever(witnesses["end_ns"]))
         for f in envelope.faults
         if everybody and everybody <= set(f.hit) and any(f.may(what) is Tristate.YES for what in ways)
     ]

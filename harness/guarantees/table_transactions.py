@@ -30,11 +30,11 @@ def _inside_uncommitted(anomaly: str, what: str) -> Rule:
     )
 
 
-def state_lost(anomaly: str) -> Rule:
+def state_lost(anomaly: str, *, lost: str = "transaction state lost") -> Rule:
     """The coordinator forgot."""
     return Rule(
         id=f"{anomaly}/state-lost",
-        when=("transaction state lost",),
+        when=(lost,),
         label="lost transaction state",
         reason="what the coordinator had decided, or the markers of it, may have been destroyed",
         change="more copies of __transaction_state in sync",
@@ -71,7 +71,11 @@ _TORN = Guarantee(
     absence=True,
     nothing="no transaction was committed",
     source="KIP-98, 'Atomic writes across multiple partitions'",
-    rules=(*hard("torn", unclean="cutoff", wiped="wiped"), state_lost("torn"), delayed("torn")),
+    rules=(
+        *hard("torn", unclean="cutoff", wiped="wiped"),
+        state_lost("torn", lost="transaction decision lost"),
+        delayed("torn"),
+    ),
 )
 _LOST_TRANSACTION = Guarantee(
     anomaly="lost-transaction",
@@ -86,7 +90,7 @@ _LOST_TRANSACTION = Guarantee(
     source="KIP-98: commitTransaction returns once the coordinator has made the decision durable",
     rules=(
         *hard("lost-transaction", unclean="cutoff", wiped="wiped"),
-        state_lost("lost-transaction"),
+        state_lost("lost-transaction", lost="transaction decision lost"),
         delayed("lost-transaction"),
     ),
 )

@@ -92,6 +92,7 @@ def test_the_strongest_configuration_permits_only_what_destroys_committed_data(a
         "order of writes",
         "unclean ever",
         "transaction state lost",
+        "transaction decision lost",
         "group state lost",
         "group lost by every broker",
     }
