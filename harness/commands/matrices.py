@@ -25,7 +25,8 @@ def matrix(
         str | None, typer.Option("--for", help="No further trial begins after 90s, 30m, 8h. Default: all of them.")
     ] = None,
     diff: Annotated[
-        tuple[Path, Path] | None, typer.Option("--diff", help="Compare the results in two directories: OLD NEW.")
+        tuple[Path, Path] | None,
+        typer.Option("--diff", metavar="OLD NEW", help="Compare the results in two directories."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness.matrices.results import Results
-from harness.matrices.table import brief, controls, told
+from harness.matrices.table import brief, controls, overall, sentence, told
 from harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS, short
 
 PAGE, DATA = "matrix.html", "result.json"
@@ -19,6 +19,9 @@ def write_page(path: Path, results: Results) -> list[Path]:
     axes = sorted({axis for c in results.configurations for axis in c.axes})
     text = environment.get_template("matrix.html.j2").render(
         results=results,
+        verdict=overall(results),
+        sentence=sentence(results),
+        count=lambda number: f"{number:,}" if number else "",
         columns=told(results),
         axes=axes,
         brief=brief,

@@ -1,14 +1,17 @@
 """The results of a matrix on the terminal: one table of guarantees, one of settings, and what needs a look."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 from rich.console import Console
 from rich.table import Table
 
 from harness.console import console
+from harness.errors import ExitCode
+from harness.guarantees.sentences import number_of
 from harness.matrices.results import Results, Tally
-from harness.report.words import SIGNS
-from harness.verdict import AnomalyOutcome
+from harness.report.words import SIGNS, VERDICT_SIGNS, short
+from harness.verdict import AnomalyOutcome, Verdict
 
 _PROBLEMS, _LONG = 20, 300
 """Shown of each kind; letters of a reason. The page has all."""
@@ -27,11 +30,33 @@ def show_results(results: Results) -> None:
     if not run:
         out.print("Nothing was run yet.")
     else:
+        verdict = overall(results)
+        out.print(f"{VERDICT_SIGNS[verdict]} {verdict}  {sentence(results)}\n", markup=False, soft_wrap=True)
         _show_guarantees(out, results)
         _show_settings(out, results)
         _show_problems(out, results)
     for note in results.notes:
         out.print(f"? {note}", markup=False, soft_wrap=True)
+
+
+def overall(results: Results) -> Verdict:
+    """Of everything that was to be run."""
+    return {ExitCode.HELD: Verdict.HELD, ExitCode.VIOLATED: Verdict.VIOLATED}.get(results.exit_code, Verdict.UNKNOWN)
+
+
+def sentence(results: Results) -> str:
+    """What came of it: the trials, and what was violated in how many cells."""
+    verdicts = Counter(trial.verdict for trial in results.trials)
+    words = {"held": "held", "violated": "violated", "unknown": "unknown", None: "without a verdict"}
+    counts = ", ".join(f"{verdicts[key]:,} {word}" for key, word in words.items() if verdicts[key] and key != "held")
+    said = f"{verdicts['held']:,} of {number_of(results.planned, 'trial')} held" + (f", {counts}" if counts else "")
+    broken = sorted(((t.violated, name) for name, t in results.guarantees.items() if t.violated), reverse=True)
+    if broken:
+        said += ". Violated: " + ", ".join(f"{name} in {number_of(cells, 'cell')}" for cells, name in broken)
+    doubted = max((tally.unknown for tally in results.guarantees.values()), default=0)
+    if doubted:
+        said += f". It could not be told of up to {number_of(doubted, 'cell')}"
+    return f"{said}."
 
 
 def told(results: Results) -> list[str]:
@@ -43,7 +68,7 @@ def told(results: Results) -> list[str]:
 
 def _show_guarantees(out: Console, results: Results) -> None:
     table = Table(box=None, pad_edge=False, title="Guarantees, in cells", title_justify="left")
-    table.add_column("guarantee against")
+    table.add_column("guarantee against", min_width=max(map(len, results.guarantees)))
     for column in ("✓ held", "proven", "● seen", "records", "○ not seen", "✗ violated", "? unknown"):
         table.add_column(column, justify="right")
     table.add_column("controls")
@@ -84,7 +109,7 @@ def brief(tally: Tally | None) -> str:
 
 
 def _show_settings(out: Console, results: Results) -> None:
-    columns = told(results)
+    columns = [name for name in told(results) if results.guarantees[name].violated or results.guarantees[name].shown]
     if not columns:
         return
     out.print(f"\nWhat settings are worth, in cells: {LEGEND}", soft_wrap=True)
@@ -98,9 +123,7 @@ def _show_settings(out: Console, results: Results) -> None:
         for axis, values in results.settings.items():
             for value, tallies in values.items():
                 if _worth_a_row(tallies, part):
-                    table.add_row(
-                        f"{axis.partition('.')[2] or axis}={value}"[:44], *(brief(tallies.get(c)) for c in part)
-                    )
+                    table.add_row(f"{short(axis) or axis}={value}"[:44], *(brief(tallies.get(c)) for c in part))
         out.print(table)
 
 
@@ -124,7 +147,9 @@ def _show_problems(out: Console, results: Results) -> None:
     if len(violated) > _PROBLEMS:
         out.print(f"  and {len(violated) - _PROBLEMS:,} more, in matrix.html")
     if unknown:
-        out.print(f"\nUnknown, for {unknown:,} reasons:")
+        out.print(f"\nUnknown, for {number_of(unknown, 'reason')}:")
     for problem in [p for p in results.problems if p.outcome is AnomalyOutcome.UNKNOWN][:_PROBLEMS]:
         reason = problem.reason if len(problem.reason) < _LONG else problem.reason[:_LONG] + "…"
-        out.print(f"  ? {problem.cells:,} cells of trial {problem.trial}: {reason}", markup=False, soft_wrap=True)
+        out.print(
+            f"  ? {number_of(problem.cells, 'cell')} of trial {problem.trial}: {reason}", markup=False, soft_wrap=True
+        )

@@ -9,6 +9,7 @@ from harness.errors import BadInput
 from harness.matrices.diff import compare
 from harness.matrices.page import write_page
 from harness.matrices.results import Tally, TrialLine, gather, read_results
+from harness.matrices.table import overall, sentence
 from harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, ControlResult, TrialVerdict, Verdict
 
 
@@ -121,6 +122,18 @@ def test_a_result_compared_with_itself_has_no_changes():
     same = results(verdict(GOOD, fired=(0,)), verdict(BAD))
     difference = compare(same, same)
     assert (difference.regressions, difference.changes, difference.improvements) == ((), (), ())
+
+
+def test_a_sentence_says_what_came_of_all_trials_and_what_was_violated_in_how_many_cells():
+    broken = verdict({"all": [anomaly("duplicate", "violated", 3), anomaly("lost", "unknown")], "1": []})
+    told = results(broken, verdict({"1": [anomaly("lost", "shown", 5)]}))
+    assert overall(told) is Verdict.VIOLATED
+    assert sentence(told) == (
+        "1 of 2 trials held, 1 violated. Violated: duplicate in 1 cell. It could not be told of up to 1 cell."
+    )
+    held = results(verdict({"1": [anomaly("lost", "shown", 5)]}))
+    assert overall(held) is Verdict.HELD
+    assert sentence(held) == "1 of 1 trial held."
 
 
 def test_the_page_tells_violations_losses_and_links_the_reports(tmp_path):
