@@ -132,7 +132,8 @@ class GroupMember:
 
     def _new_consumer(self) -> Consumer:
         spec = self._client.spec
-        consumer = Consumer({**spec.properties, "error_cb": self._on_error, "on_commit": self._commits.answered})
+        callbacks = {"error_cb": self._on_error, "on_commit": self._commits.answered}
+        consumer = Consumer({**spec.properties, **callbacks, **self._client.statistics.callbacks_of_brokers})
         consumer.subscribe(
             list(spec.options["subscribe"]),
             on_assign=self._on_assign,

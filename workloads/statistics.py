@@ -5,7 +5,8 @@ knows; an offset below zero is not known, and what depends on it absent.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ _COUNTED = {
     "client_timeouts": "req_timeouts",
     "client_outbound_requests": "outbuf_cnt",
 }
+_OF_BROKERS = ("client_known_brokers", "client_stray_partitions")
 _ASKED = ("configured", "learned")
 """Sources of brokers that metadata is asked of: not the connections to coordinators, which are "logical"."""
 
@@ -47,13 +49,19 @@ class Statistics:
         """What to give librdkafka beside its properties."""
         return {"stats_cb": self.record} if self._wanted else {}
 
-    def record(self, text: str) -> None:
-        """Write what one report says. Called by librdkafka's poll, in the client's own thread."""
+    @property
+    def callbacks_of_brokers(self) -> dict[str, Any]:
+        """The same, of a client of which only what it knows of brokers is recorded: a member's lag is its group's."""
+        return {"stats_cb": partial(self.record, only=_OF_BROKERS)} if self._wanted else {}
+
+    def record(self, text: str, *, only: Collection[str] = ()) -> None:
+        """Write what one report says, or `only` these metrics. Called by librdkafka's poll, in the client's own thread."""
         now_ns = self._now_ns()
         for metric, partition, value in samples(
             json.loads(text), self._partitions, committed_only=self._committed_only
         ):
-            self._append(now_ns, metric, partition, value)
+            if not only or metric in only:
+                self._append(now_ns, metric, partition, value)
 
     def sample(self, metric: str, value: float | None) -> None:
         """Write one value that the client came to know otherwise, if statistics are wanted; None = not known."""

@@ -318,7 +318,7 @@ def test_a_client_that_forgot_all_brokers_knows_none_though_its_coordinator_is_t
 
 def test_a_client_writes_its_own_rows_and_only_if_it_is_asked_to(run: RunDirectory) -> None:
     silent = Statistics(run.rows, client=3, properties={}, partitions=NAMES, now_ns=lambda: 5)
-    assert silent.callbacks == {}
+    assert silent.callbacks == silent.callbacks_of_brokers == {}
     wanted = {"statistics.interval.ms": 1000, "isolation.level": "read_committed"}
     statistics = Statistics(run.rows, client=3, properties=wanted, partitions=NAMES, now_ns=lambda: 5)
     statistics.callbacks["stats_cb"](json.dumps(REPORT))
@@ -329,6 +329,16 @@ def test_a_client_writes_its_own_rows_and_only_if_it_is_asked_to(run: RunDirecto
     assert lags["partition"].tolist() == [5, 6]
     assert lags["absent"].tolist() == [0, 1]
     assert lags["value_micro"].tolist() == [3_000_000, 0]
+
+
+def test_of_a_member_only_what_it_knows_of_brokers_is_written(run: RunDirectory) -> None:
+    wanted = {"statistics.interval.ms": 1000}
+    statistics = Statistics(run.rows, client=3, properties=wanted, partitions=NAMES, now_ns=lambda: 5)
+    statistics.callbacks_of_brokers["stats_cb"](json.dumps(REPORT))
+    statistics.close()
+    rows, _ = read_rows(run.rows, TABLE, 3)
+    assert rows["metric"].tolist() == [BY_NAME[f"client_{n}"].code for n in ("known_brokers", "stray_partitions")]
+    assert rows["value_micro"].tolist() == [1_000_000, 2_000_000], "of REPORT's partitions no broker is told"
 
 
 # --- the report -----------------------------------------------------------------------------------------------------
