@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from harness import catalogue
+from tests.contract.forgotten_transaction import PRODUCER_ID
 
 # Inside the sandbox: one JSON object with everything that was seen.
 INSIDE = """
@@ -20,12 +21,14 @@ from harness.planning import make_plan
 from harness.protocols import TopicSpec
 from harness.run_directory import RunDirectory
 from harness.trial import parse_trial
+from tests.contract.forgotten_transaction import write_forgotten
 
 clock, run, version = SystemClock(), RunDirectory(Path(sys.argv[1])), sys.argv[2]
 run.create()
 plan = make_plan(parse_trial({
     "name": "contract", "title": "", "topics": {"partitions": 2}, "base": {"topic.replication_factor": 3},
-    "variant": {"kafka_version": version, "properties": {"broker.session.timeout.ms": 4000}},
+    "variant": {"kafka_version": version, "properties": {
+        "broker.session.timeout.ms": 4000, "transaction.partition.verification.enable": "false"}},
 }, source="the test"), seed=1)
 cluster = catalogue.resolve(catalogue.BACKENDS, "local", what="backend")(plan, run, clock=clock)
 seen = {}
@@ -71,6 +74,21 @@ try:
     seen["deleted"] = {f"{t}-{n}": start for (t, n), start in kept.items()}
     seen["no such"] = refusal(lambda: admin.delete_records([("gamma", 0)], keep=2, timeout_s=30))
     seen["fewer"] = refusal(lambda: admin.add_partitions({"beta": (0, ((1, 2),))}, timeout_s=30))
+    known = Producer({"bootstrap.servers": servers, "transactional.id": "known"})
+    known.init_transactions(60)
+    known.begin_transaction()
+    known.produce("alpha", b"x", partition=0)
+    assert known.flush(30) == 0
+    both = [("alpha", 0), ("alpha", 1)]
+    seen["forgotten from"] = write_forgotten(cluster.observer_servers, 2, "alpha", 1)
+    opened = admin.open_transactions(both)
+    seen["open"] = [[len(opened[key]), opened[key][0].producer_id, opened[key][0].start_offset] for key in both]
+    seen["coordinated"] = [[t.transactional_id, t.producer_id, t.state] for t in admin.coordinated_transactions()]
+    seen["aborted"] = admin.abort_transaction(both[1], opened[both[1]][0])
+    after = admin.open_transactions(both)
+    seen["open after"] = [len(after[key]) for key in both]
+    (seen["end"],) = [[o.high_watermark, o.last_stable_offset] for o in admin.log_starts_and_ends(["alpha"])["alpha", 1]]
+    known.commit_transaction(30)
     killed = next(n for n in cluster.nodes if n.node_id == 1)
     killed.kill()
     seen["dead replica"] = refusal(lambda: admin.create_topics([TopicSpec("c", ((1, 2),))], timeout_s=1))
@@ -124,6 +142,11 @@ def test_what_brokers_and_controllers_say_is_what_happened(tmp_path, version):
     assert seen["deleted"] == {"beta-1": 0, "beta-2": 3}
     assert "gamma-0" in seen["no such"][1]
     assert seen["fewer"][0] in ("BadInput", "ClusterFailed")
+    ((name, producer_id, state),) = seen["coordinated"]
+    assert (name, state) == ("known", "Ongoing")
+    assert seen["open"] == [[1, producer_id, 0], [1, PRODUCER_ID, seen["forgotten from"]]]
+    assert (seen["aborted"], seen["open after"]) == ("", [1, 0]), "of the two, the one that nobody coordinates"
+    assert seen["end"] == [2, 2], "the record and its marker, and nothing holds them back"
     # The limit ends the request itself, or the wait for its replicas: refused either way.
     assert seen["dead replica"][0] in ("NotReady", "ClusterFailed")
     assert seen["after"]["1"] is None
