@@ -77,7 +77,7 @@ class HostProcess:
             paths = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
             with (self._run.logs / "host.log").open("ab") as log:
                 return subprocess.Popen(
-                    enter_command([sys.executable, "-m", "clusters.host", *arguments]),
+                    enter_command([sys.executable, "-P", "-m", "clusters.host", *arguments]),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -37,7 +37,7 @@ def _refused_by_kernel() -> Mapping[Capability, str]:
         return dict.fromkeys(_TRIALS, "there are no network namespaces here")
     try:
         done = subprocess.run(
-            [*prefix, sys.executable, "-m", "clusters.link_support"],
+            [*prefix, sys.executable, "-P", "-m", "clusters.link_support"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

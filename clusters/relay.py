@@ -53,7 +53,7 @@ class Route:
 
 def relay_command(routes: Sequence[Route]) -> list[str]:
     """The command of a relay process; start it with `pass_fds=[route.listener for route in routes]`."""
-    return [sys.executable, "-m", "clusters.relay", *map(str, routes)]
+    return [sys.executable, "-P", "-m", "clusters.relay", *map(str, routes)]
 
 
 class _End(asyncio.Protocol):

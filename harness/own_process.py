@@ -11,7 +11,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-RUN = (sys.executable, "-c", "from harness.cli import main; main()", "run")
+RUN = (sys.executable, "-P", "-c", "from harness.cli import main; main()", "run")
+"""`-P`: a folder `harness` where somebody happens to be is not ours."""
 END_TIMEOUT_S = 120.0
 """From Ctrl-C to the end of a trial: it heals, keeps what was recorded, and reports."""
 

@@ -65,7 +65,7 @@ def start_supervisor(run: RunDirectory, pid: int, *, grace_s: float = GRACE_S) -
     start_time = stage.start_time if stage else 0  # 0: gone already; nothing will match.
     log_path = run.logs / "supervisor.log"
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "harness.supervisor", str(run.path), str(pid), str(start_time), str(grace_s)]
+    command = [sys.executable, "-P", "-m", "harness.supervisor", str(run.path), str(pid), str(start_time), str(grace_s)]
     with log_path.open("ab") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True

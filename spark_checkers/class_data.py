@@ -135,7 +135,7 @@ def _build(place: Path, java: Path, options: str) -> Sequence[str]:
     root = str(Path(__file__).parent.parent)
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     with tempfile.TemporaryDirectory(prefix="prozess-class-data-") as scratch:
-        said = _run([sys.executable, "-c", code], {**os.environ, "PYTHONPATH": path, "TMPDIR": scratch})
+        said = _run([sys.executable, "-P", "-c", code], {**os.environ, "PYTHONPATH": path, "TMPDIR": scratch})
     if not (place / _ARCHIVE).is_file():
         raise HarnessFailed(f"Java wrote no archive; last words: {said}")
     return made

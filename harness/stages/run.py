@@ -118,7 +118,7 @@ def start_stage(plan: Plan, run: RunDirectory, *, isolation: str) -> subprocess.
     """The run stage, in its sandbox where there is one."""
     run.create()
     run.plan.write_text(plan.model_dump_json(indent=1), encoding="utf-8")
-    command = [sys.executable, "-m", "harness.stages.inside", str(run.path), "--isolation", isolation]
+    command = [sys.executable, "-P", "-m", "harness.stages.inside", str(run.path), "--isolation", isolation]
     if isolation == "namespaces":
         command = catalogue.service("sandbox")(command)
     with (run.logs / "run_stage.log").open("ab") as log:

@@ -97,7 +97,7 @@ class ClusterSession:
         self._supervisor.done()
 
     def _start(self, listeners: Mapping[int, socket.socket], isolation: str) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "harness.stages.session", str(self.run.path), "--isolation", isolation]
+        command = [sys.executable, "-P", "-m", "harness.stages.session", str(self.run.path), "--isolation", isolation]
         for broker, listener in listeners.items():
             command += ["--relay", f"{broker}:{listener.fileno()}"]
         if isolation == "namespaces":
