@@ -4,14 +4,11 @@ A fact of the envelope is asked in two ways: of witnesses (is it so?), and of wh
 second tells "permitted, not seen" from "held", and predicts before anything ran.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
 
-from harness.copy_cases import CopyCase
-from harness.group_cases import GroupCase
-from harness.guarantees.configured import Configuration, Version
+from harness.guarantees.configured import Configuration
 from harness.guarantees.cutoffs import (
     cutoff,
     cutoff_after_read,
@@ -28,11 +25,12 @@ from harness.guarantees.cutoffs import (
 from harness.guarantees.delays import fault_at_work, unmeasured
 from harness.guarantees.deposed import leader_hampered
 from harness.guarantees.envelope import Envelope
+from harness.guarantees.fact import Fact, possibly, version_fact, yes_if
+from harness.guarantees.group_facts import GROUP_FACTS
 from harness.guarantees.happened import Happened
 from harness.guarantees.logic import FALSE, TRUE, Truth, constant, doubted, either, truth
 from harness.guarantees.reasons import (
     bumped,
-    coordinator_out,
     coordinator_state_lost,
     decision_lost,
     delayed,
@@ -54,148 +52,44 @@ from harness.schema import Outcome, Tristate
 from harness.stalls import STALLED_NS, StallCase
 
 READ_UNCOMMITTED_CASE = 1
-REORDERED_OR_COPY_CASE = 1
 """`case` of witnesses of `aborted-read` and `early-read`: a read_uncommitted consumer."""
+REORDERED_OR_COPY_CASE = 1
+"""`case` of witnesses of `reordered`: or a second copy, whose first was cleaned away."""
 BY_WRITES_CASES = (2, 3)
 """`case` of witnesses of `write-cycle`: with what was read, and by writes alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """One fact. Exactly one of `of_configuration` and (`of_witnesses`, `could`) is given."""
-
-    meaning: str
-    of_configuration: Callable[[Configuration], Tristate] | None = None
-    of_witnesses: Callable[[Envelope, np.ndarray], Truth] | None = None
-    could: Callable[[Happened], Tristate] | None = None
-
-
-def _is(condition: bool) -> Tristate:
-    return Tristate.YES if condition else Tristate.NO
-
-
-_RELEASE = ("major", "minor")
-_PATCHES = range(10)
-"""More than any release has had."""
-
-
-def _version_fact(meaning: str, holds: Callable[[Version], bool]) -> Fact:
-    """Of a release without its patch (4.3) only what is true of each of its patches is known."""
-
-    def of(configuration: Configuration) -> Tristate:
-        version = configuration.version
-        if version is None:
-            return Tristate.UNKNOWN
-        possible = [version] if len(version) > len(_RELEASE) else [(*version, patch) for patch in _PATCHES]
-        found = {holds(v) for v in possible}
-        return _is(found.pop()) if len(found) == 1 else Tristate.UNKNOWN
-
-    return Fact(meaning, of)
-
-
-def _of_case(meaning: str, *cases: GroupCase) -> Fact:
-    """What the kernels of groups found to explain a witness."""
-    wanted = [int(case) for case in cases]
-    return Fact(
-        meaning,
-        of_witnesses=lambda _, witnesses: truth(np.isin(witnesses["case"], wanted)),
-        could=lambda h: h.rebalanced,
-    )
-
-
-def _of_copy(meaning: str, case: CopyCase) -> Fact:
-    """What is wrong with a copy."""
-    return Fact(
-        meaning,
-        of_witnesses=lambda _, witnesses: truth(witnesses["case"] == int(case)),
-        could=lambda h: h.rebalanced,
-    )
-
-
 FACTS: Mapping[str, Fact] = {
-    "copies at most once": Fact(
-        "the copiers commit before they produce, or promise no more", lambda c: _is(c.delivery == "at-most-once")
-    ),
-    "copies at least once": Fact(
-        "the copiers commit after they have produced, or promise no more", lambda c: _is(c.delivery == "at-least-once")
-    ),
-    "offsets outside the transaction": Fact(
-        "the copiers commit their offsets after the transaction of the copies",
-        lambda c: _is(c.delivery == "transaction-alone"),
-    ),
-    "no copy": _of_copy("the record has no copy", CopyCase.MISSING),
-    "a copy too many": _of_copy("the record has a copy already", CopyCase.REPEATED),
-    "a partition of the cell was elected unclean": Fact(
-        "an unclean election of a partition of the cell, of either topic, whenever",
-        of_witnesses=lambda envelope, witnesses: constant(int(envelope.cell_unclean), len(witnesses)),
-        could=lambda h: _possibly(h.cell_unclean),
-    ),
-    "commits first": Fact("the group commits before processing", lambda c: _is(c.commits_first)),
-    "hands on": Fact("the group sends what failed to a retry topic", lambda c: _is(c.hands_on)),
-    "hands on without waiting": Fact(
-        "the group commits past what it sent to the retry topic without waiting for the acknowledgement",
-        lambda c: _is(c.hands_on_unawaited),
-    ),
-    "left behind": _of_case(
-        "it was sent to the retry topic, and never acknowledged or seen there", GroupCase.LEFT_BEHIND
-    ),
-    "sent again": _of_case(
-        "it was sent to the retry topic again, since the first send was never acknowledged", GroupCase.SENT_AGAIN
-    ),
-    "resets to latest": Fact("auto.offset.reset=latest", lambda c: _is(c.resets_to_latest)),
-    "member was gone": _of_case(
-        "the member that had the record died, gave the partition up or had lost it, in between",
-        GroupCase.CRASHED,
-        GroupCase.RELEASED,
-        GroupCase.EVICTED,
-    ),
-    "commits of one alone": Fact(
-        "of the two owners at most one had a commit accepted meanwhile",
-        of_witnesses=lambda _, witnesses: truth(witnesses["case"] != GroupCase.BOTH_COMMITTED),
-        could=lambda h: h.rebalanced,
-    ),
-    "coordinator out": Fact(
-        "a broker was dead, frozen or cut off when the second owner began, or shortly before: the group's coordinator may "
-        "have been deposed without knowing, and its members with it",
-        of_witnesses=coordinator_out,
-        could=lambda h: _possibly(h.moved),
-    ),
-    "one instance id twice": _of_case(
-        "both owners have one group.instance.id, in the classic protocol", GroupCase.SAME_INSTANCE
-    ),
-    "position was sought": _of_case("the member had sought to a position", GroupCase.SOUGHT),
-    "position was reset": _of_case("auto.offset.reset decided a position beyond it", GroupCase.RESET),
-    "stands twice": _of_case("the record stands in the log more than once", GroupCase.DUPLICATE),
-    "within a session": _of_case("the last owner died, and its session was not over", GroupCase.WITHIN_SESSION),
-    "acks=0": Fact("the producer waits for no reply", lambda c: _is(c.acks == "0")),
-    "acks=1": Fact("the producer waits for the leader alone", lambda c: _is(c.acks == "1")),
-    "idempotent": Fact("enable.idempotence is in effect", lambda c: _is(c.idempotent)),
-    "retries": Fact("the producer sends again what failed", lambda c: _is(c.retries)),
-    "several in flight": Fact("max.in.flight.requests.per.connection > 1", lambda c: _is(c.several_in_flight)),
-    "several per batch": Fact("the producer sends several records in a batch", lambda c: _is(c.several_per_batch)),
-    "refused by brokers": Fact("brokers refuse what is wrong with its records", lambda c: _is(c.refused_by_brokers)),
-    "librdkafka": Fact("the producer is librdkafka's", lambda c: _is(c.librdkafka)),
+    **GROUP_FACTS,
+    "acks=0": Fact("the producer waits for no reply", lambda c: yes_if(c.acks == "0")),
+    "acks=1": Fact("the producer waits for the leader alone", lambda c: yes_if(c.acks == "1")),
+    "idempotent": Fact("enable.idempotence is in effect", lambda c: yes_if(c.idempotent)),
+    "retries": Fact("the producer sends again what failed", lambda c: yes_if(c.retries)),
+    "several in flight": Fact("max.in.flight.requests.per.connection > 1", lambda c: yes_if(c.several_in_flight)),
+    "several per batch": Fact("the producer sends several records in a batch", lambda c: yes_if(c.several_per_batch)),
+    "refused by brokers": Fact("brokers refuse what is wrong with its records", lambda c: yes_if(c.refused_by_brokers)),
+    "librdkafka": Fact("the producer is librdkafka's", lambda c: yes_if(c.librdkafka)),
     "transactions before version 2": Fact(
-        "transactions, and none of version 2 (KIP-890)", lambda c: _is(c.transactions_before_v2)
+        "transactions, and none of version 2 (KIP-890)", lambda c: yes_if(c.transactions_before_v2)
     ),
-    "lifo": Fact("queuing.strategy=lifo (librdkafka)", lambda c: _is(c.lifo)),
-    "unclean enabled": Fact("unclean.leader.election.enable=true", lambda c: _is(c.unclean_enabled)),
+    "lifo": Fact("queuing.strategy=lifo (librdkafka)", lambda c: yes_if(c.lifo)),
+    "unclean enabled": Fact("unclean.leader.election.enable=true", lambda c: yes_if(c.unclean_enabled)),
     "unclean election asked for": Fact(
         "a fault asked for an unclean election",
         of_witnesses=lambda envelope, witnesses: constant(
             int(either(np.int8(FALSE), *(np.int8(f.may("elects_unclean")) for f in envelope.faults))), len(witnesses)
         ),
-        could=lambda h: _possibly(h.unclean),
+        could=lambda h: possibly(h.unclean),
     ),
     "leader was hampered": Fact(
         "the partition's leader was cut off, frozen or dead for a part of the send, or fenced and not told of it",
         of_witnesses=leader_hampered,
-        could=lambda h: _possibly(h.moved),
+        could=lambda h: possibly(h.moved),
     ),
-    "brokers to 3.9.0 or 4.0.0": _version_fact(
+    "brokers to 3.9.0 or 4.0.0": version_fact(
         "a broker is 3.9.0 or older, or 4.0.0", lambda v: v[:3] <= (3, 9, 0) or v[:3] == (4, 0, 0)
     ),
-    "brokers to 3.4.0": _version_fact("a broker is 3.4.0 or older", lambda v: v[:3] <= (3, 4, 0)),
+    "brokers to 3.4.0": version_fact("a broker is 3.4.0 or older", lambda v: v[:3] <= (3, 4, 0)),
     "committed": Fact(
         "acks=all acknowledged it, a consumer was given it, or the high watermark was seen above it",
         of_witnesses=committed,
@@ -204,7 +98,7 @@ FACTS: Mapping[str, Fact] = {
     "tail": Fact(
         "not committed, and a later leader never had it, or the leader that acknowledged it was destroyed",
         of_witnesses=tail,
-        could=lambda h: _possibly(h.moved, h.destroyed),
+        could=lambda h: possibly(h.moved, h.destroyed),
     ),
     "given up": Fact(
         "the client did not learn what became of the send",
@@ -214,7 +108,7 @@ FACTS: Mapping[str, Fact] = {
     "leader changed": Fact(
         "the partition's leader changed after the send began, or shortly before, as far as its client could know",
         of_witnesses=leader_changed,
-        could=lambda h: _possibly(h.moved),
+        could=lambda h: possibly(h.moved),
     ),
     "leader may have refused": Fact(
         "the partition's leader changed after the send began; or it, the first leader, or one that came back from a fault "
@@ -225,55 +119,55 @@ FACTS: Mapping[str, Fact] = {
     "cutoff": Fact(
         "an unclean election later than the record, and its offset not below that epoch's start",
         of_witnesses=cutoff,
-        could=lambda h: _possibly(h.unclean),
+        could=lambda h: possibly(h.unclean),
     ),
     "cutoff of the gone": Fact(
         "the record is in no log; an unclean election later than the record began an epoch without it, by the epoch in which "
         "a consumer was given it, else of every leader that may have acknowledged it",
         of_witnesses=cutoff_of_the_gone,
-        could=lambda h: _possibly(h.unclean),
+        could=lambda h: possibly(h.unclean),
     ),
     "cutoff after the read": Fact(
         "an unclean election of an epoch after that in which a consumer was given the record, and the log without it; where "
         "the epoch was not told: after it was given, its offset not below that epoch's start",
         of_witnesses=cutoff_after_read,
-        could=lambda h: _possibly(h.unclean),
+        could=lambda h: possibly(h.unclean),
     ),
     "cutoff of either": Fact(
         "an unclean election after the first of the two records was sent or seen; where one is in the log, as of the record "
         "that is gone",
         of_witnesses=cutoff_of_either,
-        could=lambda h: _possibly(h.unclean),
+        could=lambda h: possibly(h.unclean),
     ),
     "unclean between the answers": Fact(
         "an unclean election began an epoch after that of the earlier answer, not after that of the later one",
         of_witnesses=unclean_between,
-        could=lambda h: _possibly(h.unclean),
+        could=lambda h: possibly(h.unclean),
     ),
     "unclean before": Fact(
         "an unclean election before the later of the two reads",
         of_witnesses=unclean_before,
-        could=lambda h: _possibly(h.unclean),
+        could=lambda h: possibly(h.unclean),
     ),
     "wiped": Fact(
         "every copy that could lead was destroyed after the send began",
         of_witnesses=wiped,
-        could=lambda h: _possibly(h.destroyed),
+        could=lambda h: possibly(h.destroyed),
     ),
     "wiped after the read": Fact(
         "every copy that could lead was destroyed after a consumer was given the record",
         of_witnesses=wiped_after_read,
-        could=lambda h: _possibly(h.destroyed),
+        could=lambda h: possibly(h.destroyed),
     ),
     "wiped before": Fact(
         "every copy that could lead was destroyed before the later of the two reads",
         of_witnesses=wiped_before,
-        could=lambda h: _possibly(h.destroyed),
+        could=lambda h: possibly(h.destroyed),
     ),
     "sent later": Fact(
         "the record was sent after the later of the two reads",
         of_witnesses=sent_later,
-        could=lambda h: _possibly(h.unclean, h.destroyed),
+        could=lambda h: possibly(h.unclean, h.destroyed),
     ),
     "bumped": Fact(
         "the two stand in batches of one producer id under different epochs, outside transactions",
@@ -283,37 +177,37 @@ FACTS: Mapping[str, Fact] = {
     "forgot": Fact(
         "the send took longer than producer.id.expiration.ms",
         of_witnesses=forgot,
-        could=lambda h: _possibly(h.forgotten),
+        could=lambda h: possibly(h.forgotten),
     ),
     "may have expired": Fact(
         "a snapshot does not know a producer, and the sends began longer ago than producer.id.expiration.ms",
         of_witnesses=may_have_expired,
-        could=lambda h: _possibly(h.forgotten),
+        could=lambda h: possibly(h.forgotten),
     ),
     "log start passed": Fact(
         "the log start was seen beyond the reader's position",
         of_witnesses=log_start_passed,
-        could=lambda h: _possibly(h.deleted),
+        could=lambda h: possibly(h.deleted),
     ),
     "read beyond delete.retention.ms": Fact(
         "the audit took as long from the older record to the end as tombstones are kept",
         of_witnesses=read_beyond_retention,
-        could=lambda h: _possibly(h.audited_slowly),
+        could=lambda h: possibly(h.audited_slowly),
     ),
     "a replica away beyond delete.retention.ms": Fact(
         "a broker led that a fault had kept away as long as tombstones are kept",
         of_witnesses=replica_away,
-        could=lambda h: _possibly(h.long_away),
+        could=lambda h: possibly(h.long_away),
     ),
     "read_uncommitted": Fact(
         "who was given the record reads at read_uncommitted",
         of_witnesses=lambda _, witnesses: truth(witnesses["case"] == READ_UNCOMMITTED_CASE),
-        could=lambda h: _possibly(h.read_uncommitted),
+        could=lambda h: possibly(h.read_uncommitted),
     ),
     "read_uncommitted inside": Fact(
         "the transaction that was given the record reads at read_uncommitted",
         of_witnesses=lambda _, witnesses: truth(witnesses["case"] == READ_UNCOMMITTED_CASE),
-        could=lambda h: _possibly(h.read_uncommitted_inside),
+        could=lambda h: possibly(h.read_uncommitted_inside),
     ),
     "may be a second copy": Fact(
         "the log was cleaned: the record may be a second copy, whose first is gone",
@@ -340,37 +234,37 @@ FACTS: Mapping[str, Fact] = {
         of_witnesses=lambda _, witnesses: truth(witnesses["case"] == StallCase.STABLE_OFFSET),
         could=lambda _: Tristate.UNKNOWN,
     ),
-    "brokers to 3.5": _version_fact("a broker is 3.5 or older", lambda v: v[:2] <= (3, 5)),
+    "brokers to 3.5": version_fact("a broker is 3.5 or older", lambda v: v[:2] <= (3, 5)),
     "unclean ever": Fact(
         "an unclean election of the partition, whenever: markers of transactions may be gone",
         of_witnesses=lambda envelope, witnesses: constant(int(elected_unclean(envelope)), len(witnesses)),
-        could=lambda h: _possibly(h.unclean),
+        could=lambda h: possibly(h.unclean),
     ),
     "transaction state lost": Fact(
         "copies were destroyed, or a leader elected unclean by request: __transaction_state may be among them",
         of_witnesses=coordinator_state_lost,
-        could=lambda h: _possibly(h.destroyed),
+        could=lambda h: possibly(h.destroyed),
     ),
     "transaction decision lost": Fact(
         "copies were destroyed, or a leader elected unclean by request, at most 10 s after the transaction ended: "
         "__transaction_state may be among them, and markers may not have been written yet",
         of_witnesses=decision_lost,
-        could=lambda h: _possibly(h.destroyed),
+        could=lambda h: possibly(h.destroyed),
     ),
     "group state lost": Fact(
         "copies were destroyed, or a leader elected unclean by request: __consumer_offsets may be among them",
         of_witnesses=coordinator_state_lost,
-        could=lambda h: _possibly(h.destroyed),
+        could=lambda h: possibly(h.destroyed),
     ),
     "group lost by every broker": Fact(
         "one fault destroyed what every broker had, and with it __consumer_offsets",
         of_witnesses=lambda envelope, witnesses: truth(coordinator_state_lost(envelope, witnesses) == TRUE),
-        could=lambda h: _possibly(h.destroyed),
+        could=lambda h: possibly(h.destroyed),
     ),
     "owner since before the loss": Fact(
         "the other owner had the partition since before the fault by which __consumer_offsets may have been destroyed",
         of_witnesses=owner_since_before_the_loss,
-        could=lambda h: _possibly(h.destroyed),
+        could=lambda h: possibly(h.destroyed),
     ),
     "delayed": Fact(
         "a node was frozen or cut off while the record's transaction, or the one before it, was under way",
@@ -378,13 +272,13 @@ FACTS: Mapping[str, Fact] = {
         could=lambda _: Tristate.UNKNOWN,
     ),
     "faults are excepted": Fact(
-        "the trial's delivery bound leaves out what a fault may have delayed", lambda c: _is(c.faults_excepted)
+        "the trial's delivery bound leaves out what a fault may have delayed", lambda c: yes_if(c.faults_excepted)
     ),
     "fault at work": Fact(
         "a fault, of whatever kind, not only on those who measure, held between the sending of the record and its deadline, "
         "or had been undone for less than the stated recovery when it was sent",
         of_witnesses=fault_at_work,
-        could=lambda h: _possibly(h.faulted),
+        could=lambda h: possibly(h.faulted),
     ),
     "unmeasured": Fact(
         "the record's producer, or who was to be given it, stood still or was dead for as long as would explain it, or the "
@@ -398,11 +292,6 @@ FACTS: Mapping[str, Fact] = {
         could=lambda _: Tristate.UNKNOWN,
     ),
 }
-
-
-def _possibly(*causes: Tristate) -> Tristate:
-    """A fact that has such causes: impossible if none of them happened, else open."""
-    return Tristate.NO if all(c is Tristate.NO for c in causes) else Tristate.UNKNOWN
 
 
 def of_witnesses(name: str, configuration: Configuration, envelope: Envelope, witnesses: np.ndarray) -> Truth:
