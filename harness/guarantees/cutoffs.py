@@ -140,6 +140,15 @@ def wiped(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     return _wiped_when(envelope, lambda w: begun_ns <= w.destroyed_ns + envelope.error_ns, len(witnesses))
 
 
+def wiped_of_either(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """The same, of the first of two records: the offset was given away again. Where one is in the log, of the one that is
+    gone."""
+    begun_ns = envelope.begun_ns(witnesses)
+    in_log = np.isin(witnesses["case"], IN_LOG_CASES)
+    first_ns = np.where(in_log, begun_ns, np.minimum(begun_ns, or_never(witnesses["other_ns"])))
+    return _wiped_when(envelope, lambda w: first_ns <= w.destroyed_ns + envelope.error_ns, len(witnesses))
+
+
 def wiped_after_read(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """The same, at some time after a consumer was given the record."""
     seen_ns = or_never(witnesses["seen_ns"])

@@ -21,6 +21,7 @@ from harness.guarantees.cutoffs import (
     wiped,
     wiped_after_read,
     wiped_before,
+    wiped_of_either,
 )
 from harness.guarantees.delays import fault_at_work, unmeasured
 from harness.guarantees.deposed import leader_hampered
@@ -153,6 +154,12 @@ FACTS: Mapping[str, Fact] = {
         "every copy that could lead was destroyed after the send began",
         of_witnesses=wiped,
         could=lambda h: possibly(h.destroyed),
+    ),
+    "wiped of either": Fact(
+        "every copy that could lead was destroyed after the first of the two records was sent or seen; where one is in the "
+        "log, as of the record that is gone",
+        of_witnesses=wiped_of_either,
+        could=lambda h: _possibly(h.destroyed),
     ),
     "wiped after the read": Fact(
         "every copy that could lead was destroyed after a consumer was given the record",

@@ -187,7 +187,7 @@ _OFFSET_CONFLICT = Guarantee(
     did=("showed two records at 1 offset", "showed two records at each of {n} offsets"),
     nothing="no offset was observed",
     source="Kafka documentation, design, 'Replicated logs'; KIP-101, KIP-320: only an uncommitted tail is truncated",
-    rules=hard("offset-conflict", unclean="cutoff of either", wiped="wiped"),
+    rules=hard("offset-conflict", unclean="cutoff of either", wiped="wiped of either"),
 )
 _PHANTOM = Guarantee(
     anomaly="phantom",

@@ -313,6 +313,18 @@ def test_power_lost_by_all_destroys_what_was_not_flushed(hit, flushed, expected)
 
 
 @pytest.mark.parametrize(
+    ("case", "other_s", "expected"),
+    [(4, 4.0, SO), (4, 9.0, NOT_SO), (1, 4.0, NOT_SO)],
+    ids=["the first was before", "both came later", "the first is in the log"],
+)
+def test_an_offset_is_given_away_again_where_the_first_of_two_records_was_destroyed(case, other_s, expected):
+    faults = fault_records(table("faults", fault(0, "power-loss", [1, 2, 3], 5, 7)), DICTIONARIES, NATURES)
+    env = replace(envelope(ALL_DARK, acks="all"), faults=tuple(f.of_topic(flushed=False) for f in faults))
+    later = witnesses(begin_s=8.5, end_s=8.6, other_s=other_s, case=case)
+    assert one(FACTS["wiped of either"].of_witnesses(env, later)) == expected
+
+
+@pytest.mark.parametrize(
     ("hit", "brokers_flush", "end_s", "expected"),
     [
         ([1, 2, 3], False, 6.0, SO),
