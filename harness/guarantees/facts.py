@@ -159,7 +159,7 @@ FACTS: Mapping[str, Fact] = {
         "every copy that could lead was destroyed after the first of the two records was sent or seen; where one is in the "
         "log, as of the record that is gone",
         of_witnesses=wiped_of_either,
-        could=lambda h: _possibly(h.destroyed),
+        could=lambda h: possibly(h.destroyed),
     ),
     "wiped after the read": Fact(
         "every copy that could lead was destroyed after a consumer was given the record",
