@@ -52,11 +52,20 @@ def sentence(results: Results) -> str:
     said = f"{verdicts['held']:,} of {number_of(results.planned, 'trial')} held" + (f", {counts}" if counts else "")
     broken = sorted(((t.violated, name) for name, t in results.guarantees.items() if t.violated), reverse=True)
     if broken:
-        said += ". Violated: " + ", ".join(f"{name} in {number_of(cells, 'cell')}" for cells, name in broken)
+        said += ". Violated: " + ", ".join(
+            f"{name} in {number_of(cells, 'cell')}{_known(results, name)}" for cells, name in broken
+        )
     doubted = max((tally.unknown for tally in results.guarantees.values()), default=0)
     if doubted:
         said += f". It could not be told of up to {number_of(doubted, 'cell')}"
     return f"{said}."
+
+
+def _known(results: Results, anomaly: str) -> str:
+    """Which known defects were found where it was violated, if it was nowhere violated without one."""
+    broken = [p for p in results.problems if p.anomaly == anomaly and p.outcome is AnomalyOutcome.VIOLATED]
+    defects = dict.fromkeys(defect.partition(",")[0] for problem in broken for defect in problem.defects)
+    return f" (known: {', '.join(defects)})" if broken and all(p.defects for p in broken) else ""
 
 
 def told(results: Results) -> list[str]:

@@ -124,6 +124,15 @@ def test_a_result_compared_with_itself_has_no_changes():
     assert (difference.regressions, difference.changes, difference.improvements) == ((), (), ())
 
 
+def test_a_sentence_names_known_defects_where_nothing_else_broke_a_promise():
+    known = anomaly("duplicate", "violated", 3, defects=("librdkafka#4953, open in 2.16.0",))
+    assert "duplicate in 2 cells (known: librdkafka#4953)." in sentence(
+        results(verdict({"all": [known], "1": [known]}))
+    )
+    other = anomaly("duplicate", "violated", 3)
+    assert "duplicate in 2 cells." in sentence(results(verdict({"all": [known], "1": [other]})))
+
+
 def test_a_sentence_says_what_came_of_all_trials_and_what_was_violated_in_how_many_cells():
     broken = verdict({"all": [anomaly("duplicate", "violated", 3), anomaly("lost", "unknown")], "1": []})
     told = results(broken, verdict({"1": [anomaly("lost", "shown", 5)]}))
