@@ -5,10 +5,12 @@ A bad file is one `BadInput`, naming the value, the rule and the way out.
 
 import difflib
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
+from pydantic_core import ErrorDetails
 
 from harness import catalogue
 from harness.alert_rules import AlertSpec, check_alerts
@@ -296,7 +298,8 @@ def _explain(error: ValidationError, *, single: bool) -> str:
     from harness.matrix import SCOPES  # it imports this
 
     parts = []
-    for problem in error.errors()[:3]:
+    problems = _innermost(error.errors())
+    for problem in problems[:3]:
         place = problem["loc"]
         if single and place[:2] == ("workloads", 0):
             place = place[2:]
@@ -312,8 +315,20 @@ def _explain(error: ValidationError, *, single: bool) -> str:
             parts.append(f"{where} is not a known key; {hint}")
         else:
             parts.append(f"{where} = {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}.")
-    more = error.error_count() - len(parts)
+    more = len(problems) - len(parts)
     return " ".join(parts) + (f" ({more} more)" if more > 0 else "")
+
+
+def _innermost(problems: Sequence[ErrorDetails]) -> list[ErrorDetails]:
+    """Those that do not only follow from one further inside: a list of workloads whose only one is wrong is told as empty."""
+    places = [problem["loc"] for problem in problems]
+    return [
+        problem
+        for problem in problems
+        if not any(
+            len(place) > len(problem["loc"]) and place[: len(problem["loc"])] == problem["loc"] for place in places
+        )
+    ]
 
 
 def _keys_at(place: tuple[int | str, ...], *, single: bool) -> list[str]:

@@ -90,6 +90,8 @@ def _configuration(master: str, directory: Path) -> SparkConf:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
         "spark.python.worker.reuse": "true",
+        # Python's workers begin without the working directory on their path: a folder `harness` there is not ours.
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
     }
     if is_elsewhere(master):
         # Executors elsewhere must find the way back to the driver.

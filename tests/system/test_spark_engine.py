@@ -34,6 +34,7 @@ pytestmark = pytest.mark.spark
 
 KERNELS = '''
 import os
+import sys
 import numpy as np
 from harness.protocols import KernelResult
 from harness.witnesses import make_witnesses, no_witnesses
@@ -50,7 +51,8 @@ def unread(history):
 
 def process(history):
     """Not a fact of the history: who ran this."""
-    return KernelResult(make_witnesses(1, {"sequence": os.getpid()}), count=1, judged=1, incomplete="päid")
+    witness = {"sequence": os.getpid(), "log_offset": int(sys.flags.safe_path)}
+    return KernelResult(make_witnesses(1, witness), count=1, judged=1, incomplete="päid")
 
 
 def failing(history):
@@ -127,6 +129,8 @@ def test_the_kernels_run_in_processes_of_spark(run, session, monkeypatch):
     pids = {int(f.result.witnesses["sequence"][0]) for f in findings}
     assert os.getpid() not in pids
     assert {f.result.incomplete for f in findings} == {"päid"}
+    safe = {int(f.result.witnesses["log_offset"][0]) for f in findings}
+    assert safe == {1}, "a folder `harness` in the working directory would be taken for ours"
 
 
 def test_an_unreadable_history_is_told_before_spark_is_asked(run, session):

@@ -93,6 +93,12 @@ def test_bad_input_is_one_sentence_with_value_rule_and_way_out(document, words):
     assert "\n" not in str(caught.value)
 
 
+def test_a_wrong_key_is_told_alone_and_not_what_only_follows_from_it():
+    with pytest.raises(BadInput) as caught:
+        plan_of(traffic={"rate_hertz": 5})
+    assert str(caught.value).endswith("traffic.rate_hertz is not a known key; did you mean 'rate_hz'?")
+
+
 def test_an_unknown_trial_names_the_nearest():
     with pytest.raises(BadInput, match="Did you mean 'smoke'"):
         load_trial("smok")
