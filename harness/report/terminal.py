@@ -1,6 +1,6 @@
 """Tables for the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -12,7 +12,7 @@ from harness.plan import Plan
 from harness.report.words import VERDICT_SIGNS, Matrix, found_line, matrices, reproduce, seen_in, short
 from harness.run_directory import RunDirectory
 from harness.scenarios import SCENARIOS, covered
-from harness.schedule import Elapsed, Step
+from harness.schedule import Elapsed, FaultAction, Step
 from harness.trial import Trial
 from harness.verdict import CellVerdict, TrialVerdict, Verdict
 
@@ -109,14 +109,29 @@ def describe_step(step: Step) -> str:
     """A step in words."""
     parts = [f"at {step.at_s:g} s"] if step.at_s is not None else []
     if isinstance(step.after, Elapsed):
-        parts.append(f"after {step.after.seconds} s")
+        parts.append(f"after {step.after.seconds:g} s")
     elif step.after is not None:
         details = step.after.model_dump(exclude={"condition"}, exclude_none=True, exclude_defaults=True)
-        parts.append(f"once {step.after.condition} {details or ''}".strip() + f" (at most {step.timeout_s:g} s)")
-    if step.do is not None:
+        parts.append(f"once {_with_details(step.after.condition, details)} (at most {step.timeout_s:g} s)")
+    if isinstance(step.do, FaultAction):
+        parts.append(_with_details(f"{step.do.fault} {', '.join(step.do.targets)}".strip(), step.do.parameters))
+    elif step.do is not None:
         details = step.do.model_dump(exclude={"kind"}, exclude_none=True, exclude_defaults=True)
-        parts.append(f"{step.do.kind} {details or ''}".strip())
+        parts.append(_with_details(step.do.kind, details))
     return ", ".join(parts) or "nothing"
+
+
+def _with_details(name: str, details: Mapping[str, Any]) -> str:
+    told = ", ".join(f"{key}={_in_words(value)}" for key, value in details.items())
+    return f"{name} ({told})" if told else name
+
+
+def _in_words(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}={_in_words(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_in_words, value)) + "]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def show_trials(trials: Sequence[Trial], *, campaigns: Sequence[str] = (), matrices: Sequence[str] = ()) -> None:

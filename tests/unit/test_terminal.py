@@ -3,8 +3,10 @@
 import pytest
 
 from harness.console import WIDE, console
-from harness.report.terminal import show_verdict
+from harness.planning import make_plan
+from harness.report.terminal import describe_step, show_verdict
 from harness.run_directory import RunDirectory
+from harness.trial import parse_trial
 from harness.verdict import CellVerdict, TrialVerdict, Verdict
 
 AXES = {
@@ -60,3 +62,31 @@ def test_what_goes_to_a_file_is_wider_than_rich_would_have_it_unless_somebody_sa
     assert console().width == console(stderr=True).width == WIDE
     monkeypatch.setenv("COLUMNS", "60")
     assert console().width == 60
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (
+            {
+                "after": {"condition": "elapsed", "seconds": 5},
+                "do": {
+                    "kind": "fault",
+                    "fault": "partition",
+                    "targets": ["followers(0)"],
+                    "parameters": {"others": "all"},
+                },
+            },
+            "after 5 s, partition followers(0) (others=all)",
+        ),
+        ({"at_s": 2, "do": {"kind": "heal"}}, "at 2 s, heal"),
+        (
+            {"after": {"condition": "acked", "count": 20}, "timeout_s": 60, "do": {"kind": "send", "count": 3}},
+            "once acked (count=20) (at most 60 s), send (count=3)",
+        ),
+    ],
+)
+def test_a_step_is_described_without_braces_of_python(step, said):
+    trial = parse_trial({"name": "mine", "title": "Mine", "steps": [{"name": "it"} | step]}, source="test")
+    (planned,) = make_plan(trial, seed=1).steps
+    assert describe_step(planned) == said
