@@ -56,7 +56,7 @@ def run_campaign(
                     "dropped. Move some away, or raise keep.disk_max_gib in campaign.json, and go on by --resume."
                 )
             if in_a_row >= begun.campaign.failures_in_a_row_max:
-                raise HarnessFailed(f"{in_a_row} trials in a row gave no verdict, the last because: {done.reason}")
+                raise HarnessFailed(f"{in_a_row} trials in a row gave no verdict, the last because: {done.why}")
     return int(ExitCode.UNKNOWN if stop.asked else exit_code(attempts))
 
 
@@ -134,7 +134,7 @@ def _command(runner: tuple[str, ...], drawn: Drawn, runs: Path) -> list[str]:
 
 def _tell(done: Attempt) -> None:
     settings = " ".join(f"{key}={value}" for key, value in done.drawn.settings.items())
-    what = done.verdict or f"no verdict (exit {done.exit_code}): {done.reason.splitlines()[-1] if done.reason else ''}"
+    what = done.verdict or f"no verdict (exit {done.exit_code}): {done.why}"
     sys.stdout.write(
         f"{done.drawn.number:4} {done.drawn.trial} seed {done.drawn.seed} {settings} {what} {done.took_s:.0f} s\n"
     )

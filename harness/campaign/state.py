@@ -20,6 +20,9 @@ from harness.configuration import Frozen
 from harness.errors import BadInput, StorageFull
 from harness.run_directory import write_json
 
+_OWN = "prozess: "
+"""Before what prozess says itself."""
+
 
 class Attempt(Frozen):
     """One attempt at one trial, over."""
@@ -42,8 +45,15 @@ class Attempt(Frozen):
     own_memory_bytes: int = 0
     """Of the campaign's own process, at most until then: it must not grow."""
     reason: str = ""
-    """Why there is no verdict: the last line that was said."""
+    """Why there is no verdict: the end of what was said."""
     findings: dict[str, int] = Field(default_factory=dict)
+
+    @property
+    def why(self) -> str:
+        """The reason in a line: what prozess itself said, else the last words."""
+        lines = [line.strip() for line in self.reason.splitlines() if line.strip()]
+        own = [line.removeprefix(_OWN) for line in lines if line.startswith(_OWN)]
+        return (own or lines or ["it said nothing"])[-1]
 
     @property
     def failed(self) -> bool:

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.console import console
+from harness.guarantees.sentences import number_of
 from harness.report.words import MEANINGS, SIGNS
 from harness.validation.comparison import Comparison, Line
 from harness.validation.predict import Prediction, Weakness, say
@@ -65,7 +66,10 @@ def show_comparison(comparison: Comparison, runs: Sequence[Path]) -> None:
     """Prediction and observation side by side."""
     out = console()
     table = Table(
-        title=f"prediction and observation, {len(runs)} runs", title_justify="left", box=SIMPLE_HEAD, pad_edge=False
+        title=f"prediction and observation, {number_of(len(runs), 'run')}",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
     )
     for heading in ("guarantee", "predicted", "observed"):
         table.add_column(heading)

@@ -17,7 +17,7 @@ from harness.campaign.facts import facts_of, why
 from harness.campaign.index import overview_of, write_index
 from harness.campaign.plan import Campaign, Drawn, Entry, draw, is_over, load_campaign, parse_campaign, parse_duration
 from harness.campaign.runner import exit_code, summary
-from harness.campaign.state import CampaignDirectory, next_number
+from harness.campaign.state import Attempt, CampaignDirectory, next_number
 from harness.errors import BadInput, ExitCode
 from harness.trial import known_campaigns, load_trial
 from tests.unit.small_campaigns import a_campaign, a_campaign_of_every_kind, anomaly, attempt, begun_in, judged
@@ -253,3 +253,20 @@ def test_a_run_that_known_defects_alone_have_violated_is_told_from_others(tmp_pa
 def test_a_run_whose_files_are_torn_says_nothing_and_breaks_nothing(tmp_path):
     (tmp_path / "plan.json").write_text('{"backend": "loc')
     assert facts_of(tmp_path).why == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (
+            "half a li\nprozess: waited 90 s for every ISR\nWhat was recorded is kept in runs/x.",
+            "waited 90 s for every ISR",
+        ),
+        ("Traceback\nValueError: odd", "ValueError: odd"),
+        ("", "it said nothing"),
+    ],
+)
+def test_why_a_trial_has_no_verdict_is_one_line(said, why):
+    drawn = Drawn(number=0, trial="smoke", seed=1, settings={})
+    attempt = Attempt(drawn=drawn, exit_code=255, verdict=None, run=None, began_s=0.0, took_s=1.0, reason=said)
+    assert attempt.why == why
