@@ -121,7 +121,9 @@ def validate(  # noqa: PLR0913 - the options of a command
     minutes: Annotated[float, typer.Option(min=0, help="No further trial begins after that; 0: predict only.")] = 5,
     seed: Annotated[int, typer.Option(help="Of the first trial.")] = 1,
     backend: Annotated[str, typer.Option(help="Where the trials run.")] = "local",
-    strict: Annotated[bool, typer.Option("--strict", help="A weakness is a failure.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="What a change of settings would rule out is a failure.")
+    ] = False,
     runs: RunsOption = Path("runs"),
     quiet: QuietOption = False,
     as_json: JsonOption = False,

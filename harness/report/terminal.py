@@ -33,8 +33,8 @@ def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
     """The verdict table: a line per cell, what was seen in it, the controls."""
     out = console()
     for matrix in matrices(verdict.cells):
-        title = f"{verdict.trial}, seed {verdict.seed}: {matrix.workload}"
-        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        out.print(f"[italic]{escape(f'{verdict.trial}, seed {verdict.seed}: {matrix.workload}')}[/italic]")
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
         apart = _has_room(matrix, out.width)
         for heading in (_heading(axis) for axis in matrix.axes) if apart else ("configuration",):
             table.add_column(heading, no_wrap=apart, overflow="fold")

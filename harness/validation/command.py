@@ -52,7 +52,7 @@ class Budget:
     seed: int = 1
     backend: str = "local"
     strict: bool = False
-    """A weakness is a failure."""
+    """A weakness that a change of settings would rule out is a failure."""
 
 
 def validate(given: Given, budget: Budget, options: Options) -> int:
@@ -66,7 +66,7 @@ def validate(given: Given, budget: Budget, options: Options) -> int:
         to_json(comparison)
     elif runs:
         show_comparison(comparison, [conducted.run.path for conducted, _ in runs])
-    if budget.strict and prediction.weaknesses and comparison.exit_code is ExitCode.HELD:
+    if budget.strict and prediction.curable and comparison.exit_code is ExitCode.HELD:
         return int(ExitCode.VIOLATED)
     return int(comparison.exit_code)
 

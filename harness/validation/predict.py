@@ -119,6 +119,12 @@ class Prediction:
         judged = {name for cell in self.plan.cells for name, g in TABLE.items() if g.applies(cell.traits)}
         return tuple(g for name, g in TABLE.items() if name in judged and name not in weak)
 
+    @cached_property
+    def curable(self) -> frozenset[str]:
+        """Weak anomalies that a change of settings would rule out."""
+        first = {weakness.guarantee.anomaly: weakness for weakness in reversed(self.weaknesses)}
+        return frozenset(name for name, weakness in first.items() if self.remedy(weakness))
+
     @property
     def margins(self) -> Margins:
         """Of the topic."""

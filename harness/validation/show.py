@@ -27,12 +27,11 @@ def show_prediction(prediction: Prediction) -> None:
     promised = ", ".join(guarantee.anomaly for guarantee in prediction.promised)
     out.print(f"promised   never {escape(promised)}", soft_wrap=True)
     anomalies = {weakness.guarantee.anomaly: weakness for weakness in reversed(prediction.weaknesses)}
-    curable = {name for name, weakness in anomalies.items() if prediction.remedy(weakness)}
     for name, weakness in reversed(anomalies.items()):
-        if name in curable:
+        if name in prediction.curable:
             out.print(f"[yellow]weak[/yellow]       {escape(weak_sentence(prediction, weakness))}", soft_wrap=True)
     for name in reversed(anomalies):
-        if name not in curable:
+        if name not in prediction.curable:
             out.print(f"even so    {name} is possible: {escape(causes(prediction, name))}", soft_wrap=True)
     changes, left = prediction.smallest_change()
     if changes:

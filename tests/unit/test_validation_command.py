@@ -48,6 +48,16 @@ def test_strict_makes_a_weakness_a_failure(tmp_path, capsys):
     assert validate(weak_one, Budget(0, strict=True), _Options(as_json=True)) == ExitCode.VIOLATED
 
 
+def test_strict_lets_pass_what_no_setting_would_rule_out():
+    payments = Given(
+        producer=EXAMPLES / "payments" / "producer.properties",
+        consumer=EXAMPLES / "payments" / "consumer.properties",
+        topic=EXAMPLES / "payments" / "topic.properties",
+    )
+    assert Prediction(translate(payments)).weaknesses
+    assert validate(payments, Budget(0, strict=True), _Options(as_json=True)) == ExitCode.HELD
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
