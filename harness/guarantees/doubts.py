@@ -11,6 +11,7 @@ import numpy as np
 
 from harness.clock import NS_PER_S
 from harness.guarantees.brokerless import DEFECT
+from harness.guarantees.cutoffs import elected_unclean
 from harness.guarantees.evidence import Evidence
 from harness.guarantees.faults import text_of
 from harness.plan import Cell, Plan, PlannedClient
@@ -114,8 +115,16 @@ def crashed_in_library(evidence: Evidence) -> tuple[str, ...]:
 def told_of_loss(plan: Plan, evidence: Evidence) -> tuple[str, ...]:
     """Producers that ended because a broker told them that acknowledged records of theirs are gone, and so it is: whether
     they may be is what `lost` says. Without such a loss it is a death like any other."""
-    names = {c.name for c in plan.clients if c.client in evidence.losers and role_named(c.role) is Role.PRODUCER}
-    return tuple(name for name, how in evidence.dead_clients.items() if name in names and _TOLD_OF_LOSS.search(how))
+    clients = {c.name: c for c in plan.clients if role_named(c.role) is Role.PRODUCER}
+    told = [n for n, how in evidence.dead_clients.items() if n in clients and _TOLD_OF_LOSS.search(how)]
+    return tuple(n for n in told if clients[n].client in evidence.losers or _cut(plan, evidence, clients[n]))
+
+
+def _cut(plan: Plan, evidence: Evidence, client: PlannedClient) -> bool:
+    """Was a log that the client wrote to cut or destroyed? Of a compacted one not every loss can be seen."""
+    cells = {p: cell for cell in plan.cells for p in cell.partitions}
+    envelopes = [evidence.envelope(plan, cells[p], p) for p in client.partitions]
+    return any(e.wiped_moments or elected_unclean(e) is Tristate.YES for e in envelopes)
 
 
 def _known_end(how: str) -> str:

@@ -14,6 +14,8 @@ from tests.unit.guarantees_evidence import (
     ACKS,
     ACKS_1,
     ACKS_ALL,
+    KILLED,
+    UNCLEAN,
     evidence,
     failover,
     findings,
@@ -125,6 +127,17 @@ def test_a_producer_that_kafka_told_of_a_loss_is_judged_by_what_it_did_before(ho
     assert of(verdict, ACKS_1, "lost").outcome is (AnomalyOutcome.SHOWN if judged else AnomalyOutcome.UNKNOWN)
     assert (of(verdict, ACKS_1, "phantom").outcome is AnomalyOutcome.HELD) == judged
     assert ("1 producer ended when Kafka told of the loss" in verdict.sentence) == judged
+
+
+@pytest.mark.parametrize(("metadata", "judged"), [(UNCLEAN, True), (failover(1), False)])
+def test_a_producer_is_told_of_a_loss_too_where_an_unclean_election_cut_its_log_and_nothing_was_found_missing(
+    metadata, judged
+):
+    made = plan({"topic.unclean_leader_election_enable": [True]})
+    producer = next(c for c in made.clients if c.role == "producer")
+    given = evidence(made, metadata=metadata, faults=KILLED, dead_clients={producer.name: OUT_OF_ORDER})
+    verdict = judge(made, findings(made), given)
+    assert (of(verdict, 0, "phantom").outcome is AnomalyOutcome.HELD) == judged
 
 
 def knew(*samples: tuple[float, int], client: int) -> dict[str, np.ndarray]:
