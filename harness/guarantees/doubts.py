@@ -4,8 +4,7 @@ A doubt takes a *held* or *permitted, not seen* away and makes it unknown; what 
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -92,7 +91,7 @@ def _missed(evidence: Evidence, number: int) -> bool:
 def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
     """Why nothing of this cell can be held: a client that served it died, did not close its files, or forgot its brokers."""
     served = [c for c in plan.clients if set(c.partitions) & set(cell.partitions)]
-    died, crashed = _deaths(served, evidence, frozenset(told_of_loss(plan, evidence)))
+    died, crashed = _deaths(served, evidence)
     ended = (f for f in evidence.fault_records if f.nature is None or f.nature.stops)
     killed = {node for f in ended for node in f.hit}
     told = [f"client {name} died unasked ({how}{_known_end(how)})" for name, how in died.items()]
@@ -112,12 +111,13 @@ def crashed_in_library(evidence: Evidence) -> tuple[str, ...]:
     return tuple(name for name, how in evidence.dead_clients.items() if _LIBRARY_CRASH.search(how))
 
 
-def told_of_loss(plan: Plan, evidence: Evidence) -> tuple[str, ...]:
+def told_of_loss(plan: Plan, evidence: Evidence, losers: Collection[int]) -> tuple[str, ...]:
     """Producers that ended because a broker told them that acknowledged records of theirs are gone, and so it is: whether
-    they may be is what `lost` says. Without such a loss it is a death like any other."""
+    they may be is what `lost` says. Without such a loss it is a death like any other. `losers`: clients of which
+    acknowledged records are gone, by the findings."""
     clients = {c.name: c for c in plan.clients if role_named(c.role) is Role.PRODUCER}
     told = [n for n, how in evidence.dead_clients.items() if n in clients and _TOLD_OF_LOSS.search(how)]
-    return tuple(n for n in told if clients[n].client in evidence.losers or _cut(plan, evidence, clients[n]))
+    return tuple(n for n in told if clients[n].client in losers or _cut(plan, evidence, clients[n]))
 
 
 def _cut(plan: Plan, evidence: Evidence, client: PlannedClient) -> bool:
@@ -131,18 +131,17 @@ def _known_end(how: str) -> str:
     return next((f"; {known}" for pattern, known in _KNOWN_ENDS if pattern.search(how)), "")
 
 
-def _deaths(
-    served: Sequence[PlannedClient], evidence: Evidence, told: AbstractSet[str]
-) -> tuple[dict[str, str], set[str]]:
+def _deaths(served: Sequence[PlannedClient], evidence: Evidence) -> tuple[dict[str, str], set[str]]:
     """Of those that served a cell: who died unasked, and how; and who crashed in librdkafka while another of its group went
-    on, or was `told` of a loss. That is like a death that the trial wanted: what it had written is whole, what it had under
+    on, or was told of a loss. That is like a death that the trial wanted: what it had written is whole, what it had under
     way is info, and a member's work is the others'."""
     names = {c.name for c in served}
     deaths = {name: how for name, how in evidence.dead_clients.items() if _planned_name(name) in names}
     gone = set(map(_planned_name, deaths))
     went_on = {c.group_id for c in served if c.name not in gone} - {None}
     replaced = {c.name for c in served if c.group_id in went_on}
-    excused = told & deaths.keys() | {n for n in crashed_in_library(evidence) if _planned_name(n) in replaced}
+    excused = set(evidence.told_of_loss) & deaths.keys()
+    excused |= {n for n in crashed_in_library(evidence) if _planned_name(n) in replaced}
     died = {_planned_name(name): how for name, how in deaths.items() if name not in excused}
     return died, set(map(_planned_name, excused)) - died.keys()
 

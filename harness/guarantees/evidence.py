@@ -53,8 +53,9 @@ class Evidence:
     """What of the history is missing or torn: table (or file) → why."""
     dead_clients: Mapping[str, str] = field(default_factory=dict)
     """Clients that ended although nobody asked them to: name → how."""
-    losers: frozenset[int] = frozenset()
-    """Clients of which acknowledged records are gone, by the findings."""
+    told_of_loss: tuple[str, ...] = ()
+    """Producers that ended because a broker told them of a loss, and so it is: what `judge` makes of the findings and of the
+    rest of this."""
     not_whole: Sequence[str] = ()
     """What was awaited in vain of the cluster when it was healed, and what was last seen."""
     failures: Mapping[str, str] = field(default_factory=dict)

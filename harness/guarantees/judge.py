@@ -13,7 +13,7 @@ from harness import catalogue
 from harness.guarantees.configured import Configuration, configuration_of
 from harness.guarantees.controls import control_result, controls_of, proves
 from harness.guarantees.cutoffs import elected_unclean
-from harness.guarantees.doubts import cell_doubts, trial_doubts
+from harness.guarantees.doubts import cell_doubts, told_of_loss, trial_doubts
 from harness.guarantees.envelope import Envelope
 from harness.guarantees.evaluate import Evaluation, Judgement, evaluate_witnesses, satisfiable_rules
 from harness.guarantees.evidence import Evidence
@@ -60,7 +60,7 @@ def judge(plan: Plan, findings: Sequence[Finding], evidence: Evidence) -> TrialV
     found = {(f.anomaly, f.partition): f for f in findings}
     costs: Counter[str] = Counter()
     windows: dict[int, tuple[WindowJudged, ...]] = {}
-    evidence = replace(evidence, losers=_losers(findings))
+    evidence = replace(evidence, told_of_loss=told_of_loss(plan, evidence, _losers(findings)))
     outcomes = {cell.cell: _judge_cell(plan, cell, found, evidence, doubts, costs, windows) for cell in plan.cells}
     controls, silent = _ask_controls(plan, outcomes)
     reasons = list(dict.fromkeys((*doubts, *silent, *_unknown_reasons(outcomes, (*doubts, *silent)))))

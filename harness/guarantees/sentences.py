@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from harness.guarantees.doubts import crashed_in_library, told_of_loss
+from harness.guarantees.doubts import crashed_in_library
 from harness.guarantees.evidence import Evidence
 from harness.guarantees.table import TABLE, Guarantee, Rule
 from harness.guarantees.tally import Tally
@@ -72,10 +72,10 @@ def trial_sentence(
     under = _under(evidence)
     match verdict:
         case Verdict.VIOLATED:
-            more = f"{_and_unknown(cells)}{_ended_early(plan, evidence)}"
+            more = f"{_and_unknown(cells)}{_ended_early(evidence)}"
             return f"Violated: {_violations(plan, cells)}{under}, which nothing permits{more}."
         case Verdict.HELD:
-            return f"Held: {_kept(plan, cells)}{under}{_costs(costs)}{_ended_early(plan, evidence)}."
+            return f"Held: {_kept(plan, cells)}{under}{_costs(costs)}{_ended_early(evidence)}."
         case _:
             why = reasons[0].rstrip(".") if reasons else "nothing was judged"
             held = sum(cell.verdict is Verdict.HELD for cell in cells)
@@ -83,9 +83,9 @@ def trial_sentence(
             return f"Unknown: {why}{more}; {held} of {number_of(len(cells), 'cell')} held{under}{_costs(costs)}."
 
 
-def _ended_early(plan: Plan, evidence: Evidence) -> str:
+def _ended_early(evidence: Evidence) -> str:
     """Clients that librdkafka itself ended, and those that Kafka told of a loss; nobody else is judged by it."""
-    crashed, told = crashed_in_library(evidence), told_of_loss(plan, evidence)
+    crashed, told = crashed_in_library(evidence), evidence.told_of_loss
     by = f"; librdkafka ended {_list(crashed)} by an assertion of its own" if crashed else ""
     lost = f"; {number_of(len(told), 'producer')} ended when Kafka told of the loss (OUT_OF_ORDER_SEQUENCE_NUMBER)"
     return by + (lost if told else "")
