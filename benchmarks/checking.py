@@ -1,4 +1,5 @@
-"""How fast a history is written and checked: rows → Parquet, the local engine, Spark cold and warm, against a plain scan.
+"""How fast a history is written and checked: rows → Parquet, the local engine, and Spark cold and warm, compared with a
+plain scan.
 
     python benchmarks/checking.py [--rows 20000000] [--partitions 64] [--keep DIRECTORY] [--straight] [--engines spark]
                                   [--workers 1] [--times 0] [--workload group|transactions] [--transaction-records 3]
@@ -32,15 +33,16 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 
-from harness import catalogue
-from harness.histories.synthetic import KINDS, GenerateOptions, generate
-from harness.history import write_history
-from harness.history_reader import History
-from harness.plan import parse_plan
-from harness.rows import RowWriter
-from harness.run_directory import RunDirectory, read_json
-from harness.schema import TABLES, Table
-from harness.stages.check import ANOMALIES
+from prozess.checkers.registry import CHECKERS, select
+from prozess.harness.app.histories.synthetic.history import KINDS, GenerateOptions, generate
+from prozess.harness.app.run.check import ENGINES, engine_named
+from prozess.harness.history.convert import write_history
+from prozess.harness.history.reader import History
+from prozess.harness.plan.plan import parse_plan
+from prozess.harness.recording.rows import RowWriter
+from prozess.harness.run_directory import RunDirectory, read_json
+from prozess.harness.schema import TABLES, Table
+from prozess.spark_checkers.session import start_session
 
 PLANTED = {
     "log": {"lost": 50},
@@ -55,13 +57,13 @@ SCANNED = {
     "transactions": ["client", "transaction", "begun_ns", "end_invoked_ns", "outcome", "ended_by"],
 }
 EDGES = ("information-cycle", "write-cycle")
-"""Anomalies of which what is judged are dependencies: by reads, and by writes."""
+"""Anomalies whose `judged` counts dependencies: by reads, and by writes."""
 LOOK_S = 0.2
-"""Between two looks at memory."""
+"""How long to wait between two looks at memory, in seconds."""
 
 
 def make(run: RunDirectory, options: GenerateOptions, *, straight: bool) -> int:
-    """A history of the generator's, and the rows that it would have come from. Returns how many sends and reads it has."""
+    """Generates a history, and the rows that it would have come from. Returns how many sends and reads it has."""
     run.create()
     generate(run, options, command=f"benchmarks/checking.py --rows {options.rows}")
     if straight:
@@ -82,7 +84,7 @@ def _length(run: RunDirectory) -> int:
 
 
 def _back_to_rows(run: RunDirectory, history: History, table: Table) -> None:
-    """Parquet → the files that clients write: partition by partition, a writer per client."""
+    """Turns Parquet into the files that clients write, partition by partition, with a writer for each client."""
     file, writers = history.files[table.name], {}
     groups = file.row_groups.values() if table.partitioned else [None]
     for group in groups:
@@ -97,7 +99,8 @@ def _back_to_rows(run: RunDirectory, history: History, table: Table) -> None:
 
 
 def scan(run: RunDirectory) -> None:
-    """The floor: the columns that the kernels look at are decoded, a row group at a time, and nothing is done with them."""
+    """Measures the floor: it decodes the columns that the kernels look at, a row group at a time, and does nothing with
+    them."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for table, columns in SCANNED.items():
             path = run.history / f"{table}.parquet"
@@ -112,7 +115,7 @@ def _scan_group(path: Path, footer: pq.FileMetaData, columns: Sequence[str], gro
 
 
 def seconds(work: Callable[[], object], times: int) -> tuple[float, float]:
-    """(the best wall clock of `times`, the mean CPU seconds of this process and its children)."""
+    """Returns the best wall clock of `times` runs, and the mean CPU seconds of this process and its children."""
     taken, before = [], _cpu_s()
     for _ in range(times):
         begin = time.perf_counter()
@@ -131,7 +134,8 @@ def _cpu_s() -> float:
 
 
 class Memory:
-    """The most resident memory of all our processes together, at one moment, in MB: pages they share count more than once."""
+    """The most resident memory of all our processes together, at one moment, in MB. Pages that they share count more
+    than once."""
 
     def __init__(self) -> None:
         self.peak_mb = 0.0
@@ -148,23 +152,20 @@ class Memory:
 
     def _watch(self) -> None:
         while not self._stop.wait(LOOK_S):
-            with contextlib.suppress(psutil.Error):  # whoever ends meanwhile is looked at next time
+            with contextlib.suppress(psutil.Error):  # a process may end meanwhile
                 self.peak_mb = max(self.peak_mb, sum(process.memory_info().rss for process in _family()) / 1e6)
 
 
 def child(engine: str, path: Path, workers: int, times: int) -> None:
-    """In a fresh process: check once, say so, check so many times more, say how fast that was."""
-    anomalies = list(ANOMALIES)
-    options = {}
-    if engine == "spark":
-        options["session"] = catalogue.service("spark-session")(master=f"local[{workers}]")
-    check = catalogue.resolve(catalogue.ENGINES, engine, what="engine")
+    """Runs in a fresh process: it checks once, says so, checks so many times more, and says how fast that was."""
+    session = start_session(master=f"local[{workers}]") if engine == "spark" else None
+    check, checkers = engine_named(engine, workers=workers, session=session).check, select()
 
     expected, edges = Counter(read_json(RunDirectory(path).source)["expected"]), 0
 
     def work() -> None:
         nonlocal edges
-        findings = check(path, anomalies, workers=workers, **options)
+        findings = check(path, checkers)
         failed = {f.result.incomplete for f in findings if "failed:" in (f.result.incomplete or "")}
         found: Counter[str] = Counter()
         for finding in findings:
@@ -180,7 +181,7 @@ def child(engine: str, path: Path, workers: int, times: int) -> None:
 
 
 def measure(engine: str, path: Path, workers: int, times: int) -> tuple[float, dict[str, float]]:
-    """Cold seconds; and warm seconds, CPU seconds and peak MB by name."""
+    """Returns the cold seconds; and the warm seconds, CPU seconds and peak MB by name."""
     begin = time.perf_counter()
     command = [sys.executable, __file__, "--engine", engine, "--keep", str(path)]
     command += ["--workers", str(workers), "--times", str(times)]
@@ -194,7 +195,7 @@ def measure(engine: str, path: Path, workers: int, times: int) -> tuple[float, d
 
 
 def report(run: RunDirectory, rows: int, engines: Sequence[str], workers: int, times: int) -> None:
-    """Measure everything and print the table."""
+    """Measures everything and prints the table."""
     plan = parse_plan(run.plan.read_text(encoding="utf-8"), source="benchmark")
     print(
         f"{rows:,} rows, {len(plan.partitions)} partitions, {workers} of {os.cpu_count()} cores, "
@@ -216,9 +217,7 @@ def report(run: RunDirectory, rows: int, engines: Sequence[str], workers: int, t
         if warm["edges"]:
             print(f"{warm['edges']:,.0f} dependencies between transactions")
     _count_things(run)
-    print(
-        f"\n{size / rows:.1f} bytes per row in Parquet; {len(ANOMALIES)} kernels; load {os.getloadavg()[0]:.1f} after"
-    )
+    print(f"\n{size / rows:.1f} bytes per row in Parquet; {len(CHECKERS)} kernels; load {os.getloadavg()[0]:.1f} after")
 
 
 def _count_things(run: RunDirectory) -> None:
@@ -237,7 +236,7 @@ def _line(
 
 
 def main() -> None:
-    """The benchmark, or with --engine one of its processes."""
+    """Runs the benchmark, or with --engine one of its processes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=20_000_000)
     parser.add_argument("--keep", type=Path, help="use this directory (made if it is not there) and keep it")
@@ -245,8 +244,8 @@ def main() -> None:
     parser.add_argument("--workload", choices=KINDS, default="log", help="kind of the cell")
     parser.add_argument("--transaction-records", type=int, help="records per transaction, in transactions that read")
     parser.add_argument("--straight", action="store_true", help="no rows: only the history")
-    parser.add_argument("--engines", nargs="+", choices=sorted(catalogue.ENGINES), default=sorted(catalogue.ENGINES))
-    parser.add_argument("--engine", choices=sorted(catalogue.ENGINES), help=argparse.SUPPRESS)
+    parser.add_argument("--engines", nargs="+", choices=sorted(ENGINES), default=sorted(ENGINES))
+    parser.add_argument("--engine", choices=sorted(ENGINES), help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, default=2, help="partitions, or pieces, at a time")
     parser.add_argument("--times", type=int, default=3, help="warm checks; 0: only the cold one, for very many rows")
     arguments = parser.parse_args()

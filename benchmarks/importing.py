@@ -1,4 +1,4 @@
-"""How fast histories of Jepsen's are read: operations (lines) and bytes per second of CPU.
+"""How fast Jepsen's histories are read: operations (lines) and bytes per second of CPU.
 
     python benchmarks/importing.py [--operations 200000] [--seed 1]
 
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from harness.histories.jepsen import read_jepsen
+from prozess.harness.app.histories.jepsen.history import read_jepsen
 
 PROCESSES, KEYS, POLL_MAX = 10, 8, 4
 
@@ -25,14 +25,14 @@ class Written:
         self.rng, self._lengths, self._read = rng, [0] * KEYS, dict[tuple[int, int], int]()
 
     def send(self) -> tuple[str, str]:
-        """A send as it is invoked, and as it completes."""
+        """Returns a send as it is invoked, and as it completes."""
         key = self.rng.randrange(KEYS)
         self._lengths[key] += 1
         value = self._lengths[key] - 1
         return f"[:send {key} {value}]", f"[:send {key} [{2 * value} {value}]]"
 
     def poll(self, process: int, keys: int) -> tuple[str, str]:
-        """A poll, of so many keys."""
+        """Returns a poll of so many keys."""
         shown = []
         for key in sorted(self.rng.sample(range(KEYS), keys)):
             begin = self._read.get((process, key), 0)
@@ -43,19 +43,19 @@ class Written:
 
 
 def plain(made: Written, process: int) -> tuple[str, list[tuple[str, str]]]:
-    """One send or one poll."""
+    """Returns one send or one poll."""
     sends = made.rng.random() < 0.5
     return ("send", [made.send()]) if sends else ("poll", [made.poll(process, 1)])
 
 
 def transactions(made: Written, process: int) -> tuple[str, list[tuple[str, str]]]:
-    """Several sends and polls."""
+    """Returns a transaction of several sends and polls."""
     count = made.rng.randrange(1, 5)
     return "txn", [made.send() if made.rng.random() < 0.5 else made.poll(process, 2) for _ in range(count)]
 
 
 def lines(kind: Callable[[Written, int], tuple[str, list[tuple[str, str]]]], count: int, seed: int) -> Iterator[str]:
-    """A history, line by line."""
+    """Yields a history, line by line."""
     made = Written(random.Random(seed))
     for number in range(0, count, 2):
         process = made.rng.randrange(PROCESSES)
@@ -67,7 +67,7 @@ def lines(kind: Callable[[Written, int], tuple[str, list[tuple[str, str]]]], cou
 
 
 def main() -> int:
-    """Write, read, and say how fast."""
+    """Writes histories, reads them, and prints how fast that was."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--operations", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=1)

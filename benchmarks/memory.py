@@ -1,4 +1,5 @@
-"""Memory, threads, descriptors and CPU time of every process of a command, sampled while it runs; and how fast each grows.
+"""Samples memory, threads, descriptors and CPU time of every process of a command while it runs, and says how fast each
+grows.
 
     python benchmarks/memory.py [--every 10] [--csv FILE] -- prozess run benchmarks/soak.toml
 
@@ -23,8 +24,8 @@ WARM_UP_SHARE = 1 / 3
 SAMPLES_MIN = 6
 JUDGED_S = 300.0
 GROWTH_MAX_KIB_PER_MIN = 200.0
-"""Of one of our own processes. 15 minutes of it would be 3 MiB."""
-_OURS = ("outer", "run-stage", "zygote", "client")
+"""How fast one of our own processes may grow. 15 minutes of it would be 3 MiB."""
+_OURS = ("outer", "run-stage", "fork-server", "client")
 _KIB = 1024
 
 
@@ -35,30 +36,30 @@ class Sample:
     at_s: float
     pid: int
     kind: str
-    """outer, run-stage, supervisor, zygote, client, server (Kafka), java-client, spark, spark-worker, other."""
+    """outer, run-stage, supervisor, fork-server, client, server (Kafka), java-client, spark, spark-worker, or other."""
     name: str
-    """Of a client: which; else the kind."""
+    """The name of a client; for other processes the kind."""
     anonymous_kib: int
     file_kib: int
     shared_kib: int
     threads: int
     descriptors: int
     cpu_s: float
-    """User and system, since its start."""
+    """User and system time since its start."""
 
 
-def kind_of(command: Sequence[str], parent_is_zygote: bool) -> str:
-    """What a process is, by its command line."""
+def kind_of(command: Sequence[str], parent_is_fork_server: bool) -> str:
+    """Returns the kind of a process, by its command line."""
     line = " ".join(command)
-    if "workloads.zygote" in line:
-        return "client" if parent_is_zygote else "zygote"
+    if "prozess.workloads.runtime.fork_server" in line:
+        return "client" if parent_is_fork_server else "fork-server"
     for mark, kind in (
         ("kafka.Kafka", "server"),
         ("kafka.tools", "java-client"),
         ("org.apache.spark", "spark"),
         ("pyspark", "spark-worker"),
-        ("harness.stages.inside", "run-stage"),
-        ("harness.supervisor", "supervisor"),
+        ("prozess.harness.app.run.inside", "run-stage"),
+        ("prozess.harness.app.run.supervisor", "supervisor"),
         ("prozess run", "outer"),
     ):
         if mark in line:
@@ -67,11 +68,11 @@ def kind_of(command: Sequence[str], parent_is_zygote: bool) -> str:
 
 
 def look(process: psutil.Process, at_s: float) -> Sample:
-    """psutil.Error or OSError if it has ended."""
+    """Looks at a process. psutil.Error or OSError if it has ended."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines())
     parent = process.parent()
-    of_zygote = parent is not None and "workloads.zygote" in " ".join(parent.cmdline())
-    kind = kind_of(process.cmdline(), of_zygote)
+    of_fork_server = parent is not None and "prozess.workloads.runtime.fork_server" in " ".join(parent.cmdline())
+    kind = kind_of(process.cmdline(), of_fork_server)
     name = Path(f"/proc/{process.pid}/fd/1").resolve().stem if kind == "client" else kind
     kib = {key: int(fields[key].split()[0]) for key in ("RssAnon", "RssFile", "RssShmem") if key in fields}
     times = process.cpu_times()
@@ -90,7 +91,7 @@ def look(process: psutil.Process, at_s: float) -> Sample:
 
 
 def sample_while_it_runs(child: subprocess.Popen[bytes], every_s: float) -> Iterator[Sample]:
-    """Every process of the tree, every `every_s` seconds, until the command ends."""
+    """Yields a sample of every process of the tree, every `every_s` seconds, until the command ends."""
     root, began_s = psutil.Process(child.pid), time.monotonic()
     while child.poll() is None:
         try:
@@ -110,13 +111,13 @@ def sample_while_it_runs(child: subprocess.Popen[bytes], every_s: float) -> Iter
 
 
 def growth_kib_per_min(at_s: np.ndarray, kib: np.ndarray) -> float:
-    """Slope of the least-squares line, KiB per minute."""
+    """Returns the slope of the least-squares line, in KiB per minute."""
     return float(np.polyfit(at_s / 60, kib, 1)[0]) if len(at_s) > 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """One process over the time it is judged by."""
+    """One process over the time by which it is judged."""
 
     kind: str
     name: str
@@ -125,16 +126,17 @@ class Course:
     end_mib: float
     peak_mib: float
     mapped_mib: float
-    """Shared and file pages in the end."""
+    """Its shared and file pages at the end."""
     growth: float
-    """Anonymous KiB per minute."""
+    """How fast its anonymous memory grew, in KiB per minute."""
     threads: tuple[int, int]
-    """At the begin and the end."""
+    """How many threads it had at the beginning and at the end."""
     descriptors: tuple[int, int]
 
 
 def courses(samples: Sequence[Sample]) -> list[Course]:
-    """Of every process that was seen SAMPLES_MIN times after the first third of its life while clients were alive."""
+    """Returns the course of every process that was sampled SAMPLES_MIN times after the first third of its life, while
+    clients lived."""
     while_traffic = [s.at_s for s in samples if s.kind == "client"]
     end_s = max(while_traffic, default=np.inf)
     found = []
@@ -166,7 +168,7 @@ def courses(samples: Sequence[Sample]) -> list[Course]:
 
 
 def peaks(samples: Sequence[Sample]) -> dict[str, float]:
-    """Kind → most anonymous memory that all processes of the kind had together at one look, MiB."""
+    """Returns, for each kind, the most anonymous memory that all processes of the kind had together at one look, in MiB."""
     sums: dict[tuple[str, float], int] = {}
     for s in samples:
         key = (s.kind, s.at_s)
@@ -176,7 +178,8 @@ def peaks(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def cpu(samples: Sequence[Sample]) -> dict[str, tuple[int, float]]:
-    """Kind → how many processes there were, and what they had taken when each was last looked at, in seconds."""
+    """Returns, for each kind, how many processes there were, and how much CPU time they had taken at the last look, in
+    seconds."""
     last = {s.pid: s for s in samples}
     found: dict[str, tuple[int, float]] = {}
     for s in last.values():
@@ -186,7 +189,7 @@ def cpu(samples: Sequence[Sample]) -> dict[str, tuple[int, float]]:
 
 
 def report(samples: Sequence[Sample]) -> bool:
-    """Print what was found; True if some process of ours was seen for long enough, and none of them grows."""
+    """Prints what was found. True if some process of ours was sampled for long enough, and none of them grows."""
     for kind, mib in peaks(samples).items():
         count, seconds = cpu(samples)[kind]
         print(f"{count:4} x {kind:13} peak together {mib:8.1f} MiB anonymous, CPU {seconds:7.1f} s")
@@ -208,7 +211,8 @@ def report(samples: Sequence[Sample]) -> bool:
 
 
 def main() -> int:
-    """Run the command, print, and return its exit code; 70 if it succeeded, and not all that can be judged is flat."""
+    """Runs the command, prints what was found, and returns the command's exit code. It is 70 if the command succeeded
+    and not every process that can be judged is flat."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=float, default=10.0, help="seconds between two looks")
     parser.add_argument("--csv", type=Path, help="write every sample there")

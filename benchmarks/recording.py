@@ -26,19 +26,19 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from clusters.hosted import HostedCluster
-from clusters.sandbox import ISOLATION_VARIABLE
-from harness.clock import SystemClock
-from harness.planning import make_plan
-from harness.rows import RowWriter
-from harness.run_directory import RunDirectory
-from harness.schema import READS, SENDS
-from harness.trial import parse_trial
-from workloads.bulk import Issuing, Reports
-from workloads.carrier import encoder
-from workloads.producer import ISSUE_MAX
-from workloads.reader import CONSUME_RECORDS_MAX, CONSUME_S, ReadRows, without_errors
-from workloads.send_rows import completer
+from prozess.clusters.local.hosted import HostedCluster
+from prozess.clusters.machine.sandbox import ISOLATION_VARIABLE
+from prozess.harness.clock import SystemClock
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.plan.trial_files import parse_trial
+from prozess.harness.recording.rows import RowWriter
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import READS, SENDS
+from prozess.workloads.librdkafka import close
+from prozess.workloads.log.producer import ISSUE_MAX
+from prozess.workloads.log.reader import CONSUME_RECORDS_MAX, CONSUME_S, ReadRows, without_errors
+from prozess.workloads.record.identity import encoder
+from prozess.workloads.record.sends import Issuing, Reports, completer
 
 TOPIC, READ_TOPIC = "bench", "bench-read"
 PARTITIONS = tuple((number, READ_TOPIC, number) for number in range(4))
@@ -47,7 +47,7 @@ IN_FLIGHT_MAX = 50_000
 ROUNDS = 5
 READ_PASSES = 4
 READ_RECORDS = 120_000
-"""A pass. The mock keeps at most 5 MB a partition: so many records of 100 bytes in four fit."""
+"""How many records a pass reads. The mock keeps at most 5 MB of a partition: so many records of 100 bytes fit into four."""
 READ_LIMIT_S = SEND_LIMIT_S = 60.0
 READY_S = 120.0
 TARGET_SEND_US, TARGET_SENDS_PER_CORE, TARGET_READS_PER_CORE = 2.5, 400_000.0, 500_000.0
@@ -55,7 +55,8 @@ TARGET_SEND_US, TARGET_SENDS_PER_CORE, TARGET_READS_PER_CORE = 2.5, 400_000.0, 5
 
 @contextmanager
 def local_broker() -> Iterator[str]:
-    """Bootstrap servers of a real broker of the local backend, reached directly: without namespaces, without the relay."""
+    """Yields the bootstrap servers of a real broker of the local backend, reached directly: without namespaces, and
+    without the relay."""
     document = {
         "name": "benchmark",
         "title": "One broker",
@@ -66,7 +67,8 @@ def local_broker() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as path:
         run = RunDirectory(Path(path) / "run")
         run.create()
-        cluster = HostedCluster(make_plan(parse_trial(document, source="benchmark"), seed=1), run, clock=SystemClock())
+        plan = make_plan(parse_trial(document, source="benchmark"), seed=1)
+        cluster = HostedCluster(plan, run, clock=SystemClock(), close=close)
         try:
             cluster.setup()
             cluster.wait_ready(timeout_s=READY_S)
@@ -81,7 +83,7 @@ def local_broker() -> Iterator[str]:
 
 @contextmanager
 def mock_cluster() -> Iterator[str]:
-    """Bootstrap servers of a mock cluster in another process."""
+    """Yields the bootstrap servers of a mock cluster in another process."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve_mock, args=(theirs,), daemon=True)
@@ -107,13 +109,13 @@ def _serve_mock(pipe: Connection) -> None:
 
 
 class Meter:
-    """Wall and CPU time (this process with all its threads) from its making on."""
+    """Measures wall and CPU time (of this process with all its threads) since it was made."""
 
     def __init__(self) -> None:
         self._cpu_s, self._wall_s = _cpu_s(), time.monotonic()
 
     def read(self, count: int) -> tuple[float, float]:
-        """Records per second, and CPU microseconds per record."""
+        """Returns records per second, and CPU microseconds per record."""
         return count / (time.monotonic() - self._wall_s), (_cpu_s() - self._cpu_s) / count * 1e6
 
 
@@ -123,7 +125,7 @@ def _cpu_s() -> float:
 
 
 Turn = tuple[int, str, int]
-"""Dense partition, topic, number within the topic."""
+"""Dense partition, topic, and number within the topic."""
 
 
 class Sender:
@@ -141,11 +143,11 @@ class Sender:
         self.on_delivery = self._reports.reported if self._reports else self._bare
 
     def values(self, turns: list[Turn]) -> list[bytes]:
-        """What to send next."""
+        """Returns what to send next."""
         return self._issuing.invoke(turns) if self._reports else [self._fixed] * len(turns)
 
     def complete(self) -> None:
-        """After a poll."""
+        """Completes rows after a poll."""
         if self._reports:
             self._reports.complete()
 
@@ -157,7 +159,7 @@ class Sender:
 
 
 def send(servers: str, records: int, rows: Path | None, topic: str = TOPIC) -> tuple[float, float]:
-    """Send `records` until each is reported. `rows`: record them there. Returns rate and CPU as Meter.read."""
+    """Sends `records` until each is reported. With `rows` it records them there. Returns rate and CPU as Meter.read."""
     sender = Sender(rows)
     producer = Producer(
         {
@@ -189,7 +191,7 @@ def send(servers: str, records: int, rows: Path | None, topic: str = TOPIC) -> t
 
 
 def read(servers: str, rows: Path | None) -> tuple[float, float]:
-    """Read what was prepared, READ_PASSES times, from the moment on that the first records are there."""
+    """Reads what was prepared, READ_PASSES times, from the moment when the first records are there."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -219,12 +221,12 @@ def read(servers: str, rows: Path | None) -> tuple[float, float]:
 
 
 def median(values: list[float]) -> float:
-    """The middle one."""
+    """Returns the middle value."""
     return sorted(values)[len(values) // 2]
 
 
 def compare(work: Callable[[Path | None], tuple[float, float]]) -> dict[str, float]:
-    """`work` bare and recorded in turn, ROUNDS times: medians."""
+    """Runs `work` bare and recorded in turn, ROUNDS times, and returns the medians."""
     results: dict[str, list[float]] = {"bare_per_s": [], "bare_us": [], "recorded_per_s": [], "recorded_us": []}
     for _ in range(ROUNDS):
         for name in ("bare", "recorded"):
@@ -239,14 +241,14 @@ def compare(work: Callable[[Path | None], tuple[float, float]]) -> dict[str, flo
 
 
 def met(figures: dict[str, dict[str, float]]) -> bool:
-    """Are the targets reached?"""
+    """Returns whether the targets are reached."""
     sends, reads = figures["sends"], figures["reads"]
     fast = sends["recorded_per_core"] >= TARGET_SENDS_PER_CORE or sends["own_us"] <= TARGET_SEND_US
     return fast and reads["recorded_per_core"] >= TARGET_READS_PER_CORE
 
 
 def main() -> int:
-    """Measure, print, and return 1 if a target is missed."""
+    """Measures, prints, and returns 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cluster", choices=("local", "mock"), default="local")
     parser.add_argument("--records", type=int, default=400_000, help="sends per round")

@@ -1,4 +1,4 @@
-"""How fast the batches of replicas are read from their segments, against a plain read of the same bytes.
+"""How fast the batches of replicas are read from their segments, compared with a plain read of the same bytes.
 
     python benchmarks/replicas.py [--megabytes 1000] [--batch-bytes 16000] [--copies 3] [--keep DIRECTORY]
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from clusters.segments import HEADER, LENGTH_FROM, read_replicas
+from prozess.clusters.files.segments import HEADER, LENGTH_FROM, read_replicas
 
 SEGMENT_BYTES = 256 << 20
 PARTITIONS = 4
@@ -23,7 +23,7 @@ CHUNK_BYTES = 1 << 20
 
 
 def write_partition(directory: Path, *, size_bytes: int, batch_bytes: int) -> int:
-    """Segments of empty batches of that size; how many batches."""
+    """Writes segments of empty batches of that size, and returns how many batches."""
     directory.mkdir(parents=True)
     written = offset = 0
     while written < size_bytes:
@@ -40,7 +40,7 @@ def write_partition(directory: Path, *, size_bytes: int, batch_bytes: int) -> in
 
 
 def plain_read(files: list[Path]) -> int:
-    """Every byte, and nothing done with it."""
+    """Reads every byte, and does nothing with it."""
     total, buffer = 0, bytearray(CHUNK_BYTES)
     for path in files:
         with path.open("rb", buffering=0) as file:
@@ -51,7 +51,7 @@ def plain_read(files: list[Path]) -> int:
 
 
 def best_of_three(work: Callable[[], int]) -> tuple[float, int]:
-    """(seconds of the fastest, what it returned)"""
+    """Returns the seconds of the fastest run, and what it returned."""
     times = []
     for _ in range(3):
         begun = time.perf_counter()
@@ -61,7 +61,7 @@ def best_of_three(work: Callable[[], int]) -> tuple[float, int]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measures, and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=1_000, help="of all copies together")
     parser.add_argument("--batch-bytes", type=int, default=16_000)

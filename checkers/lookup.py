@@ -1,57 +1,59 @@
-"""Finding things in arrays: values by direct addressing or binary search, identities as single numbers, values that differ.
+"""Finding things in arrays: values, records by their identity, and values that differ from the one before.
 
 Everything works on whole arrays. Nothing loops over records, and nothing uses `numpy.unique` or `isin`, which are slow and
 hash-based on large int64 since numpy 2.3.
 """
 
+import weakref
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
-from harness.schema import ORIGIN_SEQUENCE_BITS
+from prozess.harness.schema import ORIGIN_SEQUENCE_BITS
 
 T = TypeVar("T")
 _SEQUENCE_BITS = ORIGIN_SEQUENCE_BITS
 CLIENT_BITS = 22
 UNREADABLE = -1
-"""Identity key of a record whose identity could not be read. Equal to nothing, itself included."""
+"""The identity key of a record whose identity could not be read. It equals no other key, and not even itself."""
 _STRANGE = -2
 
 
 class lazy(Generic[T]):
-    """A property computed once. Not functools.cached_property: before Python 3.12 that holds one lock for all instances,
-    which would make threads that check different partitions wait for one another."""
+    """A property that is computed once. It is not functools.cached_property, which before Python 3.12 holds one lock for
+    all instances: threads that check different partitions would wait for one another."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self._compute, self._name, self.__doc__ = compute, compute.__name__, compute.__doc__
 
-    def __get__(self, instance: Any, owner: type | None = None) -> T:  # noqa: ANN401 - of any class
+    def __get__(self, instance: object, owner: type | None = None) -> T:
         value = instance.__dict__[self._name] = self._compute(instance)
         return value
 
 
 def differs_from_previous(values: np.ndarray) -> np.ndarray:
-    """bool[n]: is this value another than the one before? The first one is."""
+    """Returns bool[n]: does each value differ from the value before it? True for the first value."""
     changed = np.ones(len(values), dtype=bool)
     np.not_equal(values[1:], values[:-1], out=changed[1:])
     return changed
 
 
 def distinct(values: np.ndarray) -> np.ndarray:
-    """The different values, ascending. O(k log k); O(k) if they ascend already."""
+    """Returns the different values, ascending. O(k log k); O(k) if they ascend already."""
     ordered: np.ndarray = values if ascends(values) else np.sort(values)
     ordered = ordered[differs_from_previous(ordered)]
     return ordered
 
 
 def ascends(values: np.ndarray) -> bool:
-    """Is none less than the one before it?"""
+    """Returns whether no value is less than the value before it."""
     return bool((values[1:] >= values[:-1]).all())
 
 
 def identity_keys(client: np.ndarray, sequence: np.ndarray, unreadable: np.ndarray | None = None) -> np.ndarray:
-    """int64[n]: one number per (client, sequence), equal where and only where both are, ascending in that order.
+    """Returns int64[n]: one number for each (client, sequence). Two numbers are equal exactly where client and sequence
+    are, and they ascend in that order.
 
     Identities outside 0 ≤ client < 2^22, 0 ≤ sequence < 2^40 (no client of ours) get numbers below -1 that hold within
     one call; rows where `unreadable` is true get UNREADABLE. O(n), and O(k log k) for k of the former.
@@ -75,8 +77,8 @@ def _outside(values: np.ndarray, limit: int) -> bool:
 
 
 class Lookup:
-    """Finds values in a strictly increasing int64 array: by direct addressing where it is dense enough, else by binary
-    search. A query costs O(1) or O(log n); the table is built on the first query that is worth it."""
+    """Finds values in a strictly increasing int64 array. It addresses them directly where the array is dense enough, and
+    searches otherwise. A query costs O(1) or O(log n). The table is built by the first query that is worth it."""
 
     def __init__(self, values: np.ndarray) -> None:
         self.values = values
@@ -85,7 +87,7 @@ class Lookup:
         self._table: np.ndarray | None = None
 
     def find(self, queries: np.ndarray) -> np.ndarray:
-        """intp[k]: index of each query in the array, -1 where it is not there."""
+        """Returns intp[k]: the index of each query in the array, -1 where the array does not have it."""
         length = len(self.values)
         if not length or not len(queries):
             return np.full(len(queries), -1, dtype=np.intp)
@@ -112,3 +114,27 @@ class Lookup:
             self._table = np.full(self._span, -1, dtype=np.intp)
             self._table[self.values - np.int64(self._base)] = np.arange(len(self.values))
         return self._table
+
+
+# An index of a history is made once, shared by all kernels that look at that history, and gone with it.
+
+
+class Indexed:
+    """The base class of an index that is computed from one history. It must not keep the history, because the cache
+    would keep that alive."""
+
+    _known: ClassVar[dict[int, tuple["weakref.ref[Any]", Any]]]
+
+    def __init_subclass__(cls) -> None:
+        cls._known = {}
+
+    @classmethod
+    def of(cls, history: object) -> Self:
+        """Returns the index of this very history object. It is made on the first call."""
+        name, known = id(history), cls._known
+        entry = known.get(name)
+        if entry is None or entry[0]() is not history:
+            entry = (weakref.ref(history, lambda _: known.pop(name, None)), cls(history))  # type: ignore[call-arg]
+            known[name] = entry
+        found: Self = entry[1]
+        return found

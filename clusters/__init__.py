@@ -1,1 +1,1 @@
-"""Where Kafka runs, and Kafka administration. Data comes in as `harness` values; no other middle package is known."""
+"""This package runs Kafka, administers it, and breaks its nodes. It knows `harness`, and no other package."""

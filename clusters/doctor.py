@@ -1,4 +1,4 @@
-"""What this machine offers, found by trying it, and what each lack costs.
+"""`prozess doctor`: what this machine offers, found by trying it, and what each lack costs.
 
 Probes run side by side, each within its limit; none raises, and none leaves anything behind.
 """
@@ -13,23 +13,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusters import detour, sandbox
-from clusters.cache import cache_directory
-from clusters.disks import disk_support
-from clusters.engine import endpoint
-from clusters.ivy import find_ivy
-from clusters.java import find_java
-from clusters.link_support import refusals
-from clusters.locks import locked_versions
-from clusters.shim import shim_support
-from clusters.throttles import groups_support
-from clusters.toxiproxy import NAMES as TOXIPROXY_NAMES
-from clusters.toxiproxy import VERSION as TOXIPROXY_VERSION
-from clusters.toxiproxy import toxiproxy_server
-from harness.capabilities import Capability
-from harness.configuration import version_numbers
-from harness.errors import BadInput, ProzessError
-from harness.foreign import foreign_packages
+from prozess.clusters.compose.engine import endpoint
+from prozess.clusters.disks.shim import shim_support
+from prozess.clusters.disks.volumes import disk_support, groups_support
+from prozess.clusters.existing import detour
+from prozess.clusters.install.locks import locked_versions
+from prozess.clusters.install.repository import repository_of
+from prozess.clusters.install.tools import TOXIPROXY_NAMES, TOXIPROXY_VERSION, find_java, toxiproxy_server
+from prozess.clusters.links.support import refusals
+from prozess.clusters.machine import sandbox
+from prozess.harness.cache import cache_directory
+from prozess.harness.config.configuration import version_numbers
+from prozess.harness.config.impairments import Capability
+from prozess.harness.errors import BadInput, ProzessError
 
 PROBE_TIMEOUT_S = 20.0
 COMMAND_TIMEOUT_S = 8.0
@@ -43,8 +39,8 @@ LOAD_PER_CORE_MAX = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
-    """One thing a machine may have."""
+class MachineProbe:
+    """Something that a machine may have, and whether this one has it."""
 
     name: str
     found: bool
@@ -61,12 +57,12 @@ class _Question:
     costs: str
 
 
-def probes(environment: Mapping[str, str] = os.environ, *, timeout_s: float = PROBE_TIMEOUT_S) -> list[Probe]:
-    """Every probe, in the order of `prozess doctor`. Takes at most `timeout_s`."""
+def probes(environment: Mapping[str, str] = os.environ, *, timeout_s: float = PROBE_TIMEOUT_S) -> list[MachineProbe]:
+    """Runs every probe, and returns them in the order of `prozess doctor`. Takes at most `timeout_s`."""
     return _ask_all(_QUESTIONS, environment, timeout_s=timeout_s)
 
 
-def _ask_all(questions: Sequence[_Question], environment: Mapping[str, str], *, timeout_s: float) -> list[Probe]:
+def _ask_all(questions: Sequence[_Question], environment: Mapping[str, str], *, timeout_s: float) -> list[MachineProbe]:
     answers: dict[str, tuple[bool, str]] = {}
 
     def ask(question: _Question) -> None:
@@ -89,11 +85,11 @@ def _ask_all(questions: Sequence[_Question], environment: Mapping[str, str], *, 
             thread.join(0.05)
     timer.cancel()
     silent = False, f"no answer within {timeout_s:g} s"
-    return [Probe(q.name, *answers.get(q.name, silent), q.costs) for q in questions]
+    return [MachineProbe(q.name, *answers.get(q.name, silent), q.costs) for q in questions]
 
 
 def _run(command: Sequence[str], *, directory: Path | None = None) -> tuple[int, str]:
-    """Exit code and output; 127 if there is no such program."""
+    """Runs a command, and returns its exit code and output; 127 if there is no such program."""
     try:
         done = subprocess.run(
             list(command),
@@ -113,11 +109,11 @@ def _run(command: Sequence[str], *, directory: Path | None = None) -> tuple[int,
 
 def _line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:160] if lines else "it says nothing"
+    return lines[-1][:160] if lines else "it printed nothing"
 
 
 def _program(environment: Mapping[str, str], *names: str) -> str | None:
-    """Path of the first program of these names; system directories count although users' PATH may lack them."""
+    """Finds the first program of these names. System directories count, although a user's PATH may lack them."""
     path = environment.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     return next(filter(None, (shutil.which(name, path=path) for name in names)), None)
 
@@ -130,7 +126,7 @@ def _version_of(environment: Mapping[str, str], *names: str) -> tuple[bool, str]
     return code == 0, f"{program}: {_line(output)}"
 
 
-# --- the probes -----------------------------------------------------------------------------------------------------
+# The probes
 
 
 def _java(environment: Mapping[str, str]) -> tuple[bool, str]:
@@ -141,12 +137,6 @@ def _java(environment: Mapping[str, str]) -> tuple[bool, str]:
     return True, f"Java {found.major} at {found.home} ({found.origin})"
 
 
-def _own_packages(environment: Mapping[str, str]) -> tuple[bool, str]:
-    if foreign := foreign_packages():
-        return False, "also on Python's path: " + ", ".join(map(str, foreign))
-    return True, "nobody else's packages have the names of prozess's"
-
-
 def _jars(environment: Mapping[str, str]) -> tuple[bool, str]:
     directory = cache_directory(environment) / "jars"
     cached = [
@@ -154,13 +144,11 @@ def _jars(environment: Mapping[str, str]) -> tuple[bool, str]:
         for version in locked_versions()
         if (directory / f"kafka-{version}").is_dir()
     ]
-    ways = [
-        name
-        for name, way in (("Maven", _program(environment, "mvn")), ("Ivy from pyspark", find_ivy()))
-        if way is not None
-    ]
-    here = f"in the cache: {', '.join(cached) or 'none yet'}; can be fetched with {' or '.join(ways) or 'nothing'}"
-    return bool(cached or ways), here
+    here = f"in the cache: {', '.join(cached) or 'none yet'}"
+    try:
+        return True, f"{here}; others are fetched from {repository_of(environment).origin}"
+    except ProzessError as error:
+        return bool(cached), f"{here}; none can be fetched: {error}"
 
 
 def _namespaces(environment: Mapping[str, str]) -> tuple[bool, str]:
@@ -239,7 +227,7 @@ def _netem(environment: Mapping[str, str]) -> tuple[bool, str]:
         return False, "tc is not on PATH (package iproute2)"
     support = sandbox.probe()
     if support.level != "namespaces":
-        return False, "only tried in a network namespace, and there is none"
+        return False, "it is only tried in a network namespace, and there is none here"
     code, output = _run([*support.prefix, tc, "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"])
     return code == 0, "the kernel has it" if code == 0 else _line(output)
 
@@ -256,7 +244,7 @@ def _disk(environment: Mapping[str, str]) -> tuple[bool, str]:
 def _memory(environment: Mapping[str, str]) -> tuple[bool, str]:
     match = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
     if match is None:
-        return False, "/proc/meminfo does not say"
+        return False, "/proc/meminfo has no MemAvailable"
     available = int(match[1]) * 1024
     return available >= MEMORY_MIN_BYTES, f"{available / 1024**3:.1f} GiB available"
 
@@ -279,11 +267,6 @@ def _cores(environment: Mapping[str, str]) -> tuple[bool, str]:
 
 _QUESTIONS = (
     _Question("java", _java, "Nothing runs: Kafka and Spark need Java 17 or newer."),
-    _Question(
-        "own packages",
-        _own_packages,
-        "Whoever imports `harness` or `clusters` may be given the wrong one, here or there.",
-    ),
     _Question("kafka jars", _jars, "The local backend cannot start Kafka."),
     _Question(
         "namespaces",

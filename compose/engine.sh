@@ -95,12 +95,19 @@ unpack_newer() (
     say "unpacked Debian 13's engine in $prefix"
 )
 
-# In a session of its own; 256 small networks from a range that does not meet usual local ones.
+# In a session of its own, and with nothing of its caller's open: whoever waits for the end of a pipe, or for a lock, would
+# wait for dockerd. 256 small networks from a range that does not meet usual local ones.
 start_daemon() {
     mkdir -p "$state"
-    PATH="$prefix/usr/bin:$prefix/usr/sbin:$PATH" setsid nohup dockerd --data-root "$data" \
-        --default-address-pool base=172.30.0.0/16,size=24 --pidfile "$state/dockerd.pid" \
-        >"$state/dockerd.log" 2>&1 </dev/null &
+    (
+        exec >"$state/dockerd.log" 2>&1 </dev/null
+        for open in /proc/self/fd/*; do
+            open=${open##*/}
+            [ "$open" -le 2 ] || eval "exec $open>&-"
+        done
+        PATH="$prefix/usr/bin:$prefix/usr/sbin:$PATH" exec setsid nohup dockerd --data-root "$data" \
+            --default-address-pool base=172.30.0.0/16,size=24 --pidfile "$state/dockerd.pid"
+    ) &
 }
 
 start() {

@@ -1,5 +1,6 @@
-"""What the five middle packages meet in: values, plans, schedules, the history format, protocols, guarantees, stages.
+"""Everything that does not depend on how a cluster is run: values, plans, schedules, the history format, interfaces,
+guarantees and reports.
 
-Imports none of `clusters`, `nemesis`, `workloads`, `checkers`, `spark_checkers`; `harness.catalogue` holds their names as
-strings, resolved on use.
+Imports none of `clusters`, `nemesis`, `workloads`, `checkers`, `spark_checkers`. What they list is read by
+`prozess.harness.catalogue`.
 """

@@ -1,4 +1,4 @@
-"""Time, by argument. `Clock` is what everything that waits takes; `SystemClock` is the only one that touches the machine.
+"""Clocks are passed as arguments: everything that waits takes a `Clock`. Only `SystemClock` touches the machine.
 
 All times in a history are CLOCK_MONOTONIC nanoseconds: one clock for every process of a host, untouched by clock faults.
 """
@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from harness.errors import NotReady
+from prozess.harness.errors import NotReady
 
 T = TypeVar("T")
 NS_PER_S = 1_000_000_000
 
 
 class Clock(Protocol):
-    """Monotonic time, wall time and the only way to wait."""
+    """Monotonic time, wall time, and the only way to wait."""
 
     def monotonic_ns(self) -> int:
         """CLOCK_MONOTONIC, nanoseconds."""
@@ -25,12 +25,12 @@ class Clock(Protocol):
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Return after `seconds`."""
+        """Returns after `seconds`."""
         ...
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The clocks of this machine."""
 
     def monotonic_ns(self) -> int:
         return time.monotonic_ns()
@@ -43,7 +43,7 @@ class SystemClock:
 
 
 class FakeClock:
-    """A clock for tests: `sleep` advances it at once."""
+    """A clock for tests. `sleep` advances it at once."""
 
     def __init__(self, start_ns: int = 0) -> None:
         self.now_ns = start_ns
@@ -59,7 +59,8 @@ class FakeClock:
 
 
 RESTS, REST_MAX_S = 3, 0.3
-"""Between two looks: so many times as long as the last one took, but no longer than this, in seconds."""
+"""How long `wait_until` rests between two probes: this many times as long as the last probe took, but at most so many
+seconds."""
 
 
 def wait_until(
@@ -71,7 +72,8 @@ def wait_until(
     last_seen: Callable[[], str] = lambda: "nothing",
     interval_s: float = 0.05,
 ) -> T:
-    """Call `probe` until it returns something true, and return that; else raise `NotReady` saying what was last seen.
+    """Calls `probe` until it returns something true, and returns that. Raises `NotReady` with what was last seen if the
+    time runs out.
 
     `probe` is always called at least once, and once more after the deadline, so that a starved machine is not
     blamed on the cluster. One that takes long is called less often than every `interval_s`, so that looking does not

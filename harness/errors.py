@@ -1,25 +1,26 @@
-"""Every error prozess raises on purpose, and the exit code each becomes.
+"""Every error that prozess raises on purpose, and the exit code of each.
 
     ProzessError                  255
     + BadInput                    254   the user's value, the rule it breaks, the way out
     | + UnsupportedFault          254   the trial needs what the backend lacks
-    + Interrupted                 2     the user stopped it; what was recorded stays
-    + NotJudged                   2     what is asked about has no verdict
-    + HarnessFailed               255   the world did not play along
+    + Interrupted                 2     the user stopped the run; what was recorded stays
+    + NotJudged                   2     what was asked about has no verdict
+    + HarnessFailed               255   something outside prozess failed
       + MissingTool               255   no Java, no jars, no namespaces
-      + NotReady                  255   a wait ended: what was awaited, for how long, what was last seen
-      + ClusterFailed             255   a node died or refused
+      + NotReady                  255   a wait timed out: what was awaited, for how long, what was last seen
+      + ClusterFailed             255   a node died, or refused what was asked
       + StorageFull               255   the run directory has no room left
       + HistoryUnreadable         255   a table is torn, missing or of another version
 
-An error's text is for the user: value, rule, way out, in one or two sentences. Our own mistakes are assertions.
+The text of an error is for the user. It names the value, the rule and the way out, in one or two sentences. Our own mistakes
+are assertions.
 """
 
 from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the process returns."""
+    """What the process returns to its caller."""
 
     HELD = 0
     VIOLATED = 1
@@ -29,7 +30,7 @@ class ExitCode(IntEnum):
 
 
 class ProzessError(Exception):
-    """Root of the tree; `exit_code` is what the command line returns for it."""
+    """The root of all errors. The command line returns its `exit_code`."""
 
     exit_code: ExitCode = ExitCode.HARNESS_FAILED
 
@@ -51,17 +52,17 @@ class Interrupted(ProzessError):
 
 
 class NotJudged(ProzessError):
-    """What is asked about has no verdict. The text says how to come by one."""
+    """What was asked about has no verdict. The text says how to get one."""
 
     exit_code = ExitCode.UNKNOWN
 
 
 class HarnessFailed(ProzessError):
-    """The harness could not do its work; says nothing about Kafka."""
+    """prozess could not do its work. This says nothing about Kafka."""
 
 
 class MissingTool(HarnessFailed):
-    """Something this machine must have is not there."""
+    """Something that this machine must have is missing."""
 
 
 class NotReady(HarnessFailed):
@@ -77,11 +78,11 @@ class ClusterFailed(HarnessFailed):
 
 
 class TargetMissing(ClusterFailed):
-    """What a fault is aimed at does not exist at this moment, or cannot be broken in this way now. Nothing was touched."""
+    """The target of a fault does not exist at this moment, or cannot be broken in this way now. Nothing was touched."""
 
 
 class StorageFull(HarnessFailed):
-    """No room left where the history is written."""
+    """There is no room left where the history is written."""
 
 
 class HistoryUnreadable(HarnessFailed):

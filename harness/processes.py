@@ -15,7 +15,8 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """`start_time`: clock ticks since boot, field 22 of /proc/PID/stat (proc(5)); the same in every pid namespace."""
+    """One process, and no later one with the same pid. `start_time` is in clock ticks since boot, field 22 of
+    /proc/PID/stat (proc(5)), and is the same in every pid namespace."""
 
     pid: int
     start_time: int
@@ -33,7 +34,7 @@ class ProcessStatus:
 
 
 def process_status(pid: int) -> ProcessStatus | None:
-    """The process with that pid; None if there is none, or only its zombie."""
+    """Returns the status of the process with that pid. None if there is none, or only its zombie."""
     try:
         status = parse_stat((_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace"))
     except OSError:
@@ -42,36 +43,37 @@ def process_status(pid: int) -> ProcessStatus | None:
 
 
 def parse_stat(text: str) -> ProcessStatus:
-    """What a /proc/PID/stat says. ValueError or IndexError if it is no such text."""
+    """Returns what the text of a /proc/PID/stat says. ValueError or IndexError if it is no such text."""
     # The second field is the name in parentheses, which may itself hold spaces and parentheses.
     pid, fields = int(text[: text.index(" ")]), text[text.rindex(")") + 2 :].split()
     return ProcessStatus(ProcessIdentity(pid, int(fields[19])), fields[0], int(fields[2]), int(fields[3]))
 
 
 def boot_id() -> str:
-    """Of this boot of the machine: start times mean nothing across boots (random(4))."""
+    """Returns the id of this boot of the machine. Start times of different boots cannot be compared (random(4))."""
     return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def identify(pid: int) -> ProcessIdentity | None:
-    """Who has that pid now; None = nobody."""
+    """Returns which process has that pid now. None: no process has it."""
     status = process_status(pid)
     return status.identity if status else None
 
 
 def is_running(identity: ProcessIdentity) -> bool:
-    """Is exactly this process still there? (Stopped by a signal counts as there.)"""
+    """Returns whether exactly this process is still there. A process that a signal stopped counts as there."""
     return identify(identity.pid) == identity
 
 
 def send_signal(identity: ProcessIdentity, number: signal.Signals) -> bool:
-    """Signal exactly this process, never a later one with the same pid. False if it is gone. PermissionError passes."""
+    """Sends a signal to exactly this process, never to a later one with the same pid. False if the process is gone.
+    PermissionError passes."""
     try:
         descriptor = os.pidfd_open(identity.pid)
     except ProcessLookupError:
         return False
     try:
-        # The descriptor holds whoever has the pid now; after this look it cannot change under us.
+        # The descriptor holds the process that has the pid now; after this look it cannot become another one.
         if not is_running(identity):
             return False
         with suppress(ProcessLookupError):
@@ -83,19 +85,19 @@ def send_signal(identity: ProcessIdentity, number: signal.Signals) -> bool:
 
 
 def all_processes() -> Iterable[ProcessStatus]:
-    """Every process that is visible here."""
+    """Yields every process that is visible here."""
     for entry in _PROC.iterdir():
         if entry.name.isdigit() and (status := process_status(int(entry.name))) is not None:
             yield status
 
 
 def session_members(session: int) -> list[ProcessStatus]:
-    """Every process of that session. A pid is not given out again while it names a session with members."""
+    """Returns every process of that session. The kernel does not reuse a pid while it names a session with members."""
     return [status for status in all_processes() if status.session == session]
 
 
 def pid_namespace(pid: int | str = "self") -> int | None:
-    """Inode of a process's pid namespace; None if the process is gone or not ours to look at."""
+    """Returns the inode of a process's pid namespace. None if the process is gone or not ours to look at."""
     try:
         return (_PROC / str(pid) / "ns" / "pid").stat().st_ino
     except OSError:
@@ -103,7 +105,8 @@ def pid_namespace(pid: int | str = "self") -> int | None:
 
 
 def namespace_init(*, inode: int, start_time: int) -> ProcessIdentity | None:
-    """The first process of a pid namespace, seen from outside, if it lives. Inodes are reused; start times tell apart."""
+    """Returns the first process of a pid namespace, seen from outside, if it lives. Inodes are reused, so the start time
+    is compared as well."""
     for status in all_processes():
         identity = status.identity
         if identity.start_time == start_time and pid_namespace(identity.pid) == inode and _is_init(identity.pid):

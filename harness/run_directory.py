@@ -1,41 +1,53 @@
-"""Where the files of a run are. Every stage reads its input here and writes its output here; each can be repeated alone.
+"""Where the files of a run are. Every stage reads its input here and writes its output here, so each stage can be
+repeated alone.
 
 plan.json          stage plan: enough to run it again
-rows/              stage run: rows as the clients wrote them (harness.rows); survive any SIGKILL
+rows/              stage run: rows as the clients wrote them (harness/recording/rows.py); they survive any SIGKILL
 source.json        only of a history that was imported or generated: the command, and what was planted
 clock.json         {"start_monotonic_ns", "wall_minus_monotonic_ns", "wall_error_ns"}: the trial's clock, from the
-                   moment it started; missing = it never did
+                   moment when it started; missing = it never started
 dictionaries.json  name → list of texts, for the columns that hold dictionary codes
+steps/             only of a test: how far its application got with the records that its consumers gave it
 journal.jsonl      undo journal of the nemesis
-lasting.json       while the run has something in a cluster that was there before it (clusters.lasting): as it was found
+lasting.json       only while the run changes a cluster that was there before it: how that was before
 resolved.json      what the roles of each fault resolved to, and when
-versions.json      versions of everything that the run depended on (harness.versions)
-compose.yaml       only of the compose backend; written before anything is made: the run may have left something in the engine
+versions.json      versions of everything that the run depended on (harness/history/versions.py)
+interrupted        an empty file; it is there if somebody stopped the run
+compose.yaml       only of the compose backend; written before anything is made, so that what a run left in the
+                   Docker engine can be found
 cluster.json       facts about the cluster (Cluster.describe)
 events.jsonl       progress of the run stage, one JSON object per line
-recovery.json      list of what was awaited in vain of the cluster when it was healed (harness.stages.recovery); missing = it
-                   was not come so far
-hanging.json       list of the transactions that were still open when the audit was to begin, and what became of them
-                   (harness.stages.hanging); missing = nobody looked
+recovery.json      list of what the cluster did not reach in time when it was healed; missing = the run did not get
+                   so far
+hanging.json       list of the transactions that were still open when the audit began, and what became of them
+                   (harness/app/run/hanging_transactions.py); missing = nobody looked
 logs/              server logs of the nodes, output of the clients
-history/           Parquet, one file per table (harness.history); partitioned tables have one row group per partition
+history/           Parquet, one file per table; partitioned tables have one row group per partition
 findings/          stage check: findings.parquet, witnesses.parquet, windows.parquet
-impact.json        stage check: what each fault cost the clients (harness.impact)
+impact.json        stage check: what each fault cost the clients (harness/impact/cost.py)
+crash_points.json, crash_points_reached.jsonl    only of a test: where its applications should crash, and who got there
 verdict.json       stage judge
+manifest.json      size and checksum of each of these files that a verdict rests on; missing = the run was killed
 report.html, junit.xml, summary.md    stage report
 """
 
 import json
+import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import BadInput, HistoryUnreadable
+from prozess.harness.errors import BadInput, HistoryUnreadable
+
+_OF_DIRECTORIES = 0o700
+_OF_FILES = 0o700
+"""The bits of a file's own mode that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """One run's directory. Paths only; creating is `create`."""
+    """The directory of one run. It only names paths; `create` makes the directories."""
 
     path: Path
 
@@ -72,6 +84,11 @@ class RunDirectory:
         return self.path / "versions.json"
 
     @property
+    def interrupted(self) -> Path:
+        """This file is there, and empty, if somebody stopped the run."""
+        return self.path / "interrupted"
+
+    @property
     def compose(self) -> Path:
         return self.path / "compose.yaml"
 
@@ -97,12 +114,12 @@ class RunDirectory:
 
     @property
     def nodes(self) -> Path:
-        """Data directories of local nodes while they run."""
+        """The data directories of local nodes, while these run."""
         return self.path / "nodes"
 
     @property
     def source(self) -> Path:
-        """Of a history that was imported or generated: {"command", …}, what made it out of what."""
+        """How a history was imported or generated: {"command", …}. Only such runs have it."""
         return self.path / "source.json"
 
     @property
@@ -118,43 +135,89 @@ class RunDirectory:
         return self.path / "impact.json"
 
     @property
+    def manifest(self) -> Path:
+        """What every file was that a verdict rests on (prozess.harness.history.manifest)."""
+        return self.path / "manifest.json"
+
+    @property
     def verdict(self) -> Path:
         return self.path / "verdict.json"
 
     def create(self) -> None:
-        """Make the directories a run writes into."""
+        """Makes the directories that a run writes into. Only their owner may enter them."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with suppress(PermissionError):  # another user's directory, who lets us write there
+            self.path.chmod(_OF_DIRECTORIES)
         for directory in (self.path, self.rows, self.logs, self.nodes):
             directory.mkdir(parents=True, exist_ok=True)
 
+    def refuse_read_only(self) -> None:
+        """Raises BadInput if a file that a check or a report writes cannot be written."""
+        reports = (self.path / name for name in ("report.html", "junit.xml", "summary.md", "seconds.json"))
+        written = (self.path, self.history, self.findings, self.manifest, self.impact, self.verdict, *reports)
+        for path in written:
+            if path.exists() and not os.access(path, os.W_OK, effective_ids=True):
+                raise BadInput(
+                    f"{str(path)!r} cannot be written, and findings, verdict and reports are written there. "
+                    "Make it writable, or copy the run and name the copy."
+                )
+
+    def keep_private(self) -> None:
+        """Lets only their owner read the files, whatever happened to them elsewhere. Files of other users stay as they
+        are."""
+        for path in (self.path, *self.path.rglob("*")):
+            with suppress(OSError):
+                if not path.is_symlink():
+                    path.chmod(_OF_DIRECTORIES if path.is_dir() else path.stat().st_mode & _OF_FILES)
+
     @staticmethod
     def existing(path: Path) -> "RunDirectory":
-        """A directory that some run left. BadInput if it is none."""
+        """Returns the directory of an earlier run. BadInput if it is none."""
         run = RunDirectory(path.resolve())
         if not run.plan.is_file():
             raise BadInput(f"{str(path)!r} is not a run directory: it has no plan.json. Give a directory under runs/.")
         return run
 
 
-def write_json(path: Path, value: Any) -> None:  # noqa: ANN401 - any JSON value
-    """Write atomically: a reader sees the old file or the new one, whole."""
+def write_json(path: Path, value: object) -> None:
+    """Writes a JSON file atomically: a reader sees the whole old file or the whole new one."""
     part = path.with_name(path.name + ".part")
     part.write_text(json.dumps(value, indent=1, ensure_ascii=False), encoding="utf-8")
     part.replace(path)
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
-    """The value in a file of a run. HistoryUnreadable, naming the file, if it is missing or torn."""
+    """Returns the value in a JSON file of a run. HistoryUnreadable, with the file's name, if it is missing or torn."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise HistoryUnreadable(f"{path} is missing or not readable as JSON: {error}.") from error
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """As `read_json`, of a file that holds an object; HistoryUnreadable if it holds anything else."""
+    """Returns the object in a JSON file of a run. HistoryUnreadable if the file is missing, torn, or holds anything
+    else."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise HistoryUnreadable(
             f"{path} holds no JSON object. Make the run again, or put back the file that was there."
         )
     return value
+
+
+def read_resolved(run: RunDirectory) -> list[dict[str, Any]]:
+    """Returns the entries of resolved.json, which each have a `step_number`, a `role` and `nodes`. Empty if no fault
+    struck. HistoryUnreadable if the file holds anything else."""
+    entries = read_json(run.resolved) if run.resolved.exists() else []
+    if not isinstance(entries, list) or not all(_is_aim(entry) for entry in entries):
+        raise HistoryUnreadable(
+            f"{run.resolved} is no list of what roles were when faults struck. Make the run again, or put back the file that "
+            "was there."
+        )
+    return entries
+
+
+def _is_aim(entry: object) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("step_number"), int):
+        return False
+    return isinstance(entry.get("role"), str) and isinstance(entry.get("parameters") or {}, dict) and "nodes" in entry

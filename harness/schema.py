@@ -1,38 +1,395 @@
-"""Every table and column of a history, once: kind, unit, meaning. Integers only; names live in dictionaries on the side.
+"""Defines every table and column of a history: its kind, its unit and its meaning. Tables hold integers only; names are
+in dictionaries beside them."""
 
-A table has two forms. While a trial runs, fixed-width little-endian rows in shared memory-mapped files, each row ended by
-its own index + 1 (`mark`), so that a torn row is recognised (`harness.rows`). Afterwards, Parquet with a `client` column in
-front; partitioned tables are clustered, one row group per Kafka partition (`harness.history`).
-
-Times are CLOCK_MONOTONIC nanoseconds: raw in rows, since the trial's start in Parquet (negative = warm-up).
-"""
-
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
+from typing import Any, Literal, TypeVar
 
-from harness.client_tables import (
-    ASSIGNMENTS,
-    COMMITS,
-    OBSERVATIONS,
-    POSITIONS,
-    PROCESSED,
-    READS,
-    SENDS,
-    TRANSACTIONS,
-    WITHHELD,
+import numpy as np
+
+# What a column and a table of a history are, and the two forms of a row.
+
+
+Kind = Literal["i8", "i4"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its name, its numpy kind, its unit (or what its ids stand for), and its meaning."""
+
+    name: str
+    kind: Kind
+    unit: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the history. The rows of a `partitioned` table are clustered by Kafka partition in Parquet."""
+
+    name: str
+    meaning: str
+    columns: tuple[Column, ...]
+    partitioned: bool = False
+
+    @cached_property
+    def row_dtype(self) -> np.dtype[np.void]:
+        """The dtype of a row as it is written while the trial runs: the columns in order, padding to 8 bytes, then
+        `mark` (index + 1)."""
+        padding = [("pad", "<i4")] if self._padded else []
+        return np.dtype([*((c.name, "<" + c.kind) for c in self.columns), *padding, ("mark", "<i8")])
+
+    @property
+    def _padded(self) -> bool:
+        return sum(c.kind == "i4" for c in self.columns) % 2 == 1
+
+    @cached_property
+    def row_format(self) -> str:
+        """The format of the same row for `struct`: one value for each column, then the mark."""
+        return "<" + "".join({"i8": "q", "i4": "i"}[c.kind] for c in self.columns) + "4x" * self._padded + "q"
+
+    @cached_property
+    def column_names(self) -> tuple[str, ...]:
+        """The names of the columns in the Parquet form: `client` first."""
+        return ("client", *(c.name for c in self.columns))
+
+    def empty(self) -> dict[str, np.ndarray]:
+        """Returns arrays of length 0, in the Parquet form."""
+        kinds = {"client": "i4"} | {c.name: c.kind for c in self.columns}
+        return {name: np.empty(0, dtype=kind) for name, kind in kinds.items()}
+
+
+def table(name: str, meaning: str, *columns: tuple[str, Kind, str, str], partitioned: bool = False) -> Table:
+    """Returns a table with these columns: (name, kind, unit, meaning)."""
+    # 8-byte columns first keeps every value aligned in the mapped file.
+    ordered = sorted((Column(*c) for c in columns), key=lambda c: c.kind != "i8")
+    return Table(name, meaning, tuple(ordered), partitioned)
+
+
+class SharedRows(dict[str, np.ndarray]):
+    """Rows that several users in one process share. What is computed from them is kept with them."""
+
+    def __init__(self, columns: Mapping[str, np.ndarray]) -> None:
+        super().__init__(columns)
+        self.made: dict[Any, Any] = {}
+
+
+class Clustered:
+    """The rows of each partition of a table that is not clustered itself. They are sorted once."""
+
+    def __init__(self, partition: np.ndarray) -> None:
+        # A radix sort (16 bits) is several times faster, and dense ids are that small.
+        small = len(partition) > 0 and partition.min() >= 0 and partition.max() < 1 << 16
+        self._order = np.argsort(partition.astype(np.uint16) if small else partition, kind="stable")
+        ordered = partition[self._order]
+        starts = np.flatnonzero(
+            np.concatenate([np.ones(min(1, len(ordered)), dtype=bool), ordered[1:] != ordered[:-1]])
+        )
+        self._values, self._bounds = ordered[starts], np.append(starts, len(ordered))
+
+    def rows_of(self, partition: int) -> np.ndarray:
+        """Returns the rows (intp) of a partition, in the order in which they were written."""
+        place = int(np.searchsorted(self._values, partition))
+        if place == len(self._values) or self._values[place] != partition:
+            return self._order[:0]
+        return self._order[self._bounds[place] : self._bounds[place + 1]]
+
+
+def rows_of(rows: Mapping[str, np.ndarray], partition: int) -> np.ndarray:
+    """Returns which of these rows (intp) belong to one partition, in their order."""
+    if not isinstance(rows, SharedRows):
+        return np.flatnonzero(rows["partition"] == partition)
+    return once(rows, Clustered, lambda: Clustered(rows["partition"])).rows_of(partition)
+
+
+def once(rows: Mapping[str, np.ndarray], name: object, make: Callable[[], T]) -> T:
+    """Returns what `make` computes from these rows. It is computed once if the rows are shared. Two threads may both
+    compute it, with the same result."""
+    if not isinstance(rows, SharedRows):
+        return make()
+    if name not in rows.made:
+        rows.made[name] = make()
+    found: T = rows.made[name]
+    return found
+
+
+# The tables that clients write: what they sent, read, processed, committed and looked up.
+
+
+SENDS = table(
+    "sends",
+    "One row per produce(): written before the call, completed in place by the delivery report.",
+    ("invoked_ns", "i8", "ns", "before produce() was called"),
+    ("completed_ns", "i8", "ns", "when the delivery report ran (an upper bound); MISSING: never"),
+    ("log_offset", "i8", "offset", "from the report; NONE: not told (acks=0, duplicate sequence, error)"),
+    ("sequence", "i8", "count", "identity of the record within its client: 0, 1, 2, … over all partitions"),
+    ("transaction", "i8", "id", "number of the client's transaction, NONE outside"),
+    ("key", "i8", "id", "key of the record, NONE = null key"),
+    ("partition", "i4", "partition id", "dense id, see `partitions`"),
+    ("outcome", "i4", "Outcome", "INFO until completed"),
+    ("code", "i4", "KafkaError code", "0 = no error"),
+    ("size", "i4", "bytes", "of the value; NONE = tombstone"),
+    partitioned=True,
 )
-from harness.columns import Column, Kind, Table
-from harness.trial_tables import (
-    CELLS,
-    CLIENTS,
-    FAULTS,
-    HEARTBEATS,
-    METADATA,
-    METRICS,
-    PARTITIONS,
-    REPLICAS,
-    SNAPSHOTS,
-    STEPS,
+READS = table(
+    "reads",
+    "One row per record given to a reader or to the audit, in the order given.",
+    ("read_ns", "i8", "ns", "when the poll returned"),
+    ("log_offset", "i8", "offset", "of the record"),
+    ("sequence", "i8", "count", "of the record within its sender; NONE if unreadable"),
+    ("key", "i8", "id", "key of the record, NONE = null key"),
+    (
+        "origin",
+        "i8",
+        "id",
+        "of a copy: client << ORIGIN_SEQUENCE_BITS | sequence of what it was copied from; where only contents can tell, in "
+        "both topics: a digest of key and value; NONE: no copy, or it does not say",
+    ),
+    (
+        "sender",
+        "i4",
+        "client id",
+        "who produced it, from the record itself; NONE if unreadable, or a copy without its own",
+    ),
+    ("partition", "i4", "partition id", "where it was read"),
+    (
+        "sent_partition",
+        "i4",
+        "partition id",
+        "where the record says it was sent; a verifiable client's, which does not say: where it was acknowledged, in "
+        "Parquet; else NONE",
+    ),
+    ("span", "i4", "count", "number of this client's assignment or seek span: order is judged within one"),
+    ("flags", "i4", "ReadFlag bits", ""),
+    ("leader_epoch", "i4", "epoch", "as the client was told; NONE if not"),
+    partitioned=True,
 )
+PROCESSED = table(
+    "processed",
+    "One row per processing step of a group member, written before its commit.",
+    ("started_ns", "i8", "ns", ""),
+    ("done_ns", "i8", "ns", "MISSING: never finished"),
+    ("log_offset", "i8", "offset", ""),
+    ("sequence", "i8", "count", ""),
+    ("sender", "i4", "client id", ""),
+    ("partition", "i4", "partition id", ""),
+    ("group", "i4", "group id", ""),
+    ("span", "i4", "count", ""),
+    partitioned=True,
+)
+TRANSACTIONS = table(
+    "transactions",
+    "One row per transaction of a client, and one per instance (one init_transactions) of a transactional.id.",
+    ("transaction", "i8", "id", "number within the client; NONE = the row of an instance"),
+    ("begun_ns", "i8", "ns", "begin_transaction; of an instance: before init_transactions was first called"),
+    ("end_invoked_ns", "i8", "ns", "commit or abort invoked; MISSING: never"),
+    ("completed_ns", "i8", "ns", "MISSING: never"),
+    ("initialised_ns", "i8", "ns", "when this instance's init_transactions returned"),
+    ("transactional_id", "i4", "client id", "of the first planned client that has this transactional.id"),
+    ("ended_by", "i4", "1 commit, 2 abort", "invoked first (an abort may follow a commit); NONE: neither was invoked"),
+    ("outcome", "i4", "Outcome", "of the end"),
+    ("code", "i4", "KafkaError code", ""),
+)
+COMMITS = table(
+    "commits",
+    "One row per partition of an offset commit.",
+    ("invoked_ns", "i8", "ns", ""),
+    ("completed_ns", "i8", "ns", "MISSING: never"),
+    ("log_offset", "i8", "offset", "the next to read"),
+    ("position", "i8", "offset", "the member's own position then"),
+    ("partition", "i4", "partition id", ""),
+    ("group", "i4", "group id", ""),
+    ("outcome", "i4", "Outcome", ""),
+    ("code", "i4", "KafkaError code", ""),
+    ("mode", "i4", "1 sync 2 async 3 auto 4 transaction", ""),
+)
+ASSIGNMENTS = table(
+    "assignments",
+    "One row per partition of an assignment callback; partition NONE = an empty callback.",
+    ("started_ns", "i8", "ns", "callback began"),
+    ("done_ns", "i8", "ns", "callback returned"),
+    ("partition", "i4", "partition id", ""),
+    ("group", "i4", "group id", ""),
+    ("event", "i4", "1 assign 2 revoke 3 lost 4 close", ""),
+    ("incremental", "i4", "0/1", ""),
+)
+POSITIONS = table(
+    "positions",
+    "Seeks, resets, pauses, and the position on assignment.",
+    ("time_ns", "i8", "ns", ""),
+    ("log_offset", "i8", "offset", "the new position"),
+    ("partition", "i4", "partition id", ""),
+    ("event", "i4", "1 assigned 2 seek 3 reset 4 pause 5 resume", ""),
+    ("span", "i4", "count", "the span that begins here"),
+)
+OBSERVATIONS = table(
+    "observations",
+    "Offsets that a client or the observer looked up, and who answered.",
+    ("time_ns", "i8", "ns", ""),
+    ("value", "i8", "offset", "what `kind` says"),
+    ("partition", "i4", "partition id", ""),
+    ("kind", "i4", "ObservationKind", ""),
+    ("node", "i4", "node id", "who answered; NONE: not told"),
+    ("leader_epoch", "i4", "epoch", "NONE: not told"),
+    ("isolation", "i4", "Isolation", ""),
+    ("step", "i4", "step number", "of the REPLICA_ kinds: of the `inspect` that read it; NONE = at the end"),
+)
+WITHHELD = table(
+    "withheld",
+    "Sends a producer did not attempt because the partition's cap of unacknowledged records was reached.",
+    ("begun_ns", "i8", "ns", ""),
+    ("ended_ns", "i8", "ns", "MISSING: still held back at the end"),
+    ("count", "i8", "records", ""),
+    ("partition", "i4", "partition id", ""),
+)
+
+
+# The tables of the trial itself: faults, steps, metadata, metrics, and who took part.
+
+
+FAULTS = table(
+    "faults",
+    "What the nemesis did, phase by phase.",
+    ("time_ns", "i8", "ns", ""),
+    ("fault", "i4", "count", "number of this fault within the trial"),
+    ("kind", "i4", "dictionary `fault`", ""),
+    ("step", "i4", "step number", ""),
+    ("phase", "i4", "FaultPhase", ""),
+    ("node", "i4", "node id", "what was hit"),
+    ("peer", "i4", "node id", "the other end of a cut; NONE"),
+    ("effect", "i4", "Tristate", "with VERIFIED and UNDO_VERIFIED: was it observed?"),
+    ("detail", "i4", "dictionary `detail`", "NONE"),
+)
+STEPS = table(
+    "steps",
+    "Steps of the schedule as they really happened.",
+    ("awaited_ns", "i8", "ns", "when its condition began to be awaited"),
+    ("fired_ns", "i8", "ns", "when the condition held; MISSING: it timed out"),
+    ("done_ns", "i8", "ns", "MISSING"),
+    ("step", "i4", "step number", ""),
+    ("outcome", "i4", "StepOutcome", ""),
+    ("detail", "i4", "dictionary `detail`", "NONE"),
+)
+METADATA = table(
+    "metadata",
+    "Who led and who was in sync, over time. Masks have bit n set for broker n.",
+    ("time_ns", "i8", "ns", "of the controller's record; see `clock.json` for the error of the mapping"),
+    ("isr", "i8", "broker mask", ""),
+    ("elr", "i8", "broker mask", "eligible leader replicas, KIP-966"),
+    ("last_known_elr", "i8", "broker mask", ""),
+    ("replicas", "i8", "broker mask", ""),
+    ("log_position", "i8", "offset", "in the metadata log; NONE for samples"),
+    ("topic_id_high", "i8", "id", "upper half of the id of the partition's topic (KIP-516); NONE: not told"),
+    ("topic_id_low", "i8", "id", "lower half; of a topic that ZooKeeper knows without an id, the zxid that made it"),
+    ("kind", "i4", "MetadataKind", ""),
+    ("source", "i4", "MetadataSource", ""),
+    ("partition", "i4", "partition id", "NONE for brokers and controllers; of __consumer_offsets: -2 - its number"),
+    ("node", "i4", "node id", "the broker or controller spoken of; for samples who answered"),
+    ("leader", "i4", "node id", "NONE = no leader"),
+    ("leader_epoch", "i4", "epoch", ""),
+    ("recovering", "i4", "0/1", "KIP-704 leader recovery state"),
+)
+REPLICAS = table(
+    "replicas",
+    "Record batches found in each replica's own log segments: headers, in the order of the log.",
+    ("read_ns", "i8", "ns", "when the segments were read"),
+    ("base_offset", "i8", "offset", ""),
+    ("last_offset", "i8", "offset", ""),
+    ("producer_id", "i8", "id", ""),
+    ("checksum", "i8", "crc32c", "as stored; it covers everything from the attributes on, not the leader epoch"),
+    ("base_timestamp_ms", "i8", "ms", ""),
+    ("max_timestamp_ms", "i8", "ms", ""),
+    ("partition", "i4", "partition id", ""),
+    ("node", "i4", "node id", "whose copy it is"),
+    ("step", "i4", "step number", "of the `inspect` that read it; NONE = at the end, after the audit"),
+    ("leader_epoch", "i4", "epoch", "of the leader that appended it"),
+    ("producer_epoch", "i4", "epoch", ""),
+    ("base_sequence", "i4", "count", ""),
+    ("records", "i4", "count", ""),
+    ("size", "i4", "bytes", "of the whole batch"),
+    ("attributes", "i4", "bits", "of the batch header: 0-2 compression, 3 timestamp type, 4 transactional, 5 control"),
+    partitioned=True,
+)
+SNAPSHOTS = table(
+    "snapshots",
+    "Entries of the producer snapshots beside each replica's segments: one row per snapshot and producer.",
+    ("read_ns", "i8", "ns", "when the snapshots were read"),
+    ("snapshot_offset", "i8", "offset", "the snapshot describes the batches below it"),
+    ("producer_id", "i8", "id", ""),
+    ("last_offset", "i8", "offset", "of its last batch of records under this epoch; NONE"),
+    ("timestamp_ms", "i8", "ms", "of its last batch or marker"),
+    ("transaction_offset", "i8", "offset", "where its open transaction begins; NONE"),
+    ("partition", "i4", "partition id", ""),
+    ("node", "i4", "node id", "whose copy it is"),
+    ("step", "i4", "step number", "of the `inspect` that read it; NONE = at the end, after the audit"),
+    ("producer_epoch", "i4", "epoch", ""),
+    ("last_sequence", "i4", "count", "of that batch; NONE"),
+    ("offset_delta", "i4", "records", "last offset minus first offset of that batch"),
+    ("coordinator_epoch", "i4", "epoch", "of the coordinator that wrote its last marker; NONE"),
+)
+METRICS = table(
+    "metrics",
+    "Samples of metrics; a missing answer is a row with `absent` = 1.",
+    ("time_ns", "i8", "ns", ""),
+    ("value_micro", "i8", "1e-6 of the metric's unit", ""),
+    ("metric", "i4", "dictionary `metric`", ""),
+    ("node", "i4", "node id", ""),
+    ("partition", "i4", "partition id", ""),
+    ("absent", "i4", "0/1", ""),
+)
+HEARTBEATS = table(
+    "heartbeats",
+    "Every 100 ms from every process: a gap is starvation.",
+    ("time_ns", "i8", "ns", ""),
+)
+CLIENTS = table(
+    "clients",
+    "One row per client incarnation.",
+    ("started_ns", "i8", "ns", ""),
+    ("ended_ns", "i8", "ns", "MISSING: it never said so"),
+    (
+        "issued",
+        "i8",
+        "records",
+        "sequences 0 … issued-1 were issued (producers, members with a retry topic), records read (readers)",
+    ),
+    ("role", "i4", "Role", ""),
+    ("isolation", "i4", "Isolation", ""),
+    ("exit_code", "i4", "status", "0 clean; negative = signal; NONE = unknown"),
+    ("os_pid", "i4", "pid", ""),
+    ("planned", "i4", "client id", "of the plan: its own, or that of the client whose place it took; NONE = none"),
+    ("clock", "i4", "host id", "clients on the same clock may be ordered"),
+    ("complete", "i4", "0/1", "1: the client closed its files itself"),
+)
+PARTITIONS = table(
+    "partitions",
+    "One row per Kafka partition under trial.",
+    ("replicas", "i8", "broker mask", ""),
+    ("partition", "i4", "partition id", "dense, 0 …"),
+    ("topic", "i4", "dictionary `topic`", ""),
+    ("number", "i4", "partition number", "within its topic"),
+    ("cell", "i4", "cell number", ""),
+    ("preferred_leader", "i4", "node id", ""),
+)
+CELLS = table(
+    "cells",
+    "One row per cell; its configuration is in `plan.json`.",
+    ("cell", "i4", "cell number", ""),
+    ("name", "i4", "dictionary `cell`", ""),
+)
+
+
+# A table has two forms. While a trial runs, it has fixed-width little-endian rows in shared memory-mapped files. Each
+# row ends with its own index + 1 (`mark`), so that a torn row is recognised (`prozess.harness.recording.rows`).
+# Afterwards it is Parquet with `client` as the first column. Partitioned tables are clustered, with one row group for
+# each Kafka partition (`prozess.harness.history.convert`).
+#
+# Times are CLOCK_MONOTONIC nanoseconds in rows, and nanoseconds since the trial's start in Parquet (negative =
+# warm-up).
+
 
 __all__ = [
     "ASSIGNMENTS",
@@ -77,17 +434,17 @@ __all__ = [
     "role_named",
 ]
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 MISSING = -(2**63)
-"""A time that never came."""
+"""Stands for a time that never came."""
 NONE = -1
-"""An offset, key, code or id that is not there."""
+"""Stands for an offset, key, code or id that is not there."""
 ORIGIN_SEQUENCE_BITS = 40
-"""Bits of a sequence in `reads.origin`."""
+"""How many bits of `reads.origin` are the sequence."""
 
 
 class Outcome(IntEnum):
-    """Where a send stands. OK took effect, FAIL certainly did not, INFO may have done either; if in doubt, INFO."""
+    """How a send ended. OK took effect, FAIL certainly did not, and INFO may have done either. If in doubt, it is INFO."""
 
     INFO = 0
     OK = 1
@@ -111,21 +468,26 @@ class Role(IntEnum):
 SENDING = frozenset(
     {"producer", "keyed-producer", "errors-producer", "text-producer", "transactor", "verifiable-producer"}
 )
-"""Roles of clients (`harness.catalogue.ROLES`) that obey pause, resume, send and finish, and whose rows in `sends` are the
-trial's progress."""
+"""The roles of clients (`prozess.workloads.roles.ROLES`) that obey pause, resume, send and finish. Their rows in
+`sends` are the progress of the trial."""
 _LIKE_PRODUCERS = SENDING | {"copier"}
-"""Roles whose rows are those of a producer."""
+"""The roles whose rows are those of a producer."""
 
 _LIKE_READERS = frozenset({"verifiable-consumer", "verifiable-share-consumer"})
-"""One at a time in its group, or in a group that shares each partition: their rows are a reader's."""
+"""The roles whose rows are those of a reader. Each is alone in its group, or in a group that shares each partition."""
 
 
-RECORDED_ROLES = {"recorded-producer": Role.PRODUCER, "recorded-member": Role.MEMBER, "recorded-reader": Role.READER}
-"""Clients of a test's own: nobody here starts or ends them, and when they poll, end or die is their own business."""
+RECORDED_ROLES = {
+    "recorded-producer": Role.PRODUCER,
+    "recorded-command": Role.PRODUCER,
+    "recorded-member": Role.MEMBER,
+    "recorded-reader": Role.READER,
+}
+"""The roles of a test's own clients. prozess neither starts nor ends them, and does not know when they poll, end or die."""
 
 
 def role_named(role: str) -> Role:
-    """What a client with this role of the catalogue was for."""
+    """Returns what a client with this role of the plan was for."""
     if role in RECORDED_ROLES:
         return RECORDED_ROLES[role]
     if role == "fencer":  # prepares the audit, as the sentinel's writer does
@@ -140,7 +502,7 @@ def role_named(role: str) -> Role:
 
 
 class Isolation(IntEnum):
-    """isolation.level of a reader."""
+    """The isolation.level of a reader."""
 
     NOT_A_READER = -1
     READ_UNCOMMITTED = 0
@@ -148,64 +510,76 @@ class Isolation(IntEnum):
 
 
 class ReadFlag(IntEnum):
-    """Bits of `reads.flags`."""
+    """The bits of `reads.flags`."""
 
     CORRUPT = 1
-    """Checksum, size or magic do not match; sender, sequence and sent_partition are NONE."""
+    """Checksum, size or magic do not match. Sender, sequence and sent_partition are NONE."""
     ANONYMOUS = 2
-    """A copy by somebody who is no client of ours: it has no identity of its own, so they are NONE too."""
+    """A copy by a client that is not ours. It has no identity of its own, so sender, sequence and sent_partition are
+    NONE."""
 
 
 class ObservationKind(IntEnum):
-    """What `observations.value` is."""
+    """Says what `observations.value` means in a row."""
 
     LOG_START = 1
     HIGH_WATERMARK = 2
     LAST_STABLE_OFFSET = 3
     COMMITTED = 4
     AUDIT_COMPLETE = 5
-    """value = offset of the sentinel through which the audit client named in `client` read this partition."""
+    """The offset of the sentinel through which the audit client in `client` read this partition."""
     FIRST_POSITION = 6
     REPLICA_LOG_START = 7
-    """Of the copy on `node`, from its own files: `log-start-offset-checkpoint`, else the base of its first segment."""
+    """The log start of the copy on `node`, from its own files: `log-start-offset-checkpoint`, or else the base of its
+    first segment."""
     REPLICA_LOG_END = 8
-    """Of the copy on `node`: behind the last whole batch in its segments."""
+    """The log end of the copy on `node`: the offset behind the last whole batch in its segments."""
     REPLICA_HIGH_WATERMARK = 9
-    """`replication-offset-checkpoint` of `node`, written every 5 s: the high watermark was at least there."""
+    """The high watermark in `replication-offset-checkpoint` of `node`, which is written every 5 s. The real one was at
+    least there."""
     REPLICA_EPOCH_START = 10
-    """Leader epoch `leader_epoch` begins at this offset, by the `leader-epoch-checkpoint` of `node` (KIP-101)."""
+    """The offset at which leader epoch `leader_epoch` begins, by the `leader-epoch-checkpoint` of `node` (KIP-101)."""
     LEADER_HIGH_WATERMARK = 11
-    """As `node` answered (ListOffsets, latest) as the leader of `leader_epoch`: written when it changes, and now and then.
-    One node is asked one question at a time."""
+    """The high watermark that `node` answered (ListOffsets, latest) as the leader of `leader_epoch`. It is written when
+    it changes, and now and then. One node is asked one question at a time."""
     REPLICA_SNAPSHOT = 12
-    """The copy on `node` has a producer snapshot of this offset; what it says of producers is in `snapshots`."""
+    """The copy on `node` has a producer snapshot of this offset. What it says about producers is in `snapshots`."""
     REPLICA_SNAPSHOT_DAMAGED = 13
-    """The copy on `node` has a producer snapshot of this offset, which cannot be read: cut off, or damaged."""
+    """The copy on `node` has a producer snapshot of this offset that cannot be read, because it is cut off or damaged."""
     DRAIN_BEGUN = 20
-    """After healing, the member `client` was told to finish; value = how long it waits for what does not come, in ms."""
+    """After healing, the member `client` was told to finish. The value says how long it waits for what does not come, in
+    ms."""
 
 
 class MetadataKind(IntEnum):
-    """What a row of `metadata` states."""
+    """Says what a row of `metadata` states."""
 
     PARTITION = 1
-    """leader, epoch, ISR, ELR of `partition` from this moment on."""
+    """Leader, epoch, ISR and ELR of `partition` from this moment on."""
     BROKER_REGISTERED = 2
     BROKER_FENCED = 3
     BROKER_UNFENCED = 4
     CONTROLLER = 5
     """`node` became the active controller in epoch `leader_epoch`."""
+    DELETED = 6
+    """The topic of `partition` with this id was deleted: its log ends. A topic of the same name is another one."""
+    OFFSETS_PARTITION = 7
+    """Leader, epoch, ISR and ELR of a partition of `__consumer_offsets`. `partition` is what
+    `prozess.harness.recording.codes.recorded_as` returns for it. Its leader coordinates the groups that are kept there."""
 
 
 class MetadataSource(IntEnum):
-    """Who says so. Only CONTROLLER_LOG is ground truth; samples are for display."""
+    """Who reported a row of `metadata`. Only CONTROLLER_LOG is ground truth. SAMPLE is for display. DESCRIBED is weaker
+    evidence, used where the controllers' log cannot be read (`prozess.harness.guarantees.evidence.ground_truth`)."""
 
     CONTROLLER_LOG = 1
     SAMPLE = 2
+    DESCRIBED = 3
+    """A broker answered DescribeTopicPartitions or DescribeQuorum. A partition always has one topic id here."""
 
 
 class FaultPhase(IntEnum):
-    """Rows of `faults`, in the order they happen."""
+    """The phases of a fault in `faults`, in the order in which they happen."""
 
     JOURNALED = 1
     APPLIED = 2
@@ -217,7 +591,7 @@ class FaultPhase(IntEnum):
 
 
 class Tristate(IntEnum):
-    """Yes, no, or not known."""
+    """The answer to a question about the cluster: yes, no, or not known."""
 
     UNKNOWN = -1
     NO = 0
@@ -232,7 +606,7 @@ class StepOutcome(IntEnum):
     FAILED = 3
     SKIPPED = 4
     MISSED = 5
-    """It may miss (`Step.may_miss`), and what it was aimed at was not there: left out."""
+    """The step may miss (`Step.may_miss`), and its target was not there, so it was left out."""
 
 
 TABLES: dict[str, Table] = {

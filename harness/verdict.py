@@ -1,35 +1,36 @@
-"""Verdicts: what `verdict.json` holds. Made by the judge from findings and envelope; read by reports. Values only."""
+"""Verdicts: what `verdict.json` holds. The judge makes them from findings and evidence, and reports read them. They are
+values only."""
 
 from collections.abc import Iterable
 from enum import StrEnum
 
 from pydantic import Field
 
-from harness.configuration import Frozen
-from harness.schema import NONE
+from prozess.harness.config.configuration import Frozen
+from prozess.harness.schema import NONE
 
 
 class Verdict(StrEnum):
-    """Of a guarantee, a cell, a trial. Unknown never passes."""
+    """The verdict of a guarantee, a cell or a trial. Unknown never passes."""
 
     HELD = "held"
     VIOLATED = "violated"
     UNKNOWN = "unknown"
     NOT_JUDGED = "not judged"
-    """The anomaly does not apply to the cell."""
+    """The anomaly does not apply to the cell, or was not chosen to decide."""
 
 
 class AnomalyOutcome(StrEnum):
-    """Of one anomaly in one cell: what the configuration allows × what was seen."""
+    """What became of one anomaly in one cell: what the configuration allows, and what was seen."""
 
     HELD = "held"
-    """Forbidden and absent."""
+    """The anomaly is forbidden, and was not seen."""
     VIOLATED = "violated"
-    """Forbidden and seen."""
+    """The anomaly is forbidden, and was seen."""
     SHOWN = "shown"
-    """Permitted and seen: what this configuration costs."""
+    """The anomaly is permitted, and was seen: this is what the configuration costs."""
     PERMITTED = "permitted"
-    """Permitted and not seen."""
+    """The anomaly is permitted, and was not seen."""
     UNKNOWN = "unknown"
     NOT_JUDGED = "not judged"
 
@@ -38,13 +39,14 @@ _ORDER = (Verdict.VIOLATED, Verdict.UNKNOWN, Verdict.HELD)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """violated > unknown > held; what is not judged does not count; nothing judged at all is unknown."""
+    """Returns the worst of these verdicts: violated, then unknown, then held. What is not judged does not count. If
+    nothing is judged at all, the result is unknown."""
     seen = {Verdict(v) for v in verdicts} - {Verdict.NOT_JUDGED}
     return next((v for v in _ORDER if v in seen), Verdict.UNKNOWN)
 
 
 class WitnessShown(Frozen):
-    """One witness as a report shows it. Times in seconds on the trial's clock; None = not known or never."""
+    """One witness as a report shows it. Times are in seconds on the trial's clock. None: not known, or never."""
 
     partition: int
     topic: str
@@ -60,11 +62,11 @@ class WitnessShown(Frozen):
     reader: int | None = None
     seen_s: float | None = None
     effect: str
-    """forbidden, permitted, not applicable, or unknown."""
+    """Whether the guarantee table calls it forbidden, permitted, not applicable or unknown."""
     rule: str
-    """Id of the rule that decided."""
+    """The id of the rule that decided."""
     faults: tuple[str, ...] = ()
-    """Names of the steps whose faults were active between begin and end (or just before)."""
+    """The names of the steps whose faults were active between begin and end, or just before."""
 
 
 class CellAnomaly(Frozen):
@@ -74,33 +76,49 @@ class CellAnomaly(Frozen):
     outcome: AnomalyOutcome
     verdict: Verdict
     count: int = 0
-    """Witnesses in all; forbidden + permitted + unknown + not applicable."""
+    """How many witnesses there are in all: forbidden + permitted + unknown + not applicable."""
     forbidden: int = 0
     permitted: int = 0
     unknown: int = 0
     proven: bool | None = None
-    """held: did the control show that this could have been seen? None where there is no control to ask."""
+    """Whether the control showed that this could have been seen, if the anomaly is held. None: there is no control to
+    ask."""
     reason: str = ""
-    """One sentence for a person."""
+    """The reason, in one sentence for people."""
+    why: str = ""
+    """Why the outcome is unknown, as a clause."""
+    left_out: str = ""
+    """Why the anomaly was not judged although it applies, as a clause. Empty: it was to decide, or does not apply."""
     source: str = ""
-    """Where the promise or permission comes from."""
+    """Where the promise or the permission comes from."""
     defects: tuple[str, ...] = ()
-    """Known defects that match, as 'KAFKA-nnnn, fixed in …'."""
+    """Known defects whose signature was seen, as 'KAFKA-nnnn, fixed in …'."""
+    known: dict[str, int] = Field(default_factory=dict)
+    """How many of `forbidden` have the signature of each known defect: 'KAFKA-nnnn' → count."""
+    by_rule: dict[str, int] = Field(default_factory=dict)
+    """How many of `permitted` each rule of the guarantee table permitted: its id → count."""
+    possible: dict[str, int] = Field(default_factory=dict)
+    """How many of the others may come from each known defect, though nothing proves it."""
     witnesses: tuple[WitnessShown, ...] = ()
+
+    @property
+    def by_known_defects(self) -> bool:
+        """Whether everything forbidden is proven to come from known defects."""
+        return 0 < self.forbidden == sum(self.known.values())
 
 
 class WindowJudged(Frozen):
-    """A window of a delivery bound in which records were late or missing, and what the table makes of them."""
+    """A window of a delivery bound in which records were late or missing, and how the guarantee table judges them."""
 
     number: int
-    """As `harness.windows.WINDOW` has it."""
+    """The number of the window, as in `prozess.harness.interfaces.witnesses.WINDOW`."""
     forbidden: int = 0
     permitted: int = 0
     unknown: int = 0
 
 
 class CellVerdict(Frozen):
-    """One cell."""
+    """The verdict of one cell."""
 
     cell: int
     name: str
@@ -109,11 +127,11 @@ class CellVerdict(Frozen):
     verdict: Verdict
     anomalies: dict[str, CellAnomaly]
     windows: tuple[WindowJudged, ...] = ()
-    """Of its delivery bound, ascending; only those in which it did not hold."""
+    """The windows of its delivery bound in which the bound did not hold, ascending."""
 
 
 class ControlResult(Frozen):
-    """A control and whether it fired."""
+    """A control, and whether it fired."""
 
     anomaly: str
     cells: tuple[int, ...]
@@ -123,7 +141,7 @@ class ControlResult(Frozen):
 
     @property
     def fired(self) -> bool:
-        """At least one of its cells showed the anomaly."""
+        """Whether at least one of its cells showed the anomaly."""
         return bool(self.fired_in)
 
 
@@ -136,24 +154,24 @@ class FaultShown(Frozen):
     begin_s: float
     end_s: float | None
     effective: bool | None
-    """None = not known."""
+    """Whether the fault was observed to work. None: not known."""
     detail: str = ""
     number: int = NONE
-    """Of the fault within the trial."""
+    """The number of the fault within the trial."""
 
 
 class AlertResult(Frozen):
-    """An alert rule of the trial, over the metrics as they were. Intervals in seconds on the trial's clock."""
+    """An alert rule of the trial, evaluated over the recorded metrics. Intervals are in seconds on the trial's clock."""
 
     name: str
     expr: str
     verdict: Verdict
-    """held: it fired when it had to, and was silent when it had to."""
+    """held: the alert fired when it had to, and was silent when it had to be."""
     fired: tuple[tuple[float, float], ...] = ()
     unknown: tuple[tuple[float, float], ...] = ()
-    """When metrics were absent such that it may or may not have fired."""
+    """When metrics were absent, so that the alert may or may not have fired."""
     during: tuple[str, ...] = ()
-    """Steps whose faults it had to fire in."""
+    """The steps during whose faults it had to fire."""
     silent: tuple[str, ...] = ()
     reason: str = ""
 
@@ -163,23 +181,32 @@ class TrialVerdict(Frozen):
 
     verdict: Verdict
     sentence: str
+    interrupted: bool = False
+    """Whether somebody stopped the run. What is unknown then says nothing about Kafka."""
     trial: str
     title: str
     seed: int
     cells: tuple[CellVerdict, ...]
     controls: tuple[ControlResult, ...] = ()
+    not_proven: tuple[str, ...] = ()
+    """For each control that was silent: what held, although nothing shows that a violation could have been seen."""
     unknown_reasons: tuple[str, ...] = ()
-    """Why parts are unknown, worst first; each once."""
+    """Why parts are unknown, the worst first, each once."""
     faults: tuple[FaultShown, ...] = ()
     alerts: tuple[AlertResult, ...] = ()
     findings: dict[str, int] = Field(default_factory=dict)
-    """Everything that was looked for, whatever it means: anomaly, or fact, → how many were found in all cells."""
+    """Everything that was looked for, whatever it means: for each anomaly, or fact, how many were found in all cells."""
+    decided: tuple[str, ...] = ()
+    """The guarantees that the verdict rests on."""
+    not_judged: dict[str, str] = Field(default_factory=dict)
+    """The guarantees that apply and did not decide: why, and how much of them was found all the same."""
     facts: dict[str, str] = Field(default_factory=dict)
-    """Versions, settings that shape the trial, counts: name → text."""
+    """Versions, settings that shape the trial, and counts: name → text."""
 
     @property
     def by_known_defects(self) -> bool:
-        """Violated, and by nothing but what the guarantee table knows as open defects of others?"""
-        forbidden = [judged for cell in self.cells for judged in cell.anomalies.values() if judged.forbidden]
+        """Whether the verdict is violated, and only by what is proven to come from known defects of others."""
+        judged = [judged for cell in self.cells for judged in cell.anomalies.values()]
+        forbidden = [of for of in judged if of.verdict is Verdict.VIOLATED]
         others = any(alert.verdict is Verdict.VIOLATED for alert in self.alerts)
-        return bool(forbidden) and not others and all(judged.defects for judged in forbidden)
+        return bool(forbidden) and not others and all(of.by_known_defects for of in forbidden)

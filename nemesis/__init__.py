@@ -1,1 +1,2 @@
-"""Faults: one file each, acting only through the `Node` and `Cluster` protocols of `harness.protocols`."""
+"""The faults of prozess, one file for each group. They act only through the `Node` and `Cluster` protocols of
+`prozess.harness.interfaces`."""

@@ -1,4 +1,5 @@
-"""The undo journal: what would undo each fault, on disk before the fault is made.
+"""The undo journal holds what would undo each fault, and is on disk before the fault is made. The history's rows about
+faults are written here, too.
 
 One JSON object per line, each complete in itself; the last line of an id is its state:
 
@@ -11,21 +12,25 @@ or of a mark, without which the undo is only done once more.
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
 from pydantic import ValidationError
 
-from harness.configuration import Frozen
-from harness.errors import StorageFull
-from harness.protocols import Undo
-from harness.run_directory import RunDirectory
+from prozess.harness.clock import Clock
+from prozess.harness.config.configuration import Frozen
+from prozess.harness.config.impairments import CLIENTS
+from prozess.harness.errors import StorageFull
+from prozess.harness.interfaces import ALL_CLIENTS_NODE, Effect, Targets, Undo
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import NONE, FaultPhase, Tristate
 
 
 class UndoState(StrEnum):
-    """How far a fault and its undo are."""
+    """The progress of a fault and of its undo."""
 
     PLANNED = "planned"
     """Journaled; the fault may or may not have been made."""
@@ -39,33 +44,34 @@ class JournalEntry(Frozen):
 
     id: int
     number: int
-    """Of the fault within the run: 0, 1, …"""
+    """The number of the fault within the run: 0, 1, …"""
     step_number: int
     step: str
-    """Name of the step."""
+    """The name of the step that made the fault."""
     fault: str
     targets: tuple[str, ...]
-    """Names of the nodes that the fault was aimed at (not those on the other side of a cut)."""
+    """The names of the nodes that the fault was aimed at, without those on the other side of a cut."""
     undo: Undo
     state: UndoState = UndoState.PLANNED
 
 
 @dataclass(frozen=True, slots=True)
 class JournalContents:
-    """What a journal says. `unreadable`: lines that are no entry, a torn last one not counted."""
+    """What a journal contains. `unreadable` holds the lines that are no entry; a torn last line does not count."""
 
     entries: tuple[JournalEntry, ...]
-    """The last state of each id, in the order they were planned."""
+    """The last state of each id, in the order in which they were planned."""
     unreadable: int = 0
 
     @property
     def open(self) -> tuple[JournalEntry, ...]:
-        """What is not known to be undone."""
+        """The entries that are not known to be undone."""
         return tuple(entry for entry in self.entries if entry.state is not UndoState.UNDONE)
 
 
 def read_journal(path: Path) -> JournalContents:
-    """The journal at `path`; a missing file is an empty one: nothing was ever broken. OSError if it cannot be read."""
+    """Reads the journal at `path`. A missing file is an empty journal, because then nothing was ever broken. OSError if
+    it cannot be read."""
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -83,33 +89,34 @@ def read_journal(path: Path) -> JournalContents:
 
 
 def open_faults(run: RunDirectory) -> list[str]:
-    """What is broken now, "kill broker-2", in the order it was planned. Reads only: for whoever watches a run."""
+    """Returns the faults that hold now, as "kill broker-2", in the order in which they were planned. It changes
+    nothing."""
     entries = read_journal(run.journal).open
     return list(dict.fromkeys(f"{entry.fault} {', '.join(entry.targets)}" for entry in entries))
 
 
 class Journal:
-    """Appends to one run's journal. One writer at a time."""
+    """Appends to the journal of one run. Only one writer may use it at a time."""
 
     def __init__(self, path: Path) -> None:
-        """Go on with what is there; a torn last line is cut off, so that the next one starts on its own."""
+        """Continues the journal that is there. A torn last line is cut off, so that the next line starts on its own."""
         self._path = path
         _cut_torn_line(path)
         self._entries = {entry.id: entry for entry in read_journal(path).entries}
 
     @property
     def entries(self) -> tuple[JournalEntry, ...]:
-        """Every entry in its present state, in the order they were planned."""
+        """Every entry in its present state, in the order in which they were planned."""
         return tuple(self._entries.values())
 
     @property
     def open(self) -> tuple[JournalEntry, ...]:
-        """What is not undone, in the order it was planned."""
+        """The entries that are not undone, in the order in which they were planned."""
         return JournalContents(self.entries).open
 
     @property
     def next_number(self) -> int:
-        """The number of the next fault."""
+        """The number that the next fault gets."""
         return max((entry.number for entry in self._entries.values()), default=-1) + 1
 
     def plan(
@@ -122,8 +129,8 @@ class Journal:
         fault: str,
         targets: Sequence[str],
     ) -> list[JournalEntry]:
-        """Write what will undo a fault. On return it is on the disk (fsync), and the fault may be made. StorageFull if it
-        cannot be."""
+        """Writes what will undo a fault. When this returns, it is on the disk (fsync), and the fault may be made.
+        StorageFull if it cannot be written."""
         first = max(self._entries, default=-1) + 1
         entries = [
             JournalEntry(
@@ -141,7 +148,8 @@ class Journal:
         return entries
 
     def mark(self, entries: Iterable[JournalEntry], state: UndoState) -> None:
-        """Write a new state. Survives any SIGKILL, but is not fsynced: without it the undo is only done once more."""
+        """Writes a new state of an entry. It survives a SIGKILL but is not fsynced: without it the undo is only done
+        once more."""
         self._append([self._entries[e.id].model_copy(update={"state": state}) for e in entries], sync=False)
 
     def _append(self, entries: Sequence[JournalEntry], *, sync: bool) -> None:
@@ -181,9 +189,75 @@ def _write_whole(descriptor: int, content: bytes) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    """A new file's name is on disk only when its directory is."""
+    """Syncs a directory. The name of a new file is on disk only once its directory is."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+# What the nemesis records of its faults: rows of `faults`, one per node (and peer) and phase.
+
+
+class RecorderProtocol(Protocol):
+    """What the nemesis needs of `prozess.harness.recording.rows.Recorder`."""
+
+    def write(self, table: str, **columns: int) -> object:
+        """Writes one row. Columns that are missing are unset."""
+        ...
+
+    def code(self, dictionary: str, text: str) -> int:
+        """Returns the code that the dictionary has for a text."""
+        ...
+
+
+class FaultRows:
+    """Writes the table `faults` of a run. A `row` holds what all rows of one fault share: its number, its kind, its
+    step."""
+
+    def __init__(self, recorder: RecorderProtocol, cluster: Targets, clock: Clock) -> None:
+        self._recorder, self._cluster, self._clock = recorder, cluster, clock
+
+    def row(self, number: int, fault: str, step_number: int) -> dict[str, int]:
+        """Returns the row of a fault that is about to be made."""
+        return {"fault": number, "kind": self._recorder.code("fault", fault), "step": step_number}
+
+    def row_of(self, entry: JournalEntry) -> dict[str, int]:
+        """Returns the row of the fault that an entry undoes."""
+        return self.row(entry.number, entry.fault, entry.step_number)
+
+    def write_undos(
+        self, row: Mapping[str, int], undos: Sequence[Undo], phase: FaultPhase, *, detail: str = ""
+    ) -> None:
+        """Writes one row for each place where something is to be undone."""
+        for undo in undos:
+            self.write(row, phase, node=undo.node, peer=undo.peer, detail=detail)
+
+    def write_effect(self, row: Mapping[str, int], effect: Effect, phase: FaultPhase) -> None:
+        """Writes what was observed of a fault on one node."""
+        self.write(row, phase, node=effect.node, peer=effect.peer, effect=effect.effect, detail=effect.detail)
+
+    def write(
+        self,
+        row: Mapping[str, int],
+        phase: FaultPhase,
+        *,
+        node: str | None = None,
+        peer: str | None = None,
+        effect: Tristate = Tristate.UNKNOWN,
+        detail: str = "",
+        time_ns: int | None = None,
+    ) -> None:
+        """Writes one row of `faults`. For a cut, `node` receives and `peer` sends."""
+        ids = {CLIENTS: ALL_CLIENTS_NODE} | {n.name: n.node_id for n in self._cluster.nodes}
+        self._recorder.write(
+            "faults",
+            **row,
+            time_ns=self._clock.monotonic_ns() if time_ns is None else time_ns,
+            phase=int(phase),
+            node=NONE if node is None else ids.get(node, NONE),
+            peer=NONE if peer is None else ids.get(peer, NONE),
+            effect=int(effect),
+            detail=self._recorder.code("detail", detail) if detail else NONE,
+        )

@@ -1,6 +1,7 @@
-"""The nemesis: carries faults out, and takes them back.
+"""The nemesis makes faults and undoes them.
 
-Journaled before made, verified by observation, and undone from any state (`nemesis.undoing`).
+Each fault is written to the journal before it is made, its effect is observed, and it can be undone from any state
+(`prozess.nemesis.healing`).
 """
 
 import logging
@@ -9,26 +10,25 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from harness import catalogue
-from harness.clock import Clock
-from harness.errors import ClusterFailed, HarnessFailed, NotReady, TargetMissing
-from harness.plan import Plan, parse_plan
-from harness.protocols import AdminProtocol, Cluster, Effect, Node, Scene, Undo
-from harness.run_directory import RunDirectory, read_json, write_json
-from harness.schedule import FaultAction, Step
-from harness.schema import FaultPhase, Tristate
-from nemesis.fault_rows import FaultRows, RecorderProtocol
-from nemesis.journal import Journal, JournalEntry, UndoState
-from nemesis.parameters import PlannedFault
-from nemesis.targets import Roles
-from nemesis.undoing import Undoing
+from prozess.harness import catalogue
+from prozess.harness.clock import Clock
+from prozess.harness.errors import ClusterFailed, HarnessFailed, NotReady, TargetMissing
+from prozess.harness.interfaces import AdminProtocol, Effect, Fault, FaultContext, Node, Targets, Undo
+from prozess.harness.plan.plan import Plan, parse_plan
+from prozess.harness.plan.schedule import FaultAction, Step
+from prozess.harness.run_directory import RunDirectory, read_json, write_json
+from prozess.harness.schema import FaultPhase, Tristate
+from prozess.nemesis.healing import Healing
+from prozess.nemesis.journal import FaultRows, Journal, JournalEntry, RecorderProtocol, UndoState
+from prozess.nemesis.registry import UNDO_ACTIONS
+from prozess.nemesis.roles import Roles
 
 LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class StruckFault:
-    """A fault that was made. `effects`: what was observed of it, per node (and peer)."""
+    """A fault that was made. `effects` holds what was observed of it, per node (and peer)."""
 
     number: int
     step: str
@@ -38,7 +38,8 @@ class StruckFault:
 
     @property
     def effective(self) -> Tristate:
-        """YES: seen everywhere. NO: seen to be without effect somewhere. Else UNKNOWN."""
+        """Tells whether the fault took effect. YES: it was seen everywhere. NO: somewhere it was seen to have no
+        effect. UNKNOWN otherwise."""
         seen = {effect.effect for effect in self.effects}
         if Tristate.NO in seen:
             return Tristate.NO
@@ -47,27 +48,28 @@ class StruckFault:
 
 @dataclass(frozen=True, slots=True)
 class _Aim:
-    """A fault about to be made: roles resolved."""
+    """A fault that is about to be made, with its roles resolved to nodes."""
 
-    fault: PlannedFault
-    scene: Scene
-    """Its targets are the nodes that the roles are now."""
+    fault: Fault
+    scene: FaultContext
+    """The cluster and the targets: the nodes that the roles mean now."""
     parameters: Mapping[str, Any]
     resolved: tuple[tuple[str, tuple[str, ...]], ...]
-    """(role, names of nodes)"""
+    """(role, names of nodes) for each role of the step."""
     undos: tuple[Undo, ...]
 
 
 class Nemesis:
-    """Faults of one run. One thread uses it at a time.
+    """Makes and undoes the faults of one run. Only one thread may use it at a time.
 
-    A second Nemesis on the same run directory goes on with the journal of the first: `heal(None)` undoes what that left.
+    A second Nemesis on the same run directory continues the journal of the first: `heal(None)` undoes what that one
+    left.
     """
 
     def __init__(
         self,
         run: RunDirectory,
-        cluster: Cluster,
+        cluster: Targets,
         admin: AdminProtocol,
         recorder: RecorderProtocol,
         clock: Clock,
@@ -75,7 +77,7 @@ class Nemesis:
         self._run, self._cluster, self._admin, self._clock = run, cluster, admin, clock
         self._journal = Journal(run.journal)
         self._rows = FaultRows(recorder, cluster, clock)
-        self._undoing = Undoing(self._journal, self._rows, lambda: self._scene, clock)
+        self._undoing = Healing(self._journal, self._rows, lambda: self._scene, clock, UNDO_ACTIONS)
         self._next_number = self._journal.next_number
         self._roles = Roles(
             cluster,
@@ -113,12 +115,12 @@ class Nemesis:
         return found
 
     def reread_plan(self) -> None:
-        """The plan has grown: topics and groups of a test come as it goes on."""
+        """Reads the plan again, which has grown: topics and groups of a test come while it runs."""
         for name in ("_plan", "_scene"):
             self.__dict__.pop(name, None)
 
     def strike(self, step_number: int, step: Step) -> StruckFault:
-        """Make the step's fault, and look whether it took effect.
+        """Makes the fault of a step, and observes whether it took effect.
 
         ClusterFailed if a target does not exist now, or the fault could not be made: then nothing is left of it (what had
         been broken is undone; if even that fails, `heal` still knows it). TargetMissing, and nothing recorded, if the step
@@ -147,25 +149,25 @@ class Nemesis:
         effects = tuple(aim.fault.verify(aim.scene, aim.parameters))
         for effect in effects:
             self._rows.write_effect(row, effect, FaultPhase.VERIFIED)
-        if getattr(aim.fault, "ends_itself", False):
+        if aim.fault.ends_itself:
             self.heal(step.name)
         return StruckFault(number, step.name, action.fault, tuple(names), effects)
 
     def heal(self, step_name: str | None) -> list[Effect]:
-        """See `Undoing.heal`."""
+        """Undoes faults, as `Healing.heal` says."""
         return self._undoing.heal(step_name)
 
     def unhealed(self) -> Collection[int]:
-        """See `Undoing.unhealed`."""
+        """Returns the nodes that faults hold now, as `Healing.unhealed` says."""
         return self._undoing.unhealed()
 
     @cached_property
-    def _scene(self) -> Scene:
-        return Scene(self._cluster, self._admin, self._clock, partitions=self._partitions, racks=self._racks)
+    def _scene(self) -> FaultContext:
+        return FaultContext(self._cluster, self._admin, self._clock, partitions=self._partitions, racks=self._racks)
 
     def _aim(self, action: FaultAction, step_name: str) -> _Aim:
-        """Roles resolved to nodes at this moment, and what will undo it. Nothing is touched yet."""
-        fault: PlannedFault = catalogue.resolve(catalogue.FAULTS, action.fault, what="fault")()
+        """Resolves roles to nodes as they are now, and plans what will undo the fault. It changes nothing yet."""
+        fault = catalogue.FAULTS.named(action.fault)()
         found: dict[str, Node] = {}
         resolved: list[tuple[str, tuple[str, ...]]] = []
         for role in action.targets:
@@ -182,8 +184,7 @@ class Nemesis:
                 parameters[name] = self._roles.side(parameters[name], targets=targets, roles=action.targets)
                 resolved.append((name, parameters[name]))
         undos = tuple(fault.undos(scene, parameters))
-        if drawn := getattr(fault, "drawn", None):  # what a seed decided beside the roles
-            resolved += drawn(scene, parameters).items()
+        resolved += fault.drawn(scene, parameters).items()  # what a seed decided beside the roles
         return _Aim(fault, scene, parameters, tuple(resolved), undos)
 
     def _apply(self, aim: _Aim, row: Mapping[str, int], entries: Sequence[JournalEntry], step: Step) -> None:
@@ -197,7 +198,7 @@ class Nemesis:
             raise
 
     def _take_back(self, entries: Sequence[JournalEntry]) -> None:
-        """Undo a fault that was made half-way. What cannot be undone now stays open in the journal."""
+        """Undoes a fault that was made only in part. What cannot be undone now stays open in the journal."""
         try:
             self.heal(entries[0].step)
         except Exception:
@@ -205,7 +206,7 @@ class Nemesis:
             LOG.exception("taking back the fault of step %r failed", entries[0].step)
 
     def _remember(self, step_number: int, step: Step, aim: _Aim) -> None:
-        """Append to resolved.json what each role was, and the parameters as they were used."""
+        """Appends to resolved.json what each role meant, and the parameters as they were used."""
         before = read_json(self._run.resolved) if self._run.resolved.exists() else []
         now_ns = self._clock.monotonic_ns()
         entries = [

@@ -1,45 +1,150 @@
-"""partition: what one side sends no longer reaches the other, both ways or one way; or a shape of several cuts.
-
-An idle partition's ISR does not shrink, however long its replicas are cut apart: with equal log ends a follower is in sync.
-Traffic makes a cut visible to Kafka.
-"""
+"""The fault `partition` cuts the network: what one side sends no longer reaches the other, both ways or one way, or a
+shape made of several cuts."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from harness.configuration import Frozen
-from harness.impairments import CLIENTS, ClientCut
-from harness.protocols import Capability, Effect, Scene, Undo
-from harness.schema import Tristate
-from nemesis.effects import Seen, Watch, observe
-from nemesis.shapes import SHAPES, Cut, Shape, halves, isolated, open_ways
-from nemesis.sides import AnySide, capabilities_for, names_of
-from nemesis.targets import TargetMissing
+from prozess.harness.config.configuration import Frozen
+from prozess.harness.config.impairments import CLIENTS, ClientCut
+from prozess.harness.interfaces import Capability, Effect, Fault, FaultContext, Undo
+from prozess.harness.schema import Tristate
+from prozess.nemesis.faults import Observation, Watch, observe
+from prozess.nemesis.links import AnyPeer, capabilities_for, names_of
+from prozess.nemesis.roles import TargetMissing
+
+# Shapes of partitions, pure: which node no longer hears which. Drawn from a seed where there is a choice.
+#
+# A cut is (receiver, source): nothing that source sends reaches receiver. Every shape here cuts both ways, as
+# connections need both.
+
+
+Cut = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Grudge:
+    """The cuts of a partition that was drawn. `parts` holds what the seed decided, name → nodes, for the record of the
+    run."""
+
+    cuts: tuple[Cut, ...]
+    parts: Mapping[str, tuple[str, ...]]
+
+
+def both_ways(one_side: Sequence[str], other_side: Sequence[str]) -> list[Cut]:
+    """Returns every cut between two sides, in both directions."""
+    return [cut for a in one_side for b in other_side for cut in ((a, b), (b, a))]
+
+
+def isolated(nodes: Sequence[str], everybody: Sequence[str]) -> list[Cut]:
+    """Cuts each of `nodes` off from everybody else, and from each other."""
+    others = [other for other in everybody if other not in nodes]
+    return both_ways(nodes, others) + [(a, b) for a in nodes for b in nodes if a != b]
+
+
+def halves(nodes: Sequence[str], rng: random.Random, racks: Mapping[str, str] | None = None) -> Grudge:
+    """Cuts nodes into two sides of sizes as equal as possible that do not hear each other. With `racks` (node → rack)
+    whole racks stay together.
+
+    ValueError if there are not two nodes, or two racks.
+    """
+    if racks is None:
+        drawn = _shuffled(nodes, rng, at_least=2)
+        return _two_sides(drawn[: len(drawn) // 2], drawn[len(drawn) // 2 :])
+    if without := [node for node in nodes if node not in racks]:
+        raise ValueError(f"halves by rack: {without[0]} has no rack (variant.racks)")
+    names = _shuffled(sorted({racks[node] for node in nodes}), rng, at_least=2, what="racks")
+    first = set(names[: len(names) // 2])
+    return _two_sides([n for n in nodes if racks[n] in first], [n for n in nodes if racks[n] not in first])
+
+
+def bridge(nodes: Sequence[str], rng: random.Random) -> Grudge:
+    """Cuts nodes into two halves that do not hear each other, and one node that still hears both and is heard by both.
+    ValueError below three nodes."""
+    middle, *rest = _shuffled(nodes, rng, at_least=3)
+    sides = _two_sides(rest[: len(rest) // 2], rest[len(rest) // 2 :])
+    return Grudge(sides.cuts, {"bridge": (middle,), **sides.parts})
+
+
+def ring(nodes: Sequence[str], rng: random.Random) -> Grudge:
+    """Arranges the nodes in a ring in which each hears a majority, itself included, and no two hear the same.
+
+    The order is drawn, and each node hears its nearest neighbours. With three nodes the two neighbours are everybody,
+    so one pair is cut. ValueError below three nodes.
+    """
+    order = _shuffled(nodes, rng, at_least=3)
+    count = len(order)
+    reach = (count // 2 + 1) // 2  # the least with 2 · reach + 1 a majority
+    if 2 * reach + 1 >= count:
+        return Grudge(tuple(both_ways(order[:1], order[-1:])), {"ring": tuple(order)})
+    cuts = [
+        (a, b)
+        for i, a in enumerate(order)
+        for j, b in enumerate(order)
+        if min((i - j) % count, (j - i) % count) > reach
+    ]
+    return Grudge(tuple(cuts), {"ring": tuple(order)})
+
+
+GRUDGES: Mapping[str, Callable[[Sequence[str], random.Random], Grudge]] = {
+    "halves": halves,
+    "bridge": bridge,
+    "ring": ring,
+}
+"""Name of a shape → the function that draws its cuts among the nodes that a step targets."""
+
+
+def open_ways(nodes: Sequence[str], cuts: Sequence[Cut]) -> list[Cut]:
+    """Returns the links between these nodes that are not cut."""
+    closed = set(cuts)
+    return [(a, b) for a in nodes for b in nodes if a != b and (a, b) not in closed]
+
+
+def _two_sides(one: Sequence[str], other: Sequence[str]) -> Grudge:
+    parts = {"one half": tuple(sorted(one)), "the other half": tuple(sorted(other))}
+    return Grudge(tuple(both_ways(*parts.values())), parts)
+
+
+def _shuffled(names: Sequence[str], rng: random.Random, *, at_least: int, what: str = "nodes") -> list[str]:
+    """Returns the nodes in an order that depends only on the seed and the set of names."""
+    if len(names) < at_least:
+        raise ValueError(f"it takes {at_least} {what} at least, and the targets have {len(names)}: {', '.join(names)}")
+    return rng.sample(sorted(names), len(names))
+
+
+# An idle partition's ISR does not shrink, however long its replicas are cut apart: with equal log ends a follower is
+# in sync. Traffic makes a cut visible to Kafka.
+
 
 Direction = Literal["both", "to-targets", "from-targets"]
 
 
 class PartitionParameters(Frozen):
-    """Of the step's `targets` on one side, `others` on the other; or of the targets among themselves."""
+    """`shape`: "sides" cuts the targets from `others`, "isolate" cuts each target from every other node, and the other
+    shapes cut the targets from one another, as the seed draws it. `others`: who is on the other side. `direction`: both
+    ways, or one. `by`: whether halves are equal in number, or of whole racks. `seed`: None means that of the plan and
+    the step's name."""
 
     shape: Literal["sides", "isolate", "halves", "bridge", "ring"] = "sides"
-    """`sides`: targets and others; `isolate`: each target from every other node; the rest are of the targets among
-    themselves, drawn by the seed (`nemesis.shapes`), and leave everybody else connected to all of them."""
-    others: AnySide = None
-    """Of `sides`: `all` other nodes (the default), or what `nemesis.sides.Side` says."""
+    """`sides` cuts the targets from `others`; `isolate` cuts each target from every other node. The other shapes cut
+    the targets from one another, as the seed draws it, and leave all other nodes connected to all of them."""
+    others: AnyPeer = None
+    """Who is on the other side, for the shape `sides`: `all` other nodes (the default), or what
+    `prozess.nemesis.links.Peer` says."""
     direction: Direction = Field(default="both")
-    """Of `sides`: `both`; `to-targets`: nothing the others send reaches the targets; `from-targets`: the reverse."""
+    """Which way is cut, for the shape `sides`. `to-targets`: nothing that the others send reaches the targets.
+    `from-targets`: the reverse."""
     by: Literal["count", "rack"] = "count"
-    """Of `halves`: of equal size, or of whole racks."""
+    """How halves are made: `count` makes them equal in number, `rack` keeps whole racks together."""
     seed: str | int | None = None
-    """Of what is drawn; None: the plan's and the step's name."""
+    """Decides what is drawn. None means the seed of the plan and the name of the step."""
 
     @model_validator(mode="before")
     @classmethod
-    def _consistent(cls, given: Any) -> Any:  # noqa: ANN401 - whatever a trial says
+    def _consistent(cls, given: object) -> object:
         if not isinstance(given, Mapping):
             return given
         shape, others = given.get("shape", "sides"), given.get("others")
@@ -53,18 +158,22 @@ class PartitionParameters(Frozen):
 
 
 def cuts(targets: Sequence[str], others: Sequence[str], direction: Direction) -> list[Cut]:
-    """(receiver, source) of every one-way cut between two sides: nothing that source sends reaches receiver."""
+    """Returns (receiver, source) for every one-way cut between two sides: nothing that source sends reaches
+    receiver."""
     inward = [(target, other) for target in targets for other in others]
     outward = [(other, target) for target in targets for other in others]
     return {"both": inward + outward, "to-targets": inward, "from-targets": outward}[direction]
 
 
-class Partition:
-    """Drops packets between nodes. Parameters: `PartitionParameters`, with `others` resolved to names of nodes.
+class Partition(Fault):
+    """Drops what one side sends to the other, both ways or one way, or cuts the targets into a shape.
 
-    The effect, per cut direction, is that a datagram really does not arrive. What is to stay open (the other way of a one-way
-    cut, the rest of a drawn shape) must be open: where it is not, the fault was not the one asked for, and its effect is not
-    known.
+    An idle partition's ISR does not shrink, however long its replicas are cut apart, because a follower with the same
+    log end is in sync. Kafka notices a cut only under traffic.
+
+    The effect, per direction that is cut, is that a datagram really does not arrive. What is to stay open (the other
+    direction of a one-way cut, the rest of a shape) must be open. Where it is not, the fault is not the one that was
+    asked for, and its effect is unknown.
     """
 
     name = "partition"
@@ -73,19 +182,19 @@ class Partition:
     role_parameters = frozenset({"others"})
 
     def spares(self, parameters: Mapping[str, Any]) -> frozenset[Capability]:
-        """What it needs otherwise, but not with these parameters: only links of clients are cut."""
+        """Returns what the fault does not need because only links of clients are cut."""
         only_clients = parameters.get("others") in (CLIENTS, [CLIENTS], (CLIENTS,))
         return frozenset({Capability.BLOCK}) if only_clients else frozenset()
 
     def needs_for(self, parameters: Mapping[str, Any]) -> frozenset[Capability]:
-        """What else it needs with these parameters."""
+        """Returns what the backend must also be able to do because links of clients are cut."""
         return capabilities_for(PartitionParameters.model_validate(dict(parameters)).others)
 
-    def drawn(self, scene: Scene, parameters: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
-        """What the seed decides, for the record of the run: part of the shape → nodes."""
+    def drawn(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
+        """Returns what the seed decides, for the record of the run: part of the shape → nodes."""
         return self._shape(scene, parameters).parts
 
-    def undos(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
         return [
             Undo.of("repair", node, CLIENTS, **client_cut.model_dump(mode="json"))
             if client_cut is not None
@@ -93,14 +202,14 @@ class Partition:
             for node, source, client_cut in map(_placed, self._shape(scene, parameters).cuts)
         ]
 
-    def apply(self, scene: Scene, parameters: Mapping[str, Any]) -> None:
+    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
         for node, source, client_cut in map(_placed, self._shape(scene, parameters).cuts):
             if client_cut is not None:
                 scene.node(node).impair(client_cut)
             else:
                 scene.node(node).block(scene.node(source))
 
-    def verify(self, scene: Scene, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
         edges = self._shape(scene, parameters).cuts
         effects = observe([_watch_cut(scene, *edge) for edge in edges], clock=scene.clock)
         checked = PartitionParameters.model_validate(parameters)
@@ -108,31 +217,31 @@ class Partition:
             ways = [(source, receiver) for receiver, source in edges]
             open_effects = observe([_watch_open(scene, *way) for way in ways], clock=scene.clock)
             return [_one_way(cut, way) for cut, way in zip(effects, open_effects, strict=True)]
-        if checked.shape in SHAPES:
+        if checked.shape in GRUDGES:
             ways = open_ways([node.name for node in scene.targets], edges)
             open_effects = observe([_watch_open(scene, *way) for way in ways], clock=scene.clock)
             return _whole_shape(effects, open_effects)
         return effects
 
-    def _shape(self, scene: Scene, parameters: Mapping[str, Any]) -> Shape:
+    def _shape(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Grudge:
         checked = PartitionParameters.model_validate(parameters)
         targets = [node.name for node in scene.targets]
         if checked.shape == "sides":
-            return Shape(tuple(cuts(targets, names_of(checked.others), checked.direction)), {})
+            return Grudge(tuple(cuts(targets, names_of(checked.others), checked.direction)), {})
         if checked.shape == "isolate":
-            return Shape(tuple(isolated(targets, [n.name for n in scene.cluster.nodes if n.roles])), {})
+            return Grudge(tuple(isolated(targets, [n.name for n in scene.cluster.nodes if n.roles])), {})
         rng = random.Random(str(checked.seed))
         try:
             if checked.by == "rack":
                 return halves(targets, rng, scene.racks)
-            return SHAPES[checked.shape](targets, rng)
+            return GRUDGES[checked.shape](targets, rng)
         except ValueError as error:
             raise TargetMissing(f"{error}.") from error
 
 
 def _placed(cut: Cut) -> tuple[str, str, ClientCut | None]:
-    """(node that is told, source, how its clients are cut off): clients are no node, so what they do not hear is cut at the
-    node they would hear."""
+    """Returns (node that is told, source, how its clients are cut off). Clients are no node, so what they are not to
+    hear is cut at the node that they would hear."""
     receiver, source = cut
     if source == CLIENTS:
         return receiver, source, ClientCut(way="to-node")
@@ -141,10 +250,10 @@ def _placed(cut: Cut) -> tuple[str, str, ClientCut | None]:
     return receiver, source, None
 
 
-def _watch_cut(scene: Scene, receiver: str, source: str) -> Watch:
+def _watch_cut(scene: FaultContext, receiver: str, source: str) -> Watch:
     node, peer, client_cut = _placed((receiver, source))
 
-    def probe() -> Seen:
+    def probe() -> Observation:
         if client_cut is not None:
             return scene.node(node).impaired(client_cut)
         arrives = scene.node(receiver).receives_from(scene.node(source))
@@ -157,10 +266,10 @@ def _watch_cut(scene: Scene, receiver: str, source: str) -> Watch:
     return Watch(node, peer, probe)
 
 
-def _watch_open(scene: Scene, receiver: str, source: str) -> Watch:
+def _watch_open(scene: FaultContext, receiver: str, source: str) -> Watch:
     node, peer, client_cut = _placed((receiver, source))
 
-    def probe() -> Seen:
+    def probe() -> Observation:
         if client_cut is None:
             return scene.node(receiver).receives_from(scene.node(source)), ""
         closed, seen = scene.node(node).impaired(client_cut)

@@ -1,1 +1,2 @@
-"""The Spark pipeline over the kernels of `checkers`: manifest in, witnesses out. The only package that knows Spark."""
+"""This package checks histories with Apache Spark: it runs the kernels on Spark's workers, states every check a second
+time in SQL, and finds trends over many runs."""

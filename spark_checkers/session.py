@@ -1,50 +1,64 @@
-"""Starting Spark: small, quiet, and gone when this process is.
+"""Starting a Spark session: on this machine, on a cluster (`--master spark://…`), or on a Spark Connect server (`--remote`).
 
-The Java virtual machine writes to a log in a directory of its own instead of to the user's terminal. It reads our end of a
-pipe and ends with us, however we end; what it left on disk is removed when we end orderly.
+On this machine the Java virtual machine writes its log to a directory of its own, not to your terminal. It reads one end of
+a pipe that this process holds, so it ends when this process does. This process removes that directory when it ends in order.
 """
 
 import atexit
 import contextlib
 import fcntl
 import gc
+import hashlib
+import importlib.util
+import json
 import logging
 import os
 import shutil
 import signal
+import socket
+import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
+import pyarrow as pa
+import pyspark
+from filelock import FileLock, Timeout
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession as SparkSession
 
-from harness.errors import BadInput, HarnessFailed, MissingTool, NotReady, ProzessError
-from spark_checkers.class_data import archive_flags, spark_home
-from spark_checkers.elsewhere import connect, is_elsewhere, prepare_workers
+from prozess.harness import installation
+from prozess.harness.cache import make_cache
+from prozess.harness.errors import BadInput, HarnessFailed, MissingTool, NotReady, ProzessError
+from prozess.harness.run_directory import read_json, write_json
 
 JVM_TIMEOUT_S = 120.0
-"""From the launch of the virtual machine until it can be talked to; 4 s is usual."""
+"""How long the virtual machine may take from its launch until it answers. 4 s is usual."""
 _JVM = "-Xms128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError"
-"""The heap begins small: what it has taken once, it keeps."""
+"""Options of the virtual machine. The heap begins small, because it keeps what it has taken once."""
 _OPTIONS = "spark.driver.extraJavaOptions"
 _PREFIX, _HELD = "prozess-spark-", "held"
-"""Scratch directories, and the file in each that its process holds a lock on."""
+"""The prefix of scratch directories, and the file in each of them on which its process holds a lock."""
 _lock = threading.Lock()
 
 
 def start_session(
     *, master: str = "local[2]", remote: str | None = None, java_home: str | None = None, archive: str | None = None
 ) -> SparkSession:
-    """A Spark session. May be called from any thread; a second call in this process returns the session there is.
+    """Starts a Spark session. It may be called from any thread. A second call in this process returns the session that
+    is there.
 
     `master`: where the tasks run. `remote`: address of a Spark Connect server (`sc://host:port`) instead; needs no Java.
     `java_home`: the Java to use; None = JAVA_HOME, else `java` of the PATH. `archive`: its options about class-data archives;
-    None = it uses ours (`spark_checkers.class_data`), which is made first if need be. End it with `session.stop()`.
+    None = it uses ours, which is made first if need be. End it with `session.stop()`.
 
     Raises MissingTool without Java 17, NotReady if it does not come up, HarnessFailed or BadInput if Spark refuses.
     """
@@ -103,12 +117,12 @@ def _configuration(master: str, directory: Path) -> SparkConf:
 
 _directories: list[Path] = []
 _holding: list[int] = []
-"""Descriptors whose locks say that this process lives."""
+"""The descriptors whose locks say that this process is alive."""
 
 
 def _scratch_directory() -> Path:
-    """Where this process's Spark keeps its files: one for as long as the process lives, since the JVM stays, too. What a
-    process that was killed left behind is removed first."""
+    """Returns the directory for the files of this process's Spark. There is one for as long as the process lives,
+    because the JVM stays, too. What a killed process left behind is removed first."""
     if not _directories:
         remove_abandoned(Path(tempfile.gettempdir()))
         directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
@@ -119,7 +133,8 @@ def _scratch_directory() -> Path:
 
 
 def _hold(directory: Path) -> int:
-    """A descriptor that keeps the directory from being taken for abandoned. The file appears locked, never unlocked."""
+    """Returns a descriptor whose lock says that the directory is in use. The file appears locked, and is never seen
+    unlocked."""
     making = directory / f"{_HELD}.new"
     descriptor = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -128,7 +143,7 @@ def _hold(directory: Path) -> int:
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Remove the scratch directories whose process is gone: it let go of its lock, however it ended."""
+    """Removes the scratch directories whose process is gone. Such a process no longer holds its lock, however it ended."""
     for directory in parent.glob(f"{_PREFIX}*"):
         try:
             descriptor = os.open(directory / _HELD, os.O_RDWR | os.O_CLOEXEC)
@@ -150,12 +165,12 @@ def _clean_up(owner: int) -> None:
         # Its threads here would print that they lost their connection.
         with contextlib.suppress(Exception):
             SparkContext._active_spark_context.stop()
-    gc.collect()  # what stands for objects of Java's tells it that it is gone, while there is somebody to be told
+    gc.collect()  # proxies of Java objects tell the JVM that they are gone, while it still lives
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None:
+        logging.disable()  # py4j tells of every object that outlives it, by a traceback, as soon as it is dying
         process.kill()  # it holds nothing that is worth the second its own shutdown takes
         process.wait(timeout=10)
-        logging.disable()  # py4j tells of every object that outlives it, by a traceback
     for directory in _directories:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -172,13 +187,15 @@ def _java(java_home: str | None) -> Path:
 
 
 def _launch(configuration: SparkConf, log: Path, java: Path) -> Any:  # noqa: ANN401 - py4j has no types
-    """The gateway to a new virtual machine that writes to `log`."""
+    """Returns the gateway to a new virtual machine that writes to `log`."""
     answer: list[Any] = []
 
     def launch() -> None:
         try:
             with log.open("wb") as file:
-                answer.append(launch_gateway(configuration, {"stdout": file, "stderr": file}))  # type: ignore[no-untyped-call]
+                # A signal to all of our group (a terminal that is closed, `timeout`) is for us to obey, and not for it.
+                how = {"stdout": file, "stderr": file, "start_new_session": True}
+                answer.append(launch_gateway(configuration, how))  # type: ignore[no-untyped-call]
         except Exception as error:  # noqa: BLE001 - handed to the caller's thread
             answer.append(error)
 
@@ -218,7 +235,8 @@ def _home_of(java: Path) -> str | None:
 
 @contextlib.contextmanager
 def _untouched_process() -> Iterator[None]:
-    """pyspark takes SIGINT for itself, and its settings from the environment: both are as before afterwards."""
+    """A context for pyspark, which takes SIGINT for itself and its settings from the environment. Afterwards both are as
+    before."""
     main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT) if main else None
     before = {
@@ -239,7 +257,7 @@ def _untouched_process() -> Iterator[None]:
 
 
 def _tail(log: Path) -> str:
-    """What the virtual machine said before it ended: its first complaint, else its last words."""
+    """Returns what the virtual machine printed before it ended: its first complaint, or else its last words."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("WARNING")]
     complaints = [line for line in lines if "Exception" in line or line.startswith("Error")]
@@ -251,3 +269,279 @@ def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = [line.removeprefix(": ") for line in lines if line.startswith(": ")]  # py4j: what Java threw
     return [*said, *lines, type(error).__name__][0].removesuffix(".")
+
+
+# A class-data archive (AppCDS) for Spark's virtual machine: its classes are parsed and laid out once, so that it starts
+# with half of the CPU time.
+#
+# There is one archive of about 150 MB for each Spark, Java and set of options. It is in the cache, and one short run of
+# Spark makes it. A virtual machine ignores an archive that does not fit it (-Xshare:auto), and checks size and time of
+# each jar itself. But it maps a truncated archive without noticing, and dies of it. So size and time of the archive are
+# kept beside it. An archive that could not be made is not tried again.
+
+
+BUILD_TIMEOUT_S = 240.0
+"""How long it may take to make an archive. 10 s is usual; on a machine with fifty times too much work it takes two
+minutes."""
+KEPT_MAX = 2
+"""How many archives of other versions stay in the cache."""
+_ARCHIVE, _BASE, _FACTS = "spark.jsa", "java.jsa", "facts.json"
+_log = logging.getLogger(__name__)
+
+
+def archive_flags(java: Path, options: str) -> str:
+    """Returns options with which a virtual machine that has these `options` uses a class-data archive. If there is none
+    it is made now, once, in about ten seconds. The result is empty if the archive cannot be made, or while another
+    process makes it; the reason is logged."""
+    try:
+        place = _place(java, options)
+        facts = _facts(place)
+        if facts is None:
+            place.mkdir(parents=True, exist_ok=True)
+            with FileLock(place.with_name(place.name + ".flock"), timeout=0):
+                facts = _facts(place) or _made(place, java, options)
+        if "failed" in facts:
+            _log.info(
+                "Spark starts without a class-data archive, some seconds slower: %s (delete %s to try again)",
+                facts["failed"],
+                place,
+            )
+            return ""
+    except (ProzessError, OSError, ValueError, Timeout, subprocess.TimeoutExpired) as error:
+        _log.info("Spark starts without a class-data archive, some seconds slower: %s", error)
+        return ""
+    return f"-XX:SharedArchiveFile={place / _ARCHIVE} -Xshare:auto -Xlog:cds=off"
+
+
+def spark_home() -> Path:
+    """Returns the directory of Spark: SPARK_HOME, or else that of pyspark. Links are resolved, so that all ways there
+    share an archive."""
+    return Path(os.environ.get("SPARK_HOME") or Path(str(pyspark.__file__)).parent).resolve()
+
+
+def warm_up(java_home: str, flags: str) -> None:
+    """Runs in the process that makes an archive. A session with these further options does what a check makes it do.
+    Then its virtual machine ends in order, and writes the archive as it ends."""
+    from pyspark import SparkContext
+
+    session = start_session(java_home=java_home, archive=flags)
+    numbers = session.range(0, 2, 1, numPartitions=2)
+    numbers.mapInArrow(lambda batches: batches, numbers.schema).toArrow()
+    session.stop()
+    process: Any = SparkContext._gateway.proc  # type: ignore[union-attr]
+    process.stdin.close()
+    process.wait(timeout=BUILD_TIMEOUT_S)
+
+
+def _place(java: Path, options: str) -> Path:
+    """Returns where the archive for this Java, this Spark and these options is."""
+    home = spark_home()
+    told = hashlib.sha256(f"{home} {options}\n".encode())
+    for path in (java.resolve(), java.resolve().parent.parent / "release", *sorted((home / "jars").iterdir())):
+        if path.exists():
+            stat = path.stat()
+            told.update(f"{path} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    return make_cache("spark-archives") / f"{pyspark.__version__}-{told.hexdigest()[:12]}"
+
+
+def _facts(place: Path) -> Mapping[str, Any] | None:
+    """Returns what is known of an archive: its files with their sizes and times, or that it could not be made. None:
+    there is none, or its files have changed."""
+    try:
+        facts: dict[str, Any] = read_json(place / _FACTS)
+        files = facts.get("files", {})
+        return facts if all(_stamp(place / name) == stamp for name, stamp in files.items()) else None
+    except (OSError, ValueError, HarnessFailed):
+        return None
+
+
+def _stamp(path: Path) -> list[int]:
+    stat = path.stat()
+    return [stat.st_size, stat.st_mtime_ns]
+
+
+def _made(place: Path, java: Path, options: str) -> Mapping[str, Any]:
+    """Makes the archive, and returns what is known of it. The caller holds the lock."""
+    _log.info("Preparing a faster start for Spark %s (once, ten seconds) …", pyspark.__version__)
+    for old in place.iterdir():
+        old.unlink()
+    try:
+        made = _build(place, java, options)
+        facts: dict[str, Any] = {"files": {name: _stamp(place / name) for name in made}}
+    except HarnessFailed as error:  # a timeout is the machine's fault, and may be over the next time
+        facts = {"failed": str(error)}
+    write_json(place / _FACTS, facts)
+    others = [p for p in place.parent.iterdir() if p.is_dir() and p != place]
+    for old in sorted(others, key=lambda p: p.stat().st_mtime, reverse=True)[KEPT_MAX:]:
+        shutil.rmtree(old, ignore_errors=True)
+    return facts
+
+
+def _build(place: Path, java: Path, options: str) -> Sequence[str]:
+    """Makes the archive, and returns the names of the files that this wrote. HarnessFailed if it could not be made."""
+    home, made, flags = java.resolve().parent.parent, [_ARCHIVE], f"-XX:ArchiveClassesAtExit={place / _ARCHIVE}"
+    if not (home / "lib" / "server" / "classes.jsa").is_file():
+        # Archives like ours lie on top of the JDK's own, which trimmed runtimes lack: make that, too.
+        base = f"-XX:SharedArchiveFile={place / _BASE}"
+        _run([str(java), *options.split(), "-Xshare:dump", base], os.environ)
+        made, flags = [_ARCHIVE, _BASE], f"{flags} {base}"
+    arguments = str(java.parent.parent), f"{flags} -Xlog:cds=off"
+    code = f"from prozess.spark_checkers.session import warm_up; warm_up{arguments!r}"
+    root = str(installation.SEARCH_PATH)
+    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    with tempfile.TemporaryDirectory(prefix="prozess-class-data-") as scratch:
+        said = _run([sys.executable, "-P", "-c", code], {**os.environ, "PYTHONPATH": path, "TMPDIR": scratch})
+    if not (place / _ARCHIVE).is_file():
+        raise HarnessFailed(f"Java wrote no archive; last words: {said}")
+    return made
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Runs a command, and returns its last words. HarnessFailed if it failed."""
+    done = subprocess.run(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=BUILD_TIMEOUT_S,
+        check=False,
+    )
+    said = (done.stdout.strip().splitlines() or ["none"])[-1][-300:]
+    if done.returncode != 0:
+        raise HarnessFailed(f"{Path(command[0]).name} ended with {done.returncode}; last words: {json.dumps(said)}")
+    return said
+
+
+T = TypeVar("T")
+CONNECT_PORT = 15002
+"""The port of a Spark Connect server if the address has none (Spark documentation, "Spark Connect Overview")."""
+CONNECT_TIMEOUT_S = 60.0
+WORKERS_TIMEOUT_S = 120.0
+"""How long a first task on the workers may take. Executors are started for it, and Python in them."""
+NEEDED = ("numpy", "pyarrow", "pydantic", "scipy")
+"""The packages that the kernels import."""
+_PACKAGE = __name__.partition(".")[0]
+"""The package of the kernels, and of what runs them."""
+
+
+def is_elsewhere(master: str) -> bool:
+    """Returns whether the tasks of this master run outside our own virtual machine."""
+    return not master.startswith("local")
+
+
+def connect(remote: str) -> SparkSession:
+    """Returns a session of a Spark Connect server. MissingTool, BadInput or NotReady, each with a way out."""
+    missing = [name for name in ("grpc", "grpc_status", "google.rpc", "zstandard") if not _importable(name)]
+    if missing:
+        raise MissingTool(
+            f"The Spark Connect server {remote!r} needs packages that are not installed ({', '.join(missing)}). Install "
+            "them with `pip install 'prozess[connect]'`, or leave out --remote."
+        )
+    _reach(remote)
+    try:
+        return _within(CONNECT_TIMEOUT_S, SparkSession.builder.remote(remote).getOrCreate, f"Spark Connect at {remote}")
+    except PySparkException as error:
+        raise BadInput(
+            f"No Spark Connect server answers at {remote!r}: {_first_line(error)}. Give --remote as sc://host:port."
+        ) from error
+
+
+def prepare_workers(session: SparkSession, scratch: Path) -> None:
+    """Sends our packages to the workers, and runs one task there. HarnessFailed or NotReady if that fails.
+
+    `scratch`: a directory for the archive, which must stay as long as the session.
+    """
+    try:
+        session.addArtifacts(str(_archive(scratch)), pyfile=True)
+        _within(WORKERS_TIMEOUT_S, lambda: _run_one_task(session), "a first task on Spark's workers")
+    except NotReady:
+        raise
+    except Exception as error:  # pyspark's, py4j's, gRPC's
+        raise HarnessFailed(
+            f"Spark's workers cannot run the kernels: {last_line(error)}. They need the same Python as here, with "
+            f"{', '.join(NEEDED)}; or check with --engine local."
+        ) from error
+
+
+def last_line(error: Exception) -> str:
+    """Returns the last words of an error. If it happened in a Python worker, these are the worker's own words."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [
+        line for line in lines if line.split(":")[0].endswith(("Error", "Unreadable", "Exception")) and ": " in line
+    ]
+    return [*raised[-1:], *lines[-1:], type(error).__name__][0].removesuffix(".")
+
+
+def _run_one_task(session: SparkSession) -> None:
+    needed = (*NEEDED, _PACKAGE)
+
+    def import_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for name in needed:
+            import_module(name)
+        yield from batches
+
+    session.range(0, 1, 1, numPartitions=1).mapInArrow(import_all, "id long").toArrow()
+
+
+def _archive(scratch: Path) -> Path:
+    """Makes a zip of our package that Python can import from."""
+    path = scratch / "prozess-packages.zip"
+    found = importlib.util.find_spec(_PACKAGE)
+    assert found is not None, _PACKAGE
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for root in map(Path, found.submodule_search_locations or ()):
+            # In a checkout the sub-packages are links.
+            for folder, _, files in os.walk(root, followlinks=True):
+                for file in sorted(Path(folder, name) for name in files if name.endswith(".py")):
+                    archive.write(file, Path(_PACKAGE) / file.relative_to(root))
+    return path
+
+
+def _reach(remote: str) -> None:
+    """Raises BadInput if nobody listens there. pyspark itself would try for ten minutes."""
+    try:
+        parts = urlsplit(remote)
+        address = (str(parts.hostname or ""), parts.port or CONNECT_PORT)
+    except ValueError as error:
+        raise BadInput(f"--remote {remote!r} is no address: {error}. Give it as sc://host:port.") from error
+    if parts.scheme != "sc" or not address[0]:
+        raise BadInput(f"--remote {remote!r} is no address of a Spark Connect server. Give it as sc://host:port.")
+    try:
+        socket.create_connection(address, timeout=CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise BadInput(
+            f"No Spark Connect server answers at {remote!r}: {error.strerror or error}. Give --remote as sc://host:port."
+        ) from error
+
+
+def _within(timeout_s: float, work: Callable[[], T], awaited: str) -> T:
+    """Returns what the work returns. NotReady after `timeout_s`. The thread that still waits does not keep this process
+    alive."""
+    done: list[tuple[T | None, BaseException | None]] = []
+
+    def run() -> None:
+        try:
+            done.append((work(), None))
+        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread
+            done.append((None, error))
+
+    thread = threading.Thread(target=run, name="spark-elsewhere", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if not done:
+        raise NotReady(awaited=awaited, timeout_s=timeout_s, last_seen="no answer; has the cluster a free worker?")
+    result, failure = done[0]
+    if failure is not None:
+        raise failure
+    value: Any = result
+    return value  # type: ignore[no-any-return]
+
+
+def _importable(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # its parent is not there
+        return False

@@ -1,20 +1,22 @@
-"""Trends: Spark reads the verdicts and impacts of any number of runs, and groups them by trial and night."""
+"""Trends over many runs: Spark reads the verdicts and impacts of any number of runs, and groups them by trial and night."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.trends import Measure, NightOfTrial, Trends
+from prozess.harness.history.manifest import is_intact
+from prozess.harness.report.runs.trends import Measure, NightOfTrial, Trends
+from prozess.harness.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_VERDICT = "verdict string, trial string, findings map<string, bigint>"
+_VERDICT = "verdict string, interrupted boolean, trial string, findings map<string, bigint>"
 _PHASES = "phases array<struct<phase: string, acks: string, per_s: double>>"
 _RECOVERY = "struct<median_ms: double, slowest_ms: double, never: bigint>"
 _IMPACT = f"faults array<struct<name: string, {_PHASES}, longest_s: double, after_fault: {_RECOVERY}>>"
-# A run's name ends with when it began, UTC; a night goes from noon to noon, and has the name of its first day. What was
-# imported or generated may have any name.
+# The name of a run ends with the time when it began, in UTC. A night goes from noon to noon, and has the date of its
+# first day. An imported or generated run may have any name.
 _NIGHT = """
     coalesce(
         date_format(try_to_timestamp(regexp_extract(path, '([0-9]{8}T[0-9]{6})(-[0-9]+)?/[^/]+$', 1), "yyyyMMdd'T'HHmmss")
@@ -22,10 +24,12 @@ _NIGHT = """
         'undated')
 """
 _NIGHTS = f"""
-    with runs as (select trial, {_NIGHT} as night, verdict, findings from verdicts where verdict is not null),
+    with runs as (select trial, {_NIGHT} as night, verdict, findings,
+                  verdict = 'unknown' and coalesce(interrupted, false) as stopped
+             from verdicts where verdict is not null),
     counted as (
         select trial, night, count_if(verdict = 'held') as held, count_if(verdict = 'violated') as violated,
-               count_if(verdict = 'unknown') as unknown
+               count_if(verdict = 'unknown' and not stopped) as unknown, count_if(stopped) as interrupted
         from runs group by trial, night
     ),
     found as (
@@ -34,6 +38,7 @@ _NIGHTS = f"""
         where n > 0 group by trial, night, anomaly
     )
     select c.trial, c.night, any_value(held) as held, any_value(violated) as violated, any_value(unknown) as unknown,
+           any_value(interrupted) as interrupted,
            array_sort(collect_list(case when f.anomaly is not null then struct(f.anomaly, f.n) end)) as findings
     from counted c left join found f on f.trial = c.trial and f.night = c.night
     group by c.trial, c.night order by c.trial, c.night
@@ -60,7 +65,8 @@ _MEASURES = f"""
 
 
 def find_trends(spark: "SparkSession", runs: Sequence[Path]) -> Trends:
-    """The trends of these run directories. A run without a verdict, or with one that is torn, is counted and left out."""
+    """Returns the trends of these run directories. A run without a verdict, or with a torn or damaged one, is counted
+    and left out."""
     verdicts = _read(spark, runs, "verdict.json", _VERDICT)
     judged = 0
     if verdicts is not None:
@@ -70,7 +76,13 @@ def find_trends(spark: "SparkSession", runs: Sequence[Path]) -> Trends:
         return Trends((), (), len(runs), len(runs))
     nights = tuple(
         NightOfTrial(
-            row.trial, row.night, row.held, row.violated, row.unknown, tuple((f.anomaly, f.n) for f in row.findings)
+            row.trial,
+            row.night,
+            row.held,
+            row.violated,
+            row.unknown,
+            tuple((f.anomaly, f.n) for f in row.findings),
+            row.interrupted,
         )
         for row in spark.sql(_NIGHTS).collect()
     )
@@ -83,8 +95,8 @@ def find_trends(spark: "SparkSession", runs: Sequence[Path]) -> Trends:
 
 
 def _read(spark: "SparkSession", runs: Sequence[Path], name: str, schema: str) -> "DataFrame | None":
-    """The files of that name, one row each, with their `path`; None if there is none."""
-    paths = [(run / name).resolve().as_uri() for run in runs if (run / name).is_file()]
+    """Returns the files with that name, one row each, with their `path`. None: there are none."""
+    paths = [(run / name).resolve().as_uri() for run in runs if is_intact(RunDirectory(run), run / name)]
     if not paths:
         return None
     frame = spark.read.schema(schema).option("multiLine", value=True).json(paths)

@@ -2,21 +2,32 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
-# A machine that stands still for a moment has not made a test wrong: no case has a deadline.
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
+# A machine that stands still for a moment has not made a test wrong: no case has a deadline. Whoever runs the tests to see
+# whether it works finds the same each time; other cases each time are for whoever looks for what is wrong: `make fuzz`.
+settings.register_profile("same-each-time", deadline=None, derandomize=True, database=None)
+settings.register_profile("by-chance", deadline=None, derandomize=False, database=None, print_blob=True)
+settings.load_profile("by-chance" if os.environ.get("PROZESS_FUZZ") else "same-each-time")
+if not os.environ.get("PROZESS_FUZZ") and hasattr(providers, "_get_local_constants"):
+    # Hypothesis tries numbers and words that it finds in the modules of this project, of which each worker has loaded others.
+    providers._get_local_constants = lambda: providers._local_constants
+
+# What ignores Ctrl-C or a hang-up has children that do: behind a script's `&`, or `nohup`, tests of both would fail.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 REQUIRED = frozenset(filter(None, os.environ.get("PROZESS_REQUIRE", "").split(",")))
 
 
 def _namespaces() -> str | None:
-    from clusters.sandbox import probe
+    from prozess.clusters.machine.sandbox import probe
 
     support = probe()
     return None if support.level == "namespaces" else support.reason
@@ -28,8 +39,8 @@ def _chromium() -> str | None:
 
 
 def _java() -> str | None:
-    from clusters.java import find_java
-    from harness.errors import MissingTool
+    from prozess.clusters.install.tools import find_java
+    from prozess.harness.errors import MissingTool
 
     try:
         find_java()
@@ -39,21 +50,21 @@ def _java() -> str | None:
 
 
 def _docker() -> str | None:
-    from clusters.compose_network import network_problem
-    from clusters.engine import engine_problem
+    from prozess.clusters.compose.engine import engine_problem
+    from prozess.clusters.compose.network import network_problem
 
     return engine_problem() or network_problem()
 
 
 def _loop_disks() -> str | None:
-    from clusters.disks import disk_support
+    from prozess.clusters.disks.volumes import disk_support
 
     support = disk_support()
     return None if support.kind == "loop" else support.reason
 
 
 def _shim() -> str | None:
-    from clusters.shim import shim_support
+    from prozess.clusters.disks.shim import shim_support
 
     support = shim_support()
     return None if support.path is not None else support.reason
@@ -68,8 +79,8 @@ def _sshd() -> str | None:
 
 
 def _toxiproxy() -> str | None:
-    from clusters.toxiproxy import ensure_toxiproxy
-    from harness.errors import MissingTool
+    from prozess.clusters.install.tools import ensure_toxiproxy
+    from prozess.harness.errors import MissingTool
 
     try:
         ensure_toxiproxy()
@@ -79,7 +90,7 @@ def _toxiproxy() -> str | None:
 
 
 def _disk_groups() -> str | None:
-    from clusters.throttles import groups_support
+    from prozess.clusters.disks.volumes import groups_support
 
     where, how = groups_support()
     return None if where is not None else how

@@ -1,1 +1,1 @@
-"""What clients do, recorded: producers, readers and the audit, each in a process of its own."""
+"""The clients of a trial are here: producers, readers, members of groups and the audit. Each records what it does."""

@@ -1,12 +1,8 @@
-"""The inside of a client process: its control pipe, its heartbeat, its row in `clients`, its log.
+"""One client process: its control pipe, its heartbeat, its row in `clients`, its log and its wall clock."""
 
-A client process has one thread of ours (librdkafka has its own). A client ends when it is told to, when its work is done,
-when its Kafka client dies, when the disk is full, or when whoever started it is gone: then its control pipe is at its end.
-Each has its own exit code. Most have a process to themselves; plain producers of a trial with very many may share one
-(`workloads.company`).
-"""
-
+import ctypes
 import json
+import mmap
 import os
 import select
 import socket
@@ -21,18 +17,24 @@ from typing import Any, Protocol, TextIO, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from pydantic import Field
 
-from harness.configuration import Frozen
-from harness.errors import StorageFull
-from harness.protocols import ClientSpec
-from harness.rows import RowWriter
-from harness.schema import CLIENTS, HEARTBEATS, MISSING, NONE, Isolation, role_named
-from workloads.own_clock import take
-from workloads.statistics import Statistics
+from prozess.harness.config.configuration import Frozen
+from prozess.harness.config.existing_clusters import hidden
+from prozess.harness.errors import StorageFull
+from prozess.harness.interfaces import ClientSpec
+from prozess.harness.recording.rows import RowWriter
+from prozess.harness.schema import CLIENTS, HEARTBEATS, MISSING, NONE, Isolation, role_named
+from prozess.workloads.metrics import Statistics
+
+# A client process has one thread of ours (librdkafka has its own). A client ends when it is told to, when its work is
+# done, when its Kafka client dies, when the disk is full, or when whoever started it is gone: then its control pipe is
+# at its end. Each has its own exit code. Most have a process to themselves; plain producers of a trial with very many
+# may share one (`prozess.workloads.runtime.fork_server`).
+
 
 HEARTBEAT_NS = 100_000_000
 ERROR_REPEAT_NS = 1_000_000_000
 CLOCK_OF_THIS_HOST = 0
-"""`clients.clock`: every client of this workload runs on the harness's host."""
+"""The value of `clients.clock`: every client runs on the host of the harness."""
 LAUNCH_LIMIT_S = 30
 
 NowNs = Callable[[], int]
@@ -40,7 +42,7 @@ Result = TypeVar("Result")
 
 
 class ClientExit(IntEnum):
-    """Why a client process ended."""
+    """The exit code of a client process, which says why it ended."""
 
     CLEAN = 0
     CRASHED = 1
@@ -51,33 +53,33 @@ class ClientExit(IntEnum):
     """The Kafka client reported a fatal error and cannot go on."""
     STORAGE_FULL = 4
     ORPHANED = 5
-    """Whoever started it is gone."""
+    """The process that started the client is gone."""
 
 
-class Launch(Frozen):
-    """What a client process is given at its start."""
+class ClientLaunch(Frozen):
+    """Everything that a client process is given at its start."""
 
     spec: ClientSpec
     rows: Path
     planned: int
-    """Client id of the plan: its own, or that of the client whose place it takes."""
+    """The client's id in the plan: its own id, or that of the client whose place it takes."""
     isolation: int = Isolation.NOT_A_READER.value
     start_offsets: dict[int, int] = Field(default_factory=dict)
-    """Dense partition id → offset to begin at, for readers; absent = 0."""
+    """The offset to begin at by dense partition id, for readers; 0 for partitions that are not in it."""
 
 
 class FatalClient(Exception):
-    """The Kafka client is dead; the text says why."""
+    """The Kafka client has died; the text says why."""
 
     what = "the Kafka client died"
 
 
 class Orphaned(Exception):
-    """The control pipe is at its end."""
+    """The control pipe has ended, so whoever started this client is gone."""
 
 
-class Control:
-    """The client's end of the control pipe: JSON objects, one per line, both ways."""
+class ControlPipe:
+    """The client's end of its control pipe: it carries JSON objects, one per line, both ways."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -85,7 +87,7 @@ class Control:
         connection.setblocking(False)
 
     def commands(self) -> Iterator[dict[str, Any]]:
-        """What has arrived; never blocks. Orphaned at the end of the pipe."""
+        """Yields the commands that have arrived; never blocks. Orphaned at the end of the pipe."""
         try:
             chunk = self._connection.recv(1 << 20)
         except BlockingIOError:
@@ -100,15 +102,15 @@ class Control:
             yield json.loads(line)
 
     def until(self, *, timeout_s: float) -> list[dict[str, Any]]:
-        """What has arrived, once something has, or nothing after `timeout_s`. Orphaned at the end of the pipe."""
+        """Waits up to `timeout_s` for commands and returns those that have arrived. Orphaned at the end of the pipe."""
         found = list(self.commands())
         if not found:
             select.select([self._connection], [], [], timeout_s)
             found = list(self.commands())
         return found
 
-    def tell(self, event: str, **facts: Any) -> None:  # noqa: ANN401 - JSON values
-        """Send an event to whoever started this client. Orphaned if that is impossible."""
+    def tell(self, event: str, **facts: object) -> None:
+        """Sends an event to whoever started this client. Orphaned if that is impossible."""
         try:
             self._connection.setblocking(True)
             self._connection.sendall(json.dumps({"event": event, **facts}).encode() + b"\n")
@@ -118,10 +120,11 @@ class Control:
 
 
 class Client:
-    """What every role shares: identity, rows that every client writes, errors of the Kafka client."""
+    """The base of a client, whatever its role: its identity, the rows that every client writes, and errors of its
+    Kafka client."""
 
-    def __init__(self, launch: Launch, control: Control, now_ns: NowNs, log: TextIO | None = None) -> None:
-        """`log`: where its words go; the process's standard error, where nothing is given."""
+    def __init__(self, launch: ClientLaunch, control: ControlPipe, now_ns: NowNs, log: TextIO | None = None) -> None:
+        """`log`: where the client writes its log; None = to standard error."""
         self.spec, self.rows, self.control, self.now_ns = launch.spec, launch.rows, control, now_ns
         self._log = log or sys.stderr
         self.launch = launch
@@ -145,13 +148,13 @@ class Client:
         )
 
     def heartbeat(self, now_ns: int) -> None:
-        """Write a row if 100 ms have passed since the last; call it at least that often."""
+        """Writes a heartbeat if 100 ms have passed since the last one. Call it at least that often."""
         if now_ns >= self._next_heartbeat_ns:
             self._heartbeats.append(now_ns)
             self._next_heartbeat_ns = now_ns + HEARTBEAT_NS
 
     def on_error(self, error: KafkaError) -> None:
-        """librdkafka's error callback: log it, and remember a fatal one."""
+        """Logs an error of librdkafka, and remembers a fatal one. librdkafka calls it."""
         fatal = (
             error.fatal() or error.code() == KafkaError._FATAL
         )  # the latter where it is handed on in place of a record
@@ -163,8 +166,8 @@ class Client:
             self.log(f"{error.name()} {error.str()}")
 
     def serve(self, call: Callable[..., Result], *arguments: float) -> Result | None:
-        """Call what runs librdkafka's callbacks (poll, consume). The binding raises a fatal error from there instead of
-        handing it to the error callback: remembered here, and None returned."""
+        """Calls a method that runs librdkafka's callbacks (poll, consume). The binding raises a fatal error from there
+        instead of handing it to the error callback: remembered here, and None returned."""
         try:
             return call(*arguments)
         except KafkaException as error:
@@ -174,21 +177,21 @@ class Client:
             return None
 
     def log(self, text: str) -> None:
-        """One line into the client's log, with the time on the trial's clock (CLOCK_MONOTONIC). A full disk is no reason
-        to end here: the rows will say so."""
+        """Writes one line into the client's log, with the time on the trial's clock (CLOCK_MONOTONIC). A full disk is
+        no reason to end here: the rows will say so."""
         try:
-            self._log.write(f"{self.now_ns() / 1e9:.3f} {text}\n")
+            self._log.write(f"{self.now_ns() / 1e9:.3f} {hidden(text)}\n")
             self._log.flush()
         except OSError:
             return
 
     def check(self) -> None:
-        """FatalClient if the Kafka client has died."""
+        """Raises FatalClient if the Kafka client has died."""
         if self.fatal is not None:
             raise FatalClient(self.fatal)
 
     def end(self, *, issued: int, exit_code: int, complete: bool) -> None:
-        """Complete the row in `clients`. `complete`: every table of this client was written to its end."""
+        """Completes the row in `clients`. `complete`: every table of this client was written to its end."""
         self._row(
             ended_ns=self.now_ns(),
             issued=issued,
@@ -217,29 +220,46 @@ class Client:
 
 
 class Work(Protocol):
-    """What a role does. Built from its Client."""
+    """What a client of some role does. It is built from its `Client`."""
 
     def run(self) -> None:
-        """Until the work is done or `stop` was commanded. FatalClient, StorageFull, Orphaned end it early."""
+        """Works until the work is done or `stop` was commanded. FatalClient, StorageFull and Orphaned end it early."""
         ...
 
     def issued(self) -> int:
-        """Sequences issued, or records read, so far."""
+        """Returns how many sequences were issued, or records read, so far."""
         ...
 
     def close(self) -> None:
-        """Flush every table this role wrote."""
+        """Writes every table of this role to its end."""
+        ...
+
+
+class SteppedWork(Work, Protocol):
+    """Work that can be done step by step, so that several clients can share a process
+    (`prozess.workloads.log.producer`)."""
+
+    def steps(self) -> Iterator[float]:
+        """Does what is due in each step, and yields for how many seconds nothing more is due."""
+        ...
+
+    def poll(self, wait_s: float) -> None:
+        """Serves the Kafka client's callbacks. It is called before each step."""
+        ...
+
+    def let_go(self) -> None:
+        """Drops what is still queued: the client has ended, and its process goes on with others."""
         ...
 
 
 SomeWork = TypeVar("SomeWork", bound=Work)
 
 
-class Life:
-    """A client from its launch to its last word. As a context it turns what ends a client early into its exit; an exception
-    that nobody expected leaves it."""
+class ClientLife:
+    """The life of one client, from its launch to its last message. As a context it turns what ends a client early into
+    its exit; an exception that nobody expected leaves it."""
 
-    def __init__(self, control: Control, launch: Launch, now_ns: NowNs, log: TextIO | None = None) -> None:
+    def __init__(self, control: ControlPipe, launch: ClientLaunch, now_ns: NowNs, log: TextIO | None = None) -> None:
         self._control, self._launch, self._now_ns, self._log = control, launch, now_ns, log
         self._client: Client | None = None
         self._work: Work | None = None
@@ -247,13 +267,13 @@ class Life:
         self.code = ClientExit.CLEAN
 
     def begin(self, roles: Mapping[str, Callable[[Client], SomeWork]]) -> SomeWork:
-        """Make the Kafka client; returns what is to be done with it."""
+        """Makes the Kafka client, and returns the work that is to be done with it."""
         self._client = Client(self._launch, self._control, self._now_ns, self._log)
         self._work = work = roles[self._launch.spec.role](self._client)
         self._control.tell("ready", os_pid=os.getpid())
         return work
 
-    def __enter__(self) -> "Life":
+    def __enter__(self) -> "ClientLife":
         return self
 
     def __exit__(
@@ -269,19 +289,19 @@ class Life:
             case Orphaned():
                 self.code, self._reason = ClientExit.ORPHANED, "whoever started this client is gone"
             case KafkaException() if self._work is None:
-                why = error.args[0].str()
+                why = hidden(error.args[0].str())
                 self.code, self._reason = ClientExit.REFUSED, f"librdkafka refuses the configuration: {why}"
             case _:
                 return False
         return True
 
     def close(self) -> None:
-        """Flush every table of its role."""
+        """Writes every table of its role to its end."""
         if self._work is not None:
             self._work.close()
 
     def end(self) -> ClientExit:
-        """Complete its row, and tell how it ended."""
+        """Completes the client's row, and tells whoever started it how it ended."""
         self.close()
         if self._client is not None:
             if self._reason:
@@ -294,21 +314,21 @@ class Life:
         return self.code
 
     def tell_end(self) -> None:
-        """The last word to whoever started it."""
+        """Sends the last message to whoever started this client."""
         with suppress(Orphaned):
             self._control.tell("ended", code=int(self.code), reason=self._reason)
 
 
 def run_client(connection: socket.socket, roles: Mapping[str, Callable[[Client], Work]], now_ns: NowNs) -> int:
-    """The life of a client that has a process to itself: be launched, do the role's work, complete the rows. Returns the
+    """Runs a client that has a process to itself: waits for its launch, does its work, completes its rows. Returns the
     exit code."""
-    control = Control(connection)
+    control = ControlPipe(connection)
     try:
         launch = launched(control)
     except Orphaned:
         return ClientExit.ORPHANED
     take(launch.rows, launch.planned)
-    life = Life(control, launch, now_ns)
+    life = ClientLife(control, launch, now_ns)
     try:
         with life:
             life.begin(roles).run()
@@ -318,8 +338,56 @@ def run_client(connection: socket.socket, roles: Mapping[str, Callable[[Client],
     return life.end()
 
 
-def launched(control: Control) -> Launch:
-    """What it is told first. Orphaned if that does not come."""
+def launched(control: ControlPipe) -> ClientLaunch:
+    """Waits for the launch, which is the first thing that a client is told. Orphaned if it does not come."""
     for command in control.until(timeout_s=LAUNCH_LIMIT_S):
-        return Launch.model_validate(command["launch"])
+        return ClientLaunch.model_validate(command["launch"])
     raise Orphaned(f"no launch within {LAUNCH_LIMIT_S} s")
+
+
+# The wall clock of a client process, as the process takes it: that of its place, which whoever runs the trial can
+# move.
+#
+# Client processes are forked from one, which has the shim preloaded where a trial moves their clocks
+# (`clusters/disks/shim.c`: the wall clock alone; what is recorded is CLOCK_MONOTONIC). Each maps the clock file of its
+# place over the one that it was born with, and what it runs for itself (a JVM) is started with that file: so a
+# successor in the place has the same clock.
+
+
+VARIABLE = "PROZESS_CLOCK"
+CLOCK_BYTES = 4096
+
+
+def clocks_of(rows: Path) -> Path:
+    """Returns the directory with the clock files of a run."""
+    return rows.parent / "clocks"
+
+
+def file_of(rows: Path, planned: int) -> Path:
+    """Returns the clock file of one client's place."""
+    return clocks_of(rows) / f"{planned}.clock"
+
+
+def take(rows: Path, planned: int) -> None:
+    """Makes this process follow the clock file of its place. Called before the process has a Kafka client."""
+    common, mine = os.environ.get(VARIABLE, ""), file_of(rows, planned)
+    if not common or not mine.exists():
+        return
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+        if line.endswith(common):
+            _map_over(int(line.partition("-")[0], 16), mine)
+    os.environ[VARIABLE] = str(mine)
+
+
+def _map_over(address: int, path: Path) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fixed = 0x10  # MAP_FIXED: in place of what is there [mmap(2)]
+        found = libc.mmap(address, CLOCK_BYTES, mmap.PROT_READ, mmap.MAP_SHARED | fixed, descriptor, 0)
+    finally:
+        os.close(descriptor)
+    if found != address:
+        raise OSError(ctypes.get_errno(), "a client's clock could not be mapped", str(path))

@@ -1,38 +1,68 @@
-"""`docs/guarantees.md` from the table: `python -m harness.guarantees.document` writes it anew."""
+"""Writes `docs/guarantees.md` from the guarantee table: `python -m prozess.harness.guarantees.document`."""
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-from harness.guarantees.controls import CONTROLS
-from harness.guarantees.facts import FACTS
-from harness.guarantees.faults import NATURES
-from harness.guarantees.table import TABLE, Effect, Guarantee
+from prozess.harness import installation
+from prozess.harness.guarantees.evidence.ground_truth import NATURES
+from prozess.harness.guarantees.facts.registry import FACTS
+from prozess.harness.guarantees.table import TABLE, Guarantee, Rule, RuleEffect
+from prozess.harness.guarantees.table.rules import NEVER_CERTAIN, NEVER_EXCUSES, proofs_of
+from prozess.harness.guarantees.verdict.judge import CONTROLS
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "guarantees.md"
+DOCUMENT = installation.SEARCH_PATH / "docs" / "guarantees.md"
 _HEAD = """\
 # The guarantee table
 
-<!-- Made from harness/guarantees by `python -m harness.guarantees.document`. Change the code, not this page. -->
+<!-- Made from harness/guarantees by `python -m prozess.harness.guarantees.document`. Change the code, not this page. -->
 
-What is forbidden and what is permitted, for each anomaly, given a cell's configuration and what really happened.
+This page lists, for each anomaly, when it is permitted and when it is forbidden. That depends on the configuration of \
+the cell (one combination of settings, with topics and clients of its own) and on what really happened to its \
+partitions.
 
-- **Judged per witness** (one record, one read, one jump), never per cell. One forbidden witness makes the cell *violated*; \
-else one unknown makes it *unknown*; else it is permitted (shown with its count) or held.
-- Rules in order, the first whose facts all hold decides. **None does: forbidden.**
-- Facts are true, false or unknown. A rule in doubt, before any that is certain, makes the witness unknown. A rule that only \
-names a known defect never excuses: the verdict is *violated*, and the defect is named.
-- Times are widened by the clock error. What is derived from a fault that was not proven to work is unknown, and so is what \
-needs the controllers' own log where it says nothing.
-- No witness: *held*, if no rule could have permitted one; else *permitted, not seen*. Incomplete evidence, a step that did \
-not happen, a fault without proven effect or a silent required control: *unknown*.
-- *Lost*, *dirty-read* and *skipped* say that something is missing: their findings, too, need a complete audit. The others \
-stand on any history.
+- prozess judges each **witness** by itself: one record, one read, one jump of a position. If one witness is \
+forbidden, the cell is *violated*. Otherwise, if one is unknown, the cell is *unknown*. Otherwise what was seen is \
+permitted, and reports show how often it was; or nothing was seen.
+- The rules of an anomaly are tried in order. The first rule whose facts all hold decides. **If no rule applies, the \
+witness is forbidden.**
+- A fact is true, false or unknown. If a rule is in doubt before one that is certain, the witness is unknown.
+- A rule that names a known defect excuses nothing: the verdict is *violated*, and it names the defect. For that, the \
+history must show the defect's own signature; a fault nearby does not suffice. If the signature can be neither seen \
+nor ruled out, the report says that the defect is possible. If the cause was seen and is no known defect, the witness \
+is *explained*, and forbidden all the same.
+- Times are widened by the clock error. What depends on a fault that was not proven to work is unknown. So is what \
+depends on the controllers' log if that log says nothing about it.
+- If there is no witness, the anomaly is *held* if no rule could have permitted one, and *permitted, not seen* \
+otherwise. It is *unknown* if the evidence is incomplete, if a step of the trial did not happen, if a fault was not \
+proven to work, or if a required control showed nothing.
+- The guarantees that you choose (`--decide`) decide the verdict. If you choose none, all guarantees decide that can \
+be judged with this history. The others are listed as *not judged*, with the reason (`docs/results.md`). If something \
+was found, it decides all the same, unless you chose other guarantees.
+- If neither the nodes' files nor the controllers' log of a cluster can be read, others may have destroyed replicas or \
+asked for an unclean election. What that would excuse is unknown there, unless the trial states that nobody did.
+- `lost`, `dirty-read`, `skipped` and the like say that something is missing. So even their findings need a complete \
+audit. Findings of the other anomalies stand on any history.
 """
 
 
+_PERMITTING = """\
+## What permits, and what must have been seen
+
+A permission needs proof, as an accusation does: evidence about this partition (by its topic id) at the time of the \
+record. If one of these pieces of evidence is missing, the rule permits nothing: the witness is unknown or forbidden. \
+Each rule also needs the settings in its "when".
+
+| rule | evidence that it needs |
+|---|---|
+"""
+
+
+def _never(rule: Rule) -> str:
+    return " (never certain: unknown at best)" if NEVER_CERTAIN.intersection(rule.when) else ""
+
+
 def render() -> str:
-    """The whole page."""
+    """Returns the whole page as Markdown."""
     parts = [_HEAD, "\n## The anomalies\n"]
     for guarantee in TABLE.values():
         parts.extend(_guarantee(guarantee))
@@ -40,18 +70,28 @@ def render() -> str:
     for name, fact in FACTS.items():
         scope = "configuration" if fact.of_configuration else "what happened"
         parts.append(f"| {name} | {scope} | {fact.meaning} |\n")
+    parts += ["\n", _PERMITTING]
+    parts += [
+        f"| `{rule.id}` | {'; '.join(proofs_of(rule)) or 'the configuration'}{_never(rule)} |\n"
+        for guarantee in TABLE.values()
+        for rule in guarantee.rules
+        if rule.effect not in NEVER_EXCUSES
+    ]
     parts.append("\n## What faults do\n\n| fault | does |\n|---|---|\n")
     for name, nature in NATURES.items():
         does = [what.replace("_", " ") for what in nature.__slots__ if getattr(nature, what)]
         parts.append(f"| {name} | {', '.join(does)} |\n")
     parts.append(
-        "\nWhat *loses unflushed* destroys copies of topics without flush.messages=1, and of no others; all else but what "
-        "*destroys* leaves what was written. A kind that is not listed might do anything: what depends on it is unknown.\n"
+        "\nA fault that *loses unflushed* data destroys replicas of topics without flush.messages=1, and no others. Of the "
+        "other faults only those that *destroy* remove what was written. A fault that is not listed might do anything, so "
+        "what depends on it is unknown.\n"
     )
     parts.append(
-        "\n## Controls\n\nCells that are expected to show an anomaly, where a trial names none itself: a silent one "
+        "\n## Controls\n\nA control is a set of cells that are expected to show an anomaly. If a trial names no control "
+        "itself, prozess takes these. If such a control shows nothing, the anomaly is *held, unproven* in the other cells, "
+        "and the verdict's sentence says so.\n\n"
     )
-    parts.append("leaves *held, unproven*.\n\n| anomaly | under | cells | why |\n|---|---|---|---|\n")
+    parts.append("| anomaly | under | cells | why |\n|---|---|---|---|\n")
     for control in CONTROLS:
         parts.append(
             f"| {control.anomaly} | {', '.join(sorted(control.faults))} | {control.kind} | {control.source} |\n"
@@ -60,21 +100,24 @@ def render() -> str:
 
 
 def _guarantee(guarantee: Guarantee) -> Iterator[str]:
-    yield f"\n### `{guarantee.anomaly}`\n\n{guarantee.promise} *({guarantee.source})*\n\n"
+    yield f"\n### `{guarantee.anomaly}`\n\n{guarantee.meaning_in_full}\n\n"
+    yield f"**The promise:** {guarantee.promise} *({guarantee.source})*\n\n"
     if not guarantee.rules:
         yield "Always forbidden.\n"
         return
     yield "| | rule | when | why | source |\n|---|---|---|---|---|\n"
     for number, rule in enumerate(guarantee.rules, 1):
-        defect = rule.effect is Effect.DEFECT
+        defect = rule.effect is RuleEffect.DEFECT
         effect = f"**forbidden**, known defect {rule.defect}" if defect else rule.effect
+        effect = "**forbidden**, and explained" if rule.effect is RuleEffect.EXPLAINED else effect
+        when = ", ".join(rule.when) + (f" (possible: {', '.join(rule.perhaps)})" if rule.perhaps else "")
         change = "" if not rule.change else f"; {rule.change} {guarantee.undone}"
-        yield f"| {number} | `{rule.id}`: {effect} | {', '.join(rule.when)} | {rule.reason}{change} | {rule.source} |\n"
+        yield f"| {number} | `{rule.id}`: {effect} | {when} | {rule.reason}{change} | {rule.source} |\n"
     yield f"| {len(guarantee.rules) + 1} | **forbidden** | otherwise | | |\n"
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the page into the checkout."""
     DOCUMENT.parent.mkdir(exist_ok=True)
     DOCUMENT.write_text(render(), encoding="utf-8")
     sys.stdout.write(f"wrote {DOCUMENT}\n")

@@ -10,12 +10,12 @@ Truth = np.ndarray
 
 
 def truth(value: np.ndarray | bool) -> Truth:
-    """What is known to be so or not."""
+    """Turns what is certainly so or not into 1 and 0."""
     return np.asarray(value, dtype=bool).astype(np.int8)
 
 
 def constant(value: int | np.int8, length: int) -> Truth:
-    """The same for every witness."""
+    """Returns one truth value for every witness."""
     return np.full(length, value, dtype=np.int8)
 
 
@@ -30,12 +30,12 @@ def either(*parts: Truth | np.int8) -> Truth:
 
 
 def negate(part: Truth | np.int8) -> Truth:
-    """Unknown stays unknown."""
+    """Swaps true and false; unknown stays unknown."""
     return np.where(np.asarray(part) == UNKNOWN, UNKNOWN, 1 - np.asarray(part)).astype(np.int8)
 
 
 def doubted(part: Truth, known: np.ndarray | bool) -> Truth:
-    """`part` where `known`; elsewhere true becomes unknown (a cause that is itself in doubt), false stays."""
+    """Keeps `part` where `known` holds; elsewhere true becomes unknown, because the cause is in doubt, and false stays."""
     return np.where(np.logical_or(known, part == FALSE), part, UNKNOWN).astype(np.int8)
 
 

@@ -1,34 +1,73 @@
 """Stage five: reads verdict, plan and history; writes report.html, junit.xml and summary.md. Judges nothing."""
 
-import json
+import shutil
+import tempfile
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from harness.errors import BadInput
-from harness.history import History
-from harness.plan import Plan, parse_plan
-from harness.run_directory import RunDirectory, read_json
-from harness.verdict import TrialVerdict
+from prozess.harness.checking.findings import write_findings
+from prozess.harness.errors import BadInput, HistoryUnreadable
+from prozess.harness.guarantees.verdict.doubts import doubted, unlooked
+from prozess.harness.history.convert import History
+from prozess.harness.history.manifest import Condition, condition_of, plan_of, said_of_unproven
+from prozess.harness.history.parquet import ensure_every_table
+from prozess.harness.plan.plan import read_plan
+from prozess.harness.report.words import again
+from prozess.harness.run_directory import RunDirectory, read_object, write_json
+from prozess.harness.verdict import TrialVerdict
 
 
-def report_run(run: RunDirectory) -> list[Path]:
-    """Write every report of a judged run, return their paths. BadInput if the run was not judged yet."""
-    from harness.report.html import write_html
-    from harness.report.junit import write_junit
-    from harness.report.summary import write_summary
+def report_run(run: RunDirectory, condition: Condition | None = None) -> list[Path]:
+    """Write every report of a judged run, return their paths. BadInput if the run was not judged yet.
 
+    `condition`: of the run's files, if it is known already. Of a run with damaged ones the reports say that everything is
+    unknown, and why, whatever verdict.json says; NotJudged if its plan cannot be read.
+    """
     if not run.verdict.is_file():
         raise BadInput(f"{run.path} has no verdict.json yet. Run `prozess check {run.path}` first.")
-    plan = load_plan_of(run)
-    verdict = read_verdict(run)
-    seconds: dict[str, float] = read_json(run.path / "seconds.json") if (run.path / "seconds.json").exists() else {}
-    history = History.open(run)
+    condition = condition or condition_of(run, ("recorded", "history", "judged"))
+    if condition.damaged:
+        return _report_damaged(run, condition)
+    with said_of_unproven(run, condition):
+        verdict = read_verdict(run)
+        return _write(run, verdict if condition.sealed else doubted(verdict, condition.doubts))
+
+
+def _write(run: RunDirectory, verdict: TrialVerdict, *, counted: bool = True) -> list[Path]:
+    from prozess.harness.report.html import write_html
+    from prozess.harness.report.summary import write_junit, write_summary
+
+    plan, history, seconds = read_plan(run), History.open(run), _seconds(run)
     return [
-        write_html(run, plan, verdict, seconds, history),
+        write_html(run, plan, verdict, seconds, history, counted=counted),
         write_junit(run, verdict, seconds),
         write_summary(run, plan, verdict, history),
     ]
+
+
+def _report_damaged(run: RunDirectory, condition: Condition) -> list[Path]:
+    """Out of the plan and of nothing else, because what the other files say may be anything."""
+    plan = plan_of(run, condition)
+    with tempfile.TemporaryDirectory(prefix="prozess-") as directory:
+        bare = RunDirectory(Path(directory))
+        bare.plan.write_text(plan.model_dump_json(), encoding="utf-8")
+        write_json(bare.source, {"command": again(run)})
+        ensure_every_table(bare)
+        write_findings(bare, ())
+        made = _write(bare, unlooked(plan, condition.doubts), counted=False)
+        return [Path(shutil.copy(path, run.path / path.name)) for path in made]
+
+
+def _seconds(run: RunDirectory) -> dict[str, float]:
+    """How long parts took; nothing of a run of which nobody noted it."""
+    path = run.path / "seconds.json"
+    told = read_object(path) if path.exists() else {}
+    if not all(isinstance(took_s, int | float) for took_s in told.values()):
+        raise HistoryUnreadable(
+            f"{path} must map parts of a run to seconds, and does not. Remove it, and report again."
+        )
+    return told
 
 
 def read_verdict(run: RunDirectory) -> TrialVerdict:
@@ -42,8 +81,3 @@ def read_verdict(run: RunDirectory) -> TrialVerdict:
             f"{run.verdict} is not a verdict of this version: {where}: {problem['msg']}. "
             f"Judge the run again: `prozess check {run.path}`."
         ) from error
-
-
-def load_plan_of(run: RunDirectory) -> Plan:
-    """The plan of a run."""
-    return parse_plan(json.dumps(read_json(run.plan)), source=str(run.plan))

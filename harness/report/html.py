@@ -1,42 +1,125 @@
-"""report.html: one file that opens offline. What the page shows at once is in its text; the rest is data for its scripts."""
+"""Writes report.html: one file that opens offline, with its styles and scripts inside.
 
+What the page shows at once is in its text; the rest is data for its scripts. Pages of other modules share the templates,
+styles and scripts.
+"""
+
+import base64
+import hashlib
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.guarantees.table import TABLE
-from harness.history import History
-from harness.impact_summary import ImpactShown
-from harness.metric_series import MetricTable
-from harness.plan import Plan
-from harness.report.delivery import Deliveries, deliveries, windows_words, worst_words
-from harness.report.delivery_charts import delivery_panels
-from harness.report.hanging import LEGEND, read_hanging
-from harness.report.impact import HEADINGS, impact_rows, impact_words, read_impact
-from harness.report.metric_lines import monitor_panels
-from harness.report.overview import overview
-from harness.report.page import REPORT_SCRIPTS, REPORT_STYLES, assets, embedded_json, environment, security_policy
-from harness.report.panels import figure
-from harness.report.plain import plain_tables
-from harness.report.seen import FOLDED_FROM, TABLES_EACH, has_section, rows_each, seen_groups, tallies
-from harness.report.stories import Teller, tell_stories
-from harness.report.timeline import timeline_panels
-from harness.report.traffic import ROWS_AT_A_TIME, Traffic, make_traffic, sends_in_parts, span_of_sends
-from harness.report.words import MEANINGS, SIGNS, VERDICT_SIGNS, anomalies_of, kafka_told, matrices, reproduce, short
-from harness.run_directory import RunDirectory, read_json
-from harness.schema import Outcome
-from harness.verdict import AnomalyOutcome, TrialVerdict
+from prozess.harness.clock import NS_PER_S
+from prozess.harness.guarantees.table import TABLE
+from prozess.harness.history.convert import History
+from prozess.harness.history.versions import unverified
+from prozess.harness.impact.cost import ImpactShown
+from prozess.harness.plan.plan import Plan
+from prozess.harness.recording.codes import read_texts
+from prozess.harness.recording.metrics import MetricTable
+from prozess.harness.report.charts import (
+    ROWS_AT_A_TIME,
+    SendTraffic,
+    delivery_panels,
+    figure,
+    make_traffic,
+    monitor_panels,
+    of_partitions,
+    partition_name,
+    sends_in_parts,
+    span_of_sends,
+    timeline_panels,
+)
+from prozess.harness.report.stories import Teller, tell_stories
+from prozess.harness.report.tables import (
+    HEADINGS,
+    LEGEND,
+    Deliveries,
+    deliveries,
+    impact_rows,
+    impact_words,
+    read_hanging,
+    read_impact,
+    rows_of_fault,
+    windows_words,
+    worst_words,
+)
+from prozess.harness.report.words import (
+    FOLDED_FROM,
+    MEANINGS,
+    SIGNS,
+    TABLES_EACH,
+    VERDICT_SIGNS,
+    CellMatrix,
+    anomalies_of,
+    brief_nodes,
+    has_section,
+    kafka_told,
+    matrices,
+    not_judged_lines,
+    reproduce,
+    rows_each,
+    seen_groups,
+    short,
+    tallies,
+)
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import MISSING, NONE, Outcome
+from prozess.harness.verdict import AnomalyOutcome, CellVerdict, FaultShown, TrialVerdict
+
+BASE_STYLES = ("base.css",)
+REPORT_STYLES = (*BASE_STYLES, "report.css")
+REPORT_SCRIPTS = ("page.js", "chart.js", "timeline.js", "matrix.js", "details.js", "stories.js", "main.js")
+"""In the order in which they are run."""
+
+
+def environment(package: str) -> Environment:
+    """For the templates of a package; `style` is what all pages share."""
+    made = Environment(loader=PackageLoader(package), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    made.globals["style"] = Markup(assets(BASE_STYLES))
+    return made
+
+
+@cache
+def assets(names: Sequence[str]) -> str:
+    """The texts of these files, one after the other."""
+    folder = files("prozess.harness.report") / "assets"
+    return "".join((folder / name).read_text(encoding="utf-8") for name in names)
+
+
+def embedded_json(value: Mapping[str, Any]) -> Markup:
+    """JSON that may stand in a script element: no text in it can end the element."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def security_policy(script: str) -> str:
+    """Only this script runs, and nothing is loaded, whatever the texts of a history are."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'"
 
 
 def write_html(
-    run: RunDirectory, plan: Plan, verdict: TrialVerdict, seconds: Mapping[str, float], history: History
+    run: RunDirectory,
+    plan: Plan,
+    verdict: TrialVerdict,
+    seconds: Mapping[str, float],
+    history: History,
+    *,
+    counted: bool = True,
 ) -> Path:
-    """Write report.html; returns its path."""
+    """Write report.html; returns its path. `counted`: false where the history is damaged, and its records are not counted."""
     tables = matrices(verdict.cells)
     impact, traffic = read_impact(run), _traffic(plan, history)
     delivered, seen = deliveries(run, plan, verdict), seen_groups(verdict)
@@ -46,7 +129,7 @@ def write_html(
     data = overview(plan, verdict, tables, history, outcomes, impact)
     data["figures"] = _figures(run, plan, verdict, history, traffic, impact, delivered)
     script = f'"use strict";\n{assets(REPORT_SCRIPTS)}'
-    text = environment("harness.report").get_template("report.html.j2").render(
+    text = environment("prozess.harness.report").get_template("report.html.j2").render(
         _words(tables),
         verdict=verdict,
         plan=plan,
@@ -58,9 +141,10 @@ def write_html(
         tables_each=TABLES_EACH,
         folded_from=FOLDED_FROM,
         client=teller.name,
-        rows={"sends": history.rows("sends"), "reads": history.rows("reads")},
+        rows={"sends": history.rows("sends"), "reads": history.rows("reads")} if counted else None,
         excluded=Counter(exclusion.reason for exclusion in plan.excluded),
         reasons=_reasons(verdict),
+        not_judged=not_judged_lines(verdict),
         tallies=tallies(verdict),
         delivered=delivered,
         impact=impact,
@@ -68,6 +152,7 @@ def write_html(
         hanging_legend=LEGEND,
         reproduce=reproduce(run),
         kafka=kafka_told(run, plan),
+        unverified=unverified(run),
         seconds_by_part=seconds,
         data=data,
         plain=plain_tables(data),
@@ -81,7 +166,7 @@ def write_html(
     return path
 
 
-def _words(tables: Sequence[Any]) -> dict[str, Any]:
+def _words(tables: Sequence[CellMatrix[CellVerdict]]) -> dict[str, Any]:
     """What templates call."""
     labels = {cell.cell: matrix.label(cell) for matrix in tables for cell in matrix.cells}
     return {
@@ -102,6 +187,7 @@ def _words(tables: Sequence[Any]) -> dict[str, Any]:
         "cell_label": lambda cell: labels[cell.cell] or cell.name,
         "has_section": has_section,
         "promise": lambda anomaly: TABLE[anomaly].promise if anomaly in TABLE else "",
+        "meaning": lambda anomaly: TABLE[anomaly].meaning_in_full if anomaly in TABLE else "",
     }
 
 
@@ -110,7 +196,7 @@ def _breakable(text: str) -> Markup:
     return Markup("<wbr>").join(Markup.escape(part) for part in re.split(r"(?<=[.-])", text))
 
 
-def _filters(tables: Sequence[Any]) -> dict[str, list[str]]:
+def _filters(tables: Sequence[CellMatrix[CellVerdict]]) -> dict[str, list[str]]:
     """Axis → its values, of all tables in which it varies."""
     found: dict[str, dict[str, None]] = {}
     for matrix in tables:
@@ -130,7 +216,7 @@ def _reasons(verdict: TrialVerdict) -> list[tuple[str, AnomalyOutcome, str, str,
     return [(*key, count) for key, count in counted.most_common()]
 
 
-def _traffic(plan: Plan, history: History) -> Traffic | None:
+def _traffic(plan: Plan, history: History) -> SendTraffic | None:
     span_s = span_of_sends(history)
     if span_s is None:
         return None
@@ -143,7 +229,7 @@ def _figures(
     plan: Plan,
     verdict: TrialVerdict,
     history: History,
-    traffic: Traffic | None,
+    traffic: SendTraffic | None,
     impact: ImpactShown | None,
     delivered: Sequence[Deliveries],
 ) -> list[Mapping[str, Any]]:
@@ -160,5 +246,211 @@ def _figures(
 
 
 def _texts(run: RunDirectory, dictionary: str) -> Sequence[str]:
-    found: Mapping[str, Sequence[str]] = read_json(run.dictionaries) if run.dictionaries.exists() else {}
-    return found.get(dictionary, ())
+    return read_texts(run.dictionaries).get(dictionary, [])
+
+
+# The data of report.html: cells, partitions, clients and faults as columns, shown on demand. Judges nothing.
+
+
+CHANGES_MAX = 20_000
+"""Of leaders and ISR that the page holds, the earliest; the history has all."""
+NEAR_MAX = 30
+"""So many anomalies are named with a fault."""
+
+
+@dataclass(slots=True)
+class Texts:
+    """Texts by number, each once."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def number(self, text: str) -> int:
+        """The number of a text, a new one if need be."""
+        return self.numbers.setdefault(text, len(self.numbers))
+
+
+def overview(
+    plan: Plan,
+    verdict: TrialVerdict,
+    tables: Sequence[CellMatrix[CellVerdict]],
+    history: History,
+    outcomes: np.ndarray,
+    impact: ImpactShown | None,
+) -> dict[str, Any]:
+    """For `page.js`. `outcomes`: as `Traffic` has them."""
+    texts, names = Texts(), Texts()
+    cells = [
+        _cell(cell, place, matrix.label(cell), texts, names)
+        for place, matrix in enumerate(tables)
+        for cell in matrix.cells
+    ]
+    return {
+        "signs": {str(word): sign for word, sign in (SIGNS | VERDICT_SIGNS).items()},
+        "outcomes": [str(outcome) for outcome in AnomalyOutcome],
+        "kinds": [{"workload": m.workload, "axes": list(m.cells[0].axes)} for m in tables],
+        "cells": cells,
+        "texts": list(texts.numbers),
+        "anomalies": list(names.numbers),
+        "partitions": _partitions(plan, history, outcomes),
+        "changes": _changes(history.table("metadata")),
+        "windows": _windows(impact),
+        "clients": _clients(plan, history),
+        "faults": _faults(verdict.faults, impact),
+        "costs": HEADINGS[1:],
+        "near": _near(verdict),
+    }
+
+
+def _cell(cell: CellVerdict, kind: int, label: str, texts: Texts, names: Texts) -> list[Any]:
+    order = list(AnomalyOutcome)
+    judged: list[int] = []
+    for anomaly in cell.anomalies.values():
+        told = (names.number(anomaly.anomaly), order.index(anomaly.outcome), anomaly.count)
+        judged += [*told, texts.number(anomaly.reason), texts.number(anomaly.source), int(has_section(anomaly))]
+    return [cell.cell, kind, str(cell.verdict), cell.name, label, [texts.number(v) for v in cell.axes.values()], judged]
+
+
+def _partitions(plan: Plan, history: History, outcomes: np.ndarray) -> dict[str, list[Any]]:
+    numbers = range(len(plan.partitions))
+    return {
+        "name": [partition_name(plan, number) for number in numbers],
+        "cell": [planned.cell for planned in plan.partitions],
+        "replicas": [" ".join(map(str, planned.assignment)) for planned in plan.partitions],
+        "sent": outcomes.sum(axis=1).tolist(),
+        "ok": outcomes[:, Outcome.OK].tolist(),
+        "unknown": outcomes[:, Outcome.INFO].tolist(),
+        "refused": outcomes[:, Outcome.FAIL].tolist(),
+        "read": [history.files["reads"].rows_of(number) for number in numbers],
+    }
+
+
+def _changes(metadata: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:
+    """Of leaders and ISR, by the controllers' log."""
+    rows = np.flatnonzero(of_partitions(metadata))
+    rows = rows[np.argsort(metadata["time_ns"][rows], kind="stable")][:CHANGES_MAX]
+    return {
+        "partition": metadata["partition"][rows].tolist(),
+        "at": np.round(metadata["time_ns"][rows] / NS_PER_S, 3).tolist(),
+        "leader": metadata["leader"][rows].tolist(),
+        "epoch": metadata["leader_epoch"][rows].tolist(),
+        "isr": metadata["isr"][rows].tolist(),
+        "whole": (metadata["isr"][rows] == metadata["replicas"][rows]).astype(int).tolist(),
+    }
+
+
+def _windows(impact: ImpactShown | None) -> dict[str, list[Any]]:
+    windows = impact.windows if impact else ()
+    return {
+        "partition": [window.partition for window in windows],
+        "begin": [round(window.begin_s, 3) for window in windows],
+        "end": [None if window.end_s is None else round(window.end_s, 3) for window in windows],
+        "fault": [window.fault for window in windows],
+    }
+
+
+def _clients(plan: Plan, history: History) -> dict[str, list[Any]]:
+    """Planned clients, and those that took their place."""
+    table = history.table("clients")
+    told = {name: table[name].tolist() for name in ("client", "planned", "started_ns", "ended_ns", "exit_code")}
+    rows = {client: place for place, client in enumerate(told["client"])}
+    planned = {client.client: client for client in plan.clients}
+    later = zip(told["client"], told["planned"], strict=True)
+    stood_in = {c: planned[of] for c, of in later if c not in planned and of in planned}
+    cells = {c: sorted({plan.partitions[p].cell for p in of.partitions}) for c, of in planned.items()}
+    columns: dict[str, list[Any]] = {name: [] for name in ("name", "role", "cells", "started", "ended", "exit")}
+    for number, client in (planned | stood_in).items():
+        place = rows.get(number)
+        again = f"{client.name}, started again as {number}" if number in stood_in else f"{client.name} ({number})"
+        row = (again, client.role, cells[client.client], *_life(told, place))
+        for column, value in zip(columns.values(), row, strict=True):
+            column.append(value)
+    return columns
+
+
+def _life(told: Mapping[str, list[int]], place: int | None) -> tuple[float | None, float | None, str]:
+    """When a client started and ended, and how."""
+    if place is None:
+        return None, None, "left no record"
+    started, ended, code = (told[name][place] for name in ("started_ns", "ended_ns", "exit_code"))
+    how = "clean" if code == 0 else "not known" if code == NONE else f"signal {-code}" if code < 0 else f"status {code}"
+    return _seconds(started), _seconds(ended), how
+
+
+def _seconds(time_ns: int) -> float | None:
+    return None if time_ns == MISSING else round(time_ns / NS_PER_S, 3)
+
+
+def _faults(faults: Sequence[FaultShown], impact: ImpactShown | None) -> list[dict[str, Any]]:
+    costs = {fault.fault: [row[1:] for row in rows_of_fault(fault)] for fault in impact.faults} if impact else {}
+    return [
+        {
+            "number": fault.number,
+            "name": f"{fault.fault} {brief_nodes(fault.nodes)}".strip(),
+            "step": fault.step,
+            "nodes": fault.nodes,
+            "begin": round(fault.begin_s, 3),
+            "end": None if fault.end_s is None else round(fault.end_s, 3),
+            "effective": fault.effective,
+            "detail": fault.detail,
+            "cost": costs.get(fault.number, []),
+        }
+        for fault in faults
+    ]
+
+
+def _near(verdict: TrialVerdict) -> dict[str, list[tuple[int, str]]]:
+    """Step → (cell, anomaly) of those whose witnesses name it, the worst first."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for cell, anomaly in (pair for group in seen_groups(verdict) for pair in group.pairs):
+        for step in {step for witness in anomaly.witnesses for step in witness.faults}:
+            named = found.setdefault(step, [])
+            if len(named) < NEAR_MAX:
+                named.append((cell.cell, anomaly.anomaly))
+    return found
+
+
+# The page's data as tables of texts, for readers without scripts: the timeline coarsely, partitions, clients.
+
+
+ROWS_MAX = 60
+
+
+@dataclass(frozen=True, slots=True)
+class PlainTable:
+    """One table."""
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def plain_tables(data: Mapping[str, Any]) -> list[PlainTable]:
+    """Of what `overview` and the figures hold."""
+    tables = [_timeline(figure, data["faults"]) for figure in data["figures"]]
+    partitions, clients = data["partitions"], data["clients"]
+    return [
+        *tables,
+        _columns("Partitions", partitions, ("name", "cell", "replicas", "sent", "ok", "unknown", "refused", "read")),
+        _columns("Clients", clients, ("name", "role", "started", "ended", "exit")),
+    ]
+
+
+def _columns(title: str, columns: Mapping[str, Sequence[Any]], names: Sequence[str]) -> PlainTable:
+    rows = zip(*(columns[name] for name in names), strict=True)
+    return PlainTable(title, names, [["" if value is None else str(value) for value in row] for row in rows])
+
+
+def _timeline(figure: Mapping[str, Any], faults: Sequence[Mapping[str, Any]]) -> PlainTable:
+    """Every line at a few moments, with the faults that were active."""
+    lines = [(panel, series) for panel in figure["panels"] if panel["kind"] != "lanes" for series in panel["series"]]
+    moments = np.linspace(figure["begin"], figure["end"], ROWS_MAX + 1)[:-1]
+    places = {id(panel): np.searchsorted(panel["at"], moments, side="right") - 1 for panel, _ in lines}
+    rows = []
+    for number, at_s in enumerate(moments.tolist()):
+        active = [f["name"] for f in faults if f["begin"] <= at_s and (f["end"] is None or f["end"] >= at_s)]
+        values = (
+            (series["y"][place] if (place := int(places[id(panel)][number])) >= 0 else None) for panel, series in lines
+        )
+        rows.append([f"{at_s:.2f}", ", ".join(active), *("" if value is None else str(value) for value in values)])
+    headings = ["s", "faults", *(f"{panel['title']}: {series['name']}" for panel, series in lines)]
+    return PlainTable("The timeline in numbers", headings, rows)

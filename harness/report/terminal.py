@@ -1,20 +1,31 @@
-"""Tables for the terminal."""
+"""Prints verdicts, plans, trials, scenarios and probes as tables on the terminal."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Protocol
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from harness.console import console
-from harness.plan import Plan
-from harness.report.words import VERDICT_SIGNS, Matrix, found_line, matrices, reproduce, seen_in, short
-from harness.run_directory import RunDirectory
-from harness.scenarios import SCENARIOS, covered
-from harness.schedule import Elapsed, FaultAction, Step
-from harness.trial import Trial
-from harness.verdict import CellVerdict, TrialVerdict, Verdict
+from prozess.harness.console import console
+from prozess.harness.history.versions import unverified
+from prozess.harness.plan.plan import Plan
+from prozess.harness.plan.schedule import Elapsed, FaultAction, Step
+from prozess.harness.plan.trial import SCENARIOS, Trial, covered
+from prozess.harness.report.words import (
+    VERDICT_SIGNS,
+    CellMatrix,
+    found_line,
+    matrices,
+    meanings_of,
+    names_met,
+    not_judged_lines,
+    reproduce,
+    seen_in,
+    short,
+)
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.verdict import CellVerdict, TrialVerdict, Verdict
 
 _STYLES = {Verdict.HELD: "green", Verdict.VIOLATED: "bold red", Verdict.UNKNOWN: "yellow", Verdict.NOT_JUDGED: "dim"}
 
@@ -47,20 +58,37 @@ def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
             table.add_row(*map(escape, values), shown, escape(seen_in(cell)))
         out.print(table)
     out.print(f"found      {escape(found_line(verdict.findings))}", soft_wrap=True)
-    for control in verdict.controls:
-        said = f"fired in {len(control.fired_in)} of {len(control.cells)} cells, {control.count:,} times"
-        out.print(f"control {control.anomaly}: {said if control.fired else '[yellow]silent[/yellow]'}")
+    _show_names(verdict)
+    for told in verdict.not_proven:
+        out.print(f"[yellow]not proven: {escape(told)}[/yellow]")
     for alert in verdict.alerts:
         style = _STYLES[alert.verdict]
         out.print(
             f"alert [{style}]{VERDICT_SIGNS[alert.verdict]} {alert.verdict}[/{style}]  {escape(alert.name)}: "
             f"{escape(alert.reason)}"
         )
+    for told in unverified(run):
+        out.print(f"[yellow]not verified: {escape(told)}[/yellow]")
     for reason in verdict.unknown_reasons[:8]:
         out.print(f"[yellow]unknown: {escape(reason)}[/yellow]")
+    for line in not_judged_lines(verdict):
+        out.print(f"not judged: {escape(line)}", soft_wrap=True)
     style = _STYLES[verdict.verdict]
     out.print(f"[{style}]{VERDICT_SIGNS[verdict.verdict]} {verdict.verdict}[/{style}]  {escape(verdict.sentence)}")
     out.print(f"reproduce  {reproduce(run)}", soft_wrap=True)
+
+
+def _show_names(verdict: TrialVerdict) -> None:
+    """What the names mean that were met, and whether controls showed that the run could see them."""
+    out = console()
+    for name, meaning in meanings_of(names_met(verdict)).items():
+        out.print(f"  [bold]{name}[/bold]: {escape(meaning)}", soft_wrap=True)
+    for control in verdict.controls:
+        seen = (
+            f"seen {control.count:,} times, in {len(control.fired_in)} of {len(control.cells)} cells that may show it"
+        )
+        silent = f"[yellow]not seen[/yellow] in {len(control.cells)} cells that may show it"
+        out.print(f"control {control.anomaly}: {seen if control.fired else silent}", soft_wrap=True)
 
 
 def _heading(axis: str) -> str:
@@ -71,7 +99,7 @@ def _label(axes: Sequence[str], cell: CellVerdict) -> str:
     return ", ".join(f"{_heading(axis)}={cell.axes[axis]}" for axis in axes)
 
 
-def _has_room(matrix: Matrix[CellVerdict], width: int) -> bool:
+def _has_room(matrix: CellMatrix[CellVerdict], width: int) -> bool:
     """Do a column for each axis, the verdict and what was seen fit beside each other? Else a value would be cut off."""
     gap = 3
     axes = (max(len(_heading(a)), *(len(cell.axes[a]) for cell in matrix.cells)) + gap for a in matrix.axes)
@@ -106,7 +134,7 @@ def show_plan(plan: Plan) -> None:
 
 
 def describe_step(step: Step) -> str:
-    """A step in words."""
+    """Describes a step of a schedule in words."""
     parts = [f"at {step.at_s:g} s"] if step.at_s is not None else []
     if isinstance(step.after, Elapsed):
         parts.append(f"after {step.after.seconds:g} s")
@@ -121,7 +149,7 @@ def describe_step(step: Step) -> str:
     return ", ".join(parts) or "nothing"
 
 
-def _with_details(name: str, details: Mapping[str, Any]) -> str:
+def _with_details(name: str, details: Mapping[str, object]) -> str:
     told = ", ".join(f"{key}={_in_words(value)}" for key, value in details.items())
     return f"{name} ({told})" if told else name
 
@@ -162,7 +190,20 @@ def show_scenarios(trials: Sequence[Trial]) -> None:
     out.print(f"{sum(bool(names) for names in runs.values())} of {len(runs)} scenarios are run by a trial")
 
 
-def show_probes(probes: Sequence[Any]) -> None:
+class Probe(Protocol):
+    """What `prozess doctor` looked for on this machine. `costs`: what you miss without it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def found(self) -> bool: ...
+    @property
+    def detail(self) -> str: ...
+    @property
+    def costs(self) -> str: ...
+
+
+def show_probes(probes: Sequence[Probe]) -> None:
     """What the machine offers: one line per probe, with the cost of each lack."""
     out = console()
     table = Table(box=SIMPLE_HEAD, pad_edge=False)

@@ -1,15 +1,19 @@
-"""Words and signs that every report uses alike. Signs carry the meaning without colour."""
+"""Words and signs that every report uses alike, and which anomalies a report tells of one by one. Signs carry the
+meaning without colour."""
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Generic, Protocol, TypeVar
 
-from harness.configuration import version_numbers
-from harness.plan import Plan
-from harness.run_directory import RunDirectory, read_json, read_object
-from harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, Verdict
+from prozess.harness.config.configuration import version_numbers
+from prozess.harness.errors import HistoryUnreadable
+from prozess.harness.guarantees.table import TABLE
+from prozess.harness.plan.plan import Plan
+from prozess.harness.run_directory import RunDirectory, read_object
+from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict
 
 SIGNS = {
     AnomalyOutcome.HELD: "✓",
@@ -20,12 +24,12 @@ SIGNS = {
     AnomalyOutcome.NOT_JUDGED: "–",
 }
 MEANINGS = {
-    AnomalyOutcome.HELD: "forbidden and absent",
-    AnomalyOutcome.VIOLATED: "forbidden and seen",
-    AnomalyOutcome.SHOWN: "permitted and seen: what this configuration costs",
-    AnomalyOutcome.PERMITTED: "permitted, not seen",
-    AnomalyOutcome.UNKNOWN: "could not tell",
-    AnomalyOutcome.NOT_JUDGED: "does not apply",
+    AnomalyOutcome.HELD: "forbidden, and not seen",
+    AnomalyOutcome.VIOLATED: "forbidden, and seen",
+    AnomalyOutcome.SHOWN: "permitted, and seen: this is what the configuration costs",
+    AnomalyOutcome.PERMITTED: "permitted, and not seen",
+    AnomalyOutcome.UNKNOWN: "the evidence does not tell",
+    AnomalyOutcome.NOT_JUDGED: "it does not apply here, or does not decide the verdict",
 }
 NAMED_MAX = 2
 """So many nodes of a fault are named in a chart."""
@@ -45,7 +49,7 @@ CellT = TypeVar("CellT", bound=HasAxes)
 
 
 @dataclass(frozen=True)
-class Matrix(Generic[CellT]):
+class CellMatrix(Generic[CellT]):
     """Cells of one workload, and the axes in which they differ, in their order: one table of a report."""
 
     workload: str
@@ -57,13 +61,13 @@ class Matrix(Generic[CellT]):
         return ", ".join(f"{short(axis)}={cell.axes[axis]}" for axis in self.axes)
 
 
-def matrices(cells: Iterable[CellT]) -> list[Matrix[CellT]]:
+def matrices(cells: Iterable[CellT]) -> list[CellMatrix[CellT]]:
     """One per workload, in order: the cells of two workloads have different axes."""
-    found: list[Matrix[CellT]] = []
+    found: list[CellMatrix[CellT]] = []
     for (workload, axes), group in groupby(cells, key=lambda cell: (cell.workload, tuple(cell.axes))):
         members = tuple(group)
         varying = tuple(axis for axis in axes if len({cell.axes[axis] for cell in members}) > 1)
-        found.append(Matrix(workload=workload, axes=varying, cells=members))
+        found.append(CellMatrix(workload=workload, axes=varying, cells=members))
     return found
 
 
@@ -76,16 +80,26 @@ def seen_in(cell: CellVerdict) -> str:
     """What was seen in a cell, worst first: `lost 200 (permitted)`."""
     order = [AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN]
     seen = sorted((a for a in cell.anomalies.values() if a.outcome in order), key=lambda a: order.index(a.outcome))
-    return ", ".join(brief(anomaly) for anomaly in seen) or "nothing"
+    unjudged = [a for a in cell.anomalies.values() if a.left_out and a.count]
+    return ", ".join(brief(anomaly) for anomaly in [*seen, *unjudged]) or "nothing"
+
+
+def not_judged_lines(verdict: TrialVerdict) -> list[str]:
+    """Each reason not to judge with the guarantees it concerns: `diverged, unclean: neither …`."""
+    by_reason: dict[str, list[str]] = {}
+    for name, why in verdict.not_judged.items():
+        by_reason.setdefault(why, []).append(name)
+    return [f"{', '.join(names)}: {why}" for why, names in by_reason.items()]
 
 
 def brief(anomaly: CellAnomaly) -> str:
-    """One anomaly in a few words."""
+    """Describes one anomaly in a few words: `lost 200 (permitted)`."""
     match anomaly.outcome:
         case AnomalyOutcome.SHOWN:
             return f"{anomaly.anomaly} {anomaly.count:,} (permitted)"
         case AnomalyOutcome.VIOLATED:
-            return f"{anomaly.anomaly} {anomaly.forbidden:,} (forbidden)"
+            known = "".join(f"; known defect {label} ×{count:,}" for label, count in anomaly.known.items())
+            return f"{anomaly.anomaly} {anomaly.forbidden:,} (forbidden{known})"
         case _ if anomaly.count:
             return f"{anomaly.anomaly} {anomaly.count:,} ({anomaly.outcome})"
         case _:
@@ -96,7 +110,15 @@ def reproduce(run: RunDirectory) -> str:
     """The command that runs the same plan again, from wherever one stands; of a history that was imported or generated, the
     one that made it."""
     if run.source.exists():
-        return str(read_json(run.source)["command"])
+        try:
+            return str(read_object(run.source)["command"])
+        except (HistoryUnreadable, KeyError):
+            return f"unknown, because {run.source} does not name the command that made it"
+    return again(run)
+
+
+def again(run: RunDirectory) -> str:
+    """The command that runs the plan of a run of a trial again."""
     return f"prozess replay {shlex.quote(str(run.path.resolve()))}"
 
 
@@ -118,6 +140,17 @@ def found_line(findings: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in findings.items() if count) or "nothing"
 
 
+def names_met(verdict: TrialVerdict) -> list[str]:
+    """Anomalies that a report of this verdict names beside its tables: what was found, and what controls are for."""
+    found = [name for name, count in verdict.findings.items() if count]
+    return list(dict.fromkeys([*found, *(control.anomaly for control in verdict.controls)]))
+
+
+def meanings_of(names: Iterable[str]) -> dict[str, str]:
+    """Anomaly → what its name means, of those that guarantees judge."""
+    return {name: TABLE[name].meaning_in_full for name in names if name in TABLE}
+
+
 def anomalies_of(cells: Iterable[CellVerdict]) -> list[str]:
     """Names of all anomalies judged in these cells, in order of first appearance."""
     return list(dict.fromkeys(name for cell in cells for name in cell.anomalies))
@@ -126,3 +159,81 @@ def anomalies_of(cells: Iterable[CellVerdict]) -> list[str]:
 def brief_nodes(nodes: Sequence[str]) -> str:
     """All of two, else the first and how many more: the table of faults has them all."""
     return ", ".join(nodes) if len(nodes) <= NAMED_MAX else f"{nodes[0]} and {len(nodes) - 1} more"
+
+
+# What a report tells of one by one: anomalies that were seen, or that nobody can tell of, those that are alike
+# together.
+
+
+FOLDED_FROM = 3
+"""A longer list of cells is opened by a click."""
+TABLES_EACH = 15
+"""So many cells of a group have a table of their witnesses."""
+ROWS_MAX = 400
+"""Witnesses in all tables together, about; verdict.json has more."""
+ROWS_LEAST = 3
+_WORST_FIRST = (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class AnomalyGroup:
+    """Cells in which the same anomaly came to the same, by the same rule."""
+
+    anomaly: str
+    outcome: AnomalyOutcome
+    rule: str
+    """The rule that judged the first witness; empty = there is none."""
+    pairs: list[tuple[CellVerdict, CellAnomaly]]
+
+    @property
+    def count(self) -> int:
+        """How often the anomaly was seen in all of these cells."""
+        return sum(anomaly.count for _, anomaly in self.pairs)
+
+
+def has_section(anomaly: CellAnomaly) -> bool:
+    """Does the report tell of it one by one?"""
+    return anomaly.outcome in _WORST_FIRST and bool(anomaly.witnesses or anomaly.count)
+
+
+def seen_groups(verdict: TrialVerdict) -> list[AnomalyGroup]:
+    """Worst first, then by the first cell."""
+    found: dict[tuple[str, AnomalyOutcome, str], AnomalyGroup] = {}
+    for cell in verdict.cells:
+        for anomaly in cell.anomalies.values():
+            if has_section(anomaly):
+                rule = anomaly.witnesses[0].rule if anomaly.witnesses else ""
+                key = (anomaly.anomaly, anomaly.outcome, rule)
+                found.setdefault(key, AnomalyGroup(*key, pairs=[])).pairs.append((cell, anomaly))
+    return sorted(found.values(), key=lambda group: _WORST_FIRST.index(group.outcome))
+
+
+@dataclass(slots=True)
+class AnomalyTally:
+    """In how many cells one guarantee had each outcome."""
+
+    cells: Counter[AnomalyOutcome] = field(default_factory=Counter)
+    seen: int = 0
+    """How often the anomaly was seen."""
+
+    @property
+    def quiet(self) -> bool:
+        """Was the guarantee judged, and did it hold wherever it was judged?"""
+        judged = {outcome for outcome in self.cells if outcome is not AnomalyOutcome.NOT_JUDGED}
+        return judged == {AnomalyOutcome.HELD}
+
+
+def tallies(verdict: TrialVerdict) -> dict[str, AnomalyTally]:
+    """By guarantee: the first look at a matrix. Empty where there is one cell."""
+    found: dict[str, AnomalyTally] = {}
+    for cell in verdict.cells if len(verdict.cells) > 1 else ():
+        for anomaly in cell.anomalies.values():
+            tally = found.setdefault(anomaly.anomaly, AnomalyTally())
+            tally.cells[anomaly.outcome] += 1
+            tally.seen += anomaly.count
+    return found
+
+
+def rows_each(articles: int) -> int:
+    """Returns how many witnesses each table shows, so that all tables together stay short."""
+    return max(ROWS_LEAST, ROWS_MAX // max(articles, 1))

@@ -4,13 +4,12 @@ import socket
 import sys
 from pathlib import Path
 
-from clusters.local import LocalCluster
-from clusters.local_node import LocalNode
-from clusters.wire import WireClient
-from clusters.wire_requests import describe_quorum_request, metadata_request
-from harness.clock import SystemClock, wait_until
-from harness.plan import parse_plan
-from harness.run_directory import RunDirectory
+from prozess.clusters.local.cluster import LocalCluster, LocalNode
+from prozess.clusters.protocol.client import WireClient
+from prozess.clusters.protocol.requests import describe_quorum_request, metadata_request
+from prozess.harness.clock import SystemClock, wait_until
+from prozess.harness.plan.plan import parse_plan
+from prozess.harness.run_directory import RunDirectory
 
 CLOCK = SystemClock()
 

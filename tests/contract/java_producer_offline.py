@@ -6,8 +6,9 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from harness import catalogue
-from workloads.java_producer import JavaProducer
+from prozess.clusters.install.jars import ensure_jars
+from prozess.clusters.install.tools import find_java
+from prozess.workloads.transactions.producers import JavaProducer
 
 NOBODY = "127.0.0.1:1"
 VALUE = bytes([0, 127, 200, 255])
@@ -24,11 +25,11 @@ def problem(call):
 
 
 def main():
-    runtime = Path(catalogue.service("java")().executable).resolve()
+    runtime = Path(find_java().executable).resolve()
     properties = {"bootstrap.servers": NOBODY, "transactional.id": "t", "max.block.ms": 100}
     java = {
         "library": str(runtime.parents[1] / "lib" / "server" / "libjvm.so"),
-        "jars": [str(jar) for jar in catalogue.service("jars")(sys.argv[1])],
+        "jars": [str(jar) for jar in ensure_jars(sys.argv[1])],
         "properties": properties,
     }
     producer = JavaProducer(java, on_delivery=lambda error, record: None)

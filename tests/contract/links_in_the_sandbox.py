@@ -9,15 +9,14 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from clusters.link_connections import connections
-from clusters.link_parts import harmers, impairers
-from clusters.links import LinkEnd, Links
-from clusters.local_clients import ClientCuts
-from clusters.network import DATA, RUN_STAGE_HOST, NamespaceOf, Network, address_of
-from harness.clock import SystemClock, wait_until
-from harness.errors import HarnessFailed
-from harness.impairments import Bandwidth, ClientCut, DelayOpen, Latency, Loss, ResetConnections, Vanish
-from harness.schema import Tristate
+from prozess.clusters.links.latency import DelayConnections
+from prozess.clusters.links.links import ClientCuts, LinkEnd, Links, connections
+from prozess.clusters.links.support import harmers, impairers
+from prozess.clusters.machine.sandbox import DATA, RUN_STAGE_HOST, NamespaceOf, Network, address_of
+from prozess.harness.clock import SystemClock, wait_until
+from prozess.harness.config.impairments import Bandwidth, ClientCut, DelayOpen, Latency, Loss, ResetConnections, Vanish
+from prozess.harness.errors import HarnessFailed
+from prozess.harness.schema import Tristate
 
 CLOCK = SystemClock()
 PORT = 9092
@@ -59,7 +58,7 @@ def say(what, seen):
 
 
 def soon(part, node, impairment, wanted):
-    """As `nemesis.effects.observe` looks: until it is so, or the limit is over."""
+    """As `prozess.nemesis.faults.observe` looks: until it is so, or the limit is over."""
     last = ""
 
     def look():
@@ -177,11 +176,14 @@ def main(logs):
     ends = [clients, *(LinkEnd(n, address_of(h, DATA), seams[n], (PORT,)) for n, h in HOSTS.items())]
     links = Links(lambda: ends, clock=CLOCK)
 
+    def fresh_delays():
+        return DelayConnections(links, logs=logs, clock=CLOCK)
+
     def fresh_parts():
-        return impairers(links, logs=logs, clock=CLOCK) | {"client-cut": ClientCuts(network, links)}
+        return impairers(links, fresh_delays()) | {"client-cut": ClientCuts(network, links)}
 
     parts = fresh_parts()
-    harms = harmers(links, CLOCK, parts)
+    harms = harmers(links, parts["latency"], CLOCK)
     nodes = {name: Server(name, seam) for name, seam in seams.items()}
     node = nodes["one"]
     connect = partial(socket.create_connection, (node.address, PORT), 5.0)

@@ -1,4 +1,4 @@
-"""What only the ssh backend promises. Run by `test_ssh.py` inside `tests.contract.ssh_world`."""
+"""What only the ssh backend promises. Run by `test_ssh.py` inside `tests.support.servers.ssh`."""
 
 import json
 import subprocess
@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from clusters.ssh import SshCluster
-from harness.clock import SystemClock, wait_until
-from harness.errors import BadInput, ClusterFailed, UnsupportedFault
-from harness.impairments import Bandwidth, FullDisk, Loss
-from harness.protocols import NodeState
-from harness.remote_options import SshOptions
-from harness.run_directory import RunDirectory
-from harness.schema import Tristate
-from harness.stages.run import check_capabilities
-from harness.verdict import TrialVerdict, Verdict
-from nemesis.journal import read_journal
-from tests.contract.conftest import READY_S, WORLD, end_at_once, new_run, plan_of
-from tests.contract.impaired import seen
+from prozess.clusters.existing.ssh import SshCluster
+from prozess.harness.app.run.outside import check_capabilities
+from prozess.harness.clock import SystemClock, wait_until
+from prozess.harness.config.existing_clusters import SshOptions
+from prozess.harness.config.impairments import Bandwidth, FullDisk, Loss
+from prozess.harness.errors import BadInput, ClusterFailed, UnsupportedFault
+from prozess.harness.interfaces import NodeState
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import Tristate
+from prozess.harness.verdict import TrialVerdict, Verdict
+from prozess.nemesis.journal import read_journal
+from tests.support.servers.clusters import READY_S, WORLD, end_at_once, new_run, plan_of
+from tests.support.servers.impaired_nodes import seen
 
 CLOCK = SystemClock()
-assert WORLD is not None, "only inside tests.contract.ssh_world"
+assert WORLD is not None, "only inside tests.support.servers.ssh"
 SSH = json.loads(Path(WORLD).read_text(encoding="utf-8"))
 HEAD = """
 name = "over-ssh"
@@ -83,7 +83,7 @@ def start_trial(directory, *, broken_s=1):
     ]
     with (directory / "stderr.txt").open("wb") as errors:
         return subprocess.Popen(
-            [sys.executable, "-m", "harness.cli", *words],
+            [sys.executable, "-m", "prozess.harness.app.cli", *words],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -147,7 +147,7 @@ def test_what_cannot_be_done_there_is_refused_with_the_reason(tmp_path):
     assert cluster.capabilities == {}
     assert all("ssh.sudo" in cluster.lacks[c] for c in ("kill", "stop", "pause"))
     trial = subprocess.run(
-        [sys.executable, "-m", "harness.cli", "plan", str(trial_file(tmp_path)), "--json"],
+        [sys.executable, "-m", "prozess.harness.app.cli", "plan", str(trial_file(tmp_path)), "--json"],
         capture_output=True,
         check=True,
     )
@@ -252,14 +252,16 @@ def test_after_a_sigkill_of_everything_heal_undoes_over_ssh_what_the_journal_has
     assert states["broker-3"] is NodeState.PAUSED
     assert len([rule for rule in rules() if "DROP" in rule]) == 2
     healed = subprocess.run(
-        [sys.executable, "-m", "harness.cli", "heal", str(run.path)], capture_output=True, text=True
+        [sys.executable, "-m", "prozess.harness.app.cli", "heal", str(run.path)], capture_output=True, text=True
     )
     assert healed.returncode == 0, healed.stdout + healed.stderr
     assert "undos of the journal were carried out" in healed.stdout
     assert rules() == []
     assert {node.state() for node in cluster.nodes} == {NodeState.RUNNING}
     assert read_journal(run.journal).open == ()
-    again = subprocess.run([sys.executable, "-m", "harness.cli", "heal", str(run.path)], capture_output=True, text=True)
+    again = subprocess.run(
+        [sys.executable, "-m", "prozess.harness.app.cli", "heal", str(run.path)], capture_output=True, text=True
+    )
     assert (again.returncode, again.stdout) == (0, f"{run.path.name}: clean\n")
     cluster.wait_ready(timeout_s=READY_S)
     assert topics(cluster) == {"prozess-ready"}

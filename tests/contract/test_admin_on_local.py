@@ -7,21 +7,26 @@ import sys
 
 import pytest
 
-from harness import catalogue
-from tests.contract.forgotten_transaction import PRODUCER_ID
+from prozess.clusters.install.jars import ensure_jars
+from prozess.clusters.machine.sandbox import enter_command
+from tests.support.servers.forgotten_transaction import PRODUCER_ID
 
 # Inside the sandbox: one JSON object with everything that was seen.
 INSIDE = """
 import json, subprocess, sys
 from pathlib import Path
-from harness import catalogue
-from harness.clock import SystemClock, wait_until
-from harness.errors import BadInput, ClusterFailed, NotReady
-from harness.planning import make_plan
-from harness.protocols import TopicSpec
-from harness.run_directory import RunDirectory
-from harness.trial import parse_trial
-from tests.contract.forgotten_transaction import write_forgotten
+from prozess.clusters.files.metadata_log import decode_ground_truth
+from prozess.clusters.install.jars import ensure_jars
+from prozess.clusters.install.tools import find_java
+from prozess.clusters.protocol.admin import Admin
+from prozess.harness import catalogue
+from prozess.harness.clock import SystemClock, wait_until
+from prozess.harness.errors import BadInput, ClusterFailed, NotReady
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.interfaces import TopicSpec
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.plan.trial_files import parse_trial
+from tests.support.servers.forgotten_transaction import write_forgotten
 
 clock, run, version = SystemClock(), RunDirectory(Path(sys.argv[1])), sys.argv[2]
 run.create()
@@ -30,7 +35,7 @@ plan = make_plan(parse_trial({
     "variant": {"kafka_version": version, "properties": {
         "broker.session.timeout.ms": 4000, "transaction.partition.verification.enable": "false"}},
 }, source="the test"), seed=1)
-cluster = catalogue.resolve(catalogue.BACKENDS, "local", what="backend")(plan, run, clock=clock)
+cluster = catalogue.BACKENDS.named("local")(plan, run, clock=clock)
 seen = {}
 
 def refusal(call):
@@ -46,7 +51,7 @@ def described(views):
 try:
     cluster.setup()
     cluster.wait_ready(timeout_s=120)
-    admin = catalogue.service("admin")(cluster)
+    admin = Admin(cluster)
     admin.create_topics([TopicSpec("alpha", ((1, 2, 3), (2, 3, 1)), {"min.insync.replicas": "2"})], timeout_s=60)
     seen["views"] = described(admin.views(["alpha", "absent"]))
     seen["active"], seen["features"] = admin.active_controller(), dict(admin.features())
@@ -101,13 +106,13 @@ try:
 finally:
     cluster.teardown()
 directories = [node.data_directory for node in cluster.nodes if "controller" in node.roles]
-columns = catalogue.service("metadata-log")(
+columns = decode_ground_truth(
     directories, partition_ids={("alpha", 0): 0, ("alpha", 1): 1}, wall_minus_monotonic_ns=0)
 seen["rows"] = {name: values.tolist() for name, values in columns.items()}
 tool = "kafka.tools.DumpLogSegments" if version < "4.3" else "org.apache.kafka.tools.DumpLogSegments"
-jars = ":".join(str(jar) for jar in catalogue.service("jars")(version))
+jars = ":".join(str(jar) for jar in ensure_jars(version))
 log = next(directories[0].glob("__cluster_metadata-0/*.log"))
-java = str(catalogue.service("java")().executable)
+java = str(find_java().executable)
 seen["dump"] = subprocess.run(
     [java, "-Xmx96m", "-cp", jars, tool, "--files", str(log), "--cluster-metadata-decoder"],
     capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
@@ -120,10 +125,10 @@ def mask(brokers) -> int:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("version", ["4.3.1", "3.9.2"])
+@pytest.mark.parametrize("version", ["4.3.1", pytest.param("3.9.2", marks=pytest.mark.long)])
 def test_what_brokers_and_controllers_say_is_what_happened(tmp_path, version):
-    catalogue.service("jars")(version)  # inside there is no network to fetch them over
-    command = catalogue.service("sandbox")([sys.executable, "-c", INSIDE, str(tmp_path / "run"), version])
+    ensure_jars(version)  # inside there is no network to fetch them over
+    command = enter_command([sys.executable, "-c", INSIDE, str(tmp_path / "run"), version])
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=400, check=True)
     seen = json.loads(done.stdout.splitlines()[-1])
     (partitions,), isr = seen["coordinators"]  # of __consumer_offsets, which nobody had used before

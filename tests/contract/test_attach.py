@@ -6,25 +6,26 @@ import sys
 
 import psutil
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from clusters.attach import AttachCluster
-from clusters.hosted import HostedCluster
-from harness.clock import SystemClock, wait_until
-from harness.errors import BadInput, HarnessFailed, UnsupportedFault
-from harness.history import History
-from harness.impairments import CLIENTS, Bandwidth, Latency, ResetConnections
-from harness.planning import make_plan
-from harness.protocols import Capability, NodeState
-from harness.run_directory import RunDirectory
-from harness.schema import FaultPhase, Tristate
-from harness.stages.run import check_capabilities
-from harness.trial import parse_trial
-from harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
-from tests.contract.conftest import READY_S, end_at_once, new_run, plan_of
+from prozess.clusters.existing.attach import AttachCluster
+from prozess.clusters.local.hosted import HostedCluster
+from prozess.harness.app.run.outside import check_capabilities
+from prozess.harness.clock import SystemClock, wait_until
+from prozess.harness.config.impairments import CLIENTS, Bandwidth, Latency, ResetConnections
+from prozess.harness.errors import BadInput, HarnessFailed, UnsupportedFault
+from prozess.harness.history.convert import History
+from prozess.harness.interfaces import Capability, NodeState
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.plan.trial_files import parse_trial
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import FaultPhase, Tristate
+from prozess.harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
+from prozess.workloads.librdkafka import close
 from tests.contract.test_cluster_contract import (
     test_each_capability_is_either_there_or_lacking_with_a_reason as check_capabilities_of,
 )
+from tests.support.servers.clusters import READY_S, end_at_once, new_run, plan_of
 
 pytestmark = pytest.mark.cluster
 CLOCK = SystemClock()
@@ -61,7 +62,7 @@ def toxiproxy(need):
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
     """Somebody else's cluster."""
-    cluster = HostedCluster(plan_of(), new_run(tmp_path_factory.mktemp("theirs")), clock=CLOCK)
+    cluster = HostedCluster(plan_of(), new_run(tmp_path_factory.mktemp("theirs")), clock=CLOCK, close=close)
     try:
         cluster.setup()
         cluster.wait_ready(timeout_s=READY_S)
@@ -169,7 +170,10 @@ def start(theirs, directory, **more):
     path.write_text("\n".join(lines), encoding="utf-8")
     words = ["run", str(path), "--engine", "local", "--quiet", "--runs", str(directory / "runs")]
     return subprocess.Popen(
-        [sys.executable, "-m", "harness.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "prozess.harness.app.cli", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -189,17 +193,19 @@ BROKEN = [
 ]
 
 
-def test_a_trial_is_never_held_by_what_cannot_be_known_and_leaves_no_topic(theirs, tmp_path):
+def test_a_clean_trial_is_held_but_for_what_cannot_be_known_and_leaves_no_topic(theirs, tmp_path):
     before = topics(theirs)
     command = start(theirs, tmp_path, steps=BROKEN)
     output, errors = command.communicate(timeout=200)
-    assert command.returncode == 2, output + errors
+    assert command.returncode == 0, output + errors
     run = run_of(tmp_path)
     verdict = TrialVerdict.model_validate_json(run.verdict.read_text())
-    assert verdict.verdict is Verdict.UNKNOWN
+    assert verdict.verdict is Verdict.HELD
+    assert set(verdict.not_judged) == {"under-acknowledged", "unclean", "diverged", "snapshot-conflict"}
+    assert "4 guarantees were not judged: diverged, snapshot-conflict, under-acknowledged, unclean" in output
     outcomes = {name: judged.outcome for cell in verdict.cells for name, judged in cell.anomalies.items()}
-    assert outcomes["diverged"] is not AnomalyOutcome.HELD, "no copy was read"
-    assert outcomes["unclean"] is not AnomalyOutcome.HELD, "nobody knows who was elected"
+    assert outcomes["diverged"] is AnomalyOutcome.NOT_JUDGED, "no copy was read"
+    assert outcomes["unclean"] is AnomalyOutcome.NOT_JUDGED, "nobody knows who was elected"
     verified = (faults := History.open(run).table("faults"))["phase"] == FaultPhase.VERIFIED
     assert set(faults["effect"][verified]) == {Tristate.YES}
     assert len(set(faults["fault"][verified])) == 2
@@ -207,6 +213,27 @@ def test_a_trial_is_never_held_by_what_cannot_be_known_and_leaves_no_topic(their
     assert not run.lasting.exists()
 
 
+def test_records_that_are_lost_there_never_pass(theirs, tmp_path):
+    steps = [{"name": "steady", "after": {"condition": "acked", "count": 400}, "timeout_s": 90}]
+    command = start(theirs, tmp_path, steps=steps)
+    admin = AdminClient({"bootstrap.servers": theirs.relay_servers})
+
+    def begun():
+        assert command.poll() is None
+        return any('"schedule"' in path.read_text() for path in (tmp_path / "runs").glob("*/events.jsonl"))
+
+    wait_until(begun, awaited="the schedule", timeout_s=120, clock=CLOCK)
+    (topic,) = (name for name in topics(theirs) if name.startswith(f"prozess-{run_of(tmp_path).path.name}-"))
+    admin.delete_topics([topic])[topic].result(30)  # somebody else, and nobody says so
+    wait_until(lambda: topic not in topics(theirs), awaited="the topic's end", timeout_s=30, clock=CLOCK)
+    again = NewTopic(topic, num_partitions=1, replication_factor=3, config={"min.insync.replicas": "2"})
+    admin.create_topics([again])[topic].result(30)
+    output, errors = command.communicate(timeout=300)
+    assert command.returncode == 2, output + errors
+    assert "lost " in output.partition(" found; not judged because nobody stated")[0], output
+
+
+@pytest.mark.long
 def test_after_a_sigkill_of_everything_heal_deletes_the_topics(theirs, tmp_path):
     forever = [{"name": "wait", "after": {"condition": "elapsed", "seconds": 300}, "timeout_s": 400}]
     command = start(theirs, tmp_path, steps=forever)
@@ -222,7 +249,7 @@ def test_after_a_sigkill_of_everything_heal_deletes_the_topics(theirs, tmp_path)
     command.communicate(timeout=30)
     for said in ("done: the cluster is left as it was found", "clean\n"):
         healed = subprocess.run(
-            [sys.executable, "-m", "harness.cli", "heal", str(run.path)], capture_output=True, text=True
+            [sys.executable, "-m", "prozess.harness.app.cli", "heal", str(run.path)], capture_output=True, text=True
         )
         assert healed.returncode == 0, healed.stdout + healed.stderr
         assert said in healed.stdout

@@ -10,16 +10,19 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from clusters.hosted import HostedCluster
-from clusters.sandbox import ISOLATION_VARIABLE
-from harness.clock import SystemClock, wait_until
-from harness.plan import Plan, PlannedClient
-from harness.planning import make_plan
-from harness.run_directory import RunDirectory
-from harness.trial import parse_trial
-from tests.contract.conftest import READY_S, new_run
-from workloads.clients import Clients
-from workloads.sharing import share
+from prozess.clusters.local.hosted import HostedCluster
+from prozess.clusters.machine.sandbox import ISOLATION_VARIABLE
+from prozess.harness.app.wiring import TOOLBOX
+from prozess.harness.clock import SystemClock, wait_until
+from prozess.harness.plan.plan import Plan, PlannedClient
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.plan.trial_files import parse_trial
+from prozess.harness.run_directory import RunDirectory
+from prozess.workloads.librdkafka import close
+from prozess.workloads.runtime.clients import Clients
+from prozess.workloads.runtime.fork_server import share
+from tests.support.log_workload import RESUME, on_client
+from tests.support.servers.clusters import READY_S, new_run
 
 pytestmark = pytest.mark.cluster
 CLOCK = SystemClock()
@@ -60,7 +63,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedCluster]
     """One broker on this host, reached without the relay."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(ISOLATION_VARIABLE, "signals")
-        built = HostedCluster(plan_of(), new_run(tmp_path_factory.mktemp("run")), clock=CLOCK)
+        built = HostedCluster(plan_of(), new_run(tmp_path_factory.mktemp("run")), clock=CLOCK, close=close)
         try:
             built.setup()
             built.wait_ready(timeout_s=READY_S)
@@ -104,10 +107,10 @@ def at_work(workload: Clients) -> None:
 
 def one_round(cluster: HostedCluster, run: RunDirectory) -> None:
     """All clients of a trial: start, work, end."""
-    workload = Clients(plan_of(), run, cluster=cluster, clock=CLOCK)
+    workload = Clients(plan_of(), run, cluster=cluster, clock=CLOCK, toolbox=TOOLBOX)
     try:
         workload.start()
-        workload.command("resume_sends")
+        workload.command(RESUME)
         at_work(workload)
         workload.finish_sends(timeout_s=LIMIT_S)
     finally:
@@ -129,16 +132,16 @@ def test_a_client_restarted_many_times_holds_no_more_than_one(cluster: HostedClu
     producer = next(client.name for client in plan.clients if client.role == "producer" and "acks_all" in client.name)
     group = next(cell.cell for cell in plan.cells if cell.workload == "group")
     assert any(client.name == producer for client in shared_in(plan))
-    workload = Clients(plan_of(), new_run(tmp_path / "run"), cluster=cluster, clock=CLOCK)
+    workload = Clients(plan_of(), new_run(tmp_path / "run"), cluster=cluster, clock=CLOCK, toolbox=TOOLBOX)
     try:
         workload.start()
-        workload.command("resume_sends")
+        workload.command(RESUME)
         at_work(workload)
         counts = []
         for _ in range(RESTARTS):
             for client in (f"member({group}, 0)", producer):
-                workload.command("stop_client", client=client)
-                workload.command("start_client", client=client)
+                workload.command(on_client("stop", client))
+                workload.command(on_client("start", client))
             workload.progress()
             held = Held.now()
             counts.append((held.threads, held.descriptors, len(held.children)))

@@ -1,4 +1,4 @@
-"""What every backend promises (harness.protocols.Cluster and Node), on the in-memory fake and on real Kafka."""
+"""What every backend promises (prozess.harness.interfaces.Cluster and Node), on the in-memory fake and on real Kafka."""
 
 import json
 from collections.abc import Iterator
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from harness.clock import SystemClock, wait_until
-from harness.protocols import Capability, Cluster, Node, NodeState
-from harness.schema import Tristate
+from prozess.harness.clock import SystemClock, wait_until
+from prozess.harness.interfaces import Capability, Cluster, Node, NodeState
+from prozess.harness.schema import Tristate
 
 READY_S = 120.0
 STOP_S = 60.0

@@ -13,20 +13,19 @@ from typing import Any
 
 import pytest
 
-from clusters.compose import ComposeCluster
-from clusters.engine import RUN_LABEL, connect, run_label, sweep_run
-from clusters.images import find_image, has_tools
-from clusters.wire import WireClient
-from clusters.wire_requests import metadata_request
-from harness import catalogue
-from harness.clock import SystemClock, wait_until
-from harness.configuration import ComposeOptions
-from harness.errors import BadInput, ClusterFailed
-from harness.protocols import Capability, NodeState
-from harness.run_directory import RunDirectory
-from harness.schema import Tristate
-from tests.contract.conftest import READY_S, ensure_images, new_run, plan_of
+from prozess.clusters.compose.cluster import ComposeCluster
+from prozess.clusters.compose.engine import RUN_LABEL, connect, find_image, has_tools, run_label, sweep_run
+from prozess.clusters.protocol.client import WireClient
+from prozess.clusters.protocol.requests import metadata_request
+from prozess.harness.app.wiring import heal_run
+from prozess.harness.clock import SystemClock, wait_until
+from prozess.harness.config.configuration import ComposeOptions
+from prozess.harness.errors import BadInput, ClusterFailed
+from prozess.harness.interfaces import Capability, NodeState
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import Tristate
 from tests.contract.test_local_cluster import with_checkout, write_and_read
+from tests.support.servers.clusters import READY_S, ensure_images, new_run, plan_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.docker]
 CLOCK = SystemClock()
@@ -106,6 +105,7 @@ def test_what_faults_are_built_on_runs_as_root_in_the_nodes_network(compose: Com
     assert node.network.run_as_root(["id", "-u"]).stdout == "0\n"
 
 
+@pytest.mark.long
 def test_two_clusters_at_a_time_have_nothing_in_common(compose: ComposeCluster, tmp_path: Path) -> None:
     run = new_run(tmp_path)
     other = ComposeCluster(plan_of(metadata_mode="kraft-combined", brokers=1), run, clock=CLOCK)
@@ -162,11 +162,11 @@ def test_an_engine_that_does_not_answer_is_refused_with_the_way_out(
 _CALLER = """
 import sys
 from pathlib import Path
-from clusters.compose import ComposeCluster
-from harness.clock import SystemClock
-from harness.plan import parse_plan
-from harness.run_directory import RunDirectory
-from harness.schema import Tristate
+from prozess.clusters.compose.cluster import ComposeCluster
+from prozess.harness.clock import SystemClock
+from prozess.harness.plan.plan import parse_plan
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import Tristate
 run = RunDirectory(Path(sys.argv[1]))
 cluster = ComposeCluster(parse_plan(run.plan.read_text(), source="plan"), run, clock=SystemClock())
 cluster.setup()
@@ -195,11 +195,11 @@ def test_heal_leaves_nothing_of_a_run_that_was_killed_in_the_middle_of_faults(tm
         os.kill(caller.pid, signal.SIGKILL)
         caller.wait(END_S)
         assert len(left_of(run)) == 6, "two nodes of two containers, two networks"
-        report = catalogue.service("heal")(run, clock=CLOCK)
+        report = heal_run(run, clock=CLOCK)
         assert report.clean, report
         assert len(report.done) == 6
         assert left_of(run) == []
-        assert catalogue.service("heal")(run, clock=CLOCK).done == (), "safe to repeat"
+        assert heal_run(run, clock=CLOCK).done == (), "safe to repeat"
     finally:
         caller.kill()
         caller.wait(END_S)
@@ -209,6 +209,7 @@ def test_heal_leaves_nothing_of_a_run_that_was_killed_in_the_middle_of_faults(tm
     assert (run.logs / "broker-1.log").is_file(), "kept before its container was removed"
 
 
+@pytest.mark.long
 def test_heal_after_an_up_that_was_killed_half_way(tmp_path: Path) -> None:
     """At any moment of it: what is there is labelled from its first moment on."""
     run = new_run(tmp_path)
@@ -228,7 +229,7 @@ def test_heal_after_an_up_that_was_killed_half_way(tmp_path: Path) -> None:
 
         def clean() -> bool:
             """The engine may still be about what it was asked before the kill."""
-            seen.append(catalogue.service("heal")(run, clock=CLOCK))
+            seen.append(heal_run(run, clock=CLOCK))
             return bool(seen[-1].clean) and not left_of(run)
 
         wait_until(clean, awaited="nothing to be left", timeout_s=END_S, clock=CLOCK, last_seen=lambda: str(seen[-1]))

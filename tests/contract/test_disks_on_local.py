@@ -9,16 +9,26 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from clusters.hosted import HostedCluster, HostedNode
-from clusters.leftovers import devices_of
-from harness.clock import SystemClock, wait_until
-from harness.impairments import ClockShift, Corrupt, FailedDisk, FrozenDisk, FullDisk, PowerLoss, SlowDisk, Wipe
-from harness.plan import Plan
-from harness.protocols import Capability, NodeState
-from harness.schema import Tristate
-from nemesis.heal import heal_run
-from tests.contract.conftest import READY_S, new_run, processes_naming
-from tests.contract.impaired import equipped, seen
+from prozess.clusters.disks.volumes import devices_of
+from prozess.clusters.local.hosted import HostedCluster, HostedNode
+from prozess.harness.app.wiring import heal_run
+from prozess.harness.clock import SystemClock, wait_until
+from prozess.harness.config.impairments import (
+    ClockShift,
+    Corrupt,
+    FailedDisk,
+    FrozenDisk,
+    FullDisk,
+    PowerLoss,
+    SlowDisk,
+    Wipe,
+)
+from prozess.harness.interfaces import Capability, NodeState
+from prozess.harness.plan.plan import Plan
+from prozess.harness.schema import Tristate
+from prozess.workloads.librdkafka import close
+from tests.support.servers.clusters import READY_S, new_run, processes_naming
+from tests.support.servers.impaired_nodes import equipped, seen
 
 pytestmark = pytest.mark.cluster
 CLOCK = SystemClock()
@@ -34,7 +44,7 @@ def plan_of(brokers: int) -> Plan:
 def disks(tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], None]) -> Iterator[HostedCluster]:
     for part in ("java", "namespaces", "loop-disks", "shim"):
         need(part)
-    cluster = HostedCluster(plan_of(3), new_run(tmp_path_factory.mktemp("run")), clock=CLOCK)
+    cluster = HostedCluster(plan_of(3), new_run(tmp_path_factory.mktemp("run")), clock=CLOCK, close=close)
     try:
         cluster.setup()
         cluster.wait_ready(timeout_s=READY_S)
@@ -188,7 +198,7 @@ def test_a_host_killed_while_a_disk_is_frozen_leaves_nothing_once_it_is_healed(
     for part in ("java", "namespaces", "loop-disks", "shim"):
         need(part)
     run = new_run(tmp_path)
-    cluster = HostedCluster(plan_of(1), run, clock=CLOCK)
+    cluster = HostedCluster(plan_of(1), run, clock=CLOCK, close=close)
     cluster.setup()
     cluster.wait_ready(timeout_s=READY_S)
     node = broker(cluster, 1)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from clusters.compose import ComposeCluster
-from clusters.leftovers import devices_of
-from clusters.links import API_VERSIONS
-from harness.clock import SystemClock
-from harness.impairments import (
+from prozess.clusters.compose.cluster import ComposeCluster
+from prozess.clusters.disks.volumes import devices_of
+from prozess.clusters.links.links import API_VERSIONS
+from prozess.harness.clock import SystemClock
+from prozess.harness.config.impairments import (
     CLIENTS,
     Bandwidth,
     ClientCut,
@@ -26,11 +26,11 @@ from harness.impairments import (
     SlowDisk,
     Wipe,
 )
-from harness.protocols import Capability, NodeState
-from harness.schema import Tristate
-from tests.contract.conftest import READY_S, ensure_images, new_run
-from tests.contract.impaired import equipped, seen
+from prozess.harness.interfaces import Capability, NodeState
+from prozess.harness.schema import Tristate
 from tests.contract.test_compose_cluster import left_of
+from tests.support.servers.clusters import READY_S, ensure_images, new_run
+from tests.support.servers.impaired_nodes import equipped, seen
 
 pytestmark = [pytest.mark.cluster, pytest.mark.docker]
 CLOCK = SystemClock()
@@ -134,6 +134,7 @@ def asked(connection: socket.socket) -> bytes:
     return connection.recv(1)
 
 
+@pytest.mark.long
 def test_what_clients_open_is_late_also_once_its_server_is_another_and_is_cut_like_the_rest(
     cluster: ComposeCluster, node: Any
 ) -> None:
@@ -166,6 +167,7 @@ def test_connections_with_clients_and_nodes_are_reset(node: Any) -> None:
     assert "connections reset" in node.harm(ResetConnections())
 
 
+@pytest.mark.long
 def test_the_clock_of_its_server_is_moved_and_put_right(cluster: ComposeCluster, node: Any) -> None:
     shift = ClockShift(offset_ms=5000)
     node.impair(shift)
@@ -174,6 +176,7 @@ def test_the_clock_of_its_server_is_moved_and_put_right(cluster: ComposeCluster,
     seen(node, shift, Tristate.NO)
 
 
+@pytest.mark.long
 def test_a_frozen_disk_is_seen_to_hang_and_goes_on(node: Any) -> None:
     node.impair(FrozenDisk())
     seen(node, FrozenDisk(), Tristate.YES)
@@ -195,6 +198,7 @@ def test_a_slow_disk_is_seen_to_be_slow_after_a_restart_too(cluster: ComposeClus
     seen(node, slow, Tristate.NO)
 
 
+@pytest.mark.long
 def test_a_full_disk_refuses_writes_and_a_freed_one_takes_them(node: Any) -> None:
     node.impair(FullDisk())
     seen(node, FullDisk(), Tristate.YES)
@@ -211,11 +215,13 @@ def test_an_io_error_ends_the_server_and_a_repaired_disk_takes_it_back(node: Any
     seen(node, failed, Tristate.NO)
 
 
+@pytest.mark.long
 def test_after_a_loss_of_power_it_starts_again(node: Any) -> None:
     assert node.harm(PowerLoss())
     assert node.state() is NodeState.STOPPED
 
 
+@pytest.mark.long
 def test_a_wiped_server_starts_anew(node: Any) -> None:
     node.kill()
     assert "are gone" in node.harm(Wipe())

@@ -6,23 +6,26 @@ import sys
 
 import pytest
 
-from harness import catalogue
-from harness.run_directory import RunDirectory
-from nemesis.journal import read_journal
+from prozess.clusters.machine.sandbox import enter_command
+from prozess.harness.run_directory import RunDirectory
+from prozess.nemesis.journal import read_journal
 
 # Inside the sandbox: one line of JSON per strike, heal and look.
 INSIDE = """
 import json, sys
 from pathlib import Path
-from harness import catalogue
-from harness.clock import SystemClock, wait_until
-from harness.errors import ClusterFailed
-from harness.planning import make_plan
-from harness.protocols import TopicSpec
-from harness.recorder import Recorder
-from harness.run_directory import RunDirectory
-from harness.schedule import FaultAction, Step
-from harness.trial import parse_trial
+from prozess.clusters.protocol.admin import Admin
+from prozess.nemesis.crash_recovery import hold_alive
+from prozess.nemesis.nemesis import Nemesis
+from prozess.harness import catalogue
+from prozess.harness.clock import SystemClock, wait_until
+from prozess.harness.errors import ClusterFailed
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.interfaces import TopicSpec
+from prozess.harness.recording.rows import Recorder
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.plan.schedule import FaultAction, Step
+from prozess.harness.plan.trial_files import parse_trial
 
 clock, run = SystemClock(), RunDirectory(Path(sys.argv[1]))
 run.create()
@@ -32,7 +35,7 @@ plan = make_plan(parse_trial({
     "variant": {"controllers": 3, "properties": {"broker.session.timeout.ms": 4000}},
 }, source="the test"), seed=1)
 run.plan.write_text(plan.model_dump_json())
-cluster = catalogue.resolve(catalogue.BACKENDS, "local", what="backend")(plan, run, clock=clock)
+cluster = catalogue.BACKENDS.named("local")(plan, run, clock=clock)
 steps = json.loads(sys.argv[2])
 
 def own(resource):
@@ -48,14 +51,14 @@ def look():
             "topic": own("topic:cell-000"), "broker": own("broker:3"),
             "moving": len(admin.reassignments()), "active": admin.active_controller()}
 
-with catalogue.service("hold-alive")(run), Recorder(run) as recorder:
+with hold_alive(run), Recorder(run) as recorder:
     try:
         cluster.setup()
         cluster.wait_ready(timeout_s=120)
-        admin = catalogue.service("admin")(cluster)
+        admin = Admin(cluster)
         properties = {"min.insync.replicas": "1", "retention.ms": "900000", "unclean.leader.election.enable": "false"}
         admin.create_topics([TopicSpec("cell-000", ((1, 2), (2, 1)), properties)], timeout_s=60)
-        nemesis = catalogue.service("nemesis")(run, cluster, admin, recorder, clock)
+        nemesis = Nemesis(run, cluster, admin, recorder, clock)
         for number, (name, what) in enumerate(steps):
             begun_ns, said = clock.monotonic_ns(), {"name": name}
             try:
@@ -132,7 +135,7 @@ def test_faults_of_kafka_itself_take_effect_and_are_undone_to_the_letter(tmp_pat
     need("java")
     need("namespaces")
     run = RunDirectory(tmp_path / "run")
-    command = catalogue.service("sandbox")([sys.executable, "-c", INSIDE, str(run.path), json.dumps(STEPS)])
+    command = enter_command([sys.executable, "-c", INSIDE, str(run.path), json.dumps(STEPS)])
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=500, check=True)
     said = [json.loads(line) for line in done.stdout.splitlines()]
     assert [s["name"] for s in said] == [name for name, _ in STEPS]

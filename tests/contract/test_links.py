@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from clusters.link_support import refusals
-from clusters.sandbox import enter_command
+from prozess.clusters.links.support import refusals
+from prozess.clusters.machine.sandbox import enter_command
 
 LIMIT_S = 240
 

@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from clusters.hosted import HostedCluster
-from clusters.orphans import sweep_pids
-from clusters.sandbox import ISOLATION_VARIABLE, enter_command
-from harness.clock import SystemClock, wait_until
-from harness.errors import BadInput, ClusterFailed, NotReady
-from harness.protocols import Capability, NodeState
-from harness.run_directory import RunDirectory
-from tests.contract.conftest import READY_S, new_run, plan_of, processes_naming
+from prozess.clusters.local.hosted import HostedCluster
+from prozess.clusters.machine.processes import sweep_pids
+from prozess.clusters.machine.sandbox import ISOLATION_VARIABLE, enter_command
+from prozess.harness.clock import SystemClock, wait_until
+from prozess.harness.errors import BadInput, ClusterFailed, NotReady
+from prozess.harness.interfaces import Capability, NodeState
+from prozess.harness.run_directory import RunDirectory
+from prozess.workloads.librdkafka import close
+from tests.support.servers.clusters import READY_S, new_run, plan_of, processes_naming
 
 pytestmark = pytest.mark.cluster
 CLOCK = SystemClock()
@@ -78,7 +79,7 @@ def bring_up(cluster: HostedCluster) -> None:
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedCluster]:
-    built = HostedCluster(plan_of(brokers=1), new_run(tmp_path_factory.mktemp("run")), clock=CLOCK)
+    built = HostedCluster(plan_of(brokers=1), new_run(tmp_path_factory.mktemp("run")), clock=CLOCK, close=close)
     try:
         bring_up(built)
         yield built
@@ -102,7 +103,7 @@ def test_an_error_inside_is_raised_outside_as_what_it_is(local: HostedCluster) -
 def test_a_server_that_dies_at_once_is_an_error_with_its_last_words(tmp_path: Path) -> None:
     run = new_run(tmp_path)
     plan = plan_of(brokers=1, properties={"num.network.threads": "many"})
-    cluster = HostedCluster(plan, run, clock=CLOCK)
+    cluster = HostedCluster(plan, run, clock=CLOCK, close=close)
     try:
         with pytest.raises(ClusterFailed, match=r"ended by itself \(exit 1\)(.|\n)*num\.network\.threads"):
             bring_up(cluster)
@@ -113,7 +114,7 @@ def test_a_server_that_dies_at_once_is_an_error_with_its_last_words(tmp_path: Pa
 
 def test_a_property_that_the_backend_sets_itself_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"'listeners'.*Remove it"):
-        HostedCluster(plan_of(properties={"listeners": "X://:1"}), new_run(tmp_path), clock=CLOCK)
+        HostedCluster(plan_of(properties={"listeners": "X://:1"}), new_run(tmp_path), clock=CLOCK, close=close)
 
 
 def test_no_cut_touches_the_observers_link(tmp_path: Path, need: Callable[[str], None]) -> None:
@@ -132,12 +133,27 @@ def test_no_cut_touches_the_observers_link(tmp_path: Path, need: Callable[[str],
     nothing_left(run)
 
 
+def both_servers(run: RunDirectory) -> list[str]:
+    """The command lines of a broker and a controller. `setup` returns once both are forked, which may be before both have
+    become Java."""
+    return wait_until(
+        lambda: servers if len(servers := servers_of(run)) == 2 else None,
+        awaited="two Kafka servers",
+        timeout_s=END_S,
+        clock=CLOCK,
+        last_seen=lambda: str(processes_naming(str(run.path))),
+    )
+
+
+def servers_of(run: RunDirectory) -> list[str]:
+    return [line for line in processes_naming(str(run.path)).values() if "kafka.Kafka" in line]
+
+
 def test_nothing_is_left_after_teardown(tmp_path: Path) -> None:
     run = new_run(tmp_path)
-    cluster = HostedCluster(plan_of(brokers=1), run, clock=CLOCK)
+    cluster = HostedCluster(plan_of(brokers=1), run, clock=CLOCK, close=close)
     cluster.setup()
-    servers = [line for line in processes_naming(str(run.path)).values() if "kafka.Kafka" in line]
-    assert len(servers) == 2
+    servers = both_servers(run)
     assert all(f"-Djava.io.tmpdir={run.nodes}/" in line for line in servers)  # a killed JVM leaves files there
     cluster.teardown()
     nothing_left(run)
@@ -148,19 +164,20 @@ def test_nothing_is_left_after_teardown(tmp_path: Path) -> None:
 _CALLER = """
 import sys
 from pathlib import Path
-from clusters.hosted import HostedCluster
-from harness.clock import SystemClock
-from harness.plan import parse_plan
-from harness.run_directory import RunDirectory
+from prozess.clusters.local.hosted import HostedCluster
+from prozess.workloads.librdkafka import close
+from prozess.harness.clock import SystemClock
+from prozess.harness.plan.plan import parse_plan
+from prozess.harness.run_directory import RunDirectory
 run = RunDirectory(Path(sys.argv[1]))
-cluster = HostedCluster(parse_plan(run.plan.read_text(), source="plan"), run, clock=SystemClock())
+cluster = HostedCluster(parse_plan(run.plan.read_text(), source="plan"), run, clock=SystemClock(), close=close)
 cluster.setup()
 print("up", cluster.host_pid, flush=True)
 sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("level", ["namespaces", "signals"])
+@pytest.mark.parametrize("level", ["namespaces", pytest.param("signals", marks=pytest.mark.long)])
 @pytest.mark.parametrize("victim", ["caller", "host"])
 def test_nothing_is_left_after_a_sigkill(tmp_path: Path, level: str, victim: str, need: Callable[[str], None]) -> None:
     if level == "namespaces":
@@ -180,7 +197,7 @@ def test_nothing_is_left_after_a_sigkill(tmp_path: Path, level: str, victim: str
         assert caller.stdin is not None
         word, host_pid = caller.stdout.readline().split()
         assert word == "up"
-        assert len([line for line in processes_naming(str(run.path)).values() if "kafka.Kafka" in line]) == 2
+        both_servers(run)
         os.kill(caller.pid if victim == "caller" else int(host_pid), signal.SIGKILL)
         if victim == "caller":
             caller.wait(END_S)
@@ -207,7 +224,7 @@ def test_without_namespaces_nodes_share_the_host_and_partitions_are_lacking(
 ) -> None:
     monkeypatch.setenv(ISOLATION_VARIABLE, "signals")
     run = new_run(tmp_path)
-    cluster = HostedCluster(plan_of(), run, clock=CLOCK)
+    cluster = HostedCluster(plan_of(), run, clock=CLOCK, close=close)
     try:
         bring_up(cluster)
         assert {Capability.BLOCK, Capability.CUT_CLIENTS} <= set(cluster.lacks)
@@ -230,11 +247,11 @@ def test_without_namespaces_nodes_share_the_host_and_partitions_are_lacking(
 @pytest.mark.parametrize(
     ("version", "mode", "brokers", "controllers"),
     [
-        ("4.3.1", "kraft-combined", 1, 1),
-        ("4.3.1", "kraft-combined", 3, 1),
         ("4.3.1", "kraft-isolated", 3, 3),
-        ("3.9.2", "kraft-isolated", 3, 1),
         ("3.9.2", "kraft-combined", 3, 1),
+        pytest.param("4.3.1", "kraft-combined", 1, 1, marks=pytest.mark.long),
+        pytest.param("4.3.1", "kraft-combined", 3, 1, marks=pytest.mark.long),
+        pytest.param("3.9.2", "kraft-isolated", 3, 1, marks=pytest.mark.long),
     ],
 )
 def test_other_versions_and_shapes_get_ready_too(
@@ -242,7 +259,7 @@ def test_other_versions_and_shapes_get_ready_too(
 ) -> None:
     run = new_run(tmp_path)
     plan = plan_of(kafka_version=version, metadata_mode=mode, brokers=brokers, controllers=controllers)
-    cluster = HostedCluster(plan, run, clock=CLOCK)
+    cluster = HostedCluster(plan, run, clock=CLOCK, close=close)
     try:
         bring_up(cluster)
         features = cluster.describe()["features"]

@@ -8,23 +8,26 @@ from typing import Any
 
 import pytest
 
-from harness import catalogue
-from harness.metrics import code_of
-from harness.rows import read_rows
-from harness.schema import METRICS
+from prozess.clusters.install.jars import ensure_agent, ensure_jars
+from prozess.clusters.machine.sandbox import enter_command
+from prozess.harness.recording.metrics import code_of
+from prozess.harness.recording.rows import read_rows
+from prozess.harness.schema import METRICS
 
 # Inside the sandbox: one JSON object with everything that was seen.
 INSIDE = """
 import json, os, socket, sys
 from pathlib import Path
-from harness import catalogue
-from harness.clock import SystemClock, wait_until
-from harness.planning import make_plan
-from harness.protocols import TopicSpec
-from harness.recorder import Recorder
-from harness.run_directory import RunDirectory
-from harness.stages.metrics_sampler import MetricsSampler
-from harness.trial import parse_trial
+from prozess.clusters.protocol.admin import Admin
+from prozess.clusters.protocol.metrics import MetricsObserver
+from prozess.harness import catalogue
+from prozess.harness.clock import SystemClock, wait_until
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.interfaces import TopicSpec
+from prozess.harness.recording.rows import Recorder
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.app.run.metrics_sampler import MetricsSampler
+from prozess.harness.plan.trial_files import parse_trial
 
 clock, run, version = SystemClock(), RunDirectory(Path(sys.argv[1])), sys.argv[2]
 run.create()
@@ -32,7 +35,7 @@ plan = make_plan(parse_trial({
     "name": "contract", "title": "", "topics": {"partitions": 2}, "base": {"topic.replication_factor": 3},
     "variant": {"kafka_version": version, "properties": {"broker.session.timeout.ms": 4000}},
 }, source="the test"), seed=1)
-cluster = catalogue.resolve(catalogue.BACKENDS, "local", what="backend")(plan, run, clock=clock)
+cluster = catalogue.BACKENDS.named("local")(plan, run, clock=clock)
 seen = {}
 
 def cpu_s(pid):
@@ -53,10 +56,10 @@ try:
     cluster.setup()
     cluster.wait_ready(timeout_s=120)
     seen["started_cpu_s"] = {n.name: cpu_s(n.os_pid) for n in cluster.nodes}
-    admin = catalogue.service("admin")(cluster)
+    admin = Admin(cluster)
     topic = plan.partitions[0].topic_name
     admin.create_topics([TopicSpec(topic, ((1, 2, 3), (2, 3, 1)), {})], timeout_s=60)
-    observer = catalogue.service("metrics")(cluster)
+    observer = MetricsObserver(cluster)
     seen["jmx"] = {n.name: dict(observer.jmx(n.node_id, timeout_s=10) or {}) for n in cluster.nodes}
     seen["expected"] = {n.name: list(observer.expected(n.node_id)) for n in cluster.nodes}
     seen["elsewhere"] = {n.name: connects(n.address, cluster.metrics_servers[n.node_id][1]) for n in cluster.nodes}
@@ -101,12 +104,12 @@ print(json.dumps(seen))
 """
 
 
-@pytest.fixture(scope="module", params=["4.3.1", "3.9.2"])
+@pytest.fixture(scope="module", params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.long)])
 def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     directory = tmp_path_factory.mktemp("metrics")
-    catalogue.service("metrics-agent")()
-    catalogue.service("jars")(request.param)
-    command = catalogue.service("sandbox")([sys.executable, "-c", INSIDE, str(directory), request.param])
+    ensure_agent()
+    ensure_jars(request.param)
+    command = enter_command([sys.executable, "-c", INSIDE, str(directory), request.param])
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return {**json.loads(done.stdout.splitlines()[-1]), "directory": directory}
@@ -158,7 +161,7 @@ def test_a_killed_node_is_absent_and_never_zero(seen: Any) -> None:
 
 
 def test_the_agent_is_the_one_that_is_locked(tmp_path: Path) -> None:
-    from clusters.agent import metrics_agent
+    from prozess.clusters.install.jars import metrics_agent
 
     assert metrics_agent() is not None
     assert metrics_agent(environment={"PROZESS_CACHE": str(tmp_path)}) is None

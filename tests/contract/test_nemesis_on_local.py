@@ -6,25 +6,29 @@ import sys
 
 import pytest
 
-from harness import catalogue
-from harness.run_directory import RunDirectory
-from nemesis.journal import read_journal
+from prozess.clusters.machine.sandbox import enter_command
+from prozess.harness.run_directory import RunDirectory
+from prozess.nemesis.journal import read_journal
 
 # Inside the sandbox: one line of JSON per strike and heal.
 INSIDE = """
 import json, sys
 from pathlib import Path
-from harness import catalogue
-from harness.clock import SystemClock
-from harness.errors import ClusterFailed
-from harness.planning import make_plan
-from harness.protocols import Scene, TopicSpec
-from harness.recorder import Recorder
-from harness.run_directory import RunDirectory
-from harness.schedule import FaultAction, Step
-from harness.schema import Tristate
-from harness.trial import parse_trial
-from nemesis.journal import read_journal
+from prozess.clusters.protocol.admin import Admin
+from prozess.nemesis.crash_recovery import hold_alive
+from prozess.nemesis.nemesis import Nemesis
+from prozess.harness import catalogue
+from prozess.harness.clock import SystemClock
+from prozess.harness.errors import ClusterFailed
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.interfaces import FaultContext, TopicSpec
+from prozess.harness.recording.rows import Recorder
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.plan.schedule import FaultAction, Step
+from prozess.harness.schema import Tristate
+from prozess.harness.plan.trial_files import parse_trial
+from prozess.nemesis.journal import read_journal
+from prozess.nemesis.registry import UNDO_ACTIONS
 
 clock, run = SystemClock(), RunDirectory(Path(sys.argv[1]))
 run.create()
@@ -33,15 +37,15 @@ plan = make_plan(parse_trial({
     "base": {"topic.replication_factor": 3},
 }, source="the test"), seed=1)
 run.plan.write_text(plan.model_dump_json())
-cluster = catalogue.resolve(catalogue.BACKENDS, "local", what="backend")(plan, run, clock=clock)
+cluster = catalogue.BACKENDS.named("local")(plan, run, clock=clock)
 steps = json.loads(sys.argv[2])
-with catalogue.service("hold-alive")(run), Recorder(run) as recorder:
+with hold_alive(run), Recorder(run) as recorder:
     try:
         cluster.setup()
         cluster.wait_ready(timeout_s=120)
-        admin = catalogue.service("admin")(cluster)
+        admin = Admin(cluster)
         admin.create_topics([TopicSpec("cell-000", ((1, 2, 3),))], timeout_s=60)
-        nemesis = catalogue.service("nemesis")(run, cluster, admin, recorder, clock)
+        nemesis = Nemesis(run, cluster, admin, recorder, clock)
         for number, (name, what) in enumerate(steps):
             begun_ns = clock.monotonic_ns()
             said = {"name": name}
@@ -49,9 +53,9 @@ with catalogue.service("hold-alive")(run), Recorder(run) as recorder:
                 cluster.wait_ready(timeout_s=120)
                 continue
             if name == "still":
-                scene = Scene(cluster, admin, clock)
+                scene = FaultContext(cluster, admin, clock)
                 undos = [e.undo for e in read_journal(run.journal).open]
-                actions = [catalogue.resolve(catalogue.UNDO_ACTIONS, u.action, what="undo")() for u in undos]
+                actions = [UNDO_ACTIONS[u.action]() for u in undos]
                 said["undone"] = [a.undone(u, scene)[0].name for a, u in zip(actions, undos, strict=True)]
                 print(json.dumps(said), flush=True)
                 continue
@@ -135,7 +139,7 @@ def test_faults_on_real_brokers_take_effect_are_observed_and_are_healed_in_any_o
     need("namespaces")
     need("toxiproxy")
     run = RunDirectory(tmp_path / "run")
-    command = catalogue.service("sandbox")([sys.executable, "-c", INSIDE, str(run.path), json.dumps(STEPS)])
+    command = enter_command([sys.executable, "-c", INSIDE, str(run.path), json.dumps(STEPS)])
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=400, check=True)
     said = [json.loads(line) for line in done.stdout.splitlines()]
     assert [s["name"] for s in said] == [name for name, _ in STEPS if name != "whole"] + ["ready again"]
@@ -147,7 +151,7 @@ def test_faults_on_real_brokers_take_effect_are_observed_and_are_healed_in_any_o
     assert set(freeze["nodes"]) == followers
     assert kill["nodes"] == [leader]
     assert kill["took_s"] < 1.5, "paused brokers must not keep a fault waiting"
-    assert "no broker is running" in nobody["error"]
+    assert "no broker runs now" in nobody["error"]
     assert controller["nodes"] == ["controller-3001"]
     assert [s for s in said if s.get("effects", ["YES"]) != ["YES"]] == []
     assert [s["unhealed"] for s in said[10:13]] == [[2], [2, 3001], []]

@@ -7,20 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from clusters.compose import compose_cluster
-from clusters.compose_own import OwnComposeCluster
-from clusters.compose_person import persons_file
-from clusters.engine import connect
-from clusters.images import find_image
-from clusters.placements import first_port, free_ports
-from harness.clock import SystemClock, wait_until
-from harness.configuration import ComposeOptions, Variant
-from harness.errors import BadInput
-from harness.protocols import NodeState
-from harness.schema import Tristate
-from tests.contract.conftest import READY_S, ensure_images, new_run, plan_of
+from prozess.clusters.compose.cluster import compose_cluster
+from prozess.clusters.compose.engine import connect, find_image
+from prozess.clusters.compose.file import persons_file
+from prozess.clusters.compose.user_cluster import OwnComposeCluster
+from prozess.clusters.machine.servers import first_port, free_ports
+from prozess.harness.clock import SystemClock, wait_until
+from prozess.harness.config.configuration import ComposeOptions, Variant
+from prozess.harness.errors import BadInput
+from prozess.harness.interfaces import NodeState
+from prozess.harness.schema import Tristate
 from tests.contract.test_compose_cluster import left_of
 from tests.contract.test_local_cluster import write_and_read
+from tests.support.servers.clusters import READY_S, ensure_images, new_run, plan_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.docker]
 CLOCK = SystemClock()

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from clusters.sandbox import enter_command
+from prozess.clusters.machine.sandbox import enter_command
 
 HERE = Path(__file__).parent
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 @pytest.mark.parametrize("file", ["test_cluster_contract.py", "over_ssh.py"])
 def test_over_ssh(tmp_path, need, file):
@@ -22,7 +23,7 @@ def test_over_ssh(tmp_path, need, file):
     done = subprocess.run(
         enter_command(
             [
-                *(sys.executable, "-m", "tests.contract.ssh_world", str(tmp_path / "world")),
+                *(sys.executable, "-m", "tests.support.servers.ssh", str(tmp_path / "world")),
                 *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / file)),
             ]
         ),

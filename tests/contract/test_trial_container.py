@@ -12,17 +12,19 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from clusters.engine import connect
-from clusters.trial_container import OWNER_LABEL, KafkaTrialContainer, remove_abandoned
-from harness.errors import BadInput, ClusterFailed
-from harness.protocols import NodeState
-from harness.report.words import kafka_told
-from harness.run_directory import RunDirectory
-from harness.testing.recording import Recording
-from harness.validation.command import Given, translate
-from harness.verdict import Verdict
-from tests.contract.conftest import ensure_images
+from prozess.clusters.compose.engine import connect
+from prozess.clusters.compose.testcontainer import OWNER_LABEL, KafkaTrialContainer, remove_abandoned
+from prozess.harness.app.testing.recording import Recording
+from prozess.harness.app.validation.command import ValidationInput, translate
+from prozess.harness.errors import BadInput, ClusterFailed
+from prozess.harness.interfaces import NodeState
+from prozess.harness.report.words import kafka_told
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.verdict import AnomalyOutcome, Verdict
+from prozess.workloads.recorded.consumer import RecordedConsumer
+from prozess.workloads.recorded.producer import RecordedProducer
 from tests.contract.test_local_cluster import with_checkout, write_and_read
+from tests.support.servers.clusters import ensure_images
 
 pytestmark = [pytest.mark.cluster, pytest.mark.docker]
 END_S = 60.0
@@ -63,7 +65,7 @@ def test_validate_reads_what_somebody_has_set_on_a_running_cluster(kafka: KafkaT
     admin = AdminClient({"bootstrap.servers": server})
     admin.create_topics([NewTopic("set", 2, 1, config=config)])["set"].result(30)
     (tmp_path / "producer.properties").write_text("acks=all\n")
-    given = Given(producer=tmp_path / "producer.properties", cluster=server, cluster_topic="set")
+    given = ValidationInput(producer=tmp_path / "producer.properties", cluster=server, cluster_topic="set")
     parts = translate(given)
     assert parts.version == "4.3.1", "of the release that the broker tells"
     base = parts.servers.base
@@ -81,8 +83,8 @@ def test_recorded_clients_of_a_test_are_judged_there_too(kafka: KafkaTrialContai
     server = {"bootstrap.servers": kafka.get_bootstrap_server()}
     admin = AdminClient(server)
     admin.create_topics([NewTopic("judged", 2, 1)])["judged"].result(30)
-    producer = recording.client_class("recorded-producer")({**server, "enable.idempotence": True})
-    consumer = recording.client_class("recorded-consumer")({**server, "group.id": "g", "auto.offset.reset": "earliest"})
+    producer = recording.client_class(RecordedProducer)({**server, "enable.idempotence": True})
+    consumer = recording.client_class(RecordedConsumer)({**server, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["judged"])
     for number in range(50):
         producer.produce("judged", str(number))
@@ -102,7 +104,9 @@ def test_recorded_clients_of_a_test_are_judged_there_too(kafka: KafkaTrialContai
     assert kafka_told(judged.run, recording.plan()) == "4.3, kraft", (
         "as the cluster told it: nobody asked for a version"
     )
-    assert "unclean" not in judged.verdict.cells[0].anomalies, "nobody can look into its nodes"
+    unclean = judged.verdict.cells[0].anomalies["unclean"]
+    assert unclean.outcome is AnomalyOutcome.NOT_JUDGED, "nobody can look into its nodes"
+    assert "unclean" in judged.verdict.not_judged
 
 
 def test_it_can_be_paused_and_go_on(kafka: KafkaTrialContainer) -> None:
@@ -131,7 +135,7 @@ def test_one_that_dies_at_once_is_an_error_with_its_last_words(kafka: KafkaTrial
 
 _CALLER = """
 import sys
-from clusters.trial_container import KafkaTrialContainer
+from prozess.clusters.compose.testcontainer import KafkaTrialContainer
 kafka = KafkaTrialContainer().start()
 print("up", flush=True)
 sys.stdin.read()

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from harness import catalogue
+from prozess.clusters.install.jars import ensure_jars
+from prozess.clusters.machine.sandbox import enter_command
 
 pytestmark = pytest.mark.cluster
 
@@ -14,12 +15,14 @@ pytestmark = pytest.mark.cluster
 INSIDE = """
 import json, sys
 from pathlib import Path
-from harness import catalogue
-from harness.clock import SystemClock, wait_until
-from harness.planning import make_plan
-from harness.protocols import NodeState, TopicSpec
-from harness.run_directory import RunDirectory
-from harness.trial import parse_trial
+from prozess.clusters.files.metadata_log import decode_ground_truth
+from prozess.clusters.protocol.admin import Admin
+from prozess.harness import catalogue
+from prozess.harness.clock import SystemClock, wait_until
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.interfaces import NodeState, TopicSpec
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.plan.trial_files import parse_trial
 
 clock, run = SystemClock(), RunDirectory(Path(sys.argv[1]))
 run.create()
@@ -27,7 +30,7 @@ plan = make_plan(parse_trial({
     "name": "contract", "title": "", "topics": {"partitions": 2}, "base": {"topic.replication_factor": 3},
     "variant": json.loads(sys.argv[2]),
 }, source="the test"), seed=1)
-cluster = catalogue.resolve(catalogue.BACKENDS, "local", what="backend")(plan, run, clock=clock)
+cluster = catalogue.BACKENDS.named("local")(plan, run, clock=clock)
 nodes = {node.node_id: node for node in cluster.nodes}
 seen = {}
 
@@ -41,7 +44,7 @@ def in_sync(node, count):
 try:
     cluster.setup()
     cluster.wait_ready(timeout_s=120)
-    admin = catalogue.service("admin")(cluster)
+    admin = Admin(cluster)
     admin.create_topics([TopicSpec("alpha", ((1, 2, 3), (2, 3, 1)))], timeout_s=60)
     exec(sys.argv[3])
     admin.close()
@@ -53,10 +56,8 @@ print(json.dumps(seen))
 
 def seen_inside(tmp_path, variant, what) -> dict:
     for version in {variant.get("kafka_version", "4.3.1"), *variant.get("versions", {}).values()}:
-        catalogue.service("jars")(version)  # inside there is no network to fetch them over
-    command = catalogue.service("sandbox")(
-        [sys.executable, "-c", INSIDE, str(tmp_path / "run"), json.dumps(variant), what]
-    )
+        ensure_jars(version)  # inside there is no network to fetch them over
+    command = enter_command([sys.executable, "-c", INSIDE, str(tmp_path / "run"), json.dumps(variant), what])
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=500, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -87,7 +88,7 @@ for node_id in cluster.zookeeper_servers:
 third = until(admin.active_controller, "a controller after the pause")
 until(lambda: all(in_sync(b, 3) for b in (1, 2, 3)), "a whole cluster")
 cluster.teardown()
-columns = catalogue.service("metadata-log")(
+columns = decode_ground_truth(
     [node.data_directory for node in cluster.nodes if "zookeeper" in node.roles],
     partition_ids={("alpha", 0): 0, ("alpha", 1): 1}, wall_minus_monotonic_ns=0, metadata_mode="zookeeper")
 seen["rows"] = {name: values.tolist() for name, values in columns.items()}

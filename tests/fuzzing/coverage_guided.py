@@ -16,22 +16,21 @@ from pathlib import Path
 
 import atheris
 
+from tests.support.paths import DATA
+
 with atheris.instrument_imports(include=["harness", "clusters"]):
-    from clusters.metadata_log import LOG_DIRECTORY, decode_metadata_log
-    from clusters.producer_snapshots import parse_snapshot
-    from clusters.record_batches import crc32c
-    from clusters.segments import read_replicas
-    from clusters.zookeeper_metadata import decode_zookeeper_logs
-    from harness.errors import BadInput, HistoryUnreadable
-    from harness.histories.edn import EdnError, read_edn
-    from harness.histories.jepsen import read_jepsen
-    from harness.histories.verifiable import read_verifiable
-    from harness.planning import make_plan
-    from harness.trial import known_trials, parse_trial
+    from prozess.clusters.files.metadata_log import LOG_DIRECTORY, decode_metadata_log
+    from prozess.clusters.files.segments import crc32c, parse_snapshot, read_replicas
+    from prozess.clusters.files.zookeeper_log import decode_zookeeper_logs
+    from prozess.harness.app.histories.jepsen.edn import EdnError, read_edn
+    from prozess.harness.app.histories.jepsen.history import read_jepsen
+    from prozess.harness.app.histories.verifiable import read_verifiable
+    from prozess.harness.errors import BadInput, HistoryUnreadable
+    from prozess.harness.plan.planning import make_plan
+    from prozess.harness.plan.trial_files import known_trials, parse_trial
 
-from tests.unit import garbage
+from tests.support import garbage
 
-DATA = Path(__file__).parents[1] / "unit/data"
 IDS = {("alpha", 0): 0, ("alpha", 1): 1, ("beta", 0): 2, ("gone", 0): 3}
 STANDS_STILL_S = 10
 SEEDS = 200

@@ -1,4 +1,4 @@
-"""An application as one would write it: copies one topic into another, and knows nothing of trials.
+"""An application as you would write it: it copies one topic into another, and knows nothing of trials.
 
     python copy_topic.py BOOTSTRAP INPUT OUTPUT GROUP INSTANCE DELIVERY
 
@@ -22,7 +22,7 @@ ENDING = threading.Event()
 
 
 class Copier:
-    """Consumes, copies, commits."""
+    """Copies the records of one topic into another, and commits what it has copied."""
 
     def __init__(self, bootstrap: str, source: str, target: str, group: str, instance: str, delivery: str) -> None:
         self._bootstrap, self._target, self._delivery = bootstrap, target, delivery
@@ -41,7 +41,7 @@ class Copier:
         self._consumer.subscribe([source])
 
     def run(self) -> None:
-        """Until SIGTERM."""
+        """Copies until SIGTERM comes."""
         while not ENDING.is_set():
             records = [r for r in self._consumer.consume(BATCH, WAIT_S) if r.error() is None]
             if records and not self._handle(records):
@@ -60,7 +60,7 @@ class Copier:
                     self._consumer.commit(offsets=_behind(records), asynchronous=False)
                     self._copy(records)
         except KafkaException as error:
-            sys.stderr.write(f"again from what is committed: {error}\n")
+            sys.stderr.write(f"starting again from the committed offsets: {error}\n")
             return False
         return True
 
@@ -76,11 +76,11 @@ class Copier:
             raise
 
     def _give_up(self) -> None:
-        """Abort; a producer that cannot even do that is followed by a new one, which fences it."""
+        """Aborts the transaction. If even that fails, a new producer takes over and fences the old one."""
         try:
             _until_done("abort", lambda: self._producer.abort_transaction(CALL_S))
         except KafkaException as error:
-            sys.stderr.write(f"a new producer: {error}\n")
+            sys.stderr.write(f"the abort failed, so a new producer takes over: {error}\n")
             self._producer.purge()
             self._producer = self._new_producer()
 
@@ -98,14 +98,14 @@ class Copier:
             raise KafkaException(failed[0])
 
     def _back_to_committed(self) -> None:
-        """The consumer does not do that by itself (KAFKA-17582). Nothing is to be consumed before it has been done."""
+        """Seeks to the committed offsets, which the consumer does not do by itself (KAFKA-17582)."""
         while not ENDING.is_set():
             try:
                 for place in self._consumer.committed(self._consumer.assignment(), CALL_S):
                     there = place.offset if place.offset >= 0 else OFFSET_BEGINNING
                     self._consumer.seek(TopicPartition(place.topic, place.partition, there))
             except KafkaException as error:
-                sys.stderr.write(f"what is committed: {error}\n")
+                sys.stderr.write(f"the committed offsets were not told: {error}\n")
             else:
                 return
 
@@ -126,7 +126,7 @@ class Copier:
 
 
 def _until_done(what: str, call: Callable[[], None]) -> None:
-    """Calls that ran into their limit are to be made again (KafkaError.retriable), for some time."""
+    """Makes a call, and makes it again for some time if it ran into its limit (KafkaError.retriable)."""
     until = time.monotonic() + 3 * TRANSACTION_S
     while True:
         try:
@@ -138,7 +138,7 @@ def _until_done(what: str, call: Callable[[], None]) -> None:
 
 
 def _behind(records: Sequence[Message]) -> list[TopicPartition]:
-    """Partition → one past its last record."""
+    """Returns for each partition the offset behind its last record."""
     last = {(record.topic(), record.partition()): record.offset() + 1 for record in records}
     return [TopicPartition(topic, number, offset) for (topic, number), offset in last.items()]
 

@@ -88,6 +88,20 @@ def test_every_order_has_an_invoice_although_a_leader_dies(
         desk.close()
 
 
+def test_no_order_is_left_out_although_the_service_crashes_before_it_commits(
+    kafka_cluster, recorded_producer, recorded_consumer, run_application, crash, topics
+):
+    orders, invoices = topics
+    place_orders(recorded_producer(PRODUCER), orders, range(ORDERS))
+    killed = crash.before("commit", nth=3)
+    service = run_application("orders_service:main", kafka_cluster.bootstrap_servers, orders, invoices)
+    killed.wait(timeout_s=120)
+    service.restart()
+    desk = recorded_consumer({"group.id": "desk", "auto.offset.reset": "earliest"})
+    assert read_invoices(desk, invoices, ORDERS) == set(range(ORDERS)), "some of them twice"
+    desk.close()
+
+
 # --- demonstrations: these fail, and are meant to -------------------------------------------------------------------------
 
 
@@ -127,3 +141,19 @@ def test_demonstration_committing_first_leaves_orders_out(kafka_cluster, recorde
     )
     with pytest.raises(KeyError), running(service) as thread:
         thread.join(60)
+
+
+@pytest.mark.xfail(
+    strict=True, reason="committed first, and killed before it was processed", raises=pytest.fail.Exception
+)
+def test_demonstration_committing_first_and_crashing_leaves_orders_out(
+    kafka_cluster, recorded_producer, run_application, crash, topics
+):
+    """Nothing is wrong with any order: the service alone is killed, behind its commit, and started again."""
+    orders, invoices = topics
+    place_orders(recorded_producer(PRODUCER), orders, range(ORDERS))
+    killed = crash.after("commit", nth=3)
+    servers, first = kafka_cluster.bootstrap_servers, {"COMMIT_FIRST": "1"}
+    service = run_application("orders_service:main", servers, orders, invoices, environment=first)
+    killed.wait(timeout_s=120)
+    service.restart()

@@ -31,7 +31,7 @@
   function lanes(chosen) {
     if (!timeline || !chosen.length) return null;
     const { from, to } = { from: timeline.whole.from, to: timeline.whole.to };
-    const kinds = ["nothing acknowledged, a fault explains it", "no leader", "ISR not whole"];
+    const kinds = ["nothing acknowledged, a fault explains it", "no leader", "a replica out of sync"];
     const made = chosen.map((partition) => {
       const mine = places(changes.partition, (of) => of === partition), spans = [];
       mine.forEach((place, nth) => {
@@ -64,7 +64,7 @@
       ...["sent", "ok", "unknown", "refused", "read"].map((name) => number(partitions[name][place])),
       String(places(windows.partition, (of) => of === place).length),
     ]);
-    const headings = [["partition", false], ["replicas", false], ["sent", true], ["acknowledged", true], ["unknown", true], ["refused", true], ["read", true], ["unavailable, times", true]];
+    const headings = [["partition", false], ["replicas", false], ["sent", true], ["acknowledged", true], ["unknown", true], ["refused", true], ["read", true], ["times unavailable", true]];
     const more = chosen.length > PARTITIONS_MAX ? element("p", {}, `${chosen.length - PARTITIONS_MAX} more.`) : null;
     return [table(headings, rows, "Partitions"), more];
   }

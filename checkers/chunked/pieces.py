@@ -1,0 +1,352 @@
+"""A partition that is too large for one task is made small first, piece by piece, by range of offsets. Whatever agrees
+with everything is left out and only counted. The same kernels check what is left, with the same findings.
+
+A record is *plain* if nothing about it can be found: one send acknowledged the offset where the log has it, everybody who
+read that offset was given it, and it was sent here. Each rule below says which kernel needs what it keeps although it is
+plain. Keeping more never changes a finding, as long as all rows of an offset are kept, or none.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from prozess.checkers.log.leadership import short_of_replicas
+from prozess.checkers.lookup import Lookup, differs_from_previous, distinct, identity_keys
+from prozess.checkers.partition_index import Log, PartitionIndex, grouped_by_client
+from prozess.harness.interfaces import PartitionHistory
+from prozess.harness.plan.plan import SENTINEL_CLIENT
+from prozess.harness.schema import MISSING, NONE, Outcome
+
+_NOTHING = np.empty(0, dtype=np.int64)
+_LEAST = np.iinfo(np.int64).min
+_GREATEST = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class PieceSends:
+    """Sends that are not plain: their records, when they were sent, and by which clock. All arrays have one length."""
+
+    key: np.ndarray = field(default_factory=_NOTHING.copy)
+    invoked_ns: np.ndarray = field(default_factory=_NOTHING.copy)
+    clock: np.ndarray = field(default_factory=_NOTHING.copy)
+
+
+@dataclass(frozen=True, slots=True)
+class Residue:
+    """What is kept of a piece: rows of the whole partition's tables, and what other pieces must know of them."""
+
+    sends: np.ndarray
+    """int64: the rows of `sends` that are kept."""
+    reads: np.ndarray
+    sent: PieceSends
+    read_key: np.ndarray
+    """The identities of the reads that are not plain."""
+    log_offset: np.ndarray
+    log_key: np.ndarray
+    """The identities of the records of L(p) that are not plain."""
+    doubtful: np.ndarray
+    """The keys of transactions of which it is not known whether they were committed."""
+    newest: Mapping[int, int] = field(default_factory=dict)
+    """For each clock, when the last plain record was sent."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What the plain records add to what kernels judged (`counts_of`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PieceContext:
+    """What one piece must know of all other pieces, to say which of its plain records must be kept."""
+
+    keys: np.ndarray
+    """Identities that something in another piece names, ascending."""
+    doubtful: np.ndarray
+    """Keys of transactions in doubt, ascending."""
+    offsets: np.ndarray
+    """Offsets at which readers stepped unevenly, ascending."""
+    log_offset: np.ndarray
+    invoked_ns: np.ndarray
+    clock: np.ndarray
+    """The last of three arrays about the records of L(p) that are not plain and whose send is known: where they stand,
+    when they were sent, and by which clock. They ascend by offset."""
+    newest: Mapping[int, int]
+    """For each clock, when the last plain record before this piece was sent."""
+
+
+def nothing_known() -> PieceContext:
+    """Returns the context of a piece that is looked at before the others."""
+    return PieceContext(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A row of `reads` at the edge of a stretch of rows."""
+
+    client: int
+    span: int
+    log_offset: int
+    sender: int
+
+    def goes_on_to(self, other: "Edge") -> bool:
+        """Returns whether the other row, which follows, is the next record for the same client."""
+        return (
+            (other.client, other.span, other.log_offset) == (self.client, self.span, self.log_offset + 1)
+            and self.sender != SENTINEL_CLIENT
+            and other.sender != SENTINEL_CLIENT
+        )
+
+
+class Piece:
+    """The rows of one range of offsets. `sends_rows` and `reads_rows` say which rows of the whole partition they are."""
+
+    def __init__(
+        self, history: PartitionHistory, sends_rows: np.ndarray, reads_rows: np.ndarray, *, whole: bool = False
+    ) -> None:
+        """If `whole` is set, no record of the piece is plain."""
+        self.history, self.index = history, PartitionIndex.of(history)
+        self._sends_rows, self._reads_rows = sends_rows, reads_rows
+        index, log = self.index, self.index.log
+        self.send_place, self.read_place = index.send_position, index.read_position
+        self.plain = self._plain(log) & (not whole)
+        """bool[L(p)]: is each record plain?"""
+        acknowledged = np.full(len(self.plain), -1, dtype=np.intp)
+        there = np.flatnonzero(self.send_place >= 0)
+        acknowledged[self.send_place[there]] = there
+        self.send = np.where(self.plain, acknowledged, -1)
+        """intp[L(p)]: the row of `sends` of each plain record, -1 for others."""
+
+    def _plain(self, log: Log) -> np.ndarray:
+        index, reads, sends = self.index, self.index.reads, self.index.sends
+        plain: np.ndarray = (log.key >= 0) & ~index.never_issued(log.rows)
+        wrong = ~index.agrees(self.read_place, index.read_key) | (reads["flags"] != 0)
+        wrong |= (reads["sender"] == SENTINEL_CLIENT) | index.sent_elsewhere(np.arange(len(wrong)))
+        plain[self.read_place[wrong & (self.read_place >= 0)]] = False
+        well = index.send_confirmed & (sends["outcome"] == Outcome.OK) & (sends["completed_ns"] != MISSING)
+        well &= (sends["code"] == 0) & (index.fact(index.client_acks, sends["client"], unknown=0) != 0)
+        well[short_of_replicas(self.history).rows] = False
+        there = self.send_place >= 0
+        plain &= np.bincount(self.send_place[there], minlength=len(plain)) == 1
+        good = np.zeros(len(plain), dtype=bool)
+        good[self.send_place[well]] = True
+        return plain & good
+
+    def residue(self) -> Residue:
+        """Returns everything that is not plain, and what other pieces must know."""
+        index, sends = self.index, self.index.sends
+        left_sends, left_reads = (
+            np.flatnonzero(~self._chosen(p, self.plain)) for p in (self.send_place, self.read_place)
+        )
+        doubtful = left_sends[sends["outcome"][left_sends] == Outcome.INFO]
+        doubtful = doubtful[sends["transaction"][doubtful] != NONE]
+        clock = self._clock(self.send)
+        newest = {
+            value: int(sends["invoked_ns"][self.send[clock == value]].max())
+            for value in np.unique(clock[self.plain]).tolist()
+        }
+        return Residue(
+            sends=self._sends_rows[left_sends],
+            reads=self._reads_rows[left_reads],
+            sent=self.sent(left_sends),
+            read_key=distinct(index.read_key[left_reads]),
+            log_offset=index.log.offset[~self.plain],
+            log_key=index.log.key[~self.plain],
+            doubtful=identity_keys(sends["client"][doubtful], sends["transaction"][doubtful]),
+            newest=newest,
+            counts=counts_of(
+                index, self.plain, self.send, self._chosen(self.read_place, self.plain), self._clock(self.send)
+            ),
+        )
+
+    def keep(self, context: PieceContext) -> np.ndarray:
+        """Returns bool[L(p)]: the plain records that must be kept all the same."""
+        keep = np.zeros(len(self.plain), dtype=bool)
+        if self.plain.any():
+            asked = self._asked(context)
+            keep |= asked
+            self._keep_steps(keep, context.offsets)
+            self._keep_order(keep, asked | ~self.plain)
+            self._keep_times(keep, context)
+        return keep & self.plain
+
+    def kept(self, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray, PieceSends]:
+        """Returns the rows of `sends` and of `reads` of the records to keep, and their sends."""
+        sends, reads = (np.flatnonzero(self._chosen(p, keep)) for p in (self.send_place, self.read_place))
+        return self._sends_rows[sends], self._reads_rows[reads], self.sent(sends)
+
+    def least_done_ns(self) -> dict[int, int]:
+        """Returns, for each clock, when its first plain record was acknowledged. A record that was sent later but stands
+        in front of it matters."""
+        clock, completed_ns = self._clock(self.send), self.index.sends["completed_ns"]
+        known = np.unique(clock[clock != NONE]).tolist()
+        return {value: int(completed_ns[self.send[clock == value]].min()) for value in known}
+
+    def sent(self, rows: np.ndarray) -> PieceSends:
+        """Returns what other pieces must know of these rows of `sends`."""
+        index = self.index
+        clock = index.fact(self.history.client_clock, index.sends["client"][rows], unknown=NONE)
+        return PieceSends(index.send_key[rows], index.sends["invoked_ns"][rows], clock)
+
+    def _asked(self, context: PieceContext) -> np.ndarray:
+        """Returns the records that another piece names (another copy, a wrong acknowledgement, a wrong read), and the
+        records of transactions in doubt, which `lost` needs."""
+        asked: np.ndarray = Lookup(context.keys).find(self.index.log.key) >= 0
+        if len(context.doubtful):
+            sends, rows = self.index.sends, np.maximum(self.send, 0)
+            transactional = self.plain & (sends["transaction"][rows] != NONE)
+            place = np.flatnonzero(transactional)
+            key = identity_keys(sends["client"][rows[place]], sends["transaction"][rows[place]])
+            asked[place] |= Lookup(context.doubtful).find(key) >= 0
+        return asked
+
+    def _keep_steps(self, keep: np.ndarray, offsets: np.ndarray) -> None:
+        """Keeps what `rewound` and `skipped` need: both ends of each uneven step, and the first record behind each in
+        L(p) and in V(p). The first record of this piece may be behind a step that begins in another piece."""
+        places = self.index.log.positions
+        for log in (self.index.log, self.index.visible):
+            if len(log.offset):
+                behind = np.minimum(np.searchsorted(log.offset, offsets, side="right"), len(log.offset) - 1)
+                place = places.find(log.offset[np.append(behind, 0)])
+                keep[place[place >= 0]] = True
+        place = places.find(offsets)
+        keep[place[place >= 0]] = True
+
+    def _keep_order(self, keep: np.ndarray, marked: np.ndarray) -> None:
+        """Keeps what `reordered` needs: of each client's records both ends of every descent, the neighbours of what is
+        not plain, and the first and the last record, whose neighbours are in other pieces."""
+        log = self.index.log
+        sender = self.index.reads["sender"][log.rows]
+        line = grouped_by_client(sender)
+        key, near = log.key[line], marked[line].copy()
+        near[1:] |= marked[line[:-1]]
+        near[:-1] |= marked[line[1:]]
+        edge = differs_from_previous(sender[line])
+        edge[1:] |= key[1:] < key[:-1]
+        near |= edge
+        near[:-1] |= edge[1:]
+        near[-1] = True
+        keep[line[near]] = True
+
+    def _keep_times(self, keep: np.ndarray, context: PieceContext) -> None:
+        """Keeps what `time-travel` needs: every record that was acknowledged before something in front of it was sent,
+        and the plain record in front of it that was sent last. It keeps the last one of the whole piece as well, for the
+        pieces behind it."""
+        sends, rows = self.index.sends, np.maximum(self.send, 0)
+        sent_ns = np.where(self.plain, sends["invoked_ns"][rows], _LEAST)
+        done_ns = np.where(self.plain, sends["completed_ns"][rows], _GREATEST)
+        clock, any_ns = self._clock(self.send), sent_ns.copy()
+        place = self.index.log.positions.find(context.log_offset)
+        inside = place >= 0
+        any_ns[place[inside]], clock[place[inside]] = context.invoked_ns[inside], context.clock[inside]
+        first = int(self.index.log.offset[0])
+        for value in np.unique(clock[clock != NONE]).tolist():
+            mine = np.flatnonzero(clock == value)
+            before = context.invoked_ns[(context.log_offset < first) & (context.clock == value)]
+            carried = max(int(before.max(initial=_LEAST)), context.newest.get(value, _LEAST))
+            newest = np.append(carried, np.maximum(np.maximum.accumulate(any_ns[mine]), carried))[:-1]
+            late = np.flatnonzero(newest > done_ns[mine])
+            plain = np.maximum.accumulate(sent_ns[mine])
+            rises = np.append(True, plain[1:] > plain[:-1])
+            leader = np.maximum.accumulate(np.where(rises, np.arange(len(mine)), 0))
+            keep[mine[late]] = True
+            keep[mine[leader[np.maximum(late - 1, 0)]]] = True
+            keep[mine[leader[-1]]] = True
+
+    def _clock(self, send: np.ndarray) -> np.ndarray:
+        """Returns int[k]: the clock of the client of each of these sends. NONE where there is no send (-1)."""
+        if not len(self.index.sends["client"]):
+            return np.full(len(send), NONE, dtype=np.int64)
+        clock = self.index.fact(
+            self.history.client_clock, self.index.sends["client"][np.maximum(send, 0)], unknown=NONE
+        )
+        return np.asarray(np.where(send >= 0, clock, NONE)).astype(np.int64)
+
+    @staticmethod
+    def _chosen(place: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """Returns bool[rows]: do they stand at a chosen position of L(p)?"""
+        if not len(chosen):
+            return np.zeros(len(place), dtype=bool)
+        return np.asarray((place >= 0) & chosen[place])
+
+
+def uneven_offsets(reads: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns the offsets of rows, in the order of reading, where the same client does not go on by one, or beside a
+    sentinel. Ascending."""
+    offset, sentinel = reads["log_offset"], reads["sender"] == SENTINEL_CLIENT
+    apart = np.zeros(len(offset) + 1, dtype=bool)
+    apart[1:-1] = (np.diff(offset) != 1) | sentinel[1:] | sentinel[:-1]
+    for name in ("client", "span"):
+        apart[1:-1] |= reads[name][1:] != reads[name][:-1]
+    return distinct(offset[apart[1:] | apart[:-1]])
+
+
+def edges_of(reads: Mapping[str, np.ndarray]) -> list[Edge]:
+    """Returns the first row and the last row. Empty if there are no rows."""
+    return [
+        Edge(*(int(reads[name][row]) for name in ("client", "span", "log_offset", "sender")))
+        for row in ((0, -1) if len(reads["client"]) else ())
+    ]
+
+
+def uneven_edges(stretches: Sequence[Sequence[Edge]]) -> np.ndarray:
+    """Returns the offsets at which one stretch of rows does not go on evenly to the next, and always those of the very
+    first and the very last row. Ascending."""
+    edges = [edge for stretch in stretches for edge in stretch]
+    met = [pair for pair in zip(edges[1::2], edges[2::2], strict=False) if pair[0].goes_on_to(pair[1])]
+    even = {id(edge) for pair in met for edge in pair}
+    return distinct(np.array([edge.log_offset for edge in edges if id(edge) not in even], dtype=np.int64))
+
+
+def counts_of(
+    index: PartitionIndex, plain: np.ndarray, send: np.ndarray, read: np.ndarray, clock: np.ndarray
+) -> dict[str, int]:
+    """Returns how much plain records add to what kernels judged. `plain` is bool[L(p)]; `send` and `clock` belong to
+    each record; `read` (bool[reads]) says which reads show plain records."""
+    acks = index.fact(index.client_acks, index.sends["client"][send[plain]], unknown=0)
+    return {
+        "records": int(np.count_nonzero(plain)),
+        "acks_all": int(np.count_nonzero(acks == -1)),
+        "timed": int(np.count_nonzero(clock[plain] != NONE)),
+        "reads": int(np.count_nonzero(read)),
+        "consumed": int(np.count_nonzero(read & index.by_consumer)),
+    }
+
+
+def context_of(residues: list[Residue], sent: list[PieceSends], offsets: np.ndarray, piece: int) -> PieceContext:
+    """Returns what piece number `piece` must know. `sent` are sends that were kept although they are plain."""
+    told = [residue.sent for residue in residues] + sent
+    key = np.concatenate([one.key for one in told])
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    new = differs_from_previous(key)
+    known = Lookup(key[new])
+    invoked_ns, clock = (
+        np.concatenate([getattr(one, name) for one in told])[order][new] for name in ("invoked_ns", "clock")
+    )
+    asked = distinct(np.concatenate([one.read_key for one in residues]))
+    left = distinct(np.concatenate([one.sent.key for one in residues]))
+    asked = asked[(asked >= 0) & (Lookup(left).find(asked) < 0)]  # what was sent and is not plain is kept anyway
+    log_offset, log_key = (
+        np.concatenate([getattr(one, name) for one in residues]) for name in ("log_offset", "log_key")
+    )
+    place = known.find(log_key)
+    log_offset, place = log_offset[place >= 0], place[place >= 0]
+    newest: dict[int, int] = {}
+    for residue in residues[:piece]:
+        for value, time_ns in residue.newest.items():
+            newest[value] = max(newest.get(value, _LEAST), time_ns)
+    return PieceContext(
+        keys=asked,
+        doubtful=distinct(np.concatenate([one.doubtful for one in residues])),
+        offsets=offsets,
+        log_offset=log_offset,
+        invoked_ns=invoked_ns[place],
+        clock=clock[place],
+        newest=newest,
+    )
+
+
+def open_keys(residues: list[Residue], sent: list[PieceSends]) -> np.ndarray:
+    """Returns the identities of records of L(p) that are not plain and whose send no piece has reported yet. The send
+    may be plain."""
+    known = Lookup(distinct(np.concatenate([one.key for one in [r.sent for r in residues] + sent])))
+    asked = distinct(np.concatenate([residue.log_key for residue in residues]))
+    return asked[(asked >= 0) & (known.find(asked) < 0)]

@@ -1,0 +1,334 @@
+"""These kernels check what a group coordinator promises: each partition has one owner, and committed offsets do not fall."""
+
+import numpy as np
+
+from prozess.checkers.groups.assignments import (
+    CLOSE,
+    FOREVER,
+    Members,
+    Ownership,
+    OwnershipResult,
+    one_instance_may_be_two,
+    over_partitions,
+    session_ns,
+)
+from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
+from prozess.harness.interfaces.witnesses import WITNESSES_MAX, GroupCase, make_witnesses, no_witnesses
+from prozess.harness.schema import MISSING, ObservationKind, Outcome, rows_of
+
+_BEFORE_ALL = -1
+
+
+class Commits:
+    """The accepted commits of one partition, in the order in which they were acknowledged."""
+
+    def __init__(self, history: CellHistory, partition: int) -> None:
+        self.table, self._seen, self.partition = history.tables["commits"], history.tables["observations"], partition
+        mine = rows_of(self.table, partition)
+        outcome = self.table["outcome"][mine]
+        self.tried = mine[outcome != Outcome.FAIL]
+        """The rows of `commits` that may have taken effect."""
+        rows = mine[(outcome == Outcome.OK) & (self.table["completed_ns"][mine] != MISSING)]
+        self.rows = rows[np.argsort(self.table["completed_ns"][rows], kind="stable")]
+        self.completed_ns = self.table["completed_ns"][self.rows]
+        self.offset = self.table["log_offset"][self.rows]
+        self.reached = np.maximum.accumulate(self.offset) if len(self.rows) else self.offset
+        """The greatest offset that was acknowledged so far, at each commit."""
+
+    def observed(self) -> np.ndarray:
+        """Returns the rows of `observations` that show the committed offset of this partition."""
+        return np.flatnonzero(
+            (self._seen["kind"] == ObservationKind.COMMITTED) & (self._seen["partition"] == self.partition)
+        )
+
+    def greatest(self) -> int:
+        """Returns the greatest committed offset that was acknowledged or observed. -1: none was."""
+        seen = self._seen["value"][self.observed()]
+        return int(max([_BEFORE_ALL, *self.reached[-1:].tolist(), *([seen.max()] if len(seen) else [])]))
+
+    def last_before(self, time_ns: np.ndarray) -> np.ndarray:
+        """Returns intp[n]: the index of the last commit that was acknowledged before each time, -1 for none."""
+        return np.asarray(np.searchsorted(self.completed_ns, time_ns, side="left") - 1)
+
+    def greatest_before(self, time_ns: np.ndarray) -> np.ndarray:
+        """Returns int64[n]: the greatest offset that was acknowledged before each time, -1 for none."""
+        last = self.last_before(time_ns)
+        if not len(self.reached):
+            return np.full(len(time_ns), _BEFORE_ALL, dtype=np.int64)
+        return np.asarray(np.where(last >= 0, self.reached[last], _BEFORE_ALL))
+
+    def covered(self, offset: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
+        """Returns bool[n]: was a commit beyond each offset acknowledged before that time, while no lower commit was
+        under way that may have taken effect after it? (librdkafka has several automatic commits under way at once, and
+        sends again what timed out.)"""
+        covered = self.greatest_before(time_ns) > offset
+        first = np.minimum(np.searchsorted(self.reached, offset, side="right"), max(0, len(self.rows) - 1))
+        tried = self.tried
+        for moment in np.unique(time_ns[covered]).tolist():  # beginnings of spans: few
+            mine = np.flatnonzero(covered & (time_ns == moment))
+            then = tried[self.table["invoked_ns"][tried] < moment]
+            lowest = _lowest_after(self._ends(then), self.table["log_offset"][then], self.completed_ns[first[mine]])
+            covered[mine] = lowest > offset[mine]
+        return np.asarray(covered)
+
+    def lowest_after(self, time_ns: np.ndarray) -> np.ndarray:
+        """Returns int64[n]: the least offset of all commits that may have taken effect after each time. FOREVER: there
+        is none."""
+        return _lowest_after(self._ends(self.tried), self.table["log_offset"][self.tried], time_ns)
+
+    def lowest_between(self, after_ns: np.ndarray, before_ns: np.ndarray) -> np.ndarray:
+        """Returns int64[n]: the least offset of the commits that were tried before each `before_ns` and may have taken
+        effect after `after_ns`. FOREVER: there is none. The loop runs over different `after_ns`, which are few."""
+        found = np.full(len(after_ns), FOREVER, dtype=np.int64)
+        tried = self.tried[np.argsort(self.table["invoked_ns"][self.tried], kind="stable")]
+        ends_ns, invoked_ns = self._ends(tried), self.table["invoked_ns"][tried]
+        for moment in np.unique(after_ns).tolist():
+            mine, later = np.flatnonzero(after_ns == moment), np.flatnonzero(ends_ns > moment)
+            lowest = np.minimum.accumulate(self.table["log_offset"][tried[later]])
+            index = np.searchsorted(invoked_ns[later], before_ns[mine], side="left") - 1
+            found[mine[index >= 0]] = lowest[index[index >= 0]]
+        return found
+
+    def _ends(self, rows: np.ndarray) -> np.ndarray:
+        """Returns until when each commit may have taken effect."""
+        known = self.table["outcome"][rows] == Outcome.OK
+        return np.asarray(np.where(known, self.table["completed_ns"][rows], FOREVER))
+
+    def accepted_within(self, client: int, begin_ns: int, end_ns: int) -> bool:
+        """Returns whether a commit of this client was accepted that it invoked, and that was acknowledged, between these
+        times."""
+        invoked = self.table["invoked_ns"][self.rows]
+        mine = self.table["client"][self.rows] == client
+        return bool((mine & (invoked >= begin_ns) & (self.completed_ns <= end_ns)).any())
+
+
+def commit_regression(history: CellHistory) -> KernelResult:
+    """A group's committed offset does not fall: no lower commit is accepted after a greater one was acknowledged, and no
+    look-up shows a lower offset.
+
+    Source: Kafka documentation, design, "Consumer Position"; generations and member epochs refuse commits of members that
+    lost the partition (KIP-848, KIP-1251). A commit counts if it was *invoked* after the greater one had been acknowledged,
+    and none as low was tried in between: who goes on from where another one went back to does not go back himself.
+    Of a look-up (asked after that acknowledgement) it counts if no commit that may have been written since is that low.
+    Witness: `reader` committed `log_offset` from `begin_ns` to `end_ns` (or it was looked up at `begin_ns`, `case` OBSERVED),
+    after `other_offset` of `other_client` had been acknowledged at `other_ns`; `case` SOUGHT where the member had sought.
+    O(n log n).
+    """
+    found, judged = [no_witnesses()], 0
+    for partition in history.partitions:
+        commits = Commits(history, partition)
+        judged += len(commits.rows)
+        if len(commits.rows):
+            found += [_regressing(history, partition, commits), _seen_regressed(history, partition, commits)]
+    witnesses = np.concatenate(found)
+    return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), judged)
+
+
+def _regressing(history: CellHistory, partition: int, commits: Commits) -> np.ndarray:
+    table = commits.table
+    invoked_ns = table["invoked_ns"][commits.rows]
+    fell = np.flatnonzero(commits.greatest_before(invoked_ns) > commits.offset)
+    greater = _first_reaching(commits, commits.last_before(invoked_ns[fell]))
+    first = commits.lowest_between(commits.completed_ns[greater], invoked_ns[fell]) > commits.offset[fell]
+    rows, greater = commits.rows[fell[first]], greater[first]
+    sought = _sought_between(history, partition, table["client"][rows], table["invoked_ns"][rows])
+    return make_witnesses(
+        len(rows),
+        {
+            "partition": partition,
+            "log_offset": table["log_offset"][rows],
+            "reader": table["client"][rows],
+            "begin_ns": table["invoked_ns"][rows],
+            "end_ns": table["completed_ns"][rows],
+            **_of_greater(commits, greater),
+            "case": np.where(sought, GroupCase.SOUGHT, GroupCase.NO_CAUSE),
+        },
+    )
+
+
+def _seen_regressed(history: CellHistory, partition: int, commits: Commits) -> np.ndarray:
+    seen, rows = history.tables["observations"], commits.observed()
+    value, asked_ns = seen["value"][rows], seen["time_ns"][rows]
+    fell = np.flatnonzero(commits.greatest_before(asked_ns) > value)
+    greater = _first_reaching(commits, commits.last_before(asked_ns[fell]))
+    # What may have been written after the greater one, and is as low as what was seen, explains it.
+    unexplained = commits.lowest_after(commits.completed_ns[greater]) > value[fell]
+    fell, greater = fell[unexplained], greater[unexplained]
+    return make_witnesses(
+        len(fell),
+        {
+            "partition": partition,
+            "log_offset": value[fell],
+            "reader": seen["client"][rows[fell]],
+            "begin_ns": asked_ns[fell],
+            **_of_greater(commits, greater),
+            "case": int(GroupCase.OBSERVED),
+        },
+    )
+
+
+def _first_reaching(commits: Commits, last: np.ndarray) -> np.ndarray:
+    """Returns the index of the commit that first reached the offset that the commits up to `last` had reached."""
+    return np.asarray(np.searchsorted(commits.reached, commits.reached[last], side="left"))
+
+
+def _of_greater(commits: Commits, greater: np.ndarray) -> dict[str, np.ndarray]:
+    return {
+        "other_offset": commits.offset[greater],
+        "other_client": commits.table["client"][commits.rows[greater]],
+        "other_ns": commits.completed_ns[greater],
+    }
+
+
+def _lowest_after(ends_ns: np.ndarray, offset: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
+    """Returns int64[n]: the least offset of all commits that ended, or may have ended, after each time. FOREVER: there
+    is none."""
+    order = np.argsort(ends_ns, kind="stable")
+    lowest = np.minimum.accumulate(offset[order][::-1])[::-1] if len(order) else offset
+    index = np.searchsorted(ends_ns[order], time_ns, side="right")
+    found = np.full(len(time_ns), FOREVER, dtype=np.int64)
+    found[index < len(lowest)] = lowest[index[index < len(lowest)]]
+    return found
+
+
+def _sought_between(history: CellHistory, partition: int, client: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
+    """Returns bool[n]: had this client sought in this partition before?"""
+    positions = history.tables["positions"]
+    rows = rows_of(positions, partition)
+    rows = rows[positions["event"][rows] == 2]
+    found = np.zeros(len(client), dtype=bool)
+    for row in rows.tolist():  # seeks are rare
+        found |= (client == positions["client"][row]) & (positions["time_ns"][row] < time_ns)
+    return found
+
+
+def commit_ahead(history: CellHistory) -> KernelResult:
+    """No member commits beyond its own position.
+
+    Source: KafkaConsumer.commitSync ("the committed offset should be the next message your application will consume").
+    Counts commits that were not refused. Witness: `reader` committed `log_offset` at `begin_ns`, its position being
+    `other_offset`. Members that do not know their position yet are not judged. O(n).
+    """
+    table, members = history.tables["commits"], Members.of(history)
+    rows = np.concatenate([np.empty(0, dtype=np.intp), *(rows_of(table, p) for p in sorted(history.partitions))])
+    by_member = members.place(table["client"][rows]) >= 0
+    rows = rows[by_member & (table["outcome"][rows] != Outcome.FAIL) & (table["position"][rows] >= 0)]
+    ahead = rows[table["log_offset"][rows] > table["position"][rows]]
+    witnesses = make_witnesses(
+        len(ahead),
+        {
+            "partition": table["partition"][ahead],
+            "log_offset": table["log_offset"][ahead],
+            "reader": table["client"][ahead],
+            "begin_ns": table["invoked_ns"][ahead],
+            "end_ns": table["completed_ns"][ahead],
+            "other_offset": table["position"][ahead],
+        },
+    )
+    return KernelResult(witnesses[:WITNESSES_MAX], len(ahead), len(rows))
+
+
+def two_owners(history: CellHistory) -> KernelResult:
+    """No two members own one partition at once.
+
+    Source: KafkaConsumer, "Consumer Groups and Topic Subscriptions" ("each partition is assigned to exactly one
+    consumer in the group"); KIP-429 and KIP-848 (freed before it is given). Ownership as in
+    `prozess.checkers.groups.assignments`: what a member that may have been evicted still believes is no ownership.
+    Counts intervals that begin within another member's. Witness: `reader` from `begin_ns` on, while `other_client`
+    owned it since `other_ns` and until `end_ns`; `case`: BOTH_COMMITTED where both had commits accepted that they made
+    meanwhile, SAME_INSTANCE where both have one group.instance.id. O(n log n)."""
+    return over_partitions(history, _two_owners)
+
+
+def _two_owners(history: CellHistory, partition: PartitionHistory, members: Members) -> OwnershipResult:
+    owned = Ownership(history, members, partition.partition)
+    overlaps = _overlaps(owned.client, owned.begin_ns, owned.end_ns)
+    believed = _overlaps(owned.client, owned.begin_ns, owned.known_end_ns)
+    commits = Commits(history, partition.partition)
+    both = [(i, j) for i, j in believed if (i, j) not in set(overlaps) and _both_committed(owned, commits, i, j)]
+    pairs = np.array([*overlaps, *both], dtype=np.intp).reshape(-1, 2)
+    later, earlier = pairs[:, 0], pairs[:, 1]
+    case = np.full(len(pairs), GroupCase.BOTH_COMMITTED, dtype=np.int32)
+    twins = members.twins if one_instance_may_be_two(history) else {}
+    case[: len(overlaps)] = [
+        _both_committed(owned, commits, i, j)
+        or (GroupCase.SAME_INSTANCE if twins.get(int(owned.client[i])) == twins.get(int(owned.client[j]), -1) else 0)
+        for i, j in overlaps
+    ]
+    witnesses = make_witnesses(
+        len(pairs),
+        {
+            "partition": partition.partition,
+            "reader": owned.client[later],
+            "begin_ns": owned.begin_ns[later],
+            "end_ns": np.minimum(owned.known_end_ns[earlier], owned.known_end_ns[later]),
+            "other_client": owned.client[earlier],
+            "other_ns": owned.begin_ns[earlier],
+            "case": case,
+        },
+    )
+    return witnesses, len(owned.client), None
+
+
+def _both_committed(owned: Ownership, commits: Commits, later: int, earlier: int) -> int:
+    """Returns BOTH_COMMITTED if both members had commits accepted that they made after the later one had begun, and
+    before the earlier one knew. Returns NO_CAUSE otherwise."""
+    from_ns, until_ns = int(owned.begin_ns[later]), int(owned.known_end_ns[earlier])
+    both = all(commits.accepted_within(int(owned.client[i]), from_ns, until_ns) for i in (earlier, later))
+    return GroupCase.BOTH_COMMITTED if both else GroupCase.NO_CAUSE
+
+
+def _overlaps(client: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray) -> list[tuple[int, int]]:
+    """Returns (later, earlier) for each interval, ascending by begin, that begins within the longest-lasting interval of
+    another client. Normally there is none."""
+    if len(client) < 2:
+        return []
+    reach = np.maximum.accumulate(end_ns)
+    found = []
+    for later in (np.flatnonzero(begin_ns[1:] < reach[:-1]) + 1).tolist():
+        if end_ns[later] <= begin_ns[later]:  # it may have been over before it began
+            continue
+        others = np.flatnonzero((client[:later] != client[later]) & (end_ns[:later] > begin_ns[later]))
+        found += [(later, int(earlier)) for earlier in others[:1]]
+    return found
+
+
+def orphaned(history: CellHistory) -> KernelResult:
+    """After healing, every partition of a subscribed topic has an owner within the stated time.
+
+    Source: KafkaConsumer, "Consumer Groups and Topic Subscriptions"; KIP-848. Judged while members drain: from when they were
+    told to until the first of them left, as long as they were ready to wait (`observations`, DRAIN_BEGUN). Witness: a
+    partition without an owner at the end of that; `begin_ns` since when, `end_ns` until when, `other_client` its last owner,
+    if it had one; `case`: WITHIN_SESSION where that one died and its session was not over, so that nobody could know.
+    """
+    return over_partitions(history, _orphaned)
+
+
+def _orphaned(history: CellHistory, partition: PartitionHistory, members: Members) -> OwnershipResult:
+    seen, assignments = history.tables["observations"], history.tables["assignments"]
+    begun = np.flatnonzero((seen["kind"] == ObservationKind.DRAIN_BEGUN) & (seen["partition"] == partition.partition))
+    if not len(begun):
+        return no_witnesses(), 0, f"the members of the group were never told to finish partition {partition.partition}"
+    begin_ns = int(seen["time_ns"][begun].max())
+    closes = assignments["started_ns"][(assignments["event"] == CLOSE) & (assignments["started_ns"] > begin_ns)]
+    drained = members.ended_ns[members.ended_ns > begin_ns]
+    end_ns = int(min([*closes.tolist(), *drained.tolist()], default=begin_ns))
+    owned = Ownership(history, members, partition.partition)
+    if ((owned.begin_ns <= end_ns) & (owned.known_end_ns >= end_ns)).any():
+        return no_witnesses(), 1, None
+    last = int(np.argmax(owned.known_end_ns)) if len(owned.client) else -1
+    since_ns = max(begin_ns, int(owned.known_end_ns[last])) if last >= 0 else begin_ns
+    died = last >= 0 and bool(members.crashed(owned.client[[last]])[0])
+    assert history.cell.group is not None
+    within = died and end_ns - int(owned.known_end_ns[last]) < session_ns(history.cell)
+    witnesses = make_witnesses(
+        1,
+        {
+            "partition": partition.partition,
+            "begin_ns": since_ns,
+            "end_ns": end_ns,
+            "other_client": int(owned.client[last]) if last >= 0 else -1,
+            "case": GroupCase.WITHIN_SESSION if within else GroupCase.NO_CAUSE,
+        },
+    )
+    return witnesses, 1, None

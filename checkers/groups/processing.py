@@ -1,0 +1,437 @@
+"""These kernels check that a consumer group processes every record, also through its retry topic, and that its committed
+offsets agree with that."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from prozess.checkers.groups.assignments import (
+    CLOSE,
+    FOREVER,
+    LOST,
+    REVOKE,
+    MemberEvents,
+    Members,
+    OwnershipResult,
+    one_instance_may_be_two,
+    over_partitions,
+    span_keys,
+    spans_of,
+)
+from prozess.checkers.groups.coordinator import Commits
+from prozess.checkers.lookup import Lookup, ascends, differs_from_previous, distinct, identity_keys
+from prozess.checkers.partition_index import PartitionIndex, grouped_by_client
+from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
+from prozess.harness.interfaces.witnesses import GroupCase, make_witnesses, no_witnesses
+from prozess.harness.plan.plan import Cell
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, rows_of
+
+# What a group's retry topic says of the records whose processing failed: which were handed on, by whom, and how often.
+#
+# A record that was handed on is judged there: it counts as done in its own partition as soon as the retry topic has it.
+# The partitions of both topics are paired by their number. `reads.origin` says which record a record of the retry topic
+# was.
+
+
+def retry_of(cell: Cell) -> dict[int, int]:
+    """Returns the retry partition of each partition (dense ids). Empty if the group has no retry topic."""
+    if cell.group is None or not cell.group.hands_on:
+        return {}
+    return dict(zip(cell.written, cell.derived, strict=True))
+
+
+class RetryPartition:
+    """The retry partition of one partition: the records whose processing failed and that were handed on to it."""
+
+    def __init__(self, history: CellHistory, source: int, retry: int) -> None:
+        self._index = PartitionIndex.of(history.partitions[retry])
+        self._processed, self._source, self._retry = history.tables["processed"], source, retry
+        key, origin = self._index.read_key, self._index.reads["origin"]
+        rows = np.flatnonzero((key >= 0) & (origin >= 0))
+        rows = rows[np.argsort(key[rows], kind="stable")]
+        rows = rows[differs_from_previous(key[rows])]
+        self._keys, self._origin = Lookup(key[rows]), origin[rows]
+
+    def incomplete(self, level: Isolation) -> str | None:
+        """Returns why a record may be there although the audit did not show it. None: the audit is complete."""
+        return self._index.incomplete(level)
+
+    def has(self, key: np.ndarray, level: Isolation) -> np.ndarray:
+        """Returns bool[n]: does the retry partition have each of these records (identity keys), or was the record
+        processed from there?"""
+        log = self._index.visible if level is Isolation.READ_COMMITTED else self._index.log
+        done = self._origin_of(self._done())
+        origin = np.concatenate([self._index.reads["origin"][log.rows], done])
+        return np.asarray(Lookup(distinct(origin[origin >= 0])).find(key) >= 0)
+
+    def left_behind(self, offset: np.ndarray) -> np.ndarray:
+        """Returns bool[n]: after the last attempt at the record of each offset, did the member send something to the
+        retry topic of which it is not known that it arrived?"""
+        table, sends = self._processed, self._index.sends
+        lost = (sends["outcome"] != Outcome.OK) & (
+            Lookup(distinct(self._index.read_key)).find(self._index.send_key) < 0
+        )
+        tried = np.flatnonzero((table["partition"] == self._source) & (table["done_ns"] == MISSING))
+        tried = tried[np.lexsort((table["started_ns"][tried], table["log_offset"][tried]))]
+        last = np.append(differs_from_previous(table["log_offset"][tried])[1:], True)[: len(tried)]
+        tried = tried[last]
+        place = Lookup(table["log_offset"][tried]).find(offset)
+        found = np.zeros(len(offset), dtype=bool)
+        if not len(tried):
+            return found
+        rows = tried[place]
+        for client in distinct(sends["client"][lost]).tolist():  # members
+            sent_ns = sends["invoked_ns"][lost & (sends["client"] == client)].max()
+            found |= (place >= 0) & (table["client"][rows] == client) & (table["started_ns"][rows] <= sent_ns)
+        return found
+
+    def repeated(self) -> "Repeated":
+        """Returns the records that were processed in more than one way: in their own partition and from the retry topic,
+        or from two offsets of the retry topic."""
+        table = self._processed
+        own = np.flatnonzero((table["partition"] == self._source) & (table["done_ns"] != MISSING))
+        handed = self._done()
+        origin = np.concatenate([identity_keys(table["sender"][own], table["sequence"][own]), self._origin_of(handed)])
+        attempt, sent = self._attempts(handed)
+        rows = np.concatenate([own, handed])
+        attempt, sent = np.concatenate([own, attempt]), np.concatenate([np.full(len(own), NONE), sent])
+        from_retry = np.arange(len(rows)) >= len(own)
+        order = np.lexsort((table["done_ns"][rows], origin))
+        order = order[origin[order] >= 0]
+        one, other = order[:-1], order[1:]
+        again = np.flatnonzero((origin[one] == origin[other]) & (from_retry[one] | from_retry[other]))
+        before, after = order[again], order[again + 1]
+        outcome = self._index.sends["outcome"]
+        known = sent[before] >= 0
+        unconfirmed = np.zeros(len(before), dtype=bool)
+        unconfirmed[known] = outcome[sent[before][known]] != Outcome.OK
+        return Repeated(rows[before], rows[after], attempt[before], attempt[after], unconfirmed)
+
+    def _done(self) -> np.ndarray:
+        """Returns the rows of `processed` by which each record of the retry partition was processed first."""
+        table = self._processed
+        rows = np.flatnonzero((table["partition"] == self._retry) & (table["done_ns"] != MISSING))
+        key = identity_keys(table["sender"][rows], table["sequence"][rows])
+        order = np.lexsort((table["done_ns"][rows], key))
+        return np.asarray(rows[order[differs_from_previous(key[order])]])
+
+    def _origin_of(self, rows: np.ndarray) -> np.ndarray:
+        """Returns int64[n]: which record each of these rows of `processed` was originally. NONE: it does not say."""
+        key = identity_keys(self._processed["sender"][rows], self._processed["sequence"][rows])
+        place = self._keys.find(key)
+        origin = np.full(len(rows), NONE, dtype=np.int64)
+        origin[place >= 0] = self._origin[place[place >= 0]]
+        return origin
+
+    def _attempts(self, handed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns, for rows of `processed` from the retry partition, the row of the attempt that failed and the row of
+        `sends`. NONE: not known. The attempt is the sender's last one before it sent."""
+        table, sends = self._processed, self._index.sends
+        sent = self._index.send_rows(identity_keys(table["sender"][handed], table["sequence"][handed]))
+        tried = np.flatnonzero((table["partition"] == self._source) & (table["done_ns"] == MISSING))
+        sent_ns = np.full(len(handed), MISSING, dtype=np.int64)
+        sent_ns[sent >= 0] = sends["invoked_ns"][sent[sent >= 0]]
+        client = np.concatenate([table["client"][tried], table["sender"][handed]])
+        key = np.concatenate([identity_keys(table["sender"][tried], table["sequence"][tried]), self._origin_of(handed)])
+        time_ns = np.concatenate([table["started_ns"][tried], sent_ns])
+        query = np.arange(len(client)) >= len(tried)
+        order = np.lexsort((query, time_ns, key, client))
+        last = np.maximum.accumulate(np.where(query[order], -1, np.arange(len(order))))
+        before = order[np.maximum(last, 0)] if len(order) else order
+        fits = (last >= 0) & (client[before] == client[order]) & (key[before] == key[order]) & ~query[before]
+        found = np.full(len(client), NONE, dtype=np.intp)
+        found[order[fits]] = before[fits]
+        found = found[len(tried) :]
+        return np.where(found >= 0, tried[np.maximum(found, 0)] if len(tried) else NONE, NONE), sent
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """Pairs of processing steps of one record, by rows of `processed`. All arrays have one length."""
+
+    before: np.ndarray
+    after: np.ndarray
+    attempt_before: np.ndarray
+    """The attempt in the record's own partition after which it was handed on first. NONE: not known."""
+    attempt_after: np.ndarray
+    unconfirmed: np.ndarray
+    """bool: was the sender of the first copy not told that it arrived?"""
+
+
+# What Kafka promises consumer groups about their work: each record is processed, and committed offsets agree with that.
+# Ownership is judged in `prozess.checkers.groups.coordinator`.
+#
+# Delivery is judged by what members processed and committed over the whole life of the group, whichever member it was.
+# Causes are named by `case` (`prozess.harness.interfaces.witnesses.GroupCase`). The guarantee table says what is
+# permitted.
+
+
+def unprocessed(history: CellHistory) -> KernelResult:
+    """Every record between the first position of the group and its greatest committed offset was processed by a member.
+
+    Source: Kafka documentation, design, "Message Delivery Semantics" (at most once, at least once); KafkaConsumer, "Offsets
+    and Consumer Position" (the committed position is the next to read). Only records that the members' isolation level shows
+    count, by the audit, which must be complete. A step that was begun and never finished has processed nothing. Witness: the
+    record; `reader` is the member that it was last delivered to, at `seen_ns`; `case`: CRASHED, RELEASED (what that member
+    then did), RESET (a later reset decided a position beyond it, before anything beyond it was committed), LEFT_BEHIND (sent
+    to the retry topic, which never acknowledged it), else NO_CAUSE. What the retry topic has is judged there. Groups that
+    commit nothing are not judged.
+    O(n log n).
+    """
+    if _commit_mode(history) == "none":
+        return KernelResult(no_witnesses(), count=0, judged=0)
+    return over_partitions(history, _unprocessed)
+
+
+def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Members) -> OwnershipResult:
+    group = history.cell.group
+    assert group is not None
+    level = Isolation.READ_COMMITTED if group.isolation_level == "read_committed" else Isolation.READ_UNCOMMITTED
+    index = PartitionIndex.of(partition)
+    log = index.visible if level is Isolation.READ_COMMITTED else index.log
+    commits = Commits(history, partition.partition)
+    top = commits.greatest()
+    start = group_start(history, partition.partition)
+    low, high = np.searchsorted(log.offset, [start, top]) if top > start else (0, 0)
+    processed = history.tables["processed"]
+    done = Lookup(distinct(processed["log_offset"][_done_rows(processed, partition.partition)]))
+    place = low + np.flatnonzero(done.find(log.offset[low:high]) < 0)
+    retry = retry_of(history.cell).get(partition.partition)
+    handed = None if retry is None else RetryPartition(history, partition.partition, retry)
+    if handed is not None:
+        place = place[~handed.has(index.read_key[log.rows[place]], level)]
+    offset = log.offset[place]
+    member, seen_ns = _last_delivered(partition, members, offset)
+    case = _why_not(history, commits, members, offset, member, seen_ns)
+    if handed is not None:
+        case[handed.left_behind(offset)] = GroupCase.LEFT_BEHIND
+    rows = log.rows[place]
+    witnesses = make_witnesses(
+        len(offset),
+        {
+            "partition": partition.partition,
+            "client": partition.reads["sender"][rows],
+            "sequence": partition.reads["sequence"][rows],
+            "log_offset": offset,
+            "reader": member,
+            "seen_ns": seen_ns,
+            "begin_ns": seen_ns,
+            "case": case,
+        },
+    )
+    reasons = [index.incomplete(level), None if handed is None else handed.incomplete(level)]
+    return witnesses, int(high - low), "; ".join(reason for reason in reasons if reason) or None
+
+
+def _why_not(
+    history: CellHistory,
+    commits: Commits,
+    members: Members,
+    offset: np.ndarray,
+    member: np.ndarray,
+    seen_ns: np.ndarray,
+) -> np.ndarray:
+    """Returns the GroupCase of each offset that was last delivered to this member at this time. If several cases fit, it
+    is the last one."""
+    released = MemberEvents(history.tables["assignments"], commits.partition, (REVOKE, LOST, CLOSE))
+    case = np.full(len(offset), GroupCase.NO_CAUSE, dtype=np.int32)
+    case[members.crashed(member)] = GroupCase.CRASHED
+    case[(member >= 0) & (released.next_after(member, seen_ns) != FOREVER)] = GroupCase.RELEASED
+    case[_jumped_over(history.tables["positions"], commits, offset, member, seen_ns)] = GroupCase.RESET
+    return case
+
+
+def _jumped_over(
+    positions: Mapping[str, np.ndarray], commits: Commits, offset: np.ndarray, member: np.ndarray, seen_ns: np.ndarray
+) -> np.ndarray:
+    """Returns bool[n]: did a reset decide on a position beyond each offset, after the last delivery of that offset (if
+    there was one) and before a commit beyond it? Then a member that received it owes nothing. The loop runs over resets,
+    which are few."""
+    rows = rows_of(positions, commits.partition)
+    rows = rows[positions["event"][rows] == 3]
+    moments = positions["time_ns"][rows]
+    over = np.zeros(len(offset), dtype=bool)
+    for at, moment, reached in zip(
+        positions["log_offset"][rows], moments, commits.greatest_before(moments), strict=True
+    ):
+        over |= (offset < at) & ((member < 0) | ((seen_ns <= moment) & (offset >= reached)))
+    return over
+
+
+def group_start(history: CellHistory, partition: int) -> int:
+    """Returns the first position that the group resolved. With auto.offset.reset=latest the group owes nothing earlier,
+    except of a partition that was added to its subscription later (KIP-1327). A member that is told that there is no
+    position (error) begins at the start. FOREVER: no position was resolved."""
+    positions, group = history.tables["positions"], history.cell.group
+    assert group is not None
+    rows = rows_of(positions, partition)
+    event = positions["event"][rows]
+    resolved = np.isin(event, (1, 3)) & (positions["log_offset"][rows] >= 0)
+    told = (event == 2) & (group.auto_offset_reset == "error")
+    rows = rows[resolved | told]
+    if not len(rows):
+        return int(FOREVER)
+    if partition in history.cell.late_partitions:
+        return 0
+    first = rows[np.argmin(positions["time_ns"][rows])]
+    event = positions["event"][first]
+    from_the_start = event == 2 or (event == 3 and group.auto_offset_reset != "latest")
+    return 0 if from_the_start else int(positions["log_offset"][first])
+
+
+def _last_delivered(partition: PartitionHistory, members: Members, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (member, time) of the last delivery of each offset (ascending). (-1, MISSING): it was delivered to nobody."""
+    reads = partition.reads
+    member, seen_ns = np.full(len(offset), -1, dtype=np.int64), np.full(len(offset), MISSING, dtype=np.int64)
+    if len(offset):
+        rows = np.flatnonzero(members.place(reads["client"]) >= 0)
+        place = Lookup(offset).find(reads["log_offset"][rows])
+        rows, place = rows[place >= 0], place[place >= 0]
+        order = np.argsort(reads["read_ns"][rows], kind="stable")
+        member[place[order]] = reads["client"][rows[order]]  # of several numpy keeps the last
+        seen_ns[place[order]] = reads["read_ns"][rows[order]]
+    return member, seen_ns
+
+
+def reprocessed(history: CellHistory) -> KernelResult:
+    """No record is processed more than once.
+
+    Source: Kafka documentation, design, "Message Delivery Semantics": at least once repeats what was processed and not
+    committed. Counts repetitions: each finished step after the first of one record, and each further copy of a record in the
+    log that was processed too. Witness: the record; `reader` processed it again (`begin_ns` to `end_ns`), `other_client` had
+    finished it before, at `other_ns`. `case`: SOUGHT, COVERED (a commit beyond it was acknowledged before the second member
+    was assigned the partition: nothing excuses that), RELEASED, CRASHED, EVICTED, DUPLICATE; else NO_CAUSE. O(n log n).
+    """
+    return over_partitions(history, _reprocessed)
+
+
+def _reprocessed(history: CellHistory, partition: PartitionHistory, members: Members) -> OwnershipResult:
+    table, number = history.tables["processed"], partition.partition
+    rows = _in_order(table, _done_rows(table, number))
+    offset = table["log_offset"][rows]
+    again = np.flatnonzero(offset[1:] == offset[:-1]) + 1
+    before, after = rows[again - 1], rows[again]
+    case = _why_again(history, number, members, before, after)
+    one, other = _copies(table, rows[np.flatnonzero(np.diff(offset, prepend=-1))] if len(rows) else rows)
+    before, after = np.concatenate([before, one]), np.concatenate([after, other])
+    case = np.concatenate([case, np.full(len(one), GroupCase.DUPLICATE, dtype=np.int32)])
+    for source, retry in retry_of(history.cell).items():
+        if retry == number:
+            found = RetryPartition(history, source, retry).repeated()
+            why = _why_handed_on_again(history, source, members, found)
+            before, after = np.concatenate([before, found.before]), np.concatenate([after, found.after])
+            case = np.concatenate([case, why])
+    witnesses = make_witnesses(
+        len(after),
+        {
+            "partition": number,
+            "client": table["sender"][after],
+            "sequence": table["sequence"][after],
+            "log_offset": table["log_offset"][after],
+            "reader": table["client"][after],
+            "begin_ns": table["started_ns"][after],
+            "end_ns": table["done_ns"][after],
+            "other_client": table["client"][before],
+            "other_offset": table["log_offset"][before],
+            "other_ns": table["done_ns"][before],
+            "case": case,
+        },
+    )
+    return witnesses, len(rows), None
+
+
+def _copies(table: Mapping[str, np.ndarray], single: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns rows of `processed` of one copy of a record in the log, and rows of its next copy. `single` has one row
+    for each offset."""
+    sender = table["sender"][single]
+    key = identity_keys(sender, table["sequence"][single])
+    order = grouped_by_client(sender)
+    if not ascends(key[order]):
+        order = np.argsort(key, kind="stable")
+    key = key[order]
+    copy = np.flatnonzero(key[1:] == key[:-1]) + 1
+    return single[order[copy - 1]], single[order[copy]]
+
+
+def _done_rows(processed: Mapping[str, np.ndarray], partition: int) -> np.ndarray:
+    """Returns the rows of `processed` that are finished steps of one partition."""
+    return np.flatnonzero((processed["partition"] == partition) & (processed["done_ns"] != MISSING))
+
+
+def _in_order(processed: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
+    """Returns these rows of `processed` by offset, then by when they were done. Nearly all are in the order of offsets
+    already, or in a few stretches that are (timsort is linear then), and few offsets come twice."""
+    offset = processed["log_offset"][rows]
+    if not ascends(offset):
+        order = np.argsort(offset, kind="stable")
+        rows, offset = rows[order], offset[order]
+    repeated = ~differs_from_previous(offset)
+    repeated[:-1] |= repeated[1:]
+    again = np.flatnonzero(repeated)
+    rows = rows.copy()
+    rows[again] = rows[again][np.lexsort((processed["done_ns"][rows[again]], offset[again]))]
+    return rows
+
+
+def _why_again(
+    history: CellHistory, partition: int, members: Members, before: np.ndarray, after: np.ndarray
+) -> np.ndarray:
+    """Returns the GroupCase of each pair of rows of `processed`: the first that fits, in the order that `reprocessed`
+    names."""
+    table, assignments = history.tables["processed"], history.tables["assignments"]
+    one, other = table["client"][before].astype(np.int64), table["client"][after].astype(np.int64)
+    done_ns, offset = table["done_ns"][before], table["log_offset"][after]
+    done_ns = np.where(done_ns == MISSING, table["started_ns"][before], done_ns)  # an attempt that was handed on
+    keys, began_ns, sought = spans_of(history.tables["positions"], partition)
+    key_before, key = span_keys(one, table["span"][before]), span_keys(other, table["span"][after])
+    place = Lookup(keys).find(key)
+    known = place >= 0
+    span_ns = np.where(known, began_ns[place], MISSING) if len(keys) else np.full(len(after), MISSING)
+    released = MemberEvents(assignments, partition, (REVOKE, LOST, CLOSE)).next_after(one, done_ns)
+    lost = MemberEvents(assignments, partition, (LOST,))
+    learned_late = (lost.next_after(one, done_ns) != FOREVER) | (lost.next_after(other, done_ns) != FOREVER)
+    if not _tells_lost(history):  # it gave the partition up after somebody else had begun: it had lost it before
+        learned_late |= (released != FOREVER) & (released > table["started_ns"][after])
+    if one_instance_may_be_two(history):  # whoever is fenced ends without a word of what it had
+        learned_late |= _one_place(one, other, members)
+    covered = Commits(history, partition).covered(offset, span_ns)
+    case = np.full(len(after), GroupCase.NO_CAUSE, dtype=np.int32)
+    case[(one != other) & learned_late] = GroupCase.EVICTED
+    case[(one != other) & members.crashed(one)] = GroupCase.CRASHED
+    case[released <= table["started_ns"][after]] = GroupCase.RELEASED
+    case[covered & (key != key_before)] = GroupCase.COVERED
+    case[key == key_before] = GroupCase.NO_CAUSE
+    if len(keys):
+        case[known & sought[place]] = GroupCase.SOUGHT
+    return case
+
+
+def _one_place(one: np.ndarray, other: np.ndarray, members: Members) -> np.ndarray:
+    """Returns bool[n]: do the two members have the same place in the group, and so one group.instance.id?"""
+    clients, numbers = np.unique(np.concatenate([one, other]), return_inverse=True)
+    places = np.array([members.twins.get(client, ~client) for client in clients.tolist()], dtype=np.int64)
+    return np.asarray(places[numbers[: len(one)]] == places[numbers[len(one) :]])
+
+
+def _tells_lost(history: CellHistory) -> bool:
+    """Returns whether members record if a partition was lost or revoked. VerifiableConsumer does not: it leaves
+    onPartitionsLost at its default, which is onPartitionsRevoked. [ConsumerRebalanceListener]"""
+    assert history.cell.group is not None, history.cell
+    return history.cell.group.client != "java"
+
+
+def _why_handed_on_again(history: CellHistory, source: int, members: Members, found: Repeated) -> np.ndarray:
+    """Returns the GroupCase of each pair: why the record was tried in its own partition again. SENT_AGAIN: it was not,
+    but its sender was not told that the first copy had arrived."""
+    case = np.full(len(found.before), GroupCase.NO_CAUSE, dtype=np.int32)
+    known = np.flatnonzero((found.attempt_before >= 0) & (found.attempt_after >= 0))
+    before, after = found.attempt_before[known], found.attempt_after[known]
+    case[known] = _why_again(history, source, members, before, after)
+    case[known[(before == after) & found.unconfirmed[known]]] = GroupCase.SENT_AGAIN
+    return case
+
+
+def _commit_mode(history: CellHistory) -> str:
+    assert history.cell.group is not None, history.cell
+    return history.cell.group.commit

@@ -1,0 +1,399 @@
+"""These kernels compare the replicas of a partition, and each replica's producer snapshots with its batches."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from prozess.checkers.lookup import differs_from_previous, distinct
+from prozess.harness.interfaces import CopyFacts, KernelResult, PartitionHistory
+from prozess.harness.interfaces.witnesses import WITNESSES_MAX, SnapshotCase, make_witnesses
+from prozess.harness.schema import MISSING, NONE, Isolation, ObservationKind
+
+# Are the copies of a partition the same? The batch headers of every replica's own segments are compared.
+
+
+DIFFERENT = 1
+"""Both copies have a batch at this offset, and the two are not the same."""
+MISSING_THERE = 2
+"""The reference has a batch that the other copy lacks."""
+ONLY_THERE = 3
+"""The other copy has a batch that the reference lacks."""
+COMPARED = (
+    "last_offset",
+    "leader_epoch",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "checksum",
+    "records",
+    "attributes",
+    "base_timestamp_ms",
+    "max_timestamp_ms",
+    "size",
+)
+"""What must be equal in two batches with one base offset: the whole header. Followers append the leader's bytes
+unchanged. That includes the leader epoch, which the checksum does not cover."""
+CLEANED = ("last_offset", "leader_epoch", "producer_id", "producer_epoch", "base_sequence", "attributes")
+"""What the log cleaner leaves unchanged in a batch of which it keeps anything (MemoryRecords.filterTo: "we must preserve
+the last offset from the initial batch"). Of the attributes it keeps KEPT_BITS."""
+KEPT_BITS = 0b111000
+"""The bits for timestamp type, transactional and control. The codec and the delete horizon (KIP-534) may change."""
+_COLUMNS = ("base_offset", *COMPARED)
+Batches = Mapping[str, np.ndarray]
+_NOTHING = np.empty(0, dtype=np.int64)
+_NO_DIFFERENCE = (_NOTHING, _NOTHING, _NOTHING, _NOTHING)
+
+
+def diverged(history: PartitionHistory) -> KernelResult:
+    """Below the high watermark and above both log starts, any two replicas hold the same batches, whatever their segments.
+
+    Source: Kafka documentation, design, "Replicated logs"; KIP-101 (followers truncate by leader epoch). The high watermark
+    is at least behind the audit's sentinel, which a whole ISR acknowledged; without it, the least that any copy had written
+    down. Batches of one partition are appended by followers byte for byte (UnifiedLog.appendAsFollower; the leader epoch in
+    the header is the leader's too, KIP-101), so whole headers are compared, checksums as stored included.
+
+    Counts (replica, base offset) where a replica differs from the reference, the replica that agrees best with the others;
+    `reader` is the replica's broker, `other_client` the reference's; `sequence` and `other_sequence` are base sequences of
+    their batches (NONE: no batch, or no producer id); `case` is DIFFERENT, MISSING_THERE or ONLY_THERE. Judged are batches.
+    Copies of compacted topics are cleaned at different moments: a batch that one lacks is no difference, but two batches that
+    overlap are, unless they were the same one before (CLEANED). O(n) for copies that are equal.
+    """
+    if len(history.assignment) < 2:
+        return KernelResult(make_witnesses(0, {}), count=0, judged=0)
+    found, judged = _compare(history) if history.copies else ([], 0)
+    witnesses = np.concatenate(found) if found else make_witnesses(0, {})
+    witnesses = witnesses[np.argsort(witnesses["log_offset"], kind="stable")]
+    return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), judged, _incomplete(history))
+
+
+def _incomplete(history: PartitionHistory) -> str | None:
+    """Returns why it cannot be concluded that the copies are equal. None: every copy was read up to the sentinel."""
+    if unread := unread_copies(history):
+        return unread
+    if Isolation.READ_UNCOMMITTED not in history.audit_end:
+        return f"the audit of partition {history.partition} at read_uncommitted did not reach its sentinel"
+    return None
+
+
+def unread_copies(history: PartitionHistory) -> str | None:
+    """Returns which brokers' copies were not read. None: every copy was read."""
+    unread = [node for node in history.assignment if node not in history.copies]
+    if not unread:
+        return None
+    nodes = ", ".join(str(node) for node in unread)
+    return f"the copies of partition {history.partition} on brokers {nodes} were not read"
+
+
+def _compare(history: PartitionHistory) -> tuple[list[np.ndarray], int]:
+    """Returns witnesses, and how many batches were compared."""
+    low = max(copy.log_start for copy in history.copies.values())
+    copies = _copies(history, low, _watermark(history))
+    first = next(iter(copies.values()), {})
+    alike = {node for node, batches in copies.items() if _are_equal(first, batches)}
+    differences = {
+        (one, other): _NO_DIFFERENCE
+        if {one, other} <= alike
+        else _differences(copies[one], copies[other], cleaned=history.compacted)
+        for one in copies
+        for other in copies
+        if one != other
+    }
+    reference = min(copies, key=lambda one: (sum(len(differences[one, o][0]) for o in copies if o != one), one))
+    found = [
+        _copy_witnesses(history.partition, reference, other, *differences[reference, other])
+        for other in copies
+        if other != reference and len(differences[reference, other][0])
+    ]
+    return found, sum(len(batches["base_offset"]) for batches in copies.values())
+
+
+def _watermark(history: PartitionHistory) -> int:
+    """Returns an offset that the high watermark had certainly reached."""
+    told = [copy.high_watermark or 0 for copy in history.copies.values()]
+    return max(history.audit_end.get(Isolation.READ_UNCOMMITTED, NONE) + 1, min(told))
+
+
+def _copies(history: PartitionHistory, low: int, high: int) -> dict[int, Batches]:
+    """Returns, for each node, the batches of its copy that begin in [low, high)."""
+    rows, base = history.replicas, history.replicas["base_offset"]
+    chosen = (rows["step"] == NONE) & (base >= low) & (base < high)
+    found: dict[int, Batches] = {}
+    for node in sorted(history.copies):
+        mine = np.flatnonzero(chosen & (rows["node"] == node))
+        if not (base[mine][1:] > base[mine][:-1]).all():
+            mine = mine[np.argsort(base[mine], kind="stable")]
+        # Rows that follow one another are not copied.
+        whole = len(mine) > 0 and bool((np.diff(mine) == 1).all())
+        place: slice | np.ndarray = slice(int(mine[0]), int(mine[-1]) + 1) if whole else mine
+        found[node] = {name: rows[name][place] for name in _COLUMNS}
+    return found
+
+
+def _are_equal(one: Batches, other: Batches) -> bool:
+    return one is other or all(np.array_equal(one[name], other[name]) for name in _COLUMNS)
+
+
+def _differences(
+    one: Batches, other: Batches, *, cleaned: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Returns where `other` differs from `one`: base offsets, cases, and the base sequences there in `other` and in
+    `one`."""
+    if _are_equal(one, other):
+        return _NO_DIFFERENCE
+    offsets = distinct(np.concatenate([one["base_offset"], other["base_offset"]]))
+    here, there = _place(offsets, one["base_offset"]), _place(offsets, other["base_offset"])
+    both = np.flatnonzero((here >= 0) & (there >= 0))
+    unlike = np.zeros(len(both), dtype=bool)
+    for name in CLEANED if cleaned else COMPARED:
+        differing = one[name][here[both]] ^ other[name][there[both]]
+        unlike |= (differing & KEPT_BITS if cleaned and name == "attributes" else differing) != 0
+    case = np.zeros(len(offsets), dtype=np.int32)
+    case[both[unlike]] = DIFFERENT
+    if cleaned:
+        case[((there < 0) & _within(offsets, other)) | ((here < 0) & _within(offsets, one))] = DIFFERENT
+    else:
+        case[there < 0] = MISSING_THERE
+        case[here < 0] = ONLY_THERE
+    chosen = np.flatnonzero(case)
+    sequences = [_sequence(batches, place[chosen]) for batches, place in ((other, there), (one, here))]
+    return offsets[chosen], case[chosen], sequences[0], sequences[1]
+
+
+def _within(offsets: np.ndarray, batches: Batches) -> np.ndarray:
+    """Returns bool[k]: does one of the batches contain this offset?"""
+    if not len(batches["base_offset"]):
+        return np.zeros(len(offsets), dtype=bool)
+    before = np.searchsorted(batches["base_offset"], offsets, side="right") - 1
+    return np.asarray((before >= 0) & (batches["last_offset"][before] >= offsets))
+
+
+def _place(wanted: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """Returns intp[k]: where each wanted value is in `among` (ascending), -1 if it is not there."""
+    if not len(among):
+        return np.full(len(wanted), -1, dtype=np.intp)
+    place = np.minimum(np.searchsorted(among, wanted), len(among) - 1)
+    return np.asarray(np.where(among[place] == wanted, place, -1))
+
+
+def _sequence(batches: Batches, place: np.ndarray) -> np.ndarray:
+    if not len(batches["base_sequence"]):
+        return np.full(len(place), NONE, dtype=np.int64)
+    return np.asarray(np.where(place >= 0, batches["base_sequence"][place], NONE))
+
+
+def _copy_witnesses(
+    partition: int,
+    reference: int,
+    node: int,
+    offset: np.ndarray,
+    case: np.ndarray,
+    sequence: np.ndarray,
+    other_sequence: np.ndarray,
+) -> np.ndarray:
+    columns: dict[str, np.ndarray | int] = {
+        "partition": partition,
+        "log_offset": offset,
+        "other_offset": offset,
+        "sequence": sequence,
+        "other_sequence": other_sequence,
+        "reader": node,
+        "other_client": reference,
+        "case": case,
+    }
+    return make_witnesses(len(offset), columns)
+
+
+# Do brokers remember their producers? Producer snapshots are compared with the batches of the same replica.
+
+
+_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+"""Bits of a batch's attributes."""
+_SEQUENCES = 1 << 31
+"""A sequence that reaches the greatest int32 continues at 0. [DefaultRecordBatch.incrementSequence]"""
+_COMPARED = (
+    ("producer_epoch", SnapshotCase.EPOCH),
+    ("last_sequence", SnapshotCase.LAST_BATCH),
+    ("last_offset", SnapshotCase.LAST_BATCH),
+    ("offset_delta", SnapshotCase.LAST_BATCH),
+    ("transaction_offset", SnapshotCase.TRANSACTION),
+    ("timestamp_ms", SnapshotCase.TIMESTAMP),
+)
+Columns = Mapping[str, np.ndarray]
+
+
+def snapshot_conflict(history: PartitionHistory) -> KernelResult:
+    """A replica's producer snapshot of offset O says of each producer what that replica's batches below O say.
+
+    Source: KIP-98, "Producer ID mapping"; ProducerStateManager, ProducerAppendInfo, ProducerStateEntry: the state is that of
+    the last batch or marker; another epoch forgets the batches of the one before; a transaction begins with its first batch
+    and ends with a marker. What recovery begins with decides whether a retry is taken for new.
+
+    Counts (replica, snapshot, producer) that differ, by their first difference (`case`, SnapshotCase). `log_offset` is that
+    of the snapshot, `reader` the broker; `other_offset` the last offset of the producer below it, by the batches; `sequence`
+    the last sequence by the snapshot, `other_sequence` by the batches. `begin_ns` is the first send to the partition that
+    was recorded, `end_ns` when the copies were read. Judged are pairs of a snapshot and a producer.
+
+    Not judged: compacted topics (cleaning rewrites batches), snapshots beyond the end of the log (a broker discards them),
+    and what only batches could tell that retention took away. O(n log n), no loop but over copies.
+    """
+    if history.compacted:
+        return KernelResult(make_witnesses(0, {}), count=0, judged=0)
+    found, judged = [make_witnesses(0, {})], 0
+    for node, copy in sorted(history.copies.items()):
+        pairs = _compare_snapshot(history, node, copy)
+        judged += len(pairs["case"])
+        if len(pairs["case"]):
+            chosen = {name: values[pairs["case"] > 0] for name, values in pairs.items()}
+            found.append(_snapshot_witnesses(history, node, chosen))
+    witnesses = np.concatenate(found)
+    return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), judged, _snapshots_incomplete(history))
+
+
+def _snapshots_incomplete(history: PartitionHistory) -> str | None:
+    if unread := unread_copies(history):
+        return unread
+    for offset, node in _offsets(history, ObservationKind.REPLICA_SNAPSHOT_DAMAGED):
+        return f"the snapshot {offset} of partition {history.partition} on broker {node} cannot be read"
+    return None
+
+
+def _offsets(history: PartitionHistory, kind: ObservationKind) -> Iterator[tuple[int, int]]:
+    """Returns (offset, broker) of each snapshot of this kind that was found at the end of the run."""
+    seen = history.observations
+    rows = np.flatnonzero((seen["kind"] == kind) & (seen["step"] == NONE))
+    return zip(seen["value"][rows].tolist(), seen["node"][rows].tolist(), strict=True)
+
+
+def _compare_snapshot(history: PartitionHistory, node: int, copy: CopyFacts) -> dict[str, np.ndarray]:
+    """Returns every pair of a snapshot and a producer that the snapshot or the batches know: arrays of one length.
+    `case` is 0 where the two agree."""
+    told = {name: history.snapshots[name] for name in history.snapshots}
+    mine = np.flatnonzero((told["node"] == node) & (told["step"] == NONE) & (told["snapshot_offset"] <= copy.log_end))
+    told = {name: values[mine] for name, values in told.items()}
+    noted = _offsets(history, ObservationKind.REPLICA_SNAPSHOT)
+    offsets = np.array(sorted(o for o, n in noted if n == node and o <= copy.log_end), dtype=np.int64)
+    if not len(offsets) and not len(mine):
+        return {"case": np.empty(0, dtype=np.int32)}
+    states = _states(history.replicas, node, copy.log_start)
+    producers = distinct(np.concatenate([states.producer, told["producer_id"]]))
+    # Every pair there could be, in the order (producer, offset): a key of its own for each.
+    key = np.arange(len(producers) * len(offsets))
+    rank, of = key // max(1, len(offsets)), key % max(1, len(offsets))
+    here = states.at(producers[rank], offsets[of])
+    there = np.full(len(key), -1, dtype=np.intp)
+    place = np.searchsorted(producers, told["producer_id"]) * len(offsets)
+    there[place + np.searchsorted(offsets, told["snapshot_offset"])] = np.arange(len(mine))
+    known = np.flatnonzero((here >= 0) | (there >= 0))
+    case = _cases(states, told, here[known], there[known], log_start=copy.log_start)
+    return {
+        "case": case,
+        "log_offset": offsets[of[known]],
+        "other_offset": _or_none(states.columns["end"], here[known]),
+        "sequence": _or_none(told["last_sequence"], there[known]),
+        "other_sequence": _or_none(states.columns["last_sequence"], here[known]),
+    }
+
+
+def _cases(states: "_States", told: Columns, here: np.ndarray, there: np.ndarray, *, log_start: int) -> np.ndarray:
+    """Returns int32[k]: the SnapshotCase of each pair, 0 where the two agree or nothing can be said. `here` and `there`
+    are rows of both, -1 for none."""
+    case = np.zeros(len(here), dtype=np.int32)
+    case[there < 0] = SnapshotCase.UNKNOWN_THERE
+    # What retention took away may have been known rightly.
+    above = _or_none(told["last_offset"], there) >= log_start
+    case[(here < 0) & (above | (log_start == 0))] = SnapshotCase.UNKNOWN_HERE
+    both = np.flatnonzero((here >= 0) & (there >= 0))
+    for name, what in _COMPARED:
+        differ = states.columns[name][here[both]] != told[name][there[both]]
+        if what is SnapshotCase.LAST_BATCH and log_start:
+            differ &= states.columns["last_batch_known"][here[both]] > 0
+        if what is SnapshotCase.TRANSACTION and log_start:
+            differ &= states.columns["transaction_known"][here[both]] > 0
+        case[both[differ & (case[both] == 0)]] = what
+    return case
+
+
+@dataclass(frozen=True, slots=True)
+class _States:
+    """The state of a producer after each of its batches, ascending by (producer, offset)."""
+
+    producer: np.ndarray
+    base_offset: np.ndarray
+    columns: Columns
+    """The columns of `snapshots`, and `end`, the last offset of the batch. `last_batch_known` and `transaction_known`
+    are 0 where batches before the first one here could have said otherwise."""
+
+    def at(self, producer: np.ndarray, offset: np.ndarray) -> np.ndarray:
+        """Returns intp[k]: the last batch of each producer below each offset, -1 for none. The queries ascend by
+        (producer, offset)."""
+        if not len(self.producer):
+            return np.full(len(producer), -1, dtype=np.intp)
+        # Both ascend in the same order: one merge finds how many batches come before each question.
+        order = np.lexsort(
+            (
+                np.concatenate([np.ones(len(self.producer), "i1"), np.zeros(len(producer), "i1")]),
+                np.concatenate([self.base_offset, offset]),
+                np.concatenate([self.producer, producer]),
+            )
+        )
+        before = np.cumsum(order < len(self.producer)) - 1
+        found = np.empty(len(producer), dtype=np.intp)
+        asked = order >= len(self.producer)
+        found[order[asked] - len(self.producer)] = before[asked]
+        return np.asarray(np.where((found >= 0) & (self.producer[found] == producer), found, -1))
+
+
+def _states(replicas: Columns, node: int, log_start: int) -> _States:
+    rows = np.flatnonzero((replicas["node"] == node) & (replicas["step"] == NONE) & (replicas["producer_id"] >= 0))
+    rows = rows[replicas["last_offset"][rows] >= log_start]
+    rows = rows[np.lexsort((replicas["base_offset"][rows], replicas["producer_id"][rows]))]
+    batch = {name: replicas[name][rows] for name in replicas}
+    count, place = len(rows), np.arange(len(rows))
+    first = differs_from_previous(batch["producer_id"])
+    begins = np.maximum.accumulate(np.where(first, place, 0))
+    control = (batch["attributes"] & _CONTROL) != 0
+    # The last batch of records: of the same epoch, or it is forgotten.
+    under = np.maximum.accumulate(np.where(first | differs_from_previous(batch["producer_epoch"]), place, 0))
+    last = np.maximum.accumulate(np.where(control, -1, place)) if count else place
+    has_last = last >= under
+    # The open transaction: the first batch in one after the last marker.
+    marker = np.maximum.accumulate(np.where(control, place, -1)) if count else place
+    marked = marker >= begins
+    begun = np.where((batch["attributes"] & (_TRANSACTIONAL | _CONTROL)) == _TRANSACTIONAL, place, count)
+    next_begun = np.append(np.minimum.accumulate(begun[::-1])[::-1], count)
+    opened = next_begun[np.where(marked, marker + 1, begins)]
+    delta = batch["last_offset"] - batch["base_offset"]
+    sequence = (batch["base_sequence"].astype(np.int64) + delta) % _SEQUENCES
+    columns = {
+        "producer_epoch": batch["producer_epoch"],
+        "last_sequence": np.where(has_last, sequence[last], NONE),
+        "last_offset": np.where(has_last, batch["last_offset"][last], NONE),
+        "offset_delta": np.where(has_last, delta[last], 0),
+        "timestamp_ms": batch["max_timestamp_ms"],
+        "transaction_offset": np.where(opened <= place, batch["base_offset"][np.minimum(opened, place)], NONE),
+        "end": batch["last_offset"],
+        "last_batch_known": has_last | (under > begins),
+        "transaction_known": marked,
+    }
+    return _States(batch["producer_id"], batch["base_offset"], columns)
+
+
+def _or_none(values: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """Returns int64[k]: `values` at these places, NONE where the place is -1."""
+    if not len(values):
+        return np.full(len(place), NONE, dtype=np.int64)
+    return np.where(place >= 0, values[place], NONE).astype(np.int64)
+
+
+def _snapshot_witnesses(history: PartitionHistory, node: int, pairs: Columns) -> np.ndarray:
+    invoked_ns, read_ns = history.sends["invoked_ns"], history.snapshots["read_ns"]
+    sent = invoked_ns[invoked_ns != MISSING]
+    columns: dict[str, np.ndarray | int] = {
+        **pairs,
+        "partition": history.partition,
+        "reader": node,
+        "begin_ns": int(sent.min()) if len(sent) else MISSING,
+        "end_ns": int(read_ns.max()) if len(read_ns) else MISSING,
+    }
+    return make_witnesses(len(pairs["case"]), columns)

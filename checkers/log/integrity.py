@@ -1,0 +1,586 @@
+"""These kernels check a partition's log: no acknowledged record disappears, no record stands in it twice or out of
+order, and an offset names one record."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from prozess.checkers.lookup import UNREADABLE, Lookup, differs_from_previous, distinct, identity_keys
+from prozess.checkers.partition_index import PartitionIndex, read_in_the_end
+from prozess.harness.interfaces import KernelResult, PartitionHistory
+from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
+from prozess.harness.plan.plan import SENTINEL_CLIENT
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome
+
+# These kernels do not ask whether a finding was permitted. They are O(n) where observers agree with the log. Only what
+# does not agree is sorted.
+
+
+LOST_ABSENT = 0
+"""Case of `lost`: no record stands at its offset any more, or its offset is not known."""
+LOST_REPLACED = 1
+"""Case of `lost`: another record stands at its offset (`other_*`). An acks=1 acknowledgement that conflicts with the log
+counts here, too: its record is not in the log, or it stands elsewhere and nothing is lost."""
+
+REORDERED_OR_COPY = 1
+"""Case of `reordered`: this may instead be a second copy of a record whose first copy was cleaned away."""
+
+
+def lost(history: PartitionHistory) -> KernelResult:
+    """Every record that was acknowledged, or that anyone received, is in the log.
+
+    Source: acks ("As long as at least one in-sync replica remains alive" for acks=all),
+    https://kafka.apache.org/documentation/#producerconfigs_acks. Counts records. Not judged: sends that were completed
+    after the sentinel was sent and may stand behind it; what retention or compaction may have removed; a record whose
+    place holds an unreadable one (that is `corrupt`). Records without offset that one of these may be make the result
+    incomplete. `case`: LOST_ABSENT, LOST_REPLACED. O(n), and O(k log k) for the k records that the log does not confirm.
+    """
+    index = PartitionIndex.of(history)
+    sends = index.sends
+    if not index.audited:
+        return _lost_unaudited(index, read_in_the_end(index, history.client_clock))
+    if reason := index.incomplete():
+        judged = int(np.count_nonzero((sends["outcome"] == Outcome.OK) & (sends["client"] != SENTINEL_CLIENT)))
+        return KernelResult(no_witnesses(), count=0, judged=judged, incomplete=reason)
+    by_transaction = _proven_by_transaction(index)
+    acknowledged, acknowledged_judged, doubtful = _lost_acknowledged(index, by_transaction)
+    seen_row, seen_send, proven_judged, resolved = _lost_proven(index, doubtful, by_transaction)
+    count = len(acknowledged) + len(seen_row)
+    witnesses = no_witnesses()
+    if count:
+        reads, gap = index.reads, np.full(len(acknowledged), -1, dtype=np.intp)
+        row, read = np.concatenate([acknowledged, seen_send]), np.concatenate([gap, seen_row])
+        row, read = row[:WITNESSES_MAX], read[:WITNESSES_MAX]
+        by_send = read < 0
+        witnesses = _lost_witnesses(
+            index,
+            row,
+            key=_pick(by_send, index.send_key, row, index.read_key, read),
+            client=_pick(by_send, sends["client"], row, reads["sender"], read),
+            sequence=_pick(by_send, sends["sequence"], row, reads["sequence"], read),
+            offset=_pick(by_send, sends["log_offset"], row, reads["log_offset"], read),
+        )
+    unknown = len(doubtful) - resolved
+    reason = (
+        f"{unknown} acknowledged records without offset may have been removed by cleaning, or be the unreadable ones"
+    )
+    return KernelResult(witnesses, count, acknowledged_judged + proven_judged, reason if unknown else None)
+
+
+def _lost_unaudited(index: PartitionIndex, read_in_the_end: bool) -> KernelResult:
+    """Judges `lost` without an audit. A record is missing if consumers read past its offset and none of them received
+    it. No record is missing if consumers received all of them once more after the last send was over."""
+    sends, rows, reached = index.sends, *_never_given(index)
+    lost_rows = rows[~index.consumed.beyond(sends["log_offset"][rows])]
+    witnesses = no_witnesses()
+    if len(lost_rows):
+        shown = lost_rows[:WITNESSES_MAX]
+        witnesses = _lost_witnesses(
+            index,
+            shown,
+            key=index.send_key[shown],
+            client=sends["client"][shown],
+            sequence=sends["sequence"][shown],
+            offset=sends["log_offset"][shown],
+        )
+    return KernelResult(
+        witnesses, len(lost_rows), reached, None if len(lost_rows) or read_in_the_end else index.incomplete()
+    )
+
+
+def unseen(history: PartitionHistory) -> KernelResult:
+    """A fact, not an anomaly: acknowledged records that no consumer received, and that none can be said to have missed,
+    because nobody read as far, or nobody knows where they stand. Only of histories that nobody audited. O(n log n)."""
+    index = PartitionIndex.of(history)
+    if index.audited:
+        return KernelResult(no_witnesses(), count=0, judged=0)
+    sends, rows, _ = index.sends, *_never_given(index)
+    rows = rows[index.consumed.beyond(sends["log_offset"][rows])]
+    shown = rows[:WITNESSES_MAX]
+    columns = {
+        "partition": np.full(len(shown), index.partition),
+        **index.records_sent(shown),
+        **index.sent(shown),
+    }
+    judged = int(np.count_nonzero(sends["outcome"] == Outcome.OK))
+    return KernelResult(make_witnesses(len(shown), columns), len(rows), judged)
+
+
+def _never_given(index: PartitionIndex) -> tuple[np.ndarray, int]:
+    """Returns the rows of `sends` that are ok (or proven by their transaction) and that no consumer received; and how
+    many sends are ok and stand where consumers read."""
+    sends = index.sends
+    ok = ((sends["outcome"] == Outcome.OK) | _proven_by_transaction(index)) & (sends["client"] != SENTINEL_CLIENT)
+    reached = int(np.count_nonzero(ok & ~index.consumed.beyond(sends["log_offset"])))
+    rows = np.flatnonzero(ok)
+    rows = rows[index.consumed.keys.find(index.send_key[rows]) < 0]
+    tombstone = sends["size"][rows] == NONE
+    cleaned = index.may_be_cleaned(record_key=sends["key"][rows], offset=sends["log_offset"][rows], tombstone=tombstone)
+    return rows[~cleaned], reached
+
+
+def _pick(first: np.ndarray, a: np.ndarray, row_a: np.ndarray, b: np.ndarray, row_b: np.ndarray) -> np.ndarray:
+    picked = np.empty(len(first), dtype=np.int64)
+    picked[first], picked[~first] = a[row_a[first]], b[row_b[~first]]
+    return picked
+
+
+def _proven_by_transaction(index: PartitionIndex) -> np.ndarray:
+    """Returns bool[sends]: was this record committed, although its commit is in doubt? It was if somebody at
+    read_committed received another record of its transaction in this partition. (Proof from other partitions is left to
+    the cell: `torn`, `lost-transaction`.)"""
+    sends = index.sends
+    doubtful = np.flatnonzero((sends["outcome"] == Outcome.INFO) & (sends["transaction"] != NONE))
+    proven = np.zeros(len(sends["outcome"]), dtype=bool)
+    if not len(doubtful):
+        return proven
+    level = index.fact(index.client_isolation, index.reads["client"], unknown=Isolation.NOT_A_READER)
+    seen = index.send_rows(distinct(index.read_key[level == Isolation.READ_COMMITTED]))
+    seen = seen[seen >= 0]
+    seen = seen[sends["transaction"][seen] != NONE]
+    shown = Lookup(distinct(identity_keys(sends["client"][seen], sends["transaction"][seen])))
+    proven[doubtful] = shown.find(identity_keys(sends["client"][doubtful], sends["transaction"][doubtful])) >= 0
+    # What somebody received itself is `_lost_proven`'s: the read knows the offset.
+    given = Lookup(distinct(index.read_key[index.unmatched_reads]))
+    proven &= given.find(index.send_key) < 0
+    return proven
+
+
+def _lost_acknowledged(index: PartitionIndex, by_transaction: np.ndarray) -> tuple[np.ndarray, int, np.ndarray]:
+    """Returns the rows of `sends` that are ok (or proven by their transaction) and not in L(p); how many were judged;
+    and the rows that cannot be judged, because nobody knows their offset."""
+    sends = index.sends
+    ok = ((sends["outcome"] == Outcome.OK) | by_transaction) & (sends["client"] != SENTINEL_CLIENT)
+    rows = np.flatnonzero(ok & ~index.send_confirmed)
+    judged = int(np.count_nonzero(ok))
+    rows = rows[index.identities.find(index.send_key[rows]) < 0]
+    offset = sends["log_offset"][rows]
+    excused = index.beyond.find(index.send_key[rows]) >= 0
+    end, sentinel_ns = index.log.end, index.sentinel_ns
+    assert end is not None
+    if sentinel_ns is not None:
+        excused |= (sends["completed_ns"][rows] >= sentinel_ns) & ((offset == NONE) | (offset > end))
+    maybe = index.may_be_cleaned(record_key=sends["key"][rows], offset=offset, tombstone=sends["size"][rows] == NONE)
+    if index.unreadable_positions:
+        position = index.send_position[rows]
+        maybe |= (offset == NONE) | ((position >= 0) & (index.log.key[position] == UNREADABLE))
+    doubtful = rows[maybe & ~excused & (offset == NONE)]
+    excused |= maybe
+    return rows[~excused], judged - int(np.count_nonzero(excused)), doubtful
+
+
+def _lost_proven(
+    index: PartitionIndex, doubtful: np.ndarray, by_transaction: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, int, int]:
+    """Returns records that somebody received although nobody acknowledged them, and that are not in L(p): the first such
+    rows of `reads`, and their rows of `sends` (-1: not recorded, because the producer crashed). It also returns how many
+    proven records were judged. It judges `doubtful` rows of `sends` as well, whose offset only a reader knows, and
+    returns last how many of them that resolved.
+
+    In a transaction only what was seen at read_committed is proven: a record given to a read_uncommitted reader may be an
+    aborted one, and even the log need not keep that.
+    """
+    sends = index.sends
+    informal = (sends["outcome"] == Outcome.INFO) & (sends["client"] != SENTINEL_CLIENT)
+    informal = np.flatnonzero(informal & ~by_transaction)
+    in_log = int(np.count_nonzero(index.identities.find(index.send_key[informal]) >= 0))
+    rows = index.unmatched_reads
+    rows = rows[index.concerns_log(rows) & (index.identities.find(index.read_key[rows]) < 0)]
+    rows = rows[(index.beyond.find(index.read_key[rows]) < 0) & ~index.never_issued(rows)]
+    rows = rows[~index.sent_elsewhere(rows)]
+    row = index.send_rows(index.read_key[rows])
+    kept = row < 0
+    kept[~kept] = sends["outcome"][row[~kept]] == Outcome.INFO
+    told = Lookup(doubtful).find(row) >= 0
+    resolved = len(distinct(row[told]))
+    kept |= told
+    tombstone = np.zeros(len(rows), dtype=bool)
+    tombstone[row >= 0] = sends["size"][row[row >= 0]] == NONE
+    transactional = np.zeros(len(rows), dtype=bool)
+    transactional[row >= 0] = sends["transaction"][row[row >= 0]] != NONE
+    level = index.fact(index.client_isolation, index.reads["client"][rows], unknown=Isolation.NOT_A_READER)
+    kept &= ~transactional | (level == Isolation.READ_COMMITTED)
+    offset = index.reads["log_offset"][rows]
+    kept &= ~index.may_be_cleaned(record_key=index.reads["key"][rows], offset=offset, tombstone=tombstone)
+    position = index.read_position[rows]
+    if index.unreadable_positions:
+        kept &= ~((position >= 0) & (index.log.key[position] == UNREADABLE))
+    rows, row = rows[kept], row[kept]
+    order = np.lexsort((index.reads["read_ns"][rows], index.read_key[rows]))
+    rows, row = rows[order], row[order]
+    key = index.read_key[rows]
+    first = differs_from_previous(key)
+    rows, row = rows[first], row[first]
+    return rows, row, in_log + len(rows), resolved
+
+
+def _lost_witnesses(
+    index: PartitionIndex,
+    row: np.ndarray,
+    *,
+    key: np.ndarray,
+    client: np.ndarray,
+    sequence: np.ndarray,
+    offset: np.ndarray,
+) -> np.ndarray:
+    position = index.log.positions.find(offset)
+    position[index.agrees(position, key)] = -1  # without an audit its own acknowledgement stands there
+    columns: dict[str, np.ndarray | int] = {
+        "partition": index.partition,
+        "client": client,
+        "sequence": sequence,
+        "log_offset": offset,
+        "case": np.where(position >= 0, LOST_REPLACED, LOST_ABSENT),
+        **index.record_at(position),
+        **index.seen_at(key, index.unmatched_reads, offset),
+        **index.sent(row),
+    }
+    # Unrecorded ones, past what a crashed producer could record, are treated as info.
+    columns["outcome"] = np.where(row >= 0, columns.get("outcome", NONE), Outcome.INFO)
+    return make_witnesses(len(row), columns)
+
+
+def duplicate(history: PartitionHistory) -> KernelResult:
+    """No record stands at two offsets of the log (of a transactional producer: of what read_committed shows).
+
+    Source: enable.idempotence, "exactly one copy of each message is written in the stream",
+    https://kafka.apache.org/documentation/#producerconfigs_enable.idempotence; KIP-98. Counts copies beyond the first;
+    `log_offset` is the copy's, `other_offset` that of the first. O(n), O(n log n) if the log is not in order.
+    """
+    index = PartitionIndex.of(history)
+    log, found = index.log, index.identities
+    extra, first, reason = found.extra, found.extra_first, index.incomplete()
+    row = index.send_rows(log.key[extra])
+    transactional = row >= 0
+    transactional[transactional] = index.sends["transaction"][row[transactional]] != NONE
+    if transactional.any():
+        reason = reason or index.incomplete(Isolation.READ_COMMITTED)
+        visible = _visible_copies(index, extra[transactional], first[transactional])
+        extra = np.concatenate([extra[~transactional], visible[0]])
+        first = np.concatenate([first[~transactional], visible[1]])
+    count = len(extra)
+    order = np.argsort(extra, kind="stable")[:WITNESSES_MAX]
+    extra, first = extra[order], first[order]
+    witnesses = make_witnesses(len(extra), _pairs_in_log(index, extra, first))
+    return KernelResult(witnesses, count, judged=len(log.key), incomplete=reason)
+
+
+def _pairs_in_log(index: PartitionIndex, place: np.ndarray, other: np.ndarray) -> dict[str, np.ndarray | int]:
+    """Columns of witnesses: the records at these positions of L(p), and (`other_*`) those at the other positions."""
+    log, sender, sequence = index.log, index.reads["sender"], index.reads["sequence"]
+    return {
+        "partition": index.partition,
+        "client": sender[log.rows[place]],
+        "sequence": sequence[log.rows[place]],
+        "log_offset": log.offset[place],
+        "other_client": sender[log.rows[other]],
+        "other_sequence": sequence[log.rows[other]],
+        "other_offset": log.offset[other],
+        **index.sent(index.send_rows(log.key[place])),
+        **(index.seen(log.key[place]) if len(place) else {}),
+    }
+
+
+def _visible_copies(index: PartitionIndex, extra: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns, for records with several copies in L(p), the copies beyond the first that V(p) shows, and that first one."""
+    log, visible = index.log, index.visible
+    position = np.concatenate([distinct(first), extra])
+    place = visible.positions.find(log.offset[position])
+    shown = place >= 0
+    shown[shown] = visible.key[place[shown]] == log.key[position[shown]]
+    position = position[shown]
+    position = position[np.lexsort((position, log.key[position]))]
+    key = log.key[position]
+    new = differs_from_previous(key)
+    starts = position[new]
+    return position[~new], starts[np.cumsum(new)[~new] - 1]
+
+
+def reordered(history: PartitionHistory) -> KernelResult:
+    """The first copies of one client's records stand in the log in the order in which they were sent.
+
+    Source: "Messages sent by a producer to a particular topic partition will be appended in the order they are sent",
+    https://kafka.apache.org/documentation/#intro_guarantees. Counts descents: pairs of first copies of one client, next to
+    each other in the log, of which the later was sent earlier (that one is the witness's record, the one before it
+    `other_*`). Records never sent here (`phantom`, `misplaced`) have no place in the order. Where retention or compaction
+    may have removed first copies, a descent may be a second copy behind a removed first (`case` REORDERED_OR_COPY). O(n),
+    O(n log n) if the log is not in order.
+    """
+    index = PartitionIndex.of(history)
+    log, found, reason = index.log, index.identities, index.incomplete()
+    before = after = np.empty(0, dtype=np.intp)
+    if not found.orderly:
+        is_first = np.zeros(len(log.key), dtype=bool)
+        is_first[found.first] = True
+        is_first &= ~index.never_issued(log.rows) & ~index.sent_elsewhere(log.rows)
+        line = found.grouped[is_first[found.grouped]]
+        key = log.key[line]  # clients come in ascending order, so keys descend only within one
+        descent = np.flatnonzero(key[1:] < key[:-1])
+        before, after = line[descent], line[descent + 1]
+    cleaned = index.compacted or index.log_start > 0
+    count = len(after)
+    order = np.argsort(after, kind="stable")[:WITNESSES_MAX]
+    before, after = before[order], after[order]
+    columns = {**_pairs_in_log(index, after, before), "case": REORDERED_OR_COPY if cleaned else 0}
+    other_sent = index.sent(index.send_rows(log.key[before]))
+    if "begin_ns" in other_sent:
+        columns["other_ns"] = other_sent["begin_ns"]
+    return KernelResult(make_witnesses(len(after), columns), count, judged=len(log.key), incomplete=reason)
+
+
+# One offset, one record: everybody who looked at an offset saw the same record (`offset_conflict`).
+
+
+# The kinds of observers. The strongest evidence of what the log holds comes first.
+_AUDIT, _ACKNOWLEDGEMENT, _CONSUMER = 1, 2, 3
+ACKNOWLEDGEMENT_AGAINST_AUDIT = 1
+ACKNOWLEDGEMENT_AGAINST_ACKNOWLEDGEMENT = 2
+CONSUMER_AGAINST_AUDIT = 3
+CONSUMER_AGAINST_ACKNOWLEDGEMENT = 4
+CONSUMER_AGAINST_CONSUMER = 5
+AUDIT_AGAINST_AUDIT = 6
+_CASE = np.zeros((4, 4), dtype=np.int32)
+_CASE[_ACKNOWLEDGEMENT, _AUDIT] = ACKNOWLEDGEMENT_AGAINST_AUDIT
+_CASE[_ACKNOWLEDGEMENT, _ACKNOWLEDGEMENT] = ACKNOWLEDGEMENT_AGAINST_ACKNOWLEDGEMENT
+_CASE[_CONSUMER, _AUDIT] = CONSUMER_AGAINST_AUDIT
+_CASE[_CONSUMER, _ACKNOWLEDGEMENT] = CONSUMER_AGAINST_ACKNOWLEDGEMENT
+_CASE[_CONSUMER, _CONSUMER] = CONSUMER_AGAINST_CONSUMER
+_CASE[_AUDIT, _AUDIT] = AUDIT_AGAINST_AUDIT
+_IN_LOG = 0
+"""The rank of the audit's own L(p), which comes before every other observation."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Observations:
+    """The observations of records: who saw which record at which offset. All arrays have the same length."""
+
+    offset: np.ndarray
+    key: np.ndarray
+    rank: np.ndarray
+    """_IN_LOG, _AUDIT, _ACKNOWLEDGEMENT or _CONSUMER."""
+    time_ns: np.ndarray
+    row: np.ndarray
+    """A row of `sends` for an acknowledgement, and a row of `reads` otherwise."""
+
+    def take(self, rows: np.ndarray) -> "_Observations":
+        """Returns some of the observations."""
+        return _Observations(self.offset[rows], self.key[rows], self.rank[rows], self.time_ns[rows], self.row[rows])
+
+
+def offset_conflict(history: PartitionHistory) -> KernelResult:
+    """At one offset every consumer, the audit and every acks=all acknowledgement name the same record.
+
+    Source: KIP-101, KIP-320 (an offset names one record below the high watermark). An acknowledgement with acks=1 is no
+    observer here: if its offset was taken by another record, that is `lost` (LOST_REPLACED); acks=0 knows no offset.
+    Counts per offset the records other than the one that stands: the log's; where it has none, the last acknowledged;
+    else the last that was read. The witness is such a record, `other_*` the one that stands; `case` says who disagrees: who
+    saw it (a consumer, else the audit, else its acknowledgement) against the strongest observer of the other (the audit,
+    else an acknowledgement, else a consumer). Unreadable records and sentinels are nobody's observation.
+    O(n), and O(k log k) for k observations that the log does not confirm.
+    """
+    index = PartitionIndex.of(history)
+    acknowledged = np.flatnonzero(
+        (index.sends["outcome"] == Outcome.OK)
+        & (index.sends["log_offset"] != NONE)
+        & (index.fact(index.client_acks, index.sends["client"], unknown=0) == -1)
+        & (index.sends["client"] != SENTINEL_CLIENT)
+    )
+    judged = len(acknowledged) + index.read_count
+    seen = _conflicting(_unconfirmed(index, acknowledged))
+    if not len(seen.offset):
+        return KernelResult(make_witnesses(0, {}), count=0, judged=judged, incomplete=index.incomplete())
+    witnesses, count = _witnesses(index, seen)
+    return KernelResult(witnesses, count, judged, incomplete=index.incomplete())
+
+
+def _unconfirmed(index: PartitionIndex, acknowledged: np.ndarray) -> _Observations:
+    """Returns every observation that L(p) does not confirm, and what L(p) shows at the same offsets."""
+    reads, sends, log = index.reads, index.sends, index.log
+    read = index.unmatched_reads
+    sent = acknowledged[~index.send_confirmed[acknowledged]]
+    offset = np.concatenate([reads["log_offset"][read], sends["log_offset"][sent]])
+    position = np.sort(log.positions.find(offset))
+    position = position[differs_from_previous(position)]
+    position = position[position >= 0]
+    stands = log.rows[position[log.key[position] != UNREADABLE]]
+    consumer = index.by_consumer[read]
+    return _Observations(
+        offset=np.concatenate([offset, reads["log_offset"][stands]]),
+        key=np.concatenate([index.read_key[read], index.send_key[sent], index.read_key[stands]]),
+        rank=np.concatenate(
+            [
+                np.where(consumer, _CONSUMER, _AUDIT),
+                np.full(len(sent), _ACKNOWLEDGEMENT),
+                np.full(len(stands), _IN_LOG),
+            ]
+        ),
+        time_ns=np.concatenate([reads["read_ns"][read], sends["completed_ns"][sent], reads["read_ns"][stands]]),
+        row=np.concatenate([read, sent, stands]),
+    )
+
+
+def _conflicting(seen: _Observations) -> _Observations:
+    """Returns the observations at offsets where not all name one record. They are ordered by offset, record, strength
+    and time."""
+    order = np.lexsort((seen.key, seen.offset))
+    offset, key = seen.offset[order], seen.key[order]
+    same_offset = ~differs_from_previous(offset)
+    conflict = offset[same_offset & differs_from_previous(key)]  # ascending
+    if not len(conflict):
+        return seen.take(order[:0])
+    conflict = conflict[differs_from_previous(conflict)]
+    place = np.minimum(np.searchsorted(conflict, seen.offset), len(conflict) - 1)
+    seen = seen.take(np.flatnonzero(conflict[place] == seen.offset))
+    return seen.take(np.lexsort((seen.time_ns, seen.rank, seen.key, seen.offset)))
+
+
+def _witnesses(index: PartitionIndex, seen: _Observations) -> tuple[np.ndarray, int]:
+    """Returns one witness for each offset and each record there other than the one that stands, and how many there are."""
+    starts = np.flatnonzero(differs_from_previous(seen.key) | differs_from_previous(seen.offset))
+    stops = np.append(starts[1:], len(seen.offset))
+    # The first observation of each (offset, record) is its strongest; among equals the latest stands.
+    latest = np.maximum.reduceat(seen.time_ns, starts)
+    order = np.lexsort((-latest, seen.rank[starts], seen.offset[starts]))
+    standing = differs_from_previous(seen.offset[starts[order]])
+    other = starts[order][np.flatnonzero(standing)[np.cumsum(standing) - 1]][~standing]
+    first, last = starts[order][~standing], stops[order][~standing] - 1
+    count = len(first)
+    first, last, other = first[:WITNESSES_MAX], last[:WITNESSES_MAX], other[:WITNESSES_MAX]
+    loser = np.maximum(seen.rank[first], _AUDIT)
+    case = _CASE[np.where(_by_consumer(seen, last), _CONSUMER, loser), np.maximum(seen.rank[other], _AUDIT)]
+    client, sequence = _identity(index, seen, first)
+    other_client, other_sequence = _identity(index, seen, other)
+    key = seen.key[first]
+    columns = {
+        "client": client,
+        "sequence": sequence,
+        "log_offset": seen.offset[first],
+        "other_client": other_client,
+        "other_sequence": other_sequence,
+        "other_offset": seen.offset[first],
+        "other_ns": seen.time_ns[other],
+        "case": case,
+        **index.sent(index.send_rows(key)),
+        **index.seen_at(key, index.unmatched_reads, seen.offset[first]),
+    }
+    missing = columns["other_ns"] == MISSING
+    assert not missing.any(), "an observation without a time"
+    return make_witnesses(len(first), {"partition": index.partition, **columns}), count
+
+
+def _by_consumer(seen: _Observations, last: np.ndarray) -> np.ndarray:
+    return np.asarray(seen.rank[last] == _CONSUMER)
+
+
+def _identity(index: PartitionIndex, seen: _Observations, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (client, sequence) of the records of these observations."""
+    sent = seen.rank[rows] == _ACKNOWLEDGEMENT
+    client, sequence = np.empty(len(rows), dtype=np.int32), np.empty(len(rows), dtype=np.int64)
+    send, read = seen.row[rows[sent]], seen.row[rows[~sent]]
+    client[sent], client[~sent] = index.sends["client"][send], index.reads["sender"][read]
+    sequence[sent], sequence[~sent] = index.sends["sequence"][send], index.reads["sequence"][read]
+    return client, sequence
+
+
+# Order in real time: an acknowledged record stands before every record that was sent later.
+
+
+_NEVER = np.iinfo(np.int64).max
+_BEFORE_ALL = np.iinfo(np.int64).min
+
+
+def time_travel(history: PartitionHistory) -> KernelResult:
+    """What was acknowledged before another record was sent, on the same clock, stands before it in the log.
+
+    Source: a leader appends to the end of its log, and acknowledges what it has appended; positions of a committed log never
+    change (Kafka documentation, design, "Replicated logs"). Counts acknowledged records (acks other than 0) that stand, with
+    their first copy, behind the first copy of a record that was invoked after they were completed; `other_*` is that record,
+    of several the one sent last. Records without a row of `sends` are in no order of time. Where retention or compaction may
+    have removed first copies, a record is judged only where it stands at its acknowledged offset. O(n): one running maximum
+    of the times of invocation, in the order of the log.
+    """
+    index = PartitionIndex.of(history)
+    row = _sends_in_log_order(index)
+    sent = row >= 0
+    place = np.flatnonzero(sent)
+    row = row[place]
+    sends = index.sends
+    invoked_ns = sends["invoked_ns"][row]
+    completed_ns = np.where(_acknowledged(index, row, place), sends["completed_ns"][row], _NEVER)
+    clock = index.fact(history.client_clock, sends["client"][row], unknown=NONE)
+    judged = 0
+    found: list[np.ndarray] = []
+    later: list[np.ndarray] = []
+    for value in np.unique(clock[clock != NONE]).tolist():  # one for each host
+        mine = np.flatnonzero(clock == value)
+        judged += int(np.count_nonzero(completed_ns[mine] != _NEVER))
+        newest = np.maximum.accumulate(invoked_ns[mine])
+        before = np.append(_BEFORE_ALL, newest)[: len(mine)]
+        behind = np.flatnonzero(before > completed_ns[mine])
+        leader = _first_reaching(newest)
+        found.append(mine[behind])
+        later.append(mine[leader[behind - 1]])
+    return _result(index, row, place, found, later, judged)
+
+
+def _sends_in_log_order(index: PartitionIndex) -> np.ndarray:
+    """Returns intp[log]: for each position of L(p) the row of `sends` of the record whose first copy stands there, -1 if
+    there is none."""
+    found = np.full(len(index.log.key), -1, dtype=np.intp)
+    rows = np.arange(len(index.send_key))
+    position = index.send_position
+    if len(index.identities.extra) or not index.send_confirmed.all():
+        unconfirmed = np.flatnonzero(~index.send_confirmed)
+        if len(index.identities.extra):  # the acknowledged copy need not be the first
+            unconfirmed = rows
+        position = position.copy()
+        position[unconfirmed] = index.identities.find(index.send_key[unconfirmed])
+    there = (position >= 0) & (index.sends["client"] != SENTINEL_CLIENT)
+    found[position[there]] = rows[there]
+    return found
+
+
+def _acknowledged(index: PartitionIndex, row: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """Returns bool[k]: was this send acknowledged, with acks other than 0, and did it stand there by then?"""
+    sends = index.sends
+    known: np.ndarray = (sends["outcome"][row] == Outcome.OK) & (sends["completed_ns"][row] != MISSING)
+    known &= index.fact(index.client_acks, sends["client"][row], unknown=0) != 0
+    if index.compacted or index.log_start > 0:
+        known &= sends["log_offset"][row] == index.log.offset[place]
+    return known
+
+
+def _first_reaching(newest: np.ndarray) -> np.ndarray:
+    """Returns intp[n]: where a running maximum first had the value that it has at each place."""
+    rises = np.ones(len(newest), dtype=bool)
+    rises[1:] = newest[1:] > newest[:-1]
+    return np.asarray(np.maximum.accumulate(np.where(rises, np.arange(len(newest)), 0)))
+
+
+def _result(
+    index: PartitionIndex,
+    row: np.ndarray,
+    place: np.ndarray,
+    found: list[np.ndarray],
+    later: list[np.ndarray],
+    judged: int,
+) -> KernelResult:
+    nothing = np.empty(0, dtype=np.intp)
+    late, other = np.concatenate([nothing, *found]), np.concatenate([nothing, *later])
+    count = len(late)
+    order = np.argsort(late, kind="stable")[:WITNESSES_MAX]
+    late, other = late[order], other[order]
+    sends = index.sends
+    columns = {
+        "partition": index.partition,
+        "client": sends["client"][row[late]],
+        "sequence": sends["sequence"][row[late]],
+        "log_offset": index.log.offset[place[late]],
+        "other_client": sends["client"][row[other]],
+        "other_sequence": sends["sequence"][row[other]],
+        "other_offset": index.log.offset[place[other]],
+        "other_ns": sends["invoked_ns"][row[other]],
+        **index.sent(row[late]),
+        **(index.seen(index.send_key[row[late]]) if count else {}),
+    }
+    return KernelResult(make_witnesses(len(late), columns), count, judged, incomplete=index.incomplete())

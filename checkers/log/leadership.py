@@ -1,0 +1,333 @@
+"""These kernels check leaders: enough in-sync replicas, elections from the ISR, one controller at a time, and high
+watermarks and leader epochs that do not fall."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from prozess.checkers.lookup import Lookup, differs_from_previous
+from prozess.checkers.partition_index import PartitionIndex
+from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
+from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
+from prozess.harness.plan.plan import SENTINEL_CLIENT
+from prozess.harness.recording.codes import lives_of, made_anew_ns
+from prozess.harness.recording.metrics import MICRO, code_of
+from prozess.harness.schema import MISSING, NONE, MetadataKind, MetadataSource, ObservationKind, Outcome
+
+# What the controllers' own log says. Only rows of CONTROLLER_LOG count (and, of the quorum, what each controller says
+# of itself), because samples may come from zombies.
+
+
+LEARNS_NS = 1_000_000_000
+"""How long a leader may take to learn what the controllers committed. That is normally milliseconds, and more on a busy
+machine (brokers long-poll the metadata log, KIP-595). A leader also counts a replica that is about to join before that
+is committed (maximal ISR, KIP-497)."""
+_FOREVER = np.iinfo(np.int64).max
+
+
+def under_acknowledged(history: PartitionHistory) -> KernelResult:
+    """No acks=all send is acknowledged while fewer replicas are in sync than min.insync.replicas asks for.
+
+    Source: min.insync.replicas, https://kafka.apache.org/documentation/#topicconfigs_min.insync.replicas;
+    Partition.checkEnoughReplicasReachOffset. Counts acknowledged acks=all sends whose whole interval, widened by the clock
+    error, lies in a period in which the committed ISR had fewer than min(min.insync.replicas, replicas) members
+    (KAFKA-15583), LEARNS_NS after its begin and before its end: the leader may not have known yet, or have counted who was
+    about to join. Incomplete without the controllers' log. Witness: the send; `other_ns`: when the period began,
+    `other_offset`: how many were in sync. O(n log r) for r changes.
+    """
+    index, found = PartitionIndex.of(history), short_of_replicas(history)
+    if found.unknown:
+        return KernelResult(no_witnesses(), count=0, judged=found.judged, incomplete=found.unknown)
+    count = len(found.rows)
+    rows, since_ns, in_sync = (a[:WITNESSES_MAX] for a in (found.rows, found.since_ns, found.in_sync))
+    columns: dict[str, np.ndarray | int] = {
+        "partition": history.partition,
+        **index.records_sent(rows),
+        **index.sent(rows),
+        "other_ns": since_ns,
+        "other_offset": in_sync,
+    }
+    return KernelResult(make_witnesses(len(rows), columns), count, found.judged)
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """Sends that were acknowledged while too few replicas were in sync: their rows of `sends`, since when too few were
+    in sync, and how many were."""
+
+    rows: np.ndarray
+    since_ns: np.ndarray
+    in_sync: np.ndarray
+    judged: int
+    unknown: str | None
+    """Why this cannot be told. None: it can."""
+
+
+def short_of_replicas(history: PartitionHistory) -> Short:
+    """Returns the sends that `under_acknowledged` finds."""
+    sends, table, wanted = history.sends, history.metadata, history.min_insync_replicas
+    acks = PartitionIndex.of(history).fact(history.client_acks, sends["client"], unknown=0)
+    rows = np.flatnonzero(
+        (sends["outcome"] == Outcome.OK)
+        & (sends["completed_ns"] != MISSING)
+        & (acks == -1)
+        & (sends["client"] != SENTINEL_CLIENT)
+    )
+    judged = len(rows)
+    truth = _ground_truth(table)
+    if not len(truth) or wanted is None:
+        reason = f"the controllers' log says nothing about the ISR of partition {history.partition}"
+        nothing = np.empty(0, dtype=np.int64)
+        return Short(nothing, nothing, nothing, judged, reason)
+    time_ns = np.maximum.accumulate(table["time_ns"][truth])
+    in_sync, replicas = _members(table["isr"][truth]), _members(table["replicas"][truth])
+    short = in_sync < np.minimum(wanted, replicas)
+    # Of each row: since when, and until when, it has been short without a break.
+    began = np.maximum.accumulate(np.where(short & ~np.append(False, short[:-1]), np.arange(len(truth)), 0))
+    enough = np.append(np.where(short, _FOREVER, time_ns), _FOREVER)
+    ends_ns = np.minimum.accumulate(enough[::-1])[::-1][1:]
+    begin_ns = sends["invoked_ns"][rows] - history.metadata_error_ns - LEARNS_NS
+    end_ns = sends["completed_ns"][rows] + history.metadata_error_ns + LEARNS_NS
+    place = np.searchsorted(time_ns, begin_ns, side="right") - 1
+    found = np.flatnonzero((place >= 0) & short[place] & (ends_ns[place] > end_ns))
+    rows, place = rows[found], place[found]
+    return Short(rows, time_ns[began[place]], in_sync[place], judged, None)
+
+
+def unclean(history: PartitionHistory) -> KernelResult:
+    """Every leader was, just before its election, in the ISR or among the eligible leader replicas.
+
+    Source: KIP-966; https://kafka.apache.org/documentation/#design_uncleanleader. Counts other elections in the
+    controllers' log. These elections do not count: the last known leader comes back when no replica is in sync
+    (KIP-966), because its copy is complete unless it was destroyed. (A replica that was still eligible is dropped in the
+    same change if it comes back after a crash: seen with 4.3.1, where the ELR was [2], broker 2 registered again after a
+    SIGKILL, and broker 1 led.) Nor does an election by a change that adds the new leader to the ISR and takes a copy
+    away, because reassignments end so (KIP-455; PartitionReassignmentReplicas.maybeCompleteReassignment), and an unclean
+    election takes no copy away. The first leader of a topic was not elected, even if another topic had its name before
+    (KIP-516). Witness: `reader` was elected at `begin_ns` in epoch `sequence`; before, `other_client` led. O(r log r)
+    for r changes.
+    """
+    table = history.metadata
+    rows = _ground_truth(table)
+    if not len(rows):
+        reason = f"the controllers' log says nothing about elections of partition {history.partition}"
+        return KernelResult(no_witnesses(), count=0, judged=0, incomplete=reason)
+    leader, life = table["leader"][rows].astype(np.int64), lives_of({name: table[name][rows] for name in table})
+    same = life[1:] == life[:-1]  # who leads a new topic first was elected by nobody
+    elected = np.flatnonzero((leader[1:] != leader[:-1]) & (leader[1:] != NONE) & same) + 1
+    before = rows[elected - 1]
+    removed = table["replicas"][before] & ~table["replicas"][rows[elected]] != 0
+    eligible = table["isr"][before] | table["elr"][before] | np.where(removed, table["isr"][rows[elected]], 0)
+    last_known = (table["isr"][before] == 0) & (table["last_known_elr"][before] >> leader[elected] & 1 == 1)
+    outside = elected[(eligible >> leader[elected] & 1 == 0) & ~last_known]
+    led = np.maximum.accumulate(np.where(leader != NONE, np.arange(len(rows)), 0))
+    columns: dict[str, np.ndarray | int] = {
+        "partition": history.partition,
+        "reader": leader[outside],
+        "sequence": table["leader_epoch"][rows[outside]],
+        "other_client": leader[led[outside - 1]],
+        "begin_ns": np.maximum.accumulate(table["time_ns"][rows])[outside],
+    }
+    first = int(life[-1]) + 1
+    return KernelResult(make_witnesses(len(outside), columns), len(outside), judged=len(elected) + first)
+
+
+def two_controllers(history: CellHistory) -> KernelResult:
+    """No two nodes are the active controller in one epoch, and epochs of the metadata log only rise.
+
+    Source: KIP-595 (a quorum elects at most one leader per epoch). Counts the nodes beyond the first that claimed an
+    epoch, by the metadata log's own records of who became leader and by what each controller said of itself
+    (DescribeQuorum). It also counts records of the metadata log with a lower epoch than a record before. It is normal
+    that a deposed controller believes in its own, older epoch for a while. This anomaly belongs to the cluster, so every
+    cell shows it. Witness: `reader` claimed epoch `sequence` at `begin_ns`, and `other_client` had claimed
+    `other_sequence`. O(n log n).
+    """
+    node, epoch, time_ns = _claims(history)
+    order = np.lexsort((time_ns, node, epoch))
+    node, epoch, time_ns = node[order], epoch[order], time_ns[order]
+    claim = differs_from_previous(epoch) | differs_from_previous(node)
+    node, epoch, time_ns = node[claim], epoch[claim], time_ns[claim]
+    again = np.flatnonzero(~differs_from_previous(epoch))
+    table = history.tables["metadata"]
+    log = np.flatnonzero(
+        (table["kind"] == MetadataKind.CONTROLLER) & (table["source"] == MetadataSource.CONTROLLER_LOG)
+    )
+    log = log[np.argsort(table["log_position"][log], kind="stable")]
+    fell = np.flatnonzero(table["leader_epoch"][log][1:] < table["leader_epoch"][log][:-1]) + 1
+    first = min(history.partitions)
+    parts = [
+        {
+            "reader": node[again],
+            "sequence": epoch[again],
+            "begin_ns": time_ns[again],
+            "other_client": node[again - 1],
+            "other_sequence": epoch[again - 1],
+        },
+        {
+            "reader": table["node"][log[fell]],
+            "sequence": table["leader_epoch"][log[fell]],
+            "begin_ns": table["time_ns"][log[fell]],
+            "other_client": table["node"][log[fell - 1]],
+            "other_sequence": table["leader_epoch"][log[fell - 1]],
+        },
+    ]
+    found = np.concatenate([make_witnesses(len(p["reader"]), {"partition": first, **p}) for p in parts])
+    return KernelResult(found[:WITNESSES_MAX], len(found), judged=len(node))
+
+
+def _claims(history: CellHistory) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns (node, epoch, time) of each claim: a node said that it is the active controller, or the metadata log said
+    that it became it."""
+    table, metrics = history.tables["metadata"], history.tables["metrics"]
+    log = np.flatnonzero(
+        (table["kind"] == MetadataKind.CONTROLLER) & (table["source"] == MetadataSource.CONTROLLER_LOG)
+    )
+    told = metrics["absent"] == 0
+    leaders = np.flatnonzero(told & (metrics["metric"] == code_of("quorum_leader")))
+    epochs = np.flatnonzero(told & (metrics["metric"] == code_of("quorum_epoch")))
+    # Only who names itself claims the role. One answer is two rows, of one node and one time.
+    own = leaders[metrics["value_micro"][leaders] == metrics["node"][leaders].astype(np.int64) * MICRO]
+    times = np.unique(metrics["time_ns"])
+    answer = np.searchsorted(times, metrics["time_ns"]) << 32 | metrics["node"]
+    epochs = epochs[np.argsort(answer[epochs], kind="stable")]
+    epochs = epochs[differs_from_previous(answer[epochs])]
+    place = Lookup(answer[epochs]).find(answer[own])
+    own, place = own[place >= 0], place[place >= 0]
+    return (
+        np.concatenate([table["node"][log], metrics["node"][own]]).astype(np.int64),
+        np.concatenate([table["leader_epoch"][log], metrics["value_micro"][epochs[place]] // MICRO]).astype(np.int64),
+        np.concatenate([table["time_ns"][log], metrics["time_ns"][own]]),
+    )
+
+
+def _ground_truth(table: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns the rows of one partition's `metadata` that come from the controllers' log, in the order of that log."""
+    rows = np.flatnonzero(
+        (table["source"] == MetadataSource.CONTROLLER_LOG)
+        & np.isin(table["kind"], (MetadataKind.PARTITION, MetadataKind.DELETED))
+    )
+    return np.asarray(rows[np.lexsort((table["time_ns"][rows], table["log_position"][rows]))])
+
+
+def _members(mask: np.ndarray) -> np.ndarray:
+    """Returns int64[n]: how many brokers each mask holds (at most 63)."""
+    bits = mask[:, np.newaxis] >> np.arange(63) & 1
+    return np.asarray(bits.sum(axis=1))
+
+
+# What single brokers answer. A zombie may answer, too. So an answer is judged only against what the same broker, or a
+# leader of an earlier epoch, had answered.
+
+
+SAME_EPOCH = 0
+"""Case of `watermark-regression`: a greater high watermark had been answered in the same leader epoch."""
+LATER_EPOCH = 1
+"""Case of `watermark-regression`: a greater high watermark had been answered in an earlier leader epoch."""
+
+
+def watermark_regression(history: PartitionHistory) -> KernelResult:
+    """The high watermark that a leader answers is never below one that it, or a leader of an earlier epoch, had
+    answered.
+
+    Source: KIP-207 (a new leader does not answer ListOffsets until its high watermark has reached the start of its
+    epoch); Partition.fetchOffsetForTimestamp. Counts answers below an earlier one. Two nodes are asked at the same time.
+    So an answer counts against another node's only if that one had come before this node's last answer, after which this
+    node was asked. What a deposed leader still answers, in its own lower epoch, is judged only against its own answers.
+    Each of several topics that had one name is judged alone. Answers in the second after a topic was created may be
+    about the topic before, and are left out. Witness: `reader` (a broker) answered `log_offset` + 1 at `end_ns`, and
+    `other_client` had answered `other_offset` at `begin_ns`; `sequence` and `other_sequence` are the leader epochs. O(n
+    log n).
+    """
+    seen = history.observations
+    rows = np.flatnonzero(
+        (seen["kind"] == ObservationKind.LEADER_HIGH_WATERMARK) & (seen["node"] >= 0) & (seen["leader_epoch"] >= 0)
+    )
+    rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
+    rows, life = _of_lives(history, rows)
+    time_ns, value, node, epoch = (seen[name][rows] for name in ("time_ns", "value", "node", "leader_epoch"))
+    asked_after = _previous_of_node(node)
+    before = np.full(len(rows), -1, dtype=np.intp)
+    pairs = np.unique(np.stack([life, epoch]), axis=1).T  # as many as there were leaders
+    for of, number in pairs.tolist():
+        mine = np.flatnonzero((life == of) & (epoch == number))
+        earlier = np.flatnonzero((life == of) & (epoch <= number))
+        reached = np.maximum.accumulate(value[earlier])
+        # Of another node: what was answered before this node's last answer. Of this node: whatever came before.
+        known = asked_after[mine]
+        told = np.searchsorted(time_ns[earlier], np.where(known >= 0, time_ns[known], MISSING), side="right") - 1
+        fell = (told >= 0) & (reached[told] > value[mine])
+        first = np.searchsorted(reached, reached[told[fell]], side="left")
+        before[mine[fell]] = earlier[first]
+    later = np.flatnonzero(before >= 0)
+    earlier = before[later]
+    count = len(later)
+    later, earlier = later[:WITNESSES_MAX], earlier[:WITNESSES_MAX]
+    columns: dict[str, np.ndarray | int] = {
+        "partition": history.partition,
+        "log_offset": value[later],
+        "other_offset": value[earlier],
+        "reader": node[later],
+        "other_client": node[earlier],
+        "sequence": epoch[later],
+        "other_sequence": epoch[earlier],
+        "begin_ns": time_ns[earlier],
+        "end_ns": time_ns[later],
+        "seen_ns": time_ns[earlier],
+        "case": np.where(epoch[later] == epoch[earlier], SAME_EPOCH, LATER_EPOCH),
+    }
+    return KernelResult(make_witnesses(len(later), columns), count, judged=len(rows))
+
+
+def _of_lives(history: PartitionHistory, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns those of these answers, ascending by time, of which it is known which topic of this name they are about;
+    and which topic that is."""
+    table = history.metadata
+    truth = _ground_truth(table)
+    of_truth = {name: column[truth] for name, column in table.items()}
+    made_ns = made_anew_ns(np.maximum.accumulate(of_truth["time_ns"]), lives_of(of_truth))
+    time_ns, error_ns = history.observations["time_ns"][rows], history.metadata_error_ns
+    life = np.searchsorted(made_ns, time_ns + error_ns, side="right")
+    known = life == np.searchsorted(made_ns, time_ns - error_ns - LEARNS_NS, side="right")
+    return rows[known], life[known]
+
+
+def _previous_of_node(node: np.ndarray) -> np.ndarray:
+    """Returns intp[n]: the answer of the same node before this one, -1 if there is none. The answers are in the order of
+    time."""
+    order = np.argsort(node, kind="stable")
+    previous = np.full(len(node), -1, dtype=np.intp)
+    same = ~differs_from_previous(node[order])
+    previous[order[same]] = order[np.flatnonzero(same) - 1]
+    return previous
+
+
+def epoch_regression(history: PartitionHistory) -> KernelResult:
+    """The leader epoch that one broker reports for a partition never falls.
+
+    Source: a leader epoch only rises (KIP-101), and a broker applies the controllers' log in its order (KIP-500). Counts
+    answers (Metadata, by the samples twice a second) with a lower epoch than the same broker's before. Answers of
+    different brokers are not compared, because zombies answer, too. Witness: `reader` reported epoch `sequence` at
+    `end_ns`, after `other_sequence` at `begin_ns`. O(n log n).
+    """
+    table = history.metadata
+    rows = np.flatnonzero(
+        (table["source"] == MetadataSource.SAMPLE)
+        & (table["kind"] == MetadataKind.PARTITION)
+        & (table["leader_epoch"] >= 0)
+    )
+    rows = rows[np.lexsort((table["time_ns"][rows], table["node"][rows]))]
+    node, epoch, time_ns = (table[name][rows] for name in ("node", "leader_epoch", "time_ns"))
+    later = np.flatnonzero(~differs_from_previous(node))
+    later = later[epoch[later] < epoch[later - 1]]
+    count = len(later)
+    later = later[:WITNESSES_MAX]
+    columns: dict[str, np.ndarray | int] = {
+        "partition": history.partition,
+        "reader": node[later],
+        "sequence": epoch[later],
+        "other_sequence": epoch[later - 1],
+        "begin_ns": time_ns[later - 1],
+        "end_ns": time_ns[later],
+    }
+    return KernelResult(make_witnesses(len(later), columns), count, judged=len(rows))

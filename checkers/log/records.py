@@ -1,0 +1,264 @@
+"""These kernels check single records: is each one what its producer sent, and was its producer told what became of it?
+
+A broker reports an error to the producer, which has to handle it. So the error must reach the producer, and an error that
+one record caused must not fail another record."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
+from prozess.checkers.partition_index import PartitionIndex
+from prozess.harness.config.configuration import PROVOCATIONS, Provocation, is_bad
+from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
+from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
+from prozess.harness.plan.plan import SENTINEL_CLIENT
+from prozess.harness.schema import MISSING, NONE, Outcome, ReadFlag, Role
+
+
+def phantom(history: PartitionHistory) -> KernelResult:
+    """Every record that anyone received was produced by a client of the trial.
+
+    Source: no Kafka promise allows invention; INTRODUCTION of librdkafka, "Message reliability". Counts records per offset,
+    however many readers received them. Not phantom: what stands past the recorded rows of a producer that crashed
+    (client_issued NONE); unreadable records (`corrupt`). O(n).
+    """
+    index = PartitionIndex.of(history)
+    # What agrees with the log is judged there, once.
+    rows = np.concatenate([index.log.rows, index.unmatched_reads])
+    rows = rows[index.never_issued(rows)]
+    if len(rows):  # now every read of one of them
+        rows = np.flatnonzero(Lookup(distinct(index.read_key[rows])).find(index.read_key) >= 0)
+    return _records_seen(index, rows)
+
+
+def corrupt(history: PartitionHistory) -> KernelResult:
+    """Every record that anyone received has the checksum, size and header with which it was sent.
+
+    Source: check.crcs, https://kafka.apache.org/documentation/#consumerconfigs_check.crcs ("ensures no on-the-wire or
+    on-disk corruption to the messages occurred"). Counts offsets, however many readers. O(n).
+    """
+    index = PartitionIndex.of(history)
+    return _records_seen(index, np.flatnonzero(index.reads["flags"] & ReadFlag.CORRUPT))
+
+
+def misplaced(history: PartitionHistory) -> KernelResult:
+    """Every record that anyone received from this partition says that it was sent to this partition.
+
+    Source: https://kafka.apache.org/documentation/#intro_concepts_and_terms (a record is written to one partition). Counts
+    records per offset, however many readers, in the partition where they were read. Where it was sent to is in the reads.
+    O(n).
+    """
+    index = PartitionIndex.of(history)
+    said = index.reads["sent_partition"]
+    rows = np.flatnonzero((said != index.partition) & (said != NONE))
+    return _records_seen(index, rows[index.sent_elsewhere(rows)])
+
+
+def resurrected(history: PartitionHistory) -> KernelResult:
+    """No record whose send certainly failed, outside transactions, is in the log.
+
+    Source: librdkafka INTRODUCTION, "Message persistence status" (not persisted); the short list of certain failures is the
+    workload's. Counts records. O(n), and O(f) for f failed sends.
+    """
+    index = PartitionIndex.of(history)
+    sends, log = index.sends, index.log
+    failed = (sends["outcome"] == Outcome.FAIL) & (sends["transaction"] == NONE) & (sends["client"] != SENTINEL_CLIENT)
+    rows = np.flatnonzero(failed)
+    judged = len(rows)
+    if not index.audited:  # what a consumer received stood in the log, whatever else was seen there
+        return _given_although_failed(index, rows, judged)
+    position = index.identities.find(index.send_key[rows])
+    rows, position = rows[position >= 0], position[position >= 0]
+    count = len(rows)
+    rows, position = rows[:WITNESSES_MAX], position[:WITNESSES_MAX]
+    columns = {
+        "client": sends["client"][rows],
+        "sequence": sends["sequence"][rows],
+        "log_offset": log.offset[position],
+        **index.sent(rows),
+        **(index.seen(index.send_key[rows]) if count else {}),
+    }
+    witnesses = make_witnesses(len(rows), {"partition": index.partition, **columns})
+    return KernelResult(witnesses, count, judged, incomplete=index.incomplete())
+
+
+def _given_although_failed(index: PartitionIndex, failed: np.ndarray, judged: int) -> KernelResult:
+    rows = failed[index.consumed.keys.find(index.send_key[failed]) >= 0]
+    count, rows = len(rows), rows[:WITNESSES_MAX]
+    if not count:
+        return KernelResult(make_witnesses(0, {}), 0, judged, incomplete=index.incomplete())
+    key, sends = index.send_key[rows], index.sends
+    columns = {
+        "partition": np.full(len(rows), index.partition),
+        "client": sends["client"][rows],
+        "sequence": sends["sequence"][rows],
+        "log_offset": index.reads["log_offset"][index.first_seen(key)],
+        **index.sent(rows),
+        **index.seen(key),
+    }
+    return KernelResult(make_witnesses(len(rows), columns), count, judged, incomplete=index.incomplete())
+
+
+def _records_seen(index: PartitionIndex, rows: np.ndarray) -> KernelResult:
+    """Returns a finding with one witness for each record and offset of these rows of `reads`. It names the first reader:
+    a consumer before the audit."""
+    reads, judged = index.reads, index.read_count
+    audit = ~index.by_consumer[rows]
+    order = np.lexsort((reads["read_ns"][rows], audit, index.read_key[rows], reads["log_offset"][rows]))
+    rows, audit = rows[order], audit[order]
+    new = differs_from_previous(reads["log_offset"][rows]) | differs_from_previous(index.read_key[rows])
+    rows, audit = rows[new], audit[new]
+    count = len(rows)
+    rows, audit = rows[:WITNESSES_MAX], audit[:WITNESSES_MAX]
+    columns = {
+        **index.records_read(rows),
+        "reader": reads["client"][rows],
+        "seen_ns": np.where(audit, MISSING, reads["read_ns"][rows]),
+        **index.sent(index.send_rows(index.read_key[rows])),
+    }
+    if "begin_ns" in columns:
+        unsent = columns["outcome"] == NONE
+        columns["begin_ns"] = np.where(unsent, reads["read_ns"][rows], columns["begin_ns"])
+    else:
+        columns["begin_ns"] = reads["read_ns"][rows]
+    witnesses = make_witnesses(len(rows), {"partition": index.partition, **columns})
+    return KernelResult(witnesses, count, judged, incomplete=index.incomplete())
+
+
+def untold(history: PartitionHistory) -> KernelResult:
+    """The producer of a record that is not in the log was told of an error.
+
+    Source: https://kafka.apache.org/documentation/#producerconfigs_delivery.timeout.ms ("An upper bound on the time to
+    report success or failure after a call to send() returns"). Counts records outside transactions that are not in the
+    log, and about which their producer never heard again, although it lived until its delivery timeout was over. With
+    acks=0 it also counts records that the producer was told were delivered. (With other acks these are `lost`.) Judged:
+    sends that ended in an error, and the sends that are counted. O(n).
+    """
+    index = PartitionIndex.of(history)
+    sends = index.sends
+    silent, told = _silent(index, history.client_told_ns)
+    reported = _reported_unseen(index)
+    rows = np.concatenate([silent, reported])
+    if reason := index.incomplete():
+        return KernelResult(no_witnesses(), count=0, judged=len(rows) + told, incomplete=reason)
+    rows = rows[(sends["transaction"][rows] == NONE) & (index.identities.find(index.send_key[rows]) < 0)]
+    if index.sentinel_ns is not None:  # what was completed later may stand behind the sentinel
+        rows = rows[sends["completed_ns"][rows] < index.sentinel_ns]
+    maybe = index.may_be_cleaned(
+        record_key=sends["key"][rows],
+        offset=np.full(len(rows), NONE, dtype=np.int64),
+        tombstone=sends["size"][rows] == NONE,
+    )
+    if index.unreadable_positions:
+        maybe[:] = True
+    unknown = int(np.count_nonzero(maybe))
+    why = f"{unknown} records that are not in the log may have been removed by cleaning, or be the unreadable ones"
+    rows = rows[~maybe]
+    return KernelResult(_witnesses(index, rows), len(rows), len(rows) + told, incomplete=why if unknown else None)
+
+
+def unenforced(history: CellHistory) -> KernelResult:
+    """No record that breaks a limit of its topic or its client is in the log.
+
+    Source: https://kafka.apache.org/documentation/#topicconfigs_max.message.bytes and the other limits of
+    `PROVOCATIONS`. Counts records. Judged: the bad records that were refused, and those that are counted. A record was
+    refused if its producer was told so by the code of the error. With acks=0 a producer is told nothing: then its bad
+    records that are not in the log were refused. An error that is a state, and not the fault of a record, counts as
+    refused by its code alone. O(n).
+    """
+    made = _provocation(history)
+    found, judged, reason = [], 0, None
+    for index, rows in _own_sends(history):
+        reason = reason or index.incomplete()
+        told, bad = np.isin(index.sends["code"][rows], made.codes), _bad(history, index, rows)
+        refused = told & (bad | (not made.of_record))
+        inside = index.identities.find(index.send_key[rows]) >= 0
+        if made.by_broker:
+            acks = index.fact(index.client_acks, index.sends["client"][rows], unknown=NONE)
+            handed_over = (acks == 0) & (index.sends["outcome"][rows] == Outcome.OK)
+            refused |= handed_over & ~inside & (bad | (not made.of_record))
+        accepted = bad & inside
+        found.append((index, rows[accepted]))
+        judged += int(np.count_nonzero(refused | accepted))
+    return _of_cell(found, judged, reason)
+
+
+def collateral(history: CellHistory) -> KernelResult:
+    """A good record is not refused because another record of its batch is bad.
+
+    Source: KIP-467 (https://cwiki.apache.org/confluence/x/ug9jBg): a broker refuses a batch whole and names the records
+    to blame; the others "may be retried". Counts good records whose producer was told the bad record's error, or that
+    another record of their batch was invalid. Judged: all good records, if errors belong to records and one was
+    provoked. O(n).
+    """
+    made = _provocation(history)
+    if not made.of_record:
+        return KernelResult(no_witnesses(), count=0, judged=0)
+    found, judged, provoked = [], 0, 0
+    for index, rows in _own_sends(history):
+        told, bad = np.isin(index.sends["code"][rows], made.codes), _bad(history, index, rows)
+        found.append((index, rows[told & ~bad]))
+        judged += int(np.count_nonzero(~bad))
+        provoked += int(np.count_nonzero(told & bad))
+    return _of_cell(found, judged if provoked else 0, None)
+
+
+def _silent(index: PartitionIndex, told_ns: np.ndarray) -> tuple[np.ndarray, int]:
+    """Returns the rows of `sends` that were never completed, although their client lived long enough to be told; and how
+    many sends of such clients failed with an error."""
+    sends = index.sends
+    open_rows = np.flatnonzero(sends["completed_ns"] == MISSING)
+    due_ns = index.fact(told_ns, sends["client"][open_rows], unknown=MISSING)
+    silent = open_rows[(sends["invoked_ns"][open_rows] < due_ns) & (sends["client"][open_rows] != SENTINEL_CLIENT)]
+    failed = np.flatnonzero((sends["code"] != 0) & (sends["client"] != SENTINEL_CLIENT))
+    lived = index.fact(told_ns, sends["client"][failed], unknown=MISSING) != MISSING
+    return silent, int(np.count_nonzero(lived))
+
+
+def _reported_unseen(index: PartitionIndex) -> np.ndarray:
+    """Returns the rows of `sends` that acks=0 reported as delivered. Rows are ordered by sender, so a partition without
+    such senders costs nothing."""
+    sends = index.sends
+    without_reply = np.flatnonzero((index.client_acks == 0) & (index.client_role == Role.PRODUCER))
+    begin = np.searchsorted(sends["client"], without_reply, side="left").tolist()
+    end = np.searchsorted(sends["client"], without_reply, side="right").tolist()
+    parts = [np.arange(a, b) for a, b in zip(begin, end, strict=True) if b > a]
+    rows = np.concatenate(parts) if parts else np.empty(0, dtype=np.intp)
+    reported: np.ndarray = rows[sends["outcome"][rows] == Outcome.OK]
+    return reported
+
+
+def _provocation(history: CellHistory) -> Provocation:
+    assert history.cell.provocation is not None, history.cell
+    return PROVOCATIONS[history.cell.provocation.error]
+
+
+def _own_sends(history: CellHistory) -> Iterable[tuple[PartitionIndex, np.ndarray]]:
+    """Yields the index of each partition, and its rows of `sends` without the sentinel's."""
+    for partition in history.partitions.values():
+        index = PartitionIndex.of(partition)
+        yield index, np.flatnonzero(index.sends["client"] != SENTINEL_CLIENT)
+
+
+def _bad(history: CellHistory, index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
+    """Returns bool[rows]: is the record itself to blame for its error?"""
+    assert history.cell.provocation is not None, history.cell
+    if not _provocation(history).of_record:
+        return np.zeros(len(rows), dtype=bool)
+    return is_bad(index.sends["sequence"][rows], every=history.cell.provocation.every)
+
+
+def _of_cell(found: list[tuple[PartitionIndex, np.ndarray]], judged: int, incomplete: str | None) -> KernelResult:
+    witnesses = [_witnesses(index, rows) for index, rows in found if len(rows)]
+    together = np.concatenate(witnesses)[:WITNESSES_MAX] if witnesses else no_witnesses()
+    return KernelResult(together, sum(len(rows) for _, rows in found), judged, incomplete=incomplete)
+
+
+def _witnesses(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
+    """Returns one witness for each row of `sends`, of the first WITNESSES_MAX."""
+    rows = rows[:WITNESSES_MAX]
+    if not len(rows):
+        return no_witnesses()
+    columns = index.records_sent(rows) | index.sent(rows)
+    return make_witnesses(len(rows), {"partition": index.partition, **columns})

@@ -1,0 +1,530 @@
+"""An index of one partition, built once and shared by every kernel: its log, its sends and reads by identity, what
+consumers received, and its tombstones."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from prozess.checkers.lookup import (
+    CLIENT_BITS,
+    UNREADABLE,
+    Indexed,
+    Lookup,
+    differs_from_previous,
+    distinct,
+    identity_keys,
+    lazy,
+)
+from prozess.harness.history.participants import nobody_audited
+from prozess.harness.interfaces import PartitionHistory
+from prozess.harness.plan.plan import SENTINEL_CLIENT
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, ReadFlag, Role
+
+# The log of one partition as arrays.
+
+
+class Log:
+    """The log of a partition as the audit read it at one isolation level: L(p) at read_uncommitted, V(p) at
+    read_committed. It ascends by offset, has no sentinels, and ends at the sentinel where the audit reached it. If the
+    audit read an offset more than once, the last read counts."""
+
+    def __init__(self, index: "PartitionIndex", isolation: Isolation) -> None:
+        self.end: int | None = index.audit_end.get(isolation)
+        """The offset of the sentinel. None: the audit is not complete."""
+        rows = index.audit_rows(isolation)
+        drop = index.reads["sender"][rows] == SENTINEL_CLIENT
+        if self.end is not None:
+            drop |= index.reads["log_offset"][rows] >= self.end
+        dropped = int(np.count_nonzero(drop))
+        if dropped and drop[len(drop) - dropped :].all():  # the usual case: the sentinel ends it
+            rows = rows[: len(rows) - dropped]
+        elif dropped:
+            rows = rows[~drop]
+        offset = index.reads["log_offset"][rows]
+        if not (offset[1:] > offset[:-1]).all():
+            rows = rows[np.lexsort((index.reads["read_ns"][rows], offset))]
+            offset = index.reads["log_offset"][rows]
+            last = np.append(offset[1:] != offset[:-1], True)
+            rows, offset = rows[last], offset[last]
+        self.rows = rows
+        """intp[n]: the rows of `reads` by which the audit read each record."""
+        self.offset = offset
+        self.key = index.read_key[rows]
+        self.positions = Lookup(offset)
+        """Finds the position of an offset in the log."""
+
+
+class LogIdentities:
+    """The records of a log by identity: where each record stands first, and where its further copies stand."""
+
+    def __init__(self, log: Log, sender: np.ndarray) -> None:
+        self.grouped = grouped_by_client(sender)
+        """Positions in the log, grouped by sender. Each group is in the order of the log. Unreadable records are left
+        out."""
+        key = log.key[self.grouped]
+        if (key == UNREADABLE).any():
+            self.grouped = self.grouped[key != UNREADABLE]
+            key = log.key[self.grouped]
+        position, self.orderly = self.grouped, bool((key[1:] > key[:-1]).all())
+        if not self.orderly:
+            order = np.argsort(key, kind="stable")  # timsort: linear on what is nearly in order
+            position, key = position[order], key[order]
+        first = differs_from_previous(key)
+        self.first = position[first]
+        """The position of the first copy of each record, ascending by key."""
+        self.extra = position[~first]
+        """The positions of all further copies."""
+        self.extra_first = self.first[np.cumsum(first)[~first] - 1]
+        """For each further copy: where its record stands first."""
+        self._keys = Lookup(key[first])
+
+    def find(self, key: np.ndarray) -> np.ndarray:
+        """Returns intp[k]: the position of the first copy of each record, -1 if the log does not have it."""
+        place = self._keys.find(key)
+        found = np.full(len(key), -1, dtype=np.intp)
+        hit = place >= 0
+        found[hit] = self.first[place[hit]]
+        return found
+
+
+def grouped_by_client(sender: np.ndarray) -> np.ndarray:
+    """Returns intp[n]: the rows by sender, ascending. Rows of one sender keep their order."""
+    if not len(sender) or sender.min() == sender.max():
+        return np.arange(len(sender))
+    # A radix sort (16 bits) needs small numbers; whoever is no client of ours comes first, as its key does.
+    small = sender.astype(np.int64) + 1
+    small[(sender < 0) | (sender >= 1 << CLIENT_BITS)] = 0
+    kind = np.uint16 if small.max() < 1 << 16 else np.uint32
+    return np.argsort(small.astype(kind), kind="stable")
+
+
+# Where the tombstones of a partition stand, as their producers were told. They excuse that nothing is left of a key.
+
+
+_FOREVER = np.iinfo(np.int64).max
+
+
+class Tombstones:
+    """The last tombstone of every key, by the offset that was acknowledged. The offset is _FOREVER if a tombstone of the
+    key is, or may be, in the log and nobody was told where. Compaction removes what a tombstone supersedes, and later
+    the tombstone itself."""
+
+    def __init__(self, sends: Mapping[str, np.ndarray]) -> None:
+        there = (sends["size"] == NONE) & (sends["outcome"] != Outcome.FAIL) & (sends["client"] != SENTINEL_CLIENT)
+        rows = np.flatnonzero(there & (sends["key"] != NONE))
+        key, offset = sends["key"][rows], sends["log_offset"][rows]
+        offset = np.where((sends["outcome"][rows] == Outcome.OK) & (offset != NONE), offset, _FOREVER)
+        order = np.lexsort((offset, key))
+        key, offset = key[order], offset[order]
+        last = np.append(differs_from_previous(key)[1:], True)[: len(key)]
+        self._keys, self._offset = Lookup(key[last]), offset[last]
+
+    def behind(self, key: np.ndarray, offset: np.ndarray) -> np.ndarray:
+        """Returns bool[k]: does a tombstone of this key stand behind this offset, or may it?"""
+        place = self._keys.find(key)
+        found = place >= 0
+        found[found] = self._offset[place[found]] > offset[found]
+        return found
+
+
+# What consumers received of a partition that nobody audited (an imported history), and what that says about its log.
+
+
+class Consumed:
+    """The records that some consumers received, and how far they read."""
+
+    def __init__(self, read_key: np.ndarray, log_offset: np.ndarray) -> None:
+        """`read_key` and `log_offset` belong to the reads of these consumers."""
+        self.keys = Lookup(distinct(read_key[read_key != UNREADABLE]))
+        self.furthest = int(log_offset.max(initial=NONE))
+        """The greatest offset of a record that one of them received. NONE: they received nothing."""
+
+    def beyond(self, offset: np.ndarray) -> np.ndarray:
+        """Returns bool[n]: did nobody read as far as this offset, or does nobody know the offset?"""
+        return np.asarray((offset == NONE) | (offset > self.furthest))
+
+
+def read_in_the_end(index: "PartitionIndex", client_clock: np.ndarray) -> bool:
+    """Returns whether consumers, after the last send to the partition was over, received every record once more that was
+    acknowledged or that one of them had received before. Then nothing is gone, even if nobody audited. All clients must
+    use one clock. `client_clock` is that of `PartitionHistory`. O(n log n)."""
+    sends, reads = index.sends, index.reads
+    consumer = np.flatnonzero(index.by_consumer)
+    who = np.unique(np.concatenate([sends["client"], reads["client"][consumer]]))
+    clocks = index.fact(client_clock, who, unknown=NONE)
+    if len(clocks) and (clocks[0] == NONE or (clocks != clocks[0]).any()):
+        return False
+    over_ns = max(
+        int(
+            np.where(sends["completed_ns"] == MISSING, sends["invoked_ns"], sends["completed_ns"]).max(initial=MISSING)
+        ),
+        int(sends["invoked_ns"].max(initial=MISSING)),
+    )
+    key = index.read_key[consumer]
+    last = Lookup(distinct(key[(reads["read_ns"][consumer] > over_ns) & (key != UNREADABLE)]))
+    owed = np.concatenate([index.send_key[sends["outcome"] == Outcome.OK], key[key != UNREADABLE]])
+    return bool((last.find(owed) >= 0).all())
+
+
+# The index itself. What makes it linear: offsets are dense, so "which record does the log hold where this observer saw
+# one?" is an array access. What agrees with the log needs no further look. Sorting is left for the few records that do
+# not agree.
+
+
+class PartitionIndex(Indexed):
+    """What several kernels need to know of one partition. Each part is computed once, when it is first asked for."""
+
+    def __init__(self, history: PartitionHistory) -> None:
+        # Not the history itself: the cache must not keep it alive.
+        self.partition = history.partition
+        self.sends, self.reads = history.sends, history.reads
+        self.client_role, self.client_isolation = history.client_role, history.client_isolation
+        self.client_acks, self.client_issued = history.client_acks, history.client_issued
+        self.audit_end, self.audited = history.audit_end, history.audited
+        self.compacted, self.log_start = history.compacted, history.log_start
+
+    # Who.
+
+    def fact(self, table: np.ndarray, client: np.ndarray, *, unknown: int) -> np.ndarray:
+        """Returns `table[client]` for each client, and `unknown` for a client that is not of the trial."""
+        if not len(table):
+            return np.full(len(client), unknown, dtype=np.int64)
+        known = (client >= 0) & (client < len(table))
+        looked_up: np.ndarray = np.where(known, table[np.where(known, client, 0)], unknown)
+        return looked_up
+
+    @lazy
+    def reader_runs(self) -> list[tuple[int, int, int]]:
+        """Returns (first row, row after the last, client) for each stretch of `reads` by one client."""
+        client = self.reads["client"]
+        starts = np.flatnonzero(differs_from_previous(client)).tolist()
+        stops = [*starts[1:], len(client)] if starts else []
+        return [(a, b, int(client[a])) for a, b in zip(starts, stops, strict=True)]
+
+    def has(self, client: int, table: np.ndarray, value: int) -> bool:
+        """Returns whether `table[client]` is this value. False for a client that is not of the trial."""
+        return 0 <= client < len(table) and int(table[client]) == value
+
+    def audit_rows(self, isolation: Isolation) -> np.ndarray:
+        """Returns the rows of `reads` by the audit at this isolation level, in the order of reading."""
+        parts = [
+            np.arange(a, b)
+            for a, b, client in self.reader_runs
+            if self.has(client, self.client_role, Role.AUDIT) and self.has(client, self.client_isolation, isolation)
+        ]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.intp)
+
+    @lazy
+    def by_consumer(self) -> np.ndarray:
+        """bool[reads]: did a consumer read this, and not the audit?"""
+        consumer = np.ones(len(self.reads["client"]), dtype=bool)
+        for a, b, client in self.reader_runs:
+            consumer[a:b] = not self.has(client, self.client_role, Role.AUDIT)
+        return consumer
+
+    @lazy
+    def read_count(self) -> int:
+        """How many records were read by anyone, without the sentinels."""
+        given = self.reads["sender"] != SENTINEL_CLIENT
+        return int(np.count_nonzero(given if self.audited else given & self.by_consumer))
+
+    @lazy
+    def consumed(self) -> Consumed:
+        """What consumers received, whatever their isolation level."""
+        return Consumed(self.read_key[self.by_consumer], self.reads["log_offset"][self.by_consumer])
+
+    @lazy
+    def consumed_committed(self) -> Consumed:
+        """What consumers at read_committed received."""
+        level = self.fact(self.client_isolation, self.reads["client"], unknown=Isolation.NOT_A_READER)
+        rows = self.by_consumer & (level == Isolation.READ_COMMITTED)
+        return Consumed(self.read_key[rows], self.reads["log_offset"][rows])
+
+    # Which record.
+
+    @lazy
+    def send_key(self) -> np.ndarray:
+        """int64[sends]: the identity of each record that was sent. It strictly ascends, because rows are in the order
+        (client, sequence)."""
+        key = identity_keys(self.sends["client"], self.sends["sequence"])
+        assert not len(key) or key[0] >= 0, "a send of no client"
+        assert (key[1:] > key[:-1]).all(), "sends are not in the order (client, sequence)"
+        return key
+
+    @lazy
+    def _send_places(self) -> Lookup:
+        return Lookup(self.send_key)
+
+    def send_rows(self, key: np.ndarray) -> np.ndarray:
+        """Returns intp[k]: the row of `sends` of each record, -1 where this partition has none."""
+        return self._send_places.find(key)
+
+    @lazy
+    def _acknowledged_at(self) -> np.ndarray:
+        """intp[log + 1]: for each position of L(p) a row of `sends` that was acknowledged there, -1 where there is none.
+        The last entry is -1."""
+        found = np.full(len(self.log.rows) + 1, -1, dtype=np.intp)
+        found[self.send_position] = np.arange(len(self.send_position))
+        found[-1] = -1
+        return found
+
+    def sends_of_reads(self, rows: np.ndarray) -> np.ndarray:
+        """Returns intp[k]: for each of these rows of `reads` the row of `sends` that sent the record, -1 where this
+        partition has none. Nearly all records stand where they were acknowledged. Only the others are searched for."""
+        if not len(self.send_key):
+            return np.full(len(rows), -1, dtype=np.intp)
+        key = self.read_key[rows]
+        found: np.ndarray = self._acknowledged_at[self.log.positions.find(self.reads["log_offset"][rows])]
+        other = np.flatnonzero((self.send_key[found] != key) | (found < 0))
+        found[other] = self.send_rows(key[other])
+        return found
+
+    @lazy
+    def read_key(self) -> np.ndarray:
+        """int64[reads]: the identity of each record that was read. UNREADABLE where the record was corrupt, or is a copy
+        without an identity of its own."""
+        flags = self.reads["flags"]
+        unreadable = (flags & (ReadFlag.CORRUPT | ReadFlag.ANONYMOUS)) != 0 if flags.any() else None
+        return identity_keys(self.reads["sender"], self.reads["sequence"], unreadable)
+
+    # The log.
+
+    @lazy
+    def log(self) -> Log:
+        """L(p): the log as the audit read it at read_uncommitted."""
+        return Log(self, Isolation.READ_UNCOMMITTED)
+
+    @lazy
+    def visible(self) -> Log:
+        """V(p): the log as the audit read it at read_committed."""
+        return Log(self, Isolation.READ_COMMITTED)
+
+    @lazy
+    def identities(self) -> LogIdentities:
+        """The records of L(p) by identity."""
+        return LogIdentities(self.log, self.reads["sender"][self.log.rows])
+
+    def incomplete(self, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> str | None:
+        """Returns why nothing can be concluded from what the audit did not show. None: the audit is complete."""
+        if not self.audited:
+            return nobody_audited(self.partition)
+        if isolation in self.audit_end:
+            return None
+        return f"the audit of partition {self.partition} at {isolation.name.lower()} did not reach its sentinel"
+
+    @lazy
+    def sentinel_ns(self) -> int | None:
+        """When the sentinel at the end of L(p) was sent. What happened before that happened to the log that the audit
+        read."""
+        rows = np.flatnonzero(self.sends["client"] == SENTINEL_CLIENT)
+        at_end = rows[self.sends["log_offset"][rows] == self.audit_end.get(Isolation.READ_UNCOMMITTED, NONE)]
+        rows = at_end if len(at_end) else rows
+        return int(self.sends["invoked_ns"][rows].min()) if len(rows) else None
+
+    @lazy
+    def read_position(self) -> np.ndarray:
+        """intp[reads]: the position in L(p) of the offset that was read, -1 where L(p) has no record."""
+        return self.log.positions.find(self.reads["log_offset"])
+
+    @lazy
+    def unmatched_reads(self) -> np.ndarray:
+        """The rows of `reads` that L(p) does not confirm, because it has another record at that offset, or none.
+        Sentinels and unreadable records are left out."""
+        rows: np.ndarray = np.flatnonzero(~self.agrees(self.read_position, self.read_key))
+        rows = rows[(self.reads["sender"][rows] != SENTINEL_CLIENT) & (self.read_key[rows] != UNREADABLE)]
+        return rows
+
+    @lazy
+    def send_position(self) -> np.ndarray:
+        """intp[sends]: the position in L(p) of the acknowledged offset, -1 where it is not known or L(p) has no record."""
+        return self.log.positions.find(self.sends["log_offset"])
+
+    @lazy
+    def send_confirmed(self) -> np.ndarray:
+        """bool[sends]: does L(p) have this record at the offset that was acknowledged?"""
+        return self.agrees(self.send_position, self.send_key)
+
+    def agrees(self, position: np.ndarray, key: np.ndarray) -> np.ndarray:
+        """Returns bool[k]: does L(p) have these records at these positions? -1 stands for nowhere."""
+        if not len(self.log.key):
+            return np.zeros(len(key), dtype=bool)
+        agrees: np.ndarray = self.log.key[position] == key  # -1 takes the last one; the next line mends it
+        agrees &= position >= 0
+        return agrees
+
+    def concerns_log(self, rows: np.ndarray) -> np.ndarray:
+        """Returns bool[k]: must L(p) show what these rows of `reads` show? It must up to the sentinel. Behind the
+        sentinel it must show what was read before the sentinel was sent: the sentinel's lower offset proves that the log
+        was truncated. Later records may stand behind the sentinel."""
+        end = self.log.end
+        assert end is not None, "ask only when the audit is complete"
+        concerned: np.ndarray = self.reads["log_offset"][rows] <= end
+        if self.sentinel_ns is not None:
+            concerned |= self.reads["read_ns"][rows] < self.sentinel_ns
+        return concerned
+
+    @lazy
+    def beyond(self) -> Lookup:
+        """Records that the audit read behind the sentinel. They are not in L(p), and they are not gone either."""
+        rows = self.audit_rows(Isolation.READ_UNCOMMITTED)
+        end = self.log.end
+        rows = rows[:0] if end is None else rows[self.reads["log_offset"][rows] > end]
+        key = self.read_key[rows]
+        return Lookup(distinct(key[key != UNREADABLE]))
+
+    @lazy
+    def unreadable_positions(self) -> bool:
+        """Whether L(p) holds records whose identity could not be read."""
+        return bool((self.log.key == UNREADABLE).any())
+
+    # What a record says of itself.
+
+    def never_issued(self, rows: np.ndarray) -> np.ndarray:
+        """Returns bool[k]: do these rows of `reads` show a record that no producer sent? Its client is unknown, or its
+        sequence is beyond the client's last. A producer that crashed may have sent any sequence past its last row: such
+        a record is *unrecorded*, and no phantom."""
+        sender, sequence = self.reads["sender"][rows], self.reads["sequence"][rows]
+        limit = np.where(self.client_issued == NONE, _FOREVER, self.client_issued)
+        limit = np.where((self.client_role == Role.PRODUCER) | (self.client_role == Role.MEMBER), limit, 0)
+        readable = self.read_key[rows] != UNREADABLE
+        phantom: np.ndarray = (sequence < 0) | (sequence >= self.fact(limit, sender, unknown=0))
+        phantom &= readable & (sender != SENTINEL_CLIENT)
+        return phantom
+
+    def sent_elsewhere(self, rows: np.ndarray) -> np.ndarray:
+        """Returns bool[k]: do these rows of `reads` show a record that says it was sent to another partition?"""
+        said = self.reads["sent_partition"][rows]
+        other: np.ndarray = (said != self.partition) & (said != NONE)
+        other &= (self.read_key[rows] != UNREADABLE) & (self.reads["sender"][rows] != SENTINEL_CLIENT)
+        return other
+
+    def may_be_cleaned(self, *, record_key: np.ndarray, offset: np.ndarray, tombstone: np.ndarray) -> np.ndarray:
+        """Returns bool[k]: may retention or compaction have removed these records? If an offset is not known (NONE), it
+        may be any.
+
+        Compaction keeps the last record of each key, and drops tombstones after delete.retention.ms, so that of a deleted
+        key nothing is left (https://kafka.apache.org/documentation/#compaction). Records without key are not compacted.
+        """
+        # Offset NONE is below any log start that moved; a log that still starts at 0 has lost nothing to retention.
+        cleaned: np.ndarray = (offset < self.log_start) & (self.log_start > 0)
+        if self.compacted and len(offset):
+            ids = self.reads["key"][self.log.rows]
+            order = np.argsort(ids, kind="stable")
+            last = order[np.append(ids[order][1:] != ids[order][:-1], True)] if len(order) else order
+            place = Lookup(ids[last]).find(record_key)
+            later = place >= 0
+            later[later] = self.log.offset[last[place[later]]] > offset[later]
+            cleaned |= (record_key != NONE) & (later | tombstone | self.tombstones.behind(record_key, offset))
+        return cleaned
+
+    @lazy
+    def tombstones(self) -> Tombstones:
+        """The tombstones that producers sent. The log does not have all of them, because tombstones expire."""
+        return Tombstones(self.sends)
+
+    @lazy
+    def uneven_steps(self) -> tuple[np.ndarray, np.ndarray]:
+        """Pairs of rows of `reads`, one read and the next of the same client and span, whose offsets are not n and n+1.
+        Sentinels are left out. There are hardly any such pairs, and only they can have skipped a record or gone back."""
+        client, span, offset = self.reads["client"], self.reads["span"], self.reads["log_offset"]
+        uneven = np.flatnonzero(np.diff(offset) != 1)
+        sentinel = self.reads["sender"] == SENTINEL_CLIENT
+        before, after = uneven, uneven + 1
+        if sentinel.any():
+            whole = ~(sentinel[before] | sentinel[after])
+            edges = np.flatnonzero(np.diff(np.concatenate([[False], sentinel, [False]]).view(np.int8)))
+            last, following = edges[0::2] - 1, edges[1::2]  # around each stretch of sentinels
+            inside = (last >= 0) & (following < len(client))
+            before = np.concatenate([before[whole], last[inside]])
+            after = np.concatenate([after[whole], following[inside]])
+            order = np.argsort(after, kind="stable")
+            before, after = before[order], after[order]
+        same = (client[before] == client[after]) & (span[before] == span[after])
+        return before[same], after[same]
+
+    def record_at(self, position: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns columns `other_*` of witnesses: the record of L(p) at each position. They are unset where the position
+        is -1."""
+        if not len(self.log.rows):
+            return {}
+        there, place = position >= 0, np.maximum(position, 0)
+        row = self.log.rows[place]
+        columns = {"other_client": self.reads["sender"][row], "other_sequence": self.reads["sequence"][row]}
+        columns |= {"other_offset": self.log.offset[place], "other_ns": self.reads["read_ns"][row]}
+        unset = {"other_ns": MISSING}
+        return {name: np.where(there, values, unset.get(name, NONE)) for name, values in columns.items()}
+
+    # Evidence for witnesses.
+
+    def first_seen(self, key: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
+        """Returns intp[k]: the row of `reads` by which a consumer (not the audit) first received each record, -1 if none
+        did.
+
+        `among`: the only rows that can matter, if the caller knows. O(rows · log k).
+        """
+        rows = np.flatnonzero(self.by_consumer) if among is None else among[self.by_consumer[among]]
+        wanted = distinct(key)
+        place = Lookup(wanted).find(self.read_key[rows])
+        rows, place = rows[place >= 0], place[place >= 0]
+        order = np.lexsort((self.reads["read_ns"][rows], place))
+        rows, place = rows[order], place[order]
+        new = differs_from_previous(place)
+        first = np.full(len(wanted), -1, dtype=np.intp)
+        first[place[new]] = rows[new]
+        first[wanted == UNREADABLE] = -1
+        found: np.ndarray = first[np.searchsorted(wanted, key)]
+        return found
+
+    def seen(self, key: np.ndarray, among: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """Returns columns `seen_ns` and `reader` of witnesses: when a consumer first received each record, and which
+        one."""
+        return self._reads_told(self.first_seen(key, among))
+
+    def seen_at(self, key: np.ndarray, among: np.ndarray, offset: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the columns of `seen`, and `leader_epoch`: the epoch of the batch in which the record was read, at
+        that very offset where one is known."""
+        row = self.first_seen(key, among)
+        there = row >= 0
+        there[there] = (offset[there] == NONE) | (self.reads["log_offset"][row[there]] == offset[there])
+        epoch = np.full(len(key), NONE, dtype=np.int32)
+        epoch[there] = self.reads["leader_epoch"][row[there]]
+        return {**self._reads_told(row), "leader_epoch": epoch}
+
+    def _reads_told(self, row: np.ndarray) -> dict[str, np.ndarray]:
+        if not len(self.reads["read_ns"]):
+            return {"seen_ns": np.full(len(row), MISSING), "reader": np.full(len(row), NONE)}
+        return {
+            "seen_ns": np.where(row >= 0, self.reads["read_ns"][row], MISSING),
+            "reader": np.where(row >= 0, self.reads["client"][row], NONE),
+        }
+
+    def records_read(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns columns `client`, `sequence` and `log_offset` of witnesses: the records that these rows of `reads`
+        show."""
+        reads = self.reads
+        return {
+            "client": reads["sender"][rows],
+            "sequence": reads["sequence"][rows],
+            "log_offset": reads["log_offset"][rows],
+        }
+
+    def records_sent(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns columns `client`, `sequence` and `log_offset` of witnesses: the records of these rows of `sends`."""
+        sends = self.sends
+        return {
+            "client": sends["client"][rows],
+            "sequence": sends["sequence"][rows],
+            "log_offset": sends["log_offset"][rows],
+        }
+
+    def sent(self, row: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns columns `begin_ns`, `end_ns` and `outcome` of witnesses for these rows of `sends`. They are unset
+        where the row is -1."""
+        if not len(self.sends["client"]):
+            return {}
+        columns = (
+            ("begin_ns", "invoked_ns", MISSING),
+            ("end_ns", "completed_ns", MISSING),
+            ("outcome", "outcome", NONE),
+        )
+        return {name: np.where(row >= 0, self.sends[column][row], unset) for name, column, unset in columns}

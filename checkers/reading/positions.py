@@ -1,0 +1,372 @@
+"""These kernels check what consumers received: records that stay in the log, positions that neither jump nor fall, and
+readers that do not stall.
+
+A position is the place of a record among the records of the log. Positions are dense. Offsets are not: transaction markers
+and compaction leave holes in them, and a hole is not a record.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from prozess.checkers.lookup import UNREADABLE
+from prozess.checkers.partition_index import Log, PartitionIndex
+from prozess.checkers.transactions.index import NEVER, CellIndex
+from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
+from prozess.harness.interfaces.witnesses import (
+    SCAN_NS,
+    STALLED_NS,
+    WITNESSES_MAX,
+    StallCase,
+    make_witnesses,
+    no_witnesses,
+)
+from prozess.harness.plan.plan import SENTINEL_CLIENT, PlannedClient
+from prozess.harness.recording.metrics import MICRO, code_of
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, Role
+
+DIRTY_GONE = 0
+"""Case of `dirty-read`: no record stands where it was read."""
+DIRTY_REPLACED = 1
+"""Case of `dirty-read`: another record stands where it was read (`other_*`)."""
+
+
+def dirty_read(history: PartitionHistory) -> KernelResult:
+    """Every record that a consumer received is in the log, at the offset where it was read.
+
+    Source: "Only committed messages are ever given out to the consumer",
+    https://kafka.apache.org/documentation/#design_ha. Counts reads: each time a consumer received a record that is not in
+    L(p), or that stands where L(p) has another one. Not judged: reads behind the sentinel (unless made before it was sent:
+    its lower offset proves that the log was cut), what retention or compaction may have removed, unreadable records. Needs
+    a complete audit. `begin_ns` and `end_ns` are the send's, `seen_ns` is this read. O(n), O(k log n) for what L(p) does not
+    confirm.
+    """
+    index = PartitionIndex.of(history)
+    judged = int(np.count_nonzero(index.by_consumer & (index.reads["sender"] != SENTINEL_CLIENT)))
+    if reason := index.incomplete():
+        return KernelResult(no_witnesses(), count=0, judged=judged, incomplete=reason)
+    reads, sends, log = index.reads, index.sends, index.log
+    rows = index.unmatched_reads
+    rows = rows[index.by_consumer[rows]]
+    concerned = index.concerns_log(rows)
+    judged -= int(np.count_nonzero(~concerned))
+    rows = rows[concerned]
+    position = index.read_position[rows]
+    replaced = position >= 0
+    if index.unreadable_positions:  # what stands there cannot be told from what was read
+        readable = ~replaced | (log.key[position] != UNREADABLE)
+        rows, position, replaced = rows[readable], position[readable], replaced[readable]
+    send = index.send_rows(index.read_key[rows])
+    tombstone = np.zeros(len(rows), dtype=bool)
+    tombstone[send >= 0] = sends["size"][send[send >= 0]] == NONE
+    cleaned = index.may_be_cleaned(record_key=reads["key"][rows], offset=reads["log_offset"][rows], tombstone=tombstone)
+    dirty = replaced | ((index.identities.find(index.read_key[rows]) < 0) & ~cleaned)
+    count = int(np.count_nonzero(dirty))
+    rows, position, send = rows[dirty][:WITNESSES_MAX], position[dirty][:WITNESSES_MAX], send[dirty][:WITNESSES_MAX]
+    columns = {
+        "partition": index.partition,
+        **index.records_read(rows),
+        "reader": reads["client"][rows],
+        "seen_ns": reads["read_ns"][rows],
+        "leader_epoch": reads["leader_epoch"][rows],
+        "case": np.where(position >= 0, DIRTY_REPLACED, DIRTY_GONE),
+        **index.record_at(position),
+        **index.sent(send),
+    }
+    return KernelResult(make_witnesses(len(rows), columns), count, judged)
+
+
+def skipped(history: PartitionHistory) -> KernelResult:
+    """Within one assignment, a consumer receives every record that its isolation level shows, from its first position to
+    its last.
+
+    Source: https://kafka.apache.org/documentation/#intro_guarantees ("A consumer instance sees records in the order they are
+    stored in the log"); KafkaConsumer, "Offsets and Consumer Position" (the position advances to the next record). Counts
+    jumps: pairs of reads in sequence, upwards, with records of L(p) (read_committed: V(p)) between them. The witness is the
+    first record jumped over; `begin_ns` and `end_ns` are the times of the read before and of the read after, `other_client`
+    and `other_sequence` name the latter, `other_offset` is the position that the reader had, `other_ns` is when the record
+    jumped over was sent (later than the jump, where the log was cut and written anew). That a reader ended early is no jump.
+    Needs the audit at the reader's level. O(n), O(j log n) for j steps that are not 1.
+    """
+    index = PartitionIndex.of(history)
+    reads = index.reads
+    before, after = index.uneven_steps
+    upwards = (reads["log_offset"][after] > reads["log_offset"][before]) & index.by_consumer[after]
+    before, after = before[upwards], after[upwards]
+    level = index.fact(index.client_isolation, reads["client"][after], unknown=Isolation.NOT_A_READER)
+    committed = level == Isolation.READ_COMMITTED
+    parts = [
+        _jumps(index, log_level, before[of_level], after[of_level])
+        for log_level, of_level in ((Isolation.READ_UNCOMMITTED, ~committed), (Isolation.READ_COMMITTED, committed))
+    ]
+    reasons = [reason for level_read in _levels_read(index) if (reason := index.incomplete(level_read))]
+    before, after, over = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    count = len(after)
+    order = np.argsort(after, kind="stable")[:WITNESSES_MAX]
+    before, after, over = before[order], after[order], over[order]
+    columns = {
+        "partition": index.partition,
+        **index.records_read(over),
+        "begin_ns": reads["read_ns"][before],
+        "end_ns": reads["read_ns"][after],
+        "reader": reads["client"][after],
+        "other_client": reads["sender"][after],
+        "other_sequence": reads["sequence"][after],
+        "other_offset": reads["log_offset"][before] + 1,
+    }
+    if count:
+        columns["seen_ns"] = index.seen(index.read_key[over])["seen_ns"]
+        if sent := index.sent(index.send_rows(index.read_key[over])):
+            columns["other_ns"] = sent["begin_ns"]
+    judged = int(np.count_nonzero(index.by_consumer & (reads["sender"] != SENTINEL_CLIENT)))
+    if count and not index.audited:  # the records it jumped over were seen, or acknowledged
+        reasons = []
+    return KernelResult(make_witnesses(len(after), columns), count, judged, incomplete="; ".join(reasons) or None)
+
+
+def _jumps(
+    index: PartitionIndex, isolation: Isolation, before: np.ndarray, after: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns those of these pairs of rows that jump over records of L(p) or V(p), and the row by which the audit read
+    the first record jumped over."""
+    log = index.visible if isolation is Isolation.READ_COMMITTED else index.log
+    if not len(log.offset):
+        return before[:0], after[:0], log.rows[:0]
+    first = np.searchsorted(log.offset, index.reads["log_offset"][before], side="right")
+    jumps = np.searchsorted(log.offset, index.reads["log_offset"][after], side="left") > first
+    if (
+        log.end is None and index.audited
+    ):  # an unfinished audit: what it shows is there all the same, but absence is not concluded
+        jumps[:] = False
+    return before[jumps], after[jumps], log.rows[first[jumps]]
+
+
+def _levels_read(index: PartitionIndex) -> list[Isolation]:
+    """Returns the isolation levels at which consumers read this partition."""
+    clients = {client for _, _, client in index.reader_runs if not index.has(client, index.client_role, Role.AUDIT)}
+    committed = {index.has(c, index.client_isolation, Isolation.READ_COMMITTED) for c in clients}
+    return [Isolation.READ_COMMITTED if c else Isolation.READ_UNCOMMITTED for c in sorted(committed)]
+
+
+def rewound(history: PartitionHistory) -> KernelResult:
+    """Within one assignment, a client receives no offset that it had already passed.
+
+    Source: KafkaConsumer, "Offsets and Consumer Position" ("It will be one larger than the highest offset the consumer has
+    seen in that partition. It automatically advances"). Counts steps: pairs of reads in sequence of which the second has no
+    higher offset. The witness is the record given (again), `other_*` the one before; `begin_ns` and `end_ns` are the times of
+    the first and the second read. The audit is judged too: it is a client like others. O(n).
+    """
+    index = PartitionIndex.of(history)
+    reads = index.reads
+    before, after = index.uneven_steps
+    back = reads["log_offset"][after] <= reads["log_offset"][before]
+    before, after = before[back], after[back]
+    count = len(after)
+    before, after = before[:WITNESSES_MAX], after[:WITNESSES_MAX]
+    columns = {
+        "partition": index.partition,
+        **index.records_read(after),
+        "begin_ns": reads["read_ns"][before],
+        "end_ns": reads["read_ns"][after],
+        "reader": reads["client"][after],
+        "other_client": reads["sender"][before],
+        "other_sequence": reads["sequence"][before],
+        "other_offset": reads["log_offset"][before],
+        "other_ns": reads["read_ns"][before],
+    }
+    if count:
+        columns["seen_ns"] = index.seen(index.read_key[after])["seen_ns"]
+    return KernelResult(make_witnesses(len(after), columns), count, judged=index.read_count)
+
+
+BEAT_GAP_NS = 1_000_000_000
+"""A process whose heartbeats stop for longer than this stood still."""
+ASSIGNED = 1
+"""The value of `positions.event` for an assignment."""
+_LEVELS = {"read_uncommitted": Isolation.READ_UNCOMMITTED, "read_committed": Isolation.READ_COMMITTED}
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderLife:
+    """One incarnation of a reader. `beats` are its heartbeats, ascending."""
+
+    client: int
+    level: Isolation
+    assigned_ns: Mapping[int, int]
+    """When each partition was assigned to it."""
+    end_ns: int
+    beats: np.ndarray
+
+
+def stalled(history: CellHistory) -> KernelResult:
+    """A reader that has unread records to receive gets one within STALLED_NS; and the last stable offset moves on once
+    no transaction can hold it back.
+
+    Source: KafkaConsumer, "Offsets and Consumer Position"; KIP-98 (a transaction past its timeout is aborted by its
+    coordinator). Witness: the first unread record (`client`, `sequence`, `log_offset`), since when it was certainly visible
+    and unread (`begin_ns`), until when (`end_ns`), `reader`; `case`: StallCase. A record is certainly visible once the audit
+    was given it, or its acks ≠ 0 send, or its transaction's commit, was confirmed; at read_committed not before what stands
+    before it was ended, or must have been (transaction.timeout.ms and SCAN_NS after its begin). O(n); loops run over readers,
+    partitions and the silences of readers that last long enough: normally none.
+    """
+    index = CellIndex.of(history)
+    lives = lives_of(history)
+    found, judged = [no_witnesses()], 0
+    for partition in index.partitions:
+        mine = [life for life in lives if partition.partition in life.assigned_ns]
+        judged += len(mine)
+        found += [witness for life in mine for witness in _silences(history, index, partition, life)]
+        found.append(_stable_offsets(history, index, partition))
+    witnesses = np.concatenate(found)
+    reasons = [r for partition in index.partitions if (r := partition.incomplete())]
+    return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), judged, incomplete="; ".join(reasons) or None)
+
+
+# Readers.
+
+
+def lives_of(history: CellHistory) -> list[ReaderLife]:
+    """Returns each incarnation of each reader of a cell."""
+    return [life for client in history.clients if client.role == "reader" for life in _lives(history, client)]
+
+
+def _lives(history: CellHistory, reader: PlannedClient) -> list[ReaderLife]:
+    assert reader.isolation_level is not None, reader
+    table, positions = history.tables["clients"], history.tables["positions"]
+    lives = []
+    for row in np.flatnonzero(table["planned"] == reader.client).tolist():
+        client = int(table["client"][row])
+        rows = np.flatnonzero((positions["client"] == client) & (positions["event"] == ASSIGNED))
+        rows = rows[np.argsort(positions["time_ns"][rows], kind="stable")[::-1]]  # the first one stays
+        assigned_ns = dict(zip(positions["partition"][rows].tolist(), positions["time_ns"][rows].tolist(), strict=True))
+        beats, ended_ns = _beats(history, client), int(table["ended_ns"][row])
+        if len(beats):
+            end_ns = int(beats.max()) if ended_ns == MISSING else ended_ns
+            lives.append(ReaderLife(client, _LEVELS[reader.isolation_level], assigned_ns, end_ns, beats))
+    return lives
+
+
+def _beats(history: CellHistory, client: int) -> np.ndarray:
+    hearts = history.tables["heartbeats"]
+    return np.sort(hearts["time_ns"][hearts["client"] == client])
+
+
+def _silences(
+    history: CellHistory,
+    index: CellIndex,
+    partition: PartitionIndex,
+    life: ReaderLife,
+) -> list[np.ndarray]:
+    """Returns a witness for each long stretch in which this client received nothing of the partition, although there was
+    something to read."""
+    runs = [(a, b) for a, b, who in partition.reader_runs if who == life.client]
+    first, last = runs[0] if runs else (0, 0)
+    times = np.concatenate(
+        [[life.assigned_ns[partition.partition]], partition.reads["read_ns"][first:last], [life.end_ns]]
+    )
+    silent = np.flatnonzero(np.diff(times) >= STALLED_NS)
+    if not len(silent):
+        return []
+    reached = np.concatenate([[-1], np.maximum.accumulate(partition.reads["log_offset"][first:last])])
+    log = partition.log if life.level is Isolation.READ_UNCOMMITTED else partition.visible
+    since_ns = _visible_since(partition, log)
+    found = []
+    for gap in silent.tolist():
+        unread = int(np.searchsorted(log.offset, reached[gap] + 1))
+        if unread == len(log.offset):
+            continue
+        start_ns = max(int(times[gap]), int(since_ns[unread]))
+        if life.level is Isolation.READ_COMMITTED:
+            start_ns = max(start_ns, _held_until(history, index, partition, int(log.offset[unread])))
+        found += _witness(partition, log.rows[unread], life, (start_ns, int(times[gap + 1])))
+    return found
+
+
+def _visible_since(partition: PartitionIndex, log: Log) -> np.ndarray:
+    """Returns int64[records of the log]: since when this record, or a later one, was certainly visible."""
+    sends, send = partition.sends, partition.send_rows(log.key)
+    acks = partition.fact(partition.client_acks, partition.reads["sender"][log.rows], unknown=0)
+    told = (send >= 0) & (acks != 0)
+    told[told] = sends["outcome"][send[told]] == Outcome.OK
+    since_ns: np.ndarray = partition.reads["read_ns"][log.rows].copy()
+    since_ns[told] = np.minimum(since_ns[told], sends["completed_ns"][send[told]])
+    return np.minimum.accumulate(since_ns[::-1])[::-1]
+
+
+def _held_until(history: CellHistory, index: CellIndex, partition: PartitionIndex, offset: int) -> int:
+    """Returns when every transaction that wrote up to this offset had ended, or should have been aborted. -NEVER: there
+    is no such transaction."""
+    cell, transactions = history.cell, index.transactions
+    if cell.transaction is None:
+        return -NEVER
+    rows, place = index.transactions_of_sends(partition)
+    there = partition.sends["log_offset"][rows]
+    place = place[(there <= offset) | (there == NONE)]
+    if not len(place):
+        return -NEVER
+    columns = transactions.columns
+    limit_ns = columns["begun_ns"][place] + cell.transaction.transaction_timeout_ms * 1_000_000 + SCAN_NS
+    ended = (columns["completed_ns"][place] != MISSING) & (columns["outcome"][place] != Outcome.INFO)
+    return int(np.where(ended, np.minimum(columns["completed_ns"][place], limit_ns), limit_ns).max())
+
+
+def _witness(partition: PartitionIndex, row: int, life: ReaderLife, stretch: tuple[int, int]) -> list[np.ndarray]:
+    begin_ns, end_ns = stretch
+    if end_ns - begin_ns < STALLED_NS:
+        return []
+    inside = life.beats[(life.beats > begin_ns) & (life.beats < end_ns)]
+    edges = np.concatenate([[begin_ns], inside, [end_ns]])
+    still = np.flatnonzero(np.diff(edges) > BEAT_GAP_NS)
+    bounds = [(int(a), int(b)) for a, b in zip([begin_ns, *edges[still + 1]], [*edges[still], end_ns], strict=True)]
+    longest = max(bounds, key=lambda bound: bound[1] - bound[0])
+    alive = longest[1] - longest[0] >= STALLED_NS
+    begin_ns, end_ns = longest if alive else stretch
+    columns = {
+        "partition": partition.partition,
+        "client": int(partition.reads["sender"][row]),
+        "sequence": int(partition.reads["sequence"][row]),
+        "log_offset": int(partition.reads["log_offset"][row]),
+        "reader": life.client,
+        "begin_ns": begin_ns,
+        "end_ns": end_ns,
+        "case": StallCase.READER if alive else StallCase.STARVED,
+    }
+    return [make_witnesses(1, columns)]
+
+
+# The last stable offset.
+
+
+def _stable_offsets(history: CellHistory, index: CellIndex, partition: PartitionIndex) -> np.ndarray:
+    """Returns a witness for each stretch in which leaders reported the same last stable offset, below the high
+    watermark, for longer than any transaction may take."""
+    stable_ns, stable = _series(history.tables["leader_offsets"], "last_stable_offset", partition.partition)
+    high_ns, high = _series(history.tables["leader_offsets"], "high_watermark", partition.partition)
+    if not len(stable) or not len(high):
+        return no_witnesses()
+    new = np.flatnonzero(np.concatenate([[True], stable[1:] != stable[:-1]]))
+    last = np.concatenate([new[1:], [len(stable)]]) - 1
+    long = np.flatnonzero(stable_ns[last] - stable_ns[new] >= STALLED_NS)
+    found = [no_witnesses()]
+    for begin, end in zip(new[long].tolist(), last[long].tolist(), strict=True):
+        above = high_ns[(high > stable[begin]) & (high_ns >= stable_ns[begin]) & (high_ns <= stable_ns[end])]
+        if not len(above):
+            continue
+        begin_ns = max(int(above[0]), _held_until(history, index, partition, int(stable[begin])))
+        end_ns = int(min(stable_ns[end], above[-1]))
+        if end_ns - begin_ns >= STALLED_NS:
+            columns = {"partition": partition.partition, "log_offset": int(stable[begin])}
+            columns |= {"begin_ns": begin_ns, "end_ns": end_ns, "case": StallCase.STABLE_OFFSET}
+            found.append(make_witnesses(1, columns))
+    return np.concatenate(found)
+
+
+def _series(
+    told: Mapping[str, np.ndarray], metric: str, partition: int
+) -> tuple[np.ndarray, Sequence[int] | np.ndarray]:
+    """Returns (time_ns, offset) of one partition, ascending."""
+    mine = (told["metric"] == code_of(metric)) & (told["partition"] == partition) & (told["absent"] == 0)
+    rows = np.flatnonzero(mine)
+    rows = rows[np.argsort(told["time_ns"][rows], kind="stable")]
+    return told["time_ns"][rows], told["value_micro"][rows] // MICRO

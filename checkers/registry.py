@@ -1,0 +1,129 @@
+"""Every checker is listed here: its anomaly, the kernel that finds it, and how the kernel is given its histories.
+
+A new checker is one file with its kernel and one entry here (`docs/extending.md`).
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from prozess.checkers.chunked import partitions, transactions
+from prozess.checkers.groups import assignments
+from prozess.checkers.groups.coordinator import commit_ahead, commit_regression, orphaned, two_owners
+from prozess.checkers.groups.processing import reprocessed, unprocessed
+from prozess.checkers.log.compaction import compacted_away, tombstone_lost
+from prozess.checkers.log.copies import diverged, snapshot_conflict
+from prozess.checkers.log.integrity import duplicate, lost, offset_conflict, reordered, time_travel, unseen
+from prozess.checkers.log.leadership import (
+    epoch_regression,
+    two_controllers,
+    unclean,
+    under_acknowledged,
+    watermark_regression,
+)
+from prozess.checkers.log.records import collateral, corrupt, misplaced, phantom, resurrected, unenforced, untold
+from prozess.checkers.reading.lateness import late
+from prozess.checkers.reading.positions import dirty_read, rewound, skipped, stalled
+from prozess.checkers.transactions.exactly_once import not_exactly_once
+from prozess.checkers.transactions.isolation import (
+    aborted_read,
+    early_read,
+    information_cycle,
+    lost_transaction,
+    own_read,
+    torn,
+    write_cycle,
+    zombie_write,
+)
+from prozess.harness.checking.checker import (
+    ByPartition,
+    CellChecker,
+    CellFacts,
+    Checker,
+    CheckerSet,
+    PartitionChecker,
+    PieceRules,
+)
+from prozess.harness.config.configuration import BOUNDED
+from prozess.harness.errors import BadInput
+
+PIECES = PieceRules(may_be_split=partitions.may_be_split, perform=partitions.perform, remainders=partitions.remainders)
+"""How a large partition is checked in pieces."""
+TRANSACTIONS = CellFacts(transactions.FACTS, gather=transactions.gather, look=transactions.look)
+"""Which transactions were shown in any partition of the cell, and which may be in cycles."""
+POLLS = CellFacts(assignments.FACTS, gather=assignments.gather, look=assignments.look)
+"""When each member of the group was seen to poll, in any partition of the cell."""
+
+_READ_LOGS = frozenset({"log", "group", "compaction", "transactions", "errors"})
+_COPIED = frozenset({"exactly-once", "application"})
+_of_errors = partial(CellChecker, traits=frozenset({"errors"}))
+_of_group = partial(CellChecker, traits=frozenset({"group"}))
+_of_transactions = partial(CellChecker, traits=frozenset({"transactions"}))
+_ALONE = ByPartition()
+_IN_PAIRS = ByPartition(but_in_pairs=True)
+_BY_CASE = ByPartition(by_case=True)
+_FOR_THE_CELL = ByPartition(judges_cell=True)
+
+CHECKERS: dict[str, Checker] = {
+    checker.anomaly: checker
+    for checker in (
+        PartitionChecker(anomaly="lost", kernel=lost, counts_of_plain=("records",)),
+        PartitionChecker(anomaly="duplicate", kernel=duplicate, counts_of_plain=("records",)),
+        PartitionChecker(anomaly="reordered", kernel=reordered, counts_of_plain=("records",)),
+        PartitionChecker(anomaly="offset-conflict", kernel=offset_conflict, counts_of_plain=("acks_all", "reads")),
+        PartitionChecker(anomaly="phantom", kernel=phantom, counts_of_plain=("reads",)),
+        PartitionChecker(anomaly="corrupt", kernel=corrupt, counts_of_plain=("reads",)),
+        PartitionChecker(anomaly="misplaced", kernel=misplaced, counts_of_plain=("reads",)),
+        PartitionChecker(anomaly="resurrected", kernel=resurrected, counts_of_plain=()),
+        PartitionChecker(anomaly="dirty-read", kernel=dirty_read, counts_of_plain=("consumed",)),
+        PartitionChecker(anomaly="skipped", kernel=skipped, counts_of_plain=("consumed",)),
+        PartitionChecker(anomaly="rewound", kernel=rewound, counts_of_plain=("reads",)),
+        PartitionChecker(anomaly="untold", kernel=untold, counts_of_plain=()),
+        PartitionChecker(anomaly="diverged", kernel=diverged),
+        PartitionChecker(anomaly="snapshot-conflict", kernel=snapshot_conflict),
+        PartitionChecker(anomaly="time-travel", kernel=time_travel, counts_of_plain=("timed",)),
+        PartitionChecker(anomaly="watermark-regression", kernel=watermark_regression),
+        PartitionChecker(anomaly="epoch-regression", kernel=epoch_regression),
+        PartitionChecker(anomaly="under-acknowledged", kernel=under_acknowledged, counts_of_plain=("acks_all",)),
+        PartitionChecker(anomaly="unclean", kernel=unclean),
+        PartitionChecker(anomaly="compacted-away", kernel=compacted_away),
+        PartitionChecker(anomaly="tombstone-lost", kernel=tombstone_lost),
+        CellChecker(anomaly="stalled", kernel=stalled, traits=_READ_LOGS, by_partition=ByPartition(in_pieces=True)),
+        _of_errors(anomaly="unenforced", kernel=unenforced),
+        _of_errors(anomaly="collateral", kernel=collateral),
+        _of_transactions(anomaly="torn", kernel=torn, by_partition=_FOR_THE_CELL, knows=TRANSACTIONS),
+        _of_transactions(
+            anomaly="lost-transaction", kernel=lost_transaction, by_partition=_FOR_THE_CELL, knows=TRANSACTIONS
+        ),
+        _of_transactions(anomaly="zombie-write", kernel=zombie_write, by_partition=_FOR_THE_CELL, knows=TRANSACTIONS),
+        _of_transactions(anomaly="aborted-read", kernel=aborted_read, by_partition=_BY_CASE, knows=TRANSACTIONS),
+        _of_transactions(anomaly="early-read", kernel=early_read, by_partition=_BY_CASE, knows=TRANSACTIONS),
+        _of_transactions(anomaly="own-read", kernel=own_read, by_partition=_BY_CASE),
+        _of_transactions(anomaly="information-cycle", kernel=information_cycle, knows=TRANSACTIONS),
+        _of_transactions(anomaly="write-cycle", kernel=write_cycle, knows=TRANSACTIONS),
+        _of_group(anomaly="unprocessed", kernel=unprocessed, by_partition=_IN_PAIRS),
+        _of_group(anomaly="reprocessed", kernel=reprocessed, by_partition=_IN_PAIRS),
+        _of_group(anomaly="commit-regression", kernel=commit_regression, by_partition=_ALONE),
+        _of_group(anomaly="commit-ahead", kernel=commit_ahead, by_partition=_ALONE),
+        _of_group(anomaly="two-owners", kernel=two_owners, by_partition=_ALONE, knows=POLLS),
+        _of_group(anomaly="orphaned", kernel=orphaned, by_partition=_ALONE),
+        CellChecker(anomaly="two-controllers", kernel=two_controllers, reads_rows=False),
+        CellChecker(anomaly="not-exactly-once", kernel=not_exactly_once, traits=_COPIED),
+        CellChecker(
+            anomaly="late",
+            kernel=late,
+            traits=frozenset({BOUNDED}),
+            by_partition=ByPartition(but_in_pairs=True, in_pieces=True),
+        ),
+        PartitionChecker(anomaly="unseen", kernel=unseen, fact=True),
+    )
+}
+"""Each anomaly with its checker, in the order of the reports."""
+
+
+def select(anomalies: Sequence[str] | None = None) -> CheckerSet:
+    """Returns the checkers of these anomalies, in this order. None means all of them. BadInput for an unknown anomaly."""
+    for name in anomalies or ():
+        if name not in CHECKERS:
+            raise BadInput(f"anomaly {name!r} is not known. Known: {', '.join(sorted(CHECKERS))}.")
+    chosen = CHECKERS if anomalies is None else anomalies
+    return CheckerSet.of([CHECKERS[name] for name in chosen], PIECES)

@@ -1,0 +1,1 @@
+"""These kernels check transactions: isolation, cycles between transactions, and exactly-once copies."""

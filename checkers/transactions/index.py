@@ -1,0 +1,452 @@
+"""What the kernels of transactions share: the transactions of a cell, their records, and who saw which of them.
+
+It is built once for a cell, from whole arrays; loops run over partitions. V(p) is the audit at read_committed, L(p) the
+audit at read_uncommitted. The row of a transaction says what its client knows. If the client does not know whether a
+commit took effect, one record that read_committed shows proves that it did.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from prozess.checkers.lookup import (
+    UNREADABLE,
+    Indexed,
+    Lookup,
+    differs_from_previous,
+    distinct,
+    identity_keys,
+    lazy,
+)
+from prozess.checkers.partition_index import PartitionIndex
+from prozess.harness.interfaces import CellHistory
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, once
+
+
+class CellIndex(Indexed):
+    """The transactions of a cell and their records, over all partitions; or over some, where what must be known of all
+    is given. Arrays of records have one length."""
+
+    def __init__(self, history: CellHistory) -> None:
+        self.partitions = [PartitionIndex.of(history.partitions[p]) for p in sorted(history.partitions)]
+        self._table = history.tables["transactions"]
+        self.transactions = Transactions.of(self._table)
+        self._consumed: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self._shown_by: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._of_send: dict[int, np.ndarray] = {}
+        self.known: Known | None = history.known.get("transactions")
+
+    @property
+    def audited(self) -> bool:
+        """Returns whether every partition was audited."""
+        return self.known.audited if self.known else all(index.audited for index in self.partitions)
+
+    @property
+    def incomplete(self) -> str | None:
+        """Returns why nothing can be concluded from what read_committed does not show. None: all of it is known."""
+        if self.known:
+            return self.known.incomplete
+        return reasons_of([self.reason(index) for index in self.partitions], self.unrecorded)
+
+    def reason(self, partition: PartitionIndex) -> str | None:
+        """Returns why nothing can be concluded from what read_committed does not show of this partition. None: all of it
+        is known."""
+        return partition.incomplete(Isolation.READ_COMMITTED)
+
+    @lazy
+    def read_until_ns(self) -> np.ndarray:
+        """int64[transactions]: until when its client reads inside the transaction. Of an imported transaction it is
+        known only when it was over; its client does one thing at a time."""
+        until_ns = self.transactions.columns["end_invoked_ns" if self.audited else "completed_ns"]
+        return np.asarray(np.where(until_ns != MISSING, until_ns, NEVER))
+
+    def _over_partitions(self, column: Callable[[PartitionIndex, np.ndarray], np.ndarray]) -> np.ndarray:
+        parts = [column(index, rows) for index, rows in zip(self.partitions, self._rows, strict=True)]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+    @lazy
+    def _all_rows(self) -> Sequence[tuple[np.ndarray, np.ndarray]]:
+        """For each partition: the rows of `sends` in transactions that entered the client's queue, and their
+        transactions (-1: not recorded)."""
+        found = []
+        for position, index in enumerate(self.partitions):
+            sends = index.sends
+            rows = np.flatnonzero(sends["transaction"] != NONE)
+            place = self._transaction_of_send(position)[rows]
+            # A record that produce() refused has failed although its transaction has not.
+            failed = np.zeros(len(rows), dtype=bool)
+            known = place >= 0
+            failed[known] = self.transactions.columns["outcome"][place[known]] == Outcome.FAIL
+            part = (sends["outcome"][rows] != Outcome.FAIL) | failed
+            found.append((rows[part], place[part]))
+        return found
+
+    def transactions_of_sends(self, partition: PartitionIndex) -> tuple[np.ndarray, np.ndarray]:
+        """Returns, for one partition, the rows of `sends` in recorded transactions, and which transactions those are."""
+        rows, place = self._all_rows[self.partitions.index(partition)]
+        return rows[place >= 0], place[place >= 0]
+
+    @lazy
+    def unrecorded(self) -> int:
+        """How many records belong to a transaction that has no row."""
+        return sum(int(np.count_nonzero(place < 0)) for _, place in self._all_rows)
+
+    @lazy
+    def _rows(self) -> Sequence[np.ndarray]:
+        return [rows[place >= 0] for rows, place in self._all_rows]
+
+    @lazy
+    def transaction(self) -> np.ndarray:
+        """intp[records]: the index of its transaction in `transactions`."""
+        return np.concatenate([place[place >= 0] for _, place in self._all_rows] or [np.empty(0, dtype=np.intp)])
+
+    @lazy
+    def which(self) -> np.ndarray:
+        """intp[records]: the index of its partition in `partitions`."""
+        return np.repeat(np.arange(len(self.partitions)), [len(rows) for rows in self._rows])
+
+    @lazy
+    def row(self) -> np.ndarray:
+        """intp[records]: its row in `sends` of that partition."""
+        return np.concatenate([*self._rows, np.empty(0, dtype=np.intp)])
+
+    def of_sends(self, name: str) -> np.ndarray:
+        """Returns a column of `sends`, with one value for each record."""
+        return self._over_partitions(lambda index, rows: index.sends[name][rows])
+
+    @lazy
+    def visible_at(self) -> np.ndarray:
+        """intp[records]: its position in V of its partition, -1 if V does not show it."""
+
+        def find(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
+            send = index.sends_of_reads(index.visible.rows)
+            at = np.full(len(index.send_key) + 1, -1, dtype=np.intp)
+            at[send[::-1]] = np.arange(len(send))[
+                ::-1
+            ]  # of several copies numpy keeps the last, which is the first of them
+            found: np.ndarray = at[:-1][rows]
+            if not index.audited:  # an acknowledgement reveals where it ought to stand, not that it is shown
+                found[index.consumed_committed.keys.find(index.send_key[rows]) < 0] = -1
+            return found
+
+        return self._over_partitions(find)
+
+    @lazy
+    def missing(self) -> np.ndarray:
+        """bool[records]: V is known, should show the record if its transaction was committed, and does not show it."""
+        return np.asarray((self.visible_at < 0) & ~self._over_partitions(_excused).astype(bool))
+
+    @lazy
+    def shown(self) -> np.ndarray:
+        """bool[transactions]: does V show a record of it?"""
+        if self.known:
+            return self._told("shown")
+        return self._any_of(self.visible_at >= 0)
+
+    def first_shown(self, transactions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns (sequence, offset), int64[k]: the first record, by partition, that V shows of each of these
+        transactions. NONE: V shows none of it."""
+        if self.known:
+            which, *columns = self.known.first
+            place = Lookup(which).find(transactions)
+            found = [np.append(column, NONE)[place] for column in columns]
+            return found[0], found[1]
+        shown = np.flatnonzero(self.visible_at >= 0)
+        first = np.full(len(self.transactions), -1, dtype=np.intp)
+        first[self.transaction[shown[::-1]]] = shown[::-1]
+        rows = first[transactions]
+        sequence = np.append(self.of_sends("sequence"), NONE)[rows]
+        return sequence, np.where(rows >= 0, self.visible_offsets(rows), NONE)
+
+    def visible_offsets(self, records: np.ndarray) -> np.ndarray:
+        """Returns int64[k]: where V shows these records. NONE: it does not show them."""
+        found = np.full(len(records), NONE, dtype=np.int64)
+        for position, partition in enumerate(self.partitions):
+            mine = (records >= 0) & (self.which[records] == position) & (self.visible_at[records] >= 0)
+            found[mine] = partition.visible.offset[self.visible_at[records[mine]]]
+        return found
+
+    @lazy
+    def seen_committed(self) -> np.ndarray:
+        """bool[transactions]: did a read_committed consumer receive a record of it?"""
+        if self.known:
+            return self._told("seen_committed")
+        found = np.zeros(len(self.transactions), dtype=bool)
+        for position in range(len(self.partitions)):
+            _, transaction, level = self.consumed(position)
+            found[transaction[level == Isolation.READ_COMMITTED]] = True
+        return found
+
+    @lazy
+    def committed(self) -> np.ndarray:
+        """bool[transactions]: was its commit confirmed? A commit in doubt counts as well, if somebody was shown a record
+        of it."""
+        return self._of_all("committed", self._committed)
+
+    def _committed(self) -> np.ndarray:
+        outcome = self.transactions.columns["outcome"]
+        proven = (outcome == Outcome.INFO) & (self.shown | self.seen_committed)
+        return np.asarray(((outcome == Outcome.OK) | proven) & ~self.transactions.aborted)
+
+    def _told(self, name: str) -> np.ndarray:
+        """Returns bool[transactions]: what is known of all partitions together."""
+        return self._of_all(name, lambda: unpacked(getattr(self.known, name), len(self.transactions)))
+
+    def _of_all(self, name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
+        """Returns what follows for all transactions from what is known of them. It is made once, and kept with the table
+        that all partitions checked here share."""
+        return make() if self.known is None else once(self._table, (self.known, name), make)
+
+    def _any_of(self, chosen: np.ndarray) -> np.ndarray:
+        found = np.zeros(len(self.transactions), dtype=bool)
+        found[self.transaction[chosen]] = True
+        return found
+
+    def consumed(self, position: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns, for partition number `position`, the rows of `reads` by which consumers received records of recorded
+        transactions, these transactions, and the consumers' isolation levels."""
+        if position not in self._consumed:
+            index = self.partitions[position]
+            rows = np.flatnonzero(index.by_consumer)
+            rows, transaction = self.transactions_of_reads(position, rows)
+            level = index.fact(index.client_isolation, index.reads["client"][rows], unknown=Isolation.NOT_A_READER)
+            self._consumed[position] = rows, transaction, level
+        return self._consumed[position]
+
+    def shown_by(self, position: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns, for partition number `position`, the rows of `reads` in V that show records of recorded transactions,
+        and these transactions."""
+        if position not in self._shown_by:
+            self._shown_by[position] = self.transactions_of_reads(position, self.partitions[position].visible.rows)
+        return self._shown_by[position]
+
+    def transactions_of_reads(self, position: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns those of these rows of `reads` that show records of recorded transactions, and these transactions."""
+        place = self._transaction_of_send(position)[self.partitions[position].sends_of_reads(rows)]
+        there = place >= 0
+        return (rows, place) if there.all() else (rows[there], place[there])
+
+    def _transaction_of_send(self, position: int) -> np.ndarray:
+        """Returns intp[sends + 1]: the index of the transaction of each send, -1 if it is in none that is recorded. The
+        last entry is -1."""
+        if position not in self._of_send:
+            sends = self.partitions[position].sends
+            found = self.transactions.find(sends["client"], sends["transaction"])
+            found[sends["transaction"] == NONE] = -1
+            self._of_send[position] = np.append(found, -1)
+        return self._of_send[position]
+
+
+def reasons_of(reasons: Sequence[str | None], unrecorded: int) -> str | None:
+    """Returns the reasons of several partitions as one text, and with it how many records belong to no known
+    transaction."""
+    said = [reason for reason in reasons if reason]
+    if unrecorded:
+        said.append(f"{unrecorded} records belong to transactions that were not recorded")
+    return "; ".join(said) or None
+
+
+def reading_transactions(index: CellIndex, client: np.ndarray, read_ns: np.ndarray) -> np.ndarray:
+    """Returns intp[k]: the transaction that this client had open when it received a record, -1 for none. The transaction
+    had begun before, and its end had not been invoked before (of an imported one: not completed). O(k log n); the loop
+    runs over clients."""
+    columns = index.transactions.columns
+    found = np.full(len(client), -1, dtype=np.intp)
+    for number in distinct(client).tolist():
+        low, high = np.searchsorted(columns["client"], [number, number + 1])
+        rows = np.flatnonzero(client == number)
+        place = low + np.searchsorted(columns["begun_ns"][low:high], read_ns[rows], side="right") - 1
+        inside = place >= low
+        inside[inside] = read_ns[rows[inside]] <= index.read_until_ns[place[inside]]
+        found[rows[inside]] = place[inside]
+    return found
+
+
+def _excused(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
+    """Returns bool[k]: need V not show these records (rows of `sends`)? The audit was not complete, or the record may
+    stand behind the sentinel, may have been cleaned, or may be one that could not be read."""
+    sends, log = index.sends, index.visible
+    if not index.audited:
+        return index.consumed_committed.beyond(sends["log_offset"][rows])
+    if index.incomplete(Isolation.READ_COMMITTED):
+        return np.ones(len(rows), dtype=bool)
+    offset = sends["log_offset"][rows]
+    excused = index.may_be_cleaned(record_key=sends["key"][rows], offset=offset, tombstone=sends["size"][rows] == NONE)
+    if index.sentinel_ns is not None:
+        assert log.end is not None
+        late = sends["completed_ns"][rows] >= index.sentinel_ns
+        excused |= late & ((offset == NONE) | (offset > log.end))
+    if (log.key == UNREADABLE).any():
+        position = log.positions.find(offset)
+        excused |= (offset == NONE) | ((position >= 0) & (log.key[position] == UNREADABLE))
+    return excused
+
+
+# The rows of `transactions`: what each client knows of its own transactions, and of its instances.
+
+
+COMMIT, ABORT = 1, 2
+"""The values of `transactions.ended_by`."""
+NEVER = np.iinfo(np.int64).max
+Columns = Mapping[str, np.ndarray]
+
+
+_STRETCH_ROWS_MIN = 16
+"""If clients have fewer rows in sequence than this, transactions are looked up one by one."""
+
+
+class _Chosen(Mapping[str, np.ndarray]):
+    """Chosen rows of a table. Each column is taken when it is first asked for."""
+
+    def __init__(self, table: Columns, rows: np.ndarray) -> None:
+        self._table, self._rows = table, rows
+        self._held: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._held:
+            self._held[name] = self._table[name][self._rows]
+        return self._held[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
+class Transactions:
+    """The rows of `transactions` that are transactions, ascending by (client, number), and those that are instances."""
+
+    def __init__(self, table: Columns) -> None:
+        rows = np.flatnonzero(table["transaction"] != NONE)
+        key = identity_keys(table["client"][rows], table["transaction"][rows])
+        order = np.argsort(key, kind="stable")
+        self.columns: Columns = _Chosen(table, rows[order])
+        self._places = Lookup(key[order])
+        self.instances: Columns = _Chosen(table, np.flatnonzero(table["transaction"] == NONE))
+        key = self._places.values
+        self._once_each = not len(key) or bool(key[0] >= 0 and (key[1:] > key[:-1]).all())
+        self._of_clients: dict[int, tuple[int, Lookup]] = {}
+
+    def find(self, client: np.ndarray, number: np.ndarray) -> np.ndarray:
+        """Returns intp[n]: the index of each of these transactions, -1 if it is not recorded. The numbers of one client
+        are dense, and its rows stand together: so this is an array access."""
+        starts = np.flatnonzero(differs_from_previous(client))
+        if not self._once_each or len(starts) * _STRETCH_ROWS_MIN > len(client):
+            return self._places.find(identity_keys(client, number))
+        found = np.empty(len(client), dtype=np.intp)
+        for first, last in pairwise([*starts.tolist(), len(client)]):
+            low, places = self._of_client(int(client[first]))
+            place = places.find(number[first:last].astype(np.int64, copy=False))
+            found[first:last] = np.where(place >= 0, place + low, -1)
+        return found
+
+    def _of_client(self, client: int) -> tuple[int, Lookup]:
+        """Returns the index of the client's first transaction, and a lookup of its numbers."""
+        if client not in self._of_clients:
+            low, high = np.searchsorted(self.columns["client"], [client, client + 1])
+            self._of_clients[client] = int(low), Lookup(self.columns["transaction"][low:high])
+        return self._of_clients[client]
+
+    @staticmethod
+    def of(table: Columns) -> "Transactions":
+        """Returns the transactions of this table, made once if several kernels share the table."""
+        return once(table, Transactions, lambda: Transactions(table))
+
+    def __len__(self) -> int:
+        return len(self._places.values)
+
+    @lazy
+    def aborted(self) -> np.ndarray:
+        """bool[n]: an abort was invoked and never a commit, so no one may see it at read_committed."""
+        return np.asarray(self.columns["ended_by"] == ABORT)
+
+    @lazy
+    def commit_invoked_ns(self) -> np.ndarray:
+        """int64[n]: when its commit was invoked. NEVER: it was not."""
+        invoked = (self.columns["ended_by"] == COMMIT) & (self.columns["end_invoked_ns"] != MISSING)
+        return np.asarray(np.where(invoked, self.columns["end_invoked_ns"], NEVER))
+
+    @lazy
+    def committing(self) -> int:
+        """How many commits were invoked."""
+        return int(np.count_nonzero(self.commit_invoked_ns != NEVER))
+
+    @lazy
+    def zombie(self) -> np.ndarray:
+        """bool[n]: was its commit invoked when a later instance had already been initialised?"""
+        since, _ = self.superseded
+        return np.asarray((self.commit_invoked_ns != NEVER) & (self.commit_invoked_ns > since))
+
+    @lazy
+    def in_time(self) -> np.ndarray:
+        """intp[n]: the rank of each transaction by when its commit was invoked (of an imported one: when it was over). A
+        read at read_committed leads forward in this order, unless it is an early one."""
+        invoked_ns, over_ns = self.commit_invoked_ns, self.columns["completed_ns"]
+        order = np.argsort(np.where((invoked_ns == NEVER) & (over_ns != MISSING), over_ns, invoked_ns), kind="stable")
+        rank = np.empty(len(order), dtype=np.intp)
+        rank[order] = np.arange(len(order))
+        return rank
+
+    @lazy
+    def superseded(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns (int64[n], int[n]): when init_transactions of a certainly later instance of the same transactional.id
+        first returned (NEVER: there is none), and that instance's client.
+
+        Certainly later: its init_transactions was first called after that of the transaction's own instance had returned.
+        """
+        table, told = self.columns, self.instances
+        returned = np.where(told["initialised_ns"] != MISSING, told["initialised_ns"], NEVER)
+        order = np.lexsort((told["begun_ns"], told["transactional_id"]))
+        of_id, called, returned = (values[order] for values in (told["transactional_id"], told["begun_ns"], returned))
+        client = told["client"][order]
+        when, who = np.full(len(self), NEVER), np.full(len(self), NONE, dtype=np.int64)
+        for number in np.unique(of_id):  # as many as there are producers
+            first, last = np.searchsorted(of_id, number), np.searchsorted(of_id, number, side="right")
+            # From each instance on, the one that returned first.
+            backwards = returned[first:last][::-1]
+            least = np.minimum.accumulate(backwards)[::-1]
+            rows = np.flatnonzero((table["transactional_id"] == number) & (table["initialised_ns"] != MISSING))
+            later = np.searchsorted(called[first:last], table["initialised_ns"][rows], side="right")
+            rows, later = rows[later < last - first], later[later < last - first]
+            when[rows] = least[later]
+            position = np.searchsorted(least, least[later], side="right") - 1  # the instance that this is of
+            who[rows] = client[first:last][position]
+        return when, who
+
+
+# What `prozess.checkers.chunked.transactions` gathers, where a cell is checked a partition at a time.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """What must be known of all partitions of a cell to judge its transactions in each of them. Bits are packed, one for
+    each transaction of the cell."""
+
+    audited: bool
+    incomplete: str | None
+    """Why nothing can be concluded from what read_committed does not show in the whole cell (`CellIndex.incomplete`)."""
+    shown: np.ndarray
+    """Bits: does V of some partition show a record of it?"""
+    seen_committed: np.ndarray
+    """Bits: did a read_committed consumer receive a record of it?"""
+    first: tuple[np.ndarray, np.ndarray, np.ndarray]
+    """For each transaction that may be torn, ascending: which it is, and the sequence and offset of its first record
+    that V shows."""
+    edges: Any = None
+    """The `Edges` that may be in cycles (`prozess.checkers.transactions.isolation`). None: no kernel asked for them."""
+    edges_judged: tuple[int, int] = (0, 0)
+    """How many edges there are by reads, and how many by writes."""
+
+
+def packed(flags: np.ndarray) -> np.ndarray:
+    """Returns the bits of a bool array."""
+    return np.packbits(flags)
+
+
+def unpacked(bits: np.ndarray, length: int) -> np.ndarray:
+    """Returns bool[length]: the array that these bits were made from."""
+    return np.unpackbits(bits, count=length).astype(bool)

@@ -1,0 +1,485 @@
+"""These kernels check transactions: all or nothing, only what was committed (G1a), nothing of a fenced producer, and no
+cycles (G0, G1c)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from prozess.checkers.lookup import differs_from_previous, distinct
+from prozess.checkers.transactions.index import CellIndex, reading_transactions
+from prozess.harness.interfaces import CellHistory, KernelResult
+from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
+from prozess.harness.schema import MISSING, NONE, Isolation
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+
+# What Kafka promises to consumers at read_committed.
+#
+# Source of all: KIP-98 "Exactly Once Delivery and Transactional Messaging", and
+# https://kafka.apache.org/documentation/#consumerconfigs_isolation.level. Counts are of records. Each record is a
+# witness of its own, in its own partition, because what excuses one (its partition lost data) does not excuse another.
+
+
+AT_READ_COMMITTED = 0
+"""Case of `aborted-read` and `early-read`: a read_committed consumer received the record, or V shows it."""
+AT_READ_UNCOMMITTED = 1
+"""Case of `aborted-read` and `early-read`: a read_uncommitted consumer received the record, and nothing else was
+promised."""
+
+
+def torn(history: CellHistory) -> KernelResult:
+    """read_committed shows all records of a transaction, or none of them.
+
+    Counts the records that are missing from V while V shows another of their transaction (`other_*`). Not judged:
+    transactions that were only ever aborted (what is shown of them is `aborted-read`); what retention or compaction may have
+    removed, what may stand behind the sentinel. O(n).
+    """
+    index = CellIndex.of(history)
+    judged = index.shown & ~index.transactions.aborted
+    rows = np.flatnonzero(index.missing & judged[index.transaction])
+    which = index.transaction[rows[:WITNESSES_MAX]]
+    sequence, offset = index.first_shown(which)
+    columns = {
+        "other_client": index.transactions.columns["client"][which],
+        "other_sequence": sequence,
+        "other_offset": offset,
+    }
+    return _of_records(index, rows, columns, judged=int(np.count_nonzero(index.committed)))
+
+
+def lost_transaction(history: CellHistory) -> KernelResult:
+    """A transaction whose commit was confirmed, or seen by a read_committed consumer, is shown.
+
+    Counts the records of committed transactions of which V shows none. O(n).
+    """
+    index = CellIndex.of(history)
+    gone = index.committed & ~index.shown
+    rows = np.flatnonzero(index.missing & gone[index.transaction])
+    return _of_records(index, rows, {}, judged=int(np.count_nonzero(index.committed)))
+
+
+def zombie_write(history: CellHistory) -> KernelResult:
+    """Once init_transactions of a later instance of a transactional.id has returned, no earlier instance commits
+    anything.
+
+    Source: KIP-98, "Zombie fencing". Counts records in V of transactions whose commit was invoked after that (`other_ns`,
+    `other_client`: the later instance). A commit that overlaps the init is legal; so is one of an instance of which it is not
+    certain that it is the earlier. O(n).
+    """
+    index = CellIndex.of(history)
+    transactions = index.transactions
+    since, successor = transactions.superseded
+    rows = np.flatnonzero((index.visible_at >= 0) & transactions.zombie[index.transaction])
+    which = index.transaction[rows[:WITNESSES_MAX]]
+    columns = {
+        "log_offset": index.visible_offsets(rows[:WITNESSES_MAX]),
+        "other_ns": since[which],
+        "other_client": successor[which],
+    }
+    return _of_records(index, rows, columns, judged=transactions.committing)
+
+
+def aborted_read(history: CellHistory) -> KernelResult:
+    """A record of an aborted transaction is never shown at read_committed.
+
+    Counts records per isolation level, however often they were given: at read_committed by a consumer or V
+    (AT_READ_COMMITTED), at read_uncommitted by a consumer (AT_READ_UNCOMMITTED). O(n), O(k log k) for k reads of aborted
+    records.
+    """
+    index = CellIndex.of(history)
+    aborted = index.transactions.aborted
+
+    def of(position: int) -> np.ndarray:
+        rows, transaction, _ = index.consumed(position)
+        shown, shown_transaction = index.shown_by(position)
+        return np.concatenate([rows[aborted[transaction]], shown[aborted[shown_transaction]]])
+
+    return of_reads(index, of)
+
+
+def early_read(history: CellHistory) -> KernelResult:
+    """No read_committed consumer receives a record before the commit of its transaction was invoked.
+
+    Counts records per isolation level, as `aborted_read`; of transactions that were not aborted. A poll's records were given
+    when it returned, later than they were fetched: so what is found is certain. O(n), O(k log k) for k early reads.
+    """
+    index = CellIndex.of(history)
+
+    def of(position: int) -> np.ndarray:
+        rows, transaction, _ = index.consumed(position)
+        early = index.partitions[position].reads["read_ns"][rows] < index.transactions.commit_invoked_ns[transaction]
+        found: np.ndarray = rows[early & ~index.transactions.aborted[transaction]]
+        return found
+
+    return of_reads(index, of)
+
+
+def _of_records(index: CellIndex, rows: np.ndarray, columns: dict[str, np.ndarray], *, judged: int) -> KernelResult:
+    """Returns a finding of these records. `columns` belong to the first WITNESSES_MAX of them."""
+    count = len(rows)
+    rows = rows[:WITNESSES_MAX]
+    if not len(rows):
+        return KernelResult(no_witnesses(), count, judged, incomplete=index.incomplete)
+    numbers = np.array([partition.partition for partition in index.partitions])
+    whole = {
+        "partition": numbers[index.which[rows]],
+        "client": index.of_sends("client")[rows],
+        "sequence": index.of_sends("sequence")[rows],
+        "log_offset": index.of_sends("log_offset")[rows],
+        "begin_ns": index.of_sends("invoked_ns")[rows],
+        "end_ns": index.of_sends("completed_ns")[rows],
+        "outcome": index.of_sends("outcome")[rows],
+        "seen_ns": np.full(len(rows), MISSING),
+        "reader": np.full(len(rows), NONE),
+    }
+    for position, partition in enumerate(index.partitions):
+        mine = index.which[rows] == position
+        if mine.any():
+            seen = partition.seen(partition.send_key[index.row[rows[mine]]])
+            whole["seen_ns"][mine], whole["reader"][mine] = seen["seen_ns"], seen["reader"]
+    # Without an audit what is missing was read past: the finding stands.
+    reason = index.incomplete if index.audited else None
+    return KernelResult(make_witnesses(len(rows), whole | columns), count, judged, incomplete=reason)
+
+
+def of_reads(index: CellIndex, of: Callable[[int], np.ndarray]) -> KernelResult:
+    """Returns a finding of the reads that `of` chooses (rows for each partition). It has one witness for each record and
+    isolation level, which names the first reader. read_committed comes before read_uncommitted."""
+    parts: list[np.ndarray] = [no_witnesses()]
+    judged = 0
+    for position, partition in enumerate(index.partitions):
+        judged += len(index.consumed(position)[0]) + len(partition.visible.rows)
+        rows = of(position)
+        if not len(rows):
+            continue
+        reads = partition.reads
+        level = partition.fact(partition.client_isolation, reads["client"][rows], unknown=Isolation.READ_UNCOMMITTED)
+        case = np.where(level == Isolation.READ_COMMITTED, AT_READ_COMMITTED, AT_READ_UNCOMMITTED)
+        audit = ~partition.by_consumer[rows]
+        order = np.lexsort((reads["read_ns"][rows], audit, partition.read_key[rows], case))
+        rows, case, audit = rows[order], case[order], audit[order]
+        new = differs_from_previous(partition.read_key[rows]) | differs_from_previous(case)
+        rows, case, audit = rows[new], case[new], audit[new]
+        columns = {
+            "partition": np.full(len(rows), partition.partition),
+            **partition.records_read(rows),
+            "reader": reads["client"][rows],
+            "seen_ns": np.where(audit, MISSING, reads["read_ns"][rows]),
+            "case": case,
+            **partition.sent(partition.send_rows(partition.read_key[rows])),
+        }
+        parts.append(make_witnesses(len(rows), columns))
+    found = np.concatenate(parts)
+    found = found[np.argsort(found["case"], kind="stable")]
+    return KernelResult(found[:WITNESSES_MAX], len(found), judged, incomplete=index.incomplete)
+
+
+# What transactions read themselves. A read belongs to the transaction that its client had open when it received the
+# record.
+
+
+def own_read(history: CellHistory) -> KernelResult:
+    """A transaction that reads at read_committed does not receive what it wrote itself, which is not committed yet.
+
+    Source: KIP-98; https://kafka.apache.org/documentation/#consumerconfigs_isolation.level. Counts records per isolation
+    level, as `aborted-read`. O(k log n) for k reads inside transactions.
+    """
+    index = CellIndex.of(history)
+    judged = 0
+
+    def of(position: int) -> np.ndarray:
+        nonlocal judged
+        rows, writer, reader, _ = reads_inside(index, position)
+        judged += len(rows)
+        own: np.ndarray = rows[writer == reader]
+        return own
+
+    found = of_reads(index, of)
+    return KernelResult(found.witnesses, found.count, judged, incomplete=None)
+
+
+def reads_inside(index: CellIndex, position: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Returns, for partition number `position`, the reads inside transactions of records of transactions: the rows of
+    `reads`, the writing and the reading transaction, and the isolation level."""
+    rows, writer, level = index.consumed(position)
+    reads = index.partitions[position].reads
+    reader = reading_transactions(index, reads["client"][rows], reads["read_ns"][rows])
+    mine = reader >= 0
+    return rows[mine], writer[mine], reader[mine], level[mine]
+
+
+# Transactions that depend on one another in circles.
+#
+# Terms (wr, ww, G0, G1c): Adya, "Weak Consistency: A Generalized Theory and Optimistic Implementations for Distributed
+# Transactions", MIT 1999; as Jepsen uses them of Kafka, https://jepsen.io/analyses/redpanda-21.10.1. wr: the second
+# transaction read what the first wrote. ww: it wrote behind the first.
+
+
+BY_WRITES = 2
+"""Case of `write-cycle`: the cycle needs both the order of two writes and a read (G1c over ww edges)."""
+BY_WRITES_ALONE = 3
+"""Case of `write-cycle`: the order of writes is a cycle already (G0)."""
+
+
+def information_cycle(history: CellHistory) -> KernelResult:
+    """Among committed transactions there is no cycle of "read what the other wrote" (wr): a transaction that reads at
+    read_committed depends on transactions that were committed before.
+
+    Source: KIP-98, read_committed; Adya's G1c over wr edges alone. Counts the sets of transactions that are connected in
+    cycles; per set and isolation level one witness: of a shortest cycle the read that came before the writer's commit was
+    invoked, of which there must be one (`client`, `sequence`, `log_offset`: the record read; `reader`: by whom;
+    `other_*`: the record whose reading leads on). O(n + e).
+    """
+    index = CellIndex.of(history)
+    edges, judged = _read(index)
+    found, count = [no_witnesses()], 0
+    for level, case in (
+        (Isolation.READ_COMMITTED, AT_READ_COMMITTED),
+        (Isolation.READ_UNCOMMITTED, AT_READ_UNCOMMITTED),
+    ):
+        inside, number = cyclic(index, edges.chosen(edges.level == level))
+        for members in _groups(number, below=WITNESSES_MAX):
+            mine = inside.chosen(members)
+            found.append(_witness(index, mine, shortest_cycle(mine.writer, mine.reader), case))
+        count += int(number.max(initial=-1)) + 1
+    return KernelResult(np.concatenate(found)[:WITNESSES_MAX], count, judged)
+
+
+def write_cycle(history: CellHistory) -> KernelResult:
+    """Transactions interleave: their writes, with or without what they read, form cycles (G0; G1c over ww edges).
+
+    Kafka promises nothing against it: each partition is written in the order of arrival. Counts the sets of committed
+    transactions that are connected in cycles with at least one edge of the order of writes in V; one witness each, as
+    `information-cycle`, of a cycle with such an edge; `case`: BY_WRITES_ALONE, BY_WRITES. O(n + e).
+    """
+    index = CellIndex.of(history)
+    written, judged = _written(index)
+    inside, number = cyclic(index, _read(index)[0].and_those(written))
+    by_write = inside.level == Isolation.NOT_A_READER
+    alone = np.full(len(number), -1, dtype=np.intp)
+    alone[by_write] = components(inside.writer[by_write], inside.reader[by_write])
+    counted = np.zeros(int(number.max(initial=-1)) + 1, dtype=bool)
+    counted[number[by_write]] = True
+    found = [no_witnesses()]
+    for one in np.flatnonzero(counted)[:WITNESSES_MAX].tolist():
+        members, case = number == one, BY_WRITES
+        if (alone[members] >= 0).any():  # perhaps several times: of the first
+            members, case = alone == alone[members & (alone >= 0)].min(), BY_WRITES_ALONE
+        mine = inside.chosen(members)
+        first = int(np.flatnonzero(mine.level == Isolation.NOT_A_READER)[0])
+        found.append(_witness(index, mine, shortest_cycle(mine.writer, mine.reader, first), case))
+    return KernelResult(np.concatenate(found), int(np.count_nonzero(counted)), judged)
+
+
+# Edges.
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """Edges between committed transactions: the second read what the first wrote, or wrote behind it. All arrays have
+    one entry for each edge."""
+
+    writer: np.ndarray
+    """intp: the index of the transaction whose record was read or overwritten."""
+    reader: np.ndarray
+    """intp: the index of the transaction that read it, or wrote after it."""
+    position: np.ndarray
+    """intp: which partition of the cell it happened in."""
+    row: np.ndarray
+    """intp: the row of `reads` of that partition that shows the record."""
+    level: np.ndarray
+    """int32, Isolation: the level of the read. NOT_A_READER for an edge between writes."""
+
+    def chosen(self, mask: np.ndarray) -> "Edges":
+        """Returns the edges where `mask` is true."""
+        return Edges(self.writer[mask], self.reader[mask], self.position[mask], self.row[mask], self.level[mask])
+
+    def and_those(self, more: "Edges") -> "Edges":
+        """Returns these edges and the others."""
+        return joined([self, more])
+
+
+def joined(parts: list[Edges]) -> Edges:
+    """Returns all of these edges, in their order."""
+
+    def column(name: str) -> np.ndarray:
+        return np.concatenate([np.empty(0, dtype=np.intp), *(getattr(part, name) for part in parts)])
+
+    return Edges(column("writer"), column("reader"), column("position"), column("row"), column("level"))
+
+
+def _read(index: CellIndex) -> tuple[Edges, int]:
+    """Returns all edges by reads that may be in cycles, and how many edges by reads there are."""
+    if index.known is None:
+        edges = wr_edges(index)
+        return edges, len(edges.writer)
+    known: Edges = index.known.edges
+    return known.chosen(known.level != Isolation.NOT_A_READER), index.known.edges_judged[0]
+
+
+def _written(index: CellIndex) -> tuple[Edges, int]:
+    """Returns all edges by writes that may be in cycles, and how many edges by writes there are."""
+    if index.known is None:
+        edges = ww_edges(index)
+        return edges, len(edges.writer)
+    known: Edges = index.known.edges
+    return known.chosen(known.level == Isolation.NOT_A_READER), index.known.edges_judged[1]
+
+
+def wr_edges(index: CellIndex) -> Edges:
+    """Returns an edge for each read by one transaction of what another transaction wrote."""
+    parts = []
+    for position in range(len(index.partitions)):
+        rows, writer, reader, level = reads_inside(index, position)
+        keep = (writer != reader) & index.committed[writer] & index.committed[reader]
+        parts.append(Edges(writer[keep], reader[keep], np.full(int(keep.sum()), position), rows[keep], level[keep]))
+    return joined(parts)
+
+
+def ww_edges(index: CellIndex) -> Edges:
+    """Returns an edge for each two transactions that are neighbours in V. The order of all writes follows from these."""
+    parts = []
+    for position in range(len(index.partitions)):
+        rows, transaction = index.shown_by(position)
+        keep = index.committed[transaction]
+        rows, transaction = rows[keep], transaction[keep]
+        new = np.flatnonzero(differs_from_previous(transaction))[1:]
+        level = np.full(len(new), Isolation.NOT_A_READER)
+        parts.append(Edges(transaction[new - 1], transaction[new], np.full(len(new), position), rows[new - 1], level))
+    return joined(parts)
+
+
+# Cycles.
+
+
+def cyclic(index: CellIndex, edges: Edges) -> tuple[Edges, np.ndarray]:
+    """Returns the edges that are in cycles, and the set that each belongs to. Sets are numbered by their first
+    transaction."""
+    stretch = stretches(edges.writer, edges.reader, index.transactions.in_time)
+    edges = edges.chosen(entangled(edges.writer, edges.reader, stretch))
+    number = components(edges.writer, edges.reader)
+    return edges.chosen(number >= 0), number[number >= 0]
+
+
+def _groups(number: np.ndarray, *, below: int) -> list[np.ndarray]:
+    """Returns the rows of each number that is less than `below`, ascending."""
+    order = np.argsort(number, kind="stable")
+    bounds = np.searchsorted(number[order], np.arange(min(below, int(number.max(initial=-1)) + 1) + 1))
+    return [order[low:high] for low, high in pairwise(bounds)]
+
+
+def _witness(index: CellIndex, edges: Edges, cycle: list[int], case: int) -> np.ndarray:
+    """Returns a witness of the read (or write) that closes the cycle too early, and of the edge after it."""
+
+    def early(edge: int) -> bool:
+        reads = index.partitions[int(edges.position[edge])].reads
+        commit_ns = index.transactions.commit_invoked_ns[edges.writer[edge]]
+        return bool(edges.level[edge] != Isolation.NOT_A_READER and reads["read_ns"][edges.row[edge]] < commit_ns)
+
+    at = next((place for place, edge in enumerate(cycle) if early(edge)), 0)
+    edge, following = cycle[at], cycle[(at + 1) % len(cycle)]
+    partition, row = index.partitions[int(edges.position[edge])], edges.row[[edge]]
+    other, other_row = index.partitions[int(edges.position[following])], edges.row[following]
+    columns = {
+        "partition": partition.partition,
+        "client": partition.reads["sender"][row],
+        "sequence": partition.reads["sequence"][row],
+        "log_offset": partition.reads["log_offset"][row],
+        "reader": int(index.transactions.columns["client"][edges.reader[edge]]),
+        "seen_ns": partition.reads["read_ns"][row],
+        "other_client": int(other.reads["sender"][other_row]),
+        "other_sequence": int(other.reads["sequence"][other_row]),
+        "other_offset": int(other.reads["log_offset"][other_row]),
+        "other_ns": int(other.reads["read_ns"][other_row]),
+        "case": case,
+        **partition.sent(partition.send_rows(partition.read_key[row])),
+    }
+    return make_witnesses(1, columns)
+
+
+# Cycles in a graph whose edges nearly all lead forward in time: which nodes are in them, and a shortest one. Edges are
+# pairs of arrays, `tail` → `head`, of numbers of nodes. These functions do not know what nodes and edges are.
+
+
+# Importing scipy takes a seventh of a second, which most checks need not spend: they find no edge at all.
+
+
+def entangled(tail: np.ndarray, head: np.ndarray, stretch: np.ndarray) -> np.ndarray:
+    """Returns bool[edges]: may this edge be in a cycle, by the order in time? `stretch` is what `stretches` returns."""
+    found: np.ndarray = stretch[tail] == stretch[head]
+    return found
+
+
+def stretches(tail: np.ndarray, head: np.ndarray, rank: np.ndarray) -> np.ndarray:
+    """Returns intp[nodes]: the stretch of time that each node belongs to, such that no cycle leaves a stretch. `rank` is
+    the place of each node in time, a permutation. Only edges that lead backwards matter, so the others may be left out.
+
+    Where a cycle passes a moment forwards it must come back: moments that no edge passes backwards are in no cycle. Any
+    ranks are right; the better they order the edges, the shorter the stretches are. O(nodes + edges).
+    """
+    back = rank[tail] > rank[head]
+    begin, end = (np.bincount(rank[of[back]], minlength=len(rank)) for of in (head, tail))
+    uncut = np.cumsum(begin - end) > 0  # does an edge lead back from behind each place to it, or to one before it?
+    number = np.cumsum(np.concatenate([[0], ~uncut[:-1]])) if len(rank) else np.empty(0, dtype=np.int64)
+    found: np.ndarray = number[rank]
+    return found
+
+
+def components(tail: np.ndarray, head: np.ndarray) -> np.ndarray:
+    """Returns intp[edges]: the number of the strongly connected component that an edge is inside of, -1 if it is in no
+    cycle. Components of one node do not count, nor does an edge from a node to itself. They are numbered by their least
+    node. O(edges · log edges)."""
+    from scipy.sparse.csgraph import connected_components
+
+    nodes = distinct(np.concatenate([tail, head]))
+    tail, head = np.searchsorted(nodes, tail), np.searchsorted(nodes, head)
+    _, label = connected_components(_graph(tail, head, len(nodes)), directed=True, connection="strong")
+    inside = (label[tail] == label[head]) & (tail != head)
+    order = np.argsort(label, kind="stable")  # the first of each label is its least node
+    starts = differs_from_previous(label[order])
+    least = np.zeros(len(nodes), dtype=np.intp)
+    least[label[order[starts]]] = order[starts]
+    of_edge = least[label[tail]]
+    found = np.full(len(tail), -1, dtype=np.intp)
+    found[inside] = np.searchsorted(distinct(of_edge[inside]), of_edge[inside])
+    return found
+
+
+def shortest_cycle(tail: np.ndarray, head: np.ndarray, first: int | None = None) -> list[int]:
+    """Returns the edges, in their order, of a shortest cycle through edge `first`. None: through the least node. All
+    edges are inside one component. Of equally short cycles it takes the first."""
+    from scipy.sparse.csgraph import breadth_first_order
+
+    nodes = distinct(tail)  # in a component every node has an edge
+    tail, head = np.searchsorted(nodes, tail), np.searchsorted(nodes, head)
+    begin, end = (0, None) if first is None else (int(head[first]), int(tail[first]))
+    graph = _graph(tail, head, len(nodes))
+    order, before = breadth_first_order(graph, begin, directed=True, return_predecessors=True)
+    if end is None:
+        leads_back = np.zeros(len(nodes), dtype=bool)
+        leads_back[tail[head == begin]] = True
+        leads_back[begin] = False
+        end = int(order[leads_back[order]][0])  # found nearest first
+    path = [end]
+    while path[-1] != begin:
+        path.append(int(before[path[-1]]))
+    path = path[::-1]
+    edges = [int(np.flatnonzero((tail == a) & (head == b))[0]) for a, b in pairwise(path)]
+    closing = first if first is not None else int(np.flatnonzero((tail == end) & (head == begin))[0])
+    return [*edges, closing]
+
+
+def _graph(tail: np.ndarray, head: np.ndarray, size: int) -> "csr_matrix":
+    """Returns a graph that has each edge once, in order, so that the same edges give the same graph in whatever order
+    they came."""
+    from scipy.sparse import csr_matrix
+
+    key = distinct(tail.astype(np.int64) * size + head)
+    tail, head = key // max(1, size), key % max(1, size)
+    first = np.searchsorted(tail, np.arange(size + 1))
+    return csr_matrix((np.ones(len(key), dtype=np.int8), head, first), shape=(size, size))

@@ -1,0 +1,1 @@
+"""This backend runs Kafka in containers of Docker Compose."""

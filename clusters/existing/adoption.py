@@ -1,0 +1,424 @@
+"""What prozess does with a cluster that was there before a run: it finds out what it is, and leaves it as it was.
+
+From its `setup` to a complete `teardown` a run is marked (`lasting.json`), with what must be known to leave everything as it
+was found: another process, after a SIGKILL, goes on from there (`prozess heal`).
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as WaitedTooLong
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are in its __init__
+    AdminClient,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
+)
+
+from prozess.clusters.machine.server_properties import shaping_settings
+from prozess.clusters.protocol.admin import Admin
+from prozess.clusters.protocol.readiness import READY_TOPIC
+from prozess.harness.clock import Clock, SystemClock, wait_until
+from prozess.harness.config.configuration import Variant
+from prozess.harness.config.existing_clusters import CLIENT_CONFIG, Adoption, AttachOptions, Login, login_here
+from prozess.harness.errors import BadInput, ClusterFailed, NotReady, ProzessError
+from prozess.harness.plan.plan import Plan
+from prozess.harness.run_directory import RunDirectory, read_json, write_json
+
+LASTING = ("ssh", "attach")
+"""The backends whose clusters outlive a run."""
+BROKER_IDS_END = 63
+"""Broker ids must be below this: the judge keeps sets of brokers as masks of 63 bits."""
+ASK_TIMEOUT_S = 10.0
+DELETE_TIMEOUT_S = 30.0
+
+
+class Marker:
+    """The file `lasting.json` of a run: as long as it is there, the run has left something in the cluster."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._path: Path = run.lasting
+
+    def set(self, found: Mapping[str, str]) -> None:
+        """Writes what was found, before anything is done to the cluster. What was found first counts."""
+        if not self._path.exists():
+            write_json(self._path, dict(found))
+
+    @property
+    def found(self) -> dict[str, str] | None:
+        """What was given to `set`; None if the run has left nothing in the cluster."""
+        return {k: str(v) for k, v in read_json(self._path).items()} if self._path.exists() else None
+
+    def clear(self) -> None:
+        """Removes the mark: everything is as it was."""
+        self._path.unlink(missing_ok=True)
+
+
+class Kafka:
+    """Administers somebody else's cluster by Kafka's protocol. `login`: None for PLAINTEXT."""
+
+    def __init__(self, servers: str, clock: Clock, login: Login | None = None) -> None:
+        self._servers, self._clock, self._login = servers, clock, login
+        self._client: AdminClient | None = None
+        self._said: list[str] = []
+        """What librdkafka complained of: a request that times out does not say why."""
+
+    def _in_words(self, error: Exception) -> str:
+        if self._client is not None:
+            self._client.poll(0)
+        text = "; ".join(dict.fromkeys([str(error), *self._said[-2:]]))
+        return (text if self._login is None else self._login.hide(text)).rstrip(".")
+
+    def describe(self) -> tuple[str, dict[int, tuple[str, int]]]:
+        """Asks for the cluster id, and for each broker's advertised host and port. ClusterFailed if it does not answer."""
+        try:
+            found = self._admin().describe_cluster(request_timeout=ASK_TIMEOUT_S).result(ASK_TIMEOUT_S + 1)
+        except (KafkaException, TimeoutError) as error:
+            raise ClusterFailed(
+                f"Kafka at {self._servers} does not answer within {ASK_TIMEOUT_S:g} s: {self._in_words(error)}. Does it want "
+                "clients to log in? --client-config FILE says how."
+            ) from error
+        return str(found.cluster_id), {
+            int(node.id): (node.host, int(node.port)) for node in sorted(found.nodes, key=lambda node: int(node.id))
+        }
+
+    def delete_topics(self, prefix: str) -> list[str]:
+        """Deletes every topic whose name begins so, and that of the readiness check, and returns once they are gone."""
+        names = self._ours(prefix)
+        if not names:
+            return []
+        for name, future in self._admin().delete_topics(names, operation_timeout=DELETE_TIMEOUT_S).items():
+            try:
+                future.result(DELETE_TIMEOUT_S + 1)
+            except (KafkaException, TimeoutError) as error:
+                if getattr(error.args[0], "code", lambda: None)() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise ClusterFailed(f"Topic {name!r} could not be deleted: {error}.") from error
+        wait_until(
+            lambda: not self._ours(prefix),
+            awaited=f"{len(names)} topics to be gone",
+            timeout_s=DELETE_TIMEOUT_S,
+            clock=self._clock,
+            last_seen=lambda: f"{self._ours(prefix)[:3]} are there",
+            interval_s=0.2,
+        )
+        return names
+
+    def _ours(self, prefix: str) -> list[str]:
+        try:
+            topics = self._admin().list_topics(timeout=ASK_TIMEOUT_S).topics
+        except KafkaException as error:
+            raise ClusterFailed(f"Kafka at {self._servers} does not list its topics: {error}.") from error
+        return sorted(name for name in topics if name.startswith(prefix) or name == READY_TOPIC)
+
+    def _admin(self) -> AdminClient:
+        if self._client is None:
+            own: dict[str, Any] = {"bootstrap.servers": self._servers, "log_level": 0, "client.id": "prozess-admin"}
+            own |= {"error_cb": lambda error: self._said.append(error.str())}
+            try:
+                self._client = AdminClient({**({} if self._login is None else self._login.properties), **own})
+            except (KafkaException, ValueError) as error:
+                raise refused_login(error, self._login) from None
+        return self._client
+
+
+def login_for(attach: AttachOptions) -> Login | None:
+    """How to log in now to a cluster that a plan names.
+
+    BadInput if the run logged in and nobody says how any more: its secrets are in none of its files."""
+    login = login_here()
+    if login is None and attach.withheld:
+        raise BadInput(
+            f"The run logged in with {', '.join(attach.withheld)}, which are written nowhere. Give --client-config FILE with "
+            f"them again, or set {CLIENT_CONFIG}."
+        )
+    return login
+
+
+def refuse_java(plan: Plan, login: Login | None) -> None:
+    """Raises BadInput if a client of Kafka's Java library would have to log in: the settings are for librdkafka."""
+    if login is None:
+        return
+    for cell in plan.cells:
+        parts = {"producer": cell.producer, "group": cell.group, "copier": cell.copier}
+        java = [name for name, part in parts.items() if part is not None and part.client == "java"]
+        if java:
+            raise BadInput(
+                f'{cell.topic_name}: {java[0]}.client = "java" cannot log in as {login.source} says, which is for '
+                f'librdkafka. Set {java[0]}.client = "librdkafka".'
+            )
+
+
+def with_login(attach: AttachOptions, login: Login | None) -> AttachOptions:
+    """Adds to a plan's options what it may tell of how its clients log in."""
+    told, names = ({}, ()) if login is None else (login.told, login.withheld)
+    return attach.model_copy(update={"client_properties": told, "withheld": names})
+
+
+def refused_login(error: Exception, login: Login | None) -> BadInput:
+    """An error with librdkafka's words, without the values that may be in them."""
+    text = str(error) if login is None else login.hide(str(error))
+    where = "librdkafka" if login is None else f"{login.source}: librdkafka"
+    return BadInput(f"{where} does not take the settings: {text.rstrip('.')}.")
+
+
+def adopt_plan(plan: Plan, run: RunDirectory, *, clock: Clock) -> Plan:
+    """Fits the plan to the cluster that it runs on, if that was there before; else returns it as it is.
+
+    BadInput for options that lack, or another number of brokers. ClusterFailed if the cluster does not answer.
+    """
+    if plan.backend not in LASTING:
+        return plan
+    if plan.backend == "ssh":
+        if plan.ssh is None:
+            raise BadInput("backend = 'ssh' needs [ssh] in the trial: its nodes, and how they are handled.")
+        ids = plan.ssh.broker_ids
+    else:
+        if plan.attach is None:
+            raise BadInput("backend = 'attach' needs [attach] in the trial: bootstrap_servers.")
+        login = login_for(plan.attach)
+        refuse_java(plan, login)
+        _, brokers = Kafka(",".join(plan.attach.bootstrap_servers), clock, login).describe()
+        plan = plan.model_copy(update={"attach": with_login(plan.attach, login)})
+        ids = tuple(sorted(brokers))
+    if max(ids) >= BROKER_IDS_END:
+        raise BadInput(
+            f"The cluster has a broker with the id {max(ids)}; ids up to {BROKER_IDS_END - 1} can be judged."
+        )
+    return adopt(plan, Adoption(prefix=run_prefix(run.path.name), broker_ids=ids))
+
+
+def settings_of(admin: Admin, broker: int, variant: Variant) -> dict[str, str]:
+    """The settings that shape a trial: as that broker tells them, else as the trial has them."""
+    described: Mapping[str, str | None] = {}
+    with suppress(ClusterFailed, BadInput, NotReady):
+        described = admin.describe_configs(brokers=[broker], timeout_s=ASK_TIMEOUT_S)[f"broker:{broker}"]
+    told = {key: value for key in shaping_settings(variant) if (value := described.get(key)) is not None}
+    return {**variant.properties, **told}
+
+
+def each(problems: list[str], *deeds: Callable[[], object]) -> None:
+    """Calls each, whatever one of them raises, and adds what they raised to `problems`."""
+    for deed in deeds:
+        try:
+            deed()
+        except Exception as error:  # noqa: BLE001 - the others are done all the same
+            problems.append(str(error))
+
+
+# What a cluster that somebody else started tells of itself: nobody asked for its version, so that none is assumed.
+
+
+METADATA_VERSION = "metadata.version"
+_FIRST_LEVELS = (7, 8, 9, 12, 15, 20, 21, 22, 26, 28, 30, 31)
+_RELEASES = ("3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "4.0", "4.1", "4.2", "4.3")
+"""The releases by their first level of metadata.version (`MetadataVersion` in server-common); the last level is in none."""
+
+
+def release_of(supported: Mapping[str, int]) -> str | None:
+    """The release, such as "4.3", of brokers that support these feature levels.
+
+    None if they do not tell, as with ZooKeeper, or if it is newer than what is known here. What is finalized may be older
+    than the brokers, and tells nothing."""
+    index = bisect_right(_FIRST_LEVELS, supported.get(METADATA_VERSION, 0)) - 1
+    return _RELEASES[index] if 0 <= index < len(_RELEASES) else None
+
+
+def told_by(admin: Admin, brokers: Mapping[int, object], variant: Variant) -> dict[str, Any]:
+    """The release, features and settings that brokers tell, as `Cluster.describe` has them; of several releases the oldest.
+
+    `metadata_mode`: kraft or None, since brokers do not tell which node is a controller."""
+    release: str | None = None
+    with suppress(NotReady):
+        release = release_of(admin.supported_features(brokers=tuple(brokers)))
+    features = dict(admin.features())
+    return {
+        "kafka_version": release,
+        "metadata_mode": "kraft" if features.get(METADATA_VERSION) else None,
+        "features": features,
+        "settings": settings_of(admin, next(iter(brokers)), variant),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _There:
+    """A cluster of which only the addresses are known: as much as administration needs."""
+
+    observer_servers: Mapping[int, tuple[str, int]]
+    controller_servers: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    zookeeper_servers: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    metrics_servers: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    nodes: tuple[()] = ()
+    login: Login | None = None
+
+
+def describe_elsewhere(
+    bootstrap_servers: str, variant: Variant, clock: Clock, login: Login | None = None
+) -> dict[str, Any]:
+    """Describes a cluster of which only its address is known. ClusterFailed or NotReady if it does not answer."""
+    cluster_id, brokers = Kafka(bootstrap_servers, clock, login).describe()
+    admin = Admin(_There(brokers, login=login), clock=clock)
+    try:
+        return {"backend": "attach", "cluster_id": cluster_id, **told_by(admin, brokers, variant)}
+    finally:
+        admin.close()
+
+
+# What a running cluster is set to, for `prozess validate`: read by Kafka's own protocol; nothing there is changed.
+
+
+SETTINGS_TIMEOUT_S = 10.0
+_SET_BY_SOMEBODY = {
+    ConfigSource.DYNAMIC_TOPIC_CONFIG: "topic",
+    ConfigSource.DYNAMIC_BROKER_CONFIG: "broker",
+    ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: "broker",
+    ConfigSource.STATIC_BROKER_CONFIG: "broker",
+}
+"""The sources of settings that are not Kafka's own defaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSettings:
+    """The settings of a living cluster that somebody has set, without secrets."""
+
+    brokers: int
+    release: str | None
+    """The release, such as "4.3", as the brokers tell it; None if they do not."""
+    broker: Mapping[str, str]
+    """The settings of the broker with the lowest id."""
+    topic: Mapping[str, str]
+    """The settings of the topic, with the replication.factor of its first partition; empty if none was asked for."""
+    notes: tuple[str, ...]
+
+
+def live_settings(servers: str, topic: str | None, login: Login | None) -> LiveSettings:
+    """Asks a living cluster for its settings.
+
+    ClusterFailed if it does not answer; BadInput for a topic that it does not have or a property that librdkafka refuses."""
+    connection = {} if login is None else login.properties
+    why: list[str] = []
+    try:
+        own: dict[str, Any] = {"bootstrap.servers": servers, "log_level": 0}
+        own |= {"error_cb": lambda error: why.append(error.str())}
+        client = AdminClient({**connection, **own})
+    except (KafkaException, ValueError) as error:
+        raise refused_login(error, login) from None
+    try:
+        found = client.list_topics(timeout=SETTINGS_TIMEOUT_S)
+    except KafkaException as error:
+        client.poll(0)
+        words = "; ".join(dict.fromkeys([error.args[0].str(), *why[-2:]]))
+        raise ClusterFailed(
+            f"Kafka at {servers} does not answer within {SETTINGS_TIMEOUT_S:g} s: "
+            f"{words if login is None else login.hide(words)}. Give --cluster the addresses that clients use; how to log in "
+            "is said by --client-config, or by a librdkafka file (--producer or --consumer)."
+        ) from error
+    if topic is not None and topic not in found.topics:
+        raise BadInput(f"--cluster-topic {topic!r}: Kafka at {servers} has no such topic.")
+    resources = [ConfigResource(ResourceType.BROKER, str(broker)) for broker in sorted(found.brokers)]
+    resources += [ConfigResource(ResourceType.TOPIC, topic)] if topic is not None else []
+    told = [dict(_set(scope, entries)) for scope, entries in _described(client, resources)]
+    of_brokers = told[: len(found.brokers)]
+    of_topic = told[-1] if topic is not None else {}
+    if topic is not None:
+        partitions = found.topics[topic].partitions
+        of_topic["replication.factor"] = str(max(len(p.replicas) for p in partitions.values()))
+    return LiveSettings(
+        brokers=len(found.brokers),
+        release=_release(servers, login),
+        broker=of_brokers[0],
+        topic=of_topic,
+        notes=tuple(_differing(of_brokers)),
+    )
+
+
+def _described(client: AdminClient, resources: list[ConfigResource]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    # One resource a call: librdkafka asks the broker itself, and takes no two of them at once.
+    futures: Mapping[Any, Future[Mapping[str, Any]]] = {
+        resource: client.describe_configs([resource], request_timeout=SETTINGS_TIMEOUT_S)[resource]
+        for resource in resources
+    }
+    for resource in resources:
+        try:
+            entries = futures[resource].result(SETTINGS_TIMEOUT_S + 1)
+        except (KafkaException, WaitedTooLong) as error:
+            raise ClusterFailed(
+                f"Kafka did not give the configuration of {resource.restype.name.lower()} {resource.name}: {error}."
+            ) from error
+        yield resource.restype.name.lower(), entries
+
+
+def _set(scope: str, entries: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, entry in entries.items():
+        source = ConfigSource(entry.source)
+        if _SET_BY_SOMEBODY.get(source) == scope and not entry.is_sensitive and entry.value is not None:
+            yield name, str(entry.value)
+
+
+def _differing(of_brokers: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """The settings that differ between brokers although they say nothing of who or where a broker is."""
+    own = ("listener", "id", "rack", "log.dir", "host", "port", "roles")
+    for name in sorted(set().union(*of_brokers)):
+        values = {settings.get(name, "Kafka's default") for settings in of_brokers}
+        if len(values) > 1 and not any(part in name for part in own):
+            yield f"the brokers differ in {name} ({', '.join(sorted(values))}): the first one's is taken"
+
+
+def _release(servers: str, login: Login | None) -> str | None:
+    with suppress(ProzessError):
+        told = describe_elsewhere(servers, Variant(), SystemClock(), login)["kafka_version"]
+        return None if told is None else str(told)
+    return None
+
+
+# A plan fitted to a cluster that is there already: its brokers' own ids, and names that are the run's alone. Pure.
+
+
+def run_prefix(run_name: str) -> str:
+    """The prefix of everything that a run makes in somebody else's cluster."""
+    return f"prozess-{run_name}-"
+
+
+def adopt(plan: Plan, adoption: Adoption) -> Plan:
+    """Gives the plan the cluster's names and ids; one that was adopted before (a `plan.json`) is adopted anew.
+
+    BadInput if the cluster has another number of brokers than the plan places its copies on.
+    """
+    if len(adoption.broker_ids) != plan.variant.brokers:
+        raise BadInput(
+            f"variant.brokers = {plan.variant.brokers}, but the cluster has {len(adoption.broker_ids)} brokers "
+            f"({', '.join(map(str, adoption.broker_ids))}). Set variant.brokers to that number."
+        )
+    former = plan.adopted or Adoption(broker_ids=tuple(range(1, plan.variant.brokers + 1)))
+    ids = dict(zip(former.broker_ids, adoption.broker_ids, strict=True))
+    name = _renamer(former.prefix, adoption.prefix)
+    cells = tuple(
+        cell.model_copy(
+            update={"topic_name": name(cell.topic_name), "derived_topic_name": _maybe(name, cell.derived_topic_name)}
+        )
+        for cell in plan.cells
+    )
+    partitions = tuple(
+        p.model_copy(update={"topic_name": name(p.topic_name), "assignment": tuple(ids[i] for i in p.assignment)})
+        for p in plan.partitions
+    )
+    clients = tuple(
+        c.model_copy(
+            update={"group_id": _maybe(name, c.group_id), "transactional_id": _maybe(name, c.transactional_id)}
+        )
+        for c in plan.clients
+    )
+    return plan.model_copy(update={"cells": cells, "partitions": partitions, "clients": clients, "adopted": adoption})
+
+
+def _renamer(former: str, new: str) -> Callable[[str], str]:
+    return lambda text: new + text.removeprefix(former)
+
+
+def _maybe(name: Callable[[str], str], text: str | None) -> str | None:
+    return None if text is None else name(text)

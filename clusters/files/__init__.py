@@ -1,0 +1,1 @@
+"""These modules read what brokers, controllers and ZooKeeper wrote to their disks."""

@@ -1,0 +1,86 @@
+"""Lock files: exactly which jars make up one version of Kafka, with checksums, so that what was fetched can be verified.
+
+One file per version, `kafka-VERSION.lock`: comment lines, then `SHA-256  bytes  group:artifact:version[:classifier]` per
+jar. Made by `python -m tests.support.kafka_lock VERSION` from a real fetch; reviewed and committed like code.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+
+_LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<size>\d+)  (?P<coordinates>[\w.-]+(:[\w.-]+){2,3})")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Coordinates:
+    """The coordinates that name an artifact in a Maven repository."""
+
+    group: str
+    artifact: str
+    version: str
+    classifier: str = ""
+
+    @property
+    def file_name(self) -> str:
+        """The name that Maven and Ivy give the file."""
+        return f"{self.artifact}-{self.version}{'-' * bool(self.classifier)}{self.classifier}.jar"
+
+    @classmethod
+    def parse(cls, text: str) -> "Coordinates":
+        """Reads `group:artifact:version` or `group:artifact:version:classifier`."""
+        return cls(*text.split(":"))
+
+    def __str__(self) -> str:
+        return ":".join(filter(None, (self.group, self.artifact, self.version, self.classifier)))
+
+
+@dataclass(frozen=True, slots=True)
+class LockedJar:
+    """A jar that a lock names, with its size and its checksum."""
+
+    coordinates: Coordinates
+    size: int
+    """bytes"""
+    sha256: str
+
+
+def locked_versions() -> tuple[str, ...]:
+    """The versions of Kafka that have a lock."""
+    names = (entry.name for entry in files(__name__).iterdir())
+    kafka = (n for n in names if n.startswith("kafka-") and n.endswith(".lock"))
+    return tuple(sorted(n.removeprefix("kafka-").removesuffix(".lock") for n in kafka))
+
+
+def read_lock(version: str, *, product: str = "kafka") -> tuple[LockedJar, ...] | None:
+    """The lock of a version, by file name; None if there is none. `product`: what else is fetched, such as "jolokia"."""
+    entry = files(__name__) / f"{product}-{version}.lock"
+    return parse_lock(entry.read_text(encoding="utf-8")) if entry.is_file() else None
+
+
+def parse_lock(text: str) -> tuple[LockedJar, ...]:
+    """Reads the text of a lock. ValueError, with the line, if it is none."""
+    jars = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise ValueError(f"line {number} of the lock is not `SHA-256  bytes  coordinates`: {line!r}")
+        jars.append(LockedJar(Coordinates.parse(match["coordinates"]), int(match["size"]), match["sha256"]))
+    names = [jar.coordinates.file_name for jar in jars]
+    if len(set(names)) != len(names):
+        raise ValueError("two jars of the lock have the same file name")
+    return tuple(sorted(jars, key=lambda jar: jar.coordinates.file_name))
+
+
+def format_lock(version: str, jars: Iterable[LockedJar]) -> str:
+    """The text of a lock, as `parse_lock` reads it."""
+    lines = [
+        f"# The jars of Apache Kafka {version}: SHA-256, bytes, coordinates. See clusters/install/locks/__init__.py."
+    ]
+    lines += [
+        f"{jar.sha256}  {jar.size}  {jar.coordinates}"
+        for jar in sorted(jars, key=lambda jar: jar.coordinates.file_name)
+    ]
+    return "\n".join(lines) + "\n"

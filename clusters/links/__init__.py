@@ -1,0 +1,1 @@
+"""These modules delay, limit, drop and reset what nodes and clients send one another."""

@@ -1,0 +1,1 @@
+"""This backend runs Kafka as plain processes, each in a network namespace of its own."""

@@ -1,0 +1,617 @@
+"""A local cluster for a caller outside the sandbox: pytest, an application's own tests.
+
+`python -m prozess.clusters.local.hosted` runs it inside; the caller forwards to it. Clients outside reach the brokers
+through the relay: this process binds 127.0.0.1:PORT per broker and passes the listening sockets in, and each broker
+advertises that address.
+"""
+
+import argparse
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from prozess.clusters.install.jars import ensure_agent, ensure_jars
+from prozess.clusters.install.tools import find_java
+from prozess.clusters.local.cluster import LocalCluster
+from prozess.clusters.local.relay import Route, relay_command
+from prozess.clusters.machine.archives import CloseConsumer, build_archives
+from prozess.clusters.machine.processes import PIDS_NAME, recording_command, sweep_pids
+from prozess.clusters.machine.sandbox import enter_command
+from prozess.clusters.machine.server_properties import BROKER, node_name, node_roles
+from prozess.clusters.machine.servers import first_port, free_ports
+from prozess.harness import errors, installation
+from prozess.harness.clock import Clock, SystemClock
+from prozess.harness.config.existing_clusters import Login
+from prozess.harness.config.impairments import HARM, IMPAIRMENT, Harm, Impairment
+from prozess.harness.errors import ClusterFailed, HarnessFailed, NotReady, ProzessError
+from prozess.harness.interfaces import Capability, Node, NodeState
+from prozess.harness.plan.plan import Plan, parse_plan
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import Tristate
+
+# What the two sides say to each other: one JSON object per line, over a socket pair.
+#
+# Request {"id": 7, "node": "broker-1" or null for the cluster, "method": "stop", "arguments": {"timeout_s": 30}}
+# Answer {"id": 7, "result": …} or {"id": 7, "error": {"type": "NotReady", "arguments": {…}}} The first line of the
+# host has id 0: the facts of the cluster it built, or why it could not.
+
+
+FACTS_ID = 0
+CLUSTER_METHODS = frozenset({"setup", "wait_ready", "describe", "collect_logs", "teardown"})
+NODE_METHODS = frozenset(
+    {
+        "state",
+        "os_pid",
+        "start",
+        "kill",
+        "stop",
+        "pause",
+        "resume",
+        "block",
+        "unblock",
+        "receives_from",
+        "impair",
+        "repair",
+        "impaired",
+        "harm",
+    }
+)
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """A message as one line."""
+    return json.dumps(message, ensure_ascii=False).encode() + b"\n"
+
+
+def error_to_json(error: BaseException) -> dict[str, Any]:
+    """An exception as JSON values from which the other side can raise its like."""
+    if isinstance(error, NotReady):
+        fields = {"awaited": error.awaited, "timeout_s": error.timeout_s, "last_seen": error.last_seen}
+        return {"type": "NotReady", "arguments": fields}
+    if isinstance(error, ProzessError):
+        return {"type": type(error).__name__, "text": str(error)}
+    return {"type": "HarnessFailed", "text": f"{type(error).__name__}: {error}"}
+
+
+def error_from_json(told: dict[str, Any]) -> ProzessError:
+    """The exception that the other side raised."""
+    if told["type"] == "NotReady":
+        return NotReady(**told["arguments"])
+    kind = getattr(errors, told["type"], HarnessFailed)
+    assert isinstance(kind, type), kind
+    assert issubclass(kind, ProzessError), kind
+    return kind(told["text"])
+
+
+# The process `python -m prozess.clusters.local.hosted` in its sandbox, and the conversation with it.
+
+
+HOST_START_TIMEOUT_S = 60.0
+END_TIMEOUT_S = 30.0
+_TAIL_BYTES = 2000
+
+
+class HostProcess:
+    """`python -m prozess.clusters.local.hosted` in its sandbox, and the conversation with it."""
+
+    def __init__(self, plan: Plan, run: RunDirectory, *, close: CloseConsumer) -> None:
+        self._run = run
+        run.create()
+        run.plan.write_text(plan.model_dump_json(indent=1), encoding="utf-8")
+        for version in plan.variant.kafka_versions:
+            jars = ensure_jars(version)  # here, since the sandbox has no way out
+            build_archives(version, find_java(), jars, close=close)
+        if plan.metrics:
+            with suppress(HarnessFailed):  # without it the cluster runs all the same, and says what it lacks
+                ensure_agent()
+        brokers = [node_id for node_id, roles in node_roles(plan.variant).items() if BROKER in roles]
+        listeners = listen(brokers)
+        self.relay_ports = {broker: listener.getsockname()[1] for broker, listener in listeners.items()}
+        self._pending: dict[int, Future[object]] = {FACTS_ID: Future()}
+        self._lock = threading.Lock()
+        self._numbers = FACTS_ID
+        self._control, theirs = socket.socketpair()
+        try:
+            self._process = self._start(theirs, listeners)
+        finally:
+            theirs.close()
+            for listener in listeners.values():
+                listener.close()  # the relay's alone: when it is gone, callers are refused
+        self.pid = self._process.pid
+        self._reader = threading.Thread(target=self._read, name="cluster host", daemon=True)
+        self._reader.start()
+        try:
+            facts = self._result(FACTS_ID, "its facts", HOST_START_TIMEOUT_S)
+            assert isinstance(facts, dict), facts
+            self.facts: Mapping[str, Any] = facts
+        except BaseException:
+            self.end()
+            raise
+
+    def _start(self, theirs: socket.socket, listeners: Mapping[int, socket.socket]) -> subprocess.Popen[bytes]:
+        parent = os.pidfd_open(os.getpid())
+        try:
+            arguments = ["--control", str(theirs.fileno()), "--parent", str(parent)]
+            arguments += ["--plan", str(self._run.plan), "--run", str(self._run.path)]
+            for broker, listener in listeners.items():
+                arguments += ["--relay", f"{broker}:{listener.fileno()}"]
+            inherited = [theirs.fileno(), parent, *(listener.fileno() for listener in listeners.values())]
+            paths = [str(installation.SEARCH_PATH), os.environ.get("PYTHONPATH", "")]
+            with (self._run.logs / "host.log").open("ab") as log:
+                return subprocess.Popen(
+                    enter_command([sys.executable, "-P", "-m", "prozess.clusters.local.hosted", *arguments]),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=inherited,
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+                    start_new_session=True,
+                )
+        finally:
+            os.close(parent)
+
+    def call(self, node: str | None, method: str, arguments: Mapping[str, object], *, timeout_s: float) -> object:
+        """Calls a method in the sandbox, and returns its result or raises what it raised. NotReady if there is no answer
+        in time."""
+        with self._lock:
+            self._numbers += 1
+            number = self._numbers
+            self._pending[number] = Future()
+            request = {"id": number, "node": node, "method": method, "arguments": dict(arguments)}
+            try:
+                self._control.sendall(encode(request))
+            except OSError as error:
+                del self._pending[number]
+                raise self._gone() from error
+        return self._result(number, f"{method} of {node or 'the cluster'}", timeout_s)
+
+    def _result(self, number: int, awaited: str, timeout_s: float) -> object:
+        try:
+            return self._pending[number].result(timeout_s)
+        except FutureTimeout as error:
+            raise NotReady(
+                awaited=f"the cluster's host to answer: {awaited}", timeout_s=timeout_s, last_seen=self._tail()
+            ) from error
+        finally:
+            with self._lock:
+                self._pending.pop(number, None)
+
+    def _read(self) -> None:
+        with self._control.makefile("rb") as lines:
+            try:
+                for line in lines:
+                    self._resolve(json.loads(line))
+            except (OSError, ValueError):
+                pass  # the end of the conversation, as below
+        self._process.wait()
+        with self._lock:
+            pending, self._pending = self._pending, {}
+        for future in pending.values():
+            future.set_exception(self._gone())
+        sweep_pids(self._run)  # without a pid namespace the host's sudden death leaves servers
+
+    def _resolve(self, message: dict[str, Any]) -> None:
+        with self._lock:
+            future = self._pending.get(message["id"])
+        if future is None:
+            return  # given up on
+        if "error" in message:
+            future.set_exception(error_from_json(message["error"]))
+        else:
+            future.set_result(message["result"])
+
+    def _gone(self) -> HarnessFailed:
+        return ClusterFailed(f"The cluster's host process has ended (exit {self._process.poll()}): {self._tail()}")
+
+    def _tail(self) -> str:
+        try:
+            return (self._run.logs / "host.log").read_bytes()[-_TAIL_BYTES:].decode(errors="replace").strip()
+        except OSError:
+            return "(no log)"
+
+    def end(self) -> None:
+        """Ends the host, which tears the cluster down. It is killed if it does not end."""
+        with suppress(OSError):  # it may have ended first
+            self._control.shutdown(socket.SHUT_WR)
+        try:
+            self._process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # unshare's --kill-child takes pid 1 with it, and that everything else
+            self._process.wait(END_TIMEOUT_S)
+        self._reader.join(END_TIMEOUT_S)
+        self._control.close()
+
+
+def listen(brokers: Sequence[int]) -> dict[int, socket.socket]:
+    """Opens a listening socket on 127.0.0.1 for each broker."""
+    listeners = {}
+    for broker, port in zip(brokers, free_ports(["127.0.0.1"], len(brokers), first=first_port()), strict=True):
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen(128)
+        listeners[broker] = listener
+    return listeners
+
+
+CALL_TIMEOUT_S = 60.0
+SETUP_TIMEOUT_S = 180.0
+
+
+class HostedCluster:
+    """A local cluster in a sandbox of its own, used from outside. Its nodes may be used from any thread."""
+
+    login: Login | None = None
+    client_prefix: Sequence[str] = ()
+
+    def __init__(self, plan: Plan, run: RunDirectory, *, clock: Clock, close: CloseConsumer) -> None:
+        self._plan, self._run, self._clock, self._close = plan, run, clock, close
+        self._host: HostProcess | None = None
+        self._lock = threading.RLock()
+        self._nodes = tuple(
+            HostedNode(self, node_name(node_id, roles), node_id, roles)
+            for node_id, roles in sorted(
+                node_roles(plan.variant).items(), key=lambda item: (BROKER in item[1], item[0])
+            )
+        )
+
+    @property
+    def nodes(self) -> Sequence["HostedNode"]:
+        return self._nodes
+
+    @property
+    def capabilities(self) -> Mapping[Capability, str]:
+        return {Capability(name): how for name, how in self.facts["capabilities"].items()}
+
+    @property
+    def lacks(self) -> Mapping[Capability, str]:
+        return {Capability(name): why for name, why in self.facts["lacks"].items()}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The bootstrap servers inside the sandbox; a caller outside wants `relay_servers`."""
+        return str(self.facts["bootstrap_servers"])
+
+    @property
+    def relay_servers(self) -> str:
+        """The bootstrap servers for clients outside."""
+        return ",".join(f"127.0.0.1:{port}" for port in self._running().relay_ports.values())
+
+    @property
+    def observer_servers(self) -> Mapping[int, tuple[str, int]]:
+        """The brokers' observer listeners, inside the sandbox."""
+        return self._servers("observer_servers")
+
+    @property
+    def controller_servers(self) -> Mapping[int, tuple[str, int]]:
+        """The controllers' listeners, inside the sandbox."""
+        return self._servers("controller_servers")
+
+    @property
+    def zookeeper_servers(self) -> Mapping[int, tuple[str, int]]:
+        """The ZooKeeper servers, inside the sandbox; empty in KRaft."""
+        return self._servers("zookeeper_servers")
+
+    @property
+    def metrics_servers(self) -> Mapping[int, tuple[str, int]]:
+        """The metrics agents, inside the sandbox; empty if there are none."""
+        return self._servers("metrics_servers")
+
+    def refusal_of(self, fault: str, parameters: Mapping[str, Any]) -> str | None:
+        """Returns None: what this backend can do, it can do to every link."""
+        return None
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the host said of the cluster that it built. Starts the host if need be, but no server."""
+        return self._running().facts
+
+    @property
+    def host_pid(self) -> int:
+        """The pid of the host."""
+        return self._running().pid
+
+    def setup(self) -> None:
+        self.teardown()
+        try:
+            self.call(None, "setup", timeout_s=SETUP_TIMEOUT_S)
+        except BaseException:
+            self.teardown()
+            raise
+
+    def wait_ready(self, *, timeout_s: float) -> None:
+        self.call(None, "wait_ready", {"timeout_s": timeout_s}, timeout_s=timeout_s + CALL_TIMEOUT_S)
+
+    def describe(self) -> Mapping[str, Any]:
+        found = self.call(None, "describe")
+        assert isinstance(found, dict), found
+        return {**found, "relay_servers": self.relay_servers}
+
+    def collect_logs(self, into: Path) -> None:
+        self.call(None, "collect_logs", {"into": str(into.resolve())})
+
+    def teardown(self) -> None:
+        with self._lock:
+            host, self._host = self._host, None
+        if host is not None:
+            host.end()
+
+    def call(
+        self,
+        node: str | None,
+        method: str,
+        arguments: Mapping[str, object] | None = None,
+        *,
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> object:
+        """Calls a method in the sandbox; what it raises is raised here."""
+        return self._running().call(node, method, arguments or {}, timeout_s=timeout_s)
+
+    def _servers(self, kind: str) -> dict[int, tuple[str, int]]:
+        return {node_id: (host, port) for node_id, host, port in self.facts[kind]}
+
+    def _running(self) -> "HostProcess":
+        with self._lock:
+            if self._host is None:
+                self._host = HostProcess(self._plan, self._run, close=self._close)
+            return self._host
+
+
+class HostedNode:
+    """A node of a hosted cluster, which forwards every call to the host."""
+
+    def __init__(self, cluster: HostedCluster, name: str, node_id: int, roles: frozenset[str]) -> None:
+        self._cluster, self._name, self._node_id, self._roles = cluster, name, node_id, roles
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def node_id(self) -> int:
+        return self._node_id
+
+    @property
+    def roles(self) -> frozenset[str]:
+        return self._roles
+
+    @property
+    def address(self) -> str:
+        return str(self._cluster.facts["nodes"][self._name]["address"])
+
+    @property
+    def data_directory(self) -> Path:
+        return Path(self._cluster.facts["nodes"][self._name]["data_directory"])
+
+    @property
+    def os_pid(self) -> int | None:
+        found = self._call("os_pid")
+        assert found is None or isinstance(found, int), found
+        return found
+
+    def state(self) -> NodeState:
+        return NodeState(str(self._call("state")))
+
+    def start(self) -> None:
+        self._call("start")
+
+    def kill(self) -> None:
+        self._call("kill")
+
+    def stop(self, *, timeout_s: float) -> None:
+        self._cluster.call(self._name, "stop", {"timeout_s": timeout_s}, timeout_s=timeout_s + CALL_TIMEOUT_S)
+
+    def pause(self) -> None:
+        self._call("pause")
+
+    def resume(self) -> None:
+        self._call("resume")
+
+    def block(self, source: Node) -> None:
+        self._call("block", source=source.name)
+
+    def unblock(self, source: Node) -> None:
+        self._call("unblock", source=source.name)
+
+    def receives_from(self, source: Node) -> Tristate:
+        told = self._call("receives_from", source=source.name)
+        assert isinstance(told, int), told
+        return Tristate(told)
+
+    def impair(self, impairment: Impairment) -> None:
+        self._call("impair", impairment=impairment.model_dump(mode="json"))
+
+    def repair(self, impairment: Impairment) -> None:
+        self._call("repair", impairment=impairment.model_dump(mode="json"))
+
+    def impaired(self, impairment: Impairment) -> tuple[Tristate, str]:
+        told = self._call("impaired", impairment=impairment.model_dump(mode="json"))
+        assert isinstance(told, list), told
+        seen, what = told
+        return Tristate(seen), str(what)
+
+    def harm(self, harm: Harm) -> str:
+        return str(self._call("harm", harm=harm.model_dump(mode="json")))
+
+    def _call(self, method: str, **arguments: object) -> object:
+        return self._cluster.call(self._name, method, arguments)
+
+
+# `python -m prozess.clusters.local.hosted`: runs a LocalCluster inside the sandbox for a caller outside.
+#
+# Serves requests from an inherited socket, each in a thread, so that a wait does not
+# hold up a fault. The end of the caller, told by the end of the socket or by a pidfd (which does not depend on who
+# else inherited the socket), is the end of the cluster: it is torn down, and this process ends. As it is pid 1 of its
+# pid namespace, whatever should be left then dies with it.
+
+
+THREADS = 16
+TEARDOWN_TIMEOUT_S = 20.0
+"""How long the host may tear down after the caller's end; then it ends in any case."""
+
+
+class Host:
+    """Serves one cluster over a socket."""
+
+    def __init__(self, control: socket.socket, cluster: LocalCluster) -> None:
+        self._control, self._cluster = control, cluster
+        self._send_lock = threading.Lock()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Sends an answer, if anybody is still there."""
+        with self._send_lock:
+            try:
+                self._control.sendall(encode(message))
+            except OSError as error:
+                print(f"cannot answer: {error}", file=sys.stderr)  # noqa: T201 - the host's log
+
+    def facts(self) -> dict[str, Any]:
+        """The facts of the cluster that do not change while the host lives."""
+        cluster = self._cluster
+        return {
+            "isolation": cluster.isolation,
+            "capabilities": dict(cluster.capabilities),
+            "lacks": dict(cluster.lacks),
+            "bootstrap_servers": cluster.bootstrap_servers,
+            "observer_servers": [[i, *server] for i, server in cluster.observer_servers.items()],
+            "controller_servers": [[i, *server] for i, server in cluster.controller_servers.items()],
+            "zookeeper_servers": [[i, *server] for i, server in cluster.zookeeper_servers.items()],
+            "metrics_servers": [[i, *server] for i, server in cluster.metrics_servers.items()],
+            "nodes": {
+                node.name: {"address": node.address, "data_directory": str(node.data_directory)}
+                for node in cluster.nodes
+            },
+        }
+
+    def answer(self, request: dict[str, Any]) -> None:
+        """Carries out one request and answers it, whatever comes of it."""
+        try:
+            self.send({"id": request["id"], "result": self._call(request)})
+        except Exception as error:  # noqa: BLE001 - raised again at the caller
+            self.send({"id": request["id"], "error": error_to_json(error)})
+
+    def _call(self, request: Mapping[str, Any]) -> object:
+        method, arguments = request["method"], dict(request["arguments"])
+        if request["node"] is None:
+            assert method in CLUSTER_METHODS, method
+            if "into" in arguments:
+                arguments["into"] = Path(arguments["into"])
+            return getattr(self._cluster, method)(**arguments)
+        assert method in NODE_METHODS, method
+        nodes = {node.name: node for node in self._cluster.nodes}
+        if "source" in arguments:
+            arguments["source"] = nodes[arguments["source"]]
+        if "impairment" in arguments:
+            arguments["impairment"] = IMPAIRMENT.validate_python(arguments["impairment"])
+        if "harm" in arguments:
+            arguments["harm"] = HARM.validate_python(arguments["harm"])
+        found = getattr(nodes[request["node"]], method)
+        value = found(**arguments) if callable(found) else found
+        return value.value if isinstance(value, Enum) else value
+
+    def serve(self, parent: int | None) -> None:
+        """Serves requests until the caller ends."""
+        pool = ThreadPoolExecutor(THREADS, thread_name_prefix="request")
+        waiting = select.poll()
+        waiting.register(self._control, select.POLLIN | select.POLLHUP)
+        if parent is not None:
+            waiting.register(parent, select.POLLIN)  # readable = that process has ended: pidfd_open(2)
+        received = b""
+        while True:
+            ready = [descriptor for descriptor, _ in waiting.poll()]
+            if parent in ready:
+                return
+            try:
+                data = self._control.recv(65536)
+            except ConnectionResetError:
+                return
+            if not data:
+                return
+            *lines, received = (received + data).split(b"\n")
+            for line in lines:
+                pool.submit(self.answer, json.loads(line))
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Builds a cluster, tells its facts, serves it, and tears it down."""
+    options = _parse(argv)
+    control = socket.socket(fileno=options.control)
+    listeners = {int(broker): socket.socket(fileno=int(fd)) for broker, fd in (r.split(":") for r in options.relay)}
+    for number in (signal.SIGTERM, signal.SIGINT):  # pid 1 of a namespace ignores what it does not handle
+        signal.signal(number, lambda *_: control.shutdown(socket.SHUT_RD))
+    try:
+        plan = parse_plan(options.plan.read_text(encoding="utf-8"), source=str(options.plan))
+        ports = {broker: listener.getsockname()[1] for broker, listener in listeners.items()}
+        run = RunDirectory(options.run)
+        cluster = LocalCluster(plan, run, clock=SystemClock(), relay_ports=ports)
+    except Exception as error:  # noqa: BLE001 - raised again at the caller
+        control.sendall(encode({"id": FACTS_ID, "error": error_to_json(error)}))
+        return
+    host = Host(control, cluster)
+    relay = start_relay(cluster, listeners, run)
+    try:
+        host.send({"id": FACTS_ID, "result": host.facts()})
+        host.serve(options.parent)
+    finally:
+        _end_in_any_case()
+        try:
+            cluster.teardown()
+        finally:
+            if relay is not None:
+                relay.kill()
+                relay.wait()
+
+
+def start_relay(
+    cluster: LocalCluster, listeners: Mapping[int, socket.socket], run: RunDirectory
+) -> subprocess.Popen[bytes] | None:
+    """Starts the relay as a process of its own, so that what it carries does not wait for our threads.
+
+    The listeners are its alone from then on."""
+    if not listeners:
+        return None
+    routes = [
+        Route(listeners[broker].fileno(), address, port, cluster.relay_address)
+        for broker, (address, port) in cluster.client_servers.items()
+    ]
+    command = relay_command(routes)
+    if cluster.isolation != "namespaces":
+        command = recording_command(command, name="relay", into=run.path / PIDS_NAME)
+    relay = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[route.listener for route in routes])
+    for listener in listeners.values():
+        listener.close()
+    return relay
+
+
+def _end_in_any_case() -> None:
+    watchdog = threading.Timer(TEARDOWN_TIMEOUT_S, os._exit, args=(1,))
+    watchdog.daemon = True
+    watchdog.start()
+
+
+def _parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="prozess.clusters.local.hosted")
+    parser.add_argument("--control", type=int, required=True, help="inherited socket")
+    parser.add_argument("--parent", type=int, help="inherited pidfd of the caller")
+    parser.add_argument("--plan", type=Path, required=True)
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--relay", action="append", default=[], help="BROKER:LISTENING_SOCKET")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()
+    os._exit(0)

@@ -1,0 +1,213 @@
+"""The options that several commands share, and the names that a shell completes for them."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from prozess.harness.errors import BadInput
+
+if TYPE_CHECKING:
+    from prozess.harness.plan.plan import Plan
+
+
+def complete_trials() -> list[str]:
+    """Returns the names of the trials and campaigns that come with prozess."""
+    from prozess.harness.plan.trial_files import known_campaigns, known_trials
+
+    return [*known_trials(), *known_campaigns()]
+
+
+def complete_matrices() -> list[str]:
+    """Returns the names of the matrices that come with prozess."""
+    from prozess.harness.plan.trial_files import known_matrices
+
+    return [*known_matrices()]
+
+
+def complete_guarantees() -> list[str]:
+    """Returns the names of the guarantees that may decide a verdict."""
+    from prozess.harness.guarantees.table import TABLE
+
+    return [*TABLE]
+
+
+def complete_subjects() -> list[str]:
+    """Returns what `prozess explain` can explain: anomalies, faults and scenarios."""
+    from prozess.checkers.registry import CHECKERS
+    from prozess.harness import catalogue
+    from prozess.harness.plan.trial import SCENARIOS
+
+    return [*CHECKERS, *catalogue.FAULTS, *SCENARIOS]
+
+
+def complete_backends() -> list[str]:
+    """Returns the names of the backends, where Kafka can run."""
+    from prozess.harness import catalogue
+
+    return [*catalogue.BACKENDS]
+
+
+def complete_metadata_modes() -> list[str]:
+    """Returns the metadata modes of a cluster."""
+    from typing import get_args
+
+    from prozess.harness.config.configuration import MetadataMode
+
+    return [str(mode) for mode in get_args(MetadataMode)]
+
+
+def complete_engines() -> list[str]:
+    """Returns the names of the engines that can check a history."""
+    from prozess.harness.app.run.check import ENGINES
+
+    return [*ENGINES]
+
+
+RunsOption = Annotated[Path, typer.Option("--runs", help="The directory in which run directories are made.")]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        help="What checks the history: spark, or local (threads, for small histories).",
+        autocompletion=complete_engines,
+    ),
+]
+WorkersOption = Annotated[int, typer.Option(min=1, help="How many threads or Spark tasks work at a time.")]
+MasterOption = Annotated[
+    str | None,
+    typer.Option(help="The Spark master, spark://host:port. Its workers must see the runs under the same path."),
+]
+RemoteOption = Annotated[
+    str | None, typer.Option(help="A Spark Connect server, sc://host:port, in place of a Spark master.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="KEY=VALUE replaces a setting of the trial file. VALUE is TOML. You may repeat it."),
+]
+BackendOption = Annotated[
+    str | None,
+    typer.Option(
+        "--backend",
+        help="Where Kafka runs: local or compose. Default: what the trial says.",
+        autocompletion=complete_backends,
+    ),
+]
+VariantOption = Annotated[
+    str | None,
+    typer.Option(
+        "--variant",
+        help="The metadata mode: kraft-isolated, kraft-combined or zookeeper. Default: what the trial says.",
+        autocompletion=complete_metadata_modes,
+    ),
+]
+ClientConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--client-config",
+        help="A .properties file of librdkafka that says how to log in (security.*, sasl.*, ssl.*). prozess stores none "
+        "of it. Default: the file that PROZESS_CLIENT_CONFIG names.",
+    ),
+]
+RunArgument = Annotated[Path, typer.Argument(help="The run directory.")]
+DecideOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--decide",
+        metavar="NAME,…",
+        help="The guarantees that decide the verdict, such as lost,duplicate. The others are listed as not judged. "
+        "Default: all that can be judged in this kind of history.",
+        autocompletion=complete_guarantees,
+    ),
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Print the verdict alone.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print verdict.json instead of tables.")]
+OutOption = Annotated[Path, typer.Option("--out", help="The run directory to make. It must be new or empty.")]
+
+
+# Making a plan of what the command line says.
+
+
+def load_plan(trial: str, *, seed: int, settings: list[str] | None, isolation: str = "auto") -> "Plan":
+    """Returns the plan of a trial by name or file, or a plan.json as it stands. BadInput for anything else.
+
+    `isolation`: the level of the command line. What a mix of faults can do depends on it.
+    """
+    from prozess.harness.app.run.outside import lacking_faults
+    from prozess.harness.config.existing_clusters import refuse_unwritable
+    from prozess.harness.plan.plan import parse_plan
+    from prozess.harness.plan.planning import make_plan
+    from prozess.harness.plan.trial_files import load_trial
+
+    path = Path(trial)
+    if path.suffix == ".json" or (path / "plan.json").is_file():
+        if settings:
+            raise BadInput(
+                "--set changes a trial file, but a plan.json is run as it stands. Leave --set out, or give the trial."
+            )
+        file = path if path.suffix == ".json" else path / "plan.json"
+        try:
+            plan = parse_plan(file.read_text(encoding="utf-8"), source=str(file))
+            if plan.origin != "trial":
+                raise BadInput(
+                    f"{str(file)!r} belongs to a history that was {plan.origin}: it can be checked, but not run again."
+                )
+            refuse_unwritable(client_properties(plan), f"{file}: ")
+            return plan
+        except OSError as error:
+            raise BadInput(f"{str(file)!r} cannot be read: {error.strerror}. Give an existing plan.json.") from error
+    loaded = load_trial(trial, overrides(settings or []))
+    return make_plan(loaded, seed=seed, lacking=lacking_faults(loaded, isolation=isolation))
+
+
+def client_properties(plan: "Plan") -> set[str]:
+    """Returns the names of all client properties that the plan's cells and clients set by Kafka's own name."""
+    parts = ("producer", "group", "transaction", "compaction", "provocation", "copier")
+    owners = [*plan.cells, *plan.clients]
+    return {n for o in owners for p in parts if (held := getattr(o, p, None)) is not None for n in held.properties}
+
+
+def chosen(backend: str | None, variant: str | None, settings: list[str] | None) -> list[str] | None:
+    """Returns `--backend` and `--variant` as `--set` options, in front of the given ones, which have the last word."""
+    laid_over = []
+    if backend is not None:
+        laid_over.append(f"backend={json.dumps(backend)}")
+    if variant is not None:
+        laid_over.append(f"variant.metadata_mode={json.dumps(variant)}")
+    if variant == "zookeeper":
+        from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER
+
+        laid_over.append(f"variant.kafka_version={json.dumps(LAST_WITH_ZOOKEEPER)}")
+    return [*laid_over, *(settings or [])] or None
+
+
+def decided_by(plan: "Plan", decide: list[str] | None) -> "Plan":
+    """Returns the plan with the guarantees that `--decide` names. BadInput for an unknown one, or one that no cell is
+    judged by."""
+    if not decide:
+        return plan
+    from prozess.harness.guarantees.verdict.judge import parse_decide, refuse_idle
+
+    named = parse_decide(decide)
+    refuse_idle(plan, named)
+    return plan.model_copy(update={"decide": named})
+
+
+def overrides(settings: list[str]) -> dict[str, Any]:
+    """Parses `--set KEY=VALUE …`. A value that is not TOML is a string."""
+    import tomllib
+
+    laid_over = {}
+    for setting in settings:
+        key, separator, value = setting.partition("=")
+        if not separator or not key:
+            raise BadInput(f"--set {setting!r} is not KEY=VALUE, such as --set traffic.rate_hz=50.")
+        try:
+            laid_over[key.strip()] = tomllib.loads(f"v = {value}")["v"]
+        except tomllib.TOMLDecodeError:
+            laid_over[key.strip()] = value.strip()
+        except RecursionError as error:
+            raise BadInput(
+                f"--set {key}: the value is nested too deeply. No value needs more than ten levels."
+            ) from error
+    return laid_over

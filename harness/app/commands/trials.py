@@ -1,0 +1,316 @@
+"""The commands that run Kafka, or say what a run would do: run, replay, validate, plan, scenarios, shrink, matrix."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prozess.harness.app.commands.options import (
+    BackendOption,
+    ClientConfigOption,
+    DecideOption,
+    EngineOption,
+    JsonOption,
+    MasterOption,
+    QuietOption,
+    RemoteOption,
+    RunArgument,
+    RunsOption,
+    SetOption,
+    VariantOption,
+    WorkersOption,
+    chosen,
+    complete_matrices,
+    complete_trials,
+    decided_by,
+    load_plan,
+)
+from prozess.harness.errors import BadInput
+
+app = typer.Typer()
+
+
+def use_login(file: Path | None) -> None:
+    """Uses this file to log in to an existing cluster. The module that does it is imported only now."""
+    from prozess.harness.config.existing_clusters import use
+
+    use(file)
+
+
+def _file_option(owner: str) -> object:
+    return typer.Option(help=f"The settings of your {owner}: a .properties, .json or .yaml file.")
+
+
+@app.command()
+def run(  # noqa: PLR0913 - the options of a command
+    trial: Annotated[
+        str,
+        typer.Argument(
+            help="The name of a trial (see `prozess list`), a trial's .toml file, or a plan.json.",
+            autocompletion=complete_trials,
+        ),
+    ],
+    seed: Annotated[
+        int, typer.Option(help="The number that fixes every random choice. The same seed gives the same schedule.")
+    ] = 1,
+    runs: RunsOption = Path("runs"),
+    engine: EngineOption = "spark",
+    workers: WorkersOption = 2,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    isolation: Annotated[str, typer.Option(help="How nodes are kept apart: auto, namespaces or signals.")] = "auto",
+    settings: SetOption = None,
+    backend: BackendOption = None,
+    variant: VariantOption = None,
+    decide: DecideOption = None,
+    duration: Annotated[
+        str | None, typer.Option("--for", help="Run a campaign: trial after trial, for 90s, 30m or 8h.")
+    ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Run a campaign: this many times every trial with every combination of its values."),
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the campaign in this directory.")] = None,
+    client_config: ClientConfigOption = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a trial and judge it, or run a campaign of many trials. A trial starts a cluster and clients, breaks the cluster,
+    audits what is in its logs, and reports a verdict. With --for or --rounds, trials run one after the other."""
+    use_login(client_config)
+    if duration is not None or rounds is not None or resume is not None:
+        if decide:
+            raise BadInput(
+                "--decide applies to one run, not to a campaign. Leave it out, and run `prozess check RUN --decide …` "
+                "afterwards."
+            )
+        from prozess.harness.app.runs.campaign_runner import campaign
+
+        raise typer.Exit(campaign(trial, seed=seed, runs=runs, duration=duration, resume=resume, rounds=rounds))
+    from prozess.harness.app.conduct import Options, conduct
+
+    plan = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings), isolation=isolation)
+    plan = decided_by(plan, decide)
+    options = Options(runs, engine, workers, isolation, quiet, as_json, master, remote)
+    raise typer.Exit(conduct(plan, options))
+
+
+@app.command()
+def replay(  # noqa: PLR0913 - the options of a command
+    run_directory: RunArgument,
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact",
+            help="Strike the same nodes as in that run. Default: the same roles, such as the leader of a partition.",
+        ),
+    ] = False,
+    runs: RunsOption = Path("runs"),
+    engine: EngineOption = "spark",
+    workers: WorkersOption = 2,
+    isolation: Annotated[str, typer.Option(help="How nodes are kept apart: auto, namespaces or signals.")] = "auto",
+    client_config: ClientConfigOption = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the plan of an earlier run again, on a new cluster."""
+    use_login(client_config)
+    from prozess.harness.app.conduct import Options, conduct, not_struck, replay_plan
+    from prozess.harness.run_directory import RunDirectory
+
+    old = RunDirectory.existing(run_directory)
+    plan = replay_plan(old, exact=exact)
+    for name in not_struck(replay_plan(old, exact=False), plan):
+        typer.echo(f"Step {name!r} struck nobody in that run, so it is left out now.", err=True)
+    raise typer.Exit(conduct(plan, Options(runs, engine, workers, isolation, quiet, as_json)))
+
+
+@app.command()
+def validate(  # noqa: PLR0913 - the options of a command
+    producer: Annotated[Path | None, _file_option("producer")] = None,
+    consumer: Annotated[Path | None, _file_option("consumer")] = None,
+    topic: Annotated[Path | None, _file_option("topic")] = None,
+    broker: Annotated[Path | None, _file_option("brokers")] = None,
+    application: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A configuration file of a framework (Spring Boot, Quarkus, Streams, Connect). All its clients are judged."
+        ),
+    ] = None,
+    profile: Annotated[
+        list[str] | None, typer.Option(help="An active profile of Spring Boot or Quarkus. You may repeat it.")
+    ] = None,
+    topic_name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The topic to take from a file that has several (Strimzi, Helm).")
+    ] = None,
+    compose: Annotated[
+        Path | None, typer.Option(help="A Compose file that sets its brokers by KAFKA_* variables.")
+    ] = None,
+    service: Annotated[str | None, typer.Option(help="The service of the Compose file to take.")] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="A running cluster. prozess reads its brokers' settings and changes nothing."
+        ),
+    ] = None,
+    cluster_topic: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A topic of that cluster. prozess reads its settings.")
+    ] = None,
+    client: Annotated[
+        str, typer.Option(help="The client that the properties are for: auto, java or librdkafka.")
+    ] = "auto",
+    kafka_version: Annotated[
+        str | None, typer.Option(help="The version of the brokers. Default: the version of --cluster, else 4.3.1.")
+    ] = None,
+    client_version: Annotated[
+        str | None,
+        typer.Option(
+            help="The version of the clients. Default: for Java the brokers' version, for librdkafka the installed one."
+        ),
+    ] = None,
+    commits: Annotated[
+        str | None,
+        typer.Option(
+            help="How the application commits offsets, such as sync-after. Give it if the application commits itself."
+        ),
+    ] = None,
+    minutes: Annotated[
+        float, typer.Option(min=0, help="About how long the trials take together. 0 predicts and runs nothing.")
+    ] = 5,
+    seed: Annotated[int, typer.Option(help="The seed of the first trial.")] = 1,
+    backend: Annotated[str, typer.Option(help="Where Kafka runs: local or compose.")] = "local",
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict", help="Fail if a change of settings would rule out a weakness, or if a known defect is open."
+        ),
+    ] = False,
+    accept: Annotated[
+        Path | None, typer.Option(help="A .toml file of the risks that you accept. They do not fail --strict.")
+    ] = None,
+    kafka_defaults: Annotated[
+        bool,
+        typer.Option(
+            "--kafka-defaults", help="Assume Kafka's defaults for all topic and broker settings that no file has."
+        ),
+    ] = False,
+    client_config: ClientConfigOption = None,
+    runs: RunsOption = Path("runs"),
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Predict what your settings promise, and put them on trial. The trials run exactly this configuration under every
+    fault."""
+    use_login(client_config)
+    from prozess.harness.app.conduct import Options
+    from prozess.harness.app.validation.command import Budget, ValidationInput
+    from prozess.harness.app.validation.command import validate as carry_out
+
+    given = ValidationInput(
+        producer, consumer, topic, broker, compose, service, client, kafka_version, commits,
+        cluster=cluster, cluster_topic=cluster_topic, applications=tuple(application or ()), profiles=tuple(profile or ()),
+        client_version=client_version, kafka_defaults=kafka_defaults, accept=accept, topic_name=topic_name,
+    )  # fmt: skip
+    budget = Budget(minutes * 60, seed=seed, backend=backend, strict=strict)
+    raise typer.Exit(carry_out(given, budget, Options(runs, "spark", 2, "auto", quiet, as_json)))
+
+
+@app.command()
+def plan(
+    trial: Annotated[str, typer.Argument(help="The name or file of a trial.", autocompletion=complete_trials)],
+    seed: Annotated[
+        int, typer.Option(help="The number that fixes every random choice. The same seed gives the same schedule.")
+    ] = 1,
+    settings: SetOption = None,
+    backend: BackendOption = None,
+    variant: VariantOption = None,
+    isolation: Annotated[str, typer.Option(help="How nodes are kept apart: auto, namespaces or signals.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print plan.json instead of tables.")] = False,
+) -> None:
+    """Show what a trial would do, without doing it. It shows the cells, the excluded combinations with their reasons, the
+    clients and the schedule. It refuses what `run` would refuse."""
+    from prozess.harness.app.run.outside import refuse_plan
+    from prozess.harness.errors import HarnessFailed
+
+    made = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings), isolation=isolation)
+    try:
+        refuse_plan(made, isolation=isolation, progress=lambda told: typer.echo(told, err=True))
+    except HarnessFailed as error:
+        typer.echo(f"prozess could not find out whether this machine can run all of it: {error}", err=True)
+    if as_json:
+        typer.echo(made.model_dump_json(indent=1))
+        return
+    from prozess.harness.report.terminal import show_plan
+
+    show_plan(made)
+
+
+@app.command()
+def scenarios(
+    trials: Annotated[
+        list[str] | None, typer.Argument(help="The trials to run. Default: all that run a scenario.")
+    ] = None,
+    runs: Annotated[
+        Path,
+        typer.Option("--runs", help="The directory of the runs. A trial that has a verdict there is not run again."),
+    ] = Path("runs/scenarios"),
+    table: Annotated[
+        Path | None, typer.Option(help="The Markdown file to write the table into, such as docs/scenarios.md.")
+    ] = None,
+    engine: EngineOption = "spark",
+    only_table: Annotated[
+        bool, typer.Option("--only-table", help="Run nothing, and make the table from the runs that are there.")
+    ] = False,
+) -> None:
+    """Run every trial once, and make a table of what Kafka did. An interrupted one continues where it was."""
+    from prozess.harness.app.runs.scenarios import scenarios as carry_out
+
+    raise typer.Exit(carry_out(trials or [], runs, table=table, engine=engine, only_table=only_table))
+
+
+@app.command()
+def shrink(
+    run_directory: Annotated[Path | None, typer.Argument(help="The directory of a violated run.")] = None,
+    anomaly: Annotated[
+        str | None, typer.Option(help="The anomaly to look for. Default: the one with the most witnesses.")
+    ] = None,
+    cell: Annotated[int | None, typer.Option(help="The number of the cell to look in.")] = None,
+    duration: Annotated[str, typer.Option("--for", help="Begin no further run after 90s, 30m or 8h.")] = "1h",
+    runs: RunsOption = Path("runs"),
+    resume: Annotated[Path | None, typer.Option(help="Continue the search in this directory.")] = None,
+    isolation: Annotated[str, typer.Option(help="How nodes are kept apart: auto, namespaces or signals.")] = "auto",
+) -> None:
+    """Find the smallest plan that still shows a run's violation. It also measures how often that plan does."""
+    from prozess.harness.app.runs.shrink import ShrinkRequest, carry_out
+
+    raise typer.Exit(carry_out(ShrinkRequest(run_directory, anomaly, cell, duration, runs, resume, isolation)))
+
+
+matrix_app = typer.Typer()
+
+
+@matrix_app.command()
+def matrix(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="The name or file of a matrix, or the directory of its results.", autocompletion=complete_matrices
+        ),
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", help="Run its trials into this directory, or continue there.")
+    ] = None,
+    duration: Annotated[
+        str | None, typer.Option("--for", help="Begin no further trial after 90s, 30m or 8h. Default: run all of them.")
+    ] = None,
+    diff: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option("--diff", metavar="OLD NEW", help="Compare the results in two directories."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Show or run every combination of settings and clusters. A matrix varies the faults, too. It shows which combinations
+    there are, and what each setting is worth."""
+    from prozess.harness.app.runs.matrix_runner import matrix as carry_out
+
+    raise typer.Exit(carry_out(name, run=run, diff=diff, duration=duration, as_json=as_json))

@@ -1,0 +1,214 @@
+"""`prozess explain`: says in sentences what an anomaly, a rule, a fault, a scenario or a finished run means."""
+
+import difflib
+from collections.abc import Iterator
+from inspect import getdoc
+from pathlib import Path
+
+from rich.markup import escape
+
+from prozess.checkers.registry import CHECKERS
+from prozess.harness import catalogue
+from prozess.harness.checking.checker import PartitionChecker
+from prozess.harness.console import console
+from prozess.harness.errors import BadInput
+from prozess.harness.guarantees.evidence.ground_truth import NATURES
+from prozess.harness.guarantees.facts.registry import FACTS
+from prozess.harness.guarantees.table import TABLE
+from prozess.harness.guarantees.table.rules import Guarantee, Rule, RuleEffect
+from prozess.harness.guarantees.verdict.judge import CONTROLS
+from prozess.harness.plan.trial import SCENARIOS
+from prozess.harness.plan.trial_files import known_trials, load_trial
+from prozess.harness.report.words import MEANINGS, SIGNS
+from prozess.harness.verdict import AnomalyOutcome, Verdict
+
+_EFFECTS = {
+    RuleEffect.PERMITTED: "permitted",
+    RuleEffect.NOT_APPLICABLE: "does not apply",
+    RuleEffect.DEFECT: "forbidden, and a known defect",
+    RuleEffect.EXPLAINED: "forbidden, and explained",
+}
+_OUTCOMES = tuple(map(str, AnomalyOutcome))
+_OF_A_TRIAL: dict[str, str] = {
+    Verdict.HELD: "nothing happened that a configuration forbids, and every required control showed its losses. "
+    "Exit code 0.",
+    Verdict.VIOLATED: "something happened that a cell's configuration forbids. Exit code 1. `report.html` shows the "
+    "witnesses, and `prozess shrink RUN` searches for the smallest plan that still shows it.",
+    Verdict.UNKNOWN: "the evidence does not suffice: the audit is incomplete, a fault had no proven effect, a required "
+    "control showed nothing, or a step timed out. The report's first section says which. Exit code 2: unknown never passes.",
+}
+_NATURE = {
+    "stops": "stop a process, whose files stay",
+    "restarts": "start a successor at once",
+    "freezes": "freeze a process that later goes on",
+    "cuts": "keep what one node sends from arriving",
+    "reconfigures": "change a configuration for a while",
+    "moves": "move leaders although no node is ill",
+    "destroys": "destroy a node's replicas from offset 0 on",
+    "loses_unflushed": "lose what was not synced to the disk",
+    "shifts_clock": "move a node's wall clock",
+    "elects_unclean": "ask for an unclean election",
+}
+"""What a kind of fault may do to a node (`FaultNature`), in words that follow "may"."""
+_FACTUAL = "prozess counts it and shows it as a fact. No guarantee judges it."
+
+
+def explain(subject: str) -> None:
+    """Prints what `subject` means. BadInput with the nearest names if nothing has this name."""
+    out = console()
+    if (Path(subject) / "plan.json").is_file():
+        _explain_run(Path(subject))
+        return
+    rules = {rule.id: guarantee for guarantee in TABLE.values() for rule in guarantee.rules}
+    if subject in TABLE:
+        lines = _anomaly(TABLE[subject])
+    elif subject in _facts():
+        lines = iter((f"[bold]{subject}[/bold]  {escape(_invariant(subject))}", _FACTUAL))
+    elif subject in rules:
+        lines = _rule_alone(subject, rules[subject])
+    elif subject in catalogue.FAULTS:
+        lines = _fault(subject)
+    elif subject in _OUTCOMES:
+        lines = _outcome(AnomalyOutcome(subject))
+    elif subject in SCENARIOS:
+        lines = _scenario(subject)
+    else:
+        raise BadInput(_unknown(subject, [*TABLE, *_facts(), *rules, *catalogue.FAULTS, *_OUTCOMES]))
+    for line in lines:
+        out.print(line, soft_wrap=True)
+
+
+def _scenario(number: str) -> Iterator[str]:
+    yield f"[bold]{number}[/bold]  {escape(SCENARIOS[number])}"
+    for trial in (load_trial(str(path)) for path in known_trials().values()):
+        if number in trial.scenarios:
+            yield f"run by     {trial.name}: {escape(trial.title)} (`prozess plan {trial.name}`)"
+
+
+def _unknown(subject: str, known: list[str]) -> str:
+    if subject in known_trials():
+        return f"{subject!r} is a trial. `prozess plan {subject}` shows what it would do."
+    path = Path(subject)
+    if path.exists() or (path.is_absolute() or subject.startswith((".", "runs/"))):
+        what = "it has no plan.json" if path.exists() else "it does not exist"
+        return f"{subject!r} is not a run directory: {what}. Give a directory under runs/."
+    near = difflib.get_close_matches(subject, known, n=3, cutoff=0.5)
+    hint = f"Did you mean {', '.join(near)}? " if near else ""
+    return (
+        f"{subject!r} is not the name of an anomaly, a rule, a fault or a scenario, and not a run directory. {hint}"
+        f"Anomalies: {', '.join([*TABLE, *_facts()])}. Faults: {', '.join(catalogue.FAULTS)}."
+    )
+
+
+def _anomaly(guarantee: Guarantee) -> Iterator[str]:
+    name = guarantee.anomaly
+    yield f"[bold]{name}[/bold]  {escape(guarantee.meaning_in_full)}"
+    yield f"promise    {escape(guarantee.promise)}"
+    yield f"source     {escape(guarantee.source)}"
+    yield f"checked    {escape(_invariant(name))}"
+    if guarantee.workloads:
+        yield f"judged in  cells of {', '.join(guarantee.workloads)}"
+    for number, rule in enumerate(guarantee.rules, 1):
+        yield f"{number}. " + _rule(rule, guarantee)
+    yield (
+        f"{len(guarantee.rules) + 1}. [red]forbidden[/red] otherwise"
+        if guarantee.rules
+        else "[red]always forbidden[/red]"
+    )
+    for control in CONTROLS:
+        if control.anomaly == name:
+            yield f"control    {control.kind}, under {' or '.join(sorted(control.faults))}: {escape(control.source)}"
+
+
+def _rule(rule: Rule, guarantee: Guarantee) -> str:
+    change = f"; {rule.change} {guarantee.undone}" if rule.change else ""
+    return (
+        f"[bold]{rule.id}[/bold]: {_EFFECTS[rule.effect]} when {escape(', '.join(rule.when))}: "
+        f"{escape(rule.reason)}{escape(change)} [dim]({escape(rule.source)})[/dim]"
+    )
+
+
+def _rule_alone(name: str, guarantee: Guarantee) -> Iterator[str]:
+    rule = next(rule for rule in guarantee.rules if rule.id == name)
+    yield _rule(rule, guarantee)
+    yield f"guarantee  against {guarantee.anomaly}: {escape(guarantee.promise)}"
+    for fact in rule.when:
+        plain = fact.removeprefix("not ")
+        yield f"fact       {escape(fact)}: {escape(FACTS[plain].meaning)}"
+    for fact in rule.perhaps:
+        plain = fact.removeprefix("not ")
+        yield f"possible   {escape(fact)}: {escape(FACTS[plain].meaning)}"
+    if rule.defect:
+        yield f"defect     {escape(rule.defect)}"
+
+
+def _fault(name: str) -> Iterator[str]:
+    kind = catalogue.FAULTS.named(name)
+    paragraphs = [" ".join(paragraph.split()) for paragraph in (getdoc(kind) or "").strip().split("\n\n")]
+    yield f"[bold]{name}[/bold]  {escape(paragraphs[0])}"
+    if len(paragraphs) > 1:
+        yield f"effect     {escape(paragraphs[-1])}"
+    yield f"needs      {', '.join(sorted(kind.needs)) or 'nothing special: every backend can do it'}"
+    for parameter, field in kind.parameters_model.model_fields.items():
+        default = "required" if field.is_required() else f"default {field.default!r}"
+        yield f"parameter  {parameter} ({escape(default)})"
+    about = _first_paragraph(getdoc(kind.parameters_model) or "")
+    if kind.parameters_model.model_fields and about:
+        yield f"           {escape(about)}"
+    nature = NATURES.get(name)
+    does = [] if nature is None else [words for name, words in _NATURE.items() if getattr(nature, name)]
+    yield f"may        {'; or '.join(does) or ('do anything' if nature is None else 'harm nothing that prozess judges')}"
+
+
+def _outcome(outcome: AnomalyOutcome) -> Iterator[str]:
+    yield f"[bold]{SIGNS[outcome]} {outcome}[/bold]  for an anomaly in a cell: {MEANINGS[outcome]}."
+    if meaning := _OF_A_TRIAL.get(str(outcome)):
+        yield f"for a trial: {meaning}"
+
+
+def _invariant(anomaly: str) -> str:
+    return _first_paragraph(getdoc(CHECKERS[anomaly].kernel) or "")
+
+
+def _facts() -> list[str]:
+    """Returns the anomalies that are counted, and that no guarantee judges."""
+    return [name for name, checker in CHECKERS.items() if isinstance(checker, PartitionChecker) and checker.fact]
+
+
+def _first_paragraph(text: str) -> str:
+    return " ".join(text.strip().split("\n\n")[0].split())
+
+
+def _explain_run(path: Path) -> None:
+    """Prints the verdict of a run, then what was seen: alike witnesses together, the reason, and a link into the
+    report."""
+    from prozess.harness.history.manifest import refuse_damaged
+    from prozess.harness.report.terminal import show_verdict
+    from prozess.harness.report.words import SIGNS, has_section, seen_groups
+    from prozess.harness.run_directory import RunDirectory
+    from prozess.harness.verdict import AnomalyOutcome, TrialVerdict
+
+    run = RunDirectory.existing(path)
+    if not run.verdict.exists():
+        raise BadInput(f"{str(path)!r} has no verdict yet. `prozess check {path}` makes one from what was recorded.")
+    refuse_damaged(run, run.verdict)
+    verdict = TrialVerdict.model_validate_json(run.verdict.read_bytes())
+    show_verdict(verdict, run)
+    out = console()
+    for group in seen_groups(verdict):
+        cells = "cell" if len(group.pairs) == 1 else "cells"
+        told = f"{SIGNS[group.outcome]} {group.outcome} {group.anomaly}: {group.count:,} in {len(group.pairs)} {cells}"
+        cell, first = group.pairs[0]
+        out.print(f"\n[bold]{escape(told)}[/bold]  {escape(group.rule)}", soft_wrap=True)
+        out.print(
+            escape(f"In cell {cell.cell}: {first.reason}") + f" [dim]({escape(first.source)})[/dim]", soft_wrap=True
+        )
+        out.print(f"witnesses  {run.path / 'report.html'}#w-{cell.cell}-{group.anomaly}", soft_wrap=True)
+    unknown: dict[tuple[str, str], list[str]] = {}
+    for cell in verdict.cells:
+        for anomaly in cell.anomalies.values():
+            if anomaly.outcome is AnomalyOutcome.UNKNOWN and not has_section(anomaly):
+                unknown.setdefault((cell.name, anomaly.reason), []).append(anomaly.anomaly)
+    for (name, reason), anomalies in unknown.items():
+        out.print(f"\n[bold]? unknown {', '.join(anomalies)}[/bold]", soft_wrap=True)
+        out.print(escape(f"In {name}: {reason}"), soft_wrap=True)

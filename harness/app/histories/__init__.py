@@ -1,0 +1,1 @@
+"""This folder imports histories from other programs, exports histories to them, and generates histories."""

@@ -1,0 +1,300 @@
+"""What every import ends in: a run directory with a plan and all tables, and what the other program's history states
+of the faults it made."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from prozess.harness.config.configuration import IsolationLevel, Variant
+from prozess.harness.errors import BadInput
+from prozess.harness.guarantees.evidence.ground_truth import NO_COPY_DESTROYED, OF_UNKNOWN_EFFECT, UNSTATED
+from prozess.harness.guarantees.verdict.judge import refuse_idle
+from prozess.harness.history.manifest import seal_recorded
+from prozess.harness.history.parquet import TableWriter, ensure_every_table, filled, write_table
+from prozess.harness.plan.matrix import Combination, expand
+from prozess.harness.plan.plan import Cell, Plan, PlannedClient, PlannedPartition
+from prozess.harness.plan.trial import Limits, Trial
+from prozess.harness.plan.trial_files import parse_trial
+from prozess.harness.recording.codes import Dictionaries
+from prozess.harness.recording.rows import RECORDER_CLIENT
+from prozess.harness.run_directory import RunDirectory, write_json
+from prozess.harness.schema import NONE, TABLES, FaultPhase, Isolation, Role, Tristate, role_named
+
+
+@dataclass(slots=True)
+class StatedFault:
+    """A fault as another program's history states it. Times in ns on the history's clock; `end_ns` None = not ended."""
+
+    f: str
+    begin_ns: int
+    end_ns: int | None
+    value: str
+    """What was said of whom it hit and how it went."""
+
+
+# What every import ends in: a run directory with a plan and all tables, that goes through the ordinary check and
+# judgement.
+#
+# Its plan says that nobody audited the topics; its faults are *unstated* (one fault of a kind that nobody described:
+# it may have done anything) unless the user states that there were none.
+
+
+Columns = Mapping[str, np.ndarray]
+DEFAULTS: Mapping[str, Any] = {"producer.acks": "all", "producer.enable_idempotence": True}
+"""What an import assumes of the configuration, unless `settings` says otherwise."""
+CLIENTS_MAX = RECORDER_CLIENT
+"""Ids of clients are below it."""
+PARTITIONS_END = 2**31
+"""Kafka's protocol numbers partitions in 32 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """What the history itself does not say."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """`scope.key` → value, as under `base` of a trial."""
+    isolation: IsolationLevel = "read_committed"
+    """Of every consumer."""
+    faults: Literal["unstated", "none"] = "unstated"
+    kafka_version: str | None = None
+    same_clock: bool = False
+    """All clients went by one clock, whatever the history has of it."""
+    decide: tuple[str, ...] = ()
+    """Guarantees that were chosen to decide the verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedClient:
+    """One client: `client` is its id, from 1."""
+
+    client: int
+    role: str
+    name: str
+    issued: int
+    """Sequences below it were issued; NONE = not known. Of readers: records read."""
+    started_ns: int
+    ended_ns: int
+    partitions: tuple[int, ...] = ()
+    reads: bool = False
+    """Was it given records? What is no producer was."""
+    clock: int = 0
+    """Clients on the same clock may be ordered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A history as it was read. Columns of `sends` and `reads` in any order, but for the reads of one client in one
+    partition, which are in the order of reading; what is not given is unknown."""
+
+    origin: Literal["jepsen", "verifiable"]
+    title: str
+    workload: str
+    topics: Sequence[tuple[str, int]]
+    """(topic, partition number) of each dense partition id."""
+    clients: Sequence[ImportedClient]
+    sends: Columns
+    reads: Columns
+    others: Mapping[str, Columns] = field(default_factory=dict)
+    """Tables that are not partitioned."""
+    faults: Sequence[StatedFault] = ()
+    """What the other program did to the cluster, as its history states it."""
+    notes: Sequence[str] = ()
+    """What the user should know of how it was understood."""
+
+
+def write_imported(run: RunDirectory, imported: Imported, options: ImportOptions, *, command: str) -> Plan:
+    """Write plan, tables and what belongs to them. `command`: what made it. BadInput for settings that cannot be, or for
+    more clients than can be told apart."""
+    if len(imported.clients) >= CLIENTS_MAX:
+        raise BadInput(
+            f"{len(imported.clients):,} clients are more than the {CLIENTS_MAX - 1:,} that can be told apart."
+        )
+    _refuse_topics(imported.topics)
+    plan = _plan(imported, options)
+    refuse_idle(plan, options.decide)
+    run.plan.write_text(plan.model_dump_json(indent=1), encoding="utf-8")
+    write_json(run.source, {"command": command, "notes": list(imported.notes)})
+    write_json(run.clock, {"start_monotonic_ns": 0, "wall_minus_monotonic_ns": 0, "wall_error_ns": 0})
+    if options.kafka_version is not None:
+        write_json(run.cluster, {"kafka_version": options.kafka_version})
+    dictionaries = Dictionaries(run.dictionaries)
+    write_clustered(run, "sends", imported.sends, ("client", "sequence"))
+    write_clustered(run, "reads", imported.reads, ("client",))
+    for name, columns in imported.others.items():
+        write_table(run, name, columns, length=len(next(iter(columns.values()))))
+    _write_clients(run, imported.clients, options)
+    _write_planned(run, plan, dictionaries)
+    begun_ns = min((client.started_ns for client in imported.clients), default=0)
+    _write_faults(run, imported.faults, dictionaries, begun_ns if options.faults == UNSTATED else None)
+    ensure_every_table(run)
+    seal_recorded(run)
+    return plan
+
+
+def _refuse_topics(topics: Sequence[tuple[str, int]]) -> None:
+    """BadInput for topics and partitions that Kafka cannot have."""
+    for topic, number in topics:
+        if not topic.isprintable():
+            raise BadInput(
+                f"Topic {topic!a}: its name has characters that cannot be printed. Kafka's topics have letters, digits, "
+                "'.', '_' and '-' alone; mend the history, or leave that topic out."
+            )
+        if number >= PARTITIONS_END:
+            raise BadInput(
+                f"Partition {number} of topic {topic!r}: Kafka numbers partitions from 0 to {PARTITIONS_END - 1}. Mend the "
+                "history, or leave that partition out."
+            )
+
+
+def new_directory(path: Path) -> RunDirectory:
+    """An empty run directory. BadInput if something is there already, or it cannot be made."""
+    try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise BadInput(
+                f"--out {str(path)!r} is there already and not an empty directory. Give another one, or remove it."
+            )
+        run = RunDirectory(path.resolve())
+        run.create()
+    except OSError as error:
+        raise BadInput(f"--out {str(path)!r} cannot be made: {error.strerror}. Give a directory that can.") from error
+    return run
+
+
+def _plan(imported: Imported, options: ImportOptions) -> Plan:
+    trial, combination = _configured(imported, options)
+    partitions = tuple(
+        PlannedPartition(partition=number, topic_name=topic, number=of_topic, cell=0, assignment=())
+        for number, (topic, of_topic) in enumerate(imported.topics)
+    )
+    every = tuple(range(len(partitions)))
+    cell = Cell(
+        cell=0,
+        name=imported.origin,
+        workload=imported.workload,
+        topic_name=imported.topics[0][0] if imported.topics else "",
+        axes=combination.axes,
+        topic=combination.topic,
+        producer=combination.producer,
+        transaction=combination.transaction,
+        partitions=every,
+    )
+    clients = tuple(
+        PlannedClient(
+            client=c.client,
+            role=c.role,
+            name=c.name,
+            partitions=c.partitions,
+            producer=combination.producer if role_named(c.role) is Role.PRODUCER else None,
+            isolation_level=options.isolation if _reads(c) else None,
+        )
+        for c in imported.clients
+    )
+    return Plan(
+        origin=imported.origin,
+        audited=False,
+        trial=trial.name,
+        title=imported.title,
+        scenarios=(),
+        seed=0,
+        backend="none",
+        variant=trial.variant,
+        limits=Limits(),
+        settle_s=0,
+        cells=(cell,) if every else (),
+        excluded=(),
+        partitions=partitions,
+        clients=clients,
+        steps=(),
+        controls=(),
+        metrics=False,
+        decide=options.decide,
+    )
+
+
+def _configured(imported: Imported, options: ImportOptions) -> tuple[Trial, Combination]:
+    document = {
+        "name": imported.origin,
+        "title": imported.title,
+        "workload": imported.workload,
+        "base": {**DEFAULTS, **options.settings},
+    }
+    trial = parse_trial(document, source="import")
+    if options.kafka_version is not None:
+        trial = trial.model_copy(update={"variant": Variant(kafka_version=options.kafka_version)})
+    combinations, _ = expand(trial, trial.workloads[0])
+    return trial, combinations[0]
+
+
+def write_clustered(run: RunDirectory, name: str, columns: Columns, by: Sequence[str]) -> None:
+    """A partitioned table: by partition, then by the columns `by`; what is equal stays in its order."""
+    table = TABLES[name]
+    partition = np.asarray(columns["partition"])
+    order = np.lexsort([*(columns[key] for key in reversed(by)), partition])
+    ordered = {key: np.asarray(values)[order] for key, values in columns.items()}
+    bounds = np.flatnonzero(np.diff(ordered["partition"])) + 1
+    with TableWriter(run, table) as writer:
+        for begin, end in zip([0, *bounds.tolist()], [*bounds.tolist(), len(partition)], strict=True):
+            part = {key: values[begin:end] for key, values in ordered.items()}
+            writer.write(filled(table, part, length=end - begin))
+
+
+def _reads(client: ImportedClient) -> bool:
+    return client.reads or role_named(client.role) is Role.READER
+
+
+def _write_clients(run: RunDirectory, clients: Sequence[ImportedClient], options: ImportOptions) -> None:
+    level = Isolation[options.isolation.upper()]
+    ids = np.array([c.client for c in clients], dtype=np.int32)
+    roles = [role_named(c.role) for c in clients]
+    columns: dict[str, np.ndarray | int] = {
+        "client": ids,
+        "planned": ids,
+        "started_ns": np.array([c.started_ns for c in clients], dtype=np.int64),
+        "ended_ns": np.array([c.ended_ns for c in clients], dtype=np.int64),
+        "issued": np.array([c.issued for c in clients], dtype=np.int64),
+        "role": np.array(roles, dtype=np.int32),
+        "isolation": np.array([level if _reads(c) else Isolation.NOT_A_READER for c in clients], dtype=np.int32),
+        "exit_code": NONE,
+        "clock": np.array([0 if options.same_clock else c.clock for c in clients], dtype=np.int32),
+        "complete": 1,
+    }
+    write_table(run, "clients", columns, length=len(clients))
+
+
+def _write_planned(run: RunDirectory, plan: Plan, dictionaries: Dictionaries) -> None:
+    texts = dictionaries.codes("topic", [planned.topic_name for planned in plan.partitions])
+    columns: dict[str, np.ndarray | int] = {
+        "partition": np.array([p.partition for p in plan.partitions], dtype=np.int32),
+        "topic": np.array(texts, dtype=np.int32),
+        "number": np.array([p.number for p in plan.partitions], dtype=np.int32),
+        "cell": 0,
+        "replicas": 0,
+    }
+    write_table(run, "partitions", columns, length=len(plan.partitions))
+    names = np.array(dictionaries.codes("cell", [cell.name for cell in plan.cells]), dtype=np.int32)
+    write_table(run, "cells", {"cell": np.arange(len(names)), "name": names}, length=len(names))
+
+
+def _write_faults(
+    run: RunDirectory, stated: Sequence[StatedFault], dictionaries: Dictionaries, unstated_since_ns: int | None
+) -> None:
+    """What was stated, and behind it whatever was not, unless it was stated that nothing was."""
+    ending = OF_UNKNOWN_EFFECT if unstated_since_ns is not None else NO_COPY_DESTROYED
+    rows = []
+    for number, fault in enumerate(stated):
+        kind = dictionaries.code("fault", f"{fault.f}{ending}")
+        detail = dictionaries.code("detail", fault.value) if fault.value else NONE
+        rows.append((fault.begin_ns, number, kind, FaultPhase.APPLIED, detail))
+        rows.append((fault.begin_ns, number, kind, FaultPhase.VERIFIED, detail))
+        if fault.end_ns is not None:
+            rows.append((fault.end_ns, number, kind, FaultPhase.UNDONE, NONE))
+    if unstated_since_ns is not None:
+        code = dictionaries.code("fault", UNSTATED)
+        rows.append((unstated_since_ns, len(stated), code, FaultPhase.APPLIED, NONE))
+    names = ("time_ns", "fault", "kind", "phase", "detail")
+    columns = {name: np.array([row[place] for row in rows], dtype=np.int64) for place, name in enumerate(names)}
+    write_table(run, "faults", {**columns, "effect": Tristate.UNKNOWN}, length=len(rows))

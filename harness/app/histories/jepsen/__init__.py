@@ -1,0 +1,1 @@
+"""This folder reads histories of Jepsen's Kafka tests and writes ours as Jepsen would."""

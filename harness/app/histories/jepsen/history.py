@@ -1,0 +1,365 @@
+"""Reads a history of a Jepsen Kafka test, and writes a history of ours as jepsen.tests.kafka would.
+
+A history has one operation per line of EDN. Reading: lines of the usual kind are taken in blocks, all others one by one
+(`lines`, `reader`). What the history does not say is not known: see `prozess.harness.app.histories.imports`.
+
+Writing: operations are in the order of time. A Jepsen process does one thing at a time and our producers do many, so sends of
+one client that overlap become processes of their own. A transaction is one operation, and so is what a consumer was given at
+one moment. Records that could not be read, and sentinels, are left out.
+"""
+
+import contextlib
+import gc
+import heapq
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from prozess.harness.app.histories.imports import Imported, StatedFault
+from prozess.harness.app.histories.jepsen.edn import MAP, SET, EdnError, EdnValue, of_nemesis, read_edn
+from prozess.harness.app.histories.jepsen.lines import chunks_of, is_number, operations, read_block
+from prozess.harness.app.histories.jepsen.reader import BlockReader, JepsenReader
+from prozess.harness.app.histories.jepsen.tables import tables_of
+from prozess.harness.errors import BadInput
+from prozess.harness.history.reader import History
+from prozess.harness.plan.plan import SENTINEL_CLIENT
+from prozess.harness.schema import MISSING, NONE, Outcome, ReadFlag
+
+LINES_LEAST = 64
+"""Fewer lines are not tried as a block."""
+PATIENCE = 16
+"""After a chunk of which nothing could be taken as a block, that many are not tried."""
+
+
+def read_jepsen(path: Path, *, transactions: Literal["auto", "yes", "no"] = "auto") -> Imported:
+    """The history in a file. BadInput with the line, the value, the rule and the way out, if it is none of Jepsen's."""
+    reader, wait = JepsenReader(str(path)), 0
+    with _no_collection():
+        for first, lines in chunks_of(path):
+            if wait:
+                wait -= 1
+                _take_each(reader, path, first, lines)
+            elif not _take(reader, path, first, lines):
+                wait = PATIENCE
+    reader.end()
+    imported = tables_of(reader.recorded, transactions=transactions, title=f"Jepsen's history {path.name}")
+    faults = stated_faults(path)
+    told = [f"{len(faults)} faults of its nemesis"] if faults else []
+    return replace(imported, faults=faults, notes=[*imported.notes, *told])
+
+
+def _take(reader: JepsenReader, path: Path, first: int, lines: list[str]) -> bool:
+    """Takes lines, in blocks as large as can be. Was any of them a block?"""
+    if len(lines) < LINES_LEAST:
+        _take_each(reader, path, first, lines)
+        return False
+    if _take_block(reader, first, lines):
+        return True
+    middle = len(lines) // 2
+    halves = [_take(reader, path, first, lines[:middle]), _take(reader, path, first + middle, lines[middle:])]
+    return any(halves)
+
+
+def _take_block(reader: JepsenReader, first: int, lines: list[str]) -> bool:
+    """All of these lines at once; False if that cannot be. What the nemesis did is left out."""
+    if reader.clockless:
+        return False
+    chosen = [number for number, line in enumerate(lines) if not of_nemesis(line)]
+    block = read_block([lines[number] for number in chosen]) if chosen else None
+    if block is None or not BlockReader(reader, block, [first + number for number in chosen]).take():
+        return False
+    reader.clockless = False
+    return True
+
+
+def _take_each(reader: JepsenReader, path: Path, first: int, lines: list[str]) -> None:
+    for operation in operations(path, first, lines):
+        reader.take(operation)
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Values are lists in lists, and in no cycle: looking for cycles among them costs as much as reading them."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+# What Jepsen's nemesis did, as its history states it: windows of faults of which nobody saw what they brought about.
+#
+# An operation of the nemesis has two lines, both `:info`, whose `:f` names it. What `:stop-X` ends is a `:start-X`,
+# `:start` a `:kill` or a `:stop`, `:resume` a `:pause` (jepsen.nemesis.combined); anything else is a moment, from its
+# first line to its second.
+
+
+_OF_NEMESIS = re.compile(r":process\s+:nemesis\b")
+_ENDED_BY = {"kill": "start", "pause": "resume", "start": "stop"}
+VALUE_CHARACTERS_MAX = 300
+"""So much of an operation's :value is kept."""
+_DEPTH_MAX = 6
+"""Of a value that is shown."""
+
+
+def stated_faults(path: Path) -> list[StatedFault]:
+    """The nemesis's operations in a file, in order; those that end others are their ends. A line that cannot be read is a
+    fault too: of what kind is not known."""
+    found: list[StatedFault] = []
+    first: tuple[str, list[StatedFault]] | None = None
+    """The operation whose second line is next: its :f, and what it makes or ends."""
+    for time_ns, f, value in _operations(path):
+        if first is not None and first[0] == f:
+            for fault in first[1]:
+                _complete(fault, f, time_ns, value)
+            first = None
+            continue
+        ended = [fault for fault in found if fault.end_ns is None and _ends(f, fault.f)]
+        for fault in ended:
+            fault.end_ns = time_ns
+        if not ended:
+            found.append(StatedFault(f, time_ns, None if _lasts(f) else time_ns, value))
+        first = f, ended or found[-1:]
+    return found
+
+
+def _complete(fault: StatedFault, f: str, time_ns: int, value: str) -> None:
+    if fault.end_ns is not None:
+        fault.end_ns = time_ns
+    if fault.f == f and value:
+        fault.value = value
+
+
+def _lasts(f: str) -> bool:
+    return f.startswith("start-") or f in _ENDED_BY
+
+
+def _ends(f: str, earlier: str) -> bool:
+    return _ENDED_BY.get(earlier) == f or (earlier.startswith("start-") and f == f"stop-{earlier[6:]}")
+
+
+def _operations(path: Path) -> Iterator[tuple[int, str, str]]:
+    """(time, :f without its colon, value) of each line of the nemesis."""
+    with path.open(encoding="utf-8", errors="strict", newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            if _OF_NEMESIS.search(line):
+                keys = _keys(line)
+                time_ns, f, value = keys.get(":time"), keys.get(":f"), keys.get(":value")
+                name = f[1:] if isinstance(f, str) and f.startswith(":") else "not understood"
+                yield time_ns if is_number(time_ns) else number, name, _text_of_edn(value)[:VALUE_CHARACTERS_MAX]
+
+
+def _keys(line: str) -> dict[str, EdnValue]:
+    try:
+        read = read_edn(line)
+    except EdnError:
+        return {}
+    if not isinstance(read, list) or read[:1] != [MAP]:
+        return {}
+    return {key: value for key, value in zip(read[1::2], read[2::2], strict=False) if isinstance(key, str)}
+
+
+def _text_of_edn(value: EdnValue, depth: int = 0) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, list):
+        return str(value).lstrip(":\"'")
+    if depth == _DEPTH_MAX:
+        return "…"
+    if value[:1] == [MAP]:
+        pairs = zip(value[1::2], value[2::2], strict=False)
+        return ", ".join(f"{_text_of_edn(k, depth + 1)}: {_text_of_edn(v, depth + 1)}" for k, v in pairs)
+    return " ".join(_text_of_edn(each, depth + 1) for each in value[value[:1] == [SET] :])
+
+
+_TYPES = {Outcome.OK: ":ok", Outcome.FAIL: ":fail", Outcome.INFO: ":info"}
+_SEQUENCE_BITS = 40
+_FOREVER = np.iinfo(np.int64).max
+INVOKED, COMPLETED = 0, 1
+"""Of two events at one time the completion comes first: nobody is asked before the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """One operation: who, from when until when (_FOREVER: never completed), and its lines but for process, index and time."""
+
+    process: int
+    invoked_ns: int
+    completed_ns: int
+    f: str
+    asked: str
+    done: str
+    type: str = ":ok"
+
+
+def write_jepsen(history: History, path: Path) -> str:
+    """Writes a history as Jepsen's, and returns what the file has. BadInput if it cannot be written."""
+    exporter = _Exporter(history)
+    lines = 0
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            for line in exporter.lines():
+                file.write(line)
+                lines += 1
+    except OSError as error:
+        raise BadInput(f"--out {str(path)!r} cannot be written: {error.strerror}. Give another place.") from error
+    left_out = f"; {exporter.unreadable:,} records that could not be read are left out" if exporter.unreadable else ""
+    return f"{lines:,} operations of {exporter.processes:,} processes{left_out}"
+
+
+class _Exporter:
+    def __init__(self, history: History) -> None:
+        self._history = history
+        named = history.plan.origin == "jepsen"
+        self._keys = {p.partition: p.topic_name if named else str(p.partition) for p in history.plan.partitions}
+        self.unreadable = self.processes = 0
+        self._short = all(self._distinct(p) for p in history.partitions)
+        """Sequences alone tell the records of each partition apart."""
+
+    def _distinct(self, partition: int) -> bool:
+        sends = self._sends(partition)
+        return len(np.unique(sends["sequence"])) == len(sends["sequence"])
+
+    def _sends(self, partition: int) -> dict[str, np.ndarray]:
+        file = self._history.files["sends"]
+        sends = file.read(file.table.column_names, file.row_groups.get(partition, ()))
+        return {name: values[sends["client"] != SENTINEL_CLIENT] for name, values in sends.items()}
+
+    def _key(self, partition: int) -> str:
+        return self._keys.get(partition, str(partition))
+
+    def _values(self, client: np.ndarray, sequence: np.ndarray, *, known: np.ndarray) -> list[int]:
+        """A number per record, one of a kind within its partition."""
+        long = (client.astype(np.int64) << _SEQUENCE_BITS) | sequence
+        return [int(v) for v in np.where(known & self._short, sequence, long)]
+
+    def lines(self) -> Iterator[str]:
+        """Every line, with its end."""
+        operations = [*self._sent(), *self._read()]
+        events = [(op.invoked_ns, INVOKED, number) for number, op in enumerate(operations)]
+        events += [
+            (op.completed_ns, COMPLETED, number) for number, op in enumerate(operations) if op.completed_ns != _FOREVER
+        ]
+        # Asked before answered; the answer to one before the next is asked.
+        events.sort(key=lambda event: (event[0], event[2], event[1]))
+        start_ns = min((event[0] for event in events), default=0)
+        for index, (time_ns, which, number) in enumerate(events):
+            op = operations[number]
+            kind, value = (":invoke", op.asked) if which == INVOKED else (op.type, op.done)
+            yield (
+                f"{{:index {index}, :time {time_ns - start_ns}, :type {kind}, :process {op.process}, "
+                f":f {op.f}, :value {value}}}\n"
+            )
+
+    # Sends.
+
+    def _sent(self) -> Iterator[_Operation]:
+        transactions: dict[tuple[int, int], list[tuple[int, int, str, str]]] = {}
+        single: list[tuple[int, int, int, str, str, int]] = []
+        for partition in self._history.partitions:
+            sends, key = self._sends(partition), self._key(partition)
+            values = self._values(sends["client"], sends["sequence"], known=np.ones(len(sends["client"]), dtype=bool))
+            columns = ("client", "transaction", "invoked_ns", "completed_ns", "log_offset", "outcome", "sequence")
+            rows = zip(values, *(sends[name].tolist() for name in columns), strict=True)
+            for value, client, transaction, invoked, completed, offset, outcome, sequence in rows:
+                asked, done = f"[:send {key} {value}]", f"[:send {key} [{'nil' if offset == NONE else offset} {value}]]"
+                if transaction != NONE:
+                    transactions.setdefault((client, transaction), []).append((sequence, invoked, asked, done))
+                else:
+                    ended = _FOREVER if completed == MISSING else completed
+                    single.append((client, invoked, ended, asked, done, outcome))
+        yield from self._transactions(transactions)
+        yield from self._laned(single)
+
+    def _transactions(self, found: dict[tuple[int, int], list[tuple[int, int, str, str]]]) -> Iterator[_Operation]:
+        table = self._history.table("transactions")
+        rows = zip(
+            *(table[n].tolist() for n in ("client", "transaction", "completed_ns", "outcome", "ended_by")), strict=True
+        )
+        ends = {(client, number): (completed, outcome, by) for client, number, completed, outcome, by in rows}
+        lanes: dict[tuple[int, int], int] = {}
+        for (client, number), records in found.items():
+            records.sort()
+            completed, outcome, by = ends.get((client, number), (MISSING, Outcome.INFO, NONE))
+            invoked = min(record[1] for record in records)
+            committed = by == 1 and outcome == Outcome.OK
+            aborted = by == 2
+            process = lanes.setdefault((client, number if completed == MISSING else NONE), len(lanes))
+            yield _Operation(
+                process,
+                invoked,
+                _FOREVER if completed == MISSING else max(completed, invoked),
+                ":txn",
+                f"[{' '.join(record[2] for record in records)}]",
+                f"[{' '.join(record[3] for record in records)}]",
+                ":ok" if committed else ":fail" if aborted else ":info",
+            )
+        self.processes = len(lanes)
+
+    def _laned(self, single: list[tuple[int, int, int, str, str, int]]) -> Iterator[_Operation]:
+        """Each in a process of its client that is free by then."""
+        single.sort(key=lambda send: send[:2])
+        free: list[tuple[int, int]] = []
+        last = None
+        for client, invoked, completed, asked, done, outcome in single:
+            if client != last:
+                free, last = [], client
+            if free and free[0][0] < invoked:
+                _, process = heapq.heappop(free)
+            else:
+                process, self.processes = self.processes, self.processes + 1
+            if completed != _FOREVER:
+                heapq.heappush(free, (completed, process))
+            kind = _TYPES[Outcome(outcome)]
+            yield _Operation(process, invoked, max(completed, invoked), ":send", f"[{asked}]", f"[{done}]", kind)
+
+    # Reads.
+
+    def _read(self) -> Iterator[_Operation]:
+        """Polls of each consumer, with an assignment in front where a span begins."""
+        for _, reads in sorted(self._reads_by_client().items()):
+            order = np.lexsort((np.arange(len(reads["read_ns"])), reads["partition"], reads["read_ns"]))
+            ordered = {name: values[order] for name, values in reads.items()}
+            keys = " ".join(self._key(p) for p in np.unique(ordered["partition"]).tolist())
+            process, self.processes = self.processes, self.processes + 1
+            yield from self._polls(process, ordered, keys)
+
+    def _reads_by_client(self) -> dict[int, dict[str, np.ndarray]]:
+        file, parts = self._history.files["reads"], []
+        for partition in self._history.partitions:
+            reads = file.read(file.table.column_names, file.row_groups.get(partition, ()))
+            spoiled = (reads["flags"] & ReadFlag.CORRUPT) != 0
+            self.unreadable += int(np.count_nonzero(spoiled))
+            kept = ~spoiled & (reads["sender"] != SENTINEL_CLIENT) & (reads["log_offset"] >= 0)
+            parts.append({name: values[kept] for name, values in reads.items()})
+        if not parts:
+            return {}
+        whole = {name: np.concatenate([part[name] for part in parts]) for name in file.table.column_names}
+        clients = np.unique(whole["client"]).tolist()
+        return {c: {name: values[whole["client"] == c] for name, values in whole.items()} for c in clients}
+
+    def _polls(self, process: int, reads: dict[str, np.ndarray], keys: str) -> Iterator[_Operation]:
+        issued = self._history.clients.issued
+        sender = reads["sender"]
+        known = (sender >= 0) & (sender < len(issued))
+        values = self._values(sender, reads["sequence"], known=known)
+        bounds = np.flatnonzero(np.diff(reads["read_ns"], prepend=reads["read_ns"][0] - 1))
+        spans: dict[int, int] = {}
+        offsets, partitions, span = (reads[name].tolist() for name in ("log_offset", "partition", "span"))
+        for begin, end in zip(bounds.tolist(), [*bounds[1:].tolist(), len(values)], strict=True):
+            now_ns = int(reads["read_ns"][begin])
+            if any(spans.get(partitions[row]) != span[row] for row in range(begin, end)):
+                for listed in ("[]", f"[{keys}]"):
+                    yield _Operation(process, now_ns, now_ns, ":assign", listed, listed)
+            given: dict[int, list[str]] = {}
+            for row in range(begin, end):
+                spans[partitions[row]] = span[row]
+                given.setdefault(partitions[row], []).append(f"[{offsets[row]} {values[row]}]")
+            shown = ", ".join(f"{self._key(p)} [{' '.join(pairs)}]" for p, pairs in given.items())
+            yield _Operation(process, now_ns, now_ns, ":poll", "[[:poll]]", f"[[:poll {{{shown}}}]]")

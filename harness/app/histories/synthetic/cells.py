@@ -1,0 +1,573 @@
+"""Makes the cells of a generated history: where in their partitions things are planted, and the tables beside sends and
+reads."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from prozess.harness.app.histories.synthetic.log import (
+    ABORTED_EVERY,
+    BATCH,
+    COMMIT_AFTER_NS,
+    LATENCY_MIN_NS,
+    READ_AFTER_NS,
+    STEP_NS,
+    GeneratedPartition,
+)
+from prozess.harness.app.histories.synthetic.plants import NO_POSITIONS, PLANTS, inserted
+from prozess.harness.errors import BadInput
+from prozess.harness.schema import NONE, Isolation, MetadataKind, MetadataSource, ObservationKind, Outcome
+
+COMMIT, ABORT = 1, 2
+PHANTOM_CLIENT = (1 << 22) - 1
+SPOT = 3
+"""Within its batch: what is planted touches positions SPOT - 1 … SPOT + 3."""
+SHORT_AFTER_NS = 10_000_000_000
+"""The ISR is too small so long after the last record, for twice that time."""
+EARLY_NS = 10_000_000
+TURNS = 1 << 16
+"""Of which rows of `transactions` are made at a time."""
+Rows = Mapping[str, np.ndarray | int]
+
+
+@dataclass
+class GeneratedCell:
+    """A cell of a generated history: its partitions, the clients that planted records come from, and what to plant."""
+
+    kind: str
+    cell: int
+    partitions: list[GeneratedPartition]
+    readers: Sequence[int]
+    """Tailing readers, or members of its group."""
+    planter: int
+    """Client id of whoever sent what is put in."""
+    zombie: int
+    successor: int
+    """Instance of the zombie's transactional.id that came later."""
+    planted: Mapping[str, int]
+    issued: dict[int, int] = field(default_factory=dict)
+    """Of `planter` and `zombie`."""
+    spots: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    """Anomaly → per partition positions, for what is planted in other tables than sends and reads."""
+    counts: dict[str, np.ndarray] = field(default_factory=dict)
+    """Anomaly → per partition how many, for what has no position."""
+
+    @property
+    def length(self) -> int:
+        return self.partitions[0].length
+
+    @property
+    def end_ns(self) -> int:
+        """When the last record was sent."""
+        return self.length * self.partitions[0].layout.step_ns
+
+    @property
+    def audit_ns(self) -> int:
+        """When the sentinels were sent."""
+        return self.end_ns + 4 * SHORT_AFTER_NS
+
+    def plant(self, rng: np.random.Generator) -> None:
+        """Choose where, and put it into the partitions. BadInput if there is no room."""
+        if self.kind == "compaction":
+            self._plant_compaction(rng)
+            return
+        chosen = self._choose_spots(rng)
+        put_in: list[list[np.ndarray]] = [[] for _ in self.partitions]
+        for name, spots in chosen.items():
+            for rank, position in enumerate(spots):
+                self._edit(name, self.partitions[rank], position, put_in[rank])
+        for name in ("watermark-regression", "epoch-regression", "under-acknowledged", "unclean", "two-controllers"):
+            where = rng.integers(0, len(self.partitions), self.planted.get(name, 0))
+            self.counts[name] = np.bincount(where, minlength=len(self.partitions))
+        self._plant_orphans(rng)
+        for rank, partition in enumerate(self.partitions):
+            partition.edits.inserted = self._numbered(
+                partition, put_in[rank], int(self.counts["under-acknowledged"][rank])
+            )
+
+    def _choose_spots(self, rng: np.random.Generator) -> dict[str, list[np.ndarray]]:
+        placed = {n: c for n, c in self.planted.items() if n in _IN_BATCHES[self.kind]}
+        total = sum(placed.values())
+        each = self._batches(self.length // BATCH - 1)
+        # Where transactions share positions, no two of the spots may be of one.
+        room = each if self.partitions[0].spread else each * len(self.partitions)
+        if total > room:
+            raise BadInput(
+                f"--plant: {total:,} anomalies need as many batches of {BATCH} records in the {self.kind} cell, which has "
+                f"{room:,}. Give more --rows."
+            )
+        spots = rng.choice(room, total, replace=False)
+        if self.partitions[0].spread:
+            spots += rng.integers(0, len(self.partitions), total) * each
+        found, first = {}, 0
+        for name, count in placed.items():
+            mine = np.sort(spots[first : first + count])
+            first += count
+            rank, number = mine // each, mine % each
+            position = (self._batch(number) + 1) * BATCH + SPOT
+            found[name] = [position[rank == r] for r in range(len(self.partitions))]
+        return found
+
+    def _batches(self, batches: int) -> int:
+        """How many of the first batches can be planted in: not the aborted ones."""
+        if self.kind != "transactions":
+            return batches
+        # Batch 0 is left out, so that numbers here are one less than those of batches.
+        return int(np.count_nonzero(~self.partitions[0].aborted(np.arange(1, batches + 1) * BATCH)))
+
+    def _batch(self, number: np.ndarray) -> np.ndarray:
+        if self.kind != "transactions":
+            return number
+        batches = np.arange(1, self.length // BATCH)
+        chosen: np.ndarray = np.flatnonzero(~self.partitions[0].aborted(batches * BATCH))[number]
+        return chosen
+
+    def _edit(self, name: str, partition: GeneratedPartition, spot: np.ndarray, put_in: list[np.ndarray]) -> None:
+        """One anomaly at some positions of one partition."""
+        edits = partition.edits
+        for view in _UNSEEN.get(name, ()):
+            edits.missing[view] = np.sort(np.concatenate([edits.missing[view], spot]))
+        if name in _FIELDS:
+            setattr(edits, _FIELDS[name], spot)
+        elif name in _PUT_IN:
+            put_in.append(self._put_in(name, partition, spot))
+        elif name not in _UNSEEN:
+            self.spots.setdefault(name, [NO_POSITIONS] * len(self.partitions))[partition.rank] = spot
+
+    def _put_in(self, name: str, partition: GeneratedPartition, spot: np.ndarray) -> np.ndarray:
+        if self.kind == "transactions":  # between two transactions, not inside one: they would be in no order
+            batch = partition.layout.batch
+            spot = spot // batch * batch + batch - 1
+        columns: dict[str, np.ndarray | int | bool] = {f"in_{view}": True for view in _PUT_IN[name]}
+        columns["invoked_ns"] = partition.layout.sent_ns(spot)
+        match name:
+            case "duplicate":
+                columns["client"], columns["sequence"] = partition.identities(spot)
+            case "phantom":
+                columns |= {"client": PHANTOM_CLIENT, "sequence": spot}
+            case "misplaced":
+                other = self.partitions[(partition.rank + 1) % len(self.partitions)]
+                columns["client"], columns["sequence"] = other.identities(spot)
+                columns["sent_partition"] = other.partition
+            case _:
+                columns["client"] = self.zombie if name == "zombie-write" else self.planter
+                columns["outcome"] = Outcome.FAIL if name in _FAILED else Outcome.OK
+                columns["transaction"] = 0 if self.kind == "transactions" else NONE  # numbered as the sequences are
+        made = inserted(spot, **columns)
+        if name == "early-read":
+            self.spots.setdefault(name, [NO_POSITIONS] * len(self.partitions))[partition.rank] = spot
+        return made
+
+    def _numbered(self, partition: GeneratedPartition, put_in: list[np.ndarray], short: int) -> np.ndarray:
+        """What is put in, in its order, with sequences of its own; and what is acknowledged while the ISR is too small."""
+        late = inserted(
+            np.full(short, partition.length - 1),
+            client=self.planter,
+            outcome=Outcome.OK,
+            invoked_ns=self.end_ns + 2 * SHORT_AFTER_NS + np.arange(short) * STEP_NS,
+            in_tail=True,
+            in_log=True,
+            in_visible=True,
+        )
+        rows = np.concatenate([*put_in, late])
+        rows = rows[np.argsort(rows["after"], kind="stable")]
+        for client in (self.planter, self.zombie):
+            mine = np.flatnonzero((rows["client"] == client) & (rows["outcome"] != NONE))
+            first = self.issued.get(client, 0)
+            rows["sequence"][mine] = first + np.arange(len(mine))
+            numbered = mine[rows["transaction"][mine] != NONE]
+            rows["transaction"][numbered] = rows["sequence"][numbered]
+            self.issued[client] = first + len(mine)
+        return rows
+
+    def _plant_orphans(self, rng: np.random.Generator) -> None:
+        count = self.planted.get("orphaned", 0)
+        if count > len(self.partitions):
+            raise BadInput(
+                f"--plant orphaned={count}: there are {len(self.partitions)} partitions to orphan. Plant fewer."
+            )
+        chosen = rng.choice(len(self.partitions), count, replace=False)
+        self.counts["orphaned"] = np.bincount(chosen, minlength=len(self.partitions))
+
+    def _plant_compaction(self, rng: np.random.Generator) -> None:
+        """At keys: their last record is gone although the one before it is there."""
+        first = self.partitions[0]
+        keys = np.arange(first.keys)
+        deleted = keys % first.tombstones == first.tombstones - 1
+        for name, pool in (("compacted-away", keys[~deleted]), ("tombstone-lost", keys[deleted])):
+            count = self.planted.get(name, 0)
+            if count > len(pool) * len(self.partitions):
+                room = len(pool) * len(self.partitions)
+                raise BadInput(
+                    f"--plant {name}={count}: there are {room:,} keys for it. Plant fewer, or give more --rows."
+                )
+            where = rng.choice(len(pool) * len(self.partitions), count, replace=False)
+            for rank, partition in enumerate(self.partitions):
+                key = pool[where[where // len(pool) == rank] % len(pool)]
+                for view, gone in partition.edits.missing.items():
+                    position = np.concatenate([gone, first.length - first.keys + key])
+                    partition.edits.missing[view] = np.sort(position)
+
+    # Tables of transactions.
+
+    def transactions(self) -> Iterator[dict[str, np.ndarray | int]]:
+        """Rows of `transactions`: of the producers, of whoever planted, and the instances."""
+        first = self.partitions[0]
+        ids = [*first.producers.tolist(), self.zombie]
+        instances: dict[str, np.ndarray | int] = {
+            "client": np.array([*ids, self.successor]),
+            "transactional_id": np.array([*ids, self.zombie]),
+            "begun_ns": np.array([-2_000_000] * len(ids) + [-500_000]),
+            "initialised_ns": np.array([-1_000_000] * len(ids) + [-400_000]),
+            "outcome": Outcome.OK,
+        }
+        yield instances
+        for number, client in enumerate(first.producers.tolist()):
+            turns = first.length // first.layout.batch // (1 if first.spread else len(first.producers))
+            for begin in range(0, turns, TURNS):
+                turn = np.repeat(np.arange(begin, min(begin + TURNS, turns)), first.layout.per_turn)
+                numbers = begin * first.layout.per_turn + np.arange(len(turn))
+                aborted = turn % ABORTED_EVERY == ABORTED_EVERY - 1
+                yield self._ended(client, numbers, first.layout.begun_ns(number, numbers), aborted=aborted)
+        for rank, partition in enumerate(self.partitions):
+            rows = partition.edits.inserted
+            mine = rows[rows["transaction"] != NONE]
+            late = np.isin(mine["after"], self.spots.get("early-read", [NO_POSITIONS] * len(self.partitions))[rank])
+            aborted = mine["outcome"] == Outcome.FAIL
+            begun_ns = partition.layout.sent_ns(mine["after"])
+            yield self._ended(mine["client"], mine["transaction"], begun_ns, aborted=aborted, late=late)
+
+    @staticmethod
+    def _ended(
+        client: np.ndarray | int,
+        number: np.ndarray,
+        begun_ns: np.ndarray,
+        *,
+        aborted: np.ndarray,
+        late: np.ndarray | None = None,
+    ) -> dict[str, np.ndarray | int]:
+        invoked = begun_ns + BATCH * STEP_NS + COMMIT_AFTER_NS
+        if late is not None:  # after it was read
+            invoked = np.where(late, begun_ns + READ_AFTER_NS + EARLY_NS, invoked)
+        return {
+            "client": np.broadcast_to(client, len(number)),
+            "transactional_id": client,
+            "transaction": number,
+            "begun_ns": begun_ns,
+            "end_invoked_ns": invoked,
+            "completed_ns": invoked + LATENCY_MIN_NS,
+            "initialised_ns": -1_000_000,
+            "ended_by": np.where(aborted, ABORT, COMMIT),
+            "outcome": Outcome.OK,
+        }
+
+
+_UNSEEN: Mapping[str, tuple[str, ...]] = {
+    "lost": ("tail", "log", "visible"),
+    "skipped": ("tail",),
+    "torn": ("tail", "visible"),
+}
+"""Anomaly → the views that lack the record at its spot."""
+_FIELDS = {
+    "reordered": "swapped",
+    "offset-conflict": "misreported",
+    "corrupt": "corrupt",
+    "rewound": "repeated",
+    "time-travel": "early",
+    "late": "late",
+}
+_PUT_IN: Mapping[str, tuple[str, ...]] = {
+    "duplicate": ("tail", "log", "visible"),
+    "phantom": ("tail", "log", "visible"),
+    "misplaced": ("tail", "log", "visible"),
+    "resurrected": ("tail", "log", "visible"),
+    "dirty-read": ("tail",),
+    "lost-transaction": ("log",),
+    "zombie-write": ("tail", "log", "visible"),
+    "aborted-read": ("tail", "log"),
+    "early-read": ("tail", "log", "visible"),
+}
+"""Anomaly → the views that show the record that is put in behind its spot."""
+_FAILED = frozenset({"resurrected", "dirty-read", "aborted-read"})
+_UNPLACED = frozenset(
+    {"watermark-regression", "epoch-regression", "under-acknowledged", "unclean", "two-controllers", "orphaned"}
+)
+_IN_BATCHES = {
+    kind: frozenset(name for name, plant in PLANTS.items() if plant.kind == kind and name not in _UNPLACED)
+    for kind in ("log", "transactions", "group")
+}
+
+
+# The tables of generated cells beside sends and reads: groups, controllers' log, samples, replicas. A few rows each,
+# or one per batch.
+
+
+Columns = dict[str, np.ndarray | int]
+NODES = (1, 2, 3)
+CONTROLLERS = (3001, 3002)
+ASSIGN, REVOKE, CLOSE = 1, 2, 4
+ASSIGNED, SYNC = 1, 1
+ALL = sum(1 << node for node in NODES)
+FIRST_NS = -3_000_000
+SECOND_NS = 1_000_000_000
+
+
+def owner_of(cell: GeneratedCell, partition: GeneratedPartition) -> int:
+    """The member that owns a partition."""
+    return int(cell.readers[partition.rank % len(cell.readers)])
+
+
+def _spots(cell: GeneratedCell, name: str, partition: GeneratedPartition) -> np.ndarray:
+    return cell.spots.get(name, [NO_POSITIONS] * len(cell.partitions))[partition.rank]
+
+
+def processed(cell: GeneratedCell, partition: GeneratedPartition, first: int, last: int) -> Columns:
+    """Rows of `processed` of the records between two positions."""
+    position = np.arange(first, last)
+    position = position[~np.isin(position, _spots(cell, "unprocessed", partition))]
+    again = _spots(cell, "reprocessed", partition)
+    again = again[(again >= first) & (again < last)]
+    position = np.sort(np.concatenate([position, again]))
+    sender, sequence = partition.identities(position)
+    started = position * STEP_NS + READ_AFTER_NS + 100
+    return {
+        "client": np.full(len(position), owner_of(cell, partition)),
+        "started_ns": started,
+        "done_ns": started + 100,
+        "log_offset": partition.offsets(position),
+        "sequence": sequence,
+        "sender": sender,
+        "partition": partition.partition,
+        "group": cell.cell,
+        "span": 0,
+    }
+
+
+def commits(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Columns]:
+    """Rows of `commits`: one behind each batch, and what was planted."""
+    last = np.arange(BATCH - 1, partition.length, BATCH)
+    batch = last // BATCH
+    ahead = np.isin(batch, _spots(cell, "commit-ahead", partition) // BATCH)
+    yield _commit(cell, partition, last, behind=0, position_behind=ahead.astype(np.int64), later_ns=0)
+    fell = _spots(cell, "commit-regression", partition) // BATCH * BATCH + BATCH - 1
+    planted = _commit(
+        cell, partition, fell, behind=BATCH // 2, position_behind=np.zeros(len(fell), "i8"), later_ns=LATENCY_MIN_NS + 1
+    )
+    # Done before the next batch's commit is: one that may be written later would explain the next that falls.
+    yield planted | {"completed_ns": planted["invoked_ns"] + STEP_NS}
+
+
+def _commit(
+    cell: GeneratedCell,
+    partition: GeneratedPartition,
+    last: np.ndarray,
+    *,
+    behind: int,
+    position_behind: np.ndarray,
+    later_ns: int,
+) -> Columns:
+    offset = partition.offsets(last) + 1
+    invoked = last * STEP_NS + READ_AFTER_NS + 1_000_000 + later_ns
+    return {
+        "client": np.full(len(last), owner_of(cell, partition)),
+        "invoked_ns": invoked,
+        "completed_ns": invoked + LATENCY_MIN_NS,
+        "log_offset": offset - behind,
+        "position": offset - position_behind,
+        "partition": partition.partition,
+        "group": cell.cell,
+        "outcome": Outcome.OK,
+        "code": 0,
+        "mode": SYNC,
+    }
+
+
+def assignments(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Columns]:
+    """Rows of `assignments`: its owner's, and those of a second one where that was planted."""
+    drain_ns, orphaned = cell.end_ns + SECOND_NS, bool(cell.counts["orphaned"][partition.rank])
+    ends_ns, event = (drain_ns - SECOND_NS // 2, REVOKE) if orphaned else (drain_ns + SECOND_NS, CLOSE)
+    yield _callbacks(cell, partition, owner_of(cell, partition), np.array([[FIRST_NS, ASSIGN], [ends_ns, event]]))
+    other = int(cell.readers[(partition.rank + 1) % len(cell.readers)])
+    begin = _spots(cell, "two-owners", partition) * STEP_NS
+    events = np.concatenate([np.stack([begin, np.full_like(begin, ASSIGN)], axis=1)] * 2)
+    events[len(begin) :, 0] += 2 * STEP_NS
+    events[len(begin) :, 1] = REVOKE
+    yield _callbacks(cell, partition, other, events[np.argsort(events[:, 0], kind="stable")])
+
+
+def _callbacks(cell: GeneratedCell, partition: GeneratedPartition, client: int, events: np.ndarray) -> Columns:
+    return {
+        "client": np.full(len(events), client),
+        "started_ns": events[:, 0],
+        "done_ns": events[:, 0] + 10,
+        "partition": partition.partition,
+        "group": cell.cell,
+        "event": events[:, 1],
+        "incremental": 0,
+    }
+
+
+def positions(cell: GeneratedCell, partition: GeneratedPartition) -> Columns:
+    """The first position of the group."""
+    return {
+        "client": np.array([owner_of(cell, partition)]),
+        "time_ns": FIRST_NS + 10,
+        "log_offset": 0,
+        "partition": partition.partition,
+        "event": ASSIGNED,
+        "span": 0,
+    }
+
+
+def observations(cell: GeneratedCell, partition: GeneratedPartition, audits: dict[Isolation, int]) -> Iterator[Columns]:
+    """That the audits were complete, that members drained, and planted answers of leaders."""
+    number = partition.partition
+    for isolation, client in audits.items():
+        yield {
+            "client": np.array([client]),
+            "time_ns": cell.audit_ns + 2 * SHORT_AFTER_NS + partition.end,
+            "value": partition.end,
+            "partition": number,
+            "kind": ObservationKind.AUDIT_COMPLETE,
+            "isolation": isolation,
+        }
+    if cell.kind == "group":
+        yield {
+            "client": np.array([owner_of(cell, partition)]),
+            "time_ns": cell.end_ns + SECOND_NS,
+            "value": 1000,
+            "partition": number,
+            "kind": ObservationKind.DRAIN_BEGUN,
+        }
+        return
+    if cell.kind == "log":
+        fallen = int(cell.counts["watermark-regression"][partition.rank])
+        answer = np.arange(1, fallen + 1)
+        value = np.stack([answer * 100, answer * 100 - 1], axis=1).ravel()
+        yield {
+            "client": np.full(len(value), NONE),
+            "time_ns": np.arange(len(value)) * STEP_NS,
+            "value": value,
+            "partition": number,
+            "kind": ObservationKind.LEADER_HIGH_WATERMARK,
+            "node": NODES[0],
+            "leader_epoch": 0,
+        }
+
+
+def copies(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Columns]:
+    """What the copies of a partition said of themselves at the end."""
+    for kind, value in (
+        (ObservationKind.REPLICA_LOG_START, 0),
+        (ObservationKind.REPLICA_LOG_END, partition.end + 1),
+        (ObservationKind.REPLICA_HIGH_WATERMARK, partition.end + 1),
+    ):
+        yield {
+            "client": np.full(len(NODES), NONE),
+            "time_ns": cell.audit_ns + 3 * SHORT_AFTER_NS,
+            "value": value,
+            "partition": partition.partition,
+            "kind": kind,
+            "node": np.array(NODES),
+        }
+
+
+def replicas(cell: GeneratedCell, partition: GeneratedPartition, node: int, first: int, last: int) -> Columns:
+    """Rows of `replicas` of one copy between two positions that begin batches."""
+    size = partition.layout.batch
+    begin = np.arange(first, last, size)
+    producer = partition.producers[partition.layout.producer(begin)]
+    checksum = begin * 1_000_003 % (1 << 31)
+    if node == NODES[-1]:
+        checksum = np.where(
+            np.isin(begin // BATCH, _spots(cell, "diverged", partition) // BATCH), checksum ^ 1, checksum
+        )
+    return {
+        "client": np.full(len(begin), NONE),
+        "read_ns": cell.audit_ns + 3 * SHORT_AFTER_NS,
+        "base_offset": partition.offsets(begin),
+        "last_offset": partition.offsets(begin + size - 1),
+        "producer_id": producer,
+        "checksum": checksum,
+        "base_timestamp_ms": begin // 1000,
+        "max_timestamp_ms": (begin + size) // 1000,
+        "partition": partition.partition,
+        "node": node,
+        "leader_epoch": 0,
+        "producer_epoch": 0,
+        "base_sequence": begin % (1 << 31),
+        "records": size,
+        "size": 100 * size,
+        "attributes": 0,
+    }
+
+
+def metadata(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Columns]:
+    """Who led and who was in sync; and what brokers told, where that was planted to go back."""
+    counts = {n: int(c[partition.rank]) for n, c in cell.counts.items()}
+    yield _states(partition, [(FIRST_NS, NODES[0], ALL), *_elections(cell, counts)])
+    told = counts.get("epoch-regression", 0)
+    yield {
+        "client": np.full(2 * told, NONE),
+        "time_ns": np.arange(2 * told) * STEP_NS,
+        "kind": MetadataKind.PARTITION,
+        "source": MetadataSource.SAMPLE,
+        "partition": partition.partition,
+        "node": NODES[1],
+        "leader": NODES[0],
+        "leader_epoch": np.tile([8, 7], told),
+        "isr": ALL,
+        "replicas": ALL,
+        "elr": 0,
+        "last_known_elr": 0,
+        "recovering": 0,
+    }
+
+
+def _elections(cell: GeneratedCell, counts: dict[str, int]) -> Iterator[tuple[int, int, int]]:
+    """(when, leader, ISR): leaders from outside the ISR in turn, then an ISR of the leader alone for a while."""
+    leader, now_ns = NODES[0], cell.end_ns
+    for _ in range(counts.get("unclean", 0)):
+        other = NODES[0] + NODES[1] - leader
+        yield now_ns + 1, leader, ALL & ~(1 << other)
+        yield now_ns + 2, other, ALL
+        leader, now_ns = other, now_ns + STEP_NS
+    if counts.get("under-acknowledged", 0):
+        yield cell.end_ns + SHORT_AFTER_NS, leader, 1 << leader
+        yield cell.end_ns + 3 * SHORT_AFTER_NS, leader, ALL
+
+
+def _states(partition: GeneratedPartition, states: list[tuple[int, int, int]]) -> Columns:
+    time_ns, leader, isr = np.array(states, dtype=np.int64).T
+    return {
+        "client": np.full(len(states), NONE),
+        "time_ns": time_ns,
+        "kind": MetadataKind.PARTITION,
+        "source": MetadataSource.CONTROLLER_LOG,
+        "log_position": partition.partition + np.arange(len(states)) * (1 << 20),
+        "partition": partition.partition,
+        "node": leader,
+        "leader": leader,
+        "leader_epoch": np.cumsum(np.diff(leader, prepend=leader[0]) != 0),
+        "isr": isr,
+        "replicas": ALL,
+        "elr": 0,
+        "last_known_elr": 0,
+        "recovering": 0,
+    }
+
+
+def controllers(planted: int) -> Columns:
+    """Who became the active controller: one in epoch 1, and two in each epoch that was planted so."""
+    epochs = np.concatenate([[1], np.repeat(np.arange(2, planted + 2), 2)])
+    node = np.concatenate([[CONTROLLERS[0]], np.tile(CONTROLLERS, planted)])
+    return {
+        "client": np.full(len(node), NONE),
+        "time_ns": FIRST_NS + np.arange(len(node)),
+        "log_position": np.arange(len(node)),
+        "kind": MetadataKind.CONTROLLER,
+        "source": MetadataSource.CONTROLLER_LOG,
+        "node": node,
+        "leader_epoch": epochs,
+    }

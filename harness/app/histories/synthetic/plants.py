@@ -1,0 +1,114 @@
+"""Lists what can be planted in a generated history: for each anomaly the kind of cell it goes into, and what else it
+implies."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from prozess.harness.errors import BadInput
+from prozess.harness.schema import NONE
+
+NO_POSITIONS = np.empty(0, dtype=np.int64)
+INSERTED = np.dtype(
+    [
+        ("after", "<i8"),  # position that it stands behind
+        ("sequence", "<i8"),
+        ("invoked_ns", "<i8"),
+        ("transaction", "<i8"),
+        ("client", "<i4"),
+        ("sent_partition", "<i4"),  # NONE = where it stands
+        ("outcome", "<i4"),  # of its send; NONE = it has none of its own (a copy, a phantom, a record sent elsewhere)
+        ("in_tail", "?"),
+        ("in_log", "?"),
+        ("in_visible", "?"),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plantable:
+    """One anomaly that can be planted."""
+
+    kind: str
+    """The kind of cell that it goes into."""
+    implies: Mapping[str, int] = field(default_factory=dict)
+    """What else one of it is found as, by definition."""
+    per_partition: int | None = None
+    """At most so many in one partition; None = one per batch."""
+    every_cell: bool = False
+    """It is the cluster's: found once in every cell."""
+
+
+PLANTS: Mapping[str, Plantable] = {
+    "lost": Plantable("log", implies={"late": 1}),
+    "duplicate": Plantable("log"),
+    "reordered": Plantable("log"),
+    "offset-conflict": Plantable("log"),
+    "phantom": Plantable("log"),
+    "corrupt": Plantable("log", implies={"late": 1}),
+    "misplaced": Plantable("log"),
+    "resurrected": Plantable("log"),
+    "dirty-read": Plantable("log"),
+    "skipped": Plantable("log", implies={"late": 1}),
+    "rewound": Plantable("log"),
+    "time-travel": Plantable("log"),
+    "late": Plantable("log"),
+    "diverged": Plantable("log"),
+    "watermark-regression": Plantable("log"),
+    "epoch-regression": Plantable("log"),
+    "under-acknowledged": Plantable("log"),
+    "unclean": Plantable("log"),
+    "two-controllers": Plantable("log", every_cell=True),
+    "torn": Plantable("transactions"),
+    "lost-transaction": Plantable("transactions"),
+    "zombie-write": Plantable("transactions"),
+    "aborted-read": Plantable("transactions"),
+    "early-read": Plantable("transactions"),
+    "unprocessed": Plantable("group"),
+    "reprocessed": Plantable("group"),
+    "commit-regression": Plantable("group"),
+    "commit-ahead": Plantable("group"),
+    "two-owners": Plantable("group"),
+    "orphaned": Plantable("group", per_partition=1),
+    "compacted-away": Plantable("compaction", implies={"lost": 1}),
+    "tombstone-lost": Plantable("compaction"),
+}
+"""Anomaly → how it is planted: every one that a kernel looks for."""
+
+
+def parse_plants(text: str) -> dict[str, int]:
+    """Parses `lost=50,duplicate=40` into the number of each anomaly. BadInput for what cannot be planted."""
+    found: dict[str, int] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, separator, number = part.partition("=")
+        if name not in PLANTS:
+            raise BadInput(f"--plant {part!r}: {name!r} cannot be planted. Known: {', '.join(sorted(PLANTS))}.")
+        if not separator or not (number.isascii() and number.isdigit()) or len(number) > 9:
+            raise BadInput(f"--plant {part!r} is not NAME=NUMBER, such as lost=50.")
+        if name in found:
+            raise BadInput(f"--plant names {name} twice. Give one number for it.")
+        found[name] = int(number)
+    return {name: count for name, count in found.items() if count}
+
+
+def expected_findings(planted: Mapping[str, int], *, cells: int) -> dict[str, int]:
+    """Returns what a check must find: what was planted, and what that implies."""
+    found: dict[str, int] = {}
+    for name, count in planted.items():
+        plant = PLANTS[name]
+        found[name] = found.get(name, 0) + count * (cells if plant.every_cell else 1)
+        for implied, times in plant.implies.items():
+            found[implied] = found.get(implied, 0) + count * times
+    return found
+
+
+def inserted(after: np.ndarray, **columns: np.ndarray | int | bool) -> np.ndarray:
+    """Records to put in behind these positions: array of INSERTED; what is not given is NONE, and shown to nobody."""
+    made = np.empty(len(after), dtype=INSERTED)
+    made["after"] = after
+    defaults = {"sequence": NONE, "invoked_ns": 0, "transaction": NONE, "client": NONE, "sent_partition": NONE}
+    shown = {"outcome": NONE, "in_tail": False, "in_log": False, "in_visible": False}
+    for name, value in (defaults | shown | columns).items():
+        made[name] = value
+    return made

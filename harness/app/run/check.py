@@ -1,0 +1,164 @@
+"""The check stage: reads the history of a run, runs every checker over it, and writes the findings. It needs no cluster."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
+
+from prozess.harness.checking.findings import read_findings, write_findings
+from prozess.harness.errors import BadInput, HarnessFailed
+from prozess.harness.history.convert import History, ensure_history, write_history
+from prozess.harness.history.manifest import Condition, condition_of, has_history, said_of_unproven, seal_history
+from prozess.harness.impact.cost import (
+    FaultTime,
+    Impact,
+    ImpactShown,
+    fault_names,
+    fault_times,
+    reactions_of,
+    summarise,
+)
+from prozess.harness.interfaces import Finding
+from prozess.harness.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from prozess.harness.checking.checker import CheckerSet
+    from prozess.spark_checkers.session import SparkSession
+
+EngineName = Literal["local", "spark"]
+ENGINES: tuple[str, ...] = get_args(EngineName)
+
+
+class CheckHistory(Protocol):
+    """Runs checkers over a stored history."""
+
+    def __call__(self, run_directory: Path, checkers: "CheckerSet") -> list[Finding]:
+        """Returns findings ordered by partition, then as `checkers`. HistoryUnreadable; HarnessFailed if it fails."""
+        ...
+
+
+class MeasureImpact(Protocol):
+    """Measures what faults cost."""
+
+    def __call__(self, run_directory: Path, faults: Sequence[FaultTime]) -> Impact:
+        """Returns rates, latencies and gaps (`prozess.harness.impact`). HistoryUnreadable; HarnessFailed if it fails."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The two things that an engine can do with a stored run: check it, and measure what the faults cost."""
+
+    check: CheckHistory
+    measure: MeasureImpact
+
+
+def local_engine(workers: int, _session: "SparkSession | None") -> Engine:
+    """Returns an engine that checks with threads of this process."""
+    from prozess.harness.checking.kernels import check_locally
+    from prozess.harness.impact.cost import measure_locally
+
+    return Engine(partial(check_locally, workers=workers), partial(measure_locally, workers=workers))
+
+
+def spark_engine(workers: int, session: "SparkSession | None") -> Engine:
+    """Returns an engine that checks with Spark, on this machine or on others."""
+    assert session is not None, "who asks for Spark has started it"
+    from prozess.spark_checkers.engine import check_with_spark, measure_with_spark
+
+    return Engine(
+        partial(check_with_spark, workers=workers, session=session),
+        partial(measure_with_spark, workers=workers, session=session),
+    )
+
+
+_MAKERS: Mapping[EngineName, Callable[[int, "SparkSession | None"], Engine]] = {
+    "local": local_engine,
+    "spark": spark_engine,
+}
+
+
+def engine_name(text: str) -> EngineName:
+    """Returns the name of an engine from what a person wrote. BadInput if there is no such engine."""
+    for name in _MAKERS:
+        if name == text:
+            return name
+    raise BadInput(f"--engine {text!r} is not known. Known: {', '.join(sorted(ENGINES))}.")
+
+
+def engine_named(name: EngineName, *, workers: int, session: "SparkSession | None" = None) -> Engine:
+    """Returns the engine of this name with so many workers. `session`: a Spark session that was started ahead, if any."""
+    return _MAKERS[name](workers, session)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """The choices of a check. `anomalies`: None means all. `session`: a Spark session that was started ahead, if any."""
+
+    engine: EngineName = "spark"
+    workers: int = 2
+    anomalies: Sequence[str] | None = None
+    session: "SparkSession | None" = None
+
+
+def check_run(run: RunDirectory, options: CheckOptions, condition: Condition | None = None) -> Sequence[Finding]:
+    """Runs every checker over the run's history and writes `findings/`. HistoryUnreadable if the history cannot be read.
+
+    `condition`: the condition of the run's files, if it is known already. Damaged files are not read: nothing is found in
+    them, and the judge says why.
+    """
+    condition = condition or condition_of(run)
+    if condition.damaged:
+        return ()
+    with said_of_unproven(run, condition):
+        return _check(run, options, condition)
+
+
+def _check(run: RunDirectory, options: CheckOptions, condition: Condition) -> Sequence[Finding]:
+    _ensure_history(run, condition)
+    from prozess.checkers.registry import select  # it imports every kernel: only who checks needs them
+
+    engine = engine_named(options.engine, workers=options.workers, session=options.session)
+    findings = engine.check(run.path, select(options.anomalies))
+    write_findings(run, findings)
+    run.impact.write_text(_impact(run, engine).model_dump_json(indent=1), encoding="utf-8")
+    return findings
+
+
+def _ensure_history(run: RunDirectory, condition: Condition) -> None:
+    """Makes the Parquet history from the rows if it is missing or, in a run without a manifest, cannot be read."""
+    if not condition.sealed:
+        ensure_history(run)
+    elif not has_history(run):
+        write_history(run)
+        seal_history(run)
+
+
+def _impact(run: RunDirectory, engine: Engine) -> ImpactShown:
+    """Measures what the faults cost. A measurement that fails is noted, and leaves the verdict as it is."""
+    try:
+        history = History.open(run)
+        faults, names = fault_times(history), fault_names(history)
+        found = engine.measure(run.path, faults)
+        awaited_ns = history.table("steps")["awaited_ns"]
+        schedule_ns = int(awaited_ns.min()) if len(awaited_ns) else None
+        return summarise(found, faults, names, reactions_of(history), schedule_ns=schedule_ns)
+    except HarnessFailed as error:
+        return ImpactShown(incomplete=str(error))
+
+
+def compare_with_oracle(run: RunDirectory, *, workers: int, session: "SparkSession | None" = None) -> None:
+    """Compares the findings of a checked run with the same checks, written independently in SQL. `session`: a Spark
+    session, if there is one.
+
+    HarnessFailed with the anomaly, the cell and both numbers if they differ: then one of the two is wrong.
+    """
+    from prozess.spark_checkers.oracle.second_opinion import second_opinion
+
+    disagreements = second_opinion(run, read_findings(run), workers=workers, session=session)
+    if disagreements:
+        raise HarnessFailed(
+            f"The second opinion differs: {'; '.join(disagreements)}. One of the two checkers is wrong. Keep the run, and "
+            "report this with the run's history."
+        )

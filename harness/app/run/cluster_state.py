@@ -1,0 +1,347 @@
+"""Records the state of the cluster during a trial and after it: who led, who was in sync, and what each replica's files
+hold."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID
+
+import numpy as np
+
+from prozess.clusters.files.metadata_log import decode_ground_truth
+from prozess.clusters.files.segments import Replica, log_end, read_replicas
+from prozess.clusters.protocol.admin import Admin
+from prozess.clusters.protocol.requests import DescribedPartition
+from prozess.harness.clock import NS_PER_S, Clock
+from prozess.harness.interfaces import BrokerView, Cluster, PartitionView, Targets
+from prozess.harness.plan.plan import Plan
+from prozess.harness.recording.codes import OFFSETS_TOPIC, broker_mask, recorded_as
+from prozess.harness.recording.rows import Recorder
+from prozess.harness.schema import NONE, MetadataKind, MetadataSource, ObservationKind
+
+
+def decode(plan: Plan, cluster: Cluster, wall_minus_monotonic_ns: int) -> dict[str, np.ndarray]:
+    """Returns the rows of `metadata` from the controllers' logs, or ZooKeeper's. Only what a majority of them holds is
+    committed, so the directory of a node that is missing is asked for, too."""
+    mode = plan.variant.metadata_mode
+    keeper = "zookeeper" if mode == "zookeeper" else "controller"
+    decoded = decode_ground_truth(
+        [node.data_directory for node in cluster.nodes if keeper in node.roles],
+        partition_ids={(p.topic_name, p.number): p.partition for p in plan.partitions} | _OFFSETS_PARTITIONS,
+        wall_minus_monotonic_ns=wall_minus_monotonic_ns,
+        metadata_mode=mode,
+        migrated=[n.data_directory for n in cluster.nodes if mode == "zookeeper" and "controller" in n.roles],
+    )
+    return {name: np.asarray(column) for name, column in _kinds(decoded).items()}
+
+
+OFFSETS_PARTITIONS_MAX = 1000
+"""The leaders of at most so many partitions of `__consumer_offsets` are recorded; Kafka's default is 50 partitions."""
+_OFFSETS_PARTITIONS = {(OFFSETS_TOPIC, number): recorded_as(number) for number in range(OFFSETS_PARTITIONS_MAX)}
+
+
+def _kinds(rows: dict[str, Any]) -> dict[str, Any]:
+    """Marks rows about partitions of `__consumer_offsets`, to tell them from the trial's own partitions."""
+    internal = (rows["kind"] == MetadataKind.PARTITION) & (rows["partition"] < NONE)
+    return rows | {"kind": np.where(internal, MetadataKind.OFFSETS_PARTITION, rows["kind"]).astype(rows["kind"].dtype)}
+
+
+def keep_ground_truth(plan: Plan, cluster: Cluster, recorder: Recorder, wall_minus_monotonic_ns: int) -> int:
+    """Decodes the controllers' log into the history and returns the number of rows. HarnessFailed if it cannot be read."""
+    rows = decode(plan, cluster, wall_minus_monotonic_ns)
+    recorder.extend("metadata", rows)
+    return len(rows["time_ns"])
+
+
+def measure_wall_offset(clock: Clock, *, tries: int = 50) -> tuple[int, int]:
+    """Measures CLOCK_REALTIME − CLOCK_MONOTONIC. Returns (the difference, half the width of the tightest measurement),
+    in nanoseconds."""
+    best = (0, 2**62)
+    for _ in range(tries):
+        before, wall, after = clock.monotonic_ns(), clock.wall_ns(), clock.monotonic_ns()
+        if after - before < 2 * best[1]:
+            best = (wall - (before + after) // 2, (after - before + 1) // 2)
+    return best
+
+
+JOIN_TIMEOUT_S = 10.0
+
+
+class Beside:
+    """A context that runs threads beside a stage. It sets `stopping` when it closes, and waits for the threads to end."""
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def run_beside(self, work: Callable[[], None], name: str) -> None:
+        """Does `work` in a thread of its own as soon as the context is opened."""
+        self._threads.append(threading.Thread(target=work, name=name, daemon=True))
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stopping.set()
+        for thread in self._threads:
+            thread.join(timeout=JOIN_TIMEOUT_S)
+        self.closed()
+
+    def closed(self) -> None:
+        """Is called once the threads have ended, to close what they used."""
+
+
+HEARTBEAT_S = 0.1
+SAMPLE_S = 0.2
+"""How long the sampler waits between two looks at one broker. It waits longer if an answer took long."""
+RESTS, REST_MAX_S = 9, 1.0
+"""After a look, the sampler waits so many times as long as the look took, but no longer than this."""
+ANSWER_TIMEOUT_S = 1.0
+"""How long a broker may take to answer. Each broker has a thread, so a dead one delays no other."""
+
+
+class Sampler(Beside):
+    """A context in which one thread writes heartbeats, and one for each broker asks it who leads and who is in sync.
+
+    These samples are for display only (`MetadataSource.SAMPLE`), because a broker may be a zombie. The ground truth is
+    the controllers' log.
+    """
+
+    def __init__(self, plan: Plan, cluster: Cluster, recorder: Recorder, clock: Clock) -> None:
+        super().__init__()
+        self._plan, self._recorder, self._clock = plan, recorder, clock
+        self._admin = Admin(cluster)
+        self._topics = sorted({p.topic_name for p in plan.partitions})
+        self._ids = {(p.topic_name, p.number): p.partition for p in plan.partitions}
+        self._last: dict[tuple[int, int], PartitionView] = {}
+        self.run_beside(self._beat, "heartbeat")
+        for broker in cluster.observer_servers:
+            self.run_beside(partial(self._sample, broker), f"sampler-{broker}")
+
+    def _beat(self) -> None:
+        while not self.stopping.wait(HEARTBEAT_S):
+            self._recorder.write("heartbeats", time_ns=self._clock.monotonic_ns())
+
+    def _sample(self, broker: int) -> None:
+        rest_s = SAMPLE_S
+        while not self.stopping.wait(rest_s):
+            asked_ns = self._clock.monotonic_ns()
+            view = self._admin.view(broker, self._topics, timeout_s=ANSWER_TIMEOUT_S)
+            if view is not None:
+                self._note(broker, view)
+            took_s = (self._clock.monotonic_ns() - asked_ns) / NS_PER_S
+            rest_s = max(SAMPLE_S, min(RESTS * took_s, REST_MAX_S))
+
+    def _note(self, node: int, view: BrokerView) -> None:
+        """Writes the partitions that changed in this broker's view."""
+        now_ns = self._clock.monotonic_ns()
+        for key, seen in view.items():
+            partition = self._ids.get(key)
+            if partition is None or self._last.get((node, partition)) == seen:
+                continue
+            self._last[node, partition] = seen
+            self._recorder.write(
+                "metadata",
+                time_ns=now_ns,
+                isr=broker_mask(seen.isr),
+                elr=0,
+                last_known_elr=0,
+                replicas=broker_mask(seen.replicas),
+                kind=int(MetadataKind.PARTITION),
+                source=int(MetadataSource.SAMPLE),
+                partition=partition,
+                node=node,
+                leader=seen.leader,
+                leader_epoch=seen.leader_epoch,
+                recovering=NONE,
+            )
+
+
+DESCRIBED_SAMPLE_S = 0.3
+"""The time between two looks at one broker. A partition that nobody may lead has no leader for at least a session
+timeout, so none is missed."""
+QUORUM_S = 1.0
+DESCRIBED_TIMEOUT_S = 2.0
+
+
+class MetadataSamples(Beside):
+    """A context in which brokers are asked for their copy of the metadata, where the controllers' log cannot be read.
+
+    One thread per broker asks about partitions, and one asks about the quorum. The rows have the source DESCRIBED: they
+    show what was there when somebody looked, and never that something was not there.
+    """
+
+    def __init__(self, plan: Plan, cluster: Cluster, recorder: Recorder, clock: Clock) -> None:
+        super().__init__()
+        if cluster.controller_servers or plan.backend != "attach":
+            return
+        self._recorder, self._clock = recorder, clock
+        self._admin = Admin(cluster)
+        self._topics = sorted({p.topic_name for p in plan.partitions})
+        self._ids = {(p.topic_name, p.number): p.partition for p in plan.partitions}
+        self._topic_ids: dict[str, UUID] = {}
+        self._last: dict[tuple[int, int], DescribedPartition] = {}
+        self._controller: tuple[int, int] | None = None
+        for broker in cluster.observer_servers:
+            self.run_beside(partial(self._sample, broker), f"metadata-samples-{broker}")
+        self.run_beside(self._sample_quorum, "quorum-samples")
+
+    def _sample(self, broker: int) -> None:
+        while not self.stopping.wait(DESCRIBED_SAMPLE_S):
+            described = self._admin.described(broker, self._topics, timeout_s=DESCRIBED_TIMEOUT_S)
+            now_ns = self._clock.monotonic_ns()
+            for (topic, number), seen in (described or {}).items():
+                partition = self._ids.get((topic, number))
+                # One that was deleted and made again has epochs of its own: another topic of the same name.
+                if partition is None or self._topic_ids.setdefault(topic, seen.topic_id) != seen.topic_id:
+                    continue
+                if self._last.get((broker, partition)) != seen:
+                    self._last[broker, partition] = seen
+                    self._write(now_ns, broker, partition, seen)
+
+    def _write(self, now_ns: int, broker: int, partition: int, seen: DescribedPartition) -> None:
+        self._recorder.write(
+            "metadata",
+            time_ns=now_ns,
+            isr=broker_mask(seen.isr),
+            elr=broker_mask(seen.eligible.elr),
+            last_known_elr=broker_mask(seen.eligible.last_known_elr),
+            replicas=broker_mask(seen.replicas),
+            kind=int(MetadataKind.PARTITION),
+            source=int(MetadataSource.DESCRIBED),
+            partition=partition,
+            node=broker,
+            leader=seen.leader,
+            leader_epoch=seen.leader_epoch,
+            recovering=NONE,
+        )
+
+    def _sample_quorum(self) -> None:
+        while not self.stopping.wait(QUORUM_S):
+            leader = self._admin.quorum_leader(timeout_s=DESCRIBED_TIMEOUT_S)
+            if leader is None or leader == self._controller:
+                continue
+            self._controller = leader
+            self._recorder.write(
+                "metadata",
+                time_ns=self._clock.monotonic_ns(),
+                isr=0,
+                elr=0,
+                last_known_elr=0,
+                replicas=0,
+                kind=int(MetadataKind.CONTROLLER),
+                source=int(MetadataSource.DESCRIBED),
+                partition=NONE,
+                node=leader[0],
+                leader=NONE,
+                leader_epoch=leader[1],
+                recovering=NONE,
+            )
+
+
+class Inspector:
+    """Reads the brokers' data directories into the history: at a step of the schedule, and at the end. `emit` writes an
+    event.
+
+    At the end means after the cluster was taken down. Nothing appends any more, and a SIGKILL takes nothing away that
+    was written, because the page cache is the kernel's. A whole ISR acknowledged the audit's sentinels before, so up to
+    them every copy must be there, and the same.
+    """
+
+    def __init__(
+        self, plan: Plan, cluster: Targets, recorder: Recorder, clock: Clock, emit: Callable[..., None]
+    ) -> None:
+        self._plan, self._cluster, self._recorder, self._clock, self._emit = plan, cluster, recorder, clock, emit
+
+    def inspect(self, partitions: Sequence[int], *, step: int = NONE) -> None:
+        """Writes every copy of these partitions as rows of `replicas`, `snapshots` and `observations`. `step`: the
+        number of the step; NONE at the end.
+
+        A copy that cannot be read is left out, and an event says why.
+        """
+        problems: list[str] = []
+        read_ns, count = self._clock.monotonic_ns(), 0
+        ends: dict[str, list[int]] = {}
+        for replica in read_replicas(
+            self._directories(), [self._named(p) for p in partitions], on_problem=problems.append
+        ):
+            self._write_batches(replica, read_ns, step)
+            self._write_facts(replica, read_ns, step)
+            self._write_snapshots(replica, read_ns, step)
+            count += len(replica.batches["base_offset"])
+            ends.setdefault(f"broker-{replica.node}", []).append(replica.log_end)
+        took_s = round((self._clock.monotonic_ns() - read_ns) / 1e9, 3)
+        # Few partitions, as in a scenario's steps, are worth telling one by one.
+        told: dict[str, Any] = {"log_ends": ends} if step != NONE else {}
+        self._emit("inspected", step=step, batches=count, took_s=took_s, problems=problems, **told)
+
+    def log_ends(self, partitions: Sequence[int]) -> Mapping[tuple[int, int], int]:
+        """Returns (node id, dense id) → the offset behind the last batch of that copy, now."""
+        found = {}
+        for node, directory in self._directories().items():
+            for partition in partitions:
+                _, topic, number = self._named(partition)
+                end = log_end(directory, topic, number)
+                if end is not None:
+                    found[node, partition] = end
+        return found
+
+    def _directories(self) -> dict[int, Path]:
+        return {node.node_id: node.data_directory for node in self._cluster.nodes if "broker" in node.roles}
+
+    def _named(self, partition: int) -> tuple[int, str, int]:
+        planned = self._plan.partitions[partition]
+        return planned.partition, planned.topic_name, planned.number
+
+    def _write_batches(self, replica: Replica, read_ns: int, step: int) -> None:
+        length = len(replica.batches["base_offset"])
+        if length:
+            same = {"read_ns": read_ns, "partition": replica.partition, "node": replica.node, "step": step}
+            columns = {name: np.full(length, value, dtype=np.int64) for name, value in same.items()}
+            self._recorder.extend("replicas", {**replica.batches, **columns})
+
+    def _write_facts(self, replica: Replica, read_ns: int, step: int) -> None:
+        def note(kind: ObservationKind, value: int, leader_epoch: int = NONE) -> None:
+            self._recorder.write(
+                "observations",
+                time_ns=read_ns,
+                value=value,
+                partition=replica.partition,
+                kind=int(kind),
+                node=replica.node,
+                leader_epoch=leader_epoch,
+                step=step,
+            )
+
+        note(ObservationKind.REPLICA_LOG_START, replica.log_start)
+        note(ObservationKind.REPLICA_LOG_END, replica.log_end)
+        if replica.high_watermark is not None:
+            note(ObservationKind.REPLICA_HIGH_WATERMARK, replica.high_watermark)
+        for epoch, start in replica.epoch_starts.items():
+            note(ObservationKind.REPLICA_EPOCH_START, start, epoch)
+        for snapshot in replica.snapshots:
+            damaged = bool(snapshot.damage)
+            kind = ObservationKind.REPLICA_SNAPSHOT_DAMAGED if damaged else ObservationKind.REPLICA_SNAPSHOT
+            note(kind, snapshot.offset)
+
+    def _write_snapshots(self, replica: Replica, read_ns: int, step: int) -> None:
+        for snapshot in replica.snapshots:
+            entries, length = snapshot.entries, len(snapshot.entries)
+            if length:
+                same = {
+                    "read_ns": read_ns,
+                    "snapshot_offset": snapshot.offset,
+                    "partition": replica.partition,
+                    "node": replica.node,
+                    "step": step,
+                }
+                columns = {name: np.full(length, value, dtype=np.int64) for name, value in same.items()}
+                told = {name: entries[name].astype(np.int64) for name in entries.dtype.fields or ()}
+                self._recorder.extend("snapshots", {**told, **columns})

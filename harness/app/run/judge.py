@@ -1,0 +1,91 @@
+"""The judge stage: reads findings and evidence of a run, and writes `verdict.json`."""
+
+from collections.abc import Sequence
+
+from prozess.harness.checking.findings import read_findings
+from prozess.harness.clock import NS_PER_S
+from prozess.harness.guarantees import Evidence, judge
+from prozess.harness.guarantees.verdict.doubts import doubted, unlooked
+from prozess.harness.history.convert import History
+from prozess.harness.history.manifest import Condition, condition_of, plan_of, said_of_unproven, seal_judged
+from prozess.harness.interfaces import Finding
+from prozess.harness.plan.alerts import judge_alerts, metrics_of, parse_expression, with_alerts
+from prozess.harness.plan.plan import Plan, read_plan
+from prozess.harness.recording.metrics import BY_NAME, MetricTable, Origin
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import MISSING, StepOutcome
+from prozess.harness.verdict import AlertResult, TrialVerdict
+
+EVIDENCE_TABLES = ("metadata", "faults", "steps", "clients", "heartbeats", "observations")
+REPLICA_COLUMNS = (
+    *("partition", "step", "node", "leader_epoch", "base_offset", "last_offset"),
+    *("producer_id", "producer_epoch", "attributes", "base_timestamp_ms"),
+)
+"""The columns of `replicas` that judging needs: where an epoch began, under which epoch a producer wrote, and when a
+marker was written. Only kernels read the others."""
+TRANSACTION_COLUMNS = ("client", "transaction", "begun_ns", "end_invoked_ns")
+"""The columns that show whether a marker was written before anybody had asked for it."""
+COMMIT_COLUMNS = ("client", "partition", "log_offset", "completed_ns", "outcome")
+"""The columns that show whether an answer was older than what was committed."""
+METRIC_COLUMNS = ("time_ns", "value_micro", "client", "metric", "absent")
+"""The columns that have what clients said of themselves."""
+
+
+def judge_run(
+    run: RunDirectory,
+    findings: Sequence[Finding] | None = None,
+    condition: Condition | None = None,
+    *,
+    decide: Sequence[str] = (),
+) -> TrialVerdict:
+    """Judges a run, writes `verdict.json`, and returns the verdict. Findings are read from the run if they are not
+    given.
+
+    `condition`: the condition of the run's files, as for `check_run`. What rests on files that are damaged, or that
+    nothing proves, is unknown. `decide`: the guarantees that were chosen to decide, instead of the plan's. NotJudged if
+    the plan itself cannot be read.
+    """
+    condition = condition or condition_of(run)
+    if condition.damaged:
+        verdict = unlooked(plan_of(run, condition), condition.doubts)
+    else:
+        with said_of_unproven(run, condition):
+            verdict = _judged(run, findings, decide)
+        verdict = verdict if condition.sealed else doubted(verdict, condition.doubts)
+    run.verdict.write_text(verdict.model_dump_json(indent=1), encoding="utf-8")
+    if condition.whole:
+        seal_judged(run)
+    return verdict
+
+
+def _judged(run: RunDirectory, findings: Sequence[Finding] | None, decide: Sequence[str]) -> TrialVerdict:
+    """Judges the files as they are."""
+    plan = read_plan(run)
+    history = History.open(run)
+    tables = {name: history.table(name) for name in EVIDENCE_TABLES}
+    if history.rows("replicas"):
+        tables["replicas"] = history.files["replicas"].read(REPLICA_COLUMNS)
+    if history.rows("transactions"):
+        tables["transactions"] = history.files["transactions"].read(TRANSACTION_COLUMNS)
+    if history.rows("commits"):
+        tables["commits"] = history.files["commits"].read(COMMIT_COLUMNS)
+    if history.rows("metrics"):
+        tables["metrics"] = history.files["metrics"].read(METRIC_COLUMNS)
+    evidence = Evidence.from_run(run, plan, tables)
+    verdict = judge(plan, read_findings(run) if findings is None else findings, evidence, decide=decide)
+    if plan.alerts:
+        verdict = with_alerts(verdict, _alerts(plan, history, evidence, verdict))
+    verdict = verdict.model_copy(update={"interrupted": run.interrupted.exists()})
+    return verdict
+
+
+def _alerts(plan: Plan, history: History, evidence: Evidence, verdict: TrialVerdict) -> tuple[AlertResult, ...]:
+    asked = {name for alert in plan.alerts for name in metrics_of(parse_expression(alert.expr))}
+    derived = any(name in BY_NAME and BY_NAME[name].origin is Origin.HISTORY for name in asked)
+    sends = history.files["sends"].read(("completed_ns", "outcome")) if derived else None
+    table = MetricTable(history.table("metrics"), evidence.dictionaries.get("metric", ()), sends)
+    steps = evidence.steps
+    done = (steps["outcome"] == StepOutcome.DONE) & (steps["done_ns"] != MISSING)
+    ended = len(plan.steps) > 0 and int(done.sum()) == len(plan.steps)
+    last_s = float(steps["done_ns"][done].max()) / NS_PER_S if ended else None
+    return judge_alerts(plan.alerts, table, verdict.faults, schedule_end_s=last_s)

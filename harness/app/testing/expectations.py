@@ -1,0 +1,354 @@
+"""Judges what a test says of its application, beside what Kafka promises: which records are one thing, what is made of each.
+Pure.
+
+Judged over what stands in the topics when the test is over. The user's functions are called once for each record.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prozess.harness.app.testing.plans import RecordedTest, group_of
+from prozess.harness.interfaces.application import Contents, Record, RegisteredClient, RegisteredTopic
+from prozess.harness.recording.codes import identity_text
+
+WITNESSES_MAX = 5
+"""The number of witnesses that are shown of each finding."""
+MISSING, UNEXPECTED, DOUBLED, REPEATED = "missing-output", "unexpected-output", "doubled-output", "repeated"
+OUTPUTS = (MISSING, UNEXPECTED, DOUBLED)
+COMMIT_FIRST = "commit-first"
+OF_APPLICATIONS = (COMMIT_FIRST, REPEATED, *OUTPUTS)
+"""Anomalies that only a test knows: no checker has them, and no configuration promises or permits them."""
+_SHOWN_MAX = 60
+Identity = Callable[[Record], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What an application makes of each record of `input` in `output`. `identity`: of an output, in place of its value."""
+
+    input: str
+    output: str
+    function: Callable[[Record], Any]
+    identity: Identity | None = None
+    at_least_once: bool = False
+
+    @property
+    def name(self) -> str:
+        """For a person."""
+        return f"{self.input} → {self.output}"
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationFinding:
+    """Something that an application did, or a reason why nobody can tell (`unknown`)."""
+
+    anomaly: str
+    where: str
+    count: int
+    reason: str
+    witnesses: tuple[str, ...] = ()
+    unknown: bool = False
+    fails: bool = True
+    """False: it is told, and fails only a test that forbids it."""
+
+
+class UserFunction(Exception):
+    """A function of the user's raised, or gave what cannot be compared."""
+
+
+def judge_expectation(
+    told: Expectation, contents: Mapping[str, Contents], committed: Callable[[Record], str]
+) -> list[ApplicationFinding]:
+    """Checks that every input has exactly the outputs that the function gives, as multisets. `committed`: whether a group
+    committed past an input, as a clause."""
+    source, target = contents[told.input], contents[told.output]
+    why = source.incomplete or target.incomplete
+    if why:
+        return [ApplicationFinding(MISSING, told.name, 0, f"cannot be judged: {why}", unknown=True)]
+    owed: dict[bytes, list[Record]] = defaultdict(list)
+    found: dict[bytes, list[Record]] = defaultdict(list)
+    try:
+        for record in source.records:
+            for thing in _outputs(told, record):
+                owed[thing].append(record)
+        for record in target.records:
+            found[_of_output(told, record)].append(record)
+    except UserFunction as error:
+        return [ApplicationFinding(MISSING, told.name, 0, f"cannot be judged: {error}", unknown=True)]
+    return [
+        made for made in (_missing(told, owed, found, committed), _doubled(told, owed, found), _strange(told, owed, found))
+        if made is not None
+    ]  # fmt: skip
+
+
+def _missing(
+    told: Expectation,
+    owed: Mapping[bytes, Sequence[Record]],
+    found: Mapping[bytes, Sequence[Record]],
+    committed: Callable[[Record], str],
+) -> ApplicationFinding | None:
+    short = Counter({thing: len(inputs) - len(found.get(thing, ())) for thing, inputs in owed.items()})
+    lacking = [(thing, record) for thing, count in (+short).items() for record in owed[thing][-count:]]
+    if not lacking:
+        return None
+    lacking.sort(key=lambda pair: (pair[1].partition, pair[1].offset))
+    lines = [f"{record.place} ({committed(record)}): {_shown(thing)}" for thing, record in lacking[:WITNESSES_MAX]]
+    inputs = len({(record.partition, record.offset) for _, record in lacking})
+    records = _counted(inputs, "record")
+    reason = f"For {records} of {told.input}, the output that the test expects is missing in {told.output}."
+    return ApplicationFinding(MISSING, told.name, len(lacking), reason, tuple(lines))
+
+
+def _doubled(
+    told: Expectation, owed: Mapping[bytes, Sequence[Record]], found: Mapping[bytes, Sequence[Record]]
+) -> ApplicationFinding | None:
+    if told.at_least_once:
+        return None
+    more = {thing: outputs[len(owed[thing]) :] for thing, outputs in found.items() if thing in owed}
+    extra = [(thing, record) for thing, outputs in more.items() for record in outputs]
+    if not extra:
+        return None
+    lines = [
+        f"{record.place}: {_shown(thing)} again; first at offset {found[thing][0].offset} of partition "
+        f"{found[thing][0].partition}, made of {owed[thing][0].place}"
+        for thing, record in extra[:WITNESSES_MAX]
+    ]
+    reason = f"{told.output} has {_counted(len(extra), 'output')} more than once."
+    return ApplicationFinding(DOUBLED, told.name, len(extra), reason, tuple(lines))
+
+
+def _strange(
+    told: Expectation, owed: Mapping[bytes, Sequence[Record]], found: Mapping[bytes, Sequence[Record]]
+) -> ApplicationFinding | None:
+    strange = [(thing, record) for thing, outputs in found.items() if thing not in owed for record in outputs]
+    if not strange:
+        return None
+    lines = [f"{record.place}: {_shown(thing)}" for thing, record in strange[:WITNESSES_MAX]]
+    reason = f"{told.output} has {_counted(len(strange), 'record')} that no record of {told.input} accounts for."
+    return ApplicationFinding(UNEXPECTED, told.name, len(strange), reason, tuple(lines))
+
+
+def judge_identities(topic: str, contents: Contents, identity: Identity | None) -> list[ApplicationFinding]:
+    """Checks that no two sends with one identity are in the topic. `identity`: the test's; None = what producers said of each
+    record. One send that stands there twice is `duplicate`, and none of this."""
+    if contents.incomplete:
+        return [ApplicationFinding(REPEATED, topic, 0, f"cannot be judged: {contents.incomplete}", unknown=True)]
+    sends: dict[bytes, dict[tuple[int, ...], Record]] = defaultdict(dict)
+    try:
+        for record in contents.records:
+            thing = record.identity if identity is None else _called(identity, record, "identity")
+            if thing is not None:
+                ours = record.sender >= 0
+                who = (record.sender, record.sequence) if ours else (-1, record.partition, record.offset)
+                sends[thing].setdefault(who, record)
+    except UserFunction as error:
+        return [ApplicationFinding(REPEATED, topic, 0, f"cannot be judged: {error}", unknown=True)]
+    again = [(thing, list(of.values())) for thing, of in sends.items() if len(of) > 1]
+    if not again:
+        return []
+    count = sum(len(records) - 1 for _, records in again)
+    lines = [
+        f"{_shown(thing)}: {' and '.join(f'{_sent(record)}' for record in records[:3])}"
+        for thing, records in again[:WITNESSES_MAX]
+    ]
+    reason = (
+        f"{_counted(count, 'send')} to {topic} had the same identity as another send, and both are in the log: "
+        "the application "
+        "sent it again. A retry by hand cannot know whether the first send arrived; leave retries to the client "
+        "(enable.idempotence=true, delivery.timeout.ms)."
+    )
+    return [ApplicationFinding(REPEATED, topic, count, reason, tuple(lines))]
+
+
+# Parts.
+
+
+def _outputs(told: Expectation, record: Record) -> list[bytes]:
+    try:
+        given = told.function(record)
+    except Exception as error:
+        raise UserFunction(f"function raised {type(error).__name__}: {error} for {record.place}") from error
+    things = [] if given is None else given if isinstance(given, list) else [given]
+    return [_comparable(thing, told, record) for thing in things]
+
+
+def _comparable(thing: object, told: Expectation, record: Record) -> bytes:
+    if told.identity is None:
+        if isinstance(thing, str):
+            thing = thing.encode()
+        if not isinstance(thing, bytes):
+            raise UserFunction(
+                f"function gave {thing!r} for {record.place}. Without identity=, which says what of an output is compared, "
+                "give the output's value: text or bytes"
+            )
+    return _text(thing, "function", record)
+
+
+def _of_output(told: Expectation, record: Record) -> bytes:
+    if told.identity is None:
+        return _text(record.value, "the value", record) if record.value is not None else b"None"
+    return _called(told.identity, record, "identity") or b"None"
+
+
+def _called(identity: Identity, record: Record, what: str) -> bytes | None:
+    try:
+        thing = identity(record)
+    except Exception as error:
+        raise UserFunction(f"{what} raised {type(error).__name__}: {error} for {record.place}") from error
+    return None if thing is None else _text(thing, what, record)
+
+
+def _text(thing: object, what: str, record: Record) -> bytes:
+    try:
+        return identity_text(thing) or b"None"
+    except TypeError as error:
+        raise UserFunction(f"{what} for {record.place}: {error}") from error
+
+
+def _sent(record: Record) -> str:
+    return record.place + (f" (record {record.sequence} of client {record.sender})" if record.sender >= 0 else "")
+
+
+def _shown(thing: bytes) -> str:
+    text = thing.decode(errors="replace")
+    text = text[1:] if text.startswith(("b'", 'b"')) else text
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+# What of an application nobody could judge in a test, because nothing tells it; and what to add that tells it. Pure.
+#
+# What is not judged passes nothing: it is said in the summary, and fails a test that forbids it.
+
+
+UNPROCESSED = "unprocessed"
+Doubt = tuple[int, int, str]
+"""(partition, offset, why)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Unjudged:
+    """Anomalies that were not judged of something. `why` is a clause whose subject is named; `add`: the way out."""
+
+    anomalies: tuple[str, ...]
+    where: str
+    why: str
+    add: str
+
+    def sentence(self) -> str:
+        """For a person."""
+        return f"{', '.join(self.anomalies)} in {self.where}: {self.why}; {self.add}"
+
+
+ADD_PROCESSING = "put `with consumer.processing(message):` around your code, or close the consumer where you use it"
+ADD_EFFECT = "produce with recorded_producer, or use `with consumer.processing(message):`"
+ADD_IDENTITY = "give recorded_producer(…, identity=…) or kafka_cluster.identity(topic, …)"
+ADD_EXPECT = "add kafka_cluster.expect(input, output, function=…)"
+
+
+def unjudged_of(
+    told: RecordedTest, *, identities: Collection[str], expectations: Sequence[Expectation], doubts: Sequence[Doubt]
+) -> list[Unjudged]:
+    """Returns what was not judged, the most important first. `doubts`: of records that were committed and may not have been
+    processed."""
+    inputs = {expectation.input for expectation in expectations}
+    outputs = {expectation.output for expectation in expectations if not expectation.at_least_once}
+    found = [_doubtful(topic, doubts) for topic in told.topics]
+    for topic in told.topics:
+        writers = [client for client in told.clients if topic.name in client.wrote]
+        found += [_committing(topic, client) for client in told.clients if _is_member(client, topic)]
+        found += [_handed_over(topic, client) for client in told.clients if _is_member(client, topic)]
+        members = {group_of(client): None for client in told.clients if _is_member(client, topic)}
+        if members and topic.name not in inputs:
+            why = f"nothing says what group {', '.join(map(repr, members))} must produce for a record"
+            found.append(
+                Unjudged(
+                    OUTPUTS, topic.name, f"{why} (prozess does not see an error that your code catches)", ADD_EXPECT
+                )
+            )
+        said = topic.name in identities or topic.name in outputs or all("identity" in w.how for w in writers)
+        if writers and not said:
+            why = (
+                "nothing says which sends mean the same thing (a send that the application repeats is a new "
+                "record for Kafka)"
+            )
+            found.append(Unjudged((REPEATED,), topic.name, why, ADD_IDENTITY))
+    return list(dict.fromkeys(one for one in found if one is not None))
+
+
+def _is_member(client: RegisteredClient, topic: RegisteredTopic) -> bool:
+    return topic.name in client.read and group_of(client) is not None
+
+
+def _doubtful(topic: RegisteredTopic, doubts: Sequence[Doubt]) -> Unjudged | None:
+    mine = [doubt for doubt in doubts if doubt[0] in topic.partitions]
+    if not mine:
+        return None
+    reasons = Counter(why for _, _, why in mine)
+    count = f"{len(mine):,} record{' was' if len(mine) == 1 else 's were'} committed"
+    first = min(mine)
+    at = f"the first is {topic.name}/{first[0] - topic.first}, offset {first[1]}"
+    why = f"{count}, and prozess does not know whether your code was done: {', '.join(reasons)} ({at})"
+    return Unjudged((UNPROCESSED,), topic.name, why, ADD_PROCESSING)
+
+
+def _handed_over(topic: RegisteredTopic, client: RegisteredClient) -> Unjudged | None:
+    """Whether asking for the next record says anything of the one before."""
+    if "handed-over" not in client.how or "processing" in client.how:
+        return None
+    why = f"group {group_of(client)!r} commits in another thread than the one that polls, so the next poll shows"
+    why += " nothing of the record before"
+    return Unjudged((UNPROCESSED,), topic.name, why, ADD_PROCESSING)
+
+
+def _committing(topic: RegisteredTopic, client: RegisteredClient) -> Unjudged | None:
+    """Whether it commits before or after its effects."""
+    automatic = _truth(client, "enable.auto.commit")
+    group = f"group {group_of(client)!r}"
+    if automatic and _truth(client, "enable.auto.offset.store"):
+        why = (
+            f"the client of {group} automatically commits the records that it has delivered, whether your code "
+            "is done with them or not"
+        )
+        add = "set enable.auto.offset.store=false and call store_offsets after processing"
+        return Unjudged((COMMIT_FIRST,), topic.name, why, add)
+    if (automatic or "commit" in client.how) and not {"effects", "processing"} & set(client.how):
+        why = f"nothing shows when {group} acts on a record"
+        return Unjudged((COMMIT_FIRST,), topic.name, why, ADD_EFFECT)
+    return None
+
+
+def _truth(client: RegisteredClient, key: str) -> bool:
+    """A property that is true by default."""
+    return str(client.properties.get(key, True)).lower() == "true"
+
+
+def commits_first(told: RecordedTest) -> list[ApplicationFinding]:
+    """Finds commits that came before an effect of the records that they cover. This alone is no loss: what dies in between
+    leaves records out."""
+    names = {p: (topic.name, p - topic.first) for topic in told.topics for p in topic.partitions}
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for client in told.clients:
+        for text in client.hazards:
+            hazard = json.loads(text)
+            found.setdefault((names[hazard["partition"]][0], str(group_of(client))), []).append(hazard)
+    return [_commit_first(topic, group, hazards, names) for (topic, group), hazards in found.items()]
+
+
+def _commit_first(
+    topic: str, group: str, hazards: Sequence[Mapping[str, Any]], names: Mapping[int, tuple[str, int]]
+) -> ApplicationFinding:
+    lines = [
+        f"{topic}/{names[h['partition']][1]}, offset {h['offset']}: committed, and then {h['what']}" for h in hazards
+    ]
+    reason = (
+        f"Group {group!r} commits records before it is done with them (at most once). If it died in between, "
+        "nobody would process them. Commit after their effects are acknowledged."
+    )
+    return ApplicationFinding(COMMIT_FIRST, topic, len(hazards), reason, tuple(lines[:3]), fails=False)

@@ -1,0 +1,350 @@
+"""Has the objects behind the fixtures `kafka_cluster`, `nemesis` and `trial`."""
+
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from prozess.harness import catalogue
+from prozess.harness.app.conduct import Options, conduct_trial
+from prozess.harness.app.run.outside import fault_needs, lacking_faults, why_no_client_clocks
+from prozess.harness.app.testing.expectations import Expectation
+from prozess.harness.app.testing.recording import Recording
+from prozess.harness.app.testing.session import ClusterSession, TestSettings, spread
+from prozess.harness.config.impairments import Capability
+from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed
+from prozess.harness.interfaces.application import Record
+from prozess.harness.plan.checks import capabilities_needed, check_parameters, why_nobody
+from prozess.harness.plan.plan import Plan
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.plan.schedule import FaultAction, HealAction, Step, parse_target
+from prozess.harness.plan.trial import Trial
+from prozess.harness.plan.trial_files import load_trial, parse_trial
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.verdict import TrialVerdict, Verdict
+
+PREPARED = frozenset(
+    {
+        *(Capability.FILL_DISK, Capability.SLOW_DISK, Capability.FREEZE_DISK, Capability.FAIL_DISK),
+        *(Capability.LOSE_POWER, Capability.SHIFT_CLOCK),
+    }
+)
+"""Capabilities that nodes must be prepared for before they start."""
+_OF_TOPIC = re.compile(r"(?P<role>[a-z-]+)\((?P<topic>[A-Za-z0-9._-]+)/(?P<number>\d+)(?P<rest>[^)]*)\)")
+_OF_GROUP = re.compile(r"(?P<role>group-coordinator|transaction-coordinator)\((?P<name>[^)]+)\)")
+STRIKE_S = 120.0
+"""Beyond the step's own limit: some faults take their time (a rolling restart)."""
+
+
+class KafkaCluster:
+    """A cluster under a test. Clients of this process, and of processes it starts, reach it at `bootstrap_servers`."""
+
+    _tests = itertools.count(1)
+
+    def __init__(self, session: ClusterSession, recording: Recording) -> None:
+        self._session, self._recording = session, recording
+        self._suffix = f"t{next(self._tests)}"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of the brokers, for any client of this machine."""
+        return self._session.bootstrap_servers
+
+    @property
+    def version(self) -> str:
+        """The version of Kafka that the brokers run."""
+        return self._session.variant.kafka_version
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        """The names of the nodes: broker-1, …, controller-3001, …; targets say `node:NAME`."""
+        return tuple(self._session.facts["nodes"])
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int | None = None,
+        config: Mapping[str, str | int | bool] | None = None,
+        exact: bool = False,
+    ) -> str:
+        """Creates a topic, and returns its name once every broker knows it.
+
+        The name has the test's number behind it, because tests share a cluster; `exact`: it has not. Without
+        `replication_factor`: 3, or as many as there are brokers.
+        """
+        brokers = list(self._session.plan.broker_ids)
+        factor = min(3, len(brokers)) if replication_factor is None else replication_factor
+        assignment = spread(brokers, partitions=partitions, replication_factor=factor)
+        settings = {key: str(v).lower() if isinstance(v, bool) else str(v) for key, v in (config or {}).items()}
+        topic = name if exact else f"{name}-{self._suffix}"
+        if self._recording.registry.topic(topic) is not None:
+            raise BadInput(f"topic {topic!r} exists already. Give another name.")
+        self._session.call(
+            "create_topics", topics=[{"name": topic, "assignment": assignment, "properties": settings}], timeout_s=90
+        )
+        self._recording.registry.add_topic(topic, assignment, settings)
+        return topic
+
+    def identity(self, topic: str, function: Callable[[Record], Any]) -> None:
+        """Says which records of a topic mean the same thing: those for which `function(record)` returns the same. Two sends
+        of one identity fail the test (`repeated`): the application sent it twice. None = a record is like no other.
+
+        `record` has `key`, `value`, `headers`, `timestamp_ms`, `topic`, `partition`, `offset`. The function is called when
+        the test is over, for each record that then stands in the topic.
+        """
+        self._known(topic, "identity")
+        if topic in self._recording.identities:
+            raise BadInput(f"identity of {topic!r}: it was given already. Give one function for a topic.")
+        self._recording.identities[topic] = function
+
+    def expect(
+        self,
+        input: str,
+        output: str,
+        *,
+        function: Callable[[Record], Any],
+        identity: Callable[[Record], Any] | None = None,
+        at_least_once: bool = False,
+    ) -> None:
+        """Says what your application makes of each record of `input` in `output`: `function(record)` gives the output's
+        value, a list of several, or None for none. It fails the test if one is not there (`missing-output`), is there twice
+        (`doubled-output`, unless `at_least_once`), or if there is one that no input accounts for (`unexpected-output`).
+
+        With `identity` outputs are compared by `identity(record)`, and that is what `function` gives. Both are called when
+        the test is over, for each record that then stands in the topics.
+        """
+        for topic in (input, output):
+            self._known(topic, "expect")
+        self._recording.expectations.append(
+            Expectation(input, output, function, identity=identity, at_least_once=at_least_once)
+        )
+
+    def _known(self, topic: str, what: str) -> None:
+        from prozess.workloads.recorded.topics import ask_topic
+
+        if self._recording.registry.topic(topic) is None:
+            servers = {"bootstrap.servers": self._session.bootstrap_servers}
+            ask_topic(self._recording.registry, topic, servers)
+        facts = self._recording.registry.topic(topic)
+        if facts is not None and facts.properties.get("cleanup.policy", "delete") != "delete":
+            raise BadInput(
+                f"{what}: {topic!r} is compacted: records leave its log, so that it does not show what was sent."
+            )
+
+
+class ActiveFault:
+    """A fault that was made. As a context manager it is healed at the end."""
+
+    def __init__(self, nemesis: "TestNemesis", name: str) -> None:
+        self._nemesis, self.name = nemesis, name
+
+    def heal(self) -> None:
+        """Heals the fault."""
+        self._nemesis.heal(self)
+
+    def __enter__(self) -> "ActiveFault":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.heal()
+
+
+class TestNemesis:
+    """Breaks the cluster under a test, by roles as in trial files, with topics by name: `leader(orders-t1/0)`. What is broken
+    when the test ends is healed."""
+
+    __test__ = False
+
+    def __init__(self, session: ClusterSession, recording: Recording) -> None:
+        self._session, self._recording = session, recording
+        self._healed: set[str] = set()
+
+    def strike(self, fault: str, *targets: str, **parameters: object) -> ActiveFault:
+        """Makes a fault of `docs/faults.md`, and observes whether it took effect. BadInput if it cannot be made here;
+        ClusterFailed if it was not made. One that was made and had no effect makes the test unknown."""
+        roles = tuple(map(self._role, targets))
+        given = {key: self._roles_within(value) for key, value in parameters.items()}
+        try:
+            action = FaultAction(kind="fault", fault=fault, targets=roles, parameters=given)
+        except ValueError as error:
+            raise BadInput(f"nemesis: {_first(error)}") from error
+        self._refuse(action)
+        name = f"{len(self._recording.steps) + 1}: {fault} {', '.join(targets)}"
+        why = self._recording.step(Step(name=name, do=action), timeout_s=STRIKE_S)
+        if why is not None:
+            raise ClusterFailed(f"nemesis: {fault} of {', '.join(targets)} failed: {why}")
+        return ActiveFault(self, name)
+
+    def kill(self, *targets: str) -> ActiveFault:
+        """Kills the targets with SIGKILL. Healing starts them again."""
+        return self.strike("kill", *targets)
+
+    def stop(self, *targets: str, **parameters: object) -> ActiveFault:
+        """Stops the targets with SIGTERM, a controlled shutdown. Healing starts them again."""
+        return self.strike("stop", *targets, **parameters)
+
+    def pause(self, *targets: str) -> ActiveFault:
+        """Freezes the targets with SIGSTOP. Healing lets them go on."""
+        return self.strike("pause", *targets)
+
+    def partition(self, *targets: str, **parameters: object) -> ActiveFault:
+        """Cuts the network between the targets and others."""
+        return self.strike("partition", *targets, **parameters)
+
+    def heal(self, strike: ActiveFault | None = None) -> None:
+        """Heals this fault, or all of them."""
+        if strike is not None and strike.name in self._healed:
+            return
+        number = len(self._recording.steps) + 1
+        name = f"{number}: heal" + (f" {strike.name.partition(': ')[2]}" if strike else " everything")
+        step = Step(name=name, do=HealAction(kind="heal", step=strike.name if strike else None))
+        if (why := self._recording.step(step, timeout_s=STRIKE_S)) is not None:
+            raise ClusterFailed(f"nemesis: it could not be healed: {why}")
+        self._healed |= {strike.name} if strike else set()
+
+    def wait(self, condition: str, *, timeout_s: float = 30.0, **details: object) -> None:
+        """Waits until every broker's own view meets a condition: `leader-moved`, `isr`, `offline` (of every partition of the
+        test, or of `partition="orders-t1/0"`), `unfenced` (`node="broker-1"`), `elapsed` (`seconds=2`). ClusterFailed after
+        the limit."""
+        if "partition" in details:
+            details["partition"] = self._dense(str(details["partition"]))
+        name = f"{len(self._recording.steps) + 1}: wait for {condition}"
+        try:
+            step = Step.model_validate(
+                {"name": name, "after": {"condition": condition, **details}, "timeout_s": timeout_s}
+            )
+        except ValueError as error:
+            raise BadInput(f"nemesis.wait: {_first(error)}") from error
+        if (why := self._recording.step(step, timeout_s=timeout_s + STRIKE_S)) is not None:
+            raise ClusterFailed(f"nemesis: {why}")
+
+    # Roles.
+
+    def _role(self, text: str) -> str:
+        """Returns a target as a plan has it: partitions, groups and transactional.ids by number."""
+        if match := _OF_TOPIC.fullmatch(text):
+            return f"{match['role']}({self._dense(match['topic'] + '/' + match['number'])}{match['rest']})"
+        if (match := _OF_GROUP.fullmatch(text)) and not match["name"].isdigit():
+            return f"{match['role']}({self._recording.cell_of(match['role'], match['name'])})"
+        return f"node:{text}" if text in self._session.facts["nodes"] else text
+
+    def _roles_within(self, value: object) -> object:
+        if isinstance(value, str):
+            return self._role(value)
+        return [self._roles_within(v) for v in value] if isinstance(value, list | tuple) else value
+
+    def _dense(self, named: str) -> int:
+        topic, _, number = named.rpartition("/")
+        facts = self._recording.registry.topic(topic)
+        if facts is None or not number.isdigit() or int(number) >= len(facts.assignment):
+            known = ", ".join(f"{t.name}/0…{len(t.assignment) - 1}" for t in self._recording.registry.topics)
+            raise BadInput(f"nemesis: {named!r} is no partition of this test. It has: {known or 'no topic yet'}.")
+        return facts.first + int(number)
+
+    def _refuse(self, action: FaultAction) -> None:
+        """Refuses a fault that cannot be made here (BadInput), before anything is touched."""
+        fault = catalogue.FAULTS.named(action.fault)
+        nodes = self._session.facts["nodes"]
+        variant = self._session.variant
+        check_parameters(action.fault, action.parameters, targets=action.targets, nodes=nodes, variant=variant)
+        if (why := why_no_client_clocks(fault)) is not None:
+            raise BadInput(f"nemesis: {action.fault!r}: {why}.")
+        for text in action.targets:
+            target = parse_target(text)
+            if why := why_nobody(target, self._session.variant):
+                raise BadInput(f"nemesis: {text} {why}.")
+            if target.node is not None and target.node not in nodes:
+                raise BadInput(f"nemesis: there is no node {target.node!r}. Nodes: {', '.join(nodes)}.")
+        needs, lacks = fault_needs(fault, action.parameters), self._session.facts["lacks"]
+        for capability in sorted(needs):
+            if str(capability) not in self._session.facts["capabilities"]:
+                why = lacks.get(str(capability), "it has no such capability")
+                raise BadInput(f"nemesis: {action.fault!r} cannot be made here: {why}.")
+        unprepared = (needs & PREPARED) - capabilities_needed(self._session.plan)
+        if unprepared:
+            raise BadInput(
+                f"nemesis: {action.fault!r} needs nodes that were prepared for it before they started. Mark the test with "
+                f'@pytest.mark.prozess(faults=["{action.fault}"]), or name it in prozess_faults.'
+            )
+
+
+def _first(error: ValueError) -> str:
+    problems = getattr(error, "errors", None)
+    return str(problems()[0]["msg"]).removeprefix("Value error, ") if problems else str(error)
+
+
+# The fixture `trial`: runs a whole trial within a test, for its verdict.
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRun:
+    """A trial that was run, and what came of it."""
+
+    run: RunDirectory
+    verdict: TrialVerdict
+
+    @property
+    def held(self) -> bool:
+        """Whether every promise held. Unknown is not held."""
+        return self.verdict.verdict is Verdict.HELD
+
+    @property
+    def report(self) -> Path:
+        """The path of report.html."""
+        return self.run.path / "report.html"
+
+    def count(self, anomaly: str) -> int:
+        """Returns how often an anomaly was seen, permitted or not."""
+        return self.verdict.findings.get(anomaly, 0)
+
+    def __str__(self) -> str:
+        return f"{self.verdict.verdict}: {self.verdict.sentence} ({self.report})"
+
+
+class RunTrial:
+    """Call it with a trial: its name, a file, a `Trial`, a document as a file would have it, or a plan."""
+
+    def __init__(self, runs: Path, settings: TestSettings) -> None:
+        self._runs, self._settings = runs, settings
+
+    def __call__(
+        self,
+        trial: str | Path | Trial | Plan | Mapping[str, Any],
+        *,
+        seed: int = 1,
+        overrides: Mapping[str, Any] | None = None,
+    ) -> TrialRun:
+        """Runs the trial and judges it. HarnessFailed if it could not be run to where it can be judged. `overrides`: as
+        --set."""
+        plan = trial if isinstance(trial, Plan) else self._plan(trial, seed, dict(overrides or {}))
+        self._runs.mkdir(parents=True, exist_ok=True)
+        options = Options(
+            runs=self._runs,
+            engine="local",
+            workers=2,
+            isolation=self._settings.isolation,
+            quiet=True,
+            as_json=False,
+        )
+        conducted = conduct_trial(plan, options)
+        if conducted.verdict is None:
+            raise HarnessFailed(
+                f"The trial {plan.trial!r} could not be judged; what was recorded is in {conducted.run.path}."
+            )
+        return TrialRun(conducted.run, conducted.verdict)
+
+    def _plan(self, trial: str | Path | Trial | Mapping[str, Any], seed: int, overrides: dict[str, Any]) -> Plan:
+        if isinstance(trial, Trial):
+            made = trial
+        elif isinstance(trial, Mapping):
+            made = parse_trial(dict(trial), source="the trial of this test")
+        else:
+            made = load_trial(str(trial), overrides)
+        return make_plan(made, seed=seed, lacking=lacking_faults(made, isolation=self._settings.isolation))

@@ -1,0 +1,1 @@
+"""`prozess validate` predicts what your own configuration files promise, and runs trials of exactly this configuration."""

@@ -1,0 +1,56 @@
+"""Lists the formats in which people keep Kafka's settings. The first one that recognises a file reads it."""
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from prozess.harness.app.validation.formats.connect_and_streams import Connector, Streams, Worker
+from prozess.harness.app.validation.formats.containers import EnvironmentFile, Kubernetes
+from prozess.harness.app.validation.formats.go_clients import FranzGo, Sarama
+from prozess.harness.app.validation.formats.helm import Helm
+from prozess.harness.app.validation.formats.managed import Msk, Strimzi
+from prozess.harness.app.validation.formats.node_and_python_clients import Kafkajs, PythonClients
+from prozess.harness.app.validation.formats.plain import Librdkafka, Others, Plain
+from prozess.harness.app.validation.formats.quarkus import Quarkus
+from prozess.harness.app.validation.formats.spring import Spring
+from prozess.harness.app.validation.reading import Format
+
+FORMATS: tuple[Format, ...] = (
+    Strimzi(),
+    Kubernetes(),
+    Msk(),
+    Spring(),
+    Quarkus(),
+    Connector(),
+    Worker(),
+    Streams(),
+    Helm(),
+    EnvironmentFile(),
+    Librdkafka(),
+    Sarama(),
+    FranzGo(),
+    Kafkajs(),
+    PythonClients(),
+)
+"""What says itself what it is (an API group, a vendor's key) comes before what is told by its names alone."""
+PLAIN: Format = Plain()
+"""The format of files that no other format recognises."""
+BY_SIGHT: Format = Others()
+"""Formats that prozess recognises by name, and does not read."""
+
+
+@runtime_checkable
+class OfProfiles(Protocol):
+    """A format that has profiles, such as Spring Boot's."""
+
+    def in_profiles(self, profiles: Sequence[str]) -> Format:
+        """Returns the format with these profiles active."""
+        ...
+
+
+@runtime_checkable
+class OfTopics(Protocol):
+    """A format whose files may describe several topics, of which one is judged."""
+
+    def of_topic(self, topic_name: str) -> Format:
+        """Returns the format that reads the topic of this name."""
+        ...

@@ -1,0 +1,451 @@
+"""Has the schedules that show weaknesses: their steps, and which rule is shown by which schedule. Pure.
+
+Every schedule leaves a whole cluster behind, so that the next one, or any fault after it, begins where it did. What others
+need an ISR or a count for, here is an elapsed time, wherever a weak configuration may never get there: a wait in vain
+would end the trial. How surely such steps show such anomalies is in docs/scenarios.md.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from prozess.harness.plan.plan import Plan
+from prozess.harness.plan.schedule import Between, Elapsed, FaultAction, Step
+
+WHOLE_S = 120.0
+"""The limit of a wait until every ISR is whole."""
+RECORD_MS = 10
+"""So long a member takes for a record, where its client can be told."""
+RATE_HZ = 20
+"""Records per second that are sent to each partition."""
+BATCH = 2_000
+"""Records per poll at most: what piled up is handed over at once."""
+AWAY_MAX_S = 40.0
+"""So long members are away at most, that records pile up."""
+_SESSION_MS = {"zookeeper": ("zookeeper.session.timeout.ms", "18000")}
+"""Of brokers; in KRaft broker.session.timeout.ms. Kafka's defaults. [documentation of 3.9 and 4.3, broker configuration]"""
+_FOR_STEP_S = 1.0
+_FOR_WAIT_S = 5.0
+"""What a deed, and a wait for a condition, take on a machine that has time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """The facts of a configuration that the times of schedules depend on."""
+
+    replicas: int
+    """The number of copies of a partition."""
+    brokers: int
+    combined: bool
+    """The brokers are the controllers, too."""
+    broker_session_s: float
+    """So long a dead broker counts as alive."""
+    groups: tuple[int, ...] = ()
+    """Cells with a consumer group."""
+    group_session_s: float = 0.0
+    static: bool = False
+    commit_interval_s: float | None = None
+    """Of automatic commits; None = the members commit by themselves."""
+    poll_interval_s: float = 300.0
+    partitions: int = 3
+    """Of the group's topic."""
+    fatal: bool = False
+    """A producer that a lost sequence ends for good: librdkafka's idempotent one."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> "Circumstances":
+        """Returns the circumstances of a plan whose cells are the user's."""
+        topic, variant = plan.cells[0].topic, plan.variant
+        name, default = _SESSION_MS.get(variant.metadata_mode, ("broker.session.timeout.ms", "9000"))
+        grouped = [cell for cell in plan.cells if cell.group is not None]
+        common = cls(
+            replicas=topic.replication_factor,
+            brokers=variant.brokers,
+            combined=variant.metadata_mode == "kraft-combined",
+            broker_session_s=_seconds(variant.properties.get(name, default)),
+            fatal=any(c.producer.client == "librdkafka" and c.producer.enable_idempotence for c in plan.cells),
+        )
+        if not grouped:
+            return common
+        cell = grouped[0]
+        assert cell.group is not None
+        assert cell.session is not None
+        automatic = cell.group.commit in ("auto", "auto-stored")
+        return replace(
+            common,
+            groups=tuple(cell.cell for cell in grouped),
+            group_session_s=cell.session.timeout_ms / 1000,
+            static=cell.group.static_membership,
+            commit_interval_s=cell.group.auto_commit_interval_ms / 1000 if automatic else None,
+            poll_interval_s=cell.group.max_poll_interval_ms / 1000,
+            partitions=len(cell.partitions),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WeaknessSchedule:
+    """A named list of steps that can show a weakness."""
+
+    name: str
+    """The first part of its steps' names."""
+    does: str
+    """For a person, as the end of a sentence: "tried 2 times: a leader dies …"."""
+    make: Callable[[Circumstances], Sequence[Mapping[str, Any]]]
+    refusal: Callable[[Circumstances], str | None] = lambda _: None
+    """Why it can show nothing in these circumstances, as a clause; None = it can."""
+
+    def steps(self, circumstances: Circumstances) -> tuple[Step, ...]:
+        """Returns its steps, each named after the schedule."""
+        made = self.make(circumstances)
+        named = {step["name"]: f"{self.name}: {step['name']}" for step in made}
+        return tuple(Step.model_validate(_renamed(step, named)) for step in made)
+
+    def lasts_s(self, circumstances: Circumstances) -> float:
+        """Returns about how many seconds the schedule lasts."""
+        return lasting_s(self.steps(circumstances))
+
+
+def lasting_s(steps: Sequence[Step]) -> float:
+    """Returns about how many seconds steps take if nothing goes wrong."""
+    return sum(_elapsed_s(step) + _extra_s(step) for step in steps)
+
+
+def bound_s(steps: Sequence[Step]) -> float:
+    """Returns how many seconds steps may take at most before a wait ends in vain; what a deed takes has limits of its own."""
+    return sum(_elapsed_s(step) + step.timeout_s for step in steps)
+
+
+def _elapsed_s(step: Step) -> float:
+    if not isinstance(step.after, Elapsed):
+        return 0.0
+    seconds = step.after.seconds
+    return seconds.between[1] if isinstance(seconds, Between) else seconds
+
+
+def _extra_s(step: Step) -> float:
+    waits = _FOR_WAIT_S if step.after is not None and not isinstance(step.after, Elapsed) else 0.0
+    return waits + (_FOR_STEP_S if isinstance(step.do, FaultAction) else 0.5)
+
+
+def _seconds(text: str) -> float:
+    """Of milliseconds. What is no number the cluster itself refuses; until then it is as long as Kafka's longest default."""
+    return int(text) / 1000 if text.isdigit() else 18.0
+
+
+def _renamed(step: Mapping[str, Any], named: Mapping[str, str]) -> dict[str, Any]:
+    do = step.get("do")
+    if do is not None and do["kind"] == "heal" and do.get("step"):
+        do = {**do, "step": named[do["step"]]}
+    return {**step, "name": named[step["name"]], "do": do}
+
+
+# Steps.
+
+
+def _step(name: str, after_s: float = 0.0, **do: object) -> dict[str, Any]:
+    return {"name": name, "after": {"condition": "elapsed", "seconds": after_s}, "do": do or None}
+
+
+def _fault(name: str, fault: str, *targets: str, after_s: float = 0.0, **parameters: object) -> dict[str, Any]:
+    return _step(name, after_s, kind="fault", fault=fault, targets=targets, parameters=parameters)
+
+
+def _heal(name: str, step: str | None = None, *, after_s: float = 0.0) -> dict[str, Any]:
+    return _step(name, after_s, kind="heal", step=step)
+
+
+def _whole() -> dict[str, Any]:
+    return {"name": "every replica is in sync", "after": {"condition": "isr"}, "timeout_s": WHOLE_S, "do": None}
+
+
+def _decided_s(here: Circumstances) -> float:
+    """After a death: the session is over, and another leads if one may."""
+    return here.broker_session_s + 4
+
+
+def _steady(_: Circumstances) -> list[dict[str, Any]]:
+    return [_step("no fault", 6)]
+
+
+def _one_down(here: Circumstances) -> list[dict[str, Any]]:
+    """So long that any other broker that may lead has led, and taken records, before it returns."""
+    return [
+        _fault("a broker dies", "kill", "leader(0)", after_s=2),
+        _heal("it returns", after_s=here.broker_session_s + 12),
+        _whole(),
+    ]
+
+
+def _lost_answers(here: Circumstances) -> list[dict[str, Any]]:
+    """As the trial `lost-answers`; the leader dies besides, because clients wait for an answer for 30 s and longer, and
+    for a connection that ended not at all. Its records are on the followers, or on its disk, by then."""
+    cut = {"others": "clients", "direction": "from-targets"}
+    return [
+        _fault("what a leader answers is lost", "partition", "leader(0)", after_s=2, **cut),
+        _fault("it dies", "kill", "leader(0)", after_s=2),
+        _heal("its connections are seen to have ended", "what a leader answers is lost", after_s=0.5),
+        _heal("it returns", after_s=_decided_s(here)),
+        _whole(),
+    ]
+
+
+def _lost_requests(here: Circumstances) -> list[dict[str, Any]]:
+    """Several requests are under way, none is handled, and all are sent again. A Java producer without idempotence puts
+    each batch that failed before the others, so that they change places [RecordAccumulator.reenqueue]."""
+    cut = {"others": "clients", "direction": "to-targets"}
+    return [
+        _fault("what is sent to a leader is lost", "partition", "leader(1)", after_s=2, **cut),
+        _fault("it dies", "kill", "leader(1)", after_s=3),
+        _heal("its connections are seen to have ended", "what is sent to a leader is lost", after_s=0.5),
+        _heal("it returns", after_s=_decided_s(here)),
+        _whole(),
+    ]
+
+
+def _moves(_: Circumstances) -> list[dict[str, Any]]:
+    """As the trial `kafka`: leaders change while nothing is wrong with any broker."""
+    steps = []
+    for number in (1, 2, 3):
+        changed = f"other leaders are preferred, round {number}"
+        steps += [
+            _fault(changed, "reassign", "partition(*)", after_s=1, how="rotate"),
+            _fault(f"they lead, round {number}", "elect-preferred", "partition(*)", after_s=0.5),
+            _heal(f"the old ones are preferred, round {number}", changed, after_s=1),
+            _fault(f"and lead, round {number}", "elect-preferred", "partition(*)", after_s=0.5),
+        ]
+    return [*steps, _whole()]
+
+
+def _unreplicated(here: Circumstances) -> list[dict[str, Any]]:
+    """As the trials `smoke` and `failovers`: what the leader alone has dies with its leadership."""
+    still = "its followers stand still"
+    return [
+        _fault(still, "pause", "followers(0)", after_s=2),
+        _fault("a leader dies", "kill", "leader(0)", after_s=1),
+        _heal("they go on", still),
+        _heal("it returns", after_s=_decided_s(here)),
+        _whole(),
+    ]
+
+
+def _unanswered(here: Circumstances) -> list[dict[str, Any]]:
+    return [
+        _fault("a leader dies", "kill", "leader(2)", after_s=2),
+        _heal("it returns", after_s=_decided_s(here)),
+        _whole(),
+    ]
+
+
+def _unfinished(here: Circumstances) -> list[dict[str, Any]]:
+    """Records pile up, a member is given them, commits (by itself after its interval, or as it likes), and dies amid them."""
+    (group, *_) = here.groups
+    interval_s = here.commit_interval_s or 1.0
+    needed_s = (interval_s + 4) / (here.partitions * RATE_HZ * RECORD_MS / 1000)
+    away_s = round(min(max(8.0, needed_s), AWAY_MAX_S, max(2.0, here.poll_interval_s / 2)), 1)
+    session_s = 3.0 if here.static else here.group_session_s + 3
+    return [
+        _step("the members are stopped", 2, kind="client", do="stop", client="member(*,*)"),
+        _step("one returns to what piled up", away_s, kind="client", do="start", client=f"member({group},0)"),
+        _fault("it dies amid it", "kill", f"member({group},0)", after_s=min(interval_s, 20) + 1.5),
+        _heal("a new one in its place", after_s=1),
+        _step("and the other", 0, kind="client", do="start", client=f"member({group},1)"),
+        _step("the session of the dead one is over", session_s),
+    ]
+
+
+def _uncommitted(here: Circumstances) -> list[dict[str, Any]]:
+    """Between two automatic commits, at any moment: a record comes every few milliseconds."""
+    (group, *_) = here.groups
+    return [
+        _fault("a member dies", "kill", f"member({group},1)", after_s=2),
+        _heal("a new one in its place", after_s=1),
+        _step("the session of the dead one is over", 3.0 if here.static else here.group_session_s + 3),
+    ]
+
+
+def _deleted(_: Circumstances) -> list[dict[str, Any]]:
+    """As the trial `group-offsets`: retention takes what the group has not read."""
+    cells = {"workload": "group"}
+    return [
+        _step("the members are stopped", 2, kind="client", do="stop", client="member(*,*)"),
+        _step("what they have not read is deleted", 6, kind="delete_records", keep=20, cells=cells),
+        _step("they return", 0, kind="client", do="start", client="member(*,*)"),
+        _step("they read on", 5),
+    ]
+
+
+def _same_instance(here: Circumstances) -> list[dict[str, Any]]:
+    """As the trial `group-offsets`."""
+    (group, *_) = here.groups
+    return [
+        _fault("a second process with a group.instance.id", "duplicate-member", f"member({group},1)", after_s=2),
+        _heal("one of the two is left", after_s=5),
+    ]
+
+
+def _coordinator_cut(here: Circumstances) -> list[dict[str, Any]]:
+    (group, *_) = here.groups
+    long_s = here.broker_session_s + here.group_session_s + 5
+    return [
+        _fault("the group's coordinator hears no broker", "partition", f"group-coordinator({group})", after_s=2),
+        _heal("it is connected again", after_s=long_s),
+        _whole(),
+    ]
+
+
+def _unclean(here: Circumstances) -> list[dict[str, Any]]:
+    """As the trial `unclean`: who dies first, and so has the least, returns first, and alone."""
+    first = f"follower(0, {here.replicas - 1})"
+    others = ("leader(0)", "in-sync-followers(0)") if here.replicas > 2 else ("leader(0)",)
+    died = "a follower dies"
+    steps = [
+        _fault(died, "kill", first, after_s=2),
+        _fault("all dies that is in sync", "kill", *others, after_s=here.broker_session_s + 5),
+        _heal("who died first returns", died, after_s=here.broker_session_s + 2),
+        _heal("the others return", after_s=here.broker_session_s + 6),
+        _whole(),
+    ]
+    if here.fatal:
+        anew = _fault(
+            "producers that ended for good are started anew", "restart-clients", "producers", after_s=2, how="kill"
+        )
+        steps.append({**anew, "may_miss": True})
+    return steps
+
+
+# What they need.
+
+
+def _needs_copies(here: Circumstances) -> str | None:
+    return "a partition with one copy has nobody else to lead it" if here.replicas == 1 else None
+
+
+def _needs_quorum(here: Circumstances) -> str | None:
+    down = here.replicas - 1
+    if here.combined and down > (here.brokers - 1) // 2:
+        return f"{down} of {here.brokers} brokers must be down, and as they are the controllers, too, nobody is left to elect"
+    return _needs_copies(here)
+
+
+def _needs_interval(here: Circumstances) -> str | None:
+    return "the members commit by themselves" if here.commit_interval_s is None else None
+
+
+def _needs_static(here: Circumstances) -> str | None:
+    return None if here.static else "no group.instance.id is set"
+
+
+# Every schedule.
+
+SCHEDULES: Mapping[str, WeaknessSchedule] = {
+    schedule.name: schedule
+    for schedule in (
+        WeaknessSchedule("steady traffic", "no fault is needed", _steady),
+        WeaknessSchedule("unreplicated", "a leader dies whose followers stand still", _unreplicated, _needs_copies),
+        WeaknessSchedule("unanswered", "a leader dies under load", _unanswered),
+        WeaknessSchedule("one broker down", "a broker is down longer than others need to lead", _one_down),
+        WeaknessSchedule("lost answers", "a leader whose answers are lost dies", _lost_answers),
+        WeaknessSchedule("lost requests", "a leader that hears no client dies", _lost_requests),
+        WeaknessSchedule("moves", "leaders change under load, three times there and back", _moves, _needs_copies),
+        WeaknessSchedule("deleted", "what the group has not read is deleted", _deleted),
+        WeaknessSchedule("unfinished", "a member dies amid what it was given", _unfinished),
+        WeaknessSchedule("uncommitted", "a member dies between two automatic commits", _uncommitted, _needs_interval),
+        WeaknessSchedule("same instance", "a second process with a group.instance.id", _same_instance, _needs_static),
+        WeaknessSchedule("coordinator cut", "the group's coordinator hears no broker for a session", _coordinator_cut),
+        WeaknessSchedule("unclean", "all that is in sync dies, and who is not returns first", _unclean, _needs_quorum),
+    )
+}
+"""In the order in which they are carried out: what may end clients for good comes last."""
+
+
+# Which schedule shows what: rules of the guarantee table and of availability → the schedule under which what they
+# permit is seen, or why there is none. Pure. A rule that can be predicted has one of the two.
+
+
+_OF_ANOMALY_RULE: Mapping[str, str] = {
+    "aborted-read/read-uncommitted": "steady traffic",
+    "early-read/read-uncommitted": "steady traffic",
+    "own-read/read-uncommitted": "steady traffic",
+    "information-cycle/read-uncommitted": "steady traffic",
+    "write-cycle/not-isolated": "steady traffic",
+    "reordered/lifo": "steady traffic",
+    "time-travel/acks-0": "unreplicated",
+    "duplicate/not-idempotent": "lost answers",
+    "duplicate/librdkafka-resends": "moves",
+    "reordered/acks-0": "lost requests",
+    "reordered/given-up": "lost requests",
+    "reordered/not-idempotent": "lost requests",
+    "reordered/librdkafka-retries": "lost requests",
+    "reordered/librdkafka-resends": "moves",
+    "unprocessed/commit-first": "unfinished",
+    "reprocessed/uncommitted": "uncommitted",
+    "unprocessed/reset-to-latest": "deleted",
+    "two-owners/same-instance": "same instance",
+    "two-owners/coordinator-out": "coordinator cut",
+    "unclean/enabled": "unclean",
+    "availability/replication-factor-1": "one broker down",
+    "availability/min-insync-equals-replication-factor": "one broker down",
+    "availability/min-insync-above-replication-factor": "one broker down",
+}
+UNAVAILABLE = (
+    "availability/replication-factor-1",
+    "availability/min-insync-equals-replication-factor",
+    "availability/min-insync-above-replication-factor",
+)
+"""Weaknesses that no anomaly tells: a partition takes no records until the broker is back."""
+_ELSE: Mapping[str, str] = {"uncommitted": "unfinished"}
+"""What shows the same where a schedule can show nothing."""
+_OF_CAUSE: Mapping[str, str] = {"acks-1": "unreplicated", "acks-0": "unanswered", "unclean": "unclean"}
+"""The part of a rule's id after the anomaly, where it is the same of several."""
+
+_DESTROYS = "it takes destroyed disks or a loss of power, which the prediction leaves out"
+_NO_COPIER = "no application that copies records is part of these trials"
+_NO_RETRY_TOPIC = "the trials' members have no retry topic"
+_INTERNAL = "prozess measures when partitions accept no records, but not yet when groups and transactions stop"
+_NO_SCHEDULE: Mapping[str, str] = {
+    "internal-offsets/unclean": "in these trials Kafka's internal topics have no unclean elections",
+    "unclean/asked": "nobody asks for an unclean election in these trials",
+    "reprocessed/sought": "the trials' members never seek, and no file says whether your application does",
+    "commit-regression/sought": "the trials' members never seek, and no file says whether your application does",
+    "orphaned/session": "a trial goes on until the sessions of its dead members are over",
+    "duplicate/forgot": "it takes a send that is repeated after producer.id.expiration.ms",
+    "skipped/deleted": "these trials delete only records that plain readers have read already",
+    "tombstone-lost/slow-audit": "it takes a reader slower than delete.retention.ms",
+    "tombstone-lost/replica-away": "it takes a broker that is away longer than delete.retention.ms",
+    "collateral/batched": "no errors are provoked in these trials",
+    "late/excepted-fault": "these trials set no limit for the time of a delivery",
+    "unprocessed/left-behind": _NO_RETRY_TOPIC,
+    "unprocessed/retry-unclean": _NO_RETRY_TOPIC,
+    "reprocessed/sent-again": _NO_RETRY_TOPIC,
+    "two-owners/group-lost": _DESTROYS,
+    "two-owners/group-perhaps-lost": _DESTROYS,
+    "stalled/transaction-state-lost": _DESTROYS,
+}
+_NO_SCHEDULE_OF_CAUSE: Mapping[str, str] = {
+    "wiped": _DESTROYS,
+    "state-lost": _DESTROYS,
+    "offsets-lost": _DESTROYS,
+    "min-insync-1": _DESTROYS,
+    "fewer-brokers": "the cluster of a trial has as many brokers as a topic has copies",
+    "topic-deleted": "nobody deletes a topic in these trials",
+}
+
+
+def schedule_of(rule: str, here: Circumstances | None = None) -> WeaknessSchedule | None:
+    """Returns the schedule that shows what this rule permits, in these circumstances; None if there is none."""
+    if rule in _NO_SCHEDULE or rule.startswith("not-exactly-once/"):
+        return None
+    name = _OF_ANOMALY_RULE.get(rule) or _OF_CAUSE.get(rule.partition("/")[2])
+    if name is None:
+        return None
+    if here is not None and name in _ELSE and SCHEDULES[name].refusal(here) is not None:
+        name = _ELSE[name]
+    return SCHEDULES[name]
+
+
+def why_none(rule: str) -> str:
+    """Returns why there is no schedule for this rule, as a clause; empty: nobody gave a reason."""
+    if rule.startswith("not-exactly-once/"):
+        return _NO_COPIER
+    of_all = _INTERNAL if rule.startswith("internal-") else ""
+    return _NO_SCHEDULE.get(rule) or _NO_SCHEDULE_OF_CAUSE.get(rule.partition("/")[2], of_all)

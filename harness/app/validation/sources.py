@@ -1,0 +1,257 @@
+"""Reads the files that somebody gave, or the settings of a running cluster: each file by its format, one over the other where
+the format says so, and nothing passed over that was not understood."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from prozess.harness.app.validation import formats
+from prozess.harness.app.validation import reading as documents
+from prozess.harness.app.validation.formats.containers import image_of, not_read, property_of
+from prozess.harness.app.validation.reading import (
+    SCOPES,
+    Reading,
+    Scope,
+    is_foreign,
+    of_no_promise,
+    placeholder_in,
+    word,
+)
+from prozess.harness.app.validation.servers import REPLICATION
+from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER, Variant
+from prozess.harness.config.existing_clusters import OF_LOGGING_IN, Login, login_here
+from prozess.harness.config.known_properties import Client, Setting, Settings, check, properties_of, versions
+from prozess.harness.errors import BadInput
+
+
+def read_file(
+    path: Path, wanted: Iterable[Scope], profiles: Sequence[str] = (), topic_name: str | None = None
+) -> Reading:
+    """Reads the wanted parts of a file with the first format that recognises it. BadInput for a file that
+    is not there, is not what its ending says, or breaks its format's rules."""
+    document = documents.load(path)
+    try:
+        chosen = next(
+            (each for each in (*formats.FORMATS, formats.BY_SIGHT) if each.recognises(document, path)), formats.PLAIN
+        )
+        if profiles and isinstance(chosen, formats.OfProfiles):
+            chosen = chosen.in_profiles(profiles)
+        if topic_name is not None and isinstance(chosen, formats.OfTopics):
+            chosen = chosen.of_topic(topic_name)
+        return chosen.read(document, path, tuple(wanted))
+    except RecursionError as error:
+        raise BadInput(documents.too_deep(path)) from error
+
+
+def read_all(
+    parts: Mapping[Scope, Path | None],
+    applications: Sequence[Path] = (),
+    profiles: Sequence[str] = (),
+    topic_name: str | None = None,
+) -> list[Reading]:
+    """Reads every file once, for all parts that it was given for; an application's for all that it has. Files that lie one
+    over the other are one reading. BadInput where two files say the same, or one has nothing of what it was given for."""
+    wanted: dict[Path, list[Scope]] = {}
+    for scope, path in parts.items():
+        if path is not None:
+            wanted.setdefault(path, []).append(scope)
+    readings = [
+        read_file(path, scopes, profiles, topic_name) for path, scopes in wanted.items() if path not in applications
+    ]
+    readings += [read_file(path, SCOPES, profiles, topic_name) for path in dict.fromkeys(applications)]
+    _refuse_what_is_not_read(readings)
+    if profiles and not any(reading.profiles for reading in readings):
+        raise BadInput(
+            f"--profile {profiles[0]!r}: none of the files is of a format that has profiles (Spring Boot, Quarkus). "
+            "Leave --profile out."
+        )
+    if topic_name is not None and not any("topic" in reading.scopes for reading in readings):
+        raise BadInput(
+            f"--topic-name {topic_name!r}: none of the files describes topics (Strimzi, Helm). Leave it out."
+        )
+    readings = _one_over_the_other(readings)
+    _refuse_what_is_said_twice(readings)
+    for scope, path in parts.items():
+        if path is not None and not any(scope in reading.scopes for reading in readings):
+            raise BadInput(_nothing_of(scope, path, readings))
+    return readings
+
+
+def _refuse_what_is_not_read(readings: Sequence[Reading]) -> None:
+    for reading in readings:
+        if reading.unclear and not reading.scopes and not reading.aside and not reading.own:
+            raise BadInput(nothing_understood(reading))
+
+
+def _nothing_of(scope: Scope, path: Path, readings: Sequence[Reading]) -> str:
+    mine = next((reading for reading in readings if path in (reading.path, *reading.over)), None)
+    what = f", {mine.format}," if mine is not None else ""
+    why = f" What was not understood of it: {mine.unclear[0].sentence()}." if mine is not None and mine.unclear else ""
+    return (
+        f"{path}{what} was given as --{scope} and has no setting of a {scope} that prozess understands.{why} Give the file "
+        f"that has them, or write those that matter down with Kafka's names in a .properties file."
+    )
+
+
+def _one_over_the_other(readings: Sequence[Reading]) -> list[Reading]:
+    """Files of one family, those of a lower rank first; with the defaults of all, which the settings of any are over."""
+    found: list[Reading] = []
+    for reading in sorted(readings, key=lambda each: each.rank):
+        below = next((each for each in found if each.family and each.family == reading.family), None)
+        if below is None or below.rank == reading.rank:
+            found.append(reading)
+            continue
+        found[found.index(below)] = below.under(reading)
+    for reading in found:
+        if reading.finish is not None:
+            reading.finish(reading)
+        for scope, settings in reading.scopes.items():
+            reading.scopes[scope] = {**reading.defaults.get(scope, {}), **settings}
+    return found
+
+
+def _refuse_what_is_said_twice(readings: Sequence[Reading]) -> None:
+    for scope in SCOPES:
+        several = [reading for reading in readings if scope in reading.scopes]
+        if len(several) > 1:
+            told = " and ".join(str(reading.path) for reading in several)
+            raise BadInput(f"{told} each say what the {scope} is set to, and only one can be meant. Give one of them.")
+
+
+def settle(reading: Reading, clients: Mapping[Scope, Client], version: str, releases: Mapping[Scope, str]) -> None:
+    """Removes from the settings what is not a setting: names that nobody knows and placeholders, which are unclear, and what
+    is known to be somebody else's. BadInput for a misspelt name, a value of another type, and a file of which nothing is
+    left. `version`: of the brokers; `releases`: of the clients."""
+    for scope, settings in reading.scopes.items():
+        client, release = clients.get(scope, "java"), releases.get(scope, version)
+        known = properties_of(scope, client, release)
+        more = (
+            REPLICATION
+            if scope == "topic"
+            else tuple(properties_of("topic", client, version))
+            if scope == "broker"
+            else ()
+        )
+        for name, setting in list(settings.items()):
+            placeholder = placeholder_in(setting.value)
+            if (is_foreign(name) and name not in known) or (placeholder and of_no_promise(name)):
+                reading.aside.append(name)
+            elif placeholder:
+                why = f"is a placeholder: what {placeholder} stands for is not in the file"
+                reading.doubt(name, setting.origin, why)
+            elif check(scope, {name: setting}, known, more=more, client=client):
+                whose = "librdkafka" if client == "librdkafka" else f"Kafka {release}"
+                why = f"is no {scope} property of {whose}, and no setting of a serializer that prozess knows"
+                reading.doubt(name, setting.origin, why, f"unknown-property:{name}")
+            else:
+                continue
+            del settings[name]
+    if not reading.understood:
+        raise BadInput(nothing_understood(reading))
+
+
+def nothing_understood(reading: Reading) -> str:
+    """Returns the error message for a file in which nothing was understood."""
+    told = "; ".join(each.sentence() for each in reading.unclear[:3])
+    more = f" ({len(reading.unclear) - 3} more)" if len(reading.unclear) > 3 else ""
+    return (
+        f"{reading.path} is read as {reading.format}, and nothing in it is a setting that prozess understands"
+        f"{f': {told}{more}' if told else ''}. Write the settings that matter down with Kafka's names in a .properties file."
+    )
+
+
+# Compose files.
+
+
+def compose_services(path: Path) -> dict[str, Settings]:
+    """Returns the broker properties of every service of a Compose file that has KAFKA_* variables. Names are
+    spelt as the service's image does (`formats.environment`); a variable that looks like a property and is none to the image
+    keeps its name, so that nobody takes it for understood. BadInput if there is no such service."""
+    loaded = documents.load(path)
+    services = (
+        next((each["services"] for each in loaded if isinstance(each, Mapping) and "services" in each), None)
+        if isinstance(loaded, list)
+        else None
+    )
+    found: dict[str, Settings] = {}
+    for name, service in (services or {}).items() if isinstance(services, Mapping) else ():
+        environment = _environment(service.get("environment")) if isinstance(service, Mapping) else {}
+        image = image_of(environment, str(service.get("image", "")) if isinstance(service, Mapping) else "")
+        settings = {
+            property_of(key, image) or key: Setting(value, f"{path}, service {name}, {key}")
+            for key, value in environment.items()
+            if property_of(key, image) is not None or not_read(key, image)
+        }
+        if settings:
+            found[str(name)] = settings
+    if not found:
+        raise BadInput(
+            f"{path}: no service has an environment with KAFKA_* variables. Give the Compose file of the brokers."
+        )
+    return found
+
+
+def _environment(value: object) -> dict[str, str]:
+    """Returns a service's environment, which Compose takes as a mapping or as a list of NAME=VALUE."""
+    if isinstance(value, Mapping):
+        return {str(key): word(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return dict(str(each).split("=", 1) for each in value if "=" in str(each))
+    return {}
+
+
+# A running cluster as the place where brokers' and a topic's settings are read: `prozess validate --cluster`.
+
+
+DEFAULT_VERSION = Variant().kafka_version
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What a running cluster says of its brokers and a topic."""
+
+    version: str
+    """The version that trials run, of the release that the brokers report."""
+    brokers: int
+    broker: Settings
+    topic: Settings | None
+    notes: tuple[str, ...]
+
+
+def read_cluster(servers: str, topic: str | None, clients: Mapping[str, Setting], version: str | None) -> Live:
+    """Asks the cluster at `servers` for its settings. `clients`: settings of librdkafka's clients, of which how to log in is
+    taken where no client configuration says it; `version`: what was asked for, which counts. ClusterFailed if it does not
+    answer."""
+    from prozess.clusters.existing.adoption import live_settings
+
+    told = live_settings(servers, topic, login_here() or _login_of(clients))
+    run = version or version_to_run(told.release, zookeeper="zookeeper.connect" in told.broker)
+    known = {**properties_of("broker", "java", run), **properties_of("topic", "java", run)}
+    of_broker = {name: value for name, value in told.broker.items() if name in known}
+    notes = [f"{told.brokers} brokers at {servers}, Kafka {told.release or 'of an unknown release'}: trials run {run}"]
+    if passed_over := sorted(set(told.broker) - set(of_broker)):
+        notes.append(f"Apache Kafka {run} does not know these settings, so they are ignored: {', '.join(passed_over)}")
+    return Live(
+        run,
+        told.brokers,
+        _settings(of_broker, f"{servers}, broker"),
+        None if topic is None else _settings(told.topic, f"{servers}, topic {topic}"),
+        (*notes, *told.notes),
+    )
+
+
+def _login_of(clients: Mapping[str, Setting]) -> Login | None:
+    """As the files say that are to be validated."""
+    found = {name: setting.value for name, setting in clients.items() if name.startswith(OF_LOGGING_IN)}
+    return Login(found, "--producer or --consumer") if found else None
+
+
+def version_to_run(release: str | None, *, zookeeper: bool) -> str:
+    """Returns a version of this release: one whose properties are known, else its first."""
+    if release is None:
+        return LAST_WITH_ZOOKEEPER if zookeeper else DEFAULT_VERSION
+    return next((version for version in versions() if version.startswith(f"{release}.")), f"{release}.0")
+
+
+def _settings(values: Mapping[str, str], origin: str) -> Settings:
+    return {name: Setting(value, origin) for name, value in values.items()}

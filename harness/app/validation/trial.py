@@ -1,0 +1,305 @@
+"""Makes the trial of somebody's configuration: a cell for each part of it, beside them one that is expected to lose, and
+the versions it is for."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from prozess.harness.app.validation.clients import Translated
+from prozess.harness.app.validation.reading import Reading, Unclear
+from prozess.harness.app.validation.schedules import BATCH, RATE_HZ, RECORD_MS
+from prozess.harness.app.validation.servers import ServerSettings, variant_of
+from prozess.harness.config.known_properties import Client, alike, librdkafka_version, versions
+from prozess.harness.errors import BadInput, MissingTool
+from prozess.harness.guarantees.table.rules import parse_version
+from prozess.harness.plan.plan import Plan
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.plan.schedule import FaultAction, Step, TakeOver
+from prozess.harness.plan.trial import Trial
+from prozess.harness.plan.trial_files import load_trial, parse_trial
+
+NAME = "validate"
+FAULTS_OF = "safe"
+"""The trial whose steps `validate` takes: every fault, one after the other, each healed."""
+CONTROL = {"producer.acks": "1", "producer.retries": "max", "producer.max_in_flight": 5}
+"""Of the control: it is expected to lose where leaders die."""
+HASTE = {
+    "topic.properties.segment.ms": 1000,
+    "topic.properties.internal.segment.bytes": 65536,
+    "topic.properties.min.cleanable.dirty.ratio": 0.01,
+    "topic.properties.max.compaction.lag.ms": 2000,
+    "compaction.keys": 100,
+}
+"""Of a compacted topic: with segments of a week nothing would be compacted while a trial lasts."""
+MIN_ISR_BOUNDED = (3, 7)
+"""From this release on brokers count no more replicas than there are. [KAFKA-15583, KAFKA-21110: the effective minimum is
+min(min.insync.replicas, replicas); Partition.effectiveMinIsr]"""
+_TRANSACTION_CELL = "transactions"
+PARTITIONS = 3
+"""Of each cell: the steps name partitions 0 to 2."""
+
+
+class ConfigurationParts:
+    """Somebody's whole configuration as settings of a trial: what there is of producer, consumer, topic and brokers."""
+
+    def __init__(
+        self,
+        servers: ServerSettings,
+        producer: Translated | None,
+        consumer: Translated | None,
+        version: str,
+        readings: tuple[Reading, ...] = (),
+        *,
+        client_version: str | None = None,
+        client_told: bool = True,
+    ) -> None:
+        """`version`: of the brokers. `client_version`: of the client library, None: nobody told. `client_told`: did somebody
+        tell which library it is, or a name that only one has? Else it is taken to be Kafka's own."""
+        self.servers, self.producer, self.consumer, self.version = servers, producer, consumer, version
+        self.readings = readings
+        self.client_version, self.client_told = client_version, client_told
+
+    @property
+    def unclear(self) -> tuple[Unclear, ...]:
+        """Returns what was not understood in the files: nothing is promised while there is something."""
+        parts = (self.servers, self.producer, self.consumer)
+        found = [unclear for reading in self.readings for unclear in reading.unclear]
+        found += [unclear for part in parts if part is not None for unclear in part.unclear]
+        return tuple(unclear for unclear in found if unclear.rule != OTHER_CLIENT)
+
+    @property
+    def others(self) -> tuple[Unclear, ...]:
+        """Returns the clients in the files that no trial runs: what they promise of themselves is not known either."""
+        run = [
+            Unclear(reading.library, str(reading.path), f"is not run: {reading.stands_in}", OTHER_CLIENT)
+            for reading in self.readings
+            if reading.stands_in
+        ]
+        parts = [part for part in (self.producer, self.consumer) if part is not None]
+        told = [unclear for part in parts for unclear in part.unclear if unclear.rule == OTHER_CLIENT]
+        return tuple(dict.fromkeys(run + told))
+
+    @property
+    def base(self) -> dict[str, Any]:
+        """Returns every setting, as `scope.key` → value."""
+        parts = (self.servers, self.producer, self.consumer)
+        return {key: value for part in parts if part is not None for key, value in part.base.items()}
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """Returns where each setting comes from: `scope.key` → file and line."""
+        parts = (self.servers, self.producer, self.consumer)
+        return {key: origin for part in parts if part is not None for key, origin in part.origins.items()}
+
+    @property
+    def notes(self) -> list[str]:
+        """Returns notes on what was left out or changed."""
+        parts = (self.servers, self.producer, self.consumer)
+        notes = [note for reading in self.readings for note in reading.notes]
+        notes += [note for part in parts if part is not None for note in part.notes]
+        if self.compacted:
+            notes.append(
+                "cleanup.policy=compact: the producer's cell is compacted, and its clients are librdkafka's, whatever the "
+                "file's are; segments roll and are cleaned within seconds (segment.ms, min.cleanable.dirty.ratio), so that "
+                "it happens at all; groups and transactions run on topics that are not compacted"
+            )
+        return list(dict.fromkeys(notes))
+
+    def trial(
+        self,
+        base: dict[str, Any] | None = None,
+        *,
+        backend: str = "local",
+        control: bool = True,
+        steps: Sequence[Step] | None = None,
+    ) -> Trial:
+        """Returns the trial that these settings (or `base` in their place) make. `steps`: None = every fault that applies.
+        BadInput if they contradict each other."""
+        settings = _bounded(self.base if base is None else base, self.version)
+        variant = variant_of(Translated(base=settings), self.version)
+        document: dict[str, Any] = {
+            "name": NAME,
+            "title": "Your configuration, under every fault",
+            "backend": backend,
+            "variant": variant.model_dump(),
+            "workloads": self._workloads(settings, control=control),
+            "steps": [step.model_dump(exclude_none=True) for step in (self.every_step if steps is None else steps)],
+        }
+        if control:
+            document["controls"] = [{"anomaly": "lost", "cells": {"producer.acks": "1", "workload": "log"}}]
+        return parse_trial(document, source="the given configuration")
+
+    def plan(
+        self,
+        base: dict[str, Any] | None = None,
+        *,
+        seed: int = 1,
+        backend: str = "local",
+        control: bool = True,
+        steps: Sequence[Step] | None = None,
+    ) -> Plan:
+        """Returns the plan of that trial."""
+        return make_plan(self.trial(base, backend=backend, control=control, steps=steps), seed=seed)
+
+    @property
+    def every_step(self) -> tuple[Step, ...]:
+        """Returns the steps with every fault, one after the other, each healed; then a look whether it goes on."""
+        blocks, closing = self.faults
+        return tuple(step for block in (*blocks, closing) for step in block)
+
+    @property
+    def faults(self) -> tuple[tuple[tuple[Step, ...], ...], tuple[Step, ...]]:
+        """Returns the same steps, each fault with those that follow it until the next, and the last steps alone."""
+        return _blocks(_steps(self))
+
+    def _workloads(self, settings: dict[str, Any], *, control: bool) -> list[dict[str, Any]]:
+        topic = _scope(settings, "topic")
+        producer = _scope(settings, "producer")
+        java = producer.get("producer.client") == "java"
+        found = []
+        if self.producer is not None and not self.transactional and self.compacted:
+            found.append(_workload("compaction", topic | _librdkafka(producer) | HASTE))
+        elif self.producer is not None and not self.transactional:
+            found.append(_workload("verifiable" if java else "log", topic | producer))
+        topic = _not_compacted(topic)
+        if self.transactional:
+            mine = _librdkafka(producer) | _scope(settings, "transaction")
+            limit = int(mine.get("transaction.transaction_timeout_ms", 60_000))
+            mine["producer.delivery_timeout_ms"] = min(int(mine["producer.delivery_timeout_ms"]), limit)
+            mine["producer.enable_idempotence"] = True
+            mine["transaction.standby"] = True  # a step has every transactional.id taken over
+            found.append(_workload(_TRANSACTION_CELL, topic | mine))
+        if self.consumer is not None:
+            safe = {"producer.acks": "all", "producer.enable_idempotence": True}
+            mine = _librdkafka(producer) if producer and not self.transactional else safe
+            group = _scope(settings, "group")
+            found.append(_workload("group", topic | mine | _work(group) | group))
+        if not found:
+            raise BadInput("There is nothing to put on trial. Give --producer or --consumer.")
+        if control:
+            plain = {key: value for key, value in topic.items() if not key.startswith("topic.properties.")}
+            found.append(_workload("log", plain | CONTROL))
+        return found
+
+    @property
+    def compacted(self) -> bool:
+        """Returns whether the topic is compacted: then records need keys, which only one workload gives them."""
+        return bool(self.servers.base.get("topic.cleanup_policy") == "compact")
+
+    @property
+    def transactional(self) -> bool:
+        """Returns whether the producer has a transactional.id."""
+        return self.producer is not None and "transactional.id" in self.producer.origins
+
+
+def _bounded(settings: dict[str, Any], version: str) -> dict[str, Any]:
+    """With as many replicas in sync as brokers ask for: from 3.7 on never more than there are [KAFKA-15583]. BadInput for
+    brokers before that, which take no write at all."""
+    copies, minimum = settings["topic.replication_factor"], settings["topic.min_insync_replicas"]
+    if minimum > copies and (parse_version(version) or MIN_ISR_BOUNDED)[:2] < MIN_ISR_BOUNDED:
+        raise BadInput(
+            f"min.insync.replicas={minimum} exceeds replication.factor={copies}: brokers of {version} refuse every write "
+            f"with acks=all (before 3.7, KAFKA-15583), so there is nothing to predict. Set replication.factor={minimum + 1}."
+        )
+    return settings | {"topic.min_insync_replicas": min(minimum, copies)}
+
+
+def _scope(settings: dict[str, Any], scope: str) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key.startswith(f"{scope}.")}
+
+
+def _not_compacted(topic: dict[str, Any]) -> dict[str, Any]:
+    """Groups, transactions and the control are judged record by record, which compaction would take away."""
+    return topic | {"topic.cleanup_policy": "delete"}
+
+
+def _librdkafka(producer: dict[str, Any]) -> dict[str, Any]:
+    """For workloads whose producers are librdkafka's alone: the settings that both clients share."""
+    if producer.get("producer.client", "librdkafka") == "librdkafka":
+        return dict(producer)
+    plain = {key: value for key, value in producer.items() if not key.startswith("producer.properties.")}
+    return plain | {"producer.client": "librdkafka"}
+
+
+def _work(group: dict[str, Any]) -> dict[str, Any]:
+    """What members do for each record, where their client can be told: without work none ever dies amid it. They
+    poll well within max.poll.interval.ms."""
+    if group.get("group.client", "librdkafka") != "librdkafka":
+        return {}
+    longest = int(group.get("group.max_poll_interval_ms", 300_000)) // (2 * RECORD_MS)
+    return {"group.processing_ms": RECORD_MS, "group.batch": max(1, min(BATCH, longest))}
+
+
+def _workload(kind: str, base: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": kind, "topics": {"partitions": PARTITIONS}, "traffic": {"rate_hz": RATE_HZ}, "base": base}
+
+
+def _blocks(steps: Sequence[Step]) -> tuple[tuple[tuple[Step, ...], ...], tuple[Step, ...]]:
+    """Each deed with what follows it up to the next; the last step, which only looks, alone."""
+    *deeds, closing = steps
+    blocks: list[list[Step]] = []
+    for step in deeds:
+        if isinstance(step.do, FaultAction | TakeOver) or not blocks:
+            blocks.append([])
+        blocks[-1].append(step)
+    return tuple(map(tuple, blocks)), (closing,)
+
+
+def _steps(parts: ConfigurationParts) -> list[Step]:
+    """The steps of the trial with every fault; those about groups only where there is one, those about transactions too."""
+    has_group, has_transactions = parts.consumer is not None, parts.transactional
+    kept = []
+    for step in load_trial(FAULTS_OF).steps:
+        told = step.model_dump_json()
+        if ("member(" in told and not has_group) or ('"take_over"' in told and not has_transactions):
+            continue
+        kept.append(step)
+    return kept
+
+
+# Which versions a configuration is for: one that was never published is refused, and of one whose properties nobody
+# knows nothing is promised.
+
+
+Ask = Callable[[str], None]
+"""Is there such a version of Kafka? BadInput: the repository has none; MissingTool: nobody could be asked."""
+
+
+def doubts_of_kafka(version: str, origin: str, ask: Ask) -> Iterator[Unclear]:
+    """Of brokers, or of Kafka's Java clients. `origin`: who says the version; "" = nobody, it is prozess's own choice or what
+    a running cluster told, and it is there. BadInput for a version that was never published."""
+    if version in versions():
+        return
+    if origin:
+        try:
+            ask(version)
+        except BadInput as error:
+            raise BadInput(f"{origin}: {error}") from error
+        except MissingTool as error:
+            why = f"{version} may not exist: no repository could be asked ({error})"
+            yield Unclear("the version of Kafka", origin, why)
+            return
+    if alike(version) is None:
+        known = f"{versions()[0]} to {versions()[-1]}"
+        why = f"{version} has properties that prozess does not know: it knows those of {known}"
+        yield Unclear("the version of Kafka", origin or "the cluster", why)
+
+
+def doubts_of_client(client: Client, client_version: str | None, version: str, ask: Ask) -> Iterator[Unclear]:
+    """Of `--client-version`; `version`: of the brokers, of which trials take the Java clients. BadInput for one that was
+    never published."""
+    if client_version is None:
+        return
+    origin = "--client-version"
+    if client == "librdkafka":
+        if client_version != librdkafka_version():
+            why = f"is {client_version}: the properties of {librdkafka_version()} alone are known, and trials run that one"
+            yield Unclear("librdkafka", origin, why, OTHER_CLIENT)
+        return
+    yield from doubts_of_kafka(client_version, origin, ask)
+    if client_version != version:
+        why = f"is {client_version}: trials run the one of the brokers' version, {version}"
+        yield Unclear("Kafka's Java client", origin, why, OTHER_CLIENT)
+
+
+OTHER_CLIENT = "other-client"
+"""By which a person may accept that another client is run than their own."""

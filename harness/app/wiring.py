@@ -1,0 +1,36 @@
+"""Hands the packages what they need of one another: the nemesis what cleans up after a run, the workloads a toolbox."""
+
+from prozess.clusters.disks import shim
+from prozess.clusters.disks.volumes import sweep, thaw
+from prozess.clusters.install.jars import ensure_jars, metrics_agent
+from prozess.clusters.install.tools import find_java
+from prozess.clusters.protocol.admin import Admin
+from prozess.harness import catalogue
+from prozess.harness.clock import Clock
+from prozess.harness.interfaces import AdminProtocol, Cluster
+from prozess.harness.plan.plan import Plan
+from prozess.harness.run_directory import RunDirectory
+from prozess.nemesis import crash_recovery
+from prozess.nemesis.crash_recovery import HealReport, Sweepers, SweepReport
+from prozess.workloads.settings import Toolbox
+
+
+def heal_run(run: RunDirectory, *, clock: Clock, ends_within_s: float = 0.0) -> HealReport:
+    """Undoes what a run left behind, and checks that nothing is left (`prozess.nemesis.crash_recovery`)."""
+    sweepers = Sweepers(thaw_disks=thaw, disks=sweep, engine=_sweep_engine, reach=reach_again)
+    return crash_recovery.heal_run(run, clock=clock, sweepers=sweepers, ends_within_s=ends_within_s)
+
+
+def reach_again(plan: Plan, run: RunDirectory, *, clock: Clock) -> tuple[Cluster, AdminProtocol]:
+    """Returns the cluster of a plan as a later process reaches it, and a client that administrates it."""
+    cluster = catalogue.BACKENDS.named(plan.backend)(plan, run, clock=clock)
+    return cluster, Admin(cluster)
+
+
+def _sweep_engine(run: RunDirectory) -> SweepReport:
+    from prozess.clusters.compose.engine import sweep_run  # what knows Docker is not installed everywhere
+
+    return sweep_run(run)
+
+
+TOOLBOX = Toolbox(java=find_java, jars=ensure_jars, metrics_agent=metrics_agent, clocks=shim)

@@ -1,0 +1,314 @@
+"""What a checker is: an anomaly, the kernel that finds it, and what an engine must know to share the work out.
+
+`prozess.checkers.registry` lists the checkers. An engine is given a `CheckerSet`, wherever it runs. Everything in it can be
+pickled, because functions are pickled as the names of their modules. A partition that is too large for one task is checked in
+pieces: this module says where it is cut, and `prozess.checkers.chunked.pieces` says which rows may be left out.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from prozess.harness.history.parquet import UNBOUNDED, PartitionRows, TableFile
+from prozess.harness.history.reader import History
+from prozess.harness.interfaces import CellHistory, CellKernel, Finding, Kernel, PartitionHistory
+from prozess.harness.plan.plan import Cell
+from prozess.harness.schema import TABLES
+
+ROWS_MAX = 6_000_000
+"""How many sends and reads of one partition are checked by one task: about 600 MB. A larger partition is checked in
+pieces."""
+PIECES_AT_LEAST = 2
+"""Into how many pieces a partition is cut that has just more rows than one task may check."""
+Columns = Mapping[str, np.ndarray]
+
+
+class Rows(Protocol):
+    """The rows of one table of one partition, of which only some are read at a time."""
+
+    def by_offset(self, low: int, high: int) -> tuple[Columns, np.ndarray]:
+        """Returns the rows with low ≤ log_offset < high (or UNBOUNDED), and their numbers, ascending."""
+        ...
+
+    def by_row(self, first: int, last: int) -> tuple[Columns, np.ndarray]:
+        """Returns the rows with first ≤ number < last, and their numbers."""
+        ...
+
+    def take(self, rows: np.ndarray) -> Columns:
+        """Returns the rows with these numbers, which ascend."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Where a partition is cut: the bounds of ranges of offsets and of ranges of rows. Each ascends and begins with 0."""
+
+    offsets: tuple[int, ...]
+    """The bounds of ranges of offsets. The last one is UNBOUNDED."""
+    sends: tuple[int, ...]
+    reads: tuple[int, ...]
+
+    @property
+    def rows_per_range(self) -> int:
+        """Returns about how many rows a range of offsets has."""
+        return (self.sends[-1] + self.reads[-1]) // max(1, len(self.offsets) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One look at one piece: what `prozess.checkers.chunked.partitions.perform` does. `rows` is the amount of work."""
+
+    partition: int
+    stage: str
+    arguments: tuple[Any, ...]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The result of a job that could not be done, with the reason: a damaged page, for example."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The rows of a partition, and facts about it. Avoid the columns of `history`, because they are read whole. `cell`
+    returns the tables of the partition's cell; None: it has no cell."""
+
+    history: PartitionHistory
+    sends: Rows
+    reads: Rows
+    cell: Callable[[], CellHistory] | None = None
+
+    @staticmethod
+    def of(history: History, partition: int) -> "Source":
+        """Returns the source of a partition, from the files of a run."""
+        files, one, place = history.files, history.partition_history(partition), history.cell_of(partition)
+        return Source(
+            one,
+            PartitionRows(files["sends"], partition),
+            PartitionRows(files["reads"], partition),
+            None if place is None else partial(history.cell_history, place.cell, only=one),
+        )
+
+    @staticmethod
+    def empty(table: str) -> Columns:
+        """Returns a table without rows."""
+        return TABLES[table].empty()
+
+
+def cuts_of(history: History, partition: int, *, rows_max: int) -> Cuts | None:
+    """Returns where to cut a partition that has more rows than `rows_max`. None: it has not.
+
+    Ranges of equal length: offsets are dense, and readers read what is there.
+    """
+    files = [history.files[name] for name in ("sends", "reads")]
+    lengths = [file.rows_of(partition) for file in files]
+    if sum(lengths) <= rows_max:
+        return None
+    number = -(-sum(lengths) * PIECES_AT_LEAST // max(rows_max, PIECES_AT_LEAST))
+    low, high = _offsets_of(files, partition)
+    inner = [low + (high - low) * n // number for n in range(1, number)]
+    sends, reads = (tuple(length * n // number for n in range(number + 1)) for length in lengths)
+    return Cuts((0, *sorted({bound for bound in inner if bound > 0}), UNBOUNDED), sends, reads)
+
+
+def _offsets_of(files: list[TableFile], partition: int) -> tuple[int, int]:
+    """Returns the least valid offset, and the offset behind the greatest, by the statistics of the files."""
+    bounds = [
+        bound for file in files for group in file.row_groups.get(partition, ()) for bound in file.offsets_of(group)
+    ]
+    return max(0, min(bounds, default=0)), max(bounds, default=0) + 1
+
+
+# What must be known of all partitions of a cell together.
+
+
+Known = Mapping[str, Any]
+"""For each `CellFacts`, by its name, what is known of all partitions of one cell together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at one partition of a cell, to gather the facts named `facts`. `rows` is the amount of work."""
+
+    cell: int
+    partition: int
+    facts: str
+    stage: str
+    arguments: tuple[Any, ...]
+    rows: int
+
+
+class Gather(Protocol):
+    """Gathers facts about cells by looks at each of their partitions."""
+
+    def __call__(
+        self,
+        cells: Mapping[int, Mapping[int, int]],
+        each: Callable[[Sequence[Look]], Sequence[Any]],
+        anomalies: Sequence[str],
+    ) -> Mapping[int, Any]:
+        """Returns, for each cell, what is known of all its partitions. `cells` maps a cell to its partitions and their
+        rows. `each` carries out looks and returns the results in their order. `anomalies` are those whose kernels ask."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CellFacts:
+    """What kernels must know of all partitions of a cell together, such as which transactions were shown anywhere."""
+
+    name: str
+    gather: Gather
+    look: Callable[..., object]
+    """(history of a cell with one partition, stage, *arguments) → what this look shows, as `gather` takes it."""
+
+
+# Checkers.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionChecker:
+    """A checker that finds an anomaly in one partition at a time."""
+
+    of_cells: ClassVar[bool] = False
+    anomaly: str
+    kernel: Kernel
+    counts_of_plain: tuple[str, ...] | None = None
+    """What the records that were left out add to `judged` (`prozess.checkers.chunked.pieces.counts_of`), if the kernel
+    finds the same in what is left of a partition as in the whole. None: it is given every partition whole."""
+    fact: bool = False
+    """Its findings are counted and shown, and no guarantee judges them."""
+
+    @property
+    def in_pieces(self) -> bool:
+        """Returns whether the kernel may be given what is left of a partition."""
+        return self.counts_of_plain is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByPartition:
+    """How a kernel over a cell is given one partition at a time, and how its findings become one. A cell that has only
+    some of its partitions yields what concerns those, in their order."""
+
+    but_in_pairs: bool = False
+    """The kernel is given the whole cell if its group hands records on to a retry topic: a partition is checked together
+    with its retry partition."""
+    by_case: bool = False
+    """Witnesses are ordered by their cases first."""
+    judges_cell: bool = False
+    """`judged` counts things of the whole cell (transactions), not of each partition."""
+    in_pieces: bool = False
+    """The kernel finds the same in a partition that was looked at in pieces as in the whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellChecker:
+    """A checker that finds an anomaly of a whole cell: of a group, or of transactions."""
+
+    of_cells: ClassVar[bool] = True
+    """There is one finding of a cell, and its witnesses name their partitions."""
+    fact: ClassVar[bool] = False
+    """Facts that are only counted are looked for in partitions."""
+    anomaly: str
+    kernel: CellKernel
+    traits: frozenset[str] = frozenset()
+    """The checker is for cells that have one of these traits (`prozess.harness.plan.plan.Cell.traits`). Empty: for every
+    cell."""
+    by_partition: ByPartition | None = None
+    """How the kernel is given one partition at a time. None: it is given the cell whole."""
+    knows: CellFacts | None = None
+    """What the kernel must know of all partitions of the cell. A kernel that is given the cell whole, and knows this,
+    needs little else."""
+    reads_rows: bool = True
+    """Whether the kernel looks at sends and reads."""
+
+    def applies(self, traits: Collection[str]) -> bool:
+        """Returns whether the checker is for a cell with these traits."""
+        return not self.traits or not self.traits.isdisjoint(traits)
+
+    def may_be_cut(self, cell: Cell) -> ByPartition | None:
+        """Returns how the kernel may be given the partitions of this cell one by one. None: it may not."""
+        if self.by_partition is None:
+            return None
+        in_pairs = self.by_partition.but_in_pairs and cell.group is not None and cell.group.hands_on
+        return None if in_pairs else self.by_partition
+
+    def is_cut(self, cell: Cell, known: Known) -> bool:
+        """Returns whether the kernel is given the partitions one by one, if this is known of all of them."""
+        return self.may_be_cut(cell) is not None and (self.knows is None or self.knows.name in known)
+
+    def looks_at_rows(self, known: Known) -> bool:
+        """Returns whether the kernel looks at sends and reads of a whole cell, if this is known of it."""
+        return self.reads_rows and (self.knows is None or self.knows.name not in known)
+
+
+Checker = PartitionChecker | CellChecker
+
+
+# Partitions that are looked at in pieces.
+
+
+class PartitionRemainder(Protocol):
+    """What is left of a partition that was looked at in pieces."""
+
+    def check(self, source: Source, checkers: Mapping[str, PartitionChecker]) -> list[Finding]:
+        """Returns what these checkers find in the whole partition. All of them may be given it in pieces."""
+        ...
+
+    def check_cell(self, source: Source, anomalies: Sequence[str]) -> list[Finding]:
+        """Returns what these checkers of the partition's cell find in the whole partition."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PieceRules:
+    """How a partition is looked at in pieces. The checkers say which rows may be left out."""
+
+    may_be_split: Callable[[PartitionHistory], bool]
+    perform: Callable[[Source, Job], object]
+    """Does one job on one piece."""
+    remainders: Callable[
+        [Mapping[int, Cuts], Callable[[Sequence[Job]], Sequence[object]], Mapping[int, Collection[str]]],
+        Mapping[int, PartitionRemainder],
+    ]
+    """(where each partition is cut, a function that carries out jobs, anomalies of its cell that are asked for in
+    pieces) → what is left of each partition."""
+
+
+# What an engine is given.
+
+
+@dataclass(frozen=True, slots=True)
+class CheckerSet:
+    """The checkers of one check, by anomaly, and how partitions are looked at in pieces."""
+
+    order: tuple[str, ...]
+    """The anomalies in the order of the findings."""
+    partition: Mapping[str, PartitionChecker]
+    cell: Mapping[str, CellChecker]
+    pieces: PieceRules
+
+    @staticmethod
+    def of(checkers: Sequence[Checker], pieces: PieceRules) -> "CheckerSet":
+        """Returns a set of these checkers, in their order."""
+        return CheckerSet(
+            tuple(checker.anomaly for checker in checkers),
+            {checker.anomaly: checker for checker in checkers if isinstance(checker, PartitionChecker)},
+            {checker.anomaly: checker for checker in checkers if isinstance(checker, CellChecker)},
+            pieces,
+        )
+
+    @property
+    def kernels(self) -> Mapping[str, Kernel]:
+        """The kernels that look at one partition at a time, by anomaly."""
+        return {name: checker.kernel for name, checker in self.partition.items()}
+
+    @property
+    def facts(self) -> Mapping[str, CellFacts]:
+        """What kernels must know of all partitions of a cell, by name."""
+        return {checker.knows.name: checker.knows for checker in self.cell.values() if checker.knows is not None}

@@ -1,0 +1,196 @@
+"""Findings as Arrow tables: in `findings/` of a run, and between Spark's tasks and the process that asked.
+
+findings.parquet    one row per anomaly and partition: anomaly, partition, cell, count, judged, incomplete (null = complete)
+witnesses.parquet   one row per witness: finding (row number in findings.parquet), anomaly, and the columns of WITNESS
+windows.parquet     one row per window of a delivery bound: finding, anomaly, and the columns of WINDOW
+"""
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from prozess.harness.errors import HistoryUnreadable, StorageFull
+from prozess.harness.history.parquet import from_numpy, from_strings, to_numpy
+from prozess.harness.interfaces import Finding, KernelResult
+from prozess.harness.interfaces.witnesses import BINNED, WINDOW, WITNESS
+from prozess.harness.plan.plan import parse_plan
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import FORMAT_VERSION, NONE
+
+
+def _fields(dtype: np.dtype) -> list[pa.Field]:
+    return [pa.field(name, pa.from_numpy_dtype(dtype[name]), nullable=False) for name in dtype.names or ()]
+
+
+_NESTED = {"witnesses": WITNESS, "windows": WINDOW}
+"""The fields of KernelResult that are arrays, and the dtype of each."""
+_MOVED = _NESTED | {"latencies": BINNED}
+"""The arrays that are sent from task to task. Parts of a finding have latencies, too."""
+_FACTS = [
+    pa.field("anomaly", pa.string(), nullable=False),
+    pa.field("partition", pa.int32(), nullable=False),
+    pa.field("count", pa.int64(), nullable=False),
+    pa.field("judged", pa.int64(), nullable=False),
+    pa.field("incomplete", pa.string()),
+]
+FINDINGS_SCHEMA = pa.schema(
+    [*_FACTS, *(pa.field(name, pa.list_(pa.struct(_fields(of))), nullable=False) for name, of in _MOVED.items())]
+)
+"""One row for each finding, with its arrays nested."""
+_FINDINGS_FILE = pa.schema([*_FACTS[:2], pa.field("cell", pa.int32(), nullable=False), *_FACTS[2:]])
+_NESTED_FILES = {
+    name: pa.schema([pa.field("finding", pa.int32(), nullable=False), _FACTS[0], *_fields(of)])
+    for name, of in _NESTED.items()
+}
+_VERSION_KEY = b"prozess.format_version"
+
+
+def findings_to_arrow(findings: Sequence[Finding]) -> pa.RecordBatch:
+    """Returns the findings, in their order, as a batch in FINDINGS_SCHEMA."""
+    nested = [_nested(findings, name) for name in _MOVED]
+    return pa.record_batch([*_facts(findings).values(), *nested], schema=FINDINGS_SCHEMA)
+
+
+def _nested(findings: Sequence[Finding], name: str) -> pa.Array:
+    stacked, kind = _stack(findings, name), FINDINGS_SCHEMA.field(name).type
+    structs = pa.StructArray.from_arrays(
+        [from_numpy(stacked[column]) for column in stacked.dtype.names or ()],
+        fields=_fields(stacked.dtype),
+    )
+    lengths = np.array([len(getattr(f.result, name)) for f in findings], dtype=np.int32)
+    offsets = np.concatenate((np.zeros(1, dtype=np.int32), np.cumsum(lengths, dtype=np.int32)))
+    return pa.ListArray.from_arrays(from_numpy(offsets), structs).cast(kind)
+
+
+def findings_from_arrow(table: pa.Table) -> list[Finding]:
+    """Returns the findings of a table in FINDINGS_SCHEMA (nullability aside), in its order."""
+    found = []
+    for batch in table.select(FINDINGS_SCHEMA.names).to_batches():
+        facts = batch.drop_columns(list(_MOVED)).to_pylist()
+        parts = [_unnested(batch.column(name), of) for name, of in _MOVED.items()]
+        found += [_finding(fact, *arrays) for fact, *arrays in zip(facts, *parts, strict=True)]
+    return found
+
+
+def _unnested(nested: pa.ListArray, dtype: np.dtype) -> list[np.ndarray]:
+    columns = {
+        name: pa.chunked_array([c]) for name, c in zip(dtype.names or (), nested.flatten().flatten(), strict=True)
+    }
+    ends = np.cumsum(nested.value_lengths().to_numpy(zero_copy_only=False))
+    return np.split(_from_columns(columns, dtype), ends)[:-1]
+
+
+def write_findings(run: RunDirectory, findings: Sequence[Finding]) -> None:
+    """Writes the files of `findings/` and replaces what is there. StorageFull if there is no room."""
+    plan = parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan))
+    cells = {planned.partition: planned.cell for planned in plan.partitions}
+    facts = _facts(findings)
+    columns = facts | {"cell": _integers([cells.get(f.partition, NONE) for f in findings], np.int32)}
+    run.findings.mkdir(exist_ok=True)
+    _write(run.findings / "findings.parquet", pa.table([columns[n] for n in _FINDINGS_FILE.names], _FINDINGS_FILE))
+    for name, schema in _NESTED_FILES.items():
+        stacked = _stack(findings, name)
+        numbers = np.repeat(np.arange(len(findings), dtype=np.int32), [len(getattr(f.result, name)) for f in findings])
+        own = [from_numpy(stacked[column]) for column in stacked.dtype.names or ()]
+        _write(
+            run.findings / f"{name}.parquet",
+            pa.table([from_numpy(numbers), facts["anomaly"].take(from_numpy(numbers)), *own], schema=schema),
+        )
+
+
+def read_findings(run: RunDirectory) -> list[Finding]:
+    """Returns what `write_findings` wrote, in the same order. HistoryUnreadable if a file is missing, torn or foreign."""
+    facts = _read(run.findings / "findings.parquet", _FINDINGS_FILE)
+    nested = [_read_nested(run, name, rows=facts.num_rows) for name in _NESTED]
+    return [
+        _finding(fact, *arrays) for fact, *arrays in zip(facts.drop_columns(["cell"]).to_pylist(), *nested, strict=True)
+    ]
+
+
+def read_windows(run: RunDirectory) -> dict[int, np.ndarray]:
+    """Returns the windows (dtype WINDOW) of every cell that has some. HistoryUnreadable as in `read_findings`."""
+    facts = _read(run.findings / "findings.parquet", _FINDINGS_FILE)
+    parts = _read_nested(run, "windows", rows=facts.num_rows)
+    return {cell: part for cell, part in zip(facts.column("cell").to_pylist(), parts, strict=True) if len(part)}
+
+
+def _read_nested(run: RunDirectory, name: str, *, rows: int) -> list[np.ndarray]:
+    """Returns, for each row of findings.parquet, its array of this name."""
+    dtype = _NESTED[name]
+    table = _read(run.findings / f"{name}.parquet", _NESTED_FILES[name])
+    values = _from_columns({column: table.column(column) for column in dtype.names or ()}, dtype)
+    bounds = np.searchsorted(to_numpy(table.column("finding")), np.arange(rows + 1))
+    return [values[bounds[n] : bounds[n + 1]] for n in range(rows)]
+
+
+def _facts(findings: Sequence[Finding]) -> dict[str, pa.Array]:
+    return {
+        "anomaly": from_strings([f.anomaly for f in findings]),
+        "partition": _integers([f.partition for f in findings], np.int32),
+        "count": _integers([f.result.count for f in findings], np.int64),
+        "judged": _integers([f.result.judged for f in findings], np.int64),
+        "incomplete": from_strings([f.result.incomplete for f in findings]),
+    }
+
+
+def _integers(values: Sequence[int], kind: type) -> pa.Array:
+    return from_numpy(np.array(values, dtype=kind))
+
+
+def _stack(findings: Sequence[Finding], name: str) -> np.ndarray:
+    return np.concatenate([np.empty(0, dtype=_MOVED[name]), *(getattr(f.result, name) for f in findings)])
+
+
+def _from_columns(columns: dict[str, pa.ChunkedArray], dtype: np.dtype) -> np.ndarray:
+    made = np.empty(len(next(iter(columns.values()))), dtype=dtype)
+    for name, values in columns.items():
+        made[name] = to_numpy(values)
+    return made
+
+
+def _finding(fact: dict[str, object], witnesses: np.ndarray, *others: np.ndarray) -> Finding:
+    """Returns the finding of a row. `others` are its windows, and its latencies if it has some."""
+    count, judged, incomplete = fact["count"], fact["judged"], fact["incomplete"]
+    anomaly, partition = fact["anomaly"], fact["partition"]
+    assert isinstance(count, int)
+    assert isinstance(judged, int)
+    assert isinstance(partition, int)
+    assert incomplete is None or isinstance(incomplete, str)
+    return Finding(str(anomaly), partition, KernelResult(witnesses, count, judged, incomplete, *others))
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        table = table.replace_schema_metadata({_VERSION_KEY: str(FORMAT_VERSION).encode()})
+        pq.write_table(table, part, compression="zstd", compression_level=1)
+        part.replace(path)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise StorageFull(f"{path}: no room left for the findings. Free space there and check again.") from error
+        raise
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _read(path: Path, schema: pa.Schema) -> pa.Table:
+    hint = "Check the run again to write it."
+    try:
+        # Not read_table: it imports pyarrow.dataset, and that pandas, half a second.
+        with pq.ParquetFile(path, memory_map=True) as file:
+            table = file.read()
+    except FileNotFoundError as error:
+        raise HistoryUnreadable(f"{path} is missing. {hint}") from error
+    except (OSError, pa.ArrowException) as error:
+        raise HistoryUnreadable(f"{path} is torn or no Parquet ({str(error).splitlines()[0]}). {hint}") from error
+    version = (table.schema.metadata or {}).get(_VERSION_KEY, b"none").decode()
+    if version != str(FORMAT_VERSION):
+        raise HistoryUnreadable(f"{path} has format version {version}; this prozess reads {FORMAT_VERSION}. {hint}")
+    if table.schema.names != schema.names or table.schema.types != schema.types:
+        raise HistoryUnreadable(f"{path} does not have the columns {', '.join(schema.names)}. {hint}")
+    return table

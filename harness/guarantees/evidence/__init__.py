@@ -1,0 +1,2 @@
+"""These modules hold what is known of a run: the faults that took effect, who led each partition, and what clients and
+brokers recorded."""

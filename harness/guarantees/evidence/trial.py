@@ -1,0 +1,391 @@
+"""Everything the judge may look at besides plan and findings, as plain values; and the facts derived from it."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from prozess.harness.clock import NS_PER_S
+from prozess.harness.errors import HistoryUnreadable
+from prozess.harness.guarantees.evidence.envelope import (
+    AppendedBatches,
+    Envelope,
+    StaleAnswer,
+    TransactionTimes,
+    batches_by_partition,
+    older_epoch_from,
+    stale_answers,
+)
+from prozess.harness.guarantees.evidence.ground_truth import (
+    NATURES,
+    Columns,
+    FaultNature,
+    FaultRecord,
+    SampledElection,
+    Timeline,
+    fault_records,
+    no_timeline,
+    sampled_elections,
+    timelines,
+)
+from prozess.harness.history.reader import History, metadata_error_ns
+from prozess.harness.interfaces import CLIENT_NODE
+from prozess.harness.plan.plan import Cell, Plan
+from prozess.harness.plan.schedule import FaultAction, parse_target
+from prozess.harness.recording.codes import read_texts
+from prozess.harness.recording.metrics import code_of
+from prozess.harness.run_directory import RunDirectory, read_json, read_object
+from prozess.harness.schema import NONE, TABLES, ObservationKind
+
+EVIDENCE_TABLES = ("metadata", "faults", "steps", "clients", "heartbeats", "observations")
+"""What judging reads; `replicas` beside them where there are any."""
+_DELETE_RETENTION_DEFAULT_MS = 86_400_000
+"""log.cleaner.delete.retention.ms (Kafka documentation)."""
+_PRODUCER_EXPIRY_DEFAULT_MS = 86_400_000
+"""producer.id.expiration.ms where a cluster of ours was given none. [Kafka documentation, broker configuration; KIP-854]"""
+
+_LIBRARY_CRASH = re.compile(r"killed by signal 6: .*\brdkafka\w*\.[ch]:\d+: .*Assertion")
+"""What assert() prints of librdkafka's own code (compare librdkafka#3331, #4016), as `Evidence.dead_clients` has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """One run's evidence. Tables are dicts of arrays in the Parquet form of `prozess.harness.schema`; times in ns since
+    the trial's start."""
+
+    metadata: Columns
+    faults: Columns
+    steps: Columns
+    clients: Columns
+    heartbeats: Columns
+    observations: Columns
+    replicas: Columns | None = None
+    """Batches in the replicas' segments; None = no segments were read."""
+    metrics: Columns | None = None
+    """The clients' own statistics; None = there are none."""
+    transactions: Columns | None = None
+    """None = there are none."""
+    commits: Columns | None = None
+    """None = there are none."""
+    wall_zero_ns: int | None = None
+    """Time 0 of the trial by the wall clock of the machine that recorded it; None = not known."""
+    dictionaries: Mapping[str, Sequence[str]]
+    clock_error_ns: int
+    """How far times of `metadata` may be off from the rest."""
+    cluster: Mapping[str, Any] = field(default_factory=dict)
+    """`Cluster.describe`: features, settings, kafka_version. A key that is not there is unknown, never a default."""
+    incomplete: Mapping[str, str] = field(default_factory=dict)
+    """What of the history is missing or torn: table (or file) → why."""
+    dead_clients: Mapping[str, str] = field(default_factory=dict)
+    """Clients that ended although nobody asked them to: name → how."""
+    told_of_loss: tuple[str, ...] = ()
+    """Producers that ended because a broker told them of a loss, and so it is: what `judge` makes of the findings and of the
+    rest of this."""
+    not_whole: Sequence[str] = ()
+    """What the run waited for in vain after it had undone the faults, and what it saw last."""
+    failures: Mapping[str, str] = field(default_factory=dict)
+    """Anomalies whose check failed: name → why."""
+    natures: Mapping[str, FaultNature] = field(default_factory=lambda: NATURES)
+
+    @staticmethod
+    def from_tables(
+        tables: Mapping[str, Columns],
+        *,
+        dictionaries: Mapping[str, Sequence[str]],
+        clock_error_ns: int,
+        cluster: Mapping[str, Any],
+        incomplete: Mapping[str, str] | None = None,
+    ) -> "Evidence":
+        """Makes the evidence from the tables that there are; a missing one (other than `replicas`) is empty and listed as
+        incomplete."""
+        missing = {name: "it is missing" for name in EVIDENCE_TABLES if name not in tables}
+        found = {name: tables.get(name, TABLES[name].empty()) for name in EVIDENCE_TABLES}
+        return Evidence(
+            metadata=found["metadata"],
+            faults=found["faults"],
+            steps=found["steps"],
+            clients=found["clients"],
+            heartbeats=found["heartbeats"],
+            observations=found["observations"],
+            replicas=tables.get("replicas"),
+            metrics=tables.get("metrics"),
+            transactions=tables.get("transactions"),
+            commits=tables.get("commits"),
+            dictionaries=dictionaries,
+            clock_error_ns=clock_error_ns,
+            cluster=cluster,
+            incomplete=missing | dict(incomplete or {}),
+        )
+
+    @staticmethod
+    def from_run(run: RunDirectory, plan: Plan, tables: Mapping[str, Columns]) -> "Evidence":
+        """Reads the evidence of a run from its tables and its other files. HistoryUnreadable if one of them is torn."""
+        assert plan.variant.brokers < 63, "broker masks have 63 bits"
+        incomplete = {t: f"{n} rows were torn and left out" for t, n in History.open(run).torn_rows.items()}
+        if not run.clock.exists():
+            incomplete["clock.json"] = "the trial's clock never started"
+        dead = run.path / "dead_clients.json"
+        evidence = Evidence.from_tables(
+            tables,
+            dictionaries=read_texts(run.dictionaries),
+            clock_error_ns=metadata_error_ns(run),
+            cluster=read_object(run.cluster) if run.cluster.exists() else {},
+            incomplete=incomplete,
+        )
+        return replace(
+            evidence,
+            wall_zero_ns=_wall_zero_ns(run),
+            dead_clients=read_object(dead) if dead.exists() else {},
+            not_whole=_not_whole(run),
+        )
+
+    @cached_property
+    def timelines(self) -> Mapping[int, Timeline]:
+        """Who led each partition and was in sync, by dense partition id, as the controllers' log says."""
+        return timelines(self.metadata)
+
+    @cached_property
+    def sampled(self) -> Mapping[int, tuple[SampledElection, ...]]:
+        """Dense partition id → what samples of the brokers' metadata prove: weaker evidence, for partitions without ground
+        truth."""
+        return sampled_elections(self.metadata)
+
+    @cached_property
+    def fault_records(self) -> tuple[FaultRecord, ...]:
+        """Every fault as it really happened."""
+        return fault_records(self.faults, self.dictionaries, self.natures)
+
+    @cached_property
+    def brokerless(self) -> Mapping[int, int]:
+        """Planned client that forgot every broker for good → since when, in ns."""
+        return {} if self.metrics is None else brokerless(self.metrics, self.clients)
+
+    @cached_property
+    def batches(self) -> Mapping[int, AppendedBatches]:
+        """Dense partition id → batches of one copy; only partitions of which a copy was read."""
+        return {} if self.replicas is None else batches_by_partition(self.replicas)
+
+    @cached_property
+    def transaction_times(self) -> TransactionTimes | None:
+        """When clients began and ended transactions; None = nobody recorded transactions."""
+        return None if self.transactions is None else TransactionTimes.of(self.transactions)
+
+    @property
+    def crashed_in_librdkafka(self) -> tuple[str, ...]:
+        """Clients whose process an assertion of librdkafka itself ended."""
+        return tuple(name for name, how in self.dead_clients.items() if _LIBRARY_CRASH.search(how))
+
+    @property
+    def kafka_version(self) -> str | None:
+        """The Kafka version that the cluster really runs; None = not known."""
+        version = self.cluster.get("kafka_version")
+        return None if version is None else str(version)
+
+    def feature(self, name: str) -> int:
+        """Finalized level of a feature; 0 = off, or not known."""
+        return int(self.cluster.get("features", {}).get(name, 0))
+
+    def setting_ms(self, key: str) -> int | None:
+        """An effective broker setting in ms; None = not known."""
+        value = str(self.cluster.get("settings", {}).get(key, ""))
+        return int(value) if value.isdigit() else None
+
+    def envelope(self, plan: Plan, cell: Cell, partition: int) -> Envelope:
+        """What happened to one partition of a cell."""
+        lag_max_ms = self.setting_ms("replica.lag.time.max.ms")
+        audited, _ = self._observed(partition, ObservationKind.AUDIT_COMPLETE)
+        return Envelope(
+            timeline=self.timelines.get(partition, no_timeline()),
+            faults=tuple(
+                _as_far_as(fault.of_topic(flushed=self.flushed(cell)), plan, partition) for fault in self.fault_records
+            ),
+            error_ns=self.clock_error_ns,
+            acks=cell.producer.acks,
+            unclean_enabled=cell.topic.unclean_leader_election_enable,
+            lag_max_ns=None if lag_max_ms is None else lag_max_ms * 1_000_000,
+            keepers=frozenset(plan.variant.metadata_keepers),
+            producer_expiry_ns=self._producer_expiry_ms(plan) * 1_000_000,
+            delete_retention_ns=self._delete_retention_ms(plan, cell) * 1_000_000,
+            audited_ns=int(audited[-1]) if len(audited) else None,
+            delivery_bound=cell.delivery_bound,
+            brokers=plan.variant.brokers,
+            brokers_flush=self._brokers_flush,
+            coordinator_steps=_aimed_at_coordinator(plan, cell),
+            unstated=plan.undescribed,
+            topics_may_go=plan.origin == "recorded" and not plan.blind,
+            measured_by=frozenset(
+                CLIENT_NODE + c.client for c in plan.clients if c.role == "reader" and partition in c.partitions
+            ),
+            epoch_starts=self._epoch_starts(partition),
+            high_watermarks=self._observed(partition, ObservationKind.HIGH_WATERMARK),
+            leader_answers=self._observed(partition, ObservationKind.LEADER_HIGH_WATERMARK, what="leader_epoch"),
+            log_starts=self._observed(partition, ObservationKind.LOG_START),
+            sampled_unclean=() if partition in self.timelines else self.sampled.get(partition, ()),
+            batches=lambda: self.batches.get(partition),
+            older_epoch_from=lambda: self._older_epoch_from(partition),
+            transactions=lambda: self.transaction_times,
+            stale_answers=lambda: self._stale_answers(plan, cell, partition),
+            wall_zero_ns=self.wall_zero_ns,
+        )
+
+    def _stale_answers(self, plan: Plan, cell: Cell, partition: int) -> Sequence[StaleAnswer]:
+        """Returns the stale answers about this partition or, for a copy, about the partition that it is copied from."""
+        of = dict(zip(cell.derived, cell.written, strict=True)).get(partition, partition) if cell.derived else partition
+        if self.commits is None:
+            return ()
+        told = stale_answers(
+            plan,
+            observations=self.observations,
+            commits=self.commits,
+            metadata=self.metadata,
+            clients=self.clients,
+            error_ns=self.clock_error_ns,
+        )
+        return [answer for answer in told if answer.partition == of]
+
+    def _older_epoch_from(self, partition: int) -> int | None:
+        starts = self._epoch_starts(partition)
+        if self.replicas is None or starts is None or partition not in self.batches:
+            return None
+        return older_epoch_from(self.replicas, partition, starts)
+
+    def flushed(self, cell: Cell) -> bool:
+        """Is every record synced inside the append, on leader and followers, before it is acknowledged? By flush.messages
+        of the topic, else of the brokers; flush.ms does not count: it is looked at by a scheduler. [LogManager]"""
+        planned = cell.topic.kafka_properties().get("flush.messages")
+        return self._brokers_flush if planned is None else planned == "1"
+
+    @property
+    def _brokers_flush(self) -> bool:
+        return str(self.cluster.get("settings", {}).get("log.flush.interval.messages", "")) == "1"
+
+    def _producer_expiry_ms(self, plan: Plan) -> int:
+        """producer.id.expiration.ms as read from the cluster, else as the plan sets it, else Kafka's default: a cluster
+        that was started from the plan has no other broker property than those that were written for it."""
+        planned = plan.variant.properties.get("producer.id.expiration.ms", "")
+        read = self.setting_ms("producer.id.expiration.ms")
+        return read if read is not None else int(planned) if planned.isdigit() else _PRODUCER_EXPIRY_DEFAULT_MS
+
+    @staticmethod
+    def _delete_retention_ms(plan: Plan, cell: Cell) -> int:
+        """delete.retention.ms of the topic: as the topic sets it, else the brokers, else Kafka's default."""
+        planned = plan.variant.properties.get("log.cleaner.delete.retention.ms", "")
+        value = cell.topic.properties.get("delete.retention.ms", planned)
+        return int(value) if value.isdigit() else _DELETE_RETENTION_DEFAULT_MS
+
+    def _epoch_starts(self, partition: int) -> Mapping[int, int] | None:
+        """First offset of each leader epoch. By the `leader-epoch-checkpoint` of all replicas, where they were read: it also
+        knows an epoch that began and has no record yet. Else by the epochs in the batch headers. [KIP-101]"""
+        checkpointed = self._checkpointed_starts(partition)
+        if checkpointed is not None:
+            return checkpointed
+        if self.replicas is None:
+            return None
+        rows = np.flatnonzero((self.replicas["partition"] == partition) & (self.replicas["step"] == NONE))
+        if not len(rows):
+            return None
+        epochs, where = np.unique(self.replicas["leader_epoch"][rows], return_inverse=True)
+        starts = np.full(len(epochs), np.iinfo(np.int64).max)
+        np.minimum.at(starts, where, self.replicas["base_offset"][rows])
+        end = int(self.replicas["last_offset"][rows].max()) + 1
+        # An epoch after the last one with records begins at the end of the log.
+        return dict(zip(epochs.tolist(), starts.tolist(), strict=True)) | {2**31: end}
+
+    def _checkpointed_starts(self, partition: int) -> Mapping[int, int] | None:
+        """The least start of each epoch that any replica wrote down at the end: a leader writes down its log end when its
+        epoch begins, a follower the first offset it is given of that epoch, which is there or later. None: none was read.
+
+        An epoch that gave way before it had a record is struck out when the next begins at the same offset
+        (LeaderEpochFileCache.assign): it began where the next one did. One later than all of them: at the end of the log.
+        """
+        seen = self.observations
+        mine = (seen["partition"] == partition) & (seen["step"] == NONE)
+        starts = np.flatnonzero(mine & (seen["kind"] == ObservationKind.REPLICA_EPOCH_START))
+        ends = np.flatnonzero(mine & (seen["kind"] == ObservationKind.REPLICA_LOG_END))
+        if not len(starts) or not len(ends):
+            return None
+        found: dict[int, int] = {2**31: int(seen["value"][ends].max())}
+        for epoch, start in zip(seen["leader_epoch"][starts].tolist(), seen["value"][starts].tolist(), strict=True):
+            found[epoch] = min(start, found.get(epoch, start))
+        return found
+
+    def _observed(self, partition: int, kind: ObservationKind, *, what: str = "value") -> tuple[np.ndarray, np.ndarray]:
+        seen = self.observations
+        rows = np.flatnonzero((seen["partition"] == partition) & (seen["kind"] == kind))
+        rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
+        return seen["time_ns"][rows], seen[what][rows]
+
+
+def _wall_zero_ns(run: RunDirectory) -> int | None:
+    """Time 0 of the trial by the wall clock; None if the trial's clock never started or was never compared with it
+    (imports)."""
+    told = read_object(run.clock) if run.clock.exists() else {}
+    needed = ("wall_minus_monotonic_ns", "start_monotonic_ns")
+    return sum(int(told[name]) for name in needed) if all(name in told for name in needed) else None
+
+
+def _not_whole(run: RunDirectory) -> Sequence[str]:
+    """What was still missing after healing; nothing for an imported run, or for one that ended before it healed."""
+    lacking = read_json(run.recovery) if run.recovery.exists() else []
+    if not isinstance(lacking, list):
+        raise HistoryUnreadable(f"{run.recovery} holds no JSON list. Make the run again, or put back the file.")
+    return [str(what) for what in lacking]
+
+
+def _aimed_at_coordinator(plan: Plan, cell: Cell) -> frozenset[int]:
+    """Steps whose fault struck whoever coordinated the cell's group then, as brokers answered."""
+    return frozenset(
+        number
+        for number, step in enumerate(plan.steps)
+        if isinstance(step.do, FaultAction) and f"group-coordinator({cell.cell})" in step.do.targets
+    )
+
+
+def _as_far_as(fault: FaultRecord, plan: Plan, partition: int) -> FaultRecord:
+    """The fault as far as it concerns a partition: an unclean election that was asked for others, or a file of another that
+    was damaged, excuses nothing here."""
+    if fault.nature is None or not 0 <= fault.step < len(plan.steps):
+        return fault
+    action = plan.steps[fault.step].do
+    if isinstance(action, FaultAction) and fault.kind == "corrupt-file":
+        own = action.parameters.get("file") == "checkpoint" or action.parameters.get("partition", 0) == partition
+        return fault if own else replace(fault, nature=replace(fault.nature, destroys=False))
+    if not fault.nature.elects_unclean:
+        return fault
+    named = {parse_target(text).partition for text in action.targets} if isinstance(action, FaultAction) else {None}
+    return fault if named & {None, partition} else replace(fault, nature=replace(fault.nature, elects_unclean=False))
+
+
+# Clients that forgot every broker, by their own statistics.
+
+
+KNOWN_BROKERS = "client_known_brokers"
+FORGOTTEN_NS = 10 * NS_PER_S
+"""With librdkafka 2.16.0 who comes back does so within 2 s (`docs/decisions.md`)."""
+DEFECT = (
+    "a known defect of librdkafka, librdkafka#5301, open: a metadata response that names no broker makes it forget all "
+    "brokers"
+)
+"""Who knows none has nobody to ask for others, whether they are well or not, and stands still for good. Brokers that are
+merely down stay known. [librdkafka rdkafka_metadata.c, rd_kafka_metadata_decommission_unavailable_brokers]"""
+
+
+def brokerless(told: Columns, clients: Columns) -> Mapping[int, int]:
+    """Planned client → since when, in ns, one in its place knew no broker, although it had known some: in every sample to its
+    last one, for FORGOTTEN_NS at least. `told`: rows of `metrics`."""
+    planned = dict(zip(clients["client"].tolist(), clients["planned"].tolist(), strict=True))
+    mine = (told["metric"] == code_of(KNOWN_BROKERS)) & (told["absent"] == 0)
+    found: dict[int, int] = {}
+    for client in np.unique(told["client"][mine]).tolist():
+        rows = np.flatnonzero(mine & (told["client"] == client))
+        rows = rows[np.argsort(told["time_ns"][rows], kind="stable")]
+        times, knew = told["time_ns"][rows], np.flatnonzero(told["value_micro"][rows] > 0)
+        if not len(knew) or knew[-1] + 1 == len(rows):
+            continue
+        since_ns = int(times[knew[-1] + 1])
+        if int(times[-1]) - since_ns >= FORGOTTEN_NS:
+            found[planned.get(client, client)] = since_ns
+    return found

@@ -1,0 +1,462 @@
+"""Facts about leaders and coordinators at the time of a witness: replaced, cut off, frozen, dead, or robbed of what they
+knew; about faults that were active; and about the traces that known defects leave.
+
+Functions return one truth value for each witness. Loops run over elections and faults, never over witnesses.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from prozess.harness.clock import NS_PER_S
+from prozess.harness.config.configuration import FIRST_CONTROLLER_ID
+from prozess.harness.guarantees.evidence.envelope import DEPOSED_NS, Envelope, or_never
+from prozess.harness.guarantees.evidence.ground_truth import FOREVER, Election, FaultRecord
+from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, both, constant, doubted, either, truth
+from prozess.harness.interfaces.witnesses import CopyCase, LateCase
+from prozess.harness.schema import MISSING, NONE, Tristate
+
+OFFSET_TAKEN_CASE = 1
+"""WITNESS.case of `lost` (prozess.checkers.log.integrity): another record stands at the offset it was acknowledged at."""
+
+
+def moved_under(envelope: Envelope, election: Election, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:
+    """The leader that the election deposed acknowledged it; unknown where that one or the next may have: the send began after
+    the election, and its offset is not one that only the deposed leader can have given."""
+    by_old = (witnesses["case"] == OFFSET_TAKEN_CASE) | envelope.beyond(witnesses["log_offset"])
+    began_before = begun_ns <= election.time_ns + envelope.error_ns
+    return either(
+        doubted(moves_away(envelope, election, begun_ns), known=began_before | by_old),
+        doubted(zombie_answered(envelope, election, begun_ns), known=began_before | by_old),
+        _given_by_two(envelope, election, witnesses, begun_ns),
+    )
+
+
+def moves_away(envelope: Envelope, election: Election, begun_ns: np.ndarray) -> Truth:
+    """The election came after the send began, or so shortly before that the old leader may not have known; and that one
+    was not already dead by then."""
+    known_ns = election.time_ns + DEPOSED_NS + envelope.error_ns
+    return truth((begun_ns <= known_ns) & (begun_ns <= _dead_ns(envelope, election) + envelope.error_ns))
+
+
+def _dead_ns(envelope: Envelope, election: Election) -> int:
+    """From when on the leader that the election replaced was certainly dead; FOREVER = nothing says so."""
+    return min(
+        (
+            f.proven_ns
+            for f in envelope.faults
+            if f.leaves_down is Tristate.YES and election.previous in f.hit and f.proven_ns > election.previous_since_ns
+        ),
+        default=FOREVER,
+    )
+
+
+def _given_by_two(envelope: Envelope, election: Election, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:
+    """The leader deposed by the election may have answered still, and its offset was given by the next one as well, or is
+    beyond what that one's log ever came to: one leader gives an offset once, and keeps what it has. So it was the deposed
+    one who acknowledged. [Seen on a machine that stood still: fenced without any fault, it acknowledged for 3.6 s more]"""
+    after_ns = election.time_ns - envelope.error_ns
+    asked = (begun_ns >= after_ns) & (begun_ns <= envelope.known_ns(election))
+    alive = begun_ns <= _dead_ns(envelope, election) + envelope.error_ns
+    taken = witnesses["case"] == OFFSET_TAKEN_CASE
+    return truth(asked & (taken | (alive & envelope.beyond(witnesses["log_offset"]))))
+
+
+def zombie_answered(envelope: Envelope, election: Election, begun_ns: np.ndarray) -> Truth:
+    """The leader deposed by it, cut off or frozen then, may still have acknowledged until it was in sync again."""
+    after_ns = election.time_ns - envelope.error_ns
+    rejoined_ns = envelope.timeline.rejoined_ns(election.previous, election.time_ns) + envelope.error_ns
+    out = either(*_out_then(envelope, election))
+    return both(out, truth((begun_ns >= after_ns) & (begun_ns <= rejoined_ns)))
+
+
+def _out_then(envelope: Envelope, election: Election) -> list[Truth]:
+    """Was the deposed leader cut off or frozen when it was deposed? By each fault that may have been the cause."""
+    return [
+        either(np.int8(f.may("freezes")), np.int8(f.may("cuts")))
+        for f in envelope.faults
+        if election.previous in f.nodes
+        and f.begin_ns <= election.time_ns + envelope.error_ns
+        and f.end_ns >= election.time_ns - envelope.error_ns
+    ]
+
+
+def answered_until_ns(envelope: Envelope, election: Election) -> int:
+    """Until when a send may have begun that the leader deposed by it took: alive, fenced, cut off or frozen."""
+    causes = either(*_out_then(envelope, election))
+    rejoined_ns = envelope.timeline.rejoined_ns(election.previous, election.time_ns) + envelope.error_ns
+    until_ns = max(envelope.known_ns(election), rejoined_ns) if causes != FALSE else envelope.known_ns(election)
+    return min(until_ns, _dead_ns(envelope, election) + envelope.error_ns)
+
+
+def leader_hampered(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """The leader was cut from somebody, frozen or dead for a part of the send, so it may not have learned of the ISR; or the
+    controllers had not heard of it for a session, fenced and deposed it, and it had not heard of that."""
+    begun_ns = envelope.begun_ns(witnesses) - DEPOSED_NS - envelope.error_ns
+    if not envelope.timeline.known:
+        return constant(UNKNOWN, len(witnesses))
+    by_faults = leader_hampered_between(envelope, begun_ns, or_never(witnesses["end_ns"]))
+    return either(by_faults, _fenced_unawares(envelope, witnesses))
+
+
+def _fenced_unawares(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """A leader that was fenced and deposed may have acknowledged it. Seen: the machine stood still for seconds; records were
+    acknowledged 2.9 s after the controllers had fenced their leader, which every broker still named."""
+    begun_ns, end_ns = envelope.begun_ns(witnesses), or_never(witnesses["end_ns"])
+    parts = [
+        truth((begun_ns <= envelope.known_ns(election)) & (end_ns >= _lost_ns(envelope, election) - envelope.error_ns))
+        for election in envelope.timeline.elections
+        if election.deposed_fenced
+        and envelope.timeline.rejoined_ns(election.previous, election.time_ns) != FOREVER  # else nothing tells how long
+    ]
+    return either(constant(0, len(witnesses)), *parts)
+
+
+def _lost_ns(envelope: Envelope, election: Election) -> int:
+    """When the leader before the election stopped to lead; since then the partition may have had no leader for a while."""
+    timeline = envelope.timeline
+    led = np.flatnonzero((timeline.time_ns < election.time_ns) & (timeline.leader == election.previous))
+    return int(timeline.time_ns[led[-1] + 1]) if len(led) else election.time_ns
+
+
+def leader_hampered_between(envelope: Envelope, since_ns: np.ndarray, until_ns: np.ndarray) -> Truth:
+    """The leader of that time was cut from somebody, frozen or dead for a while, so it may not have shrunk the ISR."""
+    leader = envelope.timeline.last_leader_at(since_ns)
+    return _hampered(envelope, since_ns, until_ns, lambda f: np.isin(leader, f.nodes))
+
+
+def keepers_hampered_between(envelope: Envelope, since_ns: np.ndarray, until_ns: np.ndarray) -> Truth:
+    """A node was cut off, frozen or dead that the cluster may need to change the ISR."""
+    return _hampered(
+        envelope,
+        since_ns,
+        until_ns,
+        lambda f: np.full(len(since_ns), not envelope.keepers.isdisjoint(f.nodes), dtype=bool),
+    )
+
+
+def _hampered(
+    envelope: Envelope, since_ns: np.ndarray, until_ns: np.ndarray, touches: Callable[[FaultRecord], np.ndarray]
+) -> Truth:
+    parts = []
+    for f in envelope.faults:
+        overlap = (f.begin_ns - envelope.error_ns <= until_ns) & (f.end_ns + envelope.error_ns >= since_ns)
+        harm = either(*(np.int8(f.may(what)) for what in ("stops", "freezes", "cuts")))
+        parts.append(both(truth(overlap & touches(f)), harm))
+    return either(constant(0, len(since_ns)), *parts)
+
+
+def destroyed_leader(envelope: Envelope, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:
+    """The leader's copy was destroyed, and nobody else led next: whether another leader had the record is told by that one's
+    election."""
+    leader = envelope.timeline.leader_at(begun_ns)
+    parts = []
+    for f in envelope.faults:
+        later = (e for e in envelope.timeline.elections if e.time_ns + envelope.error_ns >= f.begin_ns)
+        successor = next(later, None)
+        took_over = successor is not None and successor.previous in f.hit and successor.leader not in f.hit
+        was_led = np.isin(leader, f.hit) & (f.end_ns >= begun_ns)
+        parts.append(both(truth(was_led & (not took_over)), np.int8(f.may("destroys"))))
+    return either(constant(0, len(witnesses)), *parts)
+
+
+# What else may explain a witness: a leader or coordinator that was deposed, out, or lost what it knew. Loops run over
+# elections and faults, never over witnesses.
+
+
+def leader_changed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    if not envelope.timeline.known:
+        return constant(UNKNOWN, len(witnesses))
+    begun_ns = envelope.begun_ns(witnesses)
+    # A client learns of it from a leader that knows it was deposed.
+    changes = (truth(envelope.known_ns(e) >= begun_ns) for e in envelope.timeline.elections)
+    return either(constant(FALSE, len(witnesses)), *changes)
+
+
+def leader_changed_during_the_send(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Did the leader change before the client knew how the send ended? After that the client sends nothing again."""
+    if not envelope.timeline.known:
+        return constant(UNKNOWN, len(witnesses))
+    begun_ns, end_ns = envelope.begun_ns(witnesses), or_never(witnesses["end_ns"]) + envelope.error_ns
+    changes = (truth((envelope.known_ns(e) >= begun_ns) & (e.time_ns <= end_ns)) for e in envelope.timeline.elections)
+    return either(constant(FALSE, len(witnesses)), *changes)
+
+
+def leader_may_have_refused(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Whoever leads may not have known it when the send began, or was deposed after: it refuses what comes before it knows,
+    and takes what comes after. The first leader too, and one that a fault stopped and that leads again in the same epoch."""
+    timeline = envelope.timeline
+    if not timeline.known:
+        return constant(UNKNOWN, len(witnesses))
+    begun_ns, end_ns = envelope.begun_ns(witnesses), or_never(witnesses["end_ns"]) + envelope.error_ns
+    began = [
+        (int(timeline.leader_epoch[0]), int(timeline.time_ns[0])),
+        *((e.epoch, e.time_ns) for e in timeline.elections),
+        *_returned_leaders(envelope),
+    ]
+    unaware = (
+        truth((begun_ns <= envelope.led_by_ns(epoch, since_ns)) & (since_ns <= end_ns)) for epoch, since_ns in began
+    )
+    return either(leader_changed_during_the_send(envelope, witnesses), *unaware)
+
+
+def _returned_leaders(envelope: Envelope) -> Iterator[tuple[int, int]]:
+    """(leader epoch, when it was started again) of leaders that a fault stopped."""
+    timeline = envelope.timeline
+    for fault in envelope.faults:
+        row = int(timeline.index_at(np.asarray(fault.begin_ns)))
+        if fault.may("stops") is not Tristate.NO and row >= 0 and int(timeline.leader[row]) in fault.hit:
+            yield int(timeline.leader_epoch[row]), fault.end_ns
+
+
+BEFORE_NS = 10 * NS_PER_S
+"""A request that a fault delayed may arrive this much after it: clients wait so long for an answer here
+(socket.timeout.ms)."""
+
+
+MARKERS_NS = 10 * NS_PER_S
+"""A decision's markers may be this late, while brokers sync every record: commit returns before they are written. Until then
+__transaction_state alone has the decision. [KIP-98; seen: 0.2 s]"""
+
+
+def decision_lost(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Like `coordinator_state_lost`, and also for a decision that was made shortly before the fault."""
+    return coordinator_state_lost(envelope, witnesses, late_ns=MARKERS_NS)
+
+
+def coordinator_state_lost(envelope: Envelope, witnesses: np.ndarray, *, late_ns: int = 0) -> Truth:
+    """Partitions of internal topics are not sampled: not lost if nothing could destroy or cut them; lost, from then on, and
+    for what ended `late_ns` before, if one fault destroyed what every broker had; else not known."""
+    ways = _ways_to_lose(envelope)
+    # An unclean election that was asked for is one of partitions under trial: whether of internal ones too is not known.
+    destroying = [what for what in ways if what != "elects_unclean"]
+    harm = either(*(np.int8(f.may(what)) for f in envelope.faults for what in ways))
+    everybody = set(range(1, envelope.brokers + 1))
+    certain = [
+        truth(f.begin_ns - envelope.error_ns - late_ns <= _or_forever(witnesses["end_ns"]))
+        for f in envelope.faults
+        if everybody and everybody <= set(f.seen) and any(f.may(what) is Tristate.YES for what in destroying)
+    ]
+    never = harm == FALSE and not envelope.unstated
+    return either(constant(FALSE if never else UNKNOWN, len(witnesses)), *certain)
+
+
+def owner_since_before_the_loss(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Did the other owner have the partition since before the fault? One that got it later got it from a coordinator that
+    knows the group as it is now."""
+    parts = [
+        both(truth(witnesses["other_ns"] <= f.end_ns + envelope.error_ns), np.int8(f.may(what)))
+        for f in envelope.faults
+        for what in _ways_to_lose(envelope)
+    ]
+    return either(constant(FALSE, len(witnesses)), *parts)
+
+
+def _ways_to_lose(envelope: Envelope) -> list[str]:
+    """The ways in which a fault may destroy __consumer_offsets and __transaction_state."""
+    return ["destroys", "elects_unclean"] + ([] if envelope.brokers_flush else ["loses_unflushed"])
+
+
+def _or_forever(times_ns: np.ndarray) -> np.ndarray:
+    return np.where(times_ns == MISSING, FOREVER, times_ns)
+
+
+def delayed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Was a node frozen or cut off around the transaction? Any node counts, because it may have coordinated the
+    transaction."""
+    begun_ns = envelope.begun_ns(witnesses) - BEFORE_NS - envelope.error_ns
+    end_ns = np.where(witnesses["end_ns"] == MISSING, FOREVER, witnesses["end_ns"]) + envelope.error_ns
+    parts = [
+        both(
+            truth((f.begin_ns <= end_ns) & (f.end_ns >= begun_ns)),
+            either(np.int8(f.may("freezes")), np.int8(f.may("cuts"))),
+        )
+        for f in envelope.faults
+    ]
+    return either(constant(FALSE, len(witnesses)), *parts)
+
+
+def coordinator_out(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """The group's coordinator, where the fault was aimed at it, or at every broker; any other may have coordinated the group,
+    which is not known. Clients frozen or dead are no reason here: kernels know of them."""
+    begin_ns, everybody = witnesses["begin_ns"], set(range(1, envelope.brokers + 1))
+    parts = [
+        both(
+            truth(
+                (f.begin_ns <= begin_ns + envelope.error_ns) & (f.end_ns >= begin_ns - BEFORE_NS - envelope.error_ns)
+            ),
+            either(*(np.int8(f.may(what)) for what in ("stops", "freezes", "cuts"))),
+            TRUE if f.step in envelope.coordinator_steps or (everybody and everybody <= set(f.nodes)) else UNKNOWN,
+        )
+        for f in envelope.faults
+        if any(node < FIRST_CONTROLLER_ID for node in f.nodes)
+    ]
+    return either(constant(FALSE, len(witnesses)), *parts)
+
+
+def bumped(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    batches = envelope.batches()
+    return constant(UNKNOWN, len(witnesses)) if batches is None else batches.bumped(witnesses)
+
+
+def out_of_sync_at_the_end(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """One of the two replicas compared (brokers `reader` and `other_client`) was not in the last ISR there was."""
+    if not envelope.timeline.known:
+        return constant(UNKNOWN, len(witnesses))
+    in_sync = (
+        int(envelope.timeline.isr[-1]) >> witnesses["reader"]
+        & int(envelope.timeline.isr[-1]) >> witnesses["other_client"]
+    )
+    return truth(in_sync & 1 == 0)
+
+
+def reply_endangered(envelope: Envelope, witnesses: np.ndarray) -> np.ndarray:
+    """bool: a fault or a change of leader overlapped the send, so a reply may have been lost. Names a cause, permits
+    nothing."""
+    begun_ns, end_ns = (
+        envelope.begun_ns(witnesses) - envelope.error_ns,
+        or_never(witnesses["end_ns"]) + envelope.error_ns,
+    )
+    moments = [(e.time_ns, e.time_ns) for e in envelope.timeline.elections]
+    moments += [(f.begin_ns, f.end_ns) for f in envelope.faults]
+    overlaps = [(begin <= end_ns) & (end >= begun_ns) for begin, end in moments]
+    return np.logical_or.reduce(overlaps) if overlaps else np.zeros(len(witnesses), dtype=bool)
+
+
+# Was a partition left in peace for long enough? Vectorised over witnesses; loops run over faults and changes.
+
+
+def unsettled(envelope: Envelope, witnesses: np.ndarray, lasting_ns: int) -> Truth:
+    """No stretch of `lasting_ns` between `begin_ns` and `end_ns` was free of faults (of any kind, clients' too), changes of
+    leader and gaps in the ISR. Unknown without ground truth, and where it is so only by a fault that was not seen to work."""
+    if not envelope.timeline.known:
+        return constant(UNKNOWN, len(witnesses))
+    proven = replace(envelope, faults=[f for f in envelope.faults if f.effective is Tristate.YES])
+    return doubted(_disturbed(envelope, witnesses, lasting_ns), known=_disturbed(proven, witnesses, lasting_ns) == TRUE)
+
+
+def _disturbed(envelope: Envelope, witnesses: np.ndarray, lasting_ns: int) -> Truth:
+    longest = np.zeros(len(witnesses), dtype=np.int64)
+    for begin_ns, end_ns in _free_stretches(envelope):
+        overlap = np.minimum(witnesses["end_ns"], end_ns) - np.maximum(witnesses["begin_ns"], begin_ns)
+        longest = np.maximum(longest, overlap)
+    return truth(longest < lasting_ns)
+
+
+def _free_stretches(envelope: Envelope) -> list[tuple[int, int]]:
+    error_ns, timeline = envelope.error_ns, envelope.timeline
+    whole = int(np.bitwise_or.reduce(timeline.isr))
+    disturbed = [(f.begin_ns - error_ns, f.end_ns + error_ns) for f in envelope.faults]
+    ends = [*timeline.time_ns[1:].tolist(), None]
+    for time_ns, end_ns, leader, isr in zip(
+        timeline.time_ns.tolist(), ends, timeline.leader.tolist(), timeline.isr.tolist(), strict=True
+    ):
+        broken = leader == NONE or isr != whole
+        until_ns = (FOREVER if end_ns is None else end_ns) if broken else time_ns
+        disturbed.append((time_ns - error_ns, until_ns + error_ns))
+    free, since_ns = [], -FOREVER
+    for begin_ns, end_ns in sorted(disturbed):
+        if begin_ns > since_ns:
+            free.append((since_ns, begin_ns))
+        since_ns = max(since_ns, end_ns)
+    return [*free, (since_ns, FOREVER)]
+
+
+# Did a fault delay a delivery, as far as the trial's bound excepts it? Vectorised over witnesses; loops run over
+# faults.
+
+
+def fault_at_work(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """A fault held at some time between the sending (`begin_ns`) and the deadline (`other_ns`), or had been undone for less
+    than the stated recovery when it was sent. Of any kind, on any node; but not on those alone that measure."""
+    bound = envelope.delivery_bound
+    if bound is None:
+        return constant(UNKNOWN, len(witnesses))
+    since_ns = witnesses["begin_ns"] - bound.recovery_ns - envelope.error_ns
+    until_ns = witnesses["other_ns"] + envelope.error_ns
+    parts = [
+        both(truth((f.begin_ns <= until_ns) & (f.end_ns >= since_ns)), np.int8(f.effective))
+        for f in envelope.faults
+        if not f.nodes or not set(f.nodes) <= envelope.measured_by
+    ]
+    return either(constant(FALSE, len(witnesses)), *parts)
+
+
+def unmeasured(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Could the delay not be measured? The checker has already found that out."""
+    return truth(np.isin(witnesses["case"], (LateCase.STOOD_STILL, LateCase.UNAUDITED)))
+
+
+# What known defects leave in a history, and nothing else does: a defect is named by this, never by a fault that was
+# near.
+#
+# Each predicate is true of what was seen, false where the history rules the defect out, and unknown where it cannot
+# tell.
+
+
+STAMP_NS = 1_000_000
+"""Timestamps of batches are cut to ms."""
+
+
+def ended_by_a_late_request(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """The first marker behind the record, of its producer id under the same epoch, was written before the record's client had
+    asked for any end of its transaction: so it answers a request for the end of an earlier one. A coordinator that ends
+    a transaction by itself, or for a new producer, writes a higher epoch. [KAFKA-17754; KIP-890; KIP-360]
+
+    Unknown where the record or the clocks are, or where the two times are too close; and of a record that was copied twice,
+    since it may be the other copy's."""
+    batches, times = envelope.batches(), envelope.transactions()
+    moved = either(*(np.int8(f.may("shifts_clock")) for f in envelope.faults))
+    if batches is None or times is None or envelope.wall_zero_ns is None or moved != FALSE:
+        return constant(UNKNOWN, len(witnesses))
+    asked_ns = times.end_invoked_of(witnesses["client"], witnesses["begin_ns"])
+    place = batches.at(witnesses["log_offset"])
+    known = (place >= 0) & (asked_ns != MISSING) & (batches.producer_id[place] != NONE)
+    marker = np.full(len(witnesses), -1, dtype=np.intp)
+    marker[known] = batches.next_marker(place[known])
+    known &= marker >= 0
+    found = constant(UNKNOWN, len(witnesses))
+    stamped_ns = batches.timestamp_ms[marker[known]] * STAMP_NS - envelope.wall_zero_ns
+    before = stamped_ns + STAMP_NS + envelope.error_ns < asked_ns[known]
+    after = stamped_ns - envelope.error_ns >= asked_ns[known]
+    found[known] = np.where(before, TRUE, np.where(after, FALSE, UNKNOWN))
+    elsewhere = np.isin(witnesses["case"], (CopyCase.REPEATED,)) & (witnesses["other_offset"] != NONE)
+    return np.where(elsewhere & (found == FALSE), UNKNOWN, found)
+
+
+def older_epoch_behind_a_newer(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """Some copy has, at the record's offset or before it, a batch of an older leader epoch where a newer one had begun. Never
+    ruled out: a log that was cut by such an answer is whole again when it is read. [KAFKA-18991]"""
+    where = envelope.older_epoch_from()
+    if where is None or where == NONE:
+        return constant(UNKNOWN, len(witnesses))
+    return np.where(witnesses["log_offset"] >= where, TRUE, UNKNOWN).astype(np.int8)
+
+
+def given_after_its_leader_was_replaced(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """A consumer was given the record, under the epoch of a leader that another one had replaced by then. [KAFKA-14704: the
+    former leader, now a follower, raises its high watermark before it cuts its log]"""
+    if not envelope.timeline.known:
+        return constant(UNKNOWN, len(witnesses))
+    epoch, seen_ns = witnesses["leader_epoch"], witnesses["seen_ns"]
+    parts = [
+        both(truth(e.epoch > epoch), _certainly_after(seen_ns, e.time_ns, envelope.error_ns))
+        for e in envelope.timeline.elections
+    ]
+    known = (epoch != NONE) & (seen_ns != MISSING)
+    return np.where(known, either(constant(FALSE, len(witnesses)), *parts), UNKNOWN).astype(np.int8)
+
+
+def left_open(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """At the end, with every transactional.id fenced, the log has a transaction that no marker ends, from the offset on at
+    which the last stable offset stood still. [KIP-664, hanging transactions]"""
+    batches = envelope.batches()
+    if batches is None:
+        return constant(UNKNOWN, len(witnesses))
+    return truth((batches.open_from != NONE) & (witnesses["log_offset"] == batches.open_from))
+
+
+def _certainly_after(times_ns: np.ndarray, moment_ns: int, error_ns: int) -> Truth:
+    later, sooner = times_ns > moment_ns + error_ns, times_ns < moment_ns - error_ns
+    return np.where(later, TRUE, np.where(sooner, FALSE, UNKNOWN)).astype(np.int8)

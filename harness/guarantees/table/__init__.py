@@ -1,0 +1,36 @@
+"""The guarantee table: for each anomaly, which witnesses are permitted, under what, why, and who says so.
+
+Rules in order, the first whose condition is true decides; none is: **forbidden**. A condition is a conjunction of facts
+(`prozess.harness.guarantees.facts.registry`), "not x" negates. This table is the authority; `docs/guarantees.md` is
+made from it.
+
+Left out because nothing can bring them about yet: restarted producers that send the same identities again,
+corrupted disks, seeks and resets by the application.
+"""
+
+from prozess.harness.guarantees.table.groups import GROUPS
+from prozess.harness.guarantees.table.log import COMPACTION, DELIVERY, ERRORS, LOG, STALLS, UNTOLD
+from prozess.harness.guarantees.table.replicas import CLUSTER, QUORUM, REPLICAS
+from prozess.harness.guarantees.table.rules import Guarantee as Guarantee
+from prozess.harness.guarantees.table.rules import Rule as Rule
+from prozess.harness.guarantees.table.rules import RuleEffect as RuleEffect
+from prozess.harness.guarantees.table.transactions import COPIES, TRANSACTIONS
+
+TABLE: dict[str, Guarantee] = {
+    guarantee.anomaly: guarantee
+    for guarantee in (
+        *LOG,
+        UNTOLD,
+        *REPLICAS,
+        *CLUSTER,
+        *COMPACTION,
+        *STALLS,
+        *ERRORS,
+        *TRANSACTIONS,
+        *GROUPS,
+        *QUORUM,
+        *COPIES,
+        DELIVERY,
+    )
+}
+"""Anomaly → its guarantee, in the order of reports."""

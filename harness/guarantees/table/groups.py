@@ -1,0 +1,231 @@
+"""The guarantees of consumer groups: delivery, committed offsets, and who owns a partition.
+
+Left out because nothing can bring them about yet: commits by assignment without a membership, offsets reset by an
+administrator, share groups; KAFKA-20634 (a commit dropped while its partition changes leader), which no witness can be told
+apart by.
+"""
+
+from prozess.harness.guarantees.table.rules import Guarantee, Rule, RuleEffect, hard, several_topics, topic_deleted
+
+KINDS = ("group",)
+"""The workloads that have consumer groups."""
+_DELIVERY = "Kafka documentation, design, 'Message Delivery Semantics'"
+_KEPT = "more in-sync replicas of __consumer_offsets, or log.flush.interval.messages=1 on the brokers"
+_SUBSCRIPTIONS = "KafkaConsumer, 'Consumer Groups and Topic Subscriptions'; KIP-429; KIP-848"
+
+
+def _offsets_lost(anomaly: str) -> Rule:
+    return Rule(
+        id=f"{anomaly}/offsets-lost",
+        when=("group state lost",),
+        label="lost committed offsets",
+        reason="every broker that kept the groups' committed offsets may have lost them",
+        change=_KEPT,
+        source="Kafka documentation, design, 'Consumer Offset Tracking': offsets are records of a compacted topic",
+    )
+
+
+def _sought(anomaly: str) -> Rule:
+    return Rule(
+        id=f"{anomaly}/sought",
+        when=("position was sought",),
+        label="a seek by the application",
+        reason="the application itself sought to another position",
+        change="no seek",
+        source="KafkaConsumer, 'Controlling The Consumer's Position'",
+    )
+
+
+def _group_lost(rule: str, fact: str, did: str) -> Rule:
+    return Rule(
+        id=rule,
+        when=(fact, "owner since before the loss", "commits of one alone"),
+        label="a group that was lost",
+        reason=f"the brokers {did} the group itself, and a member created it again before the earlier owner had learnt of "
+        "it; the earlier owner went on reading, but none of its commits was accepted",
+        change=_KEPT,
+        source="KIP-848: a member learns of its group with its next heartbeat; librdkafka#5488; seen: 0.4 s, after every "
+        "broker had lost its power",
+    )
+
+
+_UNPROCESSED = Guarantee(
+    anomaly="unprocessed",
+    meaning="A group committed an offset past a record that no member ever processed.",
+    promise="A group has processed every record below its committed offset.",
+    found=(
+        "1 record was never processed although the group committed past it",
+        "{n} records were never processed although the group committed past them",
+    ),
+    undone="would have delivered them again",
+    absence=True,
+    nothing="the group committed nothing",
+    nothing_is_unknown=False,
+    source=_DELIVERY,
+    workloads=KINDS,
+    rules=(
+        several_topics("unprocessed"),
+        Rule(
+            id="unprocessed/commit-first",
+            when=("commits first", "member was gone"),
+            label="committing before processing",
+            reason="a member committed offsets before it had processed the records, and ended in between (at most "
+            "once)",
+            change="committing after processing (librdkafka: enable.auto.offset.store=false, stored after processing)",
+            source=f"{_DELIVERY}: at most once; librdkafka INTRODUCTION.md, 'Consumer offset management': what is delivered "
+            "is stored; seen: 150 of 2000",
+        ),
+        Rule(
+            id="unprocessed/reset-to-latest",
+            when=("resets to latest", "position was reset"),
+            label="auto.offset.reset=latest",
+            reason="a member began at the end of the log, because it had no committed offset (none yet, or the partition "
+            "was just added) or the records at that offset were deleted",
+            change="auto.offset.reset=earliest",
+            source="Kafka documentation, consumer configuration auto.offset.reset; KAFKA-12261, KAFKA-12478 and KIP-1327: "
+            "what comes between the creation of a partition and its discovery is skipped",
+        ),
+        Rule(
+            id="unprocessed/left-behind",
+            when=("hands on without waiting", "left behind"),
+            label="a send to the retry topic that nobody waited for",
+            reason="a member committed past a record that it had only queued for the retry topic, and ended, or gave up "
+            "sending, before a broker had it",
+            change="group.on_failure=retry-topic: waiting for the acknowledgement before the commit",
+            source="KafkaProducer.send: 'asynchronous and will return immediately … once the record has been stored in the "
+            "buffer of records waiting to be sent'",
+        ),
+        Rule(
+            id="unprocessed/retry-unclean",
+            when=("hands on", "a partition of the cell was elected unclean"),
+            label="unclean elections",
+            reason="an unclean election removed from the retry topic what the group had sent there",
+            change="unclean.leader.election.enable=false",
+            source="Kafka documentation, design, 'Unclean leader election: what if they all die?'",
+        ),
+        *hard("unprocessed", unclean="cutoff", wiped="wiped"),
+    ),
+)
+_REPROCESSED = Guarantee(
+    anomaly="reprocessed",
+    meaning="A group processed a record more than once.",
+    promise="No record is processed twice.",
+    found=("1 record was processed again", "{n} times a record was processed again"),
+    nothing="no record was processed",
+    source=f"{_DELIVERY}: at least once repeats what was not committed, and only that",
+    workloads=KINDS,
+    rules=(
+        topic_deleted("reprocessed", "topic made anew since the other"),
+        Rule(
+            id="reprocessed/uncommitted",
+            when=("member was gone",),
+            label="processed, but not yet committed",
+            reason="the member that had processed them died or lost the partition before their offsets were committed "
+            "(at least once)",
+            change="one transaction for the effect and the commit",
+            source=f"{_DELIVERY}: at least once; seen: 250 twice",
+        ),
+        _sought("reprocessed"),
+        Rule(
+            id="reprocessed/sent-again",
+            when=("hands on", "sent again"),
+            label="a send to the retry topic that was not acknowledged",
+            reason="the first send was not acknowledged in time but may have arrived, and the member sent the record again",
+            change="one transaction for the send and the commit",
+            source="KIP-91: after delivery.timeout.ms it is not known whether a record was written",
+        ),
+        Rule(
+            id="reprocessed/duplicate",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("stands twice",),
+            label="a duplicate in the log",
+            reason="the record is in the log twice, and `duplicate` judges that",
+            source="KIP-98",
+        ),
+        *hard("reprocessed", unclean="cutoff", wiped="wiped"),
+        _offsets_lost("reprocessed"),
+    ),
+)
+_COMMIT_REGRESSION = Guarantee(
+    anomaly="commit-regression",
+    meaning="The committed offset of a group went back.",
+    promise="The committed offset of a group never goes back.",
+    found=("1 time the committed offset of a group went back", "{n} times the committed offset of a group went back"),
+    nothing="no commit was accepted",
+    nothing_is_unknown=False,
+    source="Kafka documentation, design, 'Consumer Position'; KIP-848 and KIP-1251: commits of old generations and epochs "
+    "are refused",
+    workloads=KINDS,
+    rules=(
+        topic_deleted("commit-regression", "topic made anew since the other"),
+        _sought("commit-regression"),
+        _offsets_lost("commit-regression"),
+    ),
+)
+_COMMIT_AHEAD = Guarantee(
+    anomaly="commit-ahead",
+    meaning="A group member committed an offset beyond its own position.",
+    promise="No member commits an offset beyond its own position.",
+    found=("1 commit was beyond the member's own position", "{n} commits were beyond the members' own positions"),
+    nothing="nothing was committed",
+    nothing_is_unknown=False,
+    source="KafkaConsumer.commitSync: 'the next message your application will consume'",
+    workloads=KINDS,
+)
+_TWO_OWNERS = Guarantee(
+    anomaly="two-owners",
+    meaning="Two members of a group owned one partition at the same time.",
+    promise="No partition has two owners at the same time.",
+    found=(
+        "1 time a partition had two owners at the same time",
+        "{n} times a partition had two owners at the same time",
+    ),
+    nothing="no member was assigned a partition",
+    source=_SUBSCRIPTIONS,
+    workloads=KINDS,
+    rules=(
+        Rule(
+            id="two-owners/same-instance",
+            when=("one instance id twice",),
+            label="one group.instance.id used twice",
+            reason="a second process with a static member's group.instance.id took over at once, and the first one went "
+            "on until its next heartbeat returned FENCED_INSTANCE_ID",
+            change="group.protocol=consumer, which refuses the second process (UNRELEASED_INSTANCE_ID),",
+            source="KIP-345, 'Fencing'; KIP-848, 'Static Membership'",
+        ),
+        _group_lost("two-owners/group-lost", "group lost by every broker", "had lost"),
+        Rule(
+            id="two-owners/coordinator-out",
+            when=("coordinator out", "commits of one alone"),
+            label="a coordinator that was out of reach",
+            reason="a member's heartbeats went to a coordinator that was dead, frozen or cut off, so the next "
+            "coordinator evicted "
+            "the member without its knowing; the member went on reading, but none of its commits was accepted",
+            change="no setting (a group protects commits, not reading)",
+            source="KIP-848, 'Fencing': a member gives its partitions up once a coordinator answers FENCED_MEMBER_EPOCH, so "
+            "not before it has reached one; seen: 1.6 s after the coordinator was connected again",
+        ),
+        _group_lost("two-owners/group-perhaps-lost", "group state lost", "may have lost"),
+    ),
+)
+_ORPHANED = Guarantee(
+    anomaly="orphaned",
+    meaning="A partition of a subscribed topic had no owner after the faults had been undone.",
+    promise="After the faults are undone, every partition has an owner.",
+    found=("1 partition was left without an owner", "{n} partitions were left without an owner"),
+    nothing="the members never came to the end of their partitions",
+    source=_SUBSCRIPTIONS,
+    workloads=KINDS,
+    rules=(
+        Rule(
+            id="orphaned/session",
+            when=("within a session",),
+            label="a session that had not timed out",
+            reason="the last owner died, and its session had not timed out yet",
+            change="a shorter session.timeout.ms",
+            source="KIP-62, session.timeout.ms; KIP-345 for static members",
+        ),
+    ),
+)
+GROUPS = (_UNPROCESSED, _REPROCESSED, _COMMIT_REGRESSION, _COMMIT_AHEAD, _TWO_OWNERS, _ORPHANED)
+"""These guarantees, in the order in which reports list them."""

@@ -1,0 +1,584 @@
+"""The guarantees of a log: its records and their order, compaction, reading, errors that producers get, and delivery
+bounds."""
+
+from prozess.harness.config.configuration import BOUNDED
+from prozess.harness.guarantees.table.rules import (
+    DEFECTS,
+    HW_SOURCE,
+    Guarantee,
+    Rule,
+    RuleEffect,
+    hard,
+    older_epoch_appended,
+    topic_deleted,
+)
+
+
+def _bumped(anomaly: str) -> tuple[Rule, ...]:
+    """The rules for clients that sent records again under a new producer epoch, so that the broker took them for new."""
+    return (
+        Rule(
+            id=f"{anomaly}/librdkafka-4953",
+            effect=RuleEffect.DEFECT,
+            when=("idempotent", "librdkafka", "bumped"),
+            perhaps=("idempotent", "librdkafka", "leader changed"),
+            label="librdkafka#4953",
+            reason="the idempotent producer bumped its epoch while some of its batches may already have been written; it "
+            "sent them again under the new epoch with sequences from 0, and the broker took them for new",
+            source="librdkafka#4953; KIP-360; seen with librdkafka 2.16.0: 227 records again in one batch of producer epoch "
+            "1 whose first sequence is 0",
+            defect=DEFECTS["librdkafka#4953"].told,
+        ),
+        Rule(
+            id=f"{anomaly}/KAFKA-14034",
+            effect=RuleEffect.DEFECT,
+            when=("idempotent", "not librdkafka", "bumped"),
+            perhaps=("idempotent", "not librdkafka", "leader changed"),
+            label="KAFKA-14034",
+            reason="a batch failed for good, and the idempotent producer then sent earlier batches, which it was still "
+            "retrying, under a new epoch",
+            source="KAFKA-14034 (apache/kafka pull request 13796, closed unmerged); KIP-360",
+            defect=DEFECTS["KAFKA-14034"].told,
+        ),
+    )
+
+
+_LOST = Guarantee(
+    anomaly="lost",
+    meaning="A record that was acknowledged (with acks=0: sent), or that a consumer had read, is missing from the log.",
+    promise="A record that was acknowledged, or that a consumer has read, stays in the log.",
+    found=("1 acknowledged or read record is gone", "{n} acknowledged or read records are gone"),
+    undone="would have kept them",
+    absence=True,
+    nothing="no record was acknowledged or read",
+    source="Kafka documentation, design, 'Replication': a committed message is not lost while one in-sync replica lives",
+    rules=(
+        topic_deleted("lost"),
+        Rule(
+            id="lost/acks-0",
+            when=("acks=0", "not committed"),
+            label="acks=0",
+            reason="a producer with acks=0 waits for no reply, so records can be lost even without a fault",
+            change="acks=all",
+            found=("1 sent record is gone", "{n} sent records are gone"),
+            source="Kafka documentation, producer configuration acks",
+        ),
+        Rule(
+            id="lost/acks-1",
+            when=("acks=1", "tail"),
+            label="acks=1",
+            reason="a producer with acks=1 waits for the leader only, and the leader may fail before "
+            "the followers have the record",
+            change="acks=all",
+            found=("1 acknowledged record is gone", "{n} acknowledged records are gone"),
+            source="Kafka documentation, producer configuration acks; KAFKA-20554; seen: 1000 of 1000, on a killed leader, a "
+            "clean stop and a preferred election",
+        ),
+        *hard("lost", unclean="cutoff of the gone", wiped="wiped"),
+        older_epoch_appended("lost"),
+    ),
+)
+_DUPLICATE = Guarantee(
+    anomaly="duplicate",
+    meaning="One record is in the log more than once.",
+    promise="No record is in the log more than once.",
+    found=("1 record is in the log more than once", "{n} records are in the log more than once"),
+    by_resending=True,
+    nothing="no record was in the log",
+    source="KIP-98, enable.idempotence; with retries=0 a Java client sends a record once",
+    rules=(
+        Rule(
+            id="duplicate/not-idempotent",
+            when=("not idempotent", "retries"),
+            label="enable.idempotence=false with retries",
+            reason="without enable.idempotence the producer sends a record again if the reply is lost, and the broker "
+            "stores it again",
+            change="enable.idempotence=true",
+            source="Kafka documentation, producer configuration enable.idempotence; seen: 500 of 500, and 0 with it on",
+        ),
+        Rule(
+            id="duplicate/librdkafka-resends",
+            when=("not idempotent", "librdkafka", "leader changed during the send"),
+            label="librdkafka without enable.idempotence",
+            reason="librdkafka sends again after a change of leader, even with retries=0, and the first copy may have "
+            "been stored",
+            change="enable.idempotence=true",
+            source="seen with librdkafka 2.16.0 after NOT_LEADER_OR_FOLLOWER, LEADER_NOT_AVAILABLE and "
+            "UNKNOWN_TOPIC_OR_PART: such errors do not count as a retry; 11 of 11 on brokers that moved a leader",
+        ),
+        Rule(
+            id="duplicate/forgot",
+            when=("forgot",),
+            label="expired producer ids",
+            reason="the broker had forgotten the producer (producer.id.expiration.ms) and took a retry for a new record",
+            change="a longer producer.id.expiration.ms",
+            source="KIP-854; ProducerAppendInfo takes any first sequence of a producer without state",
+        ),
+        *_bumped("duplicate"),
+    ),
+)
+_REORDERED = Guarantee(
+    anomaly="reordered",
+    meaning="The records of one producer are in the partition in a different order than it sent them.",
+    promise="A partition holds the records of one producer in the order in which it sent them.",
+    found=(
+        "1 record is in the log before one that was sent earlier",
+        "{n} records are in the log before one that was sent earlier",
+    ),
+    by_resending=True,
+    nothing="no record was in the log",
+    source="Kafka documentation, design, message delivery; KIP-98; with a Java client one request in flight keeps it",
+    rules=(
+        Rule(
+            id="reordered/acks-0",
+            when=("acks=0",),
+            label="acks=0",
+            reason="a producer with acks=0 waits for no reply, so records on a new connection can overtake records on "
+            "the old one that the broker has not handled yet",
+            change="enable.idempotence=true",
+            source="seen: brokers slowed to seconds, connections made anew; a broker handles requests of one connection in "
+            "order, of two in any",
+        ),
+        Rule(
+            id="reordered/given-up",
+            when=("not idempotent", "given up"),
+            label="a request that timed out, without enable.idempotence",
+            reason="the client gave up a request after a timeout and sent the next one, and the broker handled the "
+            "first one afterwards",
+            change="enable.idempotence=true",
+            source="seen: _MSG_TIMED_OUT after 10 s, appended behind records sent later, with retries=0; delivery.timeout.ms",
+        ),
+        Rule(
+            id="reordered/librdkafka-resends",
+            when=("not idempotent", "librdkafka", "leader may have refused"),
+            label="librdkafka without enable.idempotence",
+            reason="if a broker refuses a request because it does not lead the partition (yet), librdkafka sends it "
+            "again, even "
+            "with retries=0; by then it has prepared the next request, even with one in flight, so the refused one goes out "
+            "after it, to a new leader and over another connection",
+            change="enable.idempotence=true",
+            source="librdkafka rdkafka_request.c, rd_kafka_handle_Produce_error: errors that ask for new metadata do not "
+            "count as a retry; librdkafka CONFIGURATION, queue.buffering.backpressure.threshold: one request waits made up; "
+            "librdkafka#1969: max.in.flight is enforced per connection; seen with librdkafka 2.16.0, acks=all, retries=0, "
+            "one in flight: 3 records, sent 0.9 to 0.5 s before a broker's log says that it leads, behind the next one",
+        ),
+        Rule(
+            id="reordered/not-idempotent",
+            when=("not idempotent", "retries", "several in flight"),
+            label="enable.idempotence=false with several requests in flight",
+            reason="without enable.idempotence a retried batch is written after the batch that was sent later",
+            change="enable.idempotence=true",
+            source="Kafka documentation, max.in.flight.requests.per.connection; librdkafka INTRODUCTION",
+        ),
+        Rule(
+            id="reordered/librdkafka-retries",
+            when=("not idempotent", "retries", "librdkafka"),
+            label="retries of librdkafka without enable.idempotence",
+            reason="librdkafka prepares the next request while one is in flight, even if only one may be, and sends it "
+            "before it retries the one that failed",
+            change="enable.idempotence=true",
+            source="librdkafka CONFIGURATION, retries: may reorder unless enable.idempotence is set, whatever max.in.flight "
+            "(INTRODUCTION, 'Reordering', speaks of more than one alone); rd_kafka_broker_outbufs_space: as many wait made "
+            "up as queue.buffering.backpressure.threshold says, by default 1; for how it was seen, see the rule on resends",
+        ),
+        Rule(
+            id="reordered/lifo",
+            when=("lifo",),
+            label="queuing.strategy=lifo",
+            reason="queuing.strategy=lifo sends the newest record first",
+            change="queuing.strategy=fifo",
+            source="librdkafka CONFIGURATION, queuing.strategy",
+        ),
+        Rule(
+            id="reordered/cleaned",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("may be a second copy",),
+            label="a cleaned log",
+            reason="the record that is out of order may be a second copy, and the log cleaner may have removed the first",
+            source="Kafka documentation, design, log compaction: of each key the last record is kept",
+        ),
+        *_bumped("reordered"),
+    ),
+)
+_OFFSET_CONFLICT = Guarantee(
+    anomaly="offset-conflict",
+    meaning="Two different records were seen at one offset of one partition.",
+    promise="Everybody sees the same record at one offset of a partition.",
+    found=("1 offset showed two different records", "{n} offsets showed two different records"),
+    nothing="no offset was observed",
+    source="Kafka documentation, design, 'Replicated logs'; KIP-101, KIP-320: only an uncommitted tail is truncated",
+    rules=(
+        topic_deleted("offset-conflict", "topic of either deleted"),
+        *hard("offset-conflict", unclean="cutoff of either", wiped="wiped of either"),
+    ),
+)
+_PHANTOM = Guarantee(
+    anomaly="phantom",
+    meaning="The log holds a record that nobody sent.",
+    promise="The log holds only what was sent.",
+    found=("1 record in the log was never sent", "{n} records in the log were never sent"),
+    nothing="nothing was read",
+    source="No configuration makes a broker invent records",
+)
+_CORRUPT = Guarantee(
+    anomaly="corrupt",
+    meaning="A record was read with a wrong checksum, size or header.",
+    promise="A record is read as it was sent.",
+    found=(
+        "1 record was read with a wrong checksum, size or header",
+        "{n} records were read with a wrong checksum, size or header",
+    ),
+    nothing="nothing was read",
+    source="Kafka documentation, record batch format (CRC-32C); check.crcs: with it a reader stalls instead",
+)
+_MISPLACED = Guarantee(
+    anomaly="misplaced",
+    meaning="A record is in another topic or partition than it was sent to.",
+    promise="A record is in the topic and partition it was sent to.",
+    found=(
+        "1 record is in another partition than it was sent to",
+        "{n} records are in another partition than they were sent to",
+    ),
+    nothing="nothing was read",
+    source="Kafka protocol, Produce: data is addressed per topic partition",
+)
+_RESURRECTED = Guarantee(
+    anomaly="resurrected",
+    meaning="A record is in the log although its send certainly failed.",
+    promise="A send that certainly failed left nothing in the log.",
+    found=(
+        "1 record is in the log although its send certainly failed",
+        "{n} records are in the log although their sends certainly failed",
+    ),
+    nothing="no send certainly failed",
+    nothing_is_unknown=False,
+    source="librdkafka INTRODUCTION, 'Message persistence status'; only errors raised before any request count as certain",
+)
+_DIRTY_READ = Guarantee(
+    anomaly="dirty-read",
+    meaning="A consumer read a record that is no longer in the log.",
+    promise="A record that a consumer has read stays in the log, whatever acks the producer uses.",
+    found=(
+        "1 read returned a record that is no longer in the log",
+        "{n} reads returned records that are no longer in the log",
+    ),
+    absence=True,
+    nothing="nothing was read",
+    source=HW_SOURCE,
+    rules=(
+        topic_deleted("dirty-read", "topic deleted after the read"),
+        *hard("dirty-read", unclean="cutoff after the read", wiped="wiped after the read"),
+        Rule(
+            id="dirty-read/KAFKA-14704",
+            effect=RuleEffect.DEFECT,
+            when=("brokers to 3.4.0", "given after its leader was replaced"),
+            perhaps=("brokers to 3.4.0", "leader changed"),
+            label="KAFKA-14704",
+            reason="a former leader that became a follower raises its high watermark before it truncates its log, "
+            "so a consumer that fetches from it can read records that were never committed",
+            source="KAFKA-14704",
+            defect=DEFECTS["KAFKA-14704"].told,
+        ),
+    ),
+)
+_SKIPPED = Guarantee(
+    anomaly="skipped",
+    meaning="A consumer's position jumped over records that it should have read.",
+    promise="A consumer's position moves from record to record and leaves none out.",
+    found=(
+        "1 time a consumer's position jumped over records that it should have read",
+        "{n} times a consumer's position jumped over records that it should have read",
+    ),
+    absence=True,
+    nothing="no consumer read two records",
+    source="Kafka documentation, design, 'The consumer'; positions are offsets of the partition's log",
+    rules=(
+        topic_deleted("skipped", "topic made anew in between"),
+        Rule(
+            id="skipped/deleted",
+            when=("log start passed",),
+            label="retention",
+            reason="retention had moved the log start past the consumer's position, so the position was reset",
+            change="longer retention",
+            source="Kafka documentation, consumer configuration auto.offset.reset",
+        ),
+        *hard("skipped", unclean="unclean before", wiped="wiped before"),
+        Rule(
+            id="skipped/written-later",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("sent later",),
+            label="a log that was truncated and written again",
+            reason="the record did not exist yet when the consumer passed its offset; another record was there "
+            "then, and was truncated later",
+            source="KIP-101: a log that was cut is written anew from there",
+        ),
+    ),
+)
+_REWOUND = Guarantee(
+    anomaly="rewound",
+    meaning="A consumer's position went back although nobody sought or reset it.",
+    promise="A consumer's position does not go back by itself.",
+    found=("1 time a consumer's position went back", "{n} times a consumer's position went back"),
+    nothing="no consumer read two records",
+    source="KafkaConsumer: the position advances with each poll; a clean failover keeps every committed offset",
+    rules=(
+        topic_deleted("rewound", "topic made anew in between"),
+        *hard("rewound", unclean="unclean before", wiped="wiped before"),
+    ),
+)
+
+LOG = (
+    _LOST, _DUPLICATE, _REORDERED, _OFFSET_CONFLICT, _PHANTOM, _CORRUPT, _MISPLACED, _RESURRECTED, _DIRTY_READ, _SKIPPED,
+    _REWOUND,
+)  # fmt: skip
+"""These guarantees, in the order in which reports list them."""
+
+
+# Compaction: what a compacted topic keeps of each key.
+
+
+_DOCUMENTATION = "Kafka documentation, design, 'What guarantees does log compaction provide?'"
+
+
+def _lost(prefix: str) -> tuple[Rule, ...]:
+    """The rules for lost records: a record that may be lost may also be missing after compaction."""
+    return (
+        topic_deleted(prefix),
+        Rule(
+            id=f"{prefix}/acks-0",
+            when=("acks=0", "not committed"),
+            label="acks=0",
+            reason="a producer with acks=0 waits for no reply, so records can be lost even without a fault",
+            change="acks=all",
+            source="Kafka documentation, producer configuration acks",
+        ),
+        Rule(
+            id=f"{prefix}/acks-1",
+            when=("acks=1", "tail"),
+            label="acks=1",
+            reason="a producer with acks=1 waits for the leader only, and the leader may fail before "
+            "the followers have the record",
+            change="acks=all",
+            source="Kafka documentation, producer configuration acks; see lost/acks-1",
+        ),
+        *hard(prefix, unclean="cutoff", wiped="wiped"),
+    )
+
+
+COMPACTION = (
+    Guarantee(
+        anomaly="compacted-away",
+        meaning="The last acknowledged value of a key is gone from a compacted topic.",
+        promise="Compaction keeps at least the last acknowledged value of every key.",
+        found=("the last value of 1 key is gone", "the last values of {n} keys are gone"),
+        undone="would have kept them",
+        absence=True,
+        nothing="no record with a key was acknowledged",
+        source=_DOCUMENTATION,
+        rules=_lost("compacted-away"),
+        workloads=("compaction",),
+    ),
+    Guarantee(
+        anomaly="tombstone-lost",
+        meaning="A key that was deleted by a tombstone is back with an older value.",
+        promise="A deleted key stays deleted: compaction removes its older values before its tombstone, or together "
+        "with it.",
+        found=("1 deleted key came back", "{n} deleted keys came back"),
+        undone="would have kept them deleted",
+        absence=True,
+        nothing="no tombstone was acknowledged",
+        nothing_is_unknown=False,
+        source=_DOCUMENTATION,
+        rules=(
+            *_lost("tombstone-lost"),
+            Rule(
+                id="tombstone-lost/slow-audit",
+                when=("read beyond delete.retention.ms",),
+                label="a read slower than delete.retention.ms",
+                reason="the audit read the older value, and the tombstone expired before the audit came to it",
+                change="a longer delete.retention.ms",
+                source=_DOCUMENTATION + ": provided the consumer reaches the head of the log in less than it",
+            ),
+            Rule(
+                id="tombstone-lost/replica-away",
+                when=("a replica away beyond delete.retention.ms",),
+                label="a replica away longer than delete.retention.ms",
+                reason="a replica came back with the older value after the tombstone had expired on the others, and "
+                "became leader",
+                change="a longer delete.retention.ms",
+                source="reasoned, not seen: a follower fetches from its own log end on and is not told what was cleaned",
+            ),
+        ),
+        workloads=("compaction",),
+    ),
+)
+
+
+# Stalls: what is promised to a consumer that waits for records.
+
+
+STALLS = (
+    Guarantee(
+        anomaly="stalled",
+        meaning="A consumer read nothing for 20 s although there was something to read.",
+        promise="Once the faults are undone and every replica is in sync, a consumer reads what there is to read "
+        "within 20 s.",
+        found=("1 time a consumer read nothing for 20 s although there was something to read", "{n} times a consumer "
+        "read nothing for 20 s "
+        "although there was "
+        "something to read"),
+        nothing="no consumer was running",
+        nothing_is_unknown=False,
+        workloads=("log", "group", "compaction", "transactions", "errors"),
+        source="KafkaConsumer, 'Offsets and Consumer Position'; KIP-98: a transaction past its timeout is aborted",
+        rules=(
+            Rule(
+                id="stalled/unsettled",
+                effect=RuleEffect.NOT_APPLICABLE,
+                when=("unsettled",),
+                label="an unsettled cluster",
+                reason="within those 20 s there was a fault, a leader change or a replica out of sync",
+                source="The definition: after healing, with whole ISR. While the ISR is below min.insync.replicas the high "
+                "watermark does not advance (KIP-966)",
+            ),
+            Rule(
+                id="stalled/starved",
+                effect=RuleEffect.NOT_APPLICABLE,
+                when=("reader stood still",),
+                label="a consumer process that stood still",
+                reason="the consumer's own process stood still during that time, so it may not have fetched",
+                source="A gap of more than 1 s between heartbeats of 100 ms",
+            ),
+            Rule(
+                id="stalled/transaction-state-lost",
+                when=("last stable offset stood still", "transaction state lost"),
+                label="a lost __transaction_state",
+                reason="the coordinator forgot a transaction whose records are still in the log, so it stays open until an "
+                "operator ends it",
+                change="flush.messages=1 for __transaction_state too, or more in-sync replicas of it,",
+                source="KIP-664, hanging transactions; seen: all brokers without power, flush.messages=1 for the data alone",
+            ),
+            Rule(
+                id="stalled/KAFKA-14402",
+                effect=RuleEffect.DEFECT,
+                when=("brokers to 3.5", "last stable offset stood still", "left open"),
+                perhaps=("brokers to 3.5", "last stable offset stood still"),
+                label="KAFKA-14402",
+                reason="a delayed write went to a partition that no longer belongs to its transaction, and nobody "
+                "ends the transaction that it opened there",
+                source="KAFKA-14402, KIP-890 part 1 (transaction.partition.verification.enable)",
+                defect=DEFECTS["KAFKA-14402"].told,
+            ),
+        ),
+    ),
+)  # fmt: skip
+
+
+# Errors: whose records are refused, and who is told.
+
+
+UNTOLD = Guarantee(
+    anomaly="untold",
+    meaning="A record is not in the log, and its producer got no error for it.",
+    promise="A producer gets an error for every record that did not get into the log.",
+    found=(
+        "1 record is missing from the log, and its producer got no error for it",
+        "{n} records are missing from the log, and their producers got no error for them",
+    ),
+    undone="would have told the producer",
+    absence=True,
+    nothing="no send failed",
+    nothing_is_unknown=False,
+    source="Kafka documentation, producer configuration delivery.timeout.ms: an upper bound on the time to report success or "
+    "failure",
+    rules=(
+        Rule(
+            id="untold/acks-0",
+            when=("acks=0",),
+            label="acks=0",
+            reason="a producer with acks=0 waits for no reply, so it is never told what the broker did with the record",
+            change="acks=1 or acks=all",
+            source="Kafka documentation, producer configuration acks: no guarantee can be made that the server has received "
+            "the record, and the client won't generally know of any failures",
+        ),
+    ),
+)
+ERRORS = (
+    Guarantee(
+        anomaly="unenforced",
+        meaning="The brokers took a record that breaks a limit of its topic or its client.",
+        promise="The brokers refuse a record that breaks a limit of its topic or its client.",
+        found=(
+            "1 record is in the log although it breaks a limit",
+            "{n} records are in the log although they break a limit",
+        ),
+        nothing="no send provoked the error",
+        source="Kafka documentation, topic configurations max.message.bytes, segment.bytes, cleanup.policy, "
+        "message.timestamp.before.max.ms; security, ACLs",
+        workloads=("errors",),
+    ),
+    Guarantee(
+        anomaly="collateral",
+        meaning="A record was refused because of an error in another record.",
+        promise="An error in one record affects that record only.",
+        found=(
+            "1 record was refused because of another one",
+            "{n} records were refused because of another one",
+        ),
+        undone="would have let them through",
+        nothing="no record caused an error",
+        nothing_is_unknown=False,
+        source="a record that the client refuses never enters a batch; a batch of one has no neighbours",
+        rules=(
+            Rule(
+                id="collateral/batched",
+                when=("refused by brokers", "several per batch"),
+                label="batches of several records",
+                reason="a broker accepts or refuses a whole batch, so one bad record gets its neighbours refused",
+                change="a batch of one record (batch.num.messages=1), or sending the neighbours again,",
+                source="KIP-467; LogValidator; librdkafka's _INVALID_DIFFERENT_RECORD: dropped due to invalid different "
+                "record in batch",
+            ),
+        ),
+        workloads=("errors",),
+    ),
+)
+
+
+# Delivery: what the trial itself promises, where it does.
+
+
+DELIVERY = Guarantee(
+    anomaly="late",
+    meaning="An acknowledged record was delivered later than the bound that the trial states, or never.",
+    promise="Every acknowledged record reaches every consumer that should read it within the bound that the trial "
+    "states.",
+    found=(
+        "1 acknowledged record was delivered later than the stated bound, or never",
+        "{n} acknowledged records were delivered later than the stated bound, or never",
+    ),
+    undone="would count them",
+    nothing="there was no acknowledged record that a recorded consumer should have read",
+    workloads=(BOUNDED,),
+    source="the trial ([delivery])",
+    rules=(
+        Rule(
+            id="late/excepted-fault",
+            when=("faults are excepted", "fault at work"),
+            label="a fault",
+            reason="the trial does not count what a fault may have delayed, and a fault was active before the deadline, "
+            "or had ended less than the stated recovery time ago",
+            change="except_during_faults=false",
+            source="the trial (delivery.except_during_faults, delivery.recovery_s)",
+        ),
+        Rule(
+            id="late/unmeasured",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("unmeasured",),
+            label="a client that stood still",
+            reason="the record's producer or a consumer that should read it stood still or was dead long enough to "
+            "explain the delay, or the audit did not end",
+            source="A gap of more than 0.5 s between heartbeats of 100 ms",
+        ),
+    ),
+)

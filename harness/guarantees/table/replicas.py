@@ -1,0 +1,200 @@
+"""The guarantees of replicas, leaders and controllers: equal copies, watermarks, epochs, minimums and elections."""
+
+from prozess.harness.guarantees.table.rules import (
+    HW_SOURCE,
+    Guarantee,
+    Rule,
+    RuleEffect,
+    hard,
+    older_epoch_appended,
+    topic_deleted,
+)
+
+_DIVERGED = Guarantee(
+    anomaly="diverged",
+    meaning="Two replicas hold different batches below the high watermark.",
+    promise="All in-sync replicas of a partition hold the same batches, below the high watermark.",
+    found=(
+        "1 batch differs between two replicas, below the high watermark",
+        "{n} batches differ between replicas, below the high watermark",
+    ),
+    nothing="no batch of two replicas was compared",
+    # Topics with a single replica.
+    nothing_is_unknown=False,
+    source="Kafka documentation, design, 'Replicated logs'; KIP-101, KIP-279: followers truncate by leader epoch, after "
+    "unclean elections too; of compacted topics whatever the cleaner left (MemoryRecords.filterTo)",
+    rules=(
+        Rule(
+            id="diverged/out-of-sync",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("out of sync at the end",),
+            label="a replica out of sync",
+            reason="one of the two replicas was not in the ISR at the end, so it had not caught up yet",
+            source="Kafka documentation, design, 'Replicated logs': only in-sync replicas are complete",
+        ),
+        older_epoch_appended("diverged"),
+    ),
+)
+_SNAPSHOT_CONFLICT = Guarantee(
+    anomaly="snapshot-conflict",
+    meaning="A broker's producer snapshot contradicts the log of the same replica.",
+    promise="A broker's producer snapshot agrees with the log of the same replica.",
+    found=(
+        "1 entry of a producer snapshot contradicts the batches below it in the same replica",
+        "{n} entries of producer snapshots contradict the batches below them in the same replica",
+    ),
+    nothing="no replica had a snapshot with a producer in it",
+    # Compacted topics, topics without idempotent producers, and logs whose segments were never rolled.
+    nothing_is_unknown=False,
+    source="KIP-98, 'Producer ID mapping': what a broker knows of producers is found again from its log, beginning with the "
+    "last snapshot; ProducerStateManager.takeSnapshot",
+    rules=(
+        Rule(
+            id="snapshot-conflict/expired",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("may have expired",),
+            label="expired producer ids",
+            reason="the producer id may have expired, and then the broker is right to forget it "
+            "(producer.id.expiration.ms)",
+            source="KIP-854; ProducerStateManager.removeExpiredProducers",
+        ),
+    ),
+)
+REPLICAS = (_DIVERGED, _SNAPSHOT_CONFLICT)
+"""These guarantees, in the order in which reports list them."""
+
+
+# Cluster: what leaders and controllers promise of time, watermarks, epochs and minimums.
+
+
+_TIME_TRAVEL = Guarantee(
+    anomaly="time-travel",
+    meaning="A record is in the log before one that had already been acknowledged when it was sent.",
+    promise="An acknowledged record is in the log before every record that was sent after its acknowledgement.",
+    found=(
+        "1 acknowledged record is in the log behind one that was sent after its acknowledgement",
+        "{n} acknowledged records are in the log behind records that were sent after their acknowledgement",
+    ),
+    undone="would have kept the order",
+    nothing="no record was acknowledged by a broker",
+    # acks=0: nobody ever learns when a record was appended.
+    nothing_is_unknown=False,
+    source="Kafka documentation, design, 'Replicated logs': a leader appends at the end; every copy of a send is appended "
+    "after its invocation, retries included",
+    rules=(
+        Rule(
+            id="time-travel/acks-0",
+            when=("acks=0", "tail"),
+            label="acks=0",
+            reason="a producer with acks=0 waits for no reply, and the record's place in the log was truncated",
+            change="acks=all",
+            source="Kafka documentation, producer configuration acks",
+        ),
+        Rule(
+            id="time-travel/acks-1",
+            when=("acks=1", "tail"),
+            label="acks=1",
+            reason="a producer with acks=1 waits for the leader only, and the record's place in the leader's log was "
+            "truncated",
+            change="acks=all",
+            source="Kafka documentation, producer configuration acks; KAFKA-20554",
+        ),
+        *hard("time-travel", unclean="cutoff", wiped="wiped"),
+        older_epoch_appended("time-travel"),
+    ),
+)
+_WATERMARK_REGRESSION = Guarantee(
+    anomaly="watermark-regression",
+    meaning="A leader answered with a lower high watermark than before.",
+    promise="The high watermark that leaders report never goes back.",
+    found=(
+        "1 answer had a lower high watermark than an earlier one",
+        "{n} answers had a lower high watermark than an earlier one",
+    ),
+    nothing="no leader was asked for its high watermark",
+    nothing_is_unknown=False,
+    source=f"KIP-207: a new leader answers only when its high watermark has reached its epoch; {HW_SOURCE}",
+    rules=hard("watermark-regression", unclean="unclean between the answers", wiped="wiped after the read"),
+)
+_EPOCH_REGRESSION = Guarantee(
+    anomaly="epoch-regression",
+    meaning="A broker answered with a lower leader epoch than before.",
+    promise="The leader epoch that a broker reports never goes back.",
+    found=(
+        "1 answer had a lower leader epoch than an earlier one",
+        "{n} answers had a lower leader epoch than an earlier one",
+    ),
+    nothing="no broker was asked for leader epochs",
+    nothing_is_unknown=False,
+    source="KIP-101: leader epochs only rise; KIP-500: a broker applies the controllers' log in its order",
+    rules=(topic_deleted("epoch-regression", "topic made anew in between"),),
+)
+_UNDER_ACKNOWLEDGED = Guarantee(
+    anomaly="under-acknowledged",
+    meaning="A send with acks=all was acknowledged while fewer replicas than min.insync.replicas were in sync.",
+    promise="A send with acks=all is acknowledged only while at least min.insync.replicas are in sync.",
+    found=(
+        "1 send was acknowledged while fewer replicas were in sync than min.insync.replicas",
+        "{n} sends were acknowledged while fewer replicas were in sync than min.insync.replicas",
+    ),
+    nothing="nothing was acknowledged with acks=all",
+    nothing_is_unknown=False,
+    source="Kafka documentation, topic configuration min.insync.replicas; Partition.checkEnoughReplicasReachOffset",
+    rules=(
+        Rule(
+            id="under-acknowledged/leader-not-told",
+            effect=RuleEffect.NOT_APPLICABLE,
+            when=("leader was hampered",),
+            label="a leader out of reach",
+            reason="the leader was cut off, frozen or fenced, so it could not know yet that the controllers had "
+            "taken replicas out of the ISR, and it still waited for them",
+            source="Partition.checkEnoughReplicasReachOffset: the leader's own view of the ISR decides; KIP-497",
+        ),
+    ),
+)
+_UNCLEAN = Guarantee(
+    anomaly="unclean",
+    meaning="A replica became leader that was neither in sync (ISR) nor eligible (ELR).",
+    promise="Only a replica that is in sync (ISR) or eligible (ELR) becomes leader.",
+    found=(
+        "1 leader was neither in sync (ISR) nor eligible (ELR) when it was elected",
+        "{n} leaders were neither in sync (ISR) nor eligible (ELR) when they were elected",
+    ),
+    nothing="the controllers' log names no leader",
+    source="KIP-966; Kafka documentation, design, 'Unclean leader election: what if they all die?'",
+    rules=(
+        Rule(
+            id="unclean/enabled",
+            when=("unclean enabled", "that election was unclean"),
+            label="unclean.leader.election.enable=true",
+            reason="with unclean.leader.election.enable=true Kafka prefers a leader that lacks records to no leader",
+            change="unclean.leader.election.enable=false",
+            source="Kafka documentation, topic configuration unclean.leader.election.enable; ReplicationControlManager: with "
+            "it even a complete leader is passed over when it registers again after a kill; seen: 100 of 600 kept",
+        ),
+        Rule(
+            id="unclean/asked",
+            when=("unclean election asked for",),
+            label="an UNCLEAN election",
+            reason="somebody asked for an unclean election (kafka-leader-election --election-type UNCLEAN)",
+            change="waiting for a replica in sync",
+            source="KIP-460",
+        ),
+    ),
+)
+CLUSTER = (_TIME_TRAVEL, _WATERMARK_REGRESSION, _EPOCH_REGRESSION, _UNDER_ACKNOWLEDGED, _UNCLEAN)
+"""These guarantees, in the order in which reports list them."""
+_TWO_CONTROLLERS = Guarantee(
+    anomaly="two-controllers",
+    meaning="Two nodes were the active controller in the same epoch.",
+    promise="No controller epoch has two active controllers.",
+    found=(
+        "1 time two nodes were the active controller in the same epoch",
+        "{n} times two nodes were the active controller in the same epoch",
+    ),
+    nothing="no active controller was seen",
+    nothing_is_unknown=False,
+    source="KIP-595: at most one leader of the metadata quorum per epoch; a deposed one that believes for a while is normal",
+)
+QUORUM = (_TWO_CONTROLLERS,)
+"""These guarantees, in the order in which reports list them."""

@@ -1,0 +1,420 @@
+"""What the guarantee table is made of: rules and their effects, guarantees, what they ask of a cell's configuration, the
+evidence that each fact needs, and the known defects that break what Kafka's documentation promises.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from prozess.harness.config.configuration import PROVOCATIONS, Acks, GroupConfiguration, ProducerConfiguration
+from prozess.harness.plan.plan import Cell
+
+Version = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellConfiguration:
+    """The settings of a cell that the guarantee table asks for."""
+
+    acks: Acks
+    idempotent: bool
+    retries: bool
+    several_in_flight: bool
+    lifo: bool = False
+    several_per_batch: bool = False
+    refused_by_brokers: bool = False
+    """The errors that its records provoke are the brokers'."""
+    librdkafka: bool = True
+    """The producer uses librdkafka; else it is the Java client."""
+    transactions_before_v2: bool = False
+    """Transactions, and none of version 2 (KIP-890): a client that has no such version, or brokers that do not allow it."""
+    delivery: str | None = None
+    """How a copier keeps its progress (`CopierConfiguration.delivery`), or what an application promises; None = no copier."""
+    unclean_enabled: bool = False
+    """unclean.leader.election.enable of the topic."""
+    commits_first: bool = False
+    """The group commits what its members may not have processed yet."""
+    resets_to_latest: bool = False
+    hands_on: bool = False
+    """The group sends what failed to a retry topic."""
+    hands_on_unawaited: bool = False
+    """The group commits past a record that it sent to the retry topic without waiting for the acknowledgement."""
+    faults_excepted: bool = False
+    """The trial's delivery bound leaves out what a fault may have delayed."""
+    version: Version | None = None
+    """The version of the oldest broker; None = not known."""
+
+
+TRANSACTION_VERSION_2 = 2
+"""Level of the feature transaction.version from which on the epoch changes with every transaction (KIP-890 part 2)."""
+
+
+def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_version: int = 0) -> CellConfiguration:
+    """Returns what the table asks of a cell. `kafka_version`: what the cluster really runs; `transaction_version`: the
+    level of its feature transaction.version."""
+    producer = cell.producer
+    return CellConfiguration(
+        acks=producer.acks,
+        idempotent=is_idempotent(producer),
+        retries=producer.retries != "0",
+        several_in_flight=producer.max_in_flight > 1,
+        lifo=producer.properties.get("queuing.strategy", "fifo") == "lifo",
+        several_per_batch=producer.properties.get("batch.num.messages") != "1",
+        refused_by_brokers=cell.provocation is not None and PROVOCATIONS[cell.provocation.error].by_broker,
+        librdkafka=producer.client == "librdkafka",
+        transactions_before_v2=_before_v2(cell, transaction_version),
+        delivery=cell.delivery,
+        unclean_enabled=cell.topic.unclean_leader_election_enable,
+        commits_first=cell.group is not None and commits_first(cell.group),
+        resets_to_latest=cell.group is not None and cell.group.auto_offset_reset == "latest",
+        hands_on=cell.group is not None and cell.group.hands_on,
+        hands_on_unawaited=cell.group is not None and cell.group.on_failure == "retry-topic-unawaited",
+        faults_excepted=cell.delivery_bound is not None and cell.delivery_bound.except_during_faults,
+        version=parse_version(kafka_version),
+    )
+
+
+def _before_v2(cell: Cell, transaction_version: int) -> bool:
+    """Has it transactions of version 0 or 1? librdkafka's always are, whatever the brokers allow (librdkafka#5423)."""
+    client = cell.producer.client if cell.copier is None else cell.copier.client
+    transactional = cell.transaction is not None if cell.copier is None else cell.copier.transactional
+    return transactional and (client == "librdkafka" or transaction_version < TRANSACTION_VERSION_2)
+
+
+def is_idempotent(producer: ProducerConfiguration) -> bool:
+    """librdkafka: exactly when set; Java: silently off when acks, retries or requests in flight contradict a default.
+    [KIP-679; librdkafka CONFIGURATION]"""
+    fits = producer.acks == "all" and producer.retries != "0" and producer.max_in_flight <= 5
+    return producer.enable_idempotence and (fits or producer.client == "librdkafka")
+
+
+def commits_first(group: GroupConfiguration) -> bool:
+    """librdkafka stores what it has delivered, processed or not, unless told otherwise; a Java consumer commits what the last
+    poll returned. [librdkafka CONFIGURATION, enable.auto.offset.store; KafkaConsumer, "Automatic Offset Committing"]"""
+    return group.commit == "sync-before" or (group.commit == "auto" and group.client == "librdkafka")
+
+
+def parse_version(text: str | None) -> Version | None:
+    """ "4.3.1" → (4, 3, 1); None if it is no release's number."""
+    parts = (text or "").split("-")[0].split(".")
+    return tuple(int(p) for p in parts) if all(p.isdigit() for p in parts) else None
+
+
+Owner = Literal["librdkafka", "java", "brokers", "transactions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defect:
+    """A known defect of Kafka or of a client."""
+
+    id: str
+    owner: Owner
+    """What has to be fixed. `transactions` means the client and the brokers together."""
+    newest: str = ""
+    """The newest version that is known to have it; empty: it is fixed, and `fixed` says since when."""
+    fixed: str = ""
+    avoided: str = ""
+    """A setting that avoids the defect without an upgrade."""
+    outside_transactions: bool = False
+    """It does not concern producers with a transactional.id."""
+    source: str
+
+    @property
+    def status(self) -> str:
+        """ "open in 2.16.0", "fixed in 3.6.0" """
+        return f"open in {self.newest}" if self.newest else f"fixed {self.fixed}"
+
+    @property
+    def told(self) -> str:
+        """ "librdkafka#4953, open in 2.16.0; a transactional.id avoids it" """
+        return f"{self.id}, {self.status}" + (f"; {self.avoided} avoids it" if self.avoided else "")
+
+
+DEFECTS: Mapping[str, Defect] = {
+    defect.id: defect
+    for defect in (
+        Defect(
+            id="librdkafka#4953",
+            owner="librdkafka",
+            newest="2.16.0",
+            avoided="a transactional.id",
+            outside_transactions=True,
+            source="librdkafka issue 4953 and pull request 4972, both open; there: only a transaction is exactly once in "
+            "every case",
+        ),
+        Defect(
+            id="KAFKA-14034",
+            owner="java",
+            newest="4.3.1",
+            avoided="a transactional.id",
+            outside_transactions=True,
+            source="KAFKA-14034; apache/kafka pull request 13796, closed unmerged",
+        ),
+        Defect(
+            id="KAFKA-18991",
+            owner="brokers",
+            fixed="after 3.9.0 and 4.0.0",
+            source="KAFKA-18991; apache/kafka pull request 19223: committed records may be removed from a follower's log",
+        ),
+        Defect(id="KAFKA-14704", owner="brokers", fixed="after 3.4.0", source="KAFKA-14704"),
+        Defect(id="KAFKA-14402", owner="brokers", fixed="in 3.6.0", source="KAFKA-14402; KIP-890 part 1"),
+        Defect(
+            id="KAFKA-17754",
+            owner="transactions",
+            fixed="by transaction.version=2 with a Java client from 4.0",
+            source="KAFKA-17754; KIP-890 part 2; librdkafka#5423",
+        ),
+    )
+}
+"""Known defects by id, which is the label of their rules in the table. The facts of these rules say which brokers have
+them."""
+TRANSACTIONS_V2: Version = (4, 0)
+"""First release whose brokers and Java clients have transactions version 2. A cluster that was made with it has the feature
+transaction.version at 2; one that was upgraded has it once somebody asked for it. [KIP-890; KIP-1022]"""
+
+
+# What the guarantee table is made of: effects, rules, guarantees; and how even committed data may be missing.
+
+
+class RuleEffect(StrEnum):
+    """How a rule judges a witness."""
+
+    PERMITTED = "permitted"
+    NOT_APPLICABLE = "not applicable"
+    DEFECT = "known defect"
+    """Forbidden all the same: the documentation promises better. The defect is named, because its own signature was seen."""
+
+    EXPLAINED = "explained"
+    """Forbidden all the same, and no known defect: what caused it was seen, and the report says so."""
+
+
+NEVER_EXCUSES = (RuleEffect.DEFECT, RuleEffect.EXPLAINED)
+"""Effects that only name a cause: such a rule in doubt makes nothing unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A rule of the guarantee table: if all its facts hold for a witness, its effect decides."""
+
+    id: str
+    effect: RuleEffect = RuleEffect.PERMITTED
+    when: tuple[str, ...]
+    """Facts that must all hold. Of a known defect: what it leaves in the history, and nothing else does."""
+    perhaps: tuple[str, ...] = ()
+    """Of a known defect: facts that must all hold for it to be possible, where `when` cannot be told."""
+    label: str
+    """The setting or event to blame, in two or three words: "100 records are gone (acks=1)"."""
+    reason: str
+    """Why the rule applies, in words for the reader of a report."""
+    change: str = ""
+    """The change of settings that would have prevented it."""
+    found: tuple[str, str] | None = None
+    """Like `Guarantee.found`, if the rule can say more precisely what was found."""
+    source: str
+    defect: str = ""
+    """Of a known defect: "KAFKA-nnnn, fixed in …", as `DEFECTS` tells it; the label is its id there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarantee:
+    """One anomaly: the promise that it does not happen, and its exceptions."""
+
+    anomaly: str
+    meaning: str
+    """What the name means: a sentence for somebody who knows Kafka. It is printed wherever the name is first met."""
+    adya: str = ""
+    """Adya's name of it, where there is one: "G1a"."""
+    promise: str
+    found: tuple[str, str]
+    """What one witness, and what "{n}" witnesses are: "{n} acknowledged records are gone"."""
+    undone: str = "would have prevented it"
+    """What the change of a rule would have done."""
+    absence: bool = False
+    """The anomaly says that something is missing, so also its findings need a complete audit."""
+    by_resending: bool = False
+    """The anomaly comes from sending again, so the report says how many sends overlapped a fault or a leader change."""
+    nothing: str
+    """Why nothing was judged, if nothing was: "no record was acknowledged"."""
+    nothing_is_unknown: bool = True
+    """If there was nothing to judge: True = the outcome is unknown, False = the anomaly does not apply."""
+    source: str
+    """Where Kafka makes the promise."""
+    rules: tuple[Rule, ...] = ()
+    workloads: tuple[str, ...] = ()
+    """The kinds of workload in whose cells it is judged; empty = all."""
+
+    @property
+    def meaning_in_full(self) -> str:
+        """The meaning, with Adya's name if there is one."""
+        return f"{self.meaning.removesuffix('.')} (Adya's {self.adya})." if self.adya else self.meaning
+
+    def applies(self, traits: Collection[str]) -> bool:
+        """Is it judged in cells with these traits (`Cell.traits`)?"""
+        return not self.workloads or not set(traits).isdisjoint(self.workloads)
+
+
+_UNCLEAN = "an unclean election made a replica leader that did not have all records"
+_UNCLEAN_CHANGE = "unclean.leader.election.enable=false"
+_UNCLEAN_SOURCE = (
+    "Kafka documentation, design, 'Unclean leader election: what if they all die?'; KIP-101 (logs are cut by epoch); seen: "
+    "500 of 500, and 125 of 125 that the deposed leader, alive and not told, acknowledged and showed for 3.6 s more"
+)
+_WIPED = "every replica that could become leader had lost data"
+_WIPED_CHANGE = (
+    "flush.messages=1 (if power was lost) or more in-sync replicas (min.insync.replicas, eligible leader replicas; "
+    "the verdict of a run says which)"
+)
+_WIPED_SOURCE = (
+    "KIP-966 (min ISR - 1 tolerance); ReplicationControlManager.handleBrokerShutdown; seen: 5000 of 5000; 289 without "
+    "eligible leader replicas, and 0 with them"
+)
+HW_SOURCE = "Kafka documentation, design: 'Only committed messages are ever given out to the consumer'; KIP-392"
+
+
+def hard(prefix: str, *, unclean: str, wiped: str) -> tuple[Rule, ...]:
+    """The two ways in which even committed data may be missing. Destroyed copies first: when the last known leader returns
+    with a destroyed one, that counts as an unclean election too."""
+    return (
+        Rule(
+            id=f"{prefix}/wiped",
+            when=(wiped,),
+            label="replicas that lost data",
+            reason=_WIPED,
+            change=_WIPED_CHANGE,
+            source=_WIPED_SOURCE,
+        ),
+        Rule(
+            id=f"{prefix}/unclean",
+            when=(unclean,),
+            label="unclean elections",
+            reason=_UNCLEAN,
+            change=_UNCLEAN_CHANGE,
+            source=_UNCLEAN_SOURCE,
+        ),
+    )
+
+
+def topic_deleted(prefix: str, fact: str = "topic deleted") -> Rule:
+    """What was in the log of a topic that somebody deleted is gone with it; a rule that comes first."""
+    return Rule(
+        id=f"{prefix}/topic-deleted",
+        when=(fact,),
+        label="a deleted topic",
+        reason="the topic was deleted, and its log with it; a topic that is created again under the same name is "
+        "another topic",
+        change="not deleting the topic",
+        source="Kafka documentation, Admin.deleteTopics; KIP-516: a topic is its id, and its log is removed with it",
+    )
+
+
+def several_topics(prefix: str) -> Rule:
+    """Groups keep offsets by name, and offsets of a deleted topic mean nothing in the next one."""
+    return Rule(
+        id=f"{prefix}/several-topics",
+        effect=RuleEffect.NOT_APPLICABLE,
+        when=("name stood for several topics",),
+        label="a deleted topic",
+        reason="the topic was deleted and created again, and it is not known to which of the two the group's "
+        "offsets belong",
+        source="KIP-516; KIP-848: offsets of a group are kept by the name of the topic, until it is deleted",
+    )
+
+
+def older_epoch_appended(prefix: str) -> Rule:
+    """The rule for KAFKA-18991, a defect of old brokers."""
+    return Rule(
+        id=f"{prefix}/KAFKA-18991",
+        effect=RuleEffect.DEFECT,
+        when=("brokers to 3.9.0 or 4.0.0", "older epoch behind a newer"),
+        perhaps=("brokers to 3.9.0 or 4.0.0", "leader changed"),
+        label="KAFKA-18991",
+        reason="after a leader change, a follower uses a fetch response of an older leader epoch: it appends the "
+        "records in it, or truncates its own log because of it",
+        source="KAFKA-18991, KAFKA-18723",
+        defect=DEFECTS["KAFKA-18991"].told,
+    )
+
+
+# What must have been seen, so that a fact permits anything: fact by fact, the pieces of evidence without which it is
+# unknown or not so. `docs/guarantees.md` lists them rule by rule, and a test takes each of them away.
+
+
+LOG = "the partition's records in the controllers' log"
+DELETION = "the deletion of that topic id in the controllers' log"
+LOGS = "the offset at which each leader epoch begins in the replicas' logs"
+FAULT = "the fault and its times"
+EFFECT = "the observed effect of that fault"
+ON_EVERY_NODE = "the effect of that fault, observed on every broker"
+AIM = "that the fault was aimed at the group's coordinator"
+CLIENTS = "what the clients recorded"
+SEND_ENDED = "how the send ended"
+LOG_START = "a log start beyond the consumer's position"
+LOG_START_IN_TIME = "that this log start was seen in time"
+AUDIT = "the end of the audit"
+
+PROOFS: Mapping[str, tuple[str, ...]] = {
+    "topic deleted": (LOG, DELETION),
+    "topic deleted after the read": (LOG, DELETION),
+    "topic of either deleted": (LOG, DELETION),
+    "topic made anew in between": (LOG, DELETION),
+    "topic made anew since the other": (LOG, DELETION),
+    "wiped": (LOG, FAULT, EFFECT),
+    "wiped of either": (LOG, FAULT, EFFECT),
+    "wiped after the read": (LOG, FAULT, EFFECT),
+    "wiped before": (LOG, FAULT, EFFECT),
+    "cutoff": (LOG, LOGS),
+    "cutoff of the gone": (LOG, LOGS),
+    "cutoff of either": (LOG, LOGS),
+    "cutoff after the read": (LOG, LOGS),
+    "unclean before": (LOG,),
+    "unclean before it was read": (LOG,),
+    "unclean between the answers": (LOG,),
+    "that election was unclean": (LOG,),
+    "unclean election asked for": (FAULT, EFFECT),
+    "a partition of the cell was elected unclean": (LOG,),
+    "transaction state lost": (FAULT, EFFECT, ON_EVERY_NODE),
+    "transaction decision lost": (FAULT, EFFECT, ON_EVERY_NODE),
+    "group state lost": (FAULT, EFFECT, ON_EVERY_NODE),
+    "group lost by every broker": (FAULT, EFFECT, ON_EVERY_NODE),
+    "owner since before the loss": (FAULT, EFFECT, ON_EVERY_NODE),
+    "tail": (LOG, LOGS),
+    "leader changed during the send": (LOG,),
+    "leader may have refused": (LOG,),
+    "given up": (CLIENTS,),
+    "forgot": (SEND_ENDED,),
+    "may have expired": (SEND_ENDED, CLIENTS),
+    "log start passed": (LOG_START, LOG_START_IN_TIME),
+    "read beyond delete.retention.ms": (AUDIT,),
+    "a replica away beyond delete.retention.ms": (LOG, FAULT, EFFECT),
+    "sent later": (CLIENTS,),
+    "out of sync at the end": (LOG,),
+    "leader was hampered": (LOG, FAULT, EFFECT),
+    "unsettled": (LOG, FAULT, EFFECT),
+    "fault at work": (FAULT, EFFECT),
+    "coordinator out": (FAULT, EFFECT, AIM),
+    "read_uncommitted": (CLIENTS,),
+    "read_uncommitted inside": (CLIENTS,),
+    "order of writes": (CLIENTS,),
+    "last stable offset stood still": (CLIENTS,),
+    "no copy": (CLIENTS,),
+    "a copy too many": (CLIENTS,),
+    "left behind": (CLIENTS,),
+    "sent again": (CLIENTS,),
+    "member was gone": (CLIENTS,),
+    "one instance id twice": (CLIENTS,),
+    "position was sought": (CLIENTS,),
+    "position was reset": (CLIENTS,),
+    "stands twice": (CLIENTS,),
+    "within a session": (CLIENTS,),
+}
+"""Fact → the pieces of evidence that it needs. Facts that are not here are of the configuration, or permit nothing by
+themselves."""
+
+NEVER_CERTAIN = frozenset({"may be a second copy", "reader stood still", "unmeasured", "name stood for several topics"})
+"""Facts that are unknown where they may hold, and so permit nothing."""
+
+
+def proofs_of(rule: Rule) -> tuple[str, ...]:
+    """Returns the evidence that the rule needs, each piece once; nothing = the configuration is enough."""
+    return tuple(dict.fromkeys(piece for name in rule.when for piece in PROOFS.get(name, ())))

@@ -1,0 +1,274 @@
+"""Why something cannot be told: reasons that concern the whole trial, and reasons that concern one cell.
+
+A doubt takes a *held* or *permitted, not seen* away and makes it unknown; what was seen stands.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from prozess.harness import catalogue
+from prozess.harness.clock import NS_PER_S
+from prozess.harness.guarantees.evidence.ground_truth import text_of
+from prozess.harness.guarantees.evidence.trial import DEFECT, Evidence
+from prozess.harness.guarantees.facts.truncation import elected_unclean
+from prozess.harness.guarantees.table import TABLE
+from prozess.harness.guarantees.verdict.sentences import sentence
+from prozess.harness.interfaces import CLIENT_NODE
+from prozess.harness.plan.plan import Cell, Plan, PlannedClient
+from prozess.harness.plan.schedule import FaultAction
+from prozess.harness.schema import NONE, RECORDED_ROLES, Role, StepOutcome, Tristate, role_named
+from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict
+
+NOT_WHOLE = "the cluster was not whole again after healing"
+_UNTIMED = ("metadata", "observations", "heartbeats", "metrics", "replicas")
+"""Tables whose lack makes predicates unknown, where a witness needs them, and nothing else."""
+_KNOWN_ENDS = (
+    (
+        re.compile(r"_INCONSISTENT.*Unable to reconstruct MessageSet"),
+        "a known defect of librdkafka, librdkafka#4736, fixed in part in 2.5.0, and confluent-kafka-dotnet#2519, open: an "
+        "idempotent producer may end with this error after a partition fell below min.insync.replicas",
+    ),
+)
+"""Of fatal errors of clients, what is known of them. The cell stays unknown: nobody sent to the end. [librdkafka
+rdkafka_msgset_writer.c: a batch is made up anew only if all of it is due; rdkafka_partition.c, rd_kafka_retry_msgq: each
+record is due by its own count of retries]"""
+_TOLD_OF_LOSS = re.compile(r"the Kafka client died: OUT_OF_ORDER_SEQUENCE_NUMBER\b")
+"""With this error a broker tells an idempotent producer that what it had acknowledged is gone: its next sequence follows on
+nothing. librdkafka's producer ends with it. [OutOfOrderSequenceException: "data may have been lost"; KIP-360]"""
+
+
+def trial_doubts(plan: Plan, evidence: Evidence) -> tuple[str, ...]:
+    """Why nothing of this trial can be held, worst first; empty = it went as planned."""
+    incomplete = (
+        f"the history is incomplete: {name}: {why}" for name, why in evidence.incomplete.items() if name not in _UNTIMED
+    )
+    not_whole = (f"{NOT_WHOLE}: {lacking}" for lacking in evidence.not_whole)
+    own = (*_step_doubts(plan, evidence), *_fault_doubts(plan, evidence))
+    return (*plan.doubts, *not_whole, *own, *incomplete)
+
+
+def _step_doubts(plan: Plan, evidence: Evidence) -> Iterator[str]:
+    steps = evidence.steps
+    for number, step in enumerate(plan.steps):
+        rows = np.flatnonzero(steps["step"] == number)
+        if not len(rows):
+            yield f"the run ended before step {step.name!r}"
+            return
+        outcome = StepOutcome(int(steps["outcome"][rows[-1]]))
+        if outcome in (StepOutcome.DONE, StepOutcome.MISSED):
+            continue
+        how = {StepOutcome.TIMED_OUT: "timed out", StepOutcome.FAILED: "failed"}.get(outcome, "was skipped")
+        detail = text_of(evidence.dictionaries, "detail", int(steps["detail"][rows[-1]]))
+        later = len(plan.steps) - number - 1
+        depends = f"; the {later} steps after it depended on it" if later > 1 else ""
+        yield f"step {step.name!r} {how}{f' ({detail})' if detail else ''}{depends}"
+        return  # What follows is its consequence.
+
+
+def _fault_doubts(plan: Plan, evidence: Evidence) -> Iterator[str]:
+    for number, step in enumerate(plan.steps):
+        if not isinstance(step.do, FaultAction):
+            continue
+        records = [f for f in evidence.fault_records if f.step == number]
+        if not records and not _missed(evidence, number):
+            yield f"the {step.do.fault} of step {step.name!r} never struck"
+        for fault in records:
+            told = f" ({fault.detail})" if fault.detail else ""
+            if fault.effective is Tristate.NO:
+                yield f"the {step.do.fault} of step {step.name!r} had no effect{told}"
+            elif fault.effective is Tristate.UNKNOWN:
+                yield f"the {step.do.fault} of step {step.name!r} was not proven to work{told}"
+
+
+def _missed(evidence: Evidence, number: int) -> bool:
+    steps = evidence.steps
+    return bool(((steps["step"] == number) & (steps["outcome"] == StepOutcome.MISSED)).any())
+
+
+def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
+    """Why nothing of this cell can be held: a client that served it died, did not close its files, or forgot its brokers."""
+    served = [c for c in plan.clients if set(c.partitions) & set(cell.partitions)]
+    died, crashed = _deaths(served, evidence)
+    ended = (f for f in evidence.fault_records if f.nature is None or f.nature.stops)
+    killed = {node for f in ended for node in f.hit}
+    told = [f"client {name} ended although nobody stopped it ({how}{_known_end(how)})" for name, how in died.items()]
+    for client in served:
+        if CLIENT_NODE + client.client in killed or client.name in crashed:  # as the trial wanted, or as if it had
+            continue
+        if client.role in RECORDED_ROLES:  # its rows are whole whatever became of its process
+            continue
+        if client.name not in died and role_named(client.role) in (Role.PRODUCER, Role.READER):
+            why = _unfinished(evidence, client.client)
+            told += [f"client {client.name} {why}"] if why else []
+    return (*told, *_forgetful(served, evidence), *_idle_share_group(served, evidence))
+
+
+def told_of_loss(plan: Plan, evidence: Evidence, losers: Collection[int]) -> tuple[str, ...]:
+    """Producers that ended because a broker told them that acknowledged records of theirs are gone, and so it is: whether
+    they may be is what `lost` says. Without such a loss it is a death like any other. `losers`: clients of which
+    acknowledged records are gone, by the findings."""
+    clients = {c.name: c for c in plan.clients if role_named(c.role) is Role.PRODUCER}
+    told = [n for n, how in evidence.dead_clients.items() if n in clients and _TOLD_OF_LOSS.search(how)]
+    return tuple(n for n in told if clients[n].client in losers or _cut(plan, evidence, clients[n]))
+
+
+def _cut(plan: Plan, evidence: Evidence, client: PlannedClient) -> bool:
+    """Was a log that the client wrote to cut or destroyed? Of a compacted one not every loss can be seen."""
+    cells = {p: cell for cell in plan.cells for p in cell.partitions}
+    envelopes = [evidence.envelope(plan, cells[p], p) for p in client.partitions]
+    return any(e.wiped_moments or elected_unclean(e) is Tristate.YES for e in envelopes)
+
+
+def _known_end(how: str) -> str:
+    return next((f"; {known}" for pattern, known in _KNOWN_ENDS if pattern.search(how)), "")
+
+
+def _deaths(served: Sequence[PlannedClient], evidence: Evidence) -> tuple[dict[str, str], set[str]]:
+    """Returns which clients of a cell died unasked, and how; and who crashed in librdkafka while another of its group went
+    on, or was told of a loss. That is like a death that the trial wanted: what it had written is whole, what it had under
+    way is info, and a member's work is the others'."""
+    names = {c.name for c in served}
+    deaths = {name: how for name, how in evidence.dead_clients.items() if _planned_name(name) in names}
+    gone = set(map(_planned_name, deaths))
+    went_on = {c.group_id for c in served if c.name not in gone} - {None}
+    replaced = {c.name for c in served if c.group_id in went_on}
+    excused = set(evidence.told_of_loss) & deaths.keys()
+    excused |= {n for n in evidence.crashed_in_librdkafka if _planned_name(n) in replaced}
+    died = {_planned_name(name): how for name, how in deaths.items() if name not in excused}
+    return died, set(map(_planned_name, excused)) - died.keys()
+
+
+def _planned_name(name: str) -> str:
+    """Of the client that was planned: who takes its place is called NAME~2, and so on."""
+    return name.partition("~")[0]
+
+
+def _forgetful(served: Sequence[PlannedClient], evidence: Evidence) -> Iterator[str]:
+    """Yields the clients that knew no broker any more: what they would have seen and done is not known."""
+    for client in served:
+        if (since_ns := evidence.brokerless.get(client.client)) is not None:
+            yield f"client {client.name} knew no broker from {since_ns / NS_PER_S:.1f} s on ({DEFECT})"
+
+
+def _idle_share_group(served: Sequence[PlannedClient], evidence: Evidence) -> Iterator[str]:
+    """A share group that was given no record at all has shown nothing: its partitions may never have been initialised."""
+    members = [c for c in served if c.role == "verifiable-share-consumer"]
+    clients = evidence.clients
+    rows = np.isin(clients["client"], [c.client for c in members])
+    if members and not (clients["issued"][rows] > 0).any():
+        yield f"no member of the share group {members[0].group_id} got a record"
+
+
+def _unfinished(evidence: Evidence, client: int) -> str | None:
+    clients = evidence.clients
+    rows = np.flatnonzero(clients["client"] == client)
+    if not len(rows):
+        return "left no record of itself"
+    exit_code = int(clients["exit_code"][rows[-1]])
+    if int(clients["complete"][rows[-1]]) != 1:
+        return f"did not close its files (exit {'unknown' if exit_code == NONE else exit_code})"
+    return f"ended with status {exit_code}" if exit_code not in (0, NONE) else None
+
+
+NEEDS_OUR_CLIENTS = ("stalled", "orphaned", "own-read", "information-cycle", "write-cycle")
+"""Anomalies that need clients which prozess itself runs: the clients of a test begin and end as the test wants."""
+
+
+def not_asked(cell: Cell) -> tuple[str, ...]:
+    """Anomalies that nobody could have seen in this cell."""
+    return NEEDS_OUR_CLIENTS if cell.workload == catalogue.RECORDED else ()
+
+
+# A run whose files prove nothing is unknown, whatever was found in it.
+
+
+NAMED_MAX = 16
+"""How many damaged files a verdict names; of the others it says how many there are."""
+
+
+def unlooked(plan: Plan, doubts: Sequence[str]) -> TrialVerdict:
+    """Returns the verdict on a run into which nobody looked, because its damaged files may say anything. `doubts`: why,
+    worst first."""
+    cells = tuple(
+        CellVerdict(
+            cell=cell.cell,
+            name=cell.name,
+            workload=cell.workload,
+            axes=cell.axes,
+            verdict=Verdict.UNKNOWN,
+            anomalies={
+                name: CellAnomaly(anomaly=name, outcome=AnomalyOutcome.UNKNOWN, verdict=Verdict.UNKNOWN)
+                for name, guarantee in TABLE.items()
+                if guarantee.applies(cell.traits) and name not in not_asked(cell)
+            },
+        )
+        for cell in plan.cells
+    )
+    blank = TrialVerdict(
+        verdict=Verdict.UNKNOWN, sentence="", trial=plan.trial, title=plan.title, seed=plan.seed, cells=cells
+    )
+    return doubted(blank, doubts)
+
+
+def doubted(verdict: TrialVerdict, doubts: Sequence[str]) -> TrialVerdict:
+    """The same with everything that was judged unknown, because of `doubts` (at least one, worst first). What was found is
+    still told, and counts for nothing: no promise is kept, and none is broken, by files that nothing proves."""
+    assert doubts, "there must be a reason to doubt"
+    named = list(doubts[:NAMED_MAX])
+    if len(doubts) > NAMED_MAX:
+        named.append(f"{len(doubts) - NAMED_MAX:,} more files are damaged")
+    reason = sentence(doubts[0])
+    alerts = tuple(alert.model_copy(update={"verdict": Verdict.UNKNOWN, "reason": reason}) for alert in verdict.alerts)
+    reasons = dict.fromkeys((*named, *verdict.unknown_reasons))
+    more = f" (and {len(doubts) - 1:,} more)" if len(doubts) > 1 else ""
+    found = {name: count for name, count in verdict.findings.items() if count}
+    return verdict.model_copy(
+        update={
+            "verdict": Verdict.UNKNOWN,
+            "sentence": f"Unknown: {doubts[0].rstrip('.')}{more}. {_cells(len(verdict.cells))} judged.{_told(found)}",
+            "cells": tuple(_doubted(cell, reason) for cell in verdict.cells),
+            "controls": (),
+            "not_proven": (),
+            "unknown_reasons": tuple(reasons),
+            "alerts": alerts,
+            "facts": {},
+        }
+    )
+
+
+def _doubted(cell: CellVerdict, reason: str) -> CellVerdict:
+    anomalies = {name: _unknown(anomaly, reason) for name, anomaly in cell.anomalies.items()}
+    return cell.model_copy(update={"verdict": Verdict.UNKNOWN, "anomalies": anomalies, "windows": ()})
+
+
+def _unknown(anomaly: CellAnomaly, reason: str) -> CellAnomaly:
+    if anomaly.outcome is AnomalyOutcome.NOT_JUDGED:
+        return anomaly
+    witnesses = tuple(witness.model_copy(update={"effect": "unknown"}) for witness in anomaly.witnesses)
+    return anomaly.model_copy(
+        update={
+            "outcome": AnomalyOutcome.UNKNOWN,
+            "verdict": Verdict.UNKNOWN,
+            "forbidden": 0,
+            "permitted": 0,
+            "unknown": anomaly.count,
+            "proven": None,
+            "reason": reason,
+            "why": reason,
+            "defects": (),
+            "known": {},
+            "possible": {},
+            "witnesses": witnesses,
+        }
+    )
+
+
+def _cells(count: int) -> str:
+    return "The only cell is not" if count == 1 else f"None of {count:,} cells is"
+
+
+def _told(found: Mapping[str, int]) -> str:
+    told = ", ".join(f"{name} {count:,}" for name, count in found.items())
+    return f" Found, though damaged files prove nothing: {told}." if found else ""

@@ -1,0 +1,232 @@
+"""Rules applied to facts: what each witness is, how many there are of each, and what could have been permitted at
+all. See docs/guarantees.md."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from prozess.harness.config.configuration import DeliveryBound
+from prozess.harness.guarantees.evidence.envelope import Envelope
+from prozess.harness.guarantees.facts.registry import Happened, could_be, of_witnesses
+from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, both, negate
+from prozess.harness.guarantees.table import TABLE, Guarantee, Rule, RuleEffect
+from prozess.harness.guarantees.table.rules import NEVER_EXCUSES, CellConfiguration
+from prozess.harness.interfaces import KernelResult
+from prozess.harness.interfaces.witnesses import no_witnesses
+from prozess.harness.verdict import WindowJudged
+
+
+class Judgement(IntEnum):
+    """How the table judges one witness."""
+
+    FORBIDDEN = 0
+    UNKNOWN = 1
+    PERMITTED = 2
+    NOT_APPLICABLE = 3
+
+
+_OF_EFFECT = {
+    RuleEffect.PERMITTED: Judgement.PERMITTED,
+    RuleEffect.NOT_APPLICABLE: Judgement.NOT_APPLICABLE,
+    RuleEffect.DEFECT: Judgement.FORBIDDEN,
+    RuleEffect.EXPLAINED: Judgement.FORBIDDEN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """How the table judges several witnesses: arrays with one entry per witness."""
+
+    judgement: np.ndarray
+    """int8, Judgement."""
+    rule: np.ndarray
+    """int64, index of the rule that decided (for unknown: the first in doubt); -1 = none, forbidden by default."""
+    possible: np.ndarray
+    """int64, of what no rule decided: index of the first known defect that may have done it and is not proven; -1 = none."""
+
+
+def evaluate(guarantee: Guarantee, fact: Callable[[str], Truth], length: int) -> Evaluation:
+    """Rules in order, the first true one decides, none is: forbidden. A rule in doubt before it makes the witness unknown,
+    unless it only names a defect: then it is forbidden either way, and the defect is possible at most."""
+    judgement = np.full(length, Judgement.FORBIDDEN, dtype=np.int8)
+    decided_by, possible = np.full(length, -1, dtype=np.int64), np.full(length, -1, dtype=np.int64)
+    for index, rule in enumerate(guarantee.rules):
+        holds = np.broadcast_to(condition(rule, fact), (length,))
+        undecided = decided_by == -1
+        judgement[undecided & (holds == TRUE)] = _OF_EFFECT[rule.effect]
+        decided = holds == TRUE
+        if rule.effect is RuleEffect.DEFECT and rule.perhaps:
+            open_ = undecided & (possible == -1) & (holds == UNKNOWN)
+            if open_.any():
+                possible[open_ & (_all_of(rule.perhaps, fact) == TRUE)] = index
+        if rule.effect not in NEVER_EXCUSES:
+            judgement[undecided & (holds == UNKNOWN)] = Judgement.UNKNOWN
+            decided = holds != FALSE
+        decided_by[undecided & decided] = index
+    return Evaluation(judgement, decided_by, np.where(decided_by == -1, possible, -1))
+
+
+def condition(rule: Rule, fact: Callable[[str], Truth]) -> Truth:
+    """Do all facts of the rule hold? Facts that can no longer matter are not asked for."""
+    return _all_of(rule.when, fact)
+
+
+def _all_of(facts: Sequence[str], fact: Callable[[str], Truth]) -> Truth:
+    holds = np.asarray(TRUE)
+    for name in facts:
+        holds = both(holds, negate(fact(name[4:])) if name.startswith("not ") else fact(name))
+        if (holds == FALSE).all():
+            break
+    return holds
+
+
+def evaluate_witnesses(
+    anomaly: str, configuration: CellConfiguration, envelope: Envelope, witnesses: np.ndarray
+) -> Evaluation:
+    """What the table makes of an anomaly's witnesses (array of WITNESS) in one partition."""
+    return evaluate(TABLE[anomaly], lambda name: of_witnesses(name, configuration, envelope, witnesses), len(witnesses))
+
+
+def satisfiable_rules(anomaly: str, configuration: CellConfiguration, happened: Happened) -> tuple[Rule, ...]:
+    """The rules under which the anomaly could have been permitted, given what happened (or could): none = guaranteed."""
+    return tuple(
+        rule
+        for rule in TABLE[anomaly].rules
+        if rule.effect is RuleEffect.PERMITTED
+        and condition(rule, lambda name: could_be(name, configuration, happened)) != FALSE
+    )
+
+
+def open_defects(anomaly: str, configuration: CellConfiguration, happened: Happened) -> tuple[Rule, ...]:
+    """The known defects that this configuration has, and that could bring the anomaly about."""
+    return tuple(
+        rule
+        for rule in TABLE[anomaly].rules
+        if rule.effect is RuleEffect.DEFECT
+        and condition(rule, lambda name: could_be(name, configuration, happened)) != FALSE
+        and _all_of(rule.perhaps, lambda name: could_be(name, configuration, happened)) != FALSE
+    )
+
+
+def satisfiable(anomaly: str, configuration: CellConfiguration, happened: Happened) -> bool:
+    """Could the anomaly have been permitted at all?"""
+    return bool(satisfiable_rules(anomaly, configuration, happened))
+
+
+# The witnesses of one anomaly in one cell, judged and counted.
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """`witnesses`, `judgement`, `rule` and `possible` have one length, as of `Evaluation`; the counts are exact (`overflow`
+    beyond the witnesses)."""
+
+    witnesses: np.ndarray
+    judgement: np.ndarray
+    rule: np.ndarray
+    possible: np.ndarray
+    overflow: int
+    """Found, but not among the witnesses: cannot be judged."""
+    judged: int
+    incomplete: tuple[str, ...]
+    """Why absence cannot be concluded, for each partition where it cannot; each once."""
+    spoilt: tuple[str, ...] = ()
+    """Those reasons that also make unknown what was found."""
+
+    def _count(self, judgement: Judgement) -> int:
+        return int(np.count_nonzero(self.judgement == judgement))
+
+    @property
+    def forbidden(self) -> int:
+        return self._count(Judgement.FORBIDDEN)
+
+    @property
+    def permitted(self) -> int:
+        return self._count(Judgement.PERMITTED)
+
+    @property
+    def unknown(self) -> int:
+        return self._count(Judgement.UNKNOWN) + self.overflow
+
+    @property
+    def count(self) -> int:
+        """How many witnesses were found."""
+        return len(self.judgement) + self.overflow
+
+    def leading(self, guarantee: Guarantee, judgement: Judgement) -> Rule | None:
+        """The rule that decided most of the witnesses judged so; None = no rule did."""
+        decided = self.rule[(self.judgement == judgement) & (self.rule >= 0)]
+        return guarantee.rules[int(np.bincount(decided).argmax())] if len(decided) else None
+
+    def by_rule(self, guarantee: Guarantee) -> Iterator[tuple[Rule, int]]:
+        """Each rule that permitted something, and how many."""
+        decided = self.rule[self.judgement == Judgement.PERMITTED]
+        for index, rule in enumerate(guarantee.rules):
+            if count := int(np.count_nonzero(decided == index)):
+                yield rule, count
+
+    def permitted_by(self, guarantee: Guarantee, rule: Rule) -> np.ndarray:
+        """The witnesses that this rule permitted."""
+        mine = (self.judgement == Judgement.PERMITTED) & (self.rule == guarantee.rules.index(rule))
+        return np.asarray(self.witnesses[mine])
+
+    def defects(self, guarantee: Guarantee, *, effect: RuleEffect = RuleEffect.DEFECT) -> Iterator[tuple[Rule, int]]:
+        """The rules of known defects whose signature forbidden witnesses have, and how many do; or of what else explains
+        them."""
+        for index, rule in enumerate(guarantee.rules):
+            if rule.effect is effect and (count := int(np.count_nonzero(self.rule == index))):
+                yield rule, count
+
+    def possible_defects(self, guarantee: Guarantee) -> Iterator[tuple[Rule, int]]:
+        """The rules of known defects that forbidden witnesses may come of, though nothing proves it, and how many may."""
+        for index, rule in enumerate(guarantee.rules):
+            if count := int(np.count_nonzero((self.judgement == Judgement.FORBIDDEN) & (self.possible == index))):
+                yield rule, count
+
+
+def tally_of(
+    guarantee: Guarantee,
+    results: Mapping[int, KernelResult],
+    evaluation: Callable[[int, np.ndarray], Evaluation],
+) -> Tally:
+    """Judge every witness of these partitions. What an absence finding says where the audit is incomplete is unknown."""
+    witnesses, judgements = [no_witnesses()], [np.empty(0, np.int8)]
+    rules, possible = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    spoilt: dict[str, None] = {}
+    for partition, result in results.items():
+        if not len(result.witnesses):
+            continue
+        judged = evaluation(partition, result.witnesses)
+        judgement = judged.judgement
+        if guarantee.absence and result.incomplete:
+            judgement = np.full(len(judgement), Judgement.UNKNOWN, dtype=np.int8)
+            spoilt[result.incomplete] = None
+        witnesses.append(result.witnesses)
+        judgements.append(judgement)
+        rules.append(judged.rule)
+        possible.append(judged.possible)
+    return Tally(
+        witnesses=np.concatenate(witnesses),
+        judgement=np.concatenate(judgements),
+        rule=np.concatenate(rules),
+        possible=np.concatenate(possible),
+        overflow=sum(r.count - len(r.witnesses) for r in results.values()),
+        judged=sum(r.judged for r in results.values()),
+        incomplete=tuple(dict.fromkeys(r.incomplete for r in results.values() if r.incomplete)),
+        spoilt=tuple(spoilt),
+    )
+
+
+def windows_judged(bound: DeliveryBound, tally: Tally) -> tuple[WindowJudged, ...]:
+    """What became of the witnesses of `late`, window by window; ascending."""
+    numbers, window = np.unique(tally.witnesses["begin_ns"] // bound.window_ns, return_inverse=True)
+    counts = {
+        judgement: np.bincount(window[tally.judgement == judgement], minlength=len(numbers)).tolist()
+        for judgement in (Judgement.FORBIDDEN, Judgement.PERMITTED, Judgement.UNKNOWN)
+    }
+    return tuple(
+        WindowJudged(number=number, forbidden=forbidden, permitted=permitted, unknown=unknown)
+        for number, forbidden, permitted, unknown in zip(numbers.tolist(), *counts.values(), strict=True)
+    )

@@ -1,1 +1,0 @@
-"""Histories that no trial of ours recorded: imported from other programs, exported to them, or generated."""

@@ -1,0 +1,288 @@
+"""Recorded rows become Parquet here, once, after the trial: `history/<table>.parquet` for every table, with `client` as
+the first column."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+import numpy as np
+
+from prozess.harness.errors import HistoryUnreadable
+from prozess.harness.history.manifest import seal_recorded
+from prozess.harness.history.parquet import TableWriter, table_path
+from prozess.harness.history.reader import History
+from prozess.harness.plan.plan import Plan, parse_plan
+from prozess.harness.recording.codes import Dictionaries, broker_mask
+from prozess.harness.recording.rows import read_segments, recorded
+from prozess.harness.run_directory import RunDirectory, read_object
+from prozess.harness.schema import MISSING, NONE, READS, SENDS, TABLES, Outcome, Table
+
+# Where records were acknowledged that do not say themselves where they were sent: a verifiable producer's "prefix.n".
+# The acknowledgement names the partition, so a record that somebody received from another partition is misplaced.
+
+
+Places = Mapping[int, np.ndarray]
+"""For each client, the partition by sequence. NONE where nothing was acknowledged."""
+
+
+def places_of(sends: Mapping[int, Sequence[np.ndarray]]) -> Places:
+    """Returns where each client's records were acknowledged. `sends` maps a client to its rows of `sends`. Four bytes
+    for each record."""
+    return {client: _by_sequence(rows) for client, rows in sends.items()}
+
+
+def _by_sequence(segments: Sequence[np.ndarray]) -> np.ndarray:
+    told = [rows[(rows["outcome"] == Outcome.OK) & (rows["sequence"] >= 0)] for rows in segments]
+    size = max((int(rows["sequence"].max()) + 1 for rows in told if len(rows)), default=0)
+    place = np.full(size, NONE, dtype=np.int32)
+    for rows in told:
+        place[rows["sequence"]] = rows["partition"]
+    return place
+
+
+def unplaced(sender: np.ndarray, sent_partition: np.ndarray, flags: np.ndarray) -> np.ndarray:
+    """Returns bool[n]: rows of `reads` with a readable record of a client that does not say where the record was sent."""
+    return np.asarray((sent_partition == NONE) & (flags == 0) & (sender > 0))
+
+
+def sent_to(columns: Mapping[str, np.ndarray], places: Places) -> np.ndarray:
+    """Returns `sent_partition` of rows of `reads`: as the record says, or else where it was acknowledged, or else NONE.
+    O(n)."""
+    sender, sequence = columns["sender"], columns["sequence"]
+    found = np.array(columns["sent_partition"])
+    open_rows = np.flatnonzero(unplaced(sender, found, columns["flags"]))
+    for client in np.unique(sender[open_rows]).tolist():
+        place = places.get(client)
+        if place is None:
+            continue
+        rows = open_rows[sender[open_rows] == client]
+        rows = rows[(sequence[rows] >= 0) & (sequence[rows] < len(place))]
+        found[rows] = place[sequence[rows]]
+    return found
+
+
+# Partitioned tables are clustered. They have one row group for each Kafka partition (more only for very large ones),
+# sorted by (client, order of writing), so that a checker reads one partition and nothing else. Other tables have one
+# row group. Times become nanoseconds since the trial's start. Memory holds the largest partition of two tables and 4
+# bytes for each row, and never the whole history.
+
+
+__all__ = ["History", "ensure_history", "finish_recording", "write_history"]
+
+_AGAIN = "Make the run again: import or generate it."
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of one client, in order: a mapped segment of its file, or a part of one."""
+
+    client: int
+    rows: np.ndarray
+
+
+def ensure_history(run: RunDirectory) -> None:
+    """Writes the history, unless it is there, readable, and no older than the rows, the clock, the plan and the end of
+    the run.
+
+    A history without any rows beside it (an archived run, an imported one) is left as it is: HistoryUnreadable if not all
+    of it is there.
+    """
+    # The events, because writing to mapped memory need not change a file's time: one written during the run is too old.
+    inputs = [*run.rows.glob("*.rows"), run.clock, run.plan, run.events]
+    newest_ns = max((path.stat().st_mtime_ns for path in inputs if path.exists()), default=0)
+    written = [table_path(run, table) for table in TABLES]
+    if any(path.exists() for path in written) and not any(run.rows.glob("*.rows")):
+        History.open(run)
+        return
+    if all(path.exists() for path in written) and min(path.stat().st_mtime_ns for path in written) >= newest_ns:
+        try:
+            History.open(run)
+        except HistoryUnreadable:
+            pass
+        else:
+            return
+    write_history(run)
+
+
+def write_history(run: RunDirectory) -> None:
+    """Writes every table of `prozess.harness.schema.TABLES` from the rows and the plan. It replaces what is there, file
+    by file.
+
+    Raises BadInput for a plan of another version, HistoryUnreadable if a segment of rows is missing, StorageFull.
+    """
+    plan = _plan(run)
+    if plan.origin not in ("trial", "recorded"):
+        raise HistoryUnreadable(f"{run.history} has no tables, and there are no rows to write them from. {_AGAIN}")
+    run.history.mkdir(exist_ok=True)
+    clients = recorded(run.rows)
+    start_ns = _start_ns(run, clients)
+    planned = _planned_tables(plan, Dictionaries(run.dictionaries))
+
+    def write(table: Table) -> None:
+        if table.name in planned:
+            sources, torn = [_Rows(NONE, planned[table.name])], 0
+        else:
+            sources, torn = _sources(run, table, clients.get(table.name, []))
+        if table is SENDS:
+            sources = [piece for _, own in groupby(sources, lambda s: s.client) for piece in _in_sequence(list(own))]
+        groups = _clustered(sources) if table.partitioned else iter([sources])
+        places = _acknowledged(run, plan, clients) if table is READS else None
+        _write_table(run, table, groups, start_ns=start_ns, torn=torn, places=places)
+
+    # Two at a time: `sends` and `reads` are the long ones, and both numpy and pyarrow release the interpreter.
+    with ThreadPoolExecutor(2, thread_name_prefix="history") as pool:
+        list(pool.map(write, TABLES.values()))
+
+
+def finish_recording(run: RunDirectory) -> None:
+    """Does the last thing of a run: writes its manifest. Texts that the history needs get their codes before, because
+    what is written after the manifest counts as damage."""
+    _planned_tables(_plan(run), Dictionaries(run.dictionaries))
+    seal_recorded(run)
+
+
+def _plan(run: RunDirectory) -> Plan:
+    try:
+        return parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan))
+    except (OSError, UnicodeDecodeError) as error:
+        raise HistoryUnreadable(f"{run.plan} cannot be read: {error}.") from error
+
+
+def _sources(run: RunDirectory, table: Table, clients: Sequence[int]) -> tuple[list[_Rows], int]:
+    sources, torn = [], 0
+    for client in clients:
+        segments, torn_here = read_segments(run.rows, table, client)
+        there = len(list(run.rows.glob(f"{table.name}.{client}.*.rows")))
+        if there != len(segments):
+            raise HistoryUnreadable(
+                f"table {table.name}: segment {len(segments)} of client {client} is missing in {run.rows}, although "
+                "later ones are there. Restore it; without it the history is not whole."
+            )
+        sources += [_Rows(client, np.asarray(rows)) for rows in segments if len(rows)]
+        torn += torn_here
+    return sources, torn
+
+
+def _acknowledged(run: RunDirectory, plan: Plan, clients: Mapping[str, Sequence[int]]) -> Places:
+    """Returns where verifiable producers' records were acknowledged, because these do not say where they were sent.
+    Empty if there are no such producers."""
+    if not any(client.role == "verifiable-producer" for client in plan.clients):
+        return {}
+    own = {client: [source.rows for source in _sources(run, SENDS, [client])[0]] for client in clients.get("sends", [])}
+    return places_of(own)
+
+
+def _start_ns(run: RunDirectory, clients: Mapping[str, Sequence[int]]) -> int:
+    """Returns CLOCK_MONOTONIC at the trial's start. If the trial never started, it is the earliest time in any row."""
+    if run.clock.exists():
+        clock = read_object(run.clock)
+        start_ns = clock.get("start_monotonic_ns") if isinstance(clock, dict) else None
+        if not isinstance(start_ns, int):
+            raise HistoryUnreadable(f"{run.clock} has no start_monotonic_ns, the moment the trial's clock started.")
+        return start_ns
+    earliest = None
+    for name, ids in clients.items():
+        times = [column.name for column in TABLES[name].columns if column.unit == "ns"]
+        for source in _sources(run, TABLES[name], ids)[0]:
+            for column in times:
+                values = source.rows[column]
+                if len(known := values[values != MISSING]):
+                    earliest = min(int(known.min()), int(known.min()) if earliest is None else earliest)
+    return earliest or 0
+
+
+def _planned_tables(plan: Plan, dictionaries: Dictionaries) -> dict[str, np.ndarray]:
+    """Returns the rows of the tables that come from the plan."""
+    partitions = np.zeros(len(plan.partitions), dtype=TABLES["partitions"].row_dtype)
+    for row, planned in zip(partitions, plan.partitions, strict=True):
+        row["partition"], row["number"], row["cell"] = planned.partition, planned.number, planned.cell
+        row["topic"] = dictionaries.code("topic", planned.topic_name)
+        row["replicas"] = broker_mask(planned.assignment)
+        row["preferred_leader"] = planned.assignment[0] if planned.assignment else NONE
+    cells = np.zeros(len(plan.cells), dtype=TABLES["cells"].row_dtype)
+    for row, cell in zip(cells, plan.cells, strict=True):
+        row["cell"], row["name"] = cell.cell, dictionaries.code("cell", cell.name)
+    return {"partitions": partitions, "cells": cells}
+
+
+def _clustered(sources: Sequence[_Rows]) -> Iterator[list[_Rows]]:
+    """Yields the rows partition by partition, ascending. Within a partition they are in the order of `sources`. Each
+    source is sorted once."""
+    pieces: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    orders = []
+    for number, source in enumerate(sources):
+        order, partitions, bounds = partition_order(source.rows["partition"])
+        orders.append(order)
+        for index, partition in enumerate(partitions.tolist()):
+            pieces[partition].append((number, int(bounds[index]), int(bounds[index + 1])))
+    for partition in sorted(pieces):
+        yield [
+            _Rows(sources[number].client, _gather(sources[number].rows, orders[number][low:high]))
+            for number, low, high in pieces[partition]
+        ]
+
+
+def _in_sequence(own: Sequence[_Rows]) -> Sequence[_Rows]:
+    """Returns the segments of one client in the order of sequences. Verifiable clients report sends in the order in
+    which these end, and some end segments later."""
+    ends = [(s.rows["sequence"][0], s.rows["sequence"][-1]) for s in own]
+    inside = all((s.rows["sequence"][1:] >= s.rows["sequence"][:-1]).all() for s in own)
+    if inside and all(before <= first for (_, before), (first, _) in pairwise(ends)):
+        return own
+    rows = np.concatenate([s.rows for s in own])
+    return [_Rows(own[0].client, _gather(rows, np.argsort(rows["sequence"], kind="stable")))]
+
+
+def _gather(rows: np.ndarray, index: np.ndarray) -> np.ndarray:
+    # As words, not as structures: numpy copies a structure field by field, words row by row.
+    words = rows.view(np.int64).reshape(len(rows), -1)
+    return np.take(words, index, axis=0).view(rows.dtype).reshape(-1)
+
+
+def partition_order(partition: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns how to cluster rows: (order, partitions, bounds), such that `order[bounds[i]:bounds[i + 1]]` are the row
+    numbers of `partitions[i]`, ascending. `partition` is int32[n], order is uint32[n]. Partitions ascend, each once."""
+    if not len(partition):
+        return np.empty(0, dtype=np.uint32), np.empty(0, dtype=partition.dtype), np.zeros(1, dtype=np.int64)
+    partition = np.ascontiguousarray(partition)
+    low = int(partition.min())
+    # 16-bit keys are sorted by radix, which is stable and several times faster than a comparison sort.
+    narrow = int(partition.max()) - low < 1 << 16
+    keys = (partition.astype(np.int64) - low).astype(np.uint16) if narrow else partition
+    order = np.argsort(keys, kind="stable").astype(np.uint32)
+    clustered = partition[order]
+    starts = np.concatenate(([0], np.flatnonzero(clustered[1:] != clustered[:-1]) + 1))
+    return order, clustered[starts], np.append(starts, len(partition))
+
+
+def _write_table(
+    run: RunDirectory,
+    table: Table,
+    groups: Iterator[list[_Rows]],
+    *,
+    start_ns: int,
+    torn: int,
+    places: Places | None = None,
+) -> None:
+    with TableWriter(run, table, start_ns=start_ns, torn_rows=torn) as writer:
+        for group in groups:
+            columns = _columns(table, group, start_ns)
+            writer.write(columns | {"sent_partition": sent_to(columns, places)} if places else columns)
+
+
+def _columns(table: Table, group: Sequence[_Rows], start_ns: int) -> dict[str, np.ndarray]:
+    columns = {
+        "client": np.concatenate([np.full(len(s.rows), s.client, dtype=np.int32) for s in group] or [_NO_CLIENTS])
+    }
+    for column in table.columns:
+        kind = np.dtype(column.kind)
+        values = np.concatenate([s.rows[column.name] for s in group] or [np.empty(0, dtype=kind)])
+        if column.unit == "ns":
+            values = np.where(values == MISSING, MISSING, values - start_ns)
+        columns[column.name] = values
+    return columns
+
+
+_NO_CLIENTS = np.empty(0, dtype=np.int32)

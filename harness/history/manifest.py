@@ -1,0 +1,323 @@
+"""`manifest.json` proves that the files of a stored run are what they were when they were written. It is written last
+and checked first.
+
+It has the size and the SHA-256 of every file that a verdict rests on, and the number of rows of every table. The files
+are in three parts: what was *recorded* (by the run stage, or by an import or a generator), the *history* that was made
+of the rows, and what was *judged*. The manifest has a checksum of its own. A file that differs from the manifest, that
+is missing, or that came later proves nothing any more: `Condition` names it, and whatever rests on it is unknown.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field, ValidationError
+
+from prozess.harness.config.configuration import Frozen
+from prozess.harness.errors import HistoryUnreadable, NotJudged, ProzessError
+from prozess.harness.plan.plan import Plan, parse_plan
+from prozess.harness.recording.rows import damaged_rows, rows_in
+from prozess.harness.run_directory import RunDirectory, write_json
+
+Part = Literal["recorded", "history", "judged"]
+FORMAT = 1
+RECORDED = (
+    "plan.json",
+    "source.json",
+    "clock.json",
+    "dictionaries.json",
+    "resolved.json",
+    "versions.json",
+    "cluster.json",
+    "recovery.json",
+    "hanging.json",
+    "dead_clients.json",
+)
+"""The files beside the rows that a verdict, a report or a replay rests on. A run has those of them that it came to
+write."""
+JUDGED = ("verdict.json", "impact.json")
+NO_MANIFEST = "its run did not end in order: it has no manifest.json, which would prove that its files are whole"
+
+
+class FileProof(Frozen):
+    """What one file was when the manifest was written."""
+
+    part: Part
+    size: int = Field(ge=0)
+    """The size in bytes."""
+    sha256: str
+    rows: int | None = None
+    """How many rows a table has."""
+
+
+class Manifest(Frozen):
+    """The whole of `manifest.json`."""
+
+    format: Literal[1] = FORMAT  # type: ignore[assignment] # the constant is that literal
+    files: dict[str, FileProof]
+    """For each path within the run directory, what the file was."""
+    damaged: dict[str, str] = Field(default_factory=dict)
+    """Files of rows that were damaged when the manifest was written: path → what is wrong."""
+    sha256: str = ""
+    """The checksum of all the rest of the manifest."""
+
+    def own_digest(self) -> str:
+        """Returns what `sha256` must be."""
+        return hashlib.sha256(self.model_dump_json(exclude={"sha256"}).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What is known about the files of a stored run."""
+
+    sealed: bool
+    """Whether there is a manifest. A run that was killed has none."""
+    damaged: Mapping[str, str] = field(default_factory=dict)
+    """For each damaged path within the run directory, what is wrong with it."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything that was asked about is there as it was written."""
+        return self.sealed and not self.damaged
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """A reason for each file that is damaged, or the reason that nothing is proven."""
+        told = [f"the evidence is damaged: {name} {why}" for name, why in self.damaged.items()]
+        return tuple(told or ([] if self.sealed else [NO_MANIFEST]))
+
+
+WHOLE = Condition(sealed=True)
+
+
+def seal_recorded(run: RunDirectory) -> None:
+    """Writes a new manifest of everything that was recorded, and of a history that was made without rows. A run writes
+    this last: what is written later counts as damage."""
+    damaged = {f"rows/{name}": why for name, why in damaged_rows(run.rows).items()}
+    imported = not any(run.rows.glob("*.rows"))
+    files = [*_recorded(run), *(_tables(run) if imported else ())]
+    _write(run, Manifest(files=_proofs(run, files), damaged=damaged))
+
+
+def seal_history(run: RunDirectory) -> None:
+    """Adds the tables of the history, which were made of proven rows. It does nothing for a run without a manifest."""
+    _reseal(run, "history", _tables(run))
+
+
+def seal_judged(run: RunDirectory) -> None:
+    """Adds findings and verdict. It does nothing for a run without a manifest."""
+    _reseal(run, "judged", _judged(run))
+
+
+def condition_of(run: RunDirectory, parts: Sequence[Part] = ("recorded", "history")) -> Condition:
+    """Compares every file of these parts with the manifest. It reads all of them, at the speed of the disk or of
+    SHA-256.
+
+    A history that is not in the manifest, because a check was killed while it was made, is no damage: it is made again. Of
+    rows and the history made of them one may be removed as a whole: the other one proves as much.
+    """
+    if not run.manifest.is_file():
+        found = {f"rows/{name}": why for name, why in damaged_rows(run.rows).items()}
+        return Condition(sealed=False, damaged=found)
+    try:
+        manifest = read_manifest(run)
+    except HistoryUnreadable as error:
+        return Condition(sealed=True, damaged={run.manifest.name: str(error).partition(f"{run.manifest} ")[2]})
+    wanted = {name: proof for name, proof in manifest.files.items() if proof.part in parts}
+    if (spared := _removed_whole(run, manifest)) is not None:
+        wanted = {name: proof for name, proof in wanted.items() if not name.startswith(spared)}
+    damaged = dict(manifest.damaged) | _compared(run, wanted)
+    there = {"recorded": _recorded(run), "history": _tables(run), "judged": _judged(run)}
+    known = {proof.part for proof in manifest.files.values()}
+    for part in (part for part in parts if part in known):
+        names = (_name(run, path) for path in there[part])
+        damaged |= {
+            name: "was added later: the manifest does not name it" for name in names if name not in manifest.files
+        }
+    return Condition(sealed=True, damaged=dict(sorted(damaged.items())))
+
+
+def _removed_whole(run: RunDirectory, manifest: Manifest) -> str | None:
+    """Returns the folder of which all files are gone while the other is there, rows or history, as names in the manifest
+    begin. None: neither is gone."""
+    folders = {"rows/": any(run.rows.glob("*.rows")), "history/": bool(_tables(run))}
+    if any(not any(name.startswith(folder) for name in manifest.files) for folder in folders):
+        return None
+    gone = [folder for folder, there in folders.items() if not there]
+    return gone[0] if len(gone) == 1 else None
+
+
+@contextmanager
+def said_of_unproven(run: RunDirectory, condition: Condition) -> Iterator[None]:
+    """A context in which an error is the fault of the files, if nothing proves them: it becomes HistoryUnreadable. If
+    they are proven, an error is a mistake of prozess."""
+    try:
+        yield
+    except ProzessError:
+        raise
+    except Exception as error:
+        if condition.sealed:
+            raise
+        raise HistoryUnreadable(
+            f"{run.path} cannot be read: {NO_MANIFEST}, and its files contradict one another or the format "
+            f"({type(error).__name__}: {error}). Make the run again."
+        ) from error
+
+
+def refuse_damaged(run: RunDirectory, *paths: Path) -> None:
+    """Raises HistoryUnreadable if one of these files is there and differs from the manifest. It does nothing for a run
+    without a manifest, because nobody recorded what its files were."""
+    if not run.manifest.is_file():
+        return
+    manifest = read_manifest(run)
+    names = [_name(run, path) for path in paths]
+    damaged = _compared(run, {name: manifest.files[name] for name in names if name in manifest.files})
+    for name, why in damaged.items():
+        raise HistoryUnreadable(f"{run.path / name} {why}. {_way_out(run, name)}.")
+
+
+def is_intact(run: RunDirectory, path: Path) -> bool:
+    """Returns whether the file is there, and as the manifest says, if there is one."""
+    try:
+        refuse_damaged(run, path)
+    except HistoryUnreadable:
+        return False
+    return path.is_file()
+
+
+def plan_of(run: RunDirectory, condition: Condition) -> Plan:
+    """Returns the plan of a run. NotJudged if it cannot be read because it is damaged; otherwise BadInput or
+    HistoryUnreadable."""
+    try:
+        text = run.plan.read_text(encoding="utf-8")
+        return parse_plan(text, source=str(run.plan))
+    except (OSError, UnicodeDecodeError, ProzessError) as error:
+        if run.plan.name not in condition.damaged:
+            if isinstance(error, ProzessError):
+                raise
+            raise HistoryUnreadable(f"{run.plan} cannot be read: {error}.") from error
+        raise NotJudged(
+            f"{run.plan} {condition.damaged[run.plan.name]}, and everything rests on it: nothing of this run can be judged. "
+            "Put back the file that was there, or make the run again."
+        ) from error
+
+
+def has_history(run: RunDirectory) -> bool:
+    """Returns whether the history is there, and in the manifest."""
+    return bool(_tables(run)) and any(proof.part == "history" for proof in read_manifest(run).files.values())
+
+
+def read_manifest(run: RunDirectory) -> Manifest:
+    """Returns the manifest. HistoryUnreadable if it is missing, is no manifest, or was changed."""
+    try:
+        manifest = Manifest.model_validate_json(run.manifest.read_bytes())
+    except OSError as error:
+        raise HistoryUnreadable(f"{run.manifest} cannot be read: {error.strerror}.") from error
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"])) or "the file"
+        raise HistoryUnreadable(f"{run.manifest} is no manifest of this version: {where}: {problem['msg']}") from error
+    if manifest.sha256 != manifest.own_digest():
+        raise HistoryUnreadable(f"{run.manifest} has changed since it was written (its own SHA-256 differs)")
+    return manifest
+
+
+def _recorded(run: RunDirectory) -> list[Path]:
+    named = (run.path / name for name in RECORDED)
+    return [*(path for path in named if path.is_file()), *sorted(run.rows.glob("*.rows"))]
+
+
+def _tables(run: RunDirectory) -> list[Path]:
+    return sorted(run.history.glob("*.parquet"))
+
+
+def _judged(run: RunDirectory) -> list[Path]:
+    named = (run.path / name for name in JUDGED)
+    return [*(path for path in named if path.is_file()), *sorted(run.findings.glob("*.parquet"))]
+
+
+def _way_out(run: RunDirectory, name: str) -> str:
+    if name in JUDGED or name.startswith("findings/"):
+        return f"`prozess check {run.path}` makes it again"
+    return "Put back the file that was there, or make the run again"
+
+
+def _part_of(run: RunDirectory, path: Path) -> Part:
+    if path.parent == run.history:
+        return "history"
+    return "judged" if path.parent == run.findings or path.name in JUDGED else "recorded"
+
+
+def _name(run: RunDirectory, path: Path) -> str:
+    return path.relative_to(run.path).as_posix()
+
+
+def _proofs(run: RunDirectory, paths: Iterable[Path]) -> dict[str, FileProof]:
+    def prove(path: Path) -> FileProof:
+        size, sha256 = _digest(path)
+        return FileProof(part=_part_of(run, path), size=size, sha256=sha256, rows=_rows(path))
+
+    found = list(paths)
+    with _pool() as pool:
+        return {_name(run, path): proof for path, proof in zip(found, pool.map(prove, found), strict=True)}
+
+
+def _compared(run: RunDirectory, wanted: Mapping[str, FileProof]) -> dict[str, str]:
+    def wrong(name: str) -> str | None:
+        proof, path = wanted[name], run.path / name
+        try:
+            if (size := path.stat().st_size) != proof.size:
+                return f"has {size:,} bytes instead of {proof.size:,}"
+            return (
+                None if _digest(path)[1] == proof.sha256 else "has changed since it was written (its SHA-256 differs)"
+            )
+        except FileNotFoundError:
+            return "is missing"
+        except OSError as error:
+            return f"cannot be read ({error.strerror})"
+
+    with _pool() as pool:
+        return {name: why for name, why in zip(wanted, pool.map(wrong, wanted), strict=True) if why is not None}
+
+
+def _pool() -> ThreadPoolExecutor:
+    """Returns a pool of threads, because hashing releases the interpreter's lock."""
+    return ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="manifest")
+
+
+def _digest(path: Path) -> tuple[int, str]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return file.tell(), digest
+
+
+def _rows(path: Path) -> int | None:
+    if path.suffix == ".rows":
+        return rows_in(path)
+    if path.suffix != ".parquet":
+        return None
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (OSError, pa.ArrowException) as error:
+        raise HistoryUnreadable(f"{path} cannot be read: {error}.") from error
+
+
+def _reseal(run: RunDirectory, part: Part, paths: Iterable[Path]) -> None:
+    if not run.manifest.is_file():
+        return
+    manifest = read_manifest(run)
+    kept = {name: proof for name, proof in manifest.files.items() if proof.part != part}
+    _write(run, manifest.model_copy(update={"files": kept | _proofs(run, paths)}))
+
+
+def _write(run: RunDirectory, manifest: Manifest) -> None:
+    manifest = manifest.model_copy(update={"sha256": manifest.own_digest()})
+    write_json(run.manifest, json.loads(manifest.model_dump_json()))

@@ -1,0 +1,433 @@
+"""One table of a history as a Parquet file, of which single columns and row groups can be read and written.
+
+The footer stays parsed. Data pages carry checksums, so that a rotten one is `HistoryUnreadable`, never a wrong number.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from prozess.harness.errors import HistoryUnreadable, StorageFull
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import FORMAT_VERSION, MISSING, NONE, TABLES, Table
+
+READ_WHOLE_ROWS = 1 << 14
+"""Up to this many rows, one call for all columns costs less than a call for each."""
+UNBOUNDED = np.iinfo(np.int64).max
+"""A bound for ranges of offsets that is greater than every offset."""
+_KEY = "prozess."
+
+
+def table_path(run: RunDirectory, table: str) -> Path:
+    """Returns the path of a table's Parquet file."""
+    return run.history / f"{table}.parquet"
+
+
+def parquet_schema(table: Table) -> pa.Schema:
+    """Returns the names and types of a table's Parquet form: int32 and int64, without nulls."""
+    kinds = {"i4": pa.int32(), "i8": pa.int64()}
+    fields = [("client", pa.int32()), *((c.name, kinds[c.kind]) for c in table.columns)]
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields])
+
+
+def key_value_metadata(table: str, *, rows: int, torn_rows: int, start_monotonic_ns: int) -> dict[str, str]:
+    """Returns what the footer of a table's file says about it."""
+    facts = {
+        "format_version": FORMAT_VERSION,
+        "table": table,
+        "rows": rows,
+        "torn_rows": torn_rows,
+        "start_monotonic_ns": start_monotonic_ns,
+    }
+    return {_KEY + name: str(value) for name, value in facts.items()}
+
+
+class TableFile:
+    """The file of one table, with its footer parsed. Thread safe."""
+
+    def __init__(self, run: RunDirectory, table: Table) -> None:
+        """HistoryUnreadable if the file is missing, torn, of another version, or not this table."""
+        self.table, self.path = table, table_path(run, table.name)
+        try:
+            self.metadata: Any = pq.read_metadata(self.path)
+        except FileNotFoundError as error:
+            raise self._unreadable("is missing") from error
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreadable(f"is torn or no Parquet ({_first_line(error)})") from error
+        self.rows = int(self.metadata.num_rows)
+        version = self._fact("format_version")
+        if version != str(FORMAT_VERSION):
+            raise self._unreadable(f"has format version {version}; this prozess reads {FORMAT_VERSION}")
+        if self._fact("table") != table.name:
+            raise self._unreadable(f"holds table {self._fact('table')!r}")
+        if not self.metadata.schema.to_arrow_schema().equals(parquet_schema(table)):
+            raise self._unreadable(f"does not have the columns {', '.join(table.column_names)}")
+        if self._fact("rows") != str(self.rows):
+            raise self._unreadable(f"has {self.rows} rows instead of {self._fact('rows')}")
+
+    @property
+    def torn_rows(self) -> int:
+        """How many rows were left out because their writer died while it wrote them."""
+        return int(self._fact("torn_rows"))
+
+    @property
+    def start_monotonic_ns(self) -> int:
+        """What was subtracted from CLOCK_MONOTONIC."""
+        return int(self._fact("start_monotonic_ns"))
+
+    @cached_property
+    def row_groups(self) -> dict[int, tuple[int, ...]]:
+        """The row groups of each partition of a partitioned table, by the statistics of the footer."""
+        column = self.table.column_names.index("partition")
+        found: dict[int, list[int]] = {}
+        for number in range(self.metadata.num_row_groups):
+            group = self.metadata.row_group(number)
+            if not group.num_rows:
+                continue
+            statistics = group.column(column).statistics
+            if statistics is None or not statistics.has_min_max or statistics.min != statistics.max:
+                raise self._unreadable(f"is not clustered by partition (row group {number})")
+            found.setdefault(int(statistics.min), []).append(number)
+        return {partition: tuple(groups) for partition, groups in sorted(found.items())}
+
+    def rows_of(self, partition: int) -> int:
+        """Returns how many rows a partition has."""
+        return sum(int(self.metadata.row_group(group).num_rows) for group in self.row_groups.get(partition, ()))
+
+    def offsets_of(self, row_group: int) -> tuple[int, int]:
+        """Returns the least and the greatest `log_offset` of a row group, by the statistics. If there are none, the
+        bounds include every offset."""
+        statistics = self.metadata.row_group(row_group).column(self.table.column_names.index("log_offset")).statistics
+        if statistics is None or not statistics.has_min_max:
+            return NONE, int(np.iinfo(np.int64).max)
+        return int(statistics.min), int(statistics.max)
+
+    def read(self, columns: Sequence[str], row_groups: Sequence[int] | None = None) -> dict[str, np.ndarray]:
+        """Reads columns of some row groups (None = all) as read-only arrays. HistoryUnreadable for a damaged page.
+
+        A column that has one value in each of them, by the footer's statistics, is not decoded, and takes no memory if it is
+        the same one in all of them.
+        """
+        groups = list(range(self.metadata.num_row_groups) if row_groups is None else row_groups)
+        found = self._constants(columns, groups)
+        decoded = [name for name in columns if name not in found]
+        try:
+            # A reader per call: they are cheap with a parsed footer, and not safe to share between threads.
+            if decoded:
+                with pq.ParquetFile(
+                    self.path, metadata=self.metadata, memory_map=True, page_checksum_verification=True
+                ) as file:
+                    table = file.read_row_groups(groups, columns=decoded, use_threads=False)
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreadable(f"is torn ({_first_line(error)})") from error
+        return {name: found[name] if name in found else to_numpy(table.column(name)) for name in columns}
+
+    def constant(self, column: str, row_groups: Sequence[int]) -> np.ndarray | None:
+        """Returns the one value that a column has in all of these row groups, by the statistics. None: it has several
+        values, or none."""
+        found = self._constants([column], row_groups).get(column)
+        return found[0] if found is not None and found.strides == (0,) else None
+
+    def _constants(self, columns: Sequence[str], groups: Sequence[int]) -> dict[str, np.ndarray]:
+        """Returns those of these columns that have one value in each of these row groups."""
+        parts = [self.metadata.row_group(group) for group in groups]
+        lengths = [int(part.num_rows) for part in parts]
+        found = {}
+        for name in columns if sum(lengths) else ():
+            values = []
+            for part in parts:
+                statistics = part.column(self.table.column_names.index(name)).statistics
+                if statistics is None or not statistics.has_min_max or statistics.min != statistics.max:
+                    break
+                values.append(statistics.min)
+            else:
+                found[name] = _repeated(np.array(values, dtype=self.table.empty()[name].dtype), lengths)
+        return found
+
+    def _fact(self, name: str) -> str:
+        held = self.metadata.metadata or {}
+        return str(held.get((_KEY + name).encode(), b"none").decode())
+
+    def _unreadable(self, what: str) -> HistoryUnreadable:
+        return HistoryUnreadable(
+            f"table {self.table.name}: {self.path} {what}. Delete it and check the run again to write it from the rows; "
+            "where there are none, make the history again."
+        )
+
+
+class PartitionColumns(Mapping[str, np.ndarray]):
+    """The columns of one partition of a table, or of several partitions in sequence. Each is decoded when it is first
+    asked for. For one thread."""
+
+    def __init__(self, file: TableFile, *partitions: int) -> None:
+        self._file = file
+        self._groups = [group for partition in partitions for group in file.row_groups.get(partition, ())]
+        self._length = sum(map(file.rows_of, partitions))
+        self._held: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._held:
+            if name not in self._file.table.column_names:
+                raise KeyError(name)
+            if not self._groups:
+                self._held = self._file.table.empty()
+            elif self._length <= READ_WHOLE_ROWS:
+                self._held = self._file.read(self._file.table.column_names, self._groups)
+            else:
+                self._held |= self._file.read([name], self._groups)
+        return self._held[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._file.table.column_names)
+
+    def __len__(self) -> int:
+        return len(self._file.table.column_names)
+
+
+class PartitionRows:
+    """The rows of a partition in a table's file, read row group by row group."""
+
+    def __init__(self, file: TableFile, partition: int) -> None:
+        self._file = file
+        self._groups: list[tuple[int, int, int]] = []
+        first = 0
+        for group in file.row_groups.get(partition, ()):
+            rows = int(file.metadata.row_group(group).num_rows)
+            self._groups.append((group, first, first + rows))
+            first += rows
+
+    def by_offset(self, low: int, high: int) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
+        """Returns the rows with low ≤ log_offset < high (or UNBOUNDED), and their numbers, ascending."""
+        chosen = []
+        for group, first, _ in self._groups:
+            least, greatest = self._file.offsets_of(group)
+            if greatest < low or (least >= high and high != UNBOUNDED):
+                continue
+            offset = self._file.read(["log_offset"], [group])["log_offset"]
+            inside = offset >= low
+            if high != UNBOUNDED:
+                inside &= offset < high
+            chosen.append((group, first, np.flatnonzero(inside)))
+        return self._chosen(chosen)
+
+    def by_row(self, first: int, last: int) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
+        """Returns the rows with first ≤ number < last, and their numbers."""
+        chosen = [
+            (group, begin, np.arange(max(first, begin) - begin, min(last, end) - begin))
+            for group, begin, end in self._groups
+            if begin < last and end > first
+        ]
+        return self._chosen(chosen)
+
+    def take(self, rows: np.ndarray) -> Mapping[str, np.ndarray]:
+        """Returns the rows with these numbers, which ascend."""
+        chosen = []
+        for group, begin, end in self._groups:
+            low, high = np.searchsorted(rows, [begin, end])
+            if high > low:
+                chosen.append((group, begin, rows[low:high] - begin))
+        return self._chosen(chosen)[0]
+
+    def _chosen(self, chosen: list[tuple[int, int, np.ndarray]]) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
+        numbers = np.concatenate([np.empty(0, dtype=np.int64), *(first + rows for _, first, rows in chosen)])
+        return _ChosenColumns(self._file, [(group, rows) for group, _, rows in chosen]), numbers
+
+
+class _ChosenColumns(Mapping[str, np.ndarray]):
+    """The columns of chosen rows. Each is decoded when it is first asked for, a row group at a time."""
+
+    def __init__(self, file: TableFile, chosen: list[tuple[int, np.ndarray]]) -> None:
+        self._file, self._chosen = file, [(group, _stretch(rows)) for group, rows in chosen if len(rows)]
+        self._length = sum(len(rows) for _, rows in chosen)
+        self._held: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._held:
+            if name not in self._file.table.column_names:
+                raise KeyError(name)
+            constant = self._file.constant(name, [group for group, _ in self._chosen])
+            if constant is not None:
+                self._held[name] = np.broadcast_to(constant, self._length)
+            else:
+                parts = [self._file.read([name], [group])[name][rows] for group, rows in self._chosen]
+                self._held[name] = np.concatenate([self._file.table.empty()[name], *parts])
+        return self._held[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._file.table.column_names)
+
+    def __len__(self) -> int:
+        return len(self._file.table.column_names)
+
+
+def _stretch(rows: np.ndarray) -> np.ndarray | slice:
+    """Returns rows that follow one another as a slice, so that taking them copies nothing."""
+    first, last = int(rows[0]), int(rows[-1]) + 1
+    return slice(first, last) if last - first == len(rows) else rows
+
+
+def _repeated(values: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
+    array = np.repeat(values, lengths) if (values != values[0]).any() else np.broadcast_to(values[0], sum(lengths))
+    array.setflags(write=False)
+    return array
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+# Between numpy and Arrow without pandas. pyarrow's own conversions import pandas, which takes a fifth of a second in
+# every process.
+
+
+def to_numpy(column: pa.ChunkedArray) -> np.ndarray:
+    """Returns a column of integers without nulls as a read-only array. A column of one chunk is not copied."""
+    dtype = np.dtype(column.type.to_pandas_dtype())
+    parts = [
+        np.frombuffer(chunk.buffers()[1], dtype, count=len(chunk), offset=chunk.offset * dtype.itemsize)
+        for chunk in column.chunks
+        if len(chunk)
+    ]
+    array = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype), *parts])
+    array.setflags(write=False)
+    return array
+
+
+def from_numpy(values: np.ndarray) -> pa.Array:
+    """Returns an array of integers as an Arrow array."""
+    held = np.ascontiguousarray(values)
+    kinds = {"i4": pa.int32(), "i8": pa.int64()}
+    return pa.Array.from_buffers(kinds[held.dtype.str[1:]], len(held), [None, pa.py_buffer(held)])
+
+
+def from_strings(values: Sequence[str | None]) -> pa.Array:
+    """Returns texts as an Arrow array; None becomes null."""
+    encoded = [(value or "").encode() for value in values]
+    ends = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
+    there = np.packbits(np.array([value is not None for value in values], dtype=bool), bitorder="little")
+    buffers = [pa.py_buffer(there), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.string(), len(values), buffers)
+
+
+# Writing tables of a history as Parquet: each call writes columns as one row group, and the file appears in its place
+# at once. This serves everyone who makes a history: from rows after a trial (`prozess.harness.history.convert`), from
+# other programs' histories, or out of nothing (`prozess.harness.app.histories`).
+
+
+ROW_GROUP_MAX = 1 << 20
+"""The most rows of a row group. A larger partition has several, of which only some are read where it is checked in
+pieces."""
+
+
+class TableWriter:
+    """Writes one table of a history. It is a context manager: the file appears, whole, when the context ends without an
+    error.
+
+    A partitioned table is written partition by partition, ascending, each in one call of `write` or in several that follow
+    one another; others in any number of calls. StorageFull if there is no room.
+    """
+
+    def __init__(self, run: RunDirectory, table: Table, *, start_ns: int = 0, torn_rows: int = 0) -> None:
+        self._table, self._start_ns, self._torn_rows = table, start_ns, torn_rows
+        self._path = table_path(run, table.name)
+        self._part = self._path.with_name(f"{self._path.name}.{os.getpid()}.part")
+        self._schema = parquet_schema(table)
+        self.rows = 0
+
+    def __enter__(self) -> "TableWriter":
+        self._guarded_from_full_disk(self._open)
+        return self
+
+    def write(self, columns: Mapping[str, np.ndarray]) -> None:
+        """Appends rows. `columns` has every column of the Parquet form, `client` included, all of one length. It does
+        nothing for length 0."""
+        arrays = pa.table([pa.array(columns[name]) for name in self._schema.names], schema=self._schema)
+        if arrays.num_rows:
+            self.rows += arrays.num_rows
+            size = min(arrays.num_rows, ROW_GROUP_MAX)
+            self._guarded_from_full_disk(lambda: self._writer.write_table(arrays, row_group_size=size))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._guarded_from_full_disk(self._finish)
+            else:
+                self._writer.close()
+        finally:
+            self._part.unlink(missing_ok=True)
+
+    def _open(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._writer = pq.ParquetWriter(
+            self._part,
+            self._schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=["client", *(c.name for c in self._table.columns if c.kind == "i4")],
+            column_encoding={c.name: "DELTA_BINARY_PACKED" for c in self._table.columns if c.kind == "i8"},
+            write_statistics=True,
+            write_page_checksum=True,
+        )
+
+    def _finish(self) -> None:
+        self._writer.add_key_value_metadata(
+            key_value_metadata(
+                self._table.name, rows=self.rows, torn_rows=self._torn_rows, start_monotonic_ns=self._start_ns
+            )
+        )
+        self._writer.close()
+        with self._part.open("rb") as file:
+            os.fsync(file.fileno())
+        self._part.replace(self._path)
+
+    def _guarded_from_full_disk(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise StorageFull(
+                    f"{self._path}: no room left for the history. Free space there and try again; what was recorded is kept."
+                ) from error
+            raise
+
+
+def write_table(run: RunDirectory, name: str, columns: Mapping[str, np.ndarray | int], *, length: int) -> None:
+    """Writes a whole table that is not partitioned, or has at most one partition. A column is an array of `length`, or
+    one value for all rows. Columns that are not given are filled as `filled` does."""
+    with TableWriter(run, TABLES[name]) as writer:
+        writer.write(filled(TABLES[name], columns, length=length))
+
+
+def filled(table: Table, columns: Mapping[str, np.ndarray | int], *, length: int) -> dict[str, np.ndarray]:
+    """Returns every column of a table's Parquet form: those given (arrays, or one value for all rows), MISSING for other
+    times, and NONE for the rest."""
+    unknown = columns.keys() - set(table.column_names)
+    assert not unknown, f"{table.name} has no {unknown}"
+    kinds = {"client": "i4"} | {column.name: column.kind for column in table.columns}
+    units = {"client": ""} | {column.name: column.unit for column in table.columns}
+    return {
+        name: np.ascontiguousarray(
+            np.broadcast_to(
+                np.asarray(columns.get(name, MISSING if units[name] == "ns" else NONE)).astype(kind, copy=False), length
+            )
+        )
+        for name, kind in kinds.items()
+    }
+
+
+def ensure_every_table(run: RunDirectory) -> None:
+    """Writes an empty table for each that is not there, because a history has all of them."""
+    for name, table in TABLES.items():
+        if not table_path(run, name).exists():
+            with TableWriter(run, table) as writer:
+                writer.write(table.empty())

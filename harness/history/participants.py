@@ -1,0 +1,258 @@
+"""What a history says about those who took part: what each client reported, how far audits read, and what is known of
+each partition."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from prozess.harness.errors import HistoryUnreadable
+from prozess.harness.interfaces import CopyFacts
+from prozess.harness.plan.plan import SENTINEL_CLIENT, Plan
+from prozess.harness.recording.rows import RECORDER_CLIENT
+from prozess.harness.schema import MISSING, NONE, READS, Isolation, ObservationKind, Outcome, ReadFlag, Role, role_named
+
+# Through which sentinel an audit read.
+#
+# The observation AUDIT_COMPLETE is only a claim of the audit. It counts if the table `reads` has the sentinel at that
+# offset, received by that client. A history whose rows were lost or changed afterwards proves nothing about what is not
+# in it.
+
+
+Claim = tuple[int, int]
+"""The offset of a sentinel, and the client that says it read through that."""
+
+
+class AuditEnds(Mapping[int, int]):
+    """The offset of the sentinel through which an audit read, for each isolation level. Only claims that the history
+    proves count. They are looked up when they are first asked for, because that reads columns."""
+
+    def __init__(self, claims: Mapping[int, Claim], reads_near: Callable[[int], Mapping[str, np.ndarray]]) -> None:
+        """`reads_near` returns rows of `reads` of the partition, among them every row at the given offset."""
+        self._claims, self._reads_near = claims, reads_near
+
+    @cached_property
+    def _shown(self) -> dict[int, int]:
+        return {level: offset for level, (offset, client) in self._claims.items() if self._was_read(offset, client)}
+
+    def _was_read(self, offset: int, client: int) -> bool:
+        reads = self._reads_near(offset)
+        rows = np.flatnonzero(reads["log_offset"] == offset)
+        return bool(((reads["sender"][rows] == SENTINEL_CLIENT) & (reads["client"][rows] == client)).any())
+
+    def __getitem__(self, isolation: int) -> int:
+        return self._shown[isolation]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._shown)
+
+    def __len__(self) -> int:
+        return len(self._shown)
+
+    def __reduce__(self) -> tuple[type[dict[int, int]], tuple[dict[int, int]]]:
+        """A copy in another process is a plain dict of what was found here."""
+        return dict, (self._shown,)
+
+
+# What observers of a run reported of each partition: how far audits read, where its log began, and what its copies held
+# at the end.
+
+
+_OF_COPIES = (
+    ObservationKind.REPLICA_LOG_START,
+    ObservationKind.REPLICA_LOG_END,
+    ObservationKind.REPLICA_HIGH_WATERMARK,
+)
+
+
+def audit_claims(seen: Mapping[str, np.ndarray]) -> dict[int, dict[int, Claim]]:
+    """Returns, for each partition and isolation level, through which sentinel an audit says that it read, and which
+    audit. It takes rows of `observations`, as the functions below do."""
+    rows = np.flatnonzero(seen["kind"] == ObservationKind.AUDIT_COMPLETE)
+    rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]  # the latest audit counts
+    claims: dict[int, dict[int, Claim]] = {}
+    for partition, isolation, value, client in zip(
+        *(seen[name][rows].tolist() for name in ("partition", "isolation", "value", "client")), strict=True
+    ):
+        claims.setdefault(partition, {})[isolation] = (value, client)
+    return claims
+
+
+def log_starts(seen: Mapping[str, np.ndarray]) -> dict[int, int]:
+    """Returns the greatest log start that was observed of each partition."""
+    rows = np.flatnonzero(seen["kind"] == ObservationKind.LOG_START)
+    rows = rows[np.argsort(seen["value"][rows], kind="stable")]  # the greatest stays
+    return dict(zip(seen["partition"][rows].tolist(), seen["value"][rows].tolist(), strict=True))
+
+
+def copies(seen: Mapping[str, np.ndarray]) -> dict[int, dict[int, CopyFacts]]:
+    """Returns, for each partition and node, what the node's own files said at the end."""
+    told: dict[tuple[int, int], dict[int, int]] = {}
+    rows = np.flatnonzero(np.isin(seen["kind"], _OF_COPIES) & (seen["step"] == NONE))
+    for partition, node, kind, value in zip(
+        *(seen[name][rows].tolist() for name in ("partition", "node", "kind", "value")), strict=True
+    ):
+        told.setdefault((partition, node), {})[kind] = value
+    found: dict[int, dict[int, CopyFacts]] = {}
+    for (partition, node), values in told.items():
+        start, end, watermark = (values.get(kind) for kind in _OF_COPIES)
+        if start is not None and end is not None:
+            found.setdefault(partition, {})[node] = CopyFacts(start, end, watermark)
+    return found
+
+
+# What is known of each client: what was planned for it, and then what it reported itself.
+
+
+_LEVELS = {
+    None: Isolation.NOT_A_READER,
+    "read_uncommitted": Isolation.READ_UNCOMMITTED,
+    "read_committed": Isolation.READ_COMMITTED,
+}
+_ACKS = {"0": 0, "1": 1, "all": -1}
+_TOLD = frozenset({"producer", "keyed-producer", "errors-producer"})
+"""The roles that record a send before they make it, and that end only when all sends are answered."""
+TIMEOUTS_LATE_NS = 2_000_000_000
+"""How late a timeout may be reported. librdkafka looks for timeouts once a second, and a starved client a little later."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFacts:
+    """Facts about clients, as arrays indexed by client id. `PartitionHistory` has the same."""
+
+    role: np.ndarray
+    isolation: np.ndarray
+    issued: np.ndarray
+    acks: np.ndarray
+    clock: np.ndarray
+    told_ns: np.ndarray
+
+
+def client_facts(plan: Plan, table: Mapping[str, np.ndarray]) -> ClientFacts:
+    """Returns the facts about clients, from the plan and the table `clients`. The recorder's own id is left out."""
+    told = {name: values[table["client"] < RECORDER_CLIENT] for name, values in table.items()}
+    ids = told["client"]
+    if (ids < 0).any():
+        raise HistoryUnreadable(
+            f"table clients names client {int(ids.min())}. Ids are numbers from 0: make the history again."
+        )
+    size = 1 + max([int(ids.max(initial=-1)), *(planned.client for planned in plan.clients)], default=-1)
+    role = np.zeros(size, dtype=np.int32)
+    isolation = np.full(size, Isolation.NOT_A_READER, dtype=np.int32)
+    issued = np.full(size, NONE, dtype=np.int64)
+    acks = np.zeros(size, dtype=np.int32)
+    for planned in plan.clients:
+        role[planned.client] = role_named(planned.role)
+        isolation[planned.client] = _LEVELS[planned.isolation_level]
+        if planned.producer is not None:
+            acks[planned.client] = _ACKS[planned.producer.acks]
+    clock = np.full(size, NONE, dtype=np.int32)
+    role[ids], isolation[ids], clock[ids] = told["role"], told["isolation"], told["clock"]
+    # A client that took a planned one's place has its configuration.
+    restarted = told["planned"] != NONE
+    if (odd := (told["planned"] < NONE) | (told["planned"] >= size)).any():
+        raise HistoryUnreadable(
+            f"table clients says that client {int(ids[odd][0])} has the place of client {int(told['planned'][odd][0])}, and "
+            "there is none. Make the history again."
+        )
+    acks[ids[restarted]] = acks[told["planned"][restarted]]
+    # A client that did not close its files may have issued more than it could record: nothing is said of those.
+    issued[ids] = np.where(told["complete"] == 1, told["issued"], NONE)
+    issued[(role == Role.MEMBER) & ~_sending(plan, told, size)] = 0
+    told_ns = _told_ns(plan, told, size)
+    if not plan.audited:  # whoever reads L(p) and V(p) out of what others saw
+        role = np.append(role, np.full(len(REVEALED), Role.AUDIT, dtype=np.int32))
+        isolation = np.append(isolation, np.array(REVEALED, dtype=np.int32))
+        issued, acks, clock = (
+            np.append(array, np.zeros(len(REVEALED), array.dtype)) for array in (issued, acks, clock)
+        )
+    for array in (role, isolation, issued, acks, clock, told_ns):
+        array.setflags(write=False)
+    return ClientFacts(role, isolation, issued, acks, clock, told_ns)
+
+
+def _sending(plan: Plan, told: Mapping[str, np.ndarray], size: int) -> np.ndarray:
+    """Returns bool[size]: may this client send records? A member of a group may only if there is a retry topic."""
+    sending = np.zeros(size, dtype=bool)
+    sending[[c.client for c in plan.clients if c.producer is not None]] = True
+    restarted = told["planned"] != NONE
+    sending[told["client"][restarted]] = sending[told["planned"][restarted]]
+    return sending
+
+
+def _told_ns(plan: Plan, told: Mapping[str, np.ndarray], size: int) -> np.ndarray:
+    """Returns int64[size], as `PartitionHistory.client_told_ns`. Only a client that ended in order, and by itself, was
+    told everything: of all sends until the last delivery timeout before its end."""
+    told_ns = np.full(size, MISSING, dtype=np.int64)
+    timeout_ms = {c.client: c.producer.delivery_timeout_ms for c in plan.clients if c.role in _TOLD and c.producer}
+    for client, planned, ended_ns, code, complete in zip(
+        *(told[name].tolist() for name in ("client", "planned", "ended_ns", "exit_code", "complete")), strict=True
+    ):
+        if planned in timeout_ms and complete == 1 and code == 0 and ended_ns != MISSING:
+            told_ns[client] = ended_ns - timeout_ms[planned] * 1_000_000 - TIMEOUTS_LATE_NS
+    return told_ns
+
+
+# What acknowledgements and reads reveal of a log that nobody audited: derived reads of two clients with the role AUDIT.
+#
+# At every offset from which a consumer received a record, or that an acknowledgement named, one record stands: the
+# record that was read last, or else the one that was acknowledged. If somebody saw another record there, that is left
+# to `offset-conflict`.
+
+
+REVEALED = (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED)
+"""The isolation levels of the two clients that stand for an audit. L(p) is what anybody saw. V(p) is what read_committed
+consumers and confirmed commits show."""
+
+
+def nobody_audited(partition: int) -> str:
+    """Returns why nothing can be concluded from what consumers did not receive."""
+    return f"nobody audited partition {partition}: an imported history"
+
+
+def with_revealed(
+    sends: Mapping[str, np.ndarray], reads: Mapping[str, np.ndarray], isolation: np.ndarray, *, first_id: int
+) -> dict[str, np.ndarray]:
+    """Returns the reads of a partition, and behind them those of the clients `first_id` (L(p)) and `first_id` + 1
+    (V(p)), which stand for an audit.
+
+    `sends`, `reads`: columns of one partition, in the Parquet form. `isolation`: Isolation by client id. O(n log n).
+    """
+    whole = {name: np.asarray(reads[name]) for name in READS.column_names}
+    level = np.full(len(whole["client"]), Isolation.NOT_A_READER)
+    known = (whole["client"] >= 0) & (whole["client"] < len(isolation))
+    level[known] = isolation[whole["client"][known]]
+    given = (whole["log_offset"] != NONE) & ((whole["flags"] & ReadFlag.CORRUPT) == 0)
+    committed = level == Isolation.READ_COMMITTED
+    parts = [whole]
+    for number, of_level in enumerate((given, given & committed)):
+        parts.append(_revealed(sends, whole, np.flatnonzero(of_level), client=first_id + number))
+    return {name: np.concatenate([part[name] for part in parts]) for name in READS.column_names}
+
+
+def _revealed(
+    sends: Mapping[str, np.ndarray], reads: Mapping[str, np.ndarray], rows: np.ndarray, *, client: int
+) -> dict[str, np.ndarray]:
+    """Returns rows of `reads`, ascending by offset, one for each offset."""
+    told = np.flatnonzero((sends["outcome"] == Outcome.OK) & (sends["log_offset"] != NONE))
+    offset = np.concatenate([reads["log_offset"][rows], sends["log_offset"][told]])
+    time_ns = np.concatenate([reads["read_ns"][rows], sends["completed_ns"][told]])
+    by_read = np.arange(len(offset)) < len(rows)
+    order = np.lexsort((time_ns, by_read, offset))
+    last = np.append(offset[order][1:] != offset[order][:-1], True)[: len(order)]
+    chosen = order[last]
+    columns = {
+        "read_ns": time_ns,
+        "log_offset": offset,
+        "sequence": np.concatenate([reads["sequence"][rows], sends["sequence"][told]]),
+        "key": np.concatenate([reads["key"][rows], sends["key"][told]]),
+        "sender": np.concatenate([reads["sender"][rows], sends["client"][told]]),
+        "partition": np.concatenate([reads["partition"][rows], sends["partition"][told]]),
+        "sent_partition": np.concatenate([reads["sent_partition"][rows], sends["partition"][told]]),
+    }
+    found = {name: values[chosen] for name, values in columns.items()}
+    for name in READS.column_names:
+        fixed = {"client": client, "span": 0, "flags": 0}.get(name, NONE)
+        found.setdefault(name, np.full(len(chosen), fixed, dtype=np.asarray(reads[name]).dtype))
+    return found

@@ -1,0 +1,306 @@
+"""Reading a history: one Kafka partition at a time, and only the columns that are asked for.
+
+`History.open` looks at every table's footer before anything is checked (`prozess.harness.history.parquet`).
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from prozess.harness.clock import NS_PER_S
+from prozess.harness.errors import HistoryUnreadable
+from prozess.harness.history.parquet import PartitionColumns, TableFile
+from prozess.harness.history.participants import (
+    REVEALED,
+    AuditEnds,
+    Claim,
+    ClientFacts,
+    audit_claims,
+    client_facts,
+    copies,
+    log_starts,
+    with_revealed,
+)
+from prozess.harness.interfaces import CellHistory, CopyFacts, PartitionHistory
+from prozess.harness.plan.plan import Cell, Plan, parse_plan
+from prozess.harness.recording.metrics import code_of
+from prozess.harness.run_directory import RunDirectory, read_object
+from prozess.harness.schema import NONE, TABLES, Clustered, SharedRows
+
+PARTITIONED = tuple(name for name, table in TABLES.items() if table.partitioned)
+CELL_ROWS_HELD = 20_000_000
+"""The rows of a cell above which a kernel reads a partition anew each time it asks. That takes longer, and less memory."""
+CELLS_HELD = 4
+"""Of how many cells the rows of their clients are kept."""
+_TABLES_OF_CLIENTS = ("transactions", "commits", "assignments", "positions", "clients", "heartbeats")
+_OF_LEADERS = (code_of("high_watermark"), code_of("last_stable_offset"))
+_OF_THE_QUORUM = (code_of("quorum_leader"), code_of("quorum_epoch"))
+METADATA_RESOLUTION_NS = 1_000_000
+"""The controllers' records carry milliseconds."""
+NO_CLOCK_ERROR_NS = NS_PER_S
+"""The clock error that is assumed where nobody measured it."""
+
+
+def metadata_error_ns(run: RunDirectory) -> int:
+    """Returns how far the times of `metadata` from the controllers' log may be off from all other times."""
+    if not run.clock.exists():
+        return NO_CLOCK_ERROR_NS
+    return METADATA_RESOLUTION_NS + int(read_object(run.clock).get("wall_error_ns", NO_CLOCK_ERROR_NS))
+
+
+class _EachTime(Mapping[int, PartitionHistory]):
+    """The histories of partitions, read each time they are asked for, and not kept."""
+
+    def __init__(self, history: "History", partitions: Sequence[int]) -> None:
+        self._history, self._partitions = history, tuple(partitions)
+
+    def __getitem__(self, partition: int) -> PartitionHistory:
+        if partition not in self._partitions:
+            raise KeyError(partition)
+        return self._history.partition_history(partition)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._partitions)
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+
+class History:
+    """The history of a run. It is thread safe, and `open` is cheap enough to be called by every task of an engine."""
+
+    def __init__(self, run: RunDirectory, plan: Plan) -> None:
+        self.run, self.plan = run, plan
+        self.files = {name: TableFile(run, table) for name, table in TABLES.items()}
+        self._held: dict[str, dict[str, np.ndarray]] = {}
+        self._orders: dict[str, Clustered] = {}
+        self._cell_tables: dict[int, Mapping[str, SharedRows]] = {}
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def open(run: RunDirectory) -> "History":
+        """Opens the history of a run. HistoryUnreadable, with table and reason, if any table is missing, torn, or of
+        another version."""
+        try:
+            text = run.plan.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise HistoryUnreadable(f"{run.plan} cannot be read: {error}.") from error
+        return History(run, parse_plan(text, source=str(run.plan)))
+
+    @property
+    def torn_rows(self) -> dict[str, int]:
+        """How many rows of each table were left out as torn. Only tables that have some."""
+        return {name: file.torn_rows for name, file in self.files.items() if file.torn_rows}
+
+    def rows(self, table: str) -> int:
+        """Returns how many rows a table has."""
+        return self.files[table].rows
+
+    def table(self, table: str) -> dict[str, np.ndarray]:
+        """Returns a whole table as arrays, column name → values. For small tables."""
+        return self.files[table].read(TABLES[table].column_names)
+
+    @cached_property
+    def partitions(self) -> tuple[int, ...]:
+        """The ids of every planned partition, and of any other that has rows, ascending."""
+        ids = {planned.partition for planned in self.plan.partitions}
+        return tuple(sorted(ids.union(*(self.files[name].row_groups for name in PARTITIONED))))
+
+    def rows_of(self, partition: int) -> int:
+        """Returns how many rows a partition has, over all partitioned tables."""
+        return sum(self.files[name].rows_of(partition) for name in PARTITIONED)
+
+    def cell_of(self, partition: int) -> Cell | None:
+        """Returns the cell of a partition. None: the partition was not planned."""
+        return self._cells.get(partition)
+
+    @cached_property
+    def _cells(self) -> dict[int, Cell]:
+        return {partition: cell for cell in self.plan.cells for partition in cell.partitions}
+
+    def manifest(self) -> pa.Table:
+        """Returns a table with one row for each partition: partition (int32); for each partitioned table `<table>_rows`
+        (int64) and `<table>_row_groups` (list of int32)."""
+        columns: dict[str, Any] = {"partition": pa.array(self.partitions, pa.int32())}
+        for name in PARTITIONED:
+            file = self.files[name]
+            columns[f"{name}_rows"] = pa.array([file.rows_of(p) for p in self.partitions], pa.int64())
+            groups = [file.row_groups.get(p, ()) for p in self.partitions]
+            columns[f"{name}_row_groups"] = pa.array(groups, pa.list_(pa.int32()))
+        return pa.table(columns)
+
+    def partition_history(self, partition: int) -> PartitionHistory:
+        """Returns everything that a kernel may look at in a partition. Columns of sends and reads are decoded when the
+        kernel asks for them."""
+        facts = self.clients
+        sends: Mapping[str, np.ndarray] = PartitionColumns(self.files["sends"], partition)
+        reads: Mapping[str, np.ndarray] = PartitionColumns(self.files["reads"], partition)
+        if not self.plan.audited:
+            reads = with_revealed(sends, reads, facts.isolation, first_id=len(facts.role) - len(REVEALED))
+        return PartitionHistory(
+            partition=partition,
+            audited=self.plan.audited,
+            sends=sends,
+            reads=reads,
+            client_role=facts.role,
+            client_isolation=facts.isolation,
+            client_issued=facts.issued,
+            client_acks=facts.acks,
+            client_told_ns=facts.told_ns,
+            audit_end=AuditEnds(
+                self._audit_claims.get(partition, {}), lambda offset: self._reads_near(partition, offset, reads)
+            ),
+            compacted=partition in self._compacted,
+            log_start=self._log_starts.get(partition, 0),
+            assignment=self._assignments.get(partition, ()),
+            copies=self._copies.get(partition, {}),
+            replicas=PartitionColumns(self.files["replicas"], partition),
+            snapshots=self._of_partition("snapshots", partition),
+            client_clock=facts.clock,
+            metadata=self._of_partition("metadata", partition),
+            observations=self._of_partition("observations", partition),
+            min_insync_replicas=self._min_insync_replicas.get(partition),
+            metadata_error_ns=self._metadata_error_ns,
+        )
+
+    def _reads_near(self, partition: int, offset: int, reads: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Returns rows of `reads` of a partition, among them all rows at this offset. Of a large partition it reads only
+        the row groups that may have the offset."""
+        file = self.files["reads"]
+        groups = file.row_groups.get(partition, ())
+        if len(groups) < 2:
+            return reads
+        near = [group for group in groups if file.offsets_of(group)[0] <= offset <= file.offsets_of(group)[1]]
+        return file.read(["log_offset", "sender", "client"], near) if near else file.table.empty()
+
+    def cell_history(
+        self, cell: int, only: PartitionHistory | None = None, known: Mapping[str, Any] | None = None
+    ) -> CellHistory:
+        """Returns everything that a kernel over a whole cell may look at. `only` restricts it to one partition, for
+        kernels that look at one at a time (`prozess.harness.checking.checker.ByPartition`). `known` is that of
+        `CellHistory`."""
+        planned = self.plan.cells[cell]
+        numbers = planned.partitions if only is None else (only.partition,)
+        clients = [c for c in self.plan.clients if not set(c.partitions).isdisjoint(planned.partitions)]
+        tables: dict[str, Mapping[str, np.ndarray]] = dict(self._of_clients(cell, [c.client for c in clients]))
+        seen = self._observations
+        tables["observations"] = _rows(seen, np.isin(seen["partition"], numbers))
+        tables["processed"] = PartitionColumns(self.files["processed"], *sorted(numbers))
+        tables["metadata"] = self._of_partition("metadata", NONE)
+        tables["metrics"] = self._quorum
+        tables["leader_offsets"] = _rows(self._leader_offsets, np.isin(self._leader_offsets["partition"], numbers))
+        return CellHistory(
+            cell=planned,
+            partitions=self._partitions_of(numbers) if only is None else {only.partition: only},
+            tables=tables,
+            clients=clients,
+            known=known or {},
+        )
+
+    def _of_clients(self, cell: int, planned: Sequence[int]) -> Mapping[str, SharedRows]:
+        """Returns the rows of the cell's own clients. They are the same for every partition of the cell, so they are
+        kept."""
+        held = self._cell_tables.get(cell)
+        if held is None:
+            ids = self._incarnations(planned)
+            held = {name: SharedRows(_those_of(self._small(name), ids)) for name in _TABLES_OF_CLIENTS}
+            with self._lock:
+                for other in list(self._cell_tables)[: 1 - CELLS_HELD]:
+                    del self._cell_tables[other]
+                self._cell_tables[cell] = held
+        return held
+
+    def _partitions_of(self, partitions: Sequence[int]) -> Mapping[int, PartitionHistory]:
+        """Returns the histories of these partitions. All kernels share them, unless they would hold too many rows in
+        memory."""
+        if sum(map(self.rows_of, partitions)) > CELL_ROWS_HELD:
+            return _EachTime(self, partitions)
+        return {p: self.partition_history(p) for p in partitions}
+
+    def untimed_senders(self) -> list[int]:
+        """Returns the clients whose `invoked_ns` is only a lower bound. Verifiable producers report a send when it is
+        over, not when it began."""
+        planned = [client.client for client in self.plan.clients if client.role == "verifiable-producer"]
+        return sorted({int(client) for client in self._incarnations(planned)}) if planned else []
+
+    def _incarnations(self, planned: Sequence[int]) -> np.ndarray:
+        """Returns the client ids of these planned clients and of the clients that took their place later."""
+        told = self._small("clients")
+        later = told["client"][np.isin(told["planned"], planned)]
+        return np.concatenate([np.asarray(planned, dtype=np.int64), later.astype(np.int64)])
+
+    def _small(self, name: str) -> dict[str, np.ndarray]:
+        """Returns a whole table, read once."""
+        with self._lock:
+            if name not in self._held:
+                self._held[name] = self.table(name)
+            return self._held[name]
+
+    def _of_partition(self, name: str, partition: int) -> dict[str, np.ndarray]:
+        """Returns the rows of one partition (NONE: of none) of a table that is not clustered, in the order of writing."""
+        table = self._small(name)
+        with self._lock:
+            if name not in self._orders:
+                self._orders[name] = Clustered(table["partition"])
+        return _rows(table, self._orders[name].rows_of(partition))
+
+    @cached_property
+    def _quorum(self) -> dict[str, np.ndarray]:
+        metrics = self.table("metrics")
+        return _rows(metrics, np.isin(metrics["metric"], _OF_THE_QUORUM))
+
+    @cached_property
+    def _leader_offsets(self) -> dict[str, np.ndarray]:
+        metrics = self.table("metrics")
+        return _rows(metrics, np.isin(metrics["metric"], _OF_LEADERS))
+
+    @cached_property
+    def _metadata_error_ns(self) -> int:
+        return metadata_error_ns(self.run)
+
+    @cached_property
+    def _min_insync_replicas(self) -> dict[int, int]:
+        return {p: cell.topic.min_insync_replicas for cell in self.plan.cells for p in cell.partitions}
+
+    @cached_property
+    def clients(self) -> ClientFacts:
+        """What is known of each client."""
+        return client_facts(self.plan, self.table("clients"))
+
+    @cached_property
+    def _observations(self) -> dict[str, np.ndarray]:
+        return self.table("observations")
+
+    @cached_property
+    def _audit_claims(self) -> dict[int, dict[int, Claim]]:
+        return audit_claims(self._observations)
+
+    @cached_property
+    def _log_starts(self) -> dict[int, int]:
+        return log_starts(self._observations)
+
+    @cached_property
+    def _copies(self) -> dict[int, dict[int, CopyFacts]]:
+        return copies(self._observations)
+
+    @cached_property
+    def _assignments(self) -> dict[int, tuple[int, ...]]:
+        return {planned.partition: planned.assignment for planned in self.plan.partitions}
+
+    @cached_property
+    def _compacted(self) -> frozenset[int]:
+        return frozenset(p for c in self.plan.cells if "compact" in c.topic.cleanup_policy for p in c.partitions)
+
+
+def _those_of(table: Mapping[str, np.ndarray], clients: np.ndarray) -> Mapping[str, np.ndarray]:
+    """Returns the rows of these clients. Nothing is copied if those are all rows."""
+    chosen = np.isin(table["client"], clients)
+    return table if chosen.all() else _rows(table, chosen)
+
+
+def _rows(table: Mapping[str, np.ndarray], chosen: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: values[chosen] for name, values in table.items()}

@@ -1,0 +1,141 @@
+"""`versions.json` has the versions of everything that a run depended on, so that its result can be understood, and
+repeated, later.
+
+prozess    version; of a checkout the commit, and whether it had changes
+python, machine   interpreter, kernel, processors, memory
+packages   name → version of each distribution that prozess needs and that is installed
+kafka      versions of the servers
+servers    version → where its program is from, and whether prozess verified that it is what was published
+tools      name → version of what is no Python package: Java, librdkafka, toxiproxy, a Docker engine
+"""
+
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, distribution, version
+from pathlib import Path
+from typing import Any
+
+from prozess.harness import installation
+from prozess.harness.errors import HistoryUnreadable, ProzessError
+from prozess.harness.plan.checks import versions_installed
+from prozess.harness.plan.plan import Plan
+from prozess.harness.run_directory import RunDirectory, read_object, write_json
+
+PACKAGE = "prozess"
+GIT_TIMEOUT_S = 5.0
+
+
+JarFacts = Callable[[str], Mapping[str, Any]]
+"""A version of Kafka → what is known of its jars in the cache: `verified` and `sha256`. {} if they are not there."""
+ToolVersions = Callable[[str], Mapping[str, str]]
+"""A backend → name and version of each tool that it uses. ProzessError if a tool that it needs is missing."""
+
+
+def stamp_versions(run: RunDirectory, plan: Plan, *, jar_facts: JarFacts, tool_versions: ToolVersions) -> None:
+    """Writes versions.json. What cannot be found out is left out: a version is never guessed."""
+    write_json(run.versions, versions_of(plan, jar_facts=jar_facts, tool_versions=tool_versions))
+
+
+def versions_of(plan: Plan, *, jar_facts: JarFacts, tool_versions: ToolVersions) -> dict[str, Any]:
+    """Returns everything that versions.json says, as JSON values."""
+    return {
+        PACKAGE: own_version(),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "machine": _machine(),
+        "packages": _packages(),
+        "kafka": [] if plan.backend == "attach" else list(plan.variant.kafka_versions),
+        "servers": _servers(plan, jar_facts),
+        "tools": _tools(plan.backend, tool_versions),
+    }
+
+
+def own_version() -> dict[str, Any]:
+    """Returns the version of prozess. For a checkout it has also the commit, and whether files differ from it."""
+    told: dict[str, Any] = {"version": _installed(PACKAGE)}
+    root = installation.SEARCH_PATH
+    if not (root / ".git").exists():
+        return told
+    commit, changes = _git(root, "rev-parse", "HEAD"), _git(root, "status", "--porcelain", "--untracked-files=no")
+    if commit is not None:
+        told |= {"commit": commit, "changed": bool(changes)}
+    return told
+
+
+def _git(root: Path, *words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+ELSEWHERE = {
+    "attach": "a cluster that was there",
+    "compose": "an image of the Docker engine",
+    "ssh": "what is installed on the machines",
+}
+"""For each backend whose servers prozess does not start from jars of its own cache: where these servers are from."""
+
+
+def _servers(plan: Plan, jar_facts: JarFacts) -> dict[str, dict[str, Any]]:
+    """Returns each version of a server once. Nobody knows yet which version a cluster has that was there before."""
+    versions = dict.fromkeys((*plan.variant.kafka_versions, *versions_installed(plan)))
+    if plan.backend in ELSEWHERE:
+        names = versions if plan.backend != "attach" else ("unknown",)
+        return {version: {"from": ELSEWHERE[plan.backend], "verified": False} for version in names}
+    return {
+        version: {"from": "jars in the cache", "verified": False} | dict(jar_facts(version)) for version in versions
+    }
+
+
+def unverified(run: RunDirectory) -> list[str]:
+    """Returns one sentence for each server in versions.json whose program nobody verified."""
+    try:
+        servers = read_object(run.versions).get("servers", {}) if run.versions.exists() else {}
+    except HistoryUnreadable as error:
+        return [f"it is not known which programs the servers ran: {error}"]
+    told = servers.items() if isinstance(servers, dict) else ()
+    return [
+        f"Kafka {version} ran from {facts.get('from', 'somewhere')}, for which prozess has no SHA-256 sums."
+        for version, facts in told
+        if isinstance(facts, dict) and facts.get("verified") is not True
+    ]
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+        "processors": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    }
+
+
+def _packages() -> dict[str, str]:
+    """Returns the versions of the packages that the distribution's own metadata names, including those of extras."""
+    try:
+        needed = distribution(PACKAGE).requires or []
+    except PackageNotFoundError:  # a checkout on the path that was never installed
+        return {}
+    names = {re.split(r"[^\w.-]", text, maxsplit=1)[0].lower() for text in needed}
+    found = {name: _installed(name) for name in sorted(names)}
+    return {name: told for name, told in found.items() if told is not None}
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _tools(backend: str, tool_versions: ToolVersions) -> Mapping[str, str]:
+    try:
+        return tool_versions(backend)
+    except ProzessError as error:  # the run itself will say what is missing
+        return {"unknown": str(error)}

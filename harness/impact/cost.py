@@ -1,0 +1,625 @@
+"""What faults cost the clients: rates and latencies before, during and after each; when a partition took no records,
+which fault that was, and how long until it took the first again. Measured, never judged. Pure, one partition at a time,
+and of that some rows at a time.
+
+Only sends count that wait for an answer (acks other than 0). Latencies are counted in bins of 2 %, so that parts of them can
+be put together exactly, wherever they were counted.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from prozess.harness.checking.kernels import shared_out
+from prozess.harness.clock import NS_PER_S
+from prozess.harness.config.configuration import Frozen
+from prozess.harness.guarantees.evidence.ground_truth import FOREVER, fault_records
+from prozess.harness.guarantees.verdict.sentences import node_name
+from prozess.harness.history.parquet import TableFile
+from prozess.harness.history.reader import History
+from prozess.harness.impact.reactions import Reaction, ScheduleOutcome, reactions
+from prozess.harness.plan.plan import parse_plan
+from prozess.harness.plan.schedule import FaultAction, Step
+from prozess.harness.recording.codes import read_texts
+from prozess.harness.run_directory import RunDirectory, read_object, read_resolved
+from prozess.harness.schema import MISSING, Outcome, Tristate
+
+AROUND_NS = 10 * NS_PER_S
+"""The time before a fault and after its end for which rates and latencies are measured."""
+PHASES = ("before", "during", "after")
+LEVELS = {1: "1", -1: "all"}
+"""acks as a number → as it is written."""
+NAMES_SHOWN = 3
+NOBODY = -1
+"""Stands for the fault of a window that no fault explains."""
+WARM_UP = -2
+"""The fault of a window that none explains, and that ended with the first acknowledgement of all: clients send before topics
+have leaders and connections are made, and a trial's schedule begins once every partition has acknowledged something. A
+partition that is added later warms up, too."""
+_BINS_PER_E = 50
+_BINS = 1200
+"""Up to e^24 µs."""
+WINDOW = np.dtype([("partition", "<i4"), ("fault", "<i4"), ("begin_ns", "<i8"), ("end_ns", "<i8")])
+"""When a partition was unavailable; `end_ns` MISSING = until the end: the window is open."""
+RECOVERY = np.dtype([("partition", "<i4"), ("fault", "<i4"), ("fault_ns", "<i8"), ("heal_ns", "<i8")])
+"""How long after a fault was made, and after its end, a send that was made since was first acknowledged; MISSING = never."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultTime:
+    """When a fault began (as its undo was journaled), when it was made, and when it was undone; None = it was not. `nodes`:
+    whom it touched."""
+
+    number: int
+    begin_ns: int
+    over_ns: int | None
+    nodes: frozenset[int] = frozenset()
+    made_ns: int | None = None
+
+    @property
+    def struck_ns(self) -> int:
+        """When the fault was made; when it began, if that is not known."""
+        return self.begin_ns if self.made_ns is None else self.made_ns
+
+    def phase(self, name: str) -> tuple[int, int] | None:
+        """Returns when a phase of the fault begins and ends; None = there was none, or its end is not known."""
+        if name == "before":
+            return self.begin_ns - AROUND_NS, self.begin_ns
+        if self.over_ns is None:
+            return None
+        return (self.begin_ns, self.over_ns) if name == "during" else (self.over_ns, self.over_ns + AROUND_NS)
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """What faults cost some partitions, added up. Axes: fault (its place), phase, level of LEVELS."""
+
+    acknowledged: np.ndarray
+    """int64[faults, 3, 2]: records acknowledged in the phase."""
+    latencies: np.ndarray
+    """int64[faults, 3, 2, bins]: of acknowledged records that were sent in the phase."""
+    unanswered: np.ndarray
+    """int64[faults, 3]: records sent in the phase that were never acknowledged, refused ones among them."""
+    windows: np.ndarray
+    recoveries: np.ndarray
+
+    def __add__(self, other: "Impact") -> "Impact":
+        return Impact(
+            self.acknowledged + other.acknowledged,
+            self.latencies + other.latencies,
+            self.unanswered + other.unanswered,
+            np.concatenate([self.windows, other.windows]),
+            np.concatenate([self.recoveries, other.recoveries]),
+        )
+
+    def percentile_ms(self, fault: int, phase: int, level: int, share: float) -> float | None:
+        """Returns the latency that the share of sends did not exceed, exact to 2 %; None = there are no latencies."""
+        counts = self.latencies[fault, phase, level]
+        total = int(counts.sum())
+        if not total:
+            return None
+        place = int(np.searchsorted(np.cumsum(counts), max(1, int(np.ceil(share * total)))))
+        return float(np.exp((place + 1) / _BINS_PER_E) / 1_000)
+
+
+def no_impact(faults: Sequence[FaultTime]) -> Impact:
+    """Returns the impact on no partition, to which others are added."""
+    shape = (len(faults), len(PHASES), len(LEVELS))
+    return Impact(
+        np.zeros(shape, dtype=np.int64),
+        np.zeros((*shape, _BINS), dtype=np.int64),
+        np.zeros(shape[:2], dtype=np.int64),
+        np.empty(0, dtype=WINDOW),
+        np.empty(0, dtype=RECOVERY),
+    )
+
+
+Columns = Mapping[str, np.ndarray]
+SENDS_READ = ("client", "outcome", "invoked_ns", "completed_ns")
+
+
+def impact_of(
+    partition: int,
+    stretches: Callable[[], Iterable[Columns]],
+    client_acks: np.ndarray,
+    faults: Sequence[FaultTime],
+    assignment: Sequence[int] = (),
+    untimed: Sequence[int] = (),
+) -> Impact:
+    """Returns what the faults cost one partition. `stretches`: its rows of `sends`, SENDS_READ of them, some at a time, in
+    any order: asked for once or twice; `client_acks`: by client id; `untimed`: clients of which it is not known when they
+    sent, only by when: what was acknowledged is counted, and no latency or gap is made of it. O(n log n)."""
+    found, answers, waited = no_impact(faults), Answers(), False
+    successes = Successes([time_ns for f in faults for time_ns in (f.struck_ns, f.over_ns) if time_ns is not None])
+    for columns in stretches():
+        acks = _acks(columns, client_acks)
+        timed = ~np.isin(columns["client"], np.asarray(untimed)) if untimed else np.ones(len(acks), dtype=bool)
+        done = (columns["outcome"] == Outcome.OK) & (columns["completed_ns"] != MISSING)
+        for level, value in enumerate(LEVELS):
+            mine = (acks == value) & done
+            _count_acknowledged(found, level, columns["completed_ns"][mine], faults)
+            _count_latencies(found, level, *_times(columns, mine & timed), faults)
+        waiting = (acks != 0) & timed
+        _count_unanswered(found, np.sort(columns["invoked_ns"][waiting & ~done]), faults)
+        invoked_ns, completed_ns = _times(columns, waiting & done)
+        answers.add(columns["invoked_ns"][waiting], completed_ns)
+        successes.add(invoked_ns, completed_ns)
+        waited |= bool(waiting.any())
+    gaps = answers.gaps()
+    since_ns = waited_since(gaps, lambda: _sent_ns(stretches(), client_acks, untimed))
+    windows = [
+        (partition, _cause(begin_ns, end_ns, faults, assignment, first=bool(first)), begin_ns, end_ns)
+        for begin_ns, end_ns, first in answers.windows(gaps, since_ns).tolist()
+    ]
+    recoveries = [
+        (partition, fault.number, successes.after(fault.struck_ns), successes.after(fault.over_ns)) for fault in faults
+    ]
+    return replace(
+        found,
+        windows=np.array(windows, dtype=WINDOW),
+        recoveries=np.array(recoveries if waited else [], dtype=RECOVERY),
+    )
+
+
+def _acks(columns: Columns, client_acks: np.ndarray) -> np.ndarray:
+    client = columns["client"]
+    if not len(client_acks):
+        return np.zeros(len(client))
+    known = (client >= 0) & (client < len(client_acks))
+    return np.where(known, client_acks[np.where(known, client, 0)], 0)
+
+
+def _times(columns: Columns, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return columns["invoked_ns"][chosen], columns["completed_ns"][chosen]
+
+
+def _sent_ns(stretches: Iterable[Columns], client_acks: np.ndarray, untimed: Sequence[int]) -> Iterator[np.ndarray]:
+    """Yields the times of all sends that wait for an answer."""
+    for columns in stretches:
+        waiting = _acks(columns, client_acks) != 0
+        if untimed:
+            waiting &= ~np.isin(columns["client"], np.asarray(untimed))
+        yield columns["invoked_ns"][waiting]
+
+
+def fault_times(history: History) -> list[FaultTime]:
+    """The faults of a run that took effect, or may have."""
+    run = history.run
+    dictionaries = read_texts(run.dictionaries)
+    found = []
+    for record in fault_records(history.table("faults"), dictionaries):
+        if record.effective is not Tristate.NO:
+            healed_ns = record.end_ns if record.end_ns != FOREVER else None
+            over_ns = record.undone_ns if record.undone_ns is not None else healed_ns
+            nodes = frozenset(record.nodes)
+            found.append(FaultTime(record.number, record.begin_ns, over_ns, nodes, record.made_ns))
+    return found
+
+
+def fault_names(history: History) -> dict[int, str]:
+    """Returns the kind of each fault and the nodes that it hit, by its number."""
+    run = history.run
+    dictionaries = read_texts(run.dictionaries)
+    records = fault_records(history.table("faults"), dictionaries)
+    return {record.number: f"{record.kind} {_brief([node_name(node) for node in record.hit])}" for record in records}
+
+
+def _brief(names: Sequence[str]) -> str:
+    more = len(names) - NAMES_SHOWN
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:NAMES_SHOWN])} and {more} more"
+
+
+def reactions_of(history: History) -> dict[int, Reaction]:
+    """Returns what the cluster did about each fault, by its number."""
+    run = history.run
+    dictionaries = read_texts(run.dictionaries)
+    faults = history.table("faults")
+    records = fault_records(faults, dictionaries)
+    planned = parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan)).steps
+    schedule = ScheduleOutcome(planned, history.table("steps"), _aimed_at(run, planned))
+    return reactions(records, faults, history.table("metadata"), schedule)
+
+
+def _aimed_at(run: RunDirectory, planned: Sequence[Step]) -> dict[int, list[int]]:
+    """Number of a step → ids of the brokers that its targets were when it struck."""
+    ids = (
+        {name: node["id"] for name, node in read_object(run.cluster).get("nodes", {}).items()}
+        if run.cluster.exists()
+        else {}
+    )
+    found: dict[int, list[int]] = {}
+    for entry in read_resolved(run):
+        action = planned[entry["step_number"]].do
+        if isinstance(action, FaultAction) and entry["role"] in action.targets:
+            found.setdefault(entry["step_number"], []).extend(ids[n] for n in entry["nodes"] if n in ids)
+    return found
+
+
+def groups_of(history: History, groups: int) -> list[list[int]]:
+    """The partitions, in at most so many groups of nearly equal rows, the largest first."""
+    rows = [history.files["sends"].rows_of(partition) for partition in history.partitions]
+    return [[history.partitions[place] for place in group] for group in shared_out(rows, groups)]
+
+
+def measure(history: History, partitions: Sequence[int], faults: Sequence[FaultTime]) -> Impact:
+    """Returns what the faults cost these partitions together."""
+    total, untimed, sends = no_impact(faults), history.untimed_senders(), history.files["sends"]
+    for partition in partitions:
+        one, groups = history.partition_history(partition), sends.row_groups.get(partition, ())
+        # A row group at a time: a partition may have more rows than there is memory for.
+        each = partial(_each_group, sends, groups)
+        total += impact_of(partition, each, one.client_acks, faults, one.assignment, untimed)
+    return total
+
+
+def _each_group(file: TableFile, groups: Sequence[int]) -> Iterator[Columns]:
+    return (file.read(SENDS_READ, [group]) for group in groups)
+
+
+def put_together(parts: Iterable[Impact], faults: Sequence[FaultTime]) -> Impact:
+    """The sum of parts that came in any order: ascending by partition and time."""
+    total = sum(parts, start=no_impact(faults))
+    windows = total.windows[np.lexsort((total.windows["begin_ns"], total.windows["partition"]))]
+    recoveries = total.recoveries[np.lexsort((total.recoveries["fault"], total.recoveries["partition"]))]
+    return replace(total, windows=windows, recoveries=recoveries)
+
+
+def measure_locally(run_directory: Path, faults: Sequence[FaultTime], *, workers: int) -> Impact:
+    """What the faults of a run cost, measured by threads of this process. HistoryUnreadable if the history cannot be read."""
+    history = History.open(RunDirectory(run_directory))
+    with ThreadPoolExecutor(workers, thread_name_prefix="measure") as pool:
+        parts = pool.map(lambda group: measure(history, group, faults), groups_of(history, 2 * workers))
+        return put_together(parts, faults)
+
+
+def _count_acknowledged(found: Impact, level: int, completed_ns: np.ndarray, faults: Sequence[FaultTime]) -> None:
+    completed_ns = np.sort(completed_ns)
+    for place, fault in enumerate(faults):
+        for number, name in enumerate(PHASES):
+            if (span := fault.phase(name)) is not None:
+                low, high = np.searchsorted(completed_ns, span)
+                found.acknowledged[place, number, level] += high - low
+
+
+def _count_latencies(
+    found: Impact, level: int, invoked_ns: np.ndarray, completed_ns: np.ndarray, faults: Sequence[FaultTime]
+) -> None:
+    order = np.argsort(invoked_ns, kind="stable")
+    took_us = np.maximum(1, (completed_ns - invoked_ns)[order] // 1_000)
+    bins = np.minimum((np.log(took_us) * _BINS_PER_E).astype(np.int64), _BINS - 1)
+    invoked_ns = invoked_ns[order]
+    for place, fault in enumerate(faults):
+        for number, name in enumerate(PHASES):
+            if (span := fault.phase(name)) is not None:
+                low, high = np.searchsorted(invoked_ns, span)
+                found.latencies[place, number, level] += np.bincount(bins[low:high], minlength=_BINS)
+
+
+def _count_unanswered(found: Impact, invoked_ns: np.ndarray, faults: Sequence[FaultTime]) -> None:
+    """`invoked_ns` ascends."""
+    for place, fault in enumerate(faults):
+        for number, name in enumerate(PHASES):
+            if (span := fault.phase(name)) is not None:
+                low, high = np.searchsorted(invoked_ns, span)
+                found.unanswered[place, number] += high - low
+
+
+def _cause(
+    begin_ns: int, end_ns: int, faults: Sequence[FaultTime], assignment: Sequence[int], *, first: bool = False
+) -> int:
+    """The number of the fault that a window is put down to: one that touched a broker of the partition, if there is any; of
+    those the one that was at work in most of the window, else the one whose aftermath (AROUND_NS) is in most of it. `first`:
+    did the window end with the partition's first acknowledgement?"""
+    until_ns = np.iinfo(np.int64).max if end_ns == MISSING else end_ns
+    found = []
+    for fault in faults:
+        over_ns = until_ns if fault.over_ns is None else fault.over_ns
+        at_work_ns = min(until_ns, over_ns) - max(begin_ns, fault.begin_ns)
+        after_ns = min(until_ns, over_ns + AROUND_NS) - max(begin_ns, over_ns)
+        if at_work_ns > 0 or (after_ns > 0 and fault.over_ns is not None):
+            touched = not fault.nodes.isdisjoint(assignment)
+            found.append((touched, max(0, at_work_ns), max(0, after_ns), -fault.number))
+    return -max(found)[-1] if found else WARM_UP if first else NOBODY
+
+
+# When a partition acknowledged nothing, and when it did again: found in its rows a stretch of them at a time, in any
+# order, with little in memory beside the stretch. Pure.
+#
+# Two acknowledgements between which something was unavailable are far apart, so that of each short time only the first
+# and the last must be remembered. Which send waited first in such a gap is asked in a second look, and only where
+# there is one.
+
+
+UNAVAILABLE_NS = NS_PER_S
+"""A partition that acknowledged nothing for so long, although it was sent something, was unavailable."""
+_BIN_NS = UNAVAILABLE_NS // 2
+_BEFORE, _NEVER = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
+
+
+class Answers:
+    """The acknowledgements of a partition, as far as gaps of UNAVAILABLE_NS between them need them."""
+
+    def __init__(self) -> None:
+        self._times_ns = np.empty(0, dtype=np.int64)
+        self._first_ns, self._newest_ns = _NEVER, 0
+        self._sent = False
+
+    def add(self, invoked_ns: np.ndarray, completed_ns: np.ndarray) -> None:
+        """Of some rows: when each was sent, and when those that were acknowledged were. In any order."""
+        if len(invoked_ns):
+            newest_ns = int(invoked_ns.max())
+            self._newest_ns = max(self._newest_ns, newest_ns) if self._sent else newest_ns
+            self._first_ns = min(self._first_ns, int(invoked_ns.min(where=invoked_ns > _BEFORE, initial=_NEVER)))
+            self._sent = True
+        self._times_ns = _outermost(np.concatenate([self._times_ns, _outermost(completed_ns)]))
+
+    def gaps(self) -> np.ndarray:
+        """int64[k, 2]: the last acknowledgement and the next one, ascending, where a send may have waited long in between;
+        _BEFORE = there was none yet, _NEVER = none came any more."""
+        last, following = np.append(_BEFORE, self._times_ns), np.append(self._times_ns, _NEVER)
+        since_ns, until_ns = last.copy(), following.copy()
+        since_ns[0], until_ns[-1] = self._first_ns, self._newest_ns
+        # What was sent last of all had less time to be answered than UNAVAILABLE_NS: that proves nothing.
+        long = (until_ns > since_ns) & (until_ns - np.minimum(since_ns, until_ns) >= UNAVAILABLE_NS)
+        return np.stack([last[long], following[long]], axis=1)
+
+    def windows(self, gaps: np.ndarray, waited_since_ns: np.ndarray) -> np.ndarray:
+        """int64[k, 3]: from the first send after an acknowledgement until the next acknowledgement, where that took
+        UNAVAILABLE_NS; MISSING = there was no next. The third is 1 where nothing had been acknowledged before, else 0."""
+        following = gaps[:, 1]
+        until_ns = np.where(following == _NEVER, self._newest_ns, following)
+        long = (waited_since_ns < until_ns) & (until_ns - np.minimum(waited_since_ns, until_ns) >= UNAVAILABLE_NS)
+        end_ns = np.where(following == _NEVER, MISSING, following)
+        first = (gaps[:, 0] == _BEFORE) & (following != _NEVER)
+        return np.stack([waited_since_ns[long], end_ns[long], first[long]], axis=1)
+
+
+def waited_since(gaps: np.ndarray, invoked_ns: Callable[[], Iterable[np.ndarray]]) -> np.ndarray:
+    """int64[k]: when the first send after each gap's begin was made; _NEVER = none was. Only looks if there is a gap."""
+    last, found = gaps[:, 0], np.full(len(gaps), _NEVER)
+    for times_ns in invoked_ns() if len(gaps) else ():
+        _lower(found, np.searchsorted(last, times_ns, side="left") - 1, times_ns)
+    return np.minimum.accumulate(found[::-1])[::-1]
+
+
+class Successes:
+    """After each of some times, the first acknowledgement of what was sent since."""
+
+    def __init__(self, times_ns: Sequence[int]) -> None:
+        self._times_ns = np.unique(np.array(times_ns, dtype=np.int64))
+        self._first_ns = np.full(len(self._times_ns), _NEVER)
+
+    def add(self, invoked_ns: np.ndarray, completed_ns: np.ndarray) -> None:
+        """Of some rows that were acknowledged, in any order."""
+        _lower(self._first_ns, np.searchsorted(self._times_ns, invoked_ns, side="right") - 1, completed_ns)
+
+    def after(self, time_ns: int | None) -> int:
+        """Returns how long after one of the times that was; MISSING = never, or there is no such time."""
+        if time_ns is None:
+            return MISSING
+        at = int(self._first_ns[np.searchsorted(self._times_ns, time_ns) :].min())
+        return MISSING if at == _NEVER else at - time_ns
+
+
+def _lower(found: np.ndarray, place: np.ndarray, values: np.ndarray) -> None:
+    """The least value at each place; -1 is no place."""
+    inside = place >= 0
+    np.minimum.at(found, place[inside], values[inside])
+
+
+def _outermost(times_ns: np.ndarray) -> np.ndarray:
+    """The first and the last in each of many short times, ascending."""
+    times_ns = np.sort(times_ns)
+    edge = np.ones(len(times_ns) + 1, dtype=bool)
+    edge[1:-1] = np.diff(times_ns // _BIN_NS) != 0
+    return times_ns[edge[1:] | edge[:-1]]
+
+
+# What `impact.json` holds: for each fault what it cost, in numbers for a person. Values only.
+
+
+WINDOWS_SHOWN = 200
+"""How many of the longest windows `impact.json` lists; it counts all of them."""
+
+
+class PhaseShown(Frozen):
+    """Before, during or after a fault, of sends with one `acks`."""
+
+    phase: str
+    acks: str
+    acknowledged: int
+    per_s: float | None
+    """None = the phase took no time."""
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    p999_ms: float | None = None
+
+
+class RecoveryShown(Frozen):
+    """How long until partitions took a record again, ms; `never`: how many did not."""
+
+    partitions: int = 0
+    median_ms: float | None = None
+    slowest_ms: float | None = None
+    never: int = 0
+
+
+class WindowShown(Frozen):
+    """When a partition took no records. `end_s` None = until the end of the trial."""
+
+    partition: int
+    begin_s: float
+    end_s: float | None
+    fault: int | None
+    """Number of the fault; None = none explains it."""
+
+
+class ReactionShown(Frozen):
+    """How a fault was made, and what the cluster did (`prozess.harness.impact.reactions`)."""
+
+    what: str
+    effect: str
+    seen: str
+    apply_ms: float | None
+    verify_ms: float | None
+    undo_ms: float | None
+    led: int
+    """Partitions that a broker which it was aimed at led."""
+    decided: RecoveryShown
+    """Of those: until the metadata log had the next leader; `never`: not before the next fault."""
+    new_leader: RecoveryShown
+    """Of those: until every broker that it was not aimed at named the next leader; `never`: not before the next fault."""
+    first_acknowledged: RecoveryShown
+    """Of those: from when it was made until a record that was sent since was acknowledged."""
+    copies: int
+    isr_left: int
+
+
+class FaultImpact(Frozen):
+    """What one fault cost."""
+
+    fault: int
+    name: str
+    reaction: ReactionShown | None = None
+    unanswered: int = 0
+    """Records sent during it that were never acknowledged, refused ones among them."""
+    phases: tuple[PhaseShown, ...]
+    windows: int
+    """Windows of unavailability that this fault explains."""
+    open_windows: int
+    longest_s: float | None
+    """The longest of those windows that ended."""
+    after_fault: RecoveryShown
+    after_heal: RecoveryShown
+
+
+class ImpactShown(Frozen):
+    """What `impact.json` holds: what each fault cost, and when partitions took no records."""
+
+    faults: tuple[FaultImpact, ...] = ()
+    windows: tuple[WindowShown, ...] = ()
+    """The longest, open ones first."""
+    windows_counted: int = 0
+    windows_open: int = 0
+    windows_unexplained: int = 0
+    windows_warm_up: int = 0
+    """Before a partition's first acknowledgement of all, with no fault: none of the others."""
+    incomplete: str | None = None
+    """Why it could not be measured."""
+
+
+def summarise(
+    impact: Impact,
+    faults: Sequence[FaultTime],
+    names: Mapping[int, str],
+    reactions: Mapping[int, Reaction] | None = None,
+    schedule_ns: int | None = None,
+) -> ImpactShown:
+    """Returns what `impact.json` holds. `names` and `reactions`: of the faults, by number. `schedule_ns`: when the schedule
+    began; what no fault explains and began before is warm-up, unless it never ended."""
+    warm_up = impact.windows["fault"] == WARM_UP
+    if schedule_ns is not None:
+        early = (impact.windows["begin_ns"] < schedule_ns) & (impact.windows["end_ns"] != MISSING)
+        warm_up |= early & (impact.windows["fault"] == NOBODY)
+    windows = impact.windows[~warm_up]
+    still = windows["end_ns"] == MISSING
+    length_ns = np.where(still, np.iinfo(np.int64).max, windows["end_ns"] - windows["begin_ns"])
+    longest = np.argsort(-length_ns, kind="stable")[:WINDOWS_SHOWN]
+    return ImpactShown(
+        faults=tuple(_fault(impact, place, fault, names, reactions or {}) for place, fault in enumerate(faults)),
+        windows=tuple(_window(windows[row]) for row in longest),
+        windows_counted=len(windows),
+        windows_open=int(np.count_nonzero(still)),
+        windows_unexplained=int(np.count_nonzero(windows["fault"] == NOBODY)),
+        windows_warm_up=int(np.count_nonzero(warm_up)),
+    )
+
+
+def _fault(
+    impact: Impact, place: int, fault: FaultTime, names: Mapping[int, str], reactions: Mapping[int, Reaction]
+) -> FaultImpact:
+    windows = impact.windows[impact.windows["fault"] == fault.number]
+    ended = windows[windows["end_ns"] != MISSING]
+    times = impact.recoveries[impact.recoveries["fault"] == fault.number]
+    return FaultImpact(
+        fault=fault.number,
+        name=names.get(fault.number, f"fault {fault.number}"),
+        reaction=_reaction(reactions[fault.number], times) if fault.number in reactions else None,
+        unanswered=int(impact.unanswered[place, PHASES.index("during")]),
+        phases=tuple(
+            shown
+            for level, acks in enumerate(LEVELS.values())
+            for number, phase in enumerate(PHASES)
+            if (shown := _phase(impact, (place, number, level), fault.phase(phase), acks)) is not None
+        ),
+        windows=len(windows),
+        open_windows=len(windows) - len(ended),
+        longest_s=float((ended["end_ns"] - ended["begin_ns"]).max()) / NS_PER_S if len(ended) else None,
+        after_fault=_recovery(times["fault_ns"]),
+        after_heal=_recovery(times["heal_ns"]) if fault.over_ns is not None else RecoveryShown(),
+    )
+
+
+def _reaction(found: Reaction, times: np.ndarray) -> ReactionShown:
+    """`times`: RECOVERY rows of the fault."""
+    return ReactionShown(
+        what=found.what,
+        effect=found.effect,
+        seen=found.seen,
+        apply_ms=found.apply_ms,
+        verify_ms=found.verify_ms,
+        undo_ms=found.undo_ms,
+        led=len(found.led),
+        decided=_moved(found.decided_ms, len(found.led)),
+        new_leader=_moved(found.leader_ms, len(found.led)),
+        first_acknowledged=_recovery(times["fault_ns"][np.isin(times["partition"], found.led)]),
+        copies=found.copies,
+        isr_left=found.isr_left,
+    )
+
+
+def _moved(took_ms: Sequence[float], partitions: int) -> RecoveryShown:
+    took_ns = np.array([round(each * 1e6) for each in took_ms], dtype=np.int64)
+    return _recovery(np.concatenate([took_ns, np.full(partitions - len(took_ns), MISSING, dtype=np.int64)]))
+
+
+def _phase(impact: Impact, place: tuple[int, int, int], span: tuple[int, int] | None, acks: str) -> PhaseShown | None:
+    fault, phase, level = place
+    if span is None or not (impact.acknowledged[fault, :, level].any() or impact.latencies[fault, :, level].any()):
+        return None
+    acknowledged = int(impact.acknowledged[place])
+    length_s = (span[1] - span[0]) / NS_PER_S
+    p50_ms, p99_ms, p999_ms = (impact.percentile_ms(fault, phase, level, share) for share in (0.5, 0.99, 0.999))
+    return PhaseShown(
+        phase=PHASES[phase],
+        acks=acks,
+        acknowledged=acknowledged,
+        per_s=acknowledged / length_s if length_s > 0 else None,
+        p50_ms=p50_ms,
+        p99_ms=p99_ms,
+        p999_ms=p999_ms,
+    )
+
+
+def _recovery(took_ns: np.ndarray) -> RecoveryShown:
+    known = np.sort(took_ns[took_ns != MISSING]) / 1e6
+    return RecoveryShown(
+        partitions=len(took_ns),
+        median_ms=float(known[(len(known) - 1) // 2]) if len(known) else None,
+        slowest_ms=float(known[-1]) if len(known) else None,
+        never=len(took_ns) - len(known),
+    )
+
+
+def _window(window: np.void) -> WindowShown:
+    end_ns, fault = int(window["end_ns"]), int(window["fault"])
+    return WindowShown(
+        partition=int(window["partition"]),
+        begin_s=int(window["begin_ns"]) / NS_PER_S,
+        end_s=None if end_ns == MISSING else end_ns / NS_PER_S,
+        fault=None if fault == NOBODY else fault,
+    )

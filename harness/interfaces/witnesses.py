@@ -1,0 +1,298 @@
+"""Witnesses are the records and observations that show an anomaly. A kernel returns each with its `case`, and the
+guarantees judge them one by one."""
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+
+import numpy as np
+
+from prozess.harness.clock import NS_PER_S
+from prozess.harness.schema import MISSING, NONE
+
+WITNESSES_MAX = 100_000
+"""How many witnesses a kernel returns for one anomaly and partition. Beyond it the count stays exact, but the rest
+cannot be judged: the verdict is then unknown, unless it is violated."""
+WITNESSES_SHOWN = 32
+
+WITNESS = np.dtype(
+    [
+        ("begin_ns", "<i8"),  # invocation of the send, or the earlier event
+        ("end_ns", "<i8"),  # its completion, or the later event; MISSING = never
+        ("sequence", "<i8"),  # the record concerned
+        ("log_offset", "<i8"),  # where it was acknowledged or seen; NONE = unknown
+        ("other_sequence", "<i8"),  # the record it conflicts with
+        ("other_offset", "<i8"),
+        ("other_ns", "<i8"),
+        ("seen_ns", "<i8"),  # when a consumer (not the audit) was first given the record; MISSING = never
+        ("partition", "<i4"),
+        ("client", "<i4"),  # the record's producer
+        ("other_client", "<i4"),
+        ("reader", "<i4"),  # the client that saw it, NONE
+        ("outcome", "<i4"),  # Outcome of the record's send; NONE = not a send
+        (
+            "leader_epoch",
+            "<i4",
+        ),  # of the batch in which a reader was given the record (at `log_offset`, if any)
+        ("case", "<i4"),  # which of the anomaly's cases, 0 = the only one; see the kernel
+    ]
+)
+_UNSET = {
+    "begin_ns": MISSING,
+    "end_ns": MISSING,
+    "other_ns": MISSING,
+    "seen_ns": MISSING,
+    "case": 0,
+    **dict.fromkeys(
+        ("sequence", "log_offset", "other_sequence", "other_offset", "partition", "client", "other_client"),
+        NONE,
+    ),
+    "reader": NONE,
+    "outcome": NONE,
+    "leader_epoch": NONE,
+}
+
+
+def no_witnesses() -> np.ndarray:
+    """Returns an empty array of WITNESS."""
+    return np.empty(0, dtype=WITNESS)
+
+
+def make_witnesses(length: int, columns: Mapping[str, np.ndarray | int]) -> np.ndarray:
+    """Returns `length` witnesses with these columns, each an array of that length or one value for all. Other columns
+    are unset."""
+    made = np.empty(length, dtype=WITNESS)
+    assert columns.keys() <= _UNSET.keys(), columns.keys() - _UNSET.keys()
+    for name, unset in _UNSET.items():
+        made[name] = columns.get(name, unset)
+    return made
+
+
+# Whether a delivery bound was kept, window by window. The kernel counts, the judge excuses, and reports show it.
+#
+# Everything is exact except the percentiles of latencies. Latencies are counted in bins, so that partitions, or pieces
+# of one, can be counted where they are and joined afterwards. A bin is 1/128 of a power of two wide, and a percentile
+# is the upper end of its bin: never too small, and less than 0.8 % too large.
+
+
+WINDOW = np.dtype(
+    [
+        ("number", "<i8"),  # it begins at number × window_s on the trial's clock: records that were sent in it
+        ("sent", "<i8"),  # handed to producers, whatever became of them
+        ("acknowledged", "<i8"),  # those of them that are owed: produced
+        ("delivered", "<i8"),  # owed, and given to everyone who was to be given it: consumed
+        ("late", "<i8"),  # delivered, but beyond the bound
+        ("missing", "<i8"),  # owed, and somebody was never given it
+        ("open", "<i8"),  # whoever was to be given it ended in order before the bound had passed
+        ("unmeasured", "<i8"),  # of the late and missing: a client stood still, or the audit did not end
+        ("unacknowledged", "<i8"),  # delivered, though never acknowledged
+        ("p50_ns", "<i8"),  # latencies of what was delivered, rounded up to a bin; MISSING = nothing was
+        ("p99_ns", "<i8"),
+        ("max_ns", "<i8"),  # exact
+    ]
+)
+BINNED = np.dtype([("number", "<i8"), ("bin", "<i8"), ("count", "<i8")])
+"""Latencies of delivered records: how many records of the window `number` fall into a bin. Rows ascend by window and
+bin, and counts are above 0."""
+_BIN_BITS = 7
+"""The bin of a latency is its float64 without all but the first bits of the fraction. This is how many bits of the
+fraction stay."""
+_SHIFT = 52 - _BIN_BITS
+_DENSE = 1 << 16
+_SUMMED = tuple(name for name in (WINDOW.names or ()) if name != "number" and not name.endswith("_ns"))
+_SHARES = {"p50_ns": 0.5, "p99_ns": 0.99}
+
+
+class LateCase(IntEnum):
+    """Says why a record counts as `late`, as the `case` of the witness."""
+
+    LATE = 0
+    """The record was delivered after its deadline."""
+    MISSING = 1
+    """The record was never delivered, though the consumer that was to get it lived past the deadline."""
+    STOOD_STILL = 2
+    """The producer or the consumer was paused or dead for so long that this alone may explain it."""
+    UNAUDITED = 3
+    """The record was never delivered, and the audit of its partition did not finish."""
+
+
+def no_windows() -> np.ndarray:
+    """Returns an empty array of WINDOW."""
+    return np.empty(0, dtype=WINDOW)
+
+
+def no_latencies() -> np.ndarray:
+    """Returns an empty array of BINNED."""
+    return np.empty(0, dtype=BINNED)
+
+
+def bin_latencies(numbers: np.ndarray, place: np.ndarray, latency_ns: np.ndarray) -> np.ndarray:
+    """Counts the latencies of deliveries in bins, and returns BINNED.
+
+    `numbers` holds the windows, ascending; `place` says in which of them each record was sent. A latency below 0, which
+    comes from clocks that differ, counts as 0. O(n), or O(n log n) for few deliveries in many windows.
+    """
+    if not len(latency_ns):
+        return no_latencies()
+    bins = np.maximum(latency_ns, 0).astype(np.float64).view(np.int64) >> _SHIFT
+    least = int(bins.min())
+    width = int(bins.max()) - least + 1
+    cell = place * width + (bins - least)
+    if len(numbers) * width <= 4 * len(cell) + _DENSE:
+        counts = np.bincount(cell)
+        cell = np.flatnonzero(counts)
+        counts = counts[cell]
+    else:
+        cell, counts = np.unique(cell, return_counts=True)
+    made = np.empty(len(cell), dtype=BINNED)
+    made["number"], made["bin"], made["count"] = numbers[cell // width], least + cell % width, counts
+    return made
+
+
+def merge_windows(windows: Sequence[np.ndarray], latencies: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Joins the counts of several parts, and returns (WINDOW, BINNED)."""
+    every, binned = np.concatenate([no_windows(), *windows]), _added(np.concatenate([no_latencies(), *latencies]))
+    numbers, place = np.unique(every["number"], return_inverse=True)
+    columns: dict[str, np.ndarray] = {"number": numbers}
+    for name in _SUMMED:
+        columns[name] = np.zeros(len(numbers), dtype=np.int64)
+        np.add.at(columns[name], place, every[name])
+    columns["max_ns"] = np.full(len(numbers), MISSING)  # less than every latency
+    np.maximum.at(columns["max_ns"], place, every["max_ns"])
+    return make_windows(columns | percentiles(numbers, binned, columns["max_ns"])), binned
+
+
+def percentiles(numbers: np.ndarray, binned: np.ndarray, max_ns: np.ndarray) -> dict[str, np.ndarray]:
+    """Computes the percentiles of each window from binned latencies: column of WINDOW → its values.
+
+    A percentile is the upper end of the first bin up to which so many of the latencies lie, but never more than the
+    greatest latency. MISSING means that there are none. `numbers` and `max_ns` belong to the windows, which ascend.
+    """
+    first, last = (np.searchsorted(binned["number"], numbers, side=side) for side in ("left", "right"))
+    until = np.concatenate([[0], np.cumsum(binned["count"])])
+    total = until[last] - until[first]
+    there = total > 0
+    found = {}
+    for name, share in _SHARES.items():
+        rank = np.maximum(np.ceil(total * share).astype(np.int64), 1)
+        bins = binned["bin"][np.searchsorted(until[1:], (until[first] + rank)[there])]
+        found[name] = np.full(len(numbers), MISSING)
+        upper_ns = np.ceil(((bins + 1) << _SHIFT).view(np.float64)).astype(np.int64) - 1
+        found[name][there] = np.minimum(upper_ns, max_ns[there])
+    return found
+
+
+def _added(binned: np.ndarray) -> np.ndarray:
+    """Adds up the counts of bins that occur several times. The result ascends."""
+    order = np.lexsort((binned["bin"], binned["number"]))
+    number, bins = binned["number"][order], binned["bin"][order]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (number[1:] != number[:-1]) | (bins[1:] != bins[:-1])
+    starts = np.flatnonzero(new)
+    made = np.empty(len(starts), dtype=BINNED)
+    made["number"], made["bin"] = number[starts], bins[starts]
+    made["count"] = np.add.reduceat(binned["count"][order], starts) if len(starts) else 0
+    return made
+
+
+def make_windows(columns: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Makes windows from all their columns, which are arrays of one length."""
+    assert set(columns) == set(WINDOW.names or ()), set(columns) ^ set(WINDOW.names or ())
+    made = np.empty(len(columns["number"]), dtype=WINDOW)
+    for name, values in columns.items():
+        made[name] = values
+    return made
+
+
+# Cases of `not-exactly-once`. The kernel finds them, and rules judge them.
+
+
+class CopyCase(IntEnum):
+    """Says what is wrong with the copy of one record, as the `case` of witnesses of `not-exactly-once`."""
+
+    MISSING = 1
+    """A source record below the group's final committed offset has no copy."""
+    REPEATED = 2
+    """There are more copies than source records."""
+    STRANGE = 3
+    """A record in the derived topic is a copy of no source record."""
+
+
+# Cases of the anomalies of consumer groups. Kernels find them, and rules judge them.
+
+
+class GroupCase(IntEnum):
+    """Says what explains an anomaly of a consumer group, as the `case` of its witness. One number means the same in
+    every anomaly of groups."""
+
+    NO_CAUSE = 0
+    CRASHED = 1
+    """The member that had the record died before it gave the partition up."""
+    RELEASED = 2
+    """The member gave the partition up, or it was taken away, in between."""
+    SOUGHT = 3
+    """The application sent the member to that position."""
+    DUPLICATE = 4
+    """The log holds the record more than once."""
+    EVICTED = 5
+    """The member had lost the partition but did not know it yet."""
+    COVERED = 6
+    """A commit that covers the record was acknowledged before the member that processed it again was assigned the
+    partition."""
+    RESET = 7
+    """auto.offset.reset decided the position, because there was no committed offset or it was out of range."""
+    OBSERVED = 8
+    """`commit-regression`: the committed offset was seen by looking it up, and not in a commit."""
+    WITHIN_SESSION = 9
+    """`orphaned`: the last owner died or was frozen, and its session was not over yet."""
+    BOTH_COMMITTED = 10
+    """`two-owners`: both members had commits accepted while both owned the partition, or one of them after it had lost
+    it to the other."""
+    SAME_INSTANCE = 11
+    """`two-owners`: both members have the same group.instance.id, in the classic protocol."""
+    LEFT_BEHIND = 12
+    """`unprocessed`: the record was sent to the retry topic, and was never acknowledged or seen there."""
+    SENT_AGAIN = 13
+    """`reprocessed`: the record was sent to the retry topic again, because the first send was never acknowledged."""
+
+
+# Cases of `snapshot-conflict`. The kernel finds them, and rules judge them.
+
+
+class SnapshotCase(IntEnum):
+    """Says how a producer snapshot contradicts the batches, as the `case` of witnesses of `snapshot-conflict`. The
+    first that applies counts."""
+
+    UNKNOWN_THERE = 1
+    """There are batches of the producer below the snapshot, but the snapshot does not know the producer."""
+    UNKNOWN_HERE = 2
+    """The snapshot knows a producer that has no batch below it."""
+    EPOCH = 3
+    """The snapshot and the batches have different producer epochs."""
+    LAST_BATCH = 4
+    """The last batch has another last sequence, offset, or number of records."""
+    TRANSACTION = 5
+    """The open transaction has another first offset, or only one of them has an open transaction."""
+    TIMESTAMP = 6
+    """The last batch has another timestamp."""
+
+
+# Cases of `stalled`, and the time after which a client counts as stalled. Clients are given this time, too.
+
+
+STALLED_NS = 20 * NS_PER_S
+"""How long a reader may be given no records before it counts as stalled. It is twice the time that a client waits for
+an answer here (socket.timeout.ms), so that one lost answer explains it."""
+SCAN_NS = 10 * NS_PER_S
+"""How often a coordinator looks for transactions beyond their timeout, by default.
+[transaction.abort.timed.out.transaction.cleanup.interval.ms]"""
+
+
+class StallCase(IntEnum):
+    """Says what stalled, as the `case` of witnesses of `stalled`."""
+
+    READER = 0
+    """A reader was given no records although it lived and sent heartbeats all the time."""
+    STARVED = 1
+    """The reader's own heartbeat stopped in between, so it may not have asked."""
+    STABLE_OFFSET = 2
+    """The last stable offset did not move, whoever reads."""

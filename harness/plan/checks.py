@@ -1,0 +1,300 @@
+"""Checks a plan before it runs: what its steps name must exist, and faults get only parameters that they take."""
+
+import difflib
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from prozess.harness import catalogue
+from prozess.harness.config.configuration import Variant
+from prozess.harness.config.impairments import CLIENTS, Capability
+from prozess.harness.errors import BadInput
+from prozess.harness.plan.plan import Plan
+from prozess.harness.plan.schedule import (
+    CLIENT_ROLES,
+    MEMBERS,
+    AddPartitions,
+    Behind,
+    ClientAction,
+    FaultAction,
+    Send,
+    Step,
+    TakeOver,
+    Target,
+    client_target,
+    is_role,
+    means_client,
+    parse_target,
+)
+from prozess.harness.schema import Role, role_named
+
+# What the steps of a plan must not name: targets, clients and cells that the plan does not have.
+
+
+def check_steps(plan: Plan) -> None:
+    """Raises BadInput for the first step that cannot be carried out on this plan."""
+    nodes = _node_names(plan)
+    _check_migration(plan)
+    for step in plan.steps:
+        _check_action(plan, step, nodes)
+        if isinstance(step.after, Behind):
+            _check_brokers(plan, step, (step.after.node, *step.after.records))
+        for part in (step.do, step.after):
+            selector = getattr(part, "cells", None)
+            if selector and not plan.cells_matching(selector):
+                raise BadInput(f"Step {step.name!r}: no cell matches {selector}. Use values of `axes`.")
+
+
+def _check_migration(plan: Plan) -> None:
+    """Refuses controllers that no step would start, and stages of the migration in the wrong order. The plan of a test
+    has no steps."""
+    stages = [
+        s.do.parameters.get("stage") for s in plan.steps if isinstance(s.do, FaultAction) and s.do.fault == "migrate"
+    ]
+    started = bool(stages)
+    if "kraft" in stages and "migrating" not in stages[: stages.index("kraft")]:
+        raise BadInput(
+            'A step takes servers to the stage "kraft", and no earlier one to "migrating", where they know both '
+            "(KIP-866). Add that before it (trials/migration.toml has all steps)."
+        )
+    recorded = any(cell.workload == catalogue.RECORDED for cell in plan.cells)
+    if plan.variant.migration_controllers and not started and not recorded:
+        raise BadInput(
+            f"variant.migration_controllers = {plan.variant.migration_controllers}: a step 'migrate' would start them, and "
+            "no step of this trial does. Add one (trials/migration.toml has it), or remove the controllers."
+        )
+
+
+def _node_names(plan: Plan) -> set[str]:
+    """Returns the names of the nodes that there will be. It is empty if only the cluster can tell."""
+    if plan.backend == "attach":
+        return set()
+    if plan.ssh is not None:
+        return {node.name for node in plan.ssh.nodes}
+    return set(plan.variant.server_names().values())
+
+
+def _check_action(plan: Plan, step: Step, nodes: Collection[str]) -> None:
+    match step.do:
+        case FaultAction():
+            _check_targets(plan, step, step.do.targets, nodes)
+            _check_others(plan, step, step.do.parameters.get("others"))
+            check_parameters(
+                step.do.fault,
+                step.do.parameters,
+                targets=step.do.targets,
+                nodes=nodes or None,
+                variant=None if plan.backend == "attach" else plan.variant,
+            )
+        case ClientAction():
+            for name in step.do.client:
+                _check_client(plan, step, parse_target(client_target(name)))
+                if step.do.do == "stall":
+                    _check_stall(plan, step, parse_target(client_target(name)))
+        case Send() if step.do.producer is not None:
+            _check_producer(plan, step, step.do.producer)
+        case TakeOver():
+            _check_take_over(plan, step, step.do)
+        case AddPartitions() if not any(cell.late_partitions for cell in plan.cells_matching(step.do.cells)):
+            raise BadInput(
+                f"Step {step.name!r}: its cells have no late partitions. Give topics.late_partitions or "
+                "topics.late_topic_partitions."
+            )
+
+
+def _check_targets(plan: Plan, step: Step, targets: Sequence[str], nodes: Collection[str]) -> None:
+    for text in targets:
+        target = parse_target(text)
+        if target.partition is not None and target.partition >= len(plan.partitions):
+            raise BadInput(
+                f"Step {step.name!r}: {text} names partition {target.partition}, but the plan has partitions "
+                f"0…{len(plan.partitions) - 1}."
+            )
+        _check_client(plan, step, target)
+        if why := why_nobody(target, plan.variant):
+            raise BadInput(f"Step {step.name!r}: {text} {why}.")
+        if target.node is not None and nodes and target.node not in nodes:
+            raise BadInput(f"Step {step.name!r}: there is no node {target.node!r}. Nodes: {', '.join(sorted(nodes))}.")
+
+
+def _check_others(plan: Plan, step: Step, others: object) -> None:
+    """Refuses an `others` that names servers which the variant does not have."""
+    if others not in ("controllers", "zookeepers") or plan.backend == "attach":
+        return
+    if why := why_nobody(parse_target(str(others)), plan.variant):
+        raise BadInput(f"Step {step.name!r}: others = {others!r} {why}.")
+
+
+def why_nobody(target: Target, variant: Variant) -> str | None:
+    """Returns why a role means none of the variant's servers, or None if it can mean some."""
+    counts = Counter(name.partition("-")[0] + "s" for name in variant.server_names().values())
+    if variant.metadata_mode == "kraft-combined":
+        counts["controllers"] = variant.brokers
+    if target.role == "zookeeper-leader" and not counts["zookeepers"]:
+        return f'needs metadata_mode = "zookeeper"; the variant\'s is {variant.metadata_mode}'
+    if target.role == "rack":
+        racks = sorted({rack for b in range(1, variant.brokers + 1) if (rack := variant.rack_of(b))})
+        if target.rack not in racks:
+            return f"is no rack with a broker. Racks: {', '.join(racks) or 'none; set variant.racks'}"
+    if target.role in ("controllers", "zookeepers") and not counts[target.role]:
+        return f"is nobody: the variant has no {target.role}"
+    if target.of is not None and not 1 <= target.count_of(every := counts[target.of]) <= every:
+        return f"is nobody: the variant has {every} {target.of}"
+    return None
+
+
+def _check_brokers(plan: Plan, step: Step, names: Sequence[str]) -> None:
+    brokers = sorted(name for name in _node_names(plan) if name.startswith("broker-"))
+    for name in names:
+        if brokers and name not in brokers:
+            raise BadInput(f"Step {step.name!r}: there is no broker {name!r}. Brokers: {', '.join(brokers)}.")
+
+
+def _check_producer(plan: Plan, step: Step, number: int) -> None:
+    most = max((client.number for client in plan.clients if client.producer is not None), default=0)
+    if number > most:
+        raise BadInput(f"Step {step.name!r}: producer = {number}, but there are {most} alike. Raise traffic.producers.")
+
+
+def _check_take_over(plan: Plan, step: Step, action: TakeOver) -> None:
+    chosen = {cell.cell for cell in plan.cells_matching(action.cells)}
+    if not any(c.transactional_id is not None and c.instance and c.cell in chosen for c in plan.clients):
+        raise BadInput(
+            f"Step {step.name!r}: none of its {len(chosen)} cells has producers that could take a transactional.id over. "
+            'Set "transaction.standby" = true for them.'
+        )
+
+
+def _check_stall(plan: Plan, step: Step, target: Target) -> None:
+    """Raises BadInput if it means a Java member, which cannot be told to stop polling."""
+    for client in plan.clients:
+        asked = means_client(target, name=client.name, role=client.role, cell=client.cell, instance=client.instance)
+        if asked and client.role == "java-member":
+            raise BadInput(
+                f"Step {step.name!r}: {client.name} is a Java process that polls on its own and cannot stall. Name members "
+                'with group.client = "librdkafka", or `pause` it.'
+            )
+
+
+def _check_client(plan: Plan, step: Step, target: Target) -> None:
+    """Raises BadInput if a target means a client, a member or a group that the plan does not have."""
+    members = [c for c in plan.clients if c.role in MEMBERS and target.cell in (None, c.cell)]
+    if target.role == "client" and target.client not in (known := [c.name for c in plan.clients]):
+        near = difflib.get_close_matches(str(target.client), known, n=3) or known[1:4]
+        raise BadInput(f"Step {step.name!r}: there is no client {target.client!r}. Some clients: {', '.join(near)}.")
+    grouped = sorted({c.cell for c in plan.clients if c.group_id is not None and c.cell is not None})
+    with_members = sorted({c.cell for c in plan.clients if c.role in MEMBERS and c.cell is not None})
+    wanted = {"member": with_members, "group-coordinator": grouped}.get(target.role)
+    if wanted is not None and (target.cell not in wanted if target.cell is not None else not wanted):
+        named = "the plan" if target.cell is None else f"cell {target.cell}"
+        raise BadInput(f"Step {step.name!r}: {named} has no group. Cells with one: {wanted or 'none'}.")
+    transactional = {c.cell for c in plan.clients if c.transactional_id is not None}
+    if target.role == "transaction-coordinator" and target.cell not in transactional:
+        raise BadInput(f"Step {step.name!r}: cell {target.cell} has no transactional producers. Name one that has.")
+    if target.role == "producers" and not any(role_named(c.role) is Role.PRODUCER for c in plan.clients):
+        raise BadInput(f"Step {step.name!r}: no client of this plan sends records. Name other clients.")
+    if target.role == "member" and target.instance not in [None, *(c.instance for c in members)]:
+        raise BadInput(
+            f"Step {step.name!r}: the group of cell {'*' if target.cell is None else target.cell} has members "
+            f"0…{max(c.instance for c in members)}, not {target.instance}."
+        )
+
+
+# What the steps of a plan need of its backend.
+
+
+def capabilities_needed(plan: Plan) -> frozenset[Capability]:
+    """Returns what the backend must be able to do for the faults of the plan. BadInput if a fault is not known."""
+    faults = {step.do.fault for step in plan.steps if isinstance(step.do, FaultAction)}
+    return frozenset[Capability]().union(*map(_needs, sorted(faults)))
+
+
+def versions_installed(plan: Plan) -> tuple[str, ...]:
+    """Returns the versions of Kafka that steps install (parameter `version` of faults that need INSTALL), each once."""
+    wanted = (step.do for step in plan.steps if isinstance(step.do, FaultAction))
+    installing = (do.parameters for do in wanted if Capability.INSTALL in _needs(do.fault))
+    return tuple(dict.fromkeys(str(given["version"]) for given in installing if "version" in given))
+
+
+def _needs(fault: str) -> frozenset[Capability]:
+    return catalogue.FAULTS.named(fault).needs
+
+
+def check_parameters(
+    fault_name: str,
+    parameters: Mapping[str, Any],
+    *,
+    targets: Sequence[str] | None = None,
+    nodes: Collection[str] | None = None,
+    variant: Variant | None = None,
+) -> None:
+    """Raises BadInput with the value, the rule and the way out if a step gives `fault_name` parameters that it does not
+    take.
+
+    With the step's `targets` and the names of the cluster's `nodes`, what the parameters name is checked against them too;
+    with the cluster's `variant`, whether the fault means anything there.
+    """
+    fault = catalogue.FAULTS.named(fault_name)
+    try:
+        checked = fault.parameters_model.model_validate(dict(parameters))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        known = sorted(fault.parameters_model.model_fields)
+        raise BadInput(f"fault {fault_name!r}: {_explain(problem, known)}") from error
+    if fault.of_clients:
+        _check_clients(fault_name, targets or ())
+    if fault.of_partitions:
+        _check_partitions(fault_name, targets or ())
+    if targets is not None and nodes is not None and (why := fault.refusal(targets, nodes)) is not None:
+        raise BadInput(f"fault {fault_name!r}: {why}.")
+    if variant is not None and (why := fault.means_nothing(variant, checked)) is not None:
+        raise BadInput(f"fault {fault_name!r}: {why}.")
+    for name in sorted(fault.role_parameters):
+        _check_roles(f"fault {fault_name!r}: {name}", getattr(checked, name), targets, nodes)
+
+
+def _check_clients(fault_name: str, targets: Sequence[str]) -> None:
+    for text in targets:
+        if parse_target(text).role not in CLIENT_ROLES:
+            raise BadInput(
+                f"fault {fault_name!r} is for clients, and {text!r} is none. Give client:NAME, member(c, i) or producers."
+            )
+
+
+def _check_partitions(fault_name: str, targets: Sequence[str]) -> None:
+    for text in targets:
+        if parse_target(text).role != "partition":
+            raise BadInput(
+                f"fault {fault_name!r} is for partitions, and {text!r} is none. Give partition(p), or partition(*)."
+            )
+
+
+def _check_roles(
+    where: str, value: str | tuple[str, ...] | None, targets: Sequence[str] | None, nodes: Collection[str] | None
+) -> None:
+    named_partitions = targets is None or any(parse_target(text).partition is not None for text in targets)
+    if value == "followers" and not named_partitions:
+        raise BadInput(
+            f"{where} = 'followers' means those of the partitions that the targets name; {list(targets or ())} name none. "
+            f'Give {where.split()[-1]} = ["followers(p)"].'
+        )
+    for text in value if isinstance(value, tuple) and nodes is not None else ():
+        if text == CLIENTS:
+            continue
+        name = parse_target(text).node if is_role(text) else text
+        if name is not None and name not in (nodes or ()):
+            raise BadInput(f"{where}: there is no node {name!r}. Nodes: {', '.join(sorted(nodes or ()))}.")
+
+
+def _explain(problem: ErrorDetails, known: list[str]) -> str:
+    key = str(problem["loc"][0]) if problem["loc"] else "parameters"
+    if problem["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(key, known, n=1)
+        takes = f"it takes {', '.join(known)}" if known else "it takes none"
+        return f"there is no parameter {key!r}; {takes}." + (f" Did you mean {near[0]!r}?" if near else "")
+    if problem["type"] == "missing":
+        return f"the parameter {key!r} is missing; give it."
+    return f"{key} = {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}."

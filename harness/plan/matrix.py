@@ -1,0 +1,550 @@
+"""The matrix of a trial: turns axes into combinations, leaves out invalid ones by rules, each with its reason, and
+covers the rest with few of them.
+
+Everything here is pure: it reads no clock, file or cluster.
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from itertools import combinations, product
+from math import prod
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from prozess.harness.config.configuration import (
+    AUTHORIZER_PROPERTIES,
+    PROVOCATIONS,
+    ApplicationConfiguration,
+    CompactionConfiguration,
+    CopierConfiguration,
+    DeliveryBound,
+    Frozen,
+    GroupConfiguration,
+    ProducerConfiguration,
+    ProvocationConfiguration,
+    TopicConfiguration,
+    TransactionConfiguration,
+    Variant,
+    version_numbers,
+)
+from prozess.harness.config.existing_clusters import refuse_unwritable
+from prozess.harness.config.known_properties import misspelt
+from prozess.harness.errors import BadInput
+from prozess.harness.plan.plan import Exclusion
+from prozess.harness.plan.schedule import selects
+from prozess.harness.plan.trial import Trial, WorkloadSpec
+from prozess.harness.plan.workloads.registry import KINDS
+
+_SCOPES: dict[str, type[Frozen]] = {
+    "topic": TopicConfiguration,
+    "producer": ProducerConfiguration,
+    "group": GroupConfiguration,
+    "transaction": TransactionConfiguration,
+    "compaction": CompactionConfiguration,
+    "provocation": ProvocationConfiguration,
+    "copier": CopierConfiguration,
+    "application": ApplicationConfiguration,
+    "delivery": DeliveryBound,
+}
+SCOPES = tuple(_SCOPES)
+
+
+DEFAULT = "default"
+"""The value of an axis that sets nothing."""
+_PROPERTY = "properties."
+"""How a key begins that is Kafka's own property: `topic.properties.segment.ms` is `segment.ms`. It is for properties
+that have no name of their own here."""
+
+
+class Combination(Frozen):
+    """One choice for every axis, and the configurations that it makes."""
+
+    axes: dict[str, str]
+    topic: TopicConfiguration
+    producer: ProducerConfiguration
+    group: GroupConfiguration | None = None
+    transaction: TransactionConfiguration | None = None
+    compaction: CompactionConfiguration | None = None
+    provocation: ProvocationConfiguration | None = None
+    copier: CopierConfiguration | None = None
+    application: ApplicationConfiguration | None = None
+    delivery: DeliveryBound | None = None
+
+
+def text_of(value: object) -> str:
+    """Returns a value as Kafka spells it: booleans in lower case."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def why_invalid(combination: Combination, variant: Variant) -> str | None:
+    """Returns the rule that this combination breaks, with its source. None means that it is valid."""
+    topic, producer = combination.topic, combination.producer
+    if producer.enable_idempotence and producer.acks != "all":
+        return f"enable.idempotence=true needs acks=all, not acks={producer.acks} (KIP-98)"
+    if producer.enable_idempotence and producer.retries == "0":
+        return "enable.idempotence=true needs retries > 0 (KIP-98)"
+    if producer.enable_idempotence and producer.max_in_flight > 5:
+        return f"enable.idempotence=true needs max.in.flight <= 5, not {producer.max_in_flight} (KAFKA-5494)"
+    if why := why_invalid_scope(combination, variant):
+        return why
+    if topic.min_insync_replicas > topic.replication_factor:
+        return (
+            f"min.insync.replicas={topic.min_insync_replicas} exceeds replication.factor={topic.replication_factor}: "
+            "refuses every acks=all write before 3.7, is silently lowered since (KAFKA-15583)"
+        )
+    if topic.replication_factor > variant.brokers:
+        return f"replication.factor={topic.replication_factor} needs as many brokers, the variant has {variant.brokers}"
+    return None
+
+
+_OF_THE_TRIAL = (
+    "bootstrap.servers",
+    "metadata.broker.list",
+    "client.id",
+    "statistics.interval.ms",
+    "group.id",
+    "group.instance.id",
+    "transactional.id",
+    "enable.auto.offset.store",
+    "enable.auto.commit",
+)
+"""The client properties that a trial sets itself: which servers to connect to, and who is who."""
+_NAMED = {
+    "topic": {
+        "min.insync.replicas": "min_insync_replicas",
+        "unclean.leader.election.enable": "unclean_leader_election_enable",
+        "cleanup.policy": "cleanup_policy",
+        "flush.messages": "flush_messages",
+    },
+    "producer": {
+        **dict.fromkeys(("acks", "request.required.acks"), "acks"),
+        "enable.idempotence": "enable_idempotence",
+        **dict.fromkeys(("retries", "message.send.max.retries"), "retries"),
+        **dict.fromkeys(("max.in.flight", "max.in.flight.requests.per.connection"), "max_in_flight"),
+        **dict.fromkeys(("delivery.timeout.ms", "message.timeout.ms"), "delivery_timeout_ms"),
+        **dict.fromkeys(("compression.type", "compression.codec"), "compression_type"),
+        **dict.fromkeys(("linger.ms", "queue.buffering.max.ms"), "linger_ms"),
+    },
+    "group": {
+        "group.protocol": "protocol",
+        "auto.commit.interval.ms": "auto_commit_interval_ms",
+        "auto.offset.reset": "auto_offset_reset",
+        "isolation.level": "isolation_level",
+        "max.poll.interval.ms": "max_poll_interval_ms",
+    },
+    "transaction": {"transaction.timeout.ms": "transaction_timeout_ms"},
+    "copier": {
+        "group.protocol": "protocol",
+        "session.timeout.ms": "session_timeout_ms",
+        "max.poll.interval.ms": "max_poll_interval_ms",
+        "transaction.timeout.ms": "transaction_timeout_ms",
+    },
+}
+"""Scope → property of Kafka → the setting that stands for it here. Verdicts go by the setting, so it must be the only
+place."""
+
+
+def _check_property(scope: str, name: str) -> None:
+    """Raises BadInput for a property that must not be set as one."""
+    if own := _NAMED.get(scope, {}).get(name):
+        raise BadInput(f"{scope}.{_PROPERTY}{name} has a name of its own here: set {scope}.{own}.")
+    if scope != "topic" and name in _OF_THE_TRIAL:
+        raise BadInput(f"{scope}.{_PROPERTY}{name} is set by prozess for every client. Remove it.")
+    if near := misspelt(_KAFKA_HAS.get(scope, ""), name):
+        raise BadInput(f"{scope}.{_PROPERTY}{name} is no property of Kafka's. Did you mean {near!r}?")
+    if scope != "topic":
+        refuse_unwritable([name], f"{scope}.{_PROPERTY}")
+
+
+_KAFKA_HAS = {
+    "topic": "topic",
+    "producer": "producer",
+    "transaction": "producer",
+    "group": "consumer",
+    "copier": "consumer",
+}
+"""Scope → the kind of Kafka's properties that it takes, where they belong to only one program."""
+
+
+def implied(kind: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings that a kind of workload has unless you choose otherwise.
+
+    A transactional.id implies idempotence, and deliveries that end within the transaction (librdkafka CONFIGURATION,
+    transactional.id and transaction.timeout.ms). An error that is to be provoked implies the limit that it breaks.
+    """
+    if "provocation" in KINDS[kind].scopes:
+        error = chosen.get("provocation.error")
+        # What is no such error is refused where it is configured.
+        return next((dict(made.implied) for name, made in PROVOCATIONS.items() if name == error), {})
+    if "copier" in KINDS[kind].scopes:
+        return {"producer.enable_idempotence": True}
+    if "transaction" not in KINDS[kind].scopes:
+        return {}
+    key, default = "transaction.transaction_timeout_ms", TransactionConfiguration().transaction_timeout_ms
+    lasting = chosen.get(key, default)
+    within = lasting if isinstance(lasting, int) else default  # another type is refused where it is configured
+    return {
+        "producer.enable_idempotence": True,
+        "producer.delivery_timeout_ms": min(ProducerConfiguration().delivery_timeout_ms, within),
+    }
+
+
+def expand(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Combination, ...], tuple[Exclusion, ...]]:
+    """Returns the combinations that become cells, in the order of the axes, and those that were left out as invalid.
+    BadInput if none is left, or if an axis names no setting of this kind of workload."""
+    kept, left_out = valid_combinations(trial, workload)
+    if not kept:
+        raise BadInput(
+            f"Trial {trial.name!r} has no valid cell: all {len(left_out)} combinations are excluded, the first because "
+            f"{left_out[0].reason}. Change `base` or `axes`."
+        )
+    return _shared(covering(kept, workload), workload), left_out
+
+
+def valid_combinations(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Combination, ...], tuple[Exclusion, ...]]:
+    """Returns every valid combination in the order of the axes, and those that were left out."""
+    stated = stated_bound(workload)
+    for key in (*stated, *workload.base, *workload.axes):
+        _check_key(key, workload.kind)
+    check_measurable(workload)
+    for key, values in workload.axes.items():
+        if not values:
+            raise BadInput(f"axes.{key} is empty: give at least one value, or remove the axis.")
+    kept: list[Combination] = []
+    left_out: list[Exclusion] = []
+    made: dict[str, Frozen] = {}
+    for values in product(*workload.axes.values()):
+        chosen = stated | workload.base | dict(zip(workload.axes, values, strict=True))
+        axes = {"workload": workload.kind} | {key: text_of(value) for key, value in chosen.items()}
+        chosen = {key: value for key, value in chosen.items() if value != DEFAULT}
+        whole = implied(workload.kind, chosen) | chosen
+        scopes = [*KINDS[workload.kind].scopes, *sorted({SCOPE} & {key.partition(".")[0] for key in whole})]
+        configured: dict[str, Any] = {scope: _configured(scope, whole, made) for scope in scopes}
+        combination = Combination(axes=axes, **configured)
+        reason = next((e.reason for e in workload.exclude if selects(e.when, axes)), None)
+        reason = reason or KINDS[workload.kind].why_not_here(trial.variant) or why_invalid(combination, trial.variant)
+        if reason:
+            left_out.append(Exclusion(axes=axes, reason=reason))
+        else:
+            kept.append(combination)
+    return tuple(kept), tuple(left_out)
+
+
+def covering(valid: Sequence[Combination], workload: WorkloadSpec) -> Sequence[Combination]:
+    """Returns the combinations that the workload's strength asks for."""
+    if workload.strength == "full":
+        return valid
+    return [valid[n] for n in cover([c.axes for c in valid], list(workload.axes), workload.strength)]
+
+
+def _shared(every: Sequence[Combination], workload: WorkloadSpec) -> tuple[Combination, ...]:
+    """Returns the workload's share of the combinations, in the same order. It is never empty."""
+    share = workload.share
+    if share is None:
+        return tuple(every)
+    together: dict[str, list[int]] = {}
+    for number, combination in enumerate(every):
+        together.setdefault(_served_by(combination) if workload.kind == "log" else str(number), []).append(number)
+    groups = list(together.values())
+    return tuple(every[n] for n in sorted(n for group in groups[share.part % len(groups) :: share.of] for n in group))
+
+
+def _served_by(combination: Combination) -> str:
+    """Returns a text that is equal for cells which one producer of the log workload can serve together."""
+    topic = combination.topic.model_dump_json(exclude={"flush_messages"})
+    return f"{combination.producer.model_dump_json()} {topic}"
+
+
+def _check_key(key: str, kind: str) -> None:
+    scopes = {scope: _SCOPES[scope].model_fields for scope in (*KINDS[kind].scopes, SCOPE)}
+    scope, _, name = key.partition(".")
+    if name.startswith(_PROPERTY) and len(name) > len(_PROPERTY) and scope in scopes:
+        return _check_property(scope, name.removeprefix(_PROPERTY))
+    if name == "properties" or name not in scopes.get(scope, {}):
+        known = [f"{s}.{field}" for s, fields in scopes.items() for field in fields if field != "properties"]
+        near = difflib.get_close_matches(key, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise BadInput(
+            f"{key!r} is not a setting of a {kind} cell.{hint} Known: {', '.join(sorted(known))}; and any property of "
+            f"Kafka's as {scope if scope in scopes else 'topic'}.{_PROPERTY}NAME."
+        )
+
+
+def _configured(scope: str, values: Mapping[str, Any], made: dict[str, Frozen]) -> Frozen:
+    """Makes the configurations of a combination. `made` holds those of earlier combinations, since many are the
+    same."""
+    mine: dict[str, Any] = {}
+    for key, value in values.items():
+        owner, _, name = key.partition(".")
+        if owner == scope and name.startswith(_PROPERTY):
+            mine.setdefault("properties", {})[name.removeprefix(_PROPERTY)] = value
+        elif owner == scope:
+            mine[name] = value
+    if (known := f"{scope} {mine!r}") not in made:
+        made[known] = _validated(scope, mine)
+    return made[known]
+
+
+def _validated(scope: str, mine: Mapping[str, Any]) -> Frozen:
+    try:
+        return _SCOPES[scope].model_validate(mine)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = f"{scope}.{problem['loc'][0]}"
+        raise BadInput(f"{key} = {problem['input']!r}: {problem['msg']}.") from error
+
+
+# Covering arrays: a few rows of a table that together have every combination of t values which some row has.
+#
+# What is valid is enumerated beforehand, so that a constraint is nothing but a row that is missing: what cannot occur
+# together is known exactly, and no row that is chosen can break a rule. Greedy: always the row with most combinations
+# that are new.
+
+
+Values = Mapping[str, Sequence[str]]
+"""Axis → every value that it may have."""
+Row = Mapping[str, str]
+"""Axis → value, with one value for each axis."""
+
+
+def cover(rows: Sequence[Row], axes: Sequence[str], strength: int) -> list[int]:
+    """Returns the ascending numbers of rows that together have every combination of `strength` values which any row
+    has. The same rows give the same answer."""
+    if not rows:
+        return []
+    codes = _combinations_of(rows, axes, strength)
+    open_ = np.ones(int(codes.max()) + 1, dtype=bool)
+    open_[np.setdiff1d(np.arange(len(open_)), codes)] = False
+    chosen: list[int] = []
+    while open_.any():
+        best = int(open_[codes].sum(axis=1).argmax())
+        chosen.append(best)
+        open_[codes[best]] = False
+    return sorted(chosen)
+
+
+def _combinations_of(rows: Sequence[Row], axes: Sequence[str], strength: int) -> np.ndarray:
+    """Returns [row, choice of axes] → the number of the values that the row has there. Different choices share no
+    number."""
+    seen = {axis: {value: n for n, value in enumerate(sorted({row[axis] for row in rows}))} for axis in axes}
+    columns = {axis: np.array([seen[axis][row[axis]] for row in rows], dtype=np.int64) for axis in axes}
+    parts, first = [], 0
+    for choice in combinations(axes, min(strength, len(axes))):
+        code = np.zeros(len(rows), dtype=np.int64)
+        for axis in choice:
+            code = code * len(seen[axis]) + columns[axis]
+        parts.append(code + first)
+        first += prod(len(seen[axis]) for axis in choice)
+    return np.stack(parts, axis=1)
+
+
+def covered(rows: Sequence[Row], axes: Sequence[str], strength: int) -> set[tuple[tuple[str, str], ...]]:
+    """Returns every combination of `strength` values that some row has."""
+    choices = list(combinations(axes, min(strength, len(axes))))
+    return {tuple((axis, row[axis]) for axis in choice) for row in rows for choice in choices}
+
+
+def impossible(rows: Sequence[Row], values: Values, strength: int) -> list[dict[str, str]]:
+    """Returns the combinations of values that no row has, in the order of the axes."""
+    there = covered(rows, list(values), strength)
+    return [
+        dict(zip(choice, picked, strict=True))
+        for choice in combinations(values, min(strength, len(values)))
+        for picked in product(*(values[axis] for axis in choice))
+        if tuple(zip(choice, picked, strict=True)) not in there
+    ]
+
+
+# Settings of one kind of workload that cannot be combined. Each rule has its source.
+
+
+PLACEHOLDERS = ("bootstrap", "input", "output", "group", "instance", "delivery", "python", "trials")
+"""The placeholders in an application's command and environment."""
+
+
+def why_invalid_scope(combination: "Combination", variant: Variant) -> str | None:
+    """Returns the rule that is broken by settings which only one kind of workload has. None means that they are
+    valid."""
+    producer = combination.producer
+    if combination.transaction:
+        return _why_invalid_transaction(combination.transaction, producer, variant)
+    if combination.group:
+        return _why_invalid_group(combination.group, producer, variant)
+    if combination.copier:
+        return _why_invalid_copier(combination.copier, producer, variant)
+    if combination.application:
+        return _why_invalid_application(combination.application)
+    if combination.provocation:
+        return _why_invalid_provocation(combination.provocation, producer, variant)
+    return None
+
+
+def _why_invalid_group(group: GroupConfiguration, producer: ProducerConfiguration, variant: Variant) -> str | None:
+    if group.hands_on and not group.failure_share:
+        return f"on_failure={group.on_failure} needs failures: set group.failure_share"
+    if group.hands_on and producer.acks != "all":
+        return f"acks={producer.acks} may lose what is sent to the retry topic, which no consumer could then process"
+    if group.late_members >= group.members:
+        return f"late_members={group.late_members} of {group.members} members leaves nobody to begin with"
+    if group.protocol != "consumer" and "session.timeout.ms" in group.properties:
+        return "session.timeout.ms has a name of its own here: set group.session_timeout_ms"
+    if group.client == "java" and (why := _why_not_java(group)):
+        return why
+    return _why_invalid_protocol(group.protocol, group.properties, variant)
+
+
+JAVA_COMMITS = ("sync-after", "auto")
+"""The ways in which a VerifiableConsumer can commit: with commitSync after each poll, or by itself at an interval."""
+
+
+def _why_not_java(group: GroupConfiguration) -> str | None:
+    """Returns why org.apache.kafka.tools.VerifiableConsumer cannot be such a member of a group. None means that it
+    can."""
+    if group.commit not in JAVA_COMMITS:
+        return f"VerifiableConsumer commits in the ways {' and '.join(JAVA_COMMITS)}, not {group.commit}"
+    if group.processing_ms or group.failure_share:
+        return "VerifiableConsumer processes a record by printing it, which takes no processing_ms and never fails"
+    if group.subscription != "topics":
+        return "VerifiableConsumer subscribes to one topic by its name, not to a pattern"
+    if group.auto_offset_reset == "error":
+        return (
+            "VerifiableConsumer ends where there is no position (NoOffsetForPartitionException): it seeks none itself"
+        )
+    return None
+
+
+def _why_invalid_protocol(protocol: str, properties: Mapping[str, str], variant: Variant) -> str | None:
+    if protocol != "consumer":
+        return None
+    if variant.metadata_mode == "zookeeper":
+        return "group.protocol=consumer needs the group coordinator of KRaft, which ZooKeeper mode has not (KIP-848)"
+    if version_numbers(variant.oldest_version) < (4, 0):
+        return f"group.protocol=consumer needs brokers of 4.0 or later, not {variant.oldest_version} (KIP-848)"
+    classic_only = {"session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"}
+    of_brokers = sorted(classic_only & set(properties))
+    if of_brokers:
+        return f"group.protocol=consumer has no {of_brokers[0]}: it is the brokers' to set (KIP-848)"
+    return None
+
+
+def _why_invalid_provocation(
+    provocation: ProvocationConfiguration, producer: ProducerConfiguration, variant: Variant
+) -> str | None:
+    made = PROVOCATIONS[provocation.error]
+    if producer.client != "librdkafka":
+        return f"errors are provoked by librdkafka clients only, not by producer.client={producer.client}"
+    if made.value_bytes and made.by_broker and producer.compression_type != "none":
+        return f"compression.type={producer.compression_type} makes a record that is {provocation.error} a small one"
+    if provocation.error == "timeout" and producer.acks == "0":
+        return "acks=0 counts as delivered what is in the buffer of a socket: nothing would time out"
+    if provocation.error == "invalid-timestamp" and version_numbers(variant.oldest_version) < (3, 6):
+        return f"message.timestamp.before.max.ms needs brokers of 3.6 or later, not {variant.oldest_version} (KIP-937)"
+    if provocation.error == "not-authorised" and variant.metadata_mode == "zookeeper":
+        return "not-authorised needs StandardAuthorizer, which keeps its rules in KRaft's metadata log (KIP-801)"
+    lacking = [key for key, value in AUTHORIZER_PROPERTIES.items() if variant.properties.get(key) != value]
+    if provocation.error == "not-authorised" and lacking:
+        return f"not-authorised needs variant.properties.{lacking[0]} = {AUTHORIZER_PROPERTIES[lacking[0]]}"
+    return None
+
+
+TRANSACTION_MAX_MS = 900_000
+"""The default of the brokers' transaction.max.timeout.ms. [Kafka documentation, broker configuration]"""
+
+
+def _why_invalid_transaction(
+    transaction: TransactionConfiguration, producer: ProducerConfiguration, variant: Variant
+) -> str | None:
+    if not producer.enable_idempotence:
+        return "a transactional.id implies enable.idempotence=true (KIP-98)"
+    if transaction.abort_share + transaction.timeout_share > 1:
+        return f"abort_share {transaction.abort_share:g} + timeout_share {transaction.timeout_share:g} exceeds 1"
+    if producer.delivery_timeout_ms > transaction.transaction_timeout_ms:
+        return (
+            f"delivery.timeout.ms={producer.delivery_timeout_ms} exceeds "
+            f"transaction.timeout.ms={transaction.transaction_timeout_ms} (librdkafka CONFIGURATION, transaction.timeout.ms)"
+        )
+    return _why_too_long(transaction.transaction_timeout_ms, variant)
+
+
+def _why_too_long(transaction_timeout_ms: int, variant: Variant) -> str | None:
+    limit_ms = int(variant.properties.get("transaction.max.timeout.ms", TRANSACTION_MAX_MS))
+    if transaction_timeout_ms > limit_ms:
+        return (
+            f"transaction.timeout.ms={transaction_timeout_ms} exceeds the brokers' "
+            f"transaction.max.timeout.ms={limit_ms} (KIP-98: INVALID_TRANSACTION_TIMEOUT)"
+        )
+    return None
+
+
+def _why_invalid_copier(copier: CopierConfiguration, producer: ProducerConfiguration, variant: Variant) -> str | None:
+    if copier.transactional and not producer.enable_idempotence:
+        return "a transactional.id implies enable.idempotence=true (KIP-98)"
+    if copier.abort_share and not copier.transactional:
+        return f"abort_share={copier.abort_share:g} needs transactions, which delivery={copier.delivery} has none of"
+    if copier.client == "java" and (copier.delivery, copier.protocol) != ("exactly-once", "classic-eager"):
+        return "TransactionalMessageCopier is exactly-once alone, with the range assignor of the classic protocol"
+    if copier.client == "java" and copier.abort_share:
+        return "TransactionalMessageCopier aborts a third of its transactions, or none: it knows no abort_share"
+    if why := _why_invalid_protocol(copier.protocol, copier.properties, variant):
+        return why
+    return _why_too_long(copier.transaction_timeout_ms, variant) if copier.transactional else None
+
+
+def _why_invalid_application(application: ApplicationConfiguration) -> str | None:
+    try:
+        for text in (*application.command, *application.environment.values()):
+            text.format_map(dict.fromkeys(PLACEHOLDERS, ""))
+    except (KeyError, ValueError, IndexError, AttributeError) as error:
+        return (
+            f"application.command and environment: {error} is no placeholder. There are "
+            f"{', '.join('{' + name + '}' for name in PLACEHOLDERS)}; write {{{{ and }}}} for braces"
+        )
+    if application.output_carrier == "header" and application.input_carrier == "value":
+        return "output_carrier=header needs input_carrier=header: else there is no header to copy"
+    if application.output_carrier == "value" and application.input_carrier == "header":
+        return "output_carrier=value needs input_carrier=value: else the value has no identity"
+    return None
+
+
+# Delivery bounds: on which workloads a trial may state one, and how a trial file says it.
+
+
+SCOPE = "delivery"
+"""The scope of `delivery.latency_s` and so on in `base` and `axes`. A cell has it only where the trial states it."""
+_UNSAID = "its tools do not say when they sent a record"
+_OF_COPIES = "its readers tail both topics, and what they are given of one says nothing of the copies in the other"
+_UNMEASURABLE = {
+    "verifiable": _UNSAID,
+    "verifiable-share": _UNSAID,
+    "exactly-once": _OF_COPIES,
+    "application": _OF_COPIES,
+}
+"""Kind of workload → why no delivery bound can be measured on it."""
+
+
+def stated_bound(workload: WorkloadSpec) -> dict[str, Any]:
+    """Returns what `[delivery]` says, in the form in which `base` would say it."""
+    if workload.delivery is None:
+        return {}
+    return {f"{SCOPE}.{key}": value for key, value in workload.delivery.model_dump(exclude_unset=True).items()}
+
+
+def check_measurable(workload: WorkloadSpec) -> None:
+    """Raises BadInput if a delivery bound is stated, and no consumer gets the records by which it could be measured."""
+    keys = (*stated_bound(workload), *workload.base, *workload.axes)
+    if any(key.startswith(f"{SCOPE}.") for key in keys) and (why := _why_unmeasurable(workload)):
+        raise BadInput(
+            f"delivery: the bound cannot be measured on this {workload.kind} workload, because {why}; or remove the bound."
+        )
+
+
+def _why_unmeasurable(workload: WorkloadSpec) -> str | None:
+    if workload.kind in _UNMEASURABLE:
+        return f"{_UNMEASURABLE[workload.kind]}: state it of another workload"
+    if workload.kind == "group":  # its members are given the records
+        return None
+    if workload.kind == "transactions" and "read_committed" not in workload.isolation_levels:
+        return "records count once they are committed, and no reader is at read_committed: name it in isolation_levels"
+    return None if workload.isolation_levels else "it has no tailing readers: name a level in isolation_levels"

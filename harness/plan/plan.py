@@ -1,0 +1,397 @@
+"""A plan is a trial and a seed made concrete by `prozess.harness.plan.planning`. It is one frozen value, and
+`plan.json` is enough to run it again."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from prozess.harness import catalogue
+from prozess.harness.config.configuration import (
+    BOUNDED,
+    ApplicationConfiguration,
+    CompactionConfiguration,
+    ComposeOptions,
+    CopierConfiguration,
+    DeliveryBound,
+    Frozen,
+    GroupConfiguration,
+    IsolationLevel,
+    ProducerConfiguration,
+    ProvocationConfiguration,
+    TopicConfiguration,
+    TransactionConfiguration,
+    Variant,
+)
+from prozess.harness.config.existing_clusters import Adoption, AttachOptions, SshOptions
+from prozess.harness.errors import BadInput
+from prozess.harness.plan.alerts import AlertSpec
+from prozess.harness.plan.schedule import FaultAction, Step, selects
+from prozess.harness.plan.trial import Limits, Traffic
+from prozess.harness.recording.rows import RECORDER_CLIENT
+from prozess.harness.run_directory import RunDirectory, read_json
+from prozess.harness.schema import FORMAT_VERSION, role_named
+
+SENTINEL_CLIENT = 0
+ISOLATION_LEVELS: tuple[IsolationLevel, ...] = ("read_uncommitted", "read_committed")
+
+
+class GroupSession(Frozen):
+    """How long the group coordinator waits for a heartbeat of a member, and how often members send one."""
+
+    timeout_ms: int
+    heartbeat_ms: int
+
+
+Carrier = Literal["value", "header", "content"]
+"""Where a record carries its identity. value: in the fixed header of its value; header: in a record header beside it;
+content: nowhere, so only its key and value are compared."""
+
+
+class Cell(Frozen):
+    """One combination of configurations, with a topic of its own. A trial judges each cell by itself."""
+
+    cell: int
+    name: str
+    workload: str
+    topic_name: str
+    axes: dict[str, str]
+    topic: TopicConfiguration
+    producer: ProducerConfiguration
+    group: GroupConfiguration | None = None
+    transaction: TransactionConfiguration | None = None
+    compaction: CompactionConfiguration | None = None
+    provocation: ProvocationConfiguration | None = None
+    copier: CopierConfiguration | None = None
+    application: ApplicationConfiguration | None = None
+    partitions: tuple[int, ...]
+    """The dense ids of the partitions. They number all partitions of the plan."""
+    late_partitions: tuple[int, ...] = ()
+    """The partitions among them that a step adds (`add_partitions`)."""
+    session: GroupSession | None = None
+    """The session of the members of its group."""
+    derived_topic_name: str | None = None
+    """The topic to which a copier copies, or to which a group sends records that failed. None means that producers
+    write every topic."""
+    derived: tuple[int, ...] = ()
+    """The partitions among `partitions` that belong to the derived topic."""
+    delivery_bound: DeliveryBound | None = None
+    """The promise of the trial about deliveries; None means that there is none."""
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """Returns the partitions that the producers of the cell write."""
+        return tuple(p for p in self.partitions if p not in self.derived)
+
+    @property
+    def carriers(self) -> tuple[Carrier, Carrier]:
+        """Returns how records carry their identity in the written topic, and in the derived one, where it is the
+        identity of the source record."""
+        if self.workload == catalogue.RECORDED:  # values are the application's own
+            return "header", "header"
+        if self.application is not None:
+            return self.application.input_carrier, self.application.output_carrier
+        if self.group is not None and self.group.client == "java":  # VerifiableConsumer prints values as text
+            return "header", "header"
+        # TransactionalMessageCopier knows text alone, and copies no headers.
+        java = self.copier is not None and self.copier.client == "java"
+        return ("header", "content") if java else ("value", "value")
+
+    @property
+    def delivery(self) -> str | None:
+        """Returns how its copiers keep their progress, or say that they do. None if it has no copiers."""
+        if self.copier is not None:
+            return self.copier.delivery
+        return self.application.delivery if self.application is not None else None
+
+    @property
+    def traits(self) -> frozenset[str]:
+        """Returns the kinds of workload whose anomalies are judged in the cell: its own, what its copiers also do, and
+        BOUNDED where the trial states a delivery bound."""
+        recorded = self.copier is not None and self.copier.client == "librdkafka" and self.copier.transactional
+        bounded = {BOUNDED} if self.delivery_bound is not None else set()
+        if self.workload == catalogue.RECORDED:
+            has = {"group": self.group is not None, "transactions": self.transaction is not None}
+            return frozenset({self.workload, *(trait for trait, there in has.items() if there), *bounded})
+        return frozenset({self.workload, *({"transactions"} if recorded else ()), *bounded})
+
+
+class PlannedPartition(Frozen):
+    """A Kafka partition of the plan. `assignment` holds broker ids, preferred leader first."""
+
+    partition: int
+    topic_name: str
+    number: int
+    cell: int
+    assignment: tuple[int, ...]
+    late: bool = False
+    """True means that a step adds it."""
+
+
+class PlannedClient(Frozen):
+    """A client that will run, as a process or as a part of one."""
+
+    client: int
+    role: str
+    """What the client does: "producer", "reader", "audit", "sentinel" and so on."""
+    name: str
+    partitions: tuple[int, ...]
+    traffic: Traffic = Field(default_factory=Traffic)
+    producer: ProducerConfiguration | None = None
+    isolation_level: IsolationLevel | None = None
+    cell: int | None = None
+    """The only cell that it serves; None if it serves several."""
+    number: int = 1
+    """The number of this producer among several that are alike (`Traffic.producers`)."""
+    group: GroupConfiguration | None = None
+    group_id: str | None = None
+    transaction: TransactionConfiguration | None = None
+    transactional_id: str | None = None
+    compaction: CompactionConfiguration | None = None
+    provocation: ProvocationConfiguration | None = None
+    copier: CopierConfiguration | None = None
+    application: ApplicationConfiguration | None = None
+    instance: int = 0
+    """Its number among its like: members of its group, producers of its cell, instances of its application."""
+    late: bool = False
+    """True means that it starts when a step says so (`client`, do = "start")."""
+
+    @property
+    def on_standby(self) -> bool:
+        """Tells whether it does nothing until it is told to take over its transactional.id."""
+        return self.role == "transactor" and self.instance > 0
+
+
+class Control(Frozen):
+    """Cells that are expected to show `anomaly` under the trial's faults. If a required control shows nothing, the
+    trial is unknown."""
+
+    anomaly: str
+    cells: tuple[int, ...]
+    required: bool
+
+
+class Exclusion(Frozen):
+    """A combination that was left out, and why."""
+
+    axes: dict[str, str]
+    reason: str
+
+
+class Plan(Frozen):
+    """Everything that a run needs, and what the check and the report need to know of it."""
+
+    format_version: int = FORMAT_VERSION
+    origin: Literal["trial", "recorded", "jepsen", "verifiable", "generated"] = "trial"
+    """Where the history comes from: a trial of prozess, a test with recorded clients, another program, or a generator.
+    Only a trial can be run again by itself."""
+    audited: bool = True
+    """True means that there is an audit, which reads all partitions at the end. Without one the log is only what
+    acknowledgements and reads reveal, and no verdict can be *held*."""
+    trial: str
+    title: str
+    scenarios: tuple[str, ...]
+    seed: int
+    backend: str
+    variant: Variant
+    limits: Limits
+    settle_s: float
+    cells: tuple[Cell, ...]
+    excluded: tuple[Exclusion, ...]
+    partitions: tuple[PlannedPartition, ...]
+    clients: tuple[PlannedClient, ...]
+    steps: tuple[Step, ...]
+    controls: tuple[Control, ...]
+    metrics: bool = True
+    alerts: tuple[AlertSpec, ...] = ()
+    left_out: dict[str, str] = Field(default_factory=dict)
+    """Label → why, for the faults of mixes and lists that could not be made where it was planned to run. Nothing is
+    known about them."""
+    doubts: tuple[str, ...] = ()
+    """For a test: why what its clients did cannot be judged as a whole."""
+    blind: bool = False
+    """True for a test on a cluster of somebody else: neither the nodes' files nor the controllers' log can be read, and
+    what only they can show is not judged."""
+    decide: tuple[str, ...] = ()
+    """The guarantees that were chosen to decide the verdict. Empty means all that can be judged for this origin."""
+    replays: str | None = None
+    """The run that this one repeats, and whether exactly."""
+    compose: ComposeOptions = Field(default_factory=ComposeOptions)
+    ssh: SshOptions | None = None
+    attach: AttachOptions | None = None
+    adopted: Adoption | None = None
+    """How the plan was fitted to a cluster that was there before. None means that it was not."""
+
+    @property
+    def written(self) -> frozenset[int]:
+        """Returns the dense ids of the partitions that our own clients write. Copiers write the others."""
+        return frozenset(p for cell in self.cells for p in cell.written)
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]:
+        """Returns the ids of the brokers: 1, 2, … unless the cluster had its own before."""
+        ours = tuple(range(1, self.variant.brokers + 1))
+        return (self.adopted.broker_ids or ours) if self.adopted is not None else ours
+
+    @property
+    def nodes_unread(self) -> bool:
+        """Tells whether this is a cluster of somebody else of which neither the nodes' files nor the controllers' log
+        can be read."""
+        ssh = self.ssh
+        unread = ssh is not None and not any((ssh.data_directory, *(node.data_directory for node in ssh.nodes)))
+        return self.blind or self.attach is not None or unread
+
+    @property
+    def undescribed(self) -> bool:
+        """Tells whether others may have done something to the cluster meanwhile that nobody could see.
+
+        A test's cluster is its own: only the test makes faults there.
+        """
+        stated = self.blind or (self.attach is not None and self.attach.others == "none")
+        return self.nodes_unread and not stated
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Returns the names of the faults that the schedule makes, each once, in order."""
+        return tuple(dict.fromkeys(s.do.fault for s in self.steps if isinstance(s.do, FaultAction)))
+
+    @property
+    def cluster_in_words(self) -> str:
+        """Returns what the plan is to run on, in words. If the cluster is only attached, nothing but its address is
+        known before it is asked."""
+        if self.attach is not None:
+            return f"Kafka at {', '.join(self.attach.bootstrap_servers)}, as it is there"
+        versions = " and ".join(self.variant.kafka_versions)
+        return f"Kafka {versions} {self.variant.metadata_mode}, {self.variant.brokers} brokers"
+
+    def cells_matching(self, selector: dict[str, str | tuple[str, ...]]) -> tuple[Cell, ...]:
+        """Returns the cells that a selector of the trial file means."""
+        return tuple(cell for cell in self.cells if selects(selector, cell.axes))
+
+
+def read_plan(run: RunDirectory) -> Plan:
+    """Reads the plan of a run. HistoryUnreadable if its file is missing or torn; BadInput if it is of another version."""
+    return parse_plan(json.dumps(read_json(run.plan)), source=str(run.plan))
+
+
+def parse_plan(text: str, *, source: str) -> Plan:
+    """Reads a plan from `plan.json`. BadInput if it is not a plan of this version."""
+    try:
+        plan = Plan.model_validate_json(text)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        if problem["type"] == "json_invalid":
+            raise BadInput(
+                f"{source} is damaged, or half written: it is no JSON. Nothing can be made of this run."
+            ) from error
+        where = ".".join(map(str, problem["loc"])) or "the file"
+        raise BadInput(f"{source} is not a plan of this version: {where}: {problem['msg']}.") from error
+    if plan.format_version != FORMAT_VERSION:
+        raise BadInput(f"{source} has format version {plan.format_version}; this prozess reads {FORMAT_VERSION}.")
+    if (impossible := problem_of(plan)) is not None:
+        raise BadInput(
+            f"{source} is no plan that can be run or checked: {impossible}. Put back the file that was there."
+        )
+    return plan
+
+
+HEARTBEAT_MAX_MS = 3_000
+"""The default of heartbeat.interval.ms."""
+
+
+def group_session(group: GroupConfiguration, variant: Variant) -> GroupSession:
+    """Returns the session of a group's members as they are configured.
+
+    In the consumer protocol it is as the brokers are configured or, where they set nothing, by Kafka's defaults.
+    [KIP-848; documentation of 4.3, broker configuration]
+    """
+    if group.protocol == "consumer":
+        brokers = variant.properties
+        return GroupSession(
+            timeout_ms=_ms(brokers, "group.consumer.session.timeout.ms", 45_000),
+            heartbeat_ms=_ms(brokers, "group.consumer.heartbeat.interval.ms", 5_000),
+        )
+    timeout_ms = _ms(group.properties, "session.timeout.ms", group.session_timeout_ms)
+    # Well below the session, which Kafka's documentation asks for: at most a third.
+    heartbeat_ms = min(HEARTBEAT_MAX_MS, max(1, timeout_ms // 4))
+    return GroupSession(
+        timeout_ms=timeout_ms, heartbeat_ms=_ms(group.properties, "heartbeat.interval.ms", heartbeat_ms)
+    )
+
+
+def _ms(properties: Mapping[str, str], key: str, default: int) -> int:
+    text = properties.get(key, str(default))
+    if not text.isdigit():
+        raise BadInput(f"{key} = {text!r}: it is a number of milliseconds. Give a whole number.")
+    return int(text)
+
+
+# What a plan.json must satisfy beyond its types, so that everything it names exists: somebody may have edited it.
+
+
+PARTITIONS_END = 2**31
+"""One more than the greatest number of a partition. Kafka's protocol numbers partitions in 32 bits."""
+
+
+def problem_of(plan: "Plan") -> str | None:
+    """Returns the first thing in a plan that is impossible, as a sentence with the value and the rule. None if there is
+    none."""
+    return next(chain(_names(plan), _numbers(plan), _clients(plan), _controls(plan)), None)
+
+
+def _names(plan: "Plan") -> Iterator[str]:
+    if not plan.trial or "/" in plan.trial or plan.trial.startswith(".") or not plan.trial.isprintable():
+        yield f"trial = {plan.trial!a} is no name of a trial: it becomes a part of a directory's name"
+    if plan.origin == "trial" and plan.backend not in catalogue.BACKENDS:
+        yield f"backend = {plan.backend!r} is not known. Known: {', '.join(sorted(catalogue.BACKENDS))}"
+    for planned in plan.partitions:
+        if not planned.topic_name.isprintable():
+            yield f"topic_name = {planned.topic_name!a} has characters that no topic's name has"
+
+
+def _numbers(plan: "Plan") -> Iterator[str]:
+    """Checks the numbers of cells and partitions, because they are found by their place."""
+    cells, partitions = range(len(plan.cells)), range(len(plan.partitions))
+    if plan.origin == "trial" and not (cells and partitions):  # another program's history may be empty
+        yield "it has no cells, or no partitions"
+    for place, cell in enumerate(plan.cells):
+        if cell.cell != place:
+            yield f"cell {cell.cell} stands in place {place}; cells are numbered from 0, in their order"
+        yield from _beyond(f"cell {place}: its partitions", cell.partitions, partitions)
+    for place, planned in enumerate(plan.partitions):
+        if planned.partition != place:
+            yield f"partition {planned.partition} stands in place {place}; partitions are numbered from 0, in their order"
+        if not 0 <= planned.number < PARTITIONS_END:
+            yield f"partition {place}: number = {planned.number}, and Kafka's are from 0 to {PARTITIONS_END - 1}"
+        yield from _beyond(f"partition {place}: its cell", [planned.cell], cells)
+        yield from _beyond(f"partition {place}: brokers of its assignment", planned.assignment, range(2**31))
+
+
+def _clients(plan: "Plan") -> Iterator[str]:
+    cells, partitions = range(len(plan.cells)), range(len(plan.partitions))
+    ids = [client.client for client in plan.clients]
+    if len(set(ids)) < len(ids):
+        yield "two clients have the same number"
+    for client in plan.clients:
+        yield from _beyond("numbers of clients", [client.client], range(RECORDER_CLIENT))
+        yield from _beyond(f"client {client.client}: its partitions", client.partitions, partitions)
+        yield from _beyond(f"client {client.client}: its cell", [] if client.cell is None else [client.cell], cells)
+        try:
+            role_named(client.role)
+        except KeyError:
+            yield f"client {client.client}: role = {client.role!r} is not known"
+
+
+def _controls(plan: "Plan") -> Iterator[str]:
+    for control in plan.controls:
+        if control.anomaly not in catalogue.judged_anomalies():
+            yield f"controls: anomaly = {control.anomaly!r} is not known"
+        yield from _beyond(f"the control of {control.anomaly}: its cells", control.cells, range(len(plan.cells)))
+
+
+def _beyond(what: str, numbers: Iterable[int], known: range) -> Iterator[str]:
+    for number in numbers:
+        if number not in known:
+            yield f"{what}: {number} is none of {known.start}…{known.stop - 1}" if known else f"{what}: there are none"

@@ -1,0 +1,264 @@
+"""Trial files: prozess finds them by name, reads them as TOML, and makes each a `Trial`.
+
+A bad file is one `BadInput`, which names the value, the rule and the way out.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from prozess.harness import catalogue, installation
+from prozess.harness.config.known_properties import misspelt
+from prozess.harness.errors import BadInput
+from prozess.harness.plan.alerts import AlertSpec, check_alerts
+from prozess.harness.plan.matrix import SCOPES
+from prozess.harness.plan.schedule import Each, FaultAction, Mix, Step
+from prozess.harness.plan.trial import Trial, WorkloadSpec
+from prozess.harness.plan.workloads.registry import KINDS
+
+_OF_WORKLOAD = tuple(key for key in WorkloadSpec.model_fields if key != "kind")
+_OF_FILE = (*(key for key in Trial.model_fields if key != "workloads"), "workload", *_OF_WORKLOAD)
+
+
+MATRIX = "matrix-"
+"""How the names of matrix files in the trials' directory begin. Each makes many trials."""
+CAMPAIGNS = "campaigns"
+"""The folder of campaigns in the trials' directory."""
+
+
+def trial_directories() -> tuple[Path, ...]:
+    """Returns the directories with the trials that come with prozess: `trials/` of the checkout, or its copy in the wheel."""
+    directory = installation.folder("trials")
+    return () if directory is None else (directory,)
+
+
+def known_trials() -> dict[str, Path]:
+    """Returns the name and the file of every trial that comes with prozess."""
+    files = (p for directory in reversed(trial_directories()) for p in sorted(directory.glob("*.toml")))
+    return {p.stem: p for p in files if not p.stem.startswith(MATRIX)}
+
+
+def known_matrices() -> dict[str, Path]:
+    """Returns the name and the file of every matrix that comes with prozess."""
+    files = (p for directory in reversed(trial_directories()) for p in sorted(directory.glob(f"{MATRIX}*.toml")))
+    return {p.stem: p for p in files}
+
+
+def known_campaigns() -> dict[str, Path]:
+    """Returns the name and the file of every campaign that comes with prozess."""
+    return {p.stem: p for d in reversed(trial_directories()) for p in sorted((d / CAMPAIGNS).glob("*.toml"))}
+
+
+def load_trial(name_or_path: str, overrides: dict[str, Any] | None = None) -> Trial:
+    """Returns the trial of that name, or in that file. `overrides`: dotted key → value, which replace what the file
+    says before it is validated."""
+    is_file = name_or_path.endswith(".toml") or "/" in name_or_path
+    path = Path(name_or_path) if is_file else _file_of(name_or_path)
+    document = _document_in(path)
+    _settle_compose_file(document, path.parent)
+    for key, value in (overrides or {}).items():
+        lay_over(document, key, value)
+    _settle_compose_file(document, Path.cwd())
+    if "variant.metadata_mode" in (overrides or {}):
+        _carry_sessions(document["variant"])
+    return parse_trial(document, source=str(path))
+
+
+def _file_of(name: str) -> Path:
+    trials = known_trials()
+    if name in trials:
+        return trials[name]
+    if name in known_matrices():
+        raise BadInput(_a_matrix(name))
+    if name in known_campaigns():
+        raise BadInput(_a_campaign(name))
+    near = difflib.get_close_matches(name, trials, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise BadInput(
+        f"There is no trial {name!r}.{hint} Known: {', '.join(sorted(trials))}; or give the path of a .toml file."
+    )
+
+
+def _document_in(path: Path) -> dict[str, Any]:
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise BadInput(
+            f"Trial file {str(path)!r} does not exist. Give an existing .toml file, or a name from `prozess list`."
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"Trial file {str(path)!r} cannot be read: {error}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"Trial file {str(path)!r} is not TOML: {error}.") from error
+    except RecursionError as error:
+        raise BadInput(
+            f"Trial file {str(path)!r} is nested too deeply to be read. Nothing that it may say needs more than ten levels."
+        ) from error
+    if "matrix" in document:
+        raise BadInput(_a_matrix(str(path)))
+    if "entries" in document:
+        raise BadInput(_a_campaign(str(path)))
+    return document
+
+
+def _a_matrix(name: str) -> str:
+    return f"{name!r} is a matrix of many trials: `prozess matrix {name}`."
+
+
+def _a_campaign(name: str) -> str:
+    return f"{name!r} is a campaign of many trials: say for how long, `prozess run {name} --for 8h`, or --rounds 1."
+
+
+def _settle_compose_file(document: dict[str, Any], base: Path) -> None:
+    """Makes the path of a Compose file absolute, because a plan can be run from anywhere. A path in a trial file is
+    relative to the file, and one on the command line to the present directory."""
+    compose = document.get("compose")
+    if isinstance(compose, dict) and isinstance(compose.get("file"), str):
+        compose["file"] = str((base / compose["file"]).resolve())
+
+
+def _carry_sessions(variant: dict[str, Any]) -> None:
+    """Keeps the length of the brokers' sessions when a trial is put on another metadata mode, under the property name
+    that it has there."""
+    kraft, zookeeper = "broker.session.timeout.ms", "zookeeper.session.timeout.ms"
+    has, wants = (kraft, zookeeper) if variant.get("metadata_mode") == "zookeeper" else (zookeeper, kraft)
+    properties = variant.get("properties")
+    if isinstance(properties, dict) and has in properties:
+        length = properties.pop(has)
+        properties.setdefault(wants, length)
+
+
+def parse_trial(document: dict[str, Any], *, source: str) -> Trial:
+    """Makes a trial from a parsed document. BadInput names the first wrong keys, what they must be, and near misses."""
+    try:
+        trial = Trial.model_validate(_with_workloads(document, source))
+    except ValidationError as error:
+        raise BadInput(f"{source}: {_explain(error, single='workloads' not in document)}") from error
+    _check_names(trial, source)
+    return trial
+
+
+def _with_workloads(document: dict[str, Any], source: str) -> dict[str, Any]:
+    """Returns the document with its only workload moved under `workloads`, if it was written at the top level."""
+    mine = [key for key in ("workload", *_OF_WORKLOAD) if key in document]
+    if "workloads" in document:
+        if mine:
+            raise BadInput(
+                f"{source}: {', '.join(mine)} at the top level and [[workloads]] cannot go together; "
+                "put them under one of the workloads."
+            )
+        return document
+    only = {key: document[key] for key in mine if key != "workload"} | {"kind": document.get("workload", "log")}
+    return {key: value for key, value in document.items() if key not in mine} | {"workloads": [only]}
+
+
+def _check_names(trial: Trial, source: str) -> None:
+    asked: tuple[tuple[str, Callable[[], Collection[str]], list[str]], ...] = (
+        ("backend", lambda: catalogue.BACKENDS, [trial.backend]),
+        ("workload", lambda: KINDS, [workload.kind for workload in trial.workloads]),
+        ("anomaly", catalogue.judged_anomalies, [control.anomaly for control in trial.controls]),
+        ("fault", lambda: catalogue.FAULTS, [fault for step in trial.steps for fault in _faults_of(step)]),
+    )
+    for what, known, names in asked:
+        for name in names:
+            if name not in known():
+                raise BadInput(f"{source}: {what} {name!r} is not known. Known: {', '.join(sorted(known()))}.")
+    for name in trial.variant.properties:
+        if near := misspelt("broker", name):
+            raise BadInput(f"{source}: variant.properties.{name} is no property of Kafka's. Did you mean {near!r}?")
+    seen: set[str] = set()
+    for step in trial.steps:
+        if step.name in seen:
+            raise BadInput(f"{source}: two steps are named {step.name!r}; names of steps must differ.")
+        if step.do is not None and step.do.kind == "heal" and step.do.step is not None and step.do.step not in seen:
+            raise BadInput(f"{source}: step {step.name!r} heals {step.do.step!r}, which is no earlier step.")
+        seen.add(step.name)
+    check_alerts(trial.alerts, trial.steps, metrics=trial.metrics, source=source)
+
+
+def _faults_of(step: Step) -> list[str]:
+    if isinstance(step.do, Mix | Each):
+        return [fault.fault for fault in step.do.faults]
+    return [step.do.fault] if isinstance(step.do, FaultAction) else []
+
+
+def _explain(error: ValidationError, *, single: bool) -> str:
+    parts = []
+    problems = _innermost(error.errors())
+    for problem in problems[:3]:
+        place = problem["loc"]
+        if single and place[:2] == ("workloads", 0):
+            place = place[2:]
+        where = ".".join(str(part) for part in place) or "the file"
+        if problem["type"] == "extra_forbidden":
+            key = str(problem["loc"][-1])
+            near = difflib.get_close_matches(key, _keys_at(place[:-1], single=single), n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "remove it."
+            if len(place) == 1 and key in SCOPES:
+                hint = (
+                    f'settings of cells are in base, or axes: --set base.{key}.…, or in the file [base] "{key}.…" = …'
+                )
+            parts.append(f"{where} is not a known key; {hint}")
+        else:
+            parts.append(f"{where} = {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}.")
+    more = len(problems) - len(parts)
+    return " ".join(parts) + (f" ({more} more)" if more > 0 else "")
+
+
+def _innermost(problems: Sequence[ErrorDetails]) -> list[ErrorDetails]:
+    """Returns the errors that do not only follow from one further inside. A list of workloads whose only one is wrong
+    is reported as empty."""
+    places = [problem["loc"] for problem in problems]
+    return [
+        problem
+        for problem in problems
+        if not any(
+            len(place) > len(problem["loc"]) and place[: len(problem["loc"])] == problem["loc"] for place in places
+        )
+    ]
+
+
+def _keys_at(place: tuple[int | str, ...], *, single: bool) -> list[str]:
+    """Returns the keys that may be written at a place of the file, to find near misses."""
+    if not place:
+        return sorted(_OF_FILE if single else Trial.model_fields)
+    model: Any = Trial
+    for part in place:
+        if part == "steps":
+            model = Step
+        elif part == "workloads":
+            model = WorkloadSpec
+        elif part == "alerts":
+            model = AlertSpec
+        elif isinstance(part, str):
+            fields = getattr(model, "model_fields", {})
+            if model is Trial and single and part not in fields:
+                fields = WorkloadSpec.model_fields
+            if part not in fields:
+                return []
+            annotation = fields[part].annotation
+            model = next((kind for kind in get_args(annotation) if hasattr(kind, "model_fields")), annotation)
+    return sorted(getattr(model, "model_fields", {}))
+
+
+def lay_over(document: dict[str, Any], dotted: str, value: object) -> None:
+    """Sets a key (`variant.brokers`) in the document of a trial file. BadInput if what holds the key is no table."""
+    head, _, rest = dotted.partition(".")
+    if head in _OF_WORKLOAD and "workloads" in document:
+        for workload in document["workloads"]:
+            lay_over(workload, dotted, value)
+    elif head in ("base", "axes", "properties", "features", "versions") or not rest:
+        if rest:
+            document.setdefault(head, {})[rest] = value
+        else:
+            document[head] = value
+    else:
+        inner = document.setdefault(head, {})
+        if not isinstance(inner, dict):
+            raise BadInput(f"--set {dotted}: {head!r} is not a table in this trial.")
+        lay_over(inner, rest, value)

@@ -1,0 +1,1 @@
+"""Plans the clients of each kind of workload, by pure functions."""

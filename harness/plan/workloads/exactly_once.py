@@ -1,0 +1,87 @@
+"""The exactly-once and application workloads: producers write one topic of each cell, and a group copies it to another.
+
+The members of the group are copiers of prozess or of Kafka, or instances of your own application.
+"""
+
+from collections.abc import Sequence
+
+from prozess.harness.plan.plan import Cell, PlannedClient, PlannedPartition
+from prozess.harness.plan.trial import WorkloadSpec
+from prozess.harness.plan.workloads.group import group_id_of
+from prozess.harness.plan.workloads.log import plan_readers, plan_sources
+
+
+def plan_clients(
+    workload: WorkloadSpec, cells: Sequence[Cell], partitions: Sequence[PlannedPartition], prefix: str
+) -> list[PlannedClient]:
+    """Plans producers, tailing readers of both topics, the copiers of each cell, and the clients that fence them and
+    look up what they committed."""
+    clients = [*plan_sources(workload, cells, partitions), *plan_readers(workload, cells, prefix)]
+    for cell in cells:
+        clients += _copiers(cell)
+    if any(client.transactional_id for client in clients):
+        every = tuple(p for cell in cells for p in cell.partitions)
+        clients.append(PlannedClient(client=0, role="fencer", name=f"{prefix}fencer", partitions=every))
+    return [*clients, plan_observer(cells, prefix)]
+
+
+def plan_observer(cells: Sequence[Cell], prefix: str) -> PlannedClient:
+    """Plans the client that follows the copying groups until they are done, and looks up what they have committed in
+    the end."""
+    every = tuple(p for cell in cells for p in cell.partitions)
+    return PlannedClient(client=0, role="observer", name=f"observer-{prefix}committed", partitions=every)
+
+
+def _copiers(cell: Cell) -> list[PlannedClient]:
+    """Plans the members of one cell's copying group. `instance` numbers them, and each transactional.id belongs to one
+    place."""
+    copier = cell.copier
+    assert copier is not None, cell
+    return [
+        PlannedClient(
+            client=0,
+            role="copier" if copier.client == "librdkafka" else "java-copier",
+            name=f"copier-{cell.name}-{instance}",
+            partitions=cell.partitions,
+            producer=cell.producer,
+            isolation_level="read_committed",
+            cell=cell.cell,
+            group_id=group_id_of(cell),
+            transactional_id=f"{cell.topic_name}-copier-{instance}" if copier.transactional else None,
+            copier=copier,
+            instance=instance,
+        )
+        for instance in range(copier.members)
+    ]
+
+
+def plan_application_clients(
+    workload: WorkloadSpec, cells: Sequence[Cell], partitions: Sequence[PlannedPartition], prefix: str
+) -> list[PlannedClient]:
+    """Plans producers, tailing readers of both topics, the instances of each cell's application, and the client that
+    looks up what it committed."""
+    instances = [client for cell in cells for client in _instances(cell)]
+    return [
+        *plan_sources(workload, cells, partitions),
+        *plan_readers(workload, cells, prefix),
+        *instances,
+        plan_observer(cells, prefix),
+    ]
+
+
+def _instances(cell: Cell) -> list[PlannedClient]:
+    application = cell.application
+    assert application is not None, cell
+    return [
+        PlannedClient(
+            client=0,
+            role="application",
+            name=f"application-{cell.name}-{instance}",
+            partitions=cell.partitions,
+            cell=cell.cell,
+            group_id=group_id_of(cell),
+            application=application,
+            instance=instance,
+        )
+        for instance in range(application.instances)
+    ]

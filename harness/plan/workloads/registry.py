@@ -1,0 +1,48 @@
+"""Every kind of workload that a trial can ask for, by name.
+
+A new kind is one file and one entry here (`docs/extending.md`).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from prozess.harness.config.configuration import Variant
+from prozess.harness.plan.plan import Cell, PlannedClient, PlannedPartition
+from prozess.harness.plan.trial import WorkloadSpec
+from prozess.harness.plan.workloads import exactly_once, group, log, transactions, verifiable
+
+ClientPlanner = Callable[[WorkloadSpec, Sequence[Cell], Sequence[PlannedPartition], str], Sequence[PlannedClient]]
+"""Plans the clients of a workload: (workload, its cells, all partitions of the trial, prefix of names) → clients. Their
+ids are given afterwards."""
+
+
+def _anywhere(variant: Variant) -> str | None:
+    """Returns None: most kinds of workload run on every cluster."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadKind:
+    """A kind of workload: which clients it has, and which settings its cells have."""
+
+    plan_clients: ClientPlanner
+    scopes: tuple[str, ...] = ("topic", "producer")
+    """The configurations of each cell, as `base` and `axes` of a trial name them (`prozess.harness.plan.matrix.SCOPES`)."""
+    topics_may_grow: bool = False
+    """A step may add partitions to its topics."""
+    why_not_here: Callable[[Variant], str | None] = _anywhere
+    """Returns why this kind of workload cannot run on a cluster of that variant; None if it can."""
+
+
+KINDS = {
+    "log": WorkloadKind(log.plan_clients, topics_may_grow=True),
+    "group": WorkloadKind(group.plan_clients, ("topic", "producer", "group"), topics_may_grow=True),
+    "compaction": WorkloadKind(log.plan_compaction_clients, ("topic", "producer", "compaction")),
+    "transactions": WorkloadKind(transactions.plan_clients, ("topic", "producer", "transaction")),
+    "verifiable": WorkloadKind(verifiable.plan_clients),
+    "verifiable-share": WorkloadKind(verifiable.plan_share_clients, why_not_here=verifiable.why_no_share_groups),
+    "errors": WorkloadKind(log.plan_errors_clients, ("topic", "producer", "provocation")),
+    "exactly-once": WorkloadKind(exactly_once.plan_clients, ("topic", "producer", "copier")),
+    "application": WorkloadKind(exactly_once.plan_application_clients, ("topic", "producer", "application")),
+}
+"""The name of a kind of workload in a trial → what it is."""

@@ -1,1 +1,0 @@
-"""Which clients each kind of workload has: one module per kind, named in `harness.catalogue.WORKLOADS`. Pure."""

@@ -1,0 +1,329 @@
+"""Cleans up what a run left behind that was killed. `prozess heal` uses it, and so does the supervisor after a
+SIGKILL."""
+
+import fcntl
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from prozess.harness.clock import Clock, wait_until
+from prozess.harness.errors import BadInput, NotReady, ProzessError
+from prozess.harness.interfaces import AdminProtocol, Cluster
+from prozess.harness.plan.plan import Plan, parse_plan
+from prozess.harness.processes import (
+    ProcessIdentity,
+    boot_id,
+    identify,
+    is_running,
+    namespace_init,
+    parse_stat,
+    pid_namespace,
+    process_status,
+    send_signal,
+)
+from prozess.harness.run_directory import RunDirectory
+from prozess.nemesis.journal import Journal, UndoState, read_journal
+from prozess.nemesis.nemesis import Nemesis
+
+# A run in namespaces leaves nothing: the kernel ends every process of its pid namespace with the first one
+# (pid_namespaces(7)), and with them go the network namespaces and each rule in them. Here that is seen to be so.
+# Without namespaces the backend writes down each process it starts (`pids.jsonl`), and exactly those are ended. What a
+# run made in a Docker engine carries its label, and is removed. A cluster that outlives the run is reached again, and
+# every open undo carried out.
+
+
+GONE_S = 10.0
+"""How long a process may take to end after SIGKILL. A wait for a disk cannot be interrupted."""
+
+
+class SweepReport(Protocol):
+    """What a sweep found of a run, what it removed, and what is left, in one sentence each."""
+
+    @property
+    def found(self) -> tuple[str, ...]: ...
+    @property
+    def done(self) -> tuple[str, ...]: ...
+    @property
+    def left(self) -> tuple[str, ...]: ...
+
+
+class Reach(Protocol):
+    """Connects again to a cluster that outlives runs. ProzessError or OSError if that is impossible."""
+
+    def __call__(self, plan: Plan, run: RunDirectory, *, clock: Clock) -> tuple[Cluster, AdminProtocol]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sweepers:
+    """The functions that remove what the backends left of a run on this machine. Each is safe to repeat."""
+
+    thaw_disks: Callable[[RunDirectory], SweepReport]
+    disks: Callable[[RunDirectory], SweepReport]
+    engine: Callable[[RunDirectory], SweepReport]
+    """Removes the run's containers and networks from a Docker engine. It is asked only for runs that had one."""
+    reach: Reach
+
+
+@dataclass(frozen=True, slots=True)
+class HealReport:
+    """What `heal_run` found, what it did, and what is left, in sentences for people."""
+
+    run: Path
+    found: tuple[str, ...]
+    done: tuple[str, ...]
+    left: tuple[str, ...]
+    """What could not be removed, each with the reason."""
+
+    def __str__(self) -> str:
+        said = [f"found: {line}" for line in self.found] + [f"done: {line}" for line in self.done]
+        said += [f"LEFT: {line}" for line in self.left]
+        return "clean" if not said else "; ".join(said)
+
+    @property
+    def clean(self) -> bool:
+        """Tells whether it was observed that nothing of this run is left."""
+        return not self.left
+
+
+@contextmanager
+def hold_alive(run: RunDirectory) -> Iterator[None]:
+    """Marks the run as alive while this is held, so that `heal_run` refuses to touch it. BadInput if another process
+    holds it.
+
+    The mark is a lock, which goes with the process, however the process ends.
+    """
+    with _lock(run) as descriptor:
+        own = identify(os.getpid())
+        first = process_status(1)
+        note = {
+            "pid": os.getpid(),
+            "start_time": own.start_time if own else None,
+            "pid_namespace": pid_namespace(),
+            "init_start_time": first.identity.start_time if first else None,
+        }
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(note).encode() + b"\n", 0)
+        yield
+        os.ftruncate(descriptor, 0)  # It ended in order.
+
+
+def heal_run(run: RunDirectory, *, clock: Clock, sweepers: Sweepers, ends_within_s: float = 0.0) -> HealReport:
+    """Cleans up after a run that is over, and observes that it is clean. It is safe to repeat, and safe on a run that
+    ended well.
+
+    BadInput if the run is alive. `ends_within_s` is for who just killed the run: it says how long its last processes
+    may take to end.
+    """
+    if not run.path.is_dir():
+        raise BadInput(f"{str(run.path)!r} is not a run directory. Give a directory under runs/.")
+    if ends_within_s:
+        with suppress(NotReady):  # then what holds it is named below
+            wait_until(lambda: not _is_alive(run), awaited="the run to end", timeout_s=ends_within_s, clock=clock)
+    with _lock(run) as descriptor:
+        return _heal(run, _parse(os.pread(descriptor, 4096, 0)), clock, sweepers)
+
+
+def _heal(run: RunDirectory, note: dict[str, Any], clock: Clock, sweepers: Sweepers) -> HealReport:
+    found: list[str] = []
+    done: list[str] = []
+    left: list[str] = []
+    thawed = sweepers.thaw_disks(run)  # who waits for a frozen disk cannot be ended
+    found += thawed.found
+    done += thawed.done
+    left += thawed.left
+    for what, identity in _survivors(run, note):
+        found.append(f"{what} (pid {identity.pid}) is still there")
+        problem = _end(identity, clock)
+        (left if problem else done).append(f"{what} (pid {identity.pid}): {problem or 'ended'}")
+    if run.compose.exists():  # what knows Docker is not installed everywhere
+        engine = sweepers.engine(run)
+        found += engine.found
+        done += engine.done
+        left += engine.left
+    disks = sweepers.disks(run)
+    found += disks.found
+    done += disks.done
+    left += disks.left
+    elsewhere = heal_lasting(run, clock=clock, reach=sweepers.reach)
+    found += elsewhere.found
+    done += elsewhere.done
+    left += elsewhere.left
+    contents = read_journal(run.journal)
+    if contents.unreadable:
+        found.append(f"{contents.unreadable} lines of {run.journal} are not readable")
+    for entry in contents.open:
+        found.append(f"step {entry.step!r}: {entry.fault} of {', '.join(entry.targets)} was not undone")
+    if contents.open and not left:
+        # Its processes are gone, and with them what was done to them.
+        Journal(run.journal).mark(contents.open, UndoState.UNDONE)
+        done.append(f"{len(contents.open)} undos of the journal are settled: nothing they were about is left")
+    return HealReport(run.path, tuple(found), tuple(done), tuple(left))
+
+
+def _survivors(run: RunDirectory, note: dict[str, Any]) -> Iterator[tuple[str, ProcessIdentity]]:
+    """Returns the processes of the run that are alive: their pid and their start time both match."""
+    inode, start_time = note.get("pid_namespace"), note.get("init_start_time")
+    if isinstance(inode, int) and isinstance(start_time, int) and inode != pid_namespace():
+        first = namespace_init(inode=inode, start_time=start_time)
+        if first is not None:
+            yield "the run stage's sandbox", first
+    for name, identity in read_pids(run.path / "pids.jsonl"):
+        if is_running(identity):
+            yield name, identity
+
+
+def read_pids(path: Path) -> list[tuple[str, ProcessIdentity]]:
+    """Returns (node, process) for each line of `pids.jsonl`, each process once.
+
+    A line is {"node", "boot", "stat"}, `stat` being the process's own /proc/PID/stat, or {"node", "pid", "start_time"}.
+    Lines of another boot of the machine name nobody. Torn lines are left out: their process had not become a server yet.
+    """
+    if not path.exists():
+        return []
+    processes: dict[ProcessIdentity, str] = {}
+    for line in path.read_bytes().split(b"\n"):
+        value = _parse(line)
+        if (identity := _identity(value)) is not None and value.get("boot", boot_id()) == boot_id():
+            processes[identity] = str(value.get("node", "a process"))
+    return [(node, identity) for identity, node in processes.items()]
+
+
+def _identity(value: dict[str, Any]) -> ProcessIdentity | None:
+    if isinstance(stat := value.get("stat"), str):
+        try:
+            return parse_stat(stat).identity
+        except (ValueError, IndexError):
+            return None
+    pid, start_time = value.get("pid"), value.get("start_time")
+    return ProcessIdentity(pid, start_time) if isinstance(pid, int) and isinstance(start_time, int) else None
+
+
+def _end(identity: ProcessIdentity, clock: Clock) -> str:
+    """Kills a process with SIGKILL, after resuming it, and observes that it is gone. Returns "" or the reason why it is
+    not."""
+    try:
+        send_signal(identity, signal.SIGCONT)
+        send_signal(identity, signal.SIGKILL)
+        wait_until(
+            lambda: not is_running(identity),
+            awaited=f"process {identity.pid} to go after SIGKILL",
+            timeout_s=GONE_S,
+            clock=clock,
+            last_seen=lambda: f"state {status.state}" if (status := process_status(identity.pid)) else "gone",
+        )
+    except PermissionError:
+        return "it belongs to another user; run `prozess heal` as that user or as root"
+    except NotReady as error:
+        return str(error)
+    return ""
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+@contextmanager
+def _lock(run: RunDirectory) -> Iterator[int]:
+    """Takes the lock of the run and returns its file descriptor. BadInput if another process holds it."""
+    path = run.path / "alive.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BadInput(
+                f"The run in {str(run.path)!r} is alive: {path} is held. Wait until it ends, or stop it with Ctrl-C where "
+                "it was started."
+            ) from error
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _is_alive(run: RunDirectory) -> bool:
+    try:
+        with _lock(run):
+            return False
+    except BadInput:
+        return True
+
+
+# Healing a cluster that outlives the run: what the journal has open is undone there, by a process that knows nothing
+# else.
+#
+# The cluster is built again from `plan.json`, and reaches what runs now; nothing of it is started or formatted. Its
+# own teardown then leaves it as it was found before the run.
+
+
+class _NoRecorder:
+    """Records nothing, because the history ended with the run. What a later process undoes is told to the user and
+    noted in the journal."""
+
+    def write(self, table: str, **columns: int) -> None:
+        """Writes nothing."""
+
+    def code(self, dictionary: str, text: str) -> int:
+        """Returns 0 for every text, since there is no dictionary."""
+        return 0
+
+
+@dataclass(slots=True)
+class Healed:
+    """What was undone, in sentences like those of `prozess.nemesis.crash_recovery.HealReport`."""
+
+    found: list[str] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+
+def heal_lasting(run: RunDirectory, *, clock: Clock, reach: Reach) -> Healed:
+    """Undoes all open faults, and leaves the cluster as it was before. It is safe to repeat. What fails is reported and
+    stays open for the next attempt."""
+    healed = Healed()
+    if not run.lasting.exists():
+        return healed
+    healed.found.append("the run was not finished with a cluster that was there before it")
+    try:
+        plan = parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan))
+        cluster, admin = reach(plan, run, clock=clock)
+    except (ProzessError, OSError) as error:
+        healed.left.append(f"the cluster cannot be reached again: {error}")
+        return healed
+    try:
+        _forget_clients(run, {client.name for client in plan.clients})
+        nemesis = Nemesis(run, cluster, admin, _NoRecorder(), clock)
+        count = len(read_journal(run.journal).open)
+        if count and not _did(healed, "undo what the journal has open", lambda: nemesis.heal(None)):
+            return healed  # Its teardown would forget that it is not as it was.
+        if count:
+            healed.done.append(f"{count} undos of the journal were carried out, and seen to work")
+        if _did(healed, "leave the cluster as it was", cluster.teardown):
+            healed.done.append("the cluster is left as it was found")
+    finally:
+        admin.close()
+    return healed
+
+
+def _forget_clients(run: RunDirectory, names: set[str]) -> None:
+    """Closes the journal's entries of clients: they ended with the run, and with them whatever was wrong with them."""
+    journal = Journal(run.journal)
+    if ended := [entry for entry in journal.open if entry.undo.node in names]:
+        journal.mark(ended, UndoState.UNDONE)
+
+
+def _did(healed: Healed, what: str, deed: Callable[[], object]) -> bool:
+    try:
+        deed()
+    except (ProzessError, OSError) as error:
+        healed.left.append(f"could not {what}: {error}")
+        return False
+    return True

@@ -1,0 +1,240 @@
+"""What faults have in common: how an effect is observed, and base classes for faults that impair nodes, harm them, or
+harm links."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from prozess.harness.clock import NS_PER_S, Clock
+from prozess.harness.config.configuration import Frozen
+from prozess.harness.config.impairments import Harm, Impairment
+from prozess.harness.errors import HarnessFailed
+from prozess.harness.interfaces import Effect, Fault, FaultContext, Node, NodeState, Undo
+from prozess.harness.schema import Tristate
+
+OBSERVE_S = 10.0
+"""The time limit of every observation. A signal or a rule acts within milliseconds; a machine without a free processor
+needs seconds."""
+INTERVAL_S = 0.05
+THREADS_MAX = 8
+
+Observation = tuple[Tristate, str]
+"""The answer to whether something was observed, and what exactly was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """One thing to observe on one node, or between two nodes. `probe` looks once."""
+
+    node: str
+    peer: str | None
+    probe: Callable[[], Observation]
+
+
+def observe(watches: Sequence[Watch], *, clock: Clock, timeout_s: float = OBSERVE_S) -> list[Effect]:
+    """Looks until each probe has said YES, or until the limit. Returns one Effect per watch, in order, as it was last
+    seen.
+
+    A probe that fails is UNKNOWN, with its error as the detail: this is never evidence, either way. Each probe runs at
+    least once, and once more after the limit, so that a slow machine is not taken for a fault without effect.
+    """
+    deadline_ns = clock.monotonic_ns() + int(timeout_s * NS_PER_S)
+    effects: dict[int, Effect] = {}
+    waiting = list(range(len(watches)))
+    while True:
+        late = clock.monotonic_ns() >= deadline_ns
+        effects |= zip(waiting, _look_at([watches[index] for index in waiting]), strict=True)
+        waiting = [index for index in waiting if effects[index].effect is not Tristate.YES]
+        if not waiting or late:
+            return [effects[index] for index in range(len(watches))]
+        clock.sleep(INTERVAL_S)
+
+
+def _look_at(watches: Sequence[Watch]) -> list[Effect]:
+    """Asks all probes side by side. It takes time to see that something does not arrive, and there may be many
+    links."""
+    if len(watches) < 2:
+        return [_look(watch) for watch in watches]
+    with ThreadPoolExecutor(min(len(watches), THREADS_MAX), thread_name_prefix="look") as pool:
+        return list(pool.map(_look, watches))
+
+
+def _look(watch: Watch) -> Effect:
+    try:
+        effect, detail = watch.probe()
+    except (HarnessFailed, OSError) as error:
+        effect, detail = Tristate.UNKNOWN, f"could not be observed: {error}"
+    return Effect(node=watch.node, peer=watch.peer, effect=effect, detail=detail)
+
+
+def watch_state(node: Node, wanted: NodeState, *, seen: str) -> Watch:
+    """Watches whether the node is in the `wanted` state. `seen` is what the state shows."""
+
+    def probe() -> Observation:
+        state = node.state()
+        return (Tristate.YES, seen) if state is wanted else (Tristate.NO, f"the process is {state}")
+
+    return Watch(node.name, None, probe)
+
+
+# Parameters of faults, checked when a trial is planned, long before the fault strikes.
+
+
+class NoParameters(Frozen):
+    """The parameters of a fault that takes none."""
+
+
+# What faults share that impair nodes for a time: a fault of this kind says which impairment each target gets.
+
+
+class ImpairingFault(Fault):
+    """A fault that impairs its targets until it is healed. A subclass has its own `name`, `needs`, `parameters_model`
+    and `impairments`."""
+
+    observe_s: float = OBSERVE_S
+    """The effect must be seen within this time."""
+
+    @abstractmethod
+    def impairments(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[tuple[Node, Impairment]]:
+        """Returns (node, how it is impaired) for each target. TargetMissing if one cannot be impaired now. It changes
+        nothing."""
+
+    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+        return [
+            Undo.of("repair", node.name, peer_of(impairment), **impairment.model_dump(mode="json"))
+            for node, impairment in self.impairments(scene, parameters)
+        ]
+
+    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+        for node, impairment in self.impairments(scene, parameters):
+            node.impair(impairment)
+
+    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+        watches = [
+            Watch(node.name, peer_of(impairment), partial(node.impaired, impairment))
+            for node, impairment in self.impairments(scene, parameters)
+        ]
+        return observe(watches, clock=scene.clock, timeout_s=self.observe_s)
+
+
+def peer_of(impairment: Impairment) -> str | None:
+    """Returns the other end of the link that an impairment is about; None if it is about no link."""
+    found = getattr(impairment, "peer", None) or getattr(impairment, "source", None)
+    return str(found) if found else None
+
+
+# What faults share that harm nodes once: there is nothing to take back but a process that ended.
+#
+# What was done is seen by whoever does it (`Node.harm`), at the only moment at which it can be.
+
+
+class HarmingFault(Fault):
+    """A fault that harms all its targets at the same time; they are down until it is healed. A subclass has its own
+    `name`, `needs`, `parameters_model`, `check` and `harm`."""
+
+    kills_first: bool = True
+    """True means that the harm needs nodes that are down, so they are killed first."""
+
+    def __init__(self) -> None:
+        self._done: dict[str, str] = {}
+
+    @abstractmethod
+    def harm(self, scene: FaultContext, node: Node, parameters: Mapping[str, Any]) -> Harm:
+        """Returns the harm that is done to that node."""
+
+    def starts(self, parameters: Mapping[str, Any]) -> bool:
+        """Tells whether the node is started again at once, to see how it copes with the harm."""
+        return False
+
+    def check(self, scene: FaultContext, node: Node) -> None:
+        """Raises TargetMissing if the harm cannot be done to that node now. It changes nothing."""
+
+    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+        for node in scene.targets:
+            self.check(scene, node)
+        return [Undo(action="start", node=node.name) for node in scene.targets]
+
+    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+        def strike(node: Node) -> str:
+            if self.kills_first:
+                node.kill()
+            said = node.harm(self.harm(scene, node, parameters))
+            if self.starts(parameters):
+                node.start()
+            return said
+
+        with ThreadPoolExecutor(len(scene.targets), thread_name_prefix=self.name) as pool:
+            done = [(node.name, pool.submit(strike, node)) for node in scene.targets]
+        self._done = {name: future.result() for name, future in done}
+
+    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+        if self.starts(parameters):
+            return [Effect(node=name, effect=Tristate.YES, detail=said) for name, said in self._done.items()]
+        watches = [watch_state(node, NodeState.STOPPED, seen=self._done.get(node.name, "")) for node in scene.targets]
+        return [
+            effect if effect.detail or effect.effect is not Tristate.YES else _unseen(effect)
+            for effect in observe(watches, clock=scene.clock)
+        ]
+
+
+def _unseen(effect: Effect) -> Effect:
+    return effect.model_copy(
+        update={"effect": Tristate.UNKNOWN, "detail": "the process is gone, and nothing else seen"}
+    )
+
+
+# What faults share that do a harm to links in rounds, and are over when they return.
+
+
+Link = tuple[str, str | None]
+"""A link as (node, peer). None as the peer means every peer."""
+
+
+class RepeatedHarm(Fault):
+    """A fault that harms links several times: `times` rounds, and `every_s` between one and the next. A subclass has
+    its own `name`, `needs`, `parameters_model`, `links`, `harm` and `seen`."""
+
+    role_parameters = frozenset({"others"})
+    ends_itself = True
+    later_may_fail = False
+    """True means that a round after the first may find nothing to harm."""
+
+    def __init__(self) -> None:
+        self._done: dict[Link, list[str]] = {}
+
+    @abstractmethod
+    def links(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Link]:
+        """Returns the links that are harmed, each once in every round."""
+
+    @abstractmethod
+    def harm(self, peer: str | None, parameters: Mapping[str, Any]) -> Harm:
+        """Returns the harm that is done to the link with that peer."""
+
+    @abstractmethod
+    def seen(self, node: str, peer: str | None, done: Sequence[str]) -> Effect:
+        """Returns the effect on a link. `done`: what the node said of each round that did not fail."""
+
+    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+        """Plans nothing: the harm ends by itself."""
+        return [Undo(action="nothing", node=node, peer=peer) for node, peer in self.links(scene, parameters)]
+
+    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+        """Harms each link `times` times. HarnessFailed if there is nothing to harm, unless it is a later round and
+        `later_may_fail`."""
+        for number in range(parameters["times"]):
+            if number:
+                scene.clock.sleep(parameters["every_s"])
+            for node, peer in self.links(scene, parameters):
+                try:
+                    done = scene.node(node).harm(self.harm(peer, parameters))
+                except HarnessFailed:
+                    if number and self.later_may_fail:
+                        continue
+                    raise
+                self._done.setdefault((node, peer), []).append(done)
+
+    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+        return [self.seen(node, peer, self._done.get((node, peer), [])) for node, peer in self.links(scene, parameters)]

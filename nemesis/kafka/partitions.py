@@ -1,0 +1,180 @@
+"""Functions that the faults of Kafka share: they find the partitions that targets name, wait until partitions are well
+again, and repeat a request until it is accepted."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from prozess.harness.clock import Clock, wait_until
+from prozess.harness.errors import ClusterFailed
+from prozess.harness.interfaces import BrokerView, FaultContext, Node, NodeState, PartitionView
+from prozess.harness.plan.schedule import parse_target
+from prozess.nemesis.roles import TargetMissing
+
+# What faults of Kafka itself share: the partitions that the targets name, as Kafka has them now.
+
+
+PartitionKey = tuple[str, int]
+
+
+def named_partitions(scene: FaultContext) -> dict[PartitionKey, PartitionView]:
+    """Returns every partition that a target `partition(p)` names, with its newest view.
+
+    TargetMissing if no running broker knows one of them. Partitions that do not exist yet are left out of
+    `partition(*)`.
+    """
+    found: dict[PartitionKey, PartitionView] = {}
+    for role in scene.roles:
+        number = parse_target(role).partition
+        keys = list(scene.partitions.values()) if number is None else [scene.partitions[number]]
+        views = newest_views(scene, keys)
+        if number is not None and not views:
+            raise TargetMissing(f"{role}: no running broker knows it now.")
+        found |= views
+    if not found:
+        raise TargetMissing(f"{', '.join(scene.roles)}: no running broker knows any of them now.")
+    return found
+
+
+def newest_views(scene: FaultContext, keys: Iterable[PartitionKey]) -> dict[PartitionKey, PartitionView]:
+    """Returns for each partition what the broker says that knows the latest leader epoch, since a zombie knows only
+    earlier ones. A partition that no running broker knows is absent."""
+    wanted = set(keys)
+    topics = sorted({topic for topic, _ in wanted})
+    found: dict[PartitionKey, PartitionView] = {}
+    for broker in running_brokers(scene):
+        view: Mapping[PartitionKey, PartitionView] = scene.admin.view(broker.node_id, topics) or {}
+        for key in wanted & view.keys():
+            if key not in found or view[key].leader_epoch > found[key].leader_epoch:
+                found[key] = view[key]
+    return dict(sorted(found.items()))
+
+
+def broker_name(scene: FaultContext, node_id: int) -> str:
+    """Returns the name of the node with this id. TargetMissing if the cluster has none."""
+    for node in scene.cluster.nodes:
+        if node.node_id == node_id:
+            return node.name
+    raise TargetMissing(f"Broker {node_id} is not a node of this cluster.")
+
+
+def leader_of(seen: PartitionView) -> int:
+    """Returns the id of the broker that leads the partition, or that would lead it first."""
+    return seen.leader if seen.leader >= 0 else seen.replicas[0]
+
+
+def text_of(key: PartitionKey) -> str:
+    """ "cell-000-1"."""
+    return f"{key[0]}-{key[1]}"
+
+
+# Waiting for Kafka to be well again: what a fault awaits between two of its own deeds. Each wait has a limit.
+
+
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+INTERVAL_S = 0.1
+
+
+def running_brokers(scene: FaultContext) -> list[Node]:
+    """Returns the brokers that could answer. A paused broker would keep who asks it waiting for the whole limit."""
+    return [n for n in scene.cluster.nodes if "broker" in n.roles and n.state() is NodeState.RUNNING]
+
+
+def await_whole_isr(scene: FaultContext, *, timeout_s: float) -> None:
+    """Waits until every running broker reports every replica of every partition in sync, internal topics included.
+    NotReady, with what is missing where."""
+    _await(lambda: _not_whole(scene), "every ISR whole on every running broker's own view", scene, timeout_s)
+
+
+def await_unfenced(scene: FaultContext, node: Node, *, timeout_s: float) -> None:
+    """Waits until a server takes part again. NotReady, with what is missing.
+
+    A broker must answer and name itself among the living. A controller's replica of the metadata log must grow, as the
+    active controller knows by its fetches. A ZooKeeper server must lead or follow.
+    """
+    if "broker" in node.roles:
+        _await(lambda: _fenced(scene, node), f"{node.name} to be unfenced", scene, timeout_s)
+    if "controller" in node.roles:
+        begun: list[int] = []
+        _await(lambda: _lags(scene, node, begun), f"{node.name} to follow the metadata log", scene, timeout_s)
+    if "zookeeper" in node.roles:
+        _await(lambda: _serves_nobody(scene, node), f"{node.name} to lead or to follow", scene, timeout_s)
+
+
+def _await(lacking: Callable[[], str], awaited: str, scene: FaultContext, timeout_s: float) -> None:
+    last = "nothing"
+
+    def well() -> bool:
+        nonlocal last
+        last = lacking()
+        return not last
+
+    wait_until(
+        well, awaited=awaited, timeout_s=timeout_s, clock=scene.clock, last_seen=lambda: last, interval_s=INTERVAL_S
+    )
+
+
+def _not_whole(scene: FaultContext) -> str:
+    """Returns what the first broker lacks that lacks something; "" if none does."""
+    topics = sorted({topic for topic, _ in scene.partitions.values()}) + list(INTERNAL_TOPICS)
+    views: dict[str, BrokerView] = {}
+    for broker in running_brokers(scene):
+        view = scene.admin.view(broker.node_id, topics)
+        if view is None:
+            return f"{broker.name} does not answer"
+        views[broker.name] = view
+    known = set().union(*views.values())
+    return next((f"{name}: {text}" for name, view in views.items() if (text := _lacks(view, known))), "")
+
+
+def _lacks(view: BrokerView, known: set[tuple[str, int]]) -> str:
+    for topic, number in sorted(known):
+        seen = view.get((topic, number))
+        if seen is None:
+            return f"{topic}-{number} is not known"
+        if seen.leader < 0 or set(seen.isr) != set(seen.replicas):
+            return f"{topic}-{number} has leader {seen.leader}, ISR {list(seen.isr)} of {list(seen.replicas)}"
+    return ""
+
+
+def _fenced(scene: FaultContext, node: Node) -> str:
+    living = scene.admin.living_brokers(node.node_id)
+    if living is None:
+        return "it does not answer"
+    return "" if node.node_id in living else f"it names {sorted(living)} as living"
+
+
+def _lags(scene: FaultContext, node: Node, begun: list[int]) -> str:
+    """Returns why a controller still lags; "" if it does not. The quorum writes at least every half second
+    (metadata.max.idle.interval.ms), so a controller that follows moves beyond what was there at the first look. The
+    last value of one that is away stays the same."""
+    ends: Mapping[int, int] | None = scene.admin.quorum_ends()
+    if ends is None:
+        return "no controller is active"
+    begun[:] = begun or [max(ends.values(), default=0)]
+    end = ends.get(node.node_id, 0)
+    return "" if end > begun[0] else f"its log ends at {end}, and has to pass {begun[0]}"
+
+
+def _serves_nobody(scene: FaultContext, node: Node) -> str:
+    """Returns why a ZooKeeper server serves nobody; "" if it serves. One that has not joined the ensemble refuses all."""
+    serving = scene.admin.zookeeper_serving()
+    return "" if node.node_id in serving else f"of the servers, {sorted(serving)} lead or follow"
+
+
+# Changes that Kafka is asked for again until it accepts them: an undo comes when a controller may just be being
+# elected.
+
+
+def until_accepted(ask: Callable[[], None], *, awaited: str, timeout_s: float, clock: Clock) -> None:
+    """Calls `ask` until it does not raise ClusterFailed. NotReady after the limit, with what it said last."""
+    last = "nothing"
+
+    def accepted() -> bool:
+        nonlocal last
+        try:
+            ask()
+        except ClusterFailed as error:  # a controller that is just being elected
+            last = str(error)
+            return False
+        return True
+
+    wait_until(accepted, awaited=awaited, timeout_s=timeout_s, clock=clock, last_seen=lambda: last, interval_s=0.5)

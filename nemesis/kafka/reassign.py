@@ -1,0 +1,169 @@
+"""The fault `reassign` moves replicas to other brokers, or makes them more or fewer (KIP-455). Healing puts them
+exactly where they were."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from pydantic import PositiveFloat, PositiveInt
+
+from prozess.harness.config.configuration import Frozen
+from prozess.harness.interfaces import Effect, Fault, FaultContext, PartitionView, Undo, UndoAction
+from prozess.harness.schema import Tristate
+from prozess.nemesis.faults import Observation, Watch, observe
+from prozess.nemesis.kafka.configure import changes_back
+from prozess.nemesis.kafka.partitions import (
+    PartitionKey,
+    broker_name,
+    leader_of,
+    named_partitions,
+    newest_views,
+    text_of,
+    until_accepted,
+)
+from prozess.nemesis.roles import TargetMissing
+
+How = Literal["rotate", "move-follower", "move-leader", "grow", "shrink", "shrink-leader"]
+ASK_S = 20.0
+"""How long Kafka may take to accept a reassignment."""
+_RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+_THROTTLED = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+
+
+class ReassignParameters(Frozen):
+    """`how`: "rotate" makes the second replica the preferred one and moves nothing; "move-follower" and "move-leader"
+    move that replica to a broker that has none; "grow" adds a replica; "shrink" and "shrink-leader" take away a
+    follower's replica, or the leader's. `throttle_bytes_per_s`: the limit of replication meanwhile (KIP-73). `done`:
+    true waits until it is done, false until it has begun. `timeout_s`: how long to wait."""
+
+    how: How = "rotate"
+    throttle_bytes_per_s: PositiveInt | None = None
+    done: bool = True
+    timeout_s: PositiveFloat = 60.0
+
+
+def reassigned(seen: PartitionView, how: How, brokers: Sequence[int]) -> tuple[int, ...]:
+    """Returns the brokers that are to have the replicas, preferred leader first. TargetMissing if that is impossible
+    with these brokers."""
+    replicas, spare = list(seen.replicas), [broker for broker in brokers if broker not in seen.replicas]
+    leader = seen.leader if seen.leader in replicas else replicas[0]
+    follower = next((broker for broker in reversed(replicas) if broker != leader), None)
+    if how in ("move-follower", "move-leader", "grow") and not spare:
+        raise TargetMissing(
+            f"every running broker has a copy already ({replicas}), and {how} needs a broker that has none."
+        )
+    if how in ("move-follower", "shrink", "shrink-leader") and follower is None:
+        raise TargetMissing(f"{how} needs two copies, and the partition has only one, on broker {leader}.")
+    if how == "rotate":
+        return (*replicas[1:], replicas[0])
+    if how == "grow":
+        return (*replicas, spare[0])
+    gone = leader if how in ("move-leader", "shrink-leader") else follower
+    if how in ("shrink", "shrink-leader"):
+        return tuple(broker for broker in replicas if broker != gone)
+    return tuple(spare[0] if broker == gone else broker for broker in replicas)
+
+
+class Reassign(Fault):
+    """Moves replicas to other brokers, or makes them more or fewer (KIP-455). Healing puts them exactly where they
+    were.
+
+    The effect is that Kafka has the replicas where they were asked to be, and moves nothing any more.
+    """
+
+    name = "reassign"
+    parameters_model = ReassignParameters
+    of_partitions = True
+
+    def __init__(self) -> None:
+        self._wanted: dict[PartitionKey, tuple[int, ...]] = {}
+        self._nodes: dict[PartitionKey, str] = {}
+
+    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+        """Plans to put the replicas back where they are now. TargetMissing if one is being moved already, because its
+        way back would not be known."""
+        named, moving = named_partitions(scene), scene.admin.reassignments()
+        if busy := sorted(named.keys() & moving.keys()):
+            raise TargetMissing(f"{text_of(busy[0])} is being reassigned already.")
+        brokers = sorted(scene.admin.living_brokers(self._anyone(scene)) or ())
+        self._wanted = {key: reassigned(seen, parameters["how"], brokers) for key, seen in named.items()}
+        self._nodes = {key: broker_name(scene, leader_of(seen)) for key, seen in named.items()}
+        back = [
+            Undo.of("reassign", self._nodes[key], topic=key[0], number=key[1], replicas=list(seen.replicas))
+            for key, seen in named.items()
+        ]
+        return [*back, *self._throttles(scene, parameters)]
+
+    @staticmethod
+    def _anyone(scene: FaultContext) -> int:
+        return next(n.node_id for n in scene.cluster.nodes if "broker" in n.roles and n.os_pid is not None)
+
+    def _throttles(self, scene: FaultContext, parameters: Mapping[str, Any]) -> list[Undo]:
+        """Plans the end of throttling last, so that it is undone first: the way back is not throttled."""
+        if parameters["throttle_bytes_per_s"] is None:
+            return []
+        return [
+            changes_back(scene, resource, properties, node=node)
+            for resource, node, properties in self._throttled(scene, parameters)
+        ]
+
+    def _throttled(self, scene: FaultContext, parameters: Mapping[str, Any]) -> list[tuple[str, str, dict[str, str]]]:
+        """Returns (resource, node, properties) for each resource that is throttled."""
+        rate = str(parameters["throttle_bytes_per_s"])
+        topics = dict.fromkeys(topic for topic, _ in self._wanted)
+        first = {topic: node for (topic, _), node in reversed(self._nodes.items())}
+        brokers = [n for n in scene.cluster.nodes if "broker" in n.roles]
+        return [
+            *((f"broker:{n.node_id}", n.name, dict.fromkeys(_RATES, rate)) for n in brokers),
+            *((f"topic:{topic}", first[topic], dict.fromkeys(_THROTTLED, "*")) for topic in topics),
+        ]
+
+    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+        if parameters["throttle_bytes_per_s"] is not None:
+            for resource, _, properties in self._throttled(scene, parameters):
+                scene.admin.alter_configs(resource, properties)
+        scene.admin.reassign(self._wanted, timeout_s=ASK_S)
+
+    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+        watches = [
+            Watch(self._nodes[key], None, partial(_arrived, scene, key, wanted, begun=not parameters["done"]))
+            for key, wanted in self._wanted.items()
+        ]
+        return observe(watches, clock=scene.clock, timeout_s=parameters["timeout_s"])
+
+
+def _arrived(scene: FaultContext, key: PartitionKey, wanted: Sequence[int], *, begun: bool = False) -> Observation:
+    """Tells whether the replicas of a partition are exactly there, and nothing moves any more. With `begun` it is
+    enough that they are on the way."""
+    now, moving = newest_views(scene, [key]).get(key), key in scene.admin.reassignments()
+    if now is None:
+        return Tristate.UNKNOWN, f"no running broker knows {text_of(key)}"
+    seen = f"{text_of(key)} has copies on {list(now.replicas)}" + (", and more are moved" if moving else "")
+    there = now.replicas == tuple(wanted) and not moving
+    return Tristate(int(there or (begun and moving))), seen
+
+
+class ReassignBack(UndoAction):
+    """Puts the replicas back where they were. A reassignment that is under way is replaced (KIP-455)."""
+
+    of_kafka = True
+
+    def carry_out(self, undo: Undo, scene: FaultContext) -> None:
+        key, replicas = _given(undo)
+
+        def put_back() -> None:
+            if _arrived(scene, key, replicas)[0] is not Tristate.YES:
+                scene.admin.reassign({key: replicas}, timeout_s=ASK_S / 2)
+
+        until_accepted(put_back, awaited=f"Kafka to take {text_of(key)} back", timeout_s=ASK_S, clock=scene.clock)
+
+    def undone(self, undo: Undo, scene: FaultContext) -> Observation:
+        return _arrived(scene, *_given(undo))
+
+    def holds(self, undo: Undo, scene: FaultContext) -> bool:
+        return False  # no node is broken by it
+
+
+def _given(undo: Undo) -> tuple[PartitionKey, tuple[int, ...]]:
+    given = undo.given
+    return (given["topic"], given["number"]), tuple(given["replicas"])

@@ -1,0 +1,342 @@
+"""Faults of network links: packets are lost, late or slowed down, connections are reset, and a node vanishes without a
+word."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from prozess.harness.config.configuration import Frozen
+from prozess.harness.config.impairments import (
+    CLIENTS,
+    Bandwidth,
+    ClientCut,
+    DelayOpen,
+    Harm,
+    Impairment,
+    Latency,
+    Loss,
+    ResetConnections,
+    Vanish,
+)
+from prozess.harness.errors import HarnessFailed
+from prozess.harness.interfaces import Capability, Effect, Fault, FaultContext, Node, NodeState, Undo
+from prozess.harness.plan.schedule import is_role, parse_target
+from prozess.harness.schema import Tristate
+from prozess.nemesis.faults import ImpairingFault, Link, RepeatedHarm, observe, watch_state
+from prozess.nemesis.roles import TargetMissing
+
+PEERS = ("all", "brokers", "controllers", "zookeepers", "followers", CLIENTS, "everybody")
+
+
+def _peer(value: object) -> object:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        if value not in PEERS:
+            raise ValueError(f"it must be one of {', '.join(PEERS)}, or a list of roles and names of nodes")
+        return value
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(text, str) for text in value):
+        raise ValueError(f"it must be one of {', '.join(PEERS)}, or a list, not empty, of roles and names of nodes")
+    for text in value:
+        if is_role(text):
+            parse_target(text)
+    return tuple(value)
+
+
+Peer = Annotated[str | tuple[str, ...], BeforeValidator(_peer)]
+"""The other side of the targets: `all` other nodes, `brokers`, `controllers`, `zookeepers`, `followers` (of the
+partitions that the targets name), `clients` (the trial's clients), `everybody` (all nodes and clients), or a list of
+roles and names of nodes.
+
+Targets are never on the other side. The nemesis turns this into names of nodes (and `clients`) before a fault sees it.
+"""
+AnyPeer = Annotated[str | tuple[str, ...] | None, BeforeValidator(_peer)]
+"""The other side of the targets, as for `Peer`. None means nobody in particular."""
+
+
+def names_of(others: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    """Returns the names of the nodes on the other side, which the nemesis has resolved."""
+    assert not isinstance(others, str), "the nemesis resolves `others` to names before it strikes"
+    return others or ()
+
+
+def capabilities_for(others: str | Sequence[str] | None) -> frozenset[Capability]:
+    """Returns what the backend must be able to do beyond breaking links between nodes."""
+    of_clients = others is not None and (others in (CLIENTS, "everybody") or CLIENTS in others)
+    return frozenset({Capability.CUT_CLIENTS}) if of_clients else frozenset()
+
+
+class LatencyParameters(Frozen):
+    """`latency_ms`: how late everything is, each way, so that an answer is late by twice that. `jitter_ms`: the
+    variation. `back_ms`: how late is what the targets send, if that differs. `others`: who is at the other end of the
+    links."""
+
+    latency_ms: int = Field(gt=0, le=300_000)
+    jitter_ms: int = Field(default=0, ge=0, le=300_000)
+    """The variation: each piece of a stream is early or late by up to this, drawn uniformly, and by no more than the
+    latency."""
+    back_ms: int | None = Field(default=None, ge=0, le=300_000)
+    """How late is what the targets send, if that differs from what is sent to them."""
+    others: Peer = "all"
+    """Who is at the other end of the links."""
+
+    @model_validator(mode="after")
+    def _positive(self) -> "LatencyParameters":
+        if self.jitter_ms >= self.latency_ms:
+            raise ValueError(f"jitter_ms = {self.jitter_ms} must be less than latency_ms = {self.latency_ms}")
+        return self
+
+
+class DelayLinks(ImpairingFault):
+    """Everything that passes between the targets and others is late, on every connection, whoever opened it. Open
+    connections are closed and must be made again.
+
+    The effect is that a server's answer takes as long as it must.
+    """
+
+    name = "latency"
+    needs = frozenset({Capability.DELAY})
+    parameters_model = LatencyParameters
+    role_parameters = frozenset({"others"})
+    observe_s = 60.0
+
+    def impairments(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[tuple[Node, Impairment]]:
+        checked = LatencyParameters.model_validate(parameters)
+
+        there, back = checked.latency_ms, checked.back_ms
+        late = partial(Latency, jitter_ms=checked.jitter_ms)
+
+        found: list[tuple[Node, Impairment]] = []
+        for node in scene.targets:
+            for other in names_of(checked.others):
+                found.append((node, late(peer=other, latency_ms=there, back_ms=back)))
+                if other != CLIENTS:  # who open connections, and take none
+                    mirrored = (there, None) if back is None else (back, there)
+                    found.append((scene.node(other), late(peer=node.name, latency_ms=mirrored[0], back_ms=mirrored[1])))
+        return found
+
+
+class LossParameters(Frozen):
+    """`share`: which share of the packets is lost. `others`: whose packets; None means everybody's, those of clients
+    included."""
+
+    share: float = Field(gt=0.005, lt=1)
+    """The share of packets that is lost. Each packet is drawn by itself."""
+    others: AnyPeer = None
+    """Whose packets are lost. None means everybody's, those of clients included."""
+
+
+class LosePackets(ImpairingFault):
+    """A share of the packets that others send to the targets never arrives. TCP sends them again, ever more slowly.
+
+    The effect is that of many datagrams about this share does not arrive.
+    """
+
+    name = "loss"
+    needs = frozenset({Capability.LOSE})
+    parameters_model = LossParameters
+    role_parameters = frozenset({"others"})
+
+    def impairments(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[tuple[Node, Impairment]]:
+        checked = LossParameters.model_validate(parameters)
+        sources = names_of(checked.others) or (None,)
+        return [(node, Loss(share=checked.share, source=source)) for node in scene.targets for source in sources]
+
+
+class BandwidthParameters(Frozen):
+    """`bytes_per_s`: the limit. `others`: to whom; None means to everybody together. `back_bytes_per_s`: the limit of
+    what each of the others sends to the targets; None means no limit."""
+
+    bytes_per_s: int = Field(ge=10_000, le=10_000_000)
+    """Above the allowed range the machine is the limit. Below it, one packet takes a second."""
+    others: AnyPeer = None
+    """The limit holds for what is sent to each of these. None means that it holds for everybody together."""
+    back_bytes_per_s: int | None = Field(default=None, ge=10_000, le=10_000_000)
+    """The limit of what each of the others sends to each target. None means no limit. There is none for what clients
+    send."""
+
+    @model_validator(mode="after")
+    def _others_are_nodes(self) -> "BandwidthParameters":
+        if self.back_bytes_per_s is not None and (self.others is None or capabilities_for(self.others)):
+            raise ValueError(
+                f"back_bytes_per_s = {self.back_bytes_per_s} limits what other nodes send: give `others`, without clients"
+            )
+        return self
+
+
+class LimitBandwidth(ImpairingFault):
+    """What the targets send goes out at a low rate, to everybody together or to each of some others.
+
+    The effect is that a transfer of known size takes as long as it must.
+    """
+
+    name = "bandwidth"
+    needs = frozenset({Capability.SHAPE})
+    parameters_model = BandwidthParameters
+    role_parameters = frozenset({"others"})
+    observe_s = 20.0
+
+    def impairments(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[tuple[Node, Impairment]]:
+        checked = BandwidthParameters.model_validate(parameters)
+        peers = names_of(checked.others) or (None,)
+        found = [(n, Bandwidth(bytes_per_s=checked.bytes_per_s, peer=p)) for n in scene.targets for p in peers]
+        if (back := checked.back_bytes_per_s) is not None:
+            named = (peer for peer in peers if peer is not None)
+            found += [(scene.node(p), Bandwidth(bytes_per_s=back, peer=n.name)) for p in named for n in scene.targets]
+        return found
+
+
+class HalfOpenParameters(Frozen):
+    """`silent`: true means that nothing answers in place of the node while it is gone. False means that its machine is
+    there again at once without the process, and answers packets on old connections with an RST."""
+
+    silent: bool = True
+
+
+class HalfOpen(Fault):
+    """A node vanishes without a word, as if its power or its cable were pulled: no FIN and no RST is sent. Others keep
+    their connections to it, send into nothing, and find out by timeouts only.
+
+    The node is cut off from everybody, clients included, and killed, and its kernel forgets its connections. If it is
+    not `silent`, its machine is joined again.
+
+    The effect is that the process is gone, and others still count connections to it as established.
+    """
+
+    name = "half-open"
+    needs = frozenset({Capability.KILL, Capability.BLOCK, Capability.CUT_CLIENTS, Capability.RESET})
+    parameters_model = HalfOpenParameters
+
+    def __init__(self) -> None:
+        self._done: dict[str, str] = {}
+
+    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+        undos = []
+        for node in scene.targets:
+            if node.state() is NodeState.STOPPED:
+                raise TargetMissing(f"{node.name} cannot vanish: it has no process now.")
+            undos.append(Undo(action="start", node=node.name))
+            undos += [Undo.of("repair", node.name, CLIENTS, **way.model_dump(mode="json")) for way in _client_cuts()]
+            for other in _others(scene, node):
+                undos += [
+                    Undo(action="unblock", node=node.name, peer=other.name),
+                    Undo(action="unblock", node=other.name, peer=node.name),
+                ]
+        return undos
+
+    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+        """Makes the nodes vanish. HarnessFailed if everybody was told of their end, so that it was an ordinary one, or
+        might have been."""
+        for node in scene.targets:
+            for other in _others(scene, node):
+                node.block(other)
+                other.block(node)
+            for way in _client_cuts():
+                node.impair(way)
+            self._done[node.name] = node.harm(Vanish())
+            if not parameters["silent"]:
+                self._join_again(scene, node)
+
+    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+        watches = [watch_state(node, NodeState.STOPPED, seen=self._done.get(node.name, "")) for node in scene.targets]
+        return [
+            effect
+            if effect.detail
+            else effect.model_copy(update={"effect": Tristate.UNKNOWN, "detail": "nobody looked at its connections"})
+            for effect in observe(watches, clock=scene.clock)
+        ]
+
+    def _join_again(self, scene: FaultContext, node: Node) -> None:
+        for way in _client_cuts():
+            node.repair(way)
+        for other in _others(scene, node):
+            node.unblock(other)
+            other.unblock(node)
+        if node.state() is not NodeState.STOPPED:
+            raise HarnessFailed(f"{node.name} runs, although it was made to vanish.")
+
+
+def _client_cuts() -> tuple[ClientCut, ClientCut]:
+    return ClientCut(way="to-node"), ClientCut(way="from-node")
+
+
+def _others(scene: FaultContext, node: Node) -> list[Node]:
+    return [other for other in scene.cluster.nodes if other.roles and other.name != node.name]
+
+
+BEYOND_S = 1.0
+"""How much longer than their latency the open connections stay late, so that what was sent at first can arrive."""
+
+
+class LateConnectionsParameters(Frozen):
+    """`latency_ms`: how late connections are, each way, without variation. `others`: whose connections to the targets.
+    `times`: how often this happens, each time with new connections. `every_s`: the time between one and the next."""
+
+    latency_ms: int = Field(gt=0, le=60_000)
+    others: Peer = CLIENTS
+    times: int = Field(default=1, ge=1, le=100)
+    every_s: float = Field(default=1.0, ge=0, le=60)
+
+
+class LateConnections(RepeatedHarm):
+    """All open connections become late at once, while new connections are not late. So a request that its client has
+    given up and sent again arrives after the second one was answered long ago. The fault is over when it returns.
+
+    The effect is that an answer on one of the open connections comes as late as it must.
+    """
+
+    name = "late-connections"
+    needs = frozenset({Capability.DELAY})
+    parameters_model = LateConnectionsParameters
+
+    def links(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Link]:
+        """Returns (who is called, who calls) for each link."""
+        others = names_of(parameters["others"])
+        return [(node.name, other) for node in scene.targets for other in others if other != node.name]
+
+    def harm(self, peer: str | None, parameters: Mapping[str, Any]) -> Harm:
+        assert peer is not None
+        latency_ms = parameters["latency_ms"]
+        return DelayOpen(peer=peer, latency_ms=latency_ms, lasts_s=latency_ms / 1000 + BEYOND_S)
+
+    def seen(self, node: str, peer: str | None, done: Sequence[str]) -> Effect:
+        detail = f"{len(done)} times, the last: {done[-1]}" if done else "nothing was late"
+        return Effect(node=node, peer=peer, effect=Tristate.YES if done else Tristate.NO, detail=detail)
+
+
+class ResetParameters(Frozen):
+    """`others`: whose connections are reset; None means everybody's, those of clients included. `times`: how often.
+    `every_s`: the time between one round and the next."""
+
+    others: AnyPeer = None
+    """Whose connections with the targets are reset. None means everybody's, those of clients included."""
+    times: int = Field(default=1, ge=1, le=1000)
+    every_s: float = Field(default=1.0, gt=0, le=60)
+    """The time between one round and the next."""
+
+
+class Reset(RepeatedHarm):
+    """Ends open connections of the targets with an RST, as a firewall does that restarts. Clients and brokers open new
+    ones. Requests that were under way may have been carried out or not. The fault is over at once.
+
+    The effect is that the connections which were open are gone at both ends.
+    """
+
+    name = "reset"
+    needs = frozenset({Capability.RESET})
+    parameters_model = ResetParameters
+    later_may_fail = True
+    """A later round may come before the next connection is there."""
+
+    def links(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Link]:
+        others = names_of(parameters["others"]) or (None,)
+        return [(node.name, peer) for node in scene.targets for peer in others]
+
+    def harm(self, peer: str | None, parameters: Mapping[str, Any]) -> Harm:
+        return ResetConnections(peer=peer)
+
+    def seen(self, node: str, peer: str | None, done: Sequence[str]) -> Effect:
+        detail = f"{done[0]}; {len(done)} rounds" if done else "nothing was seen of it"
+        return Effect(node=node, peer=peer, effect=Tristate.YES if done else Tristate.UNKNOWN, detail=detail)

@@ -1,0 +1,174 @@
+"""Faults of a node's process: signals kill, stop or pause it, and its wall clock is moved."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from prozess.harness.config.configuration import Frozen
+from prozess.harness.config.impairments import ClockShift, Impairment
+from prozess.harness.interfaces import Capability, Effect, Fault, FaultContext, Node, NodeState, Undo
+from prozess.nemesis.faults import ImpairingFault, NoParameters, observe, watch_state
+from prozess.nemesis.roles import TargetMissing
+
+
+class Kill(Fault):
+    """Kills the process of a node at once, with SIGKILL. Its files stay as the kernel has them, so nothing that was
+    written is lost.
+
+    The effect is that the process is gone. What Kafka makes of that (fencing, a new leader) is not part of this fault.
+    """
+
+    name = "kill"
+    needs = frozenset({Capability.KILL})
+    parameters_model = NoParameters
+
+    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+        """Plans to start each target again. TargetMissing if one has no process, because this fault must not start the
+        target of another one."""
+        for node in scene.targets:
+            if node.state() is NodeState.STOPPED:
+                raise TargetMissing(f"{node.name} cannot be killed: it has no process now.")
+        return [Undo(action="start", node=node.name) for node in scene.targets]
+
+    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+        for node in scene.targets:
+            node.kill()
+
+    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+        return observe(
+            [watch_state(node, NodeState.STOPPED, seen="the process is gone") for node in scene.targets],
+            clock=scene.clock,
+        )
+
+
+class StopParameters(Frozen):
+    """`timeout_s`: how long a node may take to end. A broker that cannot move its leaders keeps trying for some seconds
+    (controlled.shutdown.max.retries)."""
+
+    timeout_s: float = Field(default=30.0, gt=0, le=600)
+
+
+class Stop(Fault):
+    """Stops a node in an orderly way, with SIGTERM. A broker hands its leaderships over first, and writes its
+    snapshots.
+
+    The effect is that the process is gone. If it stays, the fault fails with NotReady, as it does with a paused node.
+    """
+
+    name = "stop"
+    needs = frozenset({Capability.STOP})
+    parameters_model = StopParameters
+
+    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+        """Plans to start each target again. TargetMissing if one does not run, because it could not shut down."""
+        for node in scene.targets:
+            state = node.state()
+            if state is not NodeState.RUNNING:
+                raise TargetMissing(f"{node.name} cannot be shut down: its process is {state}.")
+        return [Undo(action="start", node=node.name) for node in scene.targets]
+
+    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+        for node in scene.targets:
+            node.stop(timeout_s=parameters["timeout_s"])
+
+    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+        return observe(
+            [watch_state(node, NodeState.STOPPED, seen="the process is gone") for node in scene.targets],
+            clock=scene.clock,
+        )
+
+
+class Pause(Fault):
+    """Pauses the process of a node with SIGSTOP. Its connections stay open, and its socket buffers keep filling.
+    SIGCONT ends the pause.
+
+    A pause longer than `broker.session.timeout.ms` (KRaft, default 9 s, KIP-631) gets a broker fenced. One longer than
+    `replica.lag.time.max.ms` (default 30 s) takes a follower out of the ISR. This is Kafka's answer and not part of
+    this fault.
+
+    The effect is that the process is observed stopped.
+    """
+
+    name = "pause"
+    needs = frozenset({Capability.PAUSE})
+    parameters_model = NoParameters
+
+    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+        """Plans to resume each target. TargetMissing if one is not running, because it could not be paused."""
+        for node in scene.targets:
+            if (state := node.state()) is not NodeState.RUNNING:
+                raise TargetMissing(f"{node.name} cannot be paused: it is {state} already.")
+        return [Undo(action="resume", node=node.name) for node in scene.targets]
+
+    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+        for node in scene.targets:
+            node.pause()
+
+    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+        return observe(
+            [watch_state(node, NodeState.PAUSED, seen="the process stands still") for node in scene.targets],
+            clock=scene.clock,
+        )
+
+
+OFFSET_MAX_MS = 3.2e12
+"""The largest offset of a clock: a hundred years."""
+DRIFT_MAX_PPM = 500_000
+DRIFT_LEAST_PPM = 1000
+"""The smallest drift of a clock: a millisecond per second, which a probe can see within its limit."""
+CONTROLLER_LEAST_MS = 600_000
+"""The smallest offset of a controller's clock. It is more than such a fault lasts, so that the controller's times can
+be told apart (`prozess.clusters.files.metadata_log`)."""
+OFFSET_LEAST_MS = 1500
+"""The smallest offset of a clock. A controller says what time it is in whole seconds."""
+
+
+class ClockParameters(Frozen):
+    """`offset_ms`: how far the clock is off at once; a negative value sets it back. `drift_ppm`: what it gains from
+    then on, in microseconds per second; a negative value makes it lose. Give at least one of them, and enough to be
+    seen."""
+
+    offset_ms: float = Field(default=0.0, ge=-OFFSET_MAX_MS, le=OFFSET_MAX_MS)
+    drift_ppm: float = Field(default=0.0, ge=-DRIFT_MAX_PPM, le=DRIFT_MAX_PPM)
+
+    @model_validator(mode="after")
+    def _is_seen(self) -> "ClockParameters":
+        if abs(self.offset_ms) < OFFSET_LEAST_MS and abs(self.drift_ppm) < DRIFT_LEAST_PPM:
+            raise ValueError(
+                f"a clock must be off by at least {OFFSET_LEAST_MS} ms, or drift by {DRIFT_LEAST_PPM} ppm, to be seen to be"
+            )
+        return self
+
+
+class ClockSkew(ImpairingFault):
+    """The wall clock of a node jumps, stays off, or drifts, while the node runs.
+
+    Kafka uses its wall clock for record timestamps (LogAppendTime), for retention, for the age of transactions and
+    producer ids, for how long a follower has lagged (Partition.isFollowerOutOfSync), and to check the timestamps of
+    clients. Sessions of brokers and groups go by the monotonic clock (System.nanoTime), which stays untouched.
+    Histories are in CLOCK_MONOTONIC, too.
+
+    The effect is that the JVM itself says another time.
+    """
+
+    name = "clock"
+    needs = frozenset({Capability.SHIFT_CLOCK})
+    parameters_model = ClockParameters
+    observe_s = 20.0
+
+    def impairments(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[tuple[Node, Impairment]]:
+        for node in scene.targets:
+            if "zookeeper" in node.roles:
+                raise TargetMissing(
+                    f"{node.name} is a ZooKeeper server, and the recorded times go by its clock. Name brokers."
+                )
+            if "controller" in node.roles and (
+                parameters["drift_ppm"] or abs(parameters["offset_ms"]) < CONTROLLER_LEAST_MS
+            ):
+                raise TargetMissing(
+                    f"{node.name} is a controller, and the times of leaders and replicas come from its clock. Move it by "
+                    f"{CONTROLLER_LEAST_MS} ms or more and without drift, so that prozess can tell these times apart."
+                )
+        shift = ClockShift(offset_ms=parameters["offset_ms"], drift_ppm=parameters["drift_ppm"])
+        return [(node, shift) for node in scene.targets]

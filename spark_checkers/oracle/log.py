@@ -1,0 +1,480 @@
+"""The second opinion on the log and on transactions: one SQL text for each anomaly.
+
+The columns of a text are those columns of the witnesses that name what was found. Cycles among transactions
+(`information-cycle`, `write-cycle`) have no text, because SQL would need recursion. Unit tests compare them with brute force
+on small cells instead.
+"""
+
+from prozess.harness.interfaces.witnesses import CopyCase, SnapshotCase
+from prozess.harness.schema import ObservationKind
+from prozess.spark_checkers.oracle.views import cleaned, cleaning, identity
+
+LOG_VIEWS = {
+    "unreadable_log": "select distinct partition from log where level = {UNCOMMITTED} and unreadable",
+    # A commit in doubt is proven by any record of it that somebody at read_committed received.
+    "proven_transaction": """
+        select distinct s.partition, s.client, s.transaction
+        from sent s
+        join given g on g.partition = s.partition and g.sender = s.client and g.sequence = s.sequence
+        where s.transaction != {NONE} and g.isolation = {COMMITTED} and not g.unreadable
+    """,
+    # Acknowledged (or proven by their transaction) and not in L.
+    "missing_send": f"""
+        select s.*,
+               {cleaned("s", tombstone="s.size = {NONE}")}
+               or (c.partition is not null and (s.log_offset = {{NONE}} or coalesce(l.unreadable, false))) as maybe
+        from sent s
+        join fact_partitions p on p.partition = s.partition and p.end_uncommitted is not null
+        left join sentinel e on e.partition = s.partition
+        left join proven_transaction proven
+            on proven.partition = s.partition and proven.client = s.client and proven.transaction = s.transaction
+        left join unreadable_log c on c.partition = s.partition
+        left join log l on l.partition = s.partition and l.level = {{UNCOMMITTED}} and l.log_offset = s.log_offset
+        {cleaning("s")}
+        left anti join unconfirmed u
+            on u.partition = s.partition and u.sender = s.client and u.sequence = s.sequence and s.outcome = {{INFO}}
+        left anti join first_copy f
+            on f.partition = s.partition and f.level = {{UNCOMMITTED}} and f.sender = s.client and f.sequence = s.sequence
+        left anti join straggler b on b.partition = s.partition and b.sender = s.client and b.sequence = s.sequence
+        where (s.outcome = {{OK}}
+               or (s.outcome = {{INFO}} and s.transaction != {{NONE}} and proven.client is not null))
+          and not (e.sentinel_ns is not null and s.completed_ns >= e.sentinel_ns
+                   and (s.log_offset = {{NONE}} or s.log_offset > p.end_uncommitted))
+    """,
+    # Received by somebody, and not in L, although L reaches so far.
+    "missing_read": f"""
+        select distinct u.partition, u.sender as client, u.sequence
+        from unconfirmed u
+        join fact_partitions p on p.partition = u.partition and p.end_uncommitted is not null
+        left join sentinel e on e.partition = u.partition
+        left join sent s on s.partition = u.partition and s.client = u.sender and s.sequence = u.sequence
+        left join missing_send d on d.partition = u.partition and d.client = u.sender and d.sequence = u.sequence
+        {cleaning("u")}
+        left anti join first_copy f
+            on f.partition = u.partition and f.level = {{UNCOMMITTED}} and f.sender = u.sender and f.sequence = u.sequence
+        left anti join straggler b on b.partition = u.partition and b.sender = u.sender and b.sequence = u.sequence
+        left anti join never_issued n on n.partition = u.partition and n.sender = u.sender and n.sequence = u.sequence
+        where (u.log_offset <= p.end_uncommitted or coalesce(u.read_ns < e.sentinel_ns, false))
+          and (u.sent_partition = u.partition or u.sent_partition = {{NONE}})
+          and (s.client is null or s.outcome = {{INFO}} or coalesce(d.maybe and d.log_offset = {{NONE}}, false))
+          and (coalesce(s.transaction, {{NONE}}) = {{NONE}} or u.isolation = {{COMMITTED}})
+          and not u.unreadable_there
+          and not {cleaned("u", tombstone="coalesce(s.size = {NONE}, false)")}
+    """,
+}
+LOG_QUERIES = {
+    "lost": """
+        select partition, client, sequence from missing_send where not maybe
+        union
+        select partition, client, sequence from missing_read
+    """,
+    "duplicate": """
+        with copies as (
+            select l.*, coalesce(s.transaction, {NONE}) != {NONE} as transactional
+            from log l
+            left join sent s on s.partition = l.partition and s.client = l.sender and s.sequence = l.sequence
+            where l.level = {UNCOMMITTED} and not l.unreadable
+        ),
+        standing as (
+            select c.* from copies c where not c.transactional
+            union all
+            select c.* from copies c
+            join log v on v.partition = c.partition and v.level = {COMMITTED} and v.log_offset = c.log_offset
+                and v.sender = c.sender and v.sequence = c.sequence and not v.unreadable
+            where c.transactional
+        )
+        select partition, sender as client, sequence, log_offset
+        from (
+            select *, row_number() over (partition by partition, sender, sequence order by log_offset) as copy
+            from standing
+        )
+        where copy > 1
+    """,
+    "reordered": """
+        select partition, client, sequence, log_offset from (
+            select l.partition, l.sender as client, l.sequence, l.log_offset,
+                   lag(l.sequence) over (partition by l.partition, l.sender order by l.position) as before
+            from log l
+            join first_copy f on f.partition = l.partition and f.level = l.level and f.position = l.position
+            left anti join never_issued n
+                on n.partition = l.partition and n.sender = l.sender and n.sequence = l.sequence
+            where l.level = {UNCOMMITTED} and not l.unreadable
+              and (l.sent_partition = l.partition or l.sent_partition = {NONE})
+        )
+        where sequence < before
+    """,
+    "offset-conflict": """
+        with seen as (
+            select partition, log_offset, sender, sequence from given where not unreadable
+            union all
+            select partition, log_offset, client, sequence
+            from sent where outcome = {OK} and acks = -1 and log_offset != {NONE}
+        )
+        select partition, log_offset, explode(sequence(1, cast(records - 1 as int))) as conflict
+        from (
+            select partition, log_offset, count(distinct sender, sequence) as records
+            from seen group by partition, log_offset
+        )
+        where records > 1
+    """,
+    "phantom": """
+        select distinct g.partition, g.log_offset, g.sender as client, g.sequence
+        from given g
+        join never_issued n on n.partition = g.partition and n.sender = g.sender and n.sequence = g.sequence
+        where not g.unreadable
+    """,
+    "corrupt": "select distinct partition, log_offset from given where corrupt",
+    "misplaced": """
+        select distinct partition, log_offset, sender as client, sequence
+        from given where not unreadable and sent_partition != partition and sent_partition != {NONE}
+    """,
+    "resurrected": """
+        select s.partition, s.client, s.sequence
+        from sent s
+        join first_copy f
+            on f.partition = s.partition and f.level = {UNCOMMITTED} and f.sender = s.client and f.sequence = s.sequence
+        where s.outcome = {FAIL} and s.transaction = {NONE}
+    """,
+    "time-travel": """
+        select partition, client, sequence from (
+            select s.*, f.log_offset as stands_at,
+                   max(s.invoked_ns) over (
+                       partition by s.partition, s.clock order by f.position
+                       rows between unbounded preceding and 1 preceding
+                   ) as newest_before,
+                   p.compacted or p.log_start > 0 as cleaning
+            from sent s
+            join first_copy f
+                on f.partition = s.partition and f.level = {UNCOMMITTED} and f.sender = s.client
+                and f.sequence = s.sequence
+            join fact_partitions p on p.partition = s.partition
+            where s.clock != {NONE}
+        )
+        where outcome = {OK} and acks != 0 and completed_ns != {MISSING} and completed_ns < newest_before
+          and (not cleaning or log_offset = stands_at)
+    """,
+}
+"""The SQL text of each anomaly of the log."""
+
+
+# What producers are told.
+
+
+_OF_PROVOCATION = """
+    sent s
+    join fact_partitions f on f.partition = s.partition
+    join fact_cells c on c.world = f.world and c.cell = f.cell and c.workload = 'errors'
+"""
+_BAD = "(c.bad_every > 0 and s.sequence % c.bad_every = c.bad_every - 1)"
+ERROR_QUERIES = {
+    # Nobody was told, or (acks=0) told of a success; cleaning may have taken it wherever it stood.
+    "untold": f"""
+        with unheard as (
+            select s.partition, s.client, s.sequence, s.key, s.size, s.completed_ns, {{NONE}} as log_offset
+            from sent s
+            join fact_clients c on c.world = s.world and c.client = s.client
+            where s.transaction = {{NONE}}
+              and ((s.completed_ns = {{MISSING}} and s.invoked_ns < c.told_ns)
+                   or (c.role = {{PRODUCER}} and s.acks = 0 and s.outcome = {{OK}}))
+        )
+        select s.partition, s.client, s.sequence
+        from unheard s
+        join fact_partitions p on p.partition = s.partition and p.end_uncommitted is not null
+        left join sentinel e on e.partition = s.partition
+        {cleaning("s")}
+        left anti join first_copy f
+            on f.partition = s.partition and f.level = {{UNCOMMITTED}} and f.sender = s.client and f.sequence = s.sequence
+        left anti join unreadable_log u on u.partition = s.partition
+        where (e.sentinel_ns is null or s.completed_ns < e.sentinel_ns)
+          and not {cleaned("s", tombstone="s.size = {NONE}")}
+    """,
+    "unenforced": f"""
+        select s.partition, s.client, s.sequence
+        from {_OF_PROVOCATION}
+        join first_copy l
+            on l.partition = s.partition and l.level = {{UNCOMMITTED}} and l.sender = s.client and l.sequence = s.sequence
+        where {_BAD}
+    """,
+    "collateral": f"""
+        select s.partition, s.client, s.sequence
+        from {_OF_PROVOCATION}
+        join fact_codes d on d.world = c.world and d.cell = c.cell and d.code = s.code
+        where c.bad_every > 0 and not {_BAD}
+    """,
+}
+"""The SQL text of each anomaly of errors that producers get."""
+
+
+# What replicas remember of producers: snapshots against the batches below them.
+
+
+_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+"""Bits of a batch's attributes."""
+_OF_SNAPSHOTS = f"""
+    with noted as (
+        select distinct o.partition, o.node, o.value as snapshot_offset, c.log_start
+        from observations o
+        join fact_partitions f on f.partition = o.partition and not f.compacted
+        join fact_copies c on c.partition = o.partition and c.node = o.node and o.value <= c.log_end
+        where o.kind = {int(ObservationKind.REPLICA_SNAPSHOT)} and o.step = {{NONE}}
+    ),
+    below as (
+        select n.*, b.producer_id, b.base_offset, b.last_offset, b.producer_epoch, b.base_sequence, b.max_timestamp_ms,
+               (b.attributes & {_CONTROL}) != 0 as marker,
+               (b.attributes & ({_CONTROL} | {_TRANSACTIONAL})) = {_TRANSACTIONAL} as in_transaction,
+               last_value(b.producer_epoch) over whole_of as epoch,
+               max(case when (b.attributes & {_CONTROL}) != 0 then b.base_offset end) over whole_of as marker_at
+        from noted n
+        join replicas b on b.partition = n.partition and b.node = n.node and b.step = {{NONE}}
+            and b.base_offset < n.snapshot_offset and b.producer_id >= 0 and b.last_offset >= n.log_start
+        window whole_of as (
+            partition by n.partition, n.node, n.snapshot_offset, b.producer_id order by b.base_offset
+            rows between unbounded preceding and unbounded following
+        )
+    ),
+    aged as (
+        select *, coalesce(max(case when producer_epoch != epoch then base_offset end) over (
+                   partition by partition, node, snapshot_offset, producer_id
+               ), {{NONE}}) as epoch_before_at
+        from below
+    ),
+    kept as (
+        select partition, node, snapshot_offset, log_start, producer_id, max(epoch) as epoch,
+               max_by(max_timestamp_ms, base_offset) as timestamp_ms, max(last_offset) as reached,
+               max_by(struct(base_sequence, base_offset, last_offset), base_offset)
+                   filter (where not marker and base_offset > epoch_before_at) as newest,
+               coalesce(min(base_offset) filter (where in_transaction and base_offset > coalesce(marker_at, -1)), {{NONE}})
+                   as transaction_offset,
+               max(epoch_before_at) != {{NONE}} as epoch_changed, max(marker_at) is not null as marked
+        from aged
+        group by partition, node, snapshot_offset, log_start, producer_id
+    ),
+    remembered as (
+        select s.*, n.log_start
+        from snapshots s
+        join noted n on n.partition = s.partition and n.node = s.node and n.snapshot_offset = s.snapshot_offset
+        where s.step = {{NONE}}
+    )
+"""
+SNAPSHOT_QUERIES = {
+    "snapshot-conflict": f"""
+        {_OF_SNAPSHOTS},
+        compared as (
+            select coalesce(k.partition, r.partition) as partition, coalesce(k.node, r.node) as node,
+                   coalesce(k.snapshot_offset, r.snapshot_offset) as snapshot_offset, k.reached, r.last_sequence,
+                   cast((k.newest.base_sequence + k.newest.last_offset - k.newest.base_offset) % (1L << 31) as int)
+                       as own_sequence,
+                   case
+                       when r.partition is null then {int(SnapshotCase.UNKNOWN_THERE)}
+                       when k.partition is null then
+                           case when r.last_offset >= r.log_start or r.log_start = 0
+                                then {int(SnapshotCase.UNKNOWN_HERE)} else 0 end
+                       when k.epoch != r.producer_epoch then {int(SnapshotCase.EPOCH)}
+                       when (k.log_start = 0 or k.newest is not null or k.epoch_changed)
+                            and (coalesce(k.newest.last_offset, {{NONE}}) != r.last_offset
+                                 or coalesce(k.newest.last_offset - k.newest.base_offset, 0) != r.offset_delta
+                                 or coalesce((k.newest.base_sequence + k.newest.last_offset - k.newest.base_offset)
+                                             % (1L << 31), {{NONE}}) != r.last_sequence)
+                           then {int(SnapshotCase.LAST_BATCH)}
+                       when (k.log_start = 0 or k.marked) and k.transaction_offset != r.transaction_offset
+                           then {int(SnapshotCase.TRANSACTION)}
+                       when k.timestamp_ms != r.timestamp_ms then {int(SnapshotCase.TIMESTAMP)}
+                       else 0
+                   end as case
+            from kept k
+            full join remembered r
+                on r.partition = k.partition and r.node = k.node and r.snapshot_offset = k.snapshot_offset
+                and r.producer_id = k.producer_id
+        )
+        select partition, node as reader, snapshot_offset as log_offset, coalesce(reached, {{NONE}}) as other_offset,
+               cast(coalesce(last_sequence, {{NONE}}) as bigint) as sequence,
+               cast(coalesce(own_sequence, {{NONE}}) as bigint) as other_sequence, case
+        from compared where case > 0
+    """,
+}
+"""The SQL text of the anomaly of producer snapshots, which compares each with the batches below it."""
+
+
+TRANSACTION_VIEWS = {
+    "unreadable_shown": "select distinct partition from log where level = {COMMITTED} and unreadable",
+    # Records of recorded transactions that entered the client's queue; `missing`: V ought to show it, and does not.
+    "record": f"""
+        select s.partition, s.world, s.client, s.sequence, s.transaction, v.sender is not null as shown,
+               v.sender is null and p.end_committed is not null
+               and not (
+                   {cleaned("s", tombstone="s.size = {NONE}")}
+                   or (e.sentinel_ns is not null and s.completed_ns >= e.sentinel_ns
+                       and (s.log_offset = {{NONE}} or s.log_offset > p.end_committed))
+                   or (c.partition is not null and (s.log_offset = {{NONE}} or coalesce(l.unreadable, false)))
+               ) as missing
+        from sent s
+        join transactions x on x.world = s.world and x.client = s.client and x.transaction = s.transaction
+        join fact_partitions p on p.partition = s.partition
+        left join sentinel e on e.partition = s.partition
+        left join first_copy v
+            on v.partition = s.partition and v.level = {{COMMITTED}} and v.sender = s.client and v.sequence = s.sequence
+        left join unreadable_shown c on c.partition = s.partition
+        left join log l on l.partition = s.partition and l.level = {{COMMITTED}} and l.log_offset = s.log_offset
+        {cleaning("s")}
+        where s.transaction != {{NONE}} and (s.outcome != {{FAIL}} or x.outcome = {{FAIL}})
+    """,
+    # By whom a record of a recorded transaction was given: consumers, and V.
+    "showing": """
+        select g.partition, g.world, g.sender as client, g.sequence, s.transaction, g.read_ns, g.by_audit, g.client as reader,
+               g.isolation = {COMMITTED} as committed
+        from given g
+        join sent s on s.partition = g.partition and s.client = g.sender and s.sequence = g.sequence
+        join transactions x on x.world = s.world and x.client = s.client and x.transaction = s.transaction
+        where not g.unreadable and not g.by_audit and s.transaction != {NONE}
+        union all
+        select l.partition, l.world, l.sender, l.sequence, s.transaction, l.read_ns, true, {NONE}, true
+        from log l
+        join sent s on s.partition = l.partition and s.client = l.sender and s.sequence = l.sequence
+        join transactions x on x.world = s.world and x.client = s.client and x.transaction = s.transaction
+        where l.level = {COMMITTED} and not l.unreadable and s.transaction != {NONE}
+    """,
+    "settled": """
+        select x.world, x.client, x.transaction, x.initialised_ns, x.transactional_id, x.cell,
+               x.ended_by = 2 as aborted,
+               case when x.ended_by = 1 and x.end_invoked_ns != {MISSING} then x.end_invoked_ns end as commit_ns,
+               x.shown,
+               x.ended_by != 2 and (x.outcome = {OK} or (x.outcome = {INFO} and (x.shown or coalesce(g.seen, false))))
+                   as committed
+        from (
+            select t.*, r.cell, coalesce(r.shown, false) as shown
+            from transactions t
+            join (
+                select r.world, p.cell, r.client, r.transaction, bool_or(r.shown) as shown
+                from record r join fact_partitions p on p.partition = r.partition
+                group by r.world, p.cell, r.client, r.transaction
+            ) r on r.world = t.world and r.client = t.client and r.transaction = t.transaction
+            where t.transaction != {NONE}
+        ) x
+        left join (
+            select h.world, p.cell, h.client, h.transaction, true as seen
+            from showing h join fact_partitions p on p.partition = h.partition
+            where h.committed and not h.by_audit group by h.world, p.cell, h.client, h.transaction
+        ) g on g.world = x.world and g.cell = x.cell and g.client = x.client and g.transaction = x.transaction
+    """,
+}
+_RECORDS = """
+    select r.partition, r.client, r.sequence
+    from record r
+    join fact_partitions q on q.partition = r.partition
+    join settled t
+        on t.world = r.world and t.cell = q.cell and t.client = r.client and t.transaction = r.transaction
+"""
+_SHOWINGS = """
+    select distinct h.partition, h.client, h.sequence, case when h.committed then 0 else 1 end as case
+    from showing h
+    join transactions x on x.world = h.world and x.client = h.client and x.transaction = h.transaction
+"""
+TRANSACTION_QUERIES = {
+    "torn": f"{_RECORDS} where r.missing and t.shown and not t.aborted",
+    "lost-transaction": f"{_RECORDS} where r.missing and t.committed and not t.shown",
+    "zombie-write": f"""
+        {_RECORDS}
+        where r.shown and t.initialised_ns != {{MISSING}} and t.commit_ns is not null
+          and exists (
+              select 1 from transactions i
+              where i.transaction = {{NONE}} and i.world = t.world and i.transactional_id = t.transactional_id
+                and i.begun_ns > t.initialised_ns and i.initialised_ns != {{MISSING}}
+                and i.initialised_ns < t.commit_ns
+          )
+    """,
+    "aborted-read": f"{_SHOWINGS} where x.ended_by = 2",
+    # It reads within a transaction from its begin until its end is invoked, or another one begins.
+    "own-read": f"""
+        {_SHOWINGS}
+        left anti join transactions n
+            on n.world = h.world and n.client = h.client and n.transaction > h.transaction and n.begun_ns <= h.read_ns
+        where h.reader = h.client and x.begun_ns <= h.read_ns
+          and (x.end_invoked_ns = {{MISSING}} or h.read_ns <= x.end_invoked_ns)
+    """,
+    "early-read": f"""
+        {_SHOWINGS}
+        where x.ended_by != 2 and not h.by_audit
+          and (x.ended_by != 1 or x.end_invoked_ns = {{MISSING}} or h.read_ns < x.end_invoked_ns)
+    """,
+}
+"""The SQL text of each anomaly of transactions. What a record should be follows from its transaction, wherever it
+stands."""
+
+
+# Copiers.
+
+
+COPY_VIEWS = {
+    # Cells with copiers, and whether the audit showed all of both topics.
+    "copying": """
+        select c.world, c.cell, c.by_content,
+               bool_and(case when f.derived then f.end_committed else f.end_uncommitted end is not null) as whole
+        from fact_cells c join fact_partitions f on f.world = c.world and f.cell = c.cell
+        where c.workload in ('exactly-once', 'application')
+        group by c.world, c.cell, c.by_content
+    """,
+    # What the group had committed in the end, as the observer was told last.
+    "final": f"""
+        select partition, value as committed from (
+            select o.partition, o.value,
+                   row_number() over (partition by o.partition order by o.time_ns desc, o.row desc) as newest
+            from observations o
+            join fact_partitions f on f.partition = o.partition
+            join fact_clients k on k.world = f.world and k.client = o.client and k.role = {{OBSERVER}}
+            where o.kind = {int(ObservationKind.COMMITTED)}
+        )
+        where newest = 1
+    """,
+    # Source records by what their copies carry; null: nothing is known of it.
+    "original": f"""
+        select c.world, c.cell, c.whole, l.partition, l.log_offset, l.sender, l.sequence,
+               coalesce(l.log_offset < d.committed, false) as below,
+               case when c.by_content then nullif(l.origin, {{NONE}})
+                    when not l.unreadable then {identity("l.sender", "l.sequence")} end as content
+        from copying c
+        join fact_partitions f on f.world = c.world and f.cell = c.cell and not f.derived
+        join log l on l.partition = f.partition and l.level = {{UNCOMMITTED}}
+        left join final d on d.partition = f.partition
+    """,
+    "copied": """
+        select c.world, c.cell, c.whole, l.partition, l.log_offset, l.sender, l.sequence,
+               nullif(l.origin, {NONE}) as content,
+               row_number() over (
+                   partition by c.world, c.cell, l.origin order by l.partition, l.log_offset
+               ) as number
+        from copying c
+        join fact_partitions f on f.world = c.world and f.cell = c.cell and f.derived
+        join log l on l.partition = f.partition and l.level = {COMMITTED}
+    """,
+}
+COPY_QUERIES = {
+    "not-exactly-once": f"""
+        with missing as (
+            select partition, sender, sequence, log_offset, {int(CopyCase.MISSING)} as case from (
+                select o.*, coalesce(n.copies, 0) as copies,
+                       row_number() over (
+                           partition by o.world, o.cell, o.content order by o.partition, o.log_offset
+                       ) as number
+                from original o
+                left join (select world, cell, content, count(*) as copies from copied group by world, cell, content) n
+                    on n.world = o.world and n.cell = o.cell and n.content = o.content
+                where o.whole and o.below and o.content >= 0
+            )
+            where number > copies
+        ),
+        counted as (
+            select c.*, coalesce(n.originals, 0) as originals
+            from copied c
+            left join (select world, cell, content, count(*) as originals from original group by world, cell, content) n
+                on n.world = c.world and n.cell = c.cell and n.content = c.content
+        )
+        select partition, sender as client, sequence, log_offset, case from missing
+        union all
+        select partition, sender, sequence, log_offset, {int(CopyCase.REPEATED)} from counted
+        where content >= 0 and number > greatest(1, originals) and (originals > 0 or not whole)
+        union all
+        select partition, sender, sequence, log_offset, {int(CopyCase.STRANGE)} from counted
+        where whole and originals = 0
+    """,
+}
+"""The SQL text of the anomaly of copiers."""

@@ -1,0 +1,340 @@
+"""The second opinion: every check that SQL can express is stated again in SQL, and compared with what the kernels found.
+
+`prozess check RUN --oracle` asks for it. Spark SQL reads the Parquet tables itself, and nothing of `checkers` is used.
+It is meant to be simple, and is slow.
+"""
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from prozess.harness.config.configuration import PROVOCATIONS
+from prozess.harness.errors import BadInput, HarnessFailed
+from prozess.harness.history.parquet import table_path
+from prozess.harness.history.reader import History
+from prozess.harness.interfaces import CellHistory, Finding, PartitionHistory
+from prozess.harness.interfaces.witnesses import SCAN_NS, WITNESS, no_witnesses
+from prozess.harness.plan.plan import Cell
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import CLIENTS, MISSING, NONE, TABLES, Isolation
+from prozess.spark_checkers.oracle import groups, log, reading
+from prozess.spark_checkers.oracle.views import FACTS, VIEWS, fill
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+QUERIES: Mapping[str, str] = {
+    **log.LOG_QUERIES,
+    **log.ERROR_QUERIES,
+    **reading.READING_QUERIES,
+    **reading.STALL_QUERIES,
+    **log.TRANSACTION_QUERIES,
+    **groups.COMMIT_QUERIES,
+    **groups.GROUP_QUERIES,
+    **groups.OWNERSHIP_QUERIES,
+    **log.COPY_QUERIES,
+    **log.SNAPSHOT_QUERIES,
+    **reading.DELIVERY_QUERIES,
+}
+"""The SQL text of each anomaly."""
+_ALL_VIEWS = {
+    **VIEWS,
+    **log.LOG_VIEWS,
+    **reading.READING_VIEWS,
+    **reading.STALL_VIEWS,
+    **log.TRANSACTION_VIEWS,
+    **groups.OWNERSHIP_VIEWS,
+    **groups.COMMIT_VIEWS,
+    **groups.GROUP_VIEWS,
+    **log.COPY_VIEWS,
+    **reading.DELIVERY_VIEWS,
+}
+_HELD = (
+    *("given", "log", "sent", "first_copy", "unconfirmed", "batch", "unread"),
+    *("record", "owned", "left_over", "why_again", "overdue"),
+)
+"""Views that many texts use, so each is computed once. Spark finds them again only if neither they nor the views that
+they are made of have a `with`."""
+WORLDLY = ("metadata", "metrics", "transactions", "clients", "heartbeats", "assignments")
+"""Tables that have no partition, or have rows without one. Each row says which world it belongs to."""
+SMALL_ROWS = 2_000_000
+"""In a history with fewer rows, most of the time goes into planning, compiling and starting tasks."""
+_SMALL_PLANS = {"spark.sql.adaptive.enabled": "false", "spark.sql.codegen.wholeStage": "false"}
+_SHOWN = 3
+Rows = Counter[tuple[int, ...]]
+"""Witnesses, as the values of the columns that name them, each as often as it was found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """What SQL found of one anomaly: the columns that name a witness, `partition` first, and every witness."""
+
+    fields: tuple[str, ...]
+    rows: Rows
+
+    def counts(self, cells: Mapping[int, int]) -> Counter[int]:
+        """Returns how many witnesses each cell has. `cells` maps a partition to its cell."""
+        found: Counter[int] = Counter()
+        for row, times in self.rows.items():
+            found[cells.get(row[0], NONE)] += times
+        return found
+
+
+def second_opinion(
+    run: RunDirectory, findings: Sequence[Finding], *, workers: int, session: "SparkSession | None" = None
+) -> tuple[str, ...]:
+    """Compares the findings of a run with what SQL finds in it. It returns one sentence for each disagreement, and none
+    if the two agree.
+
+    `findings`: of every kernel that was asked, as an engine returned them. BadInput for a history that nobody audited,
+    HistoryUnreadable, HarnessFailed (Spark).
+    """
+    if session is None:
+        from prozess.spark_checkers.session import start_session
+
+        session = start_session(master=f"local[{workers}]")
+        try:
+            return second_opinion(run, findings, workers=workers, session=session)
+        finally:
+            session.stop()
+    history = History.open(run)
+    if not all(history.partition_history(p).audited for p in history.partitions):
+        raise BadInput(
+            f"{run.path} was imported, and the second opinion needs an audit to compare with. Leave out --oracle."
+        )
+    asked = [anomaly for anomaly in QUERIES if any(f.anomaly == anomaly for f in findings)]
+    tables = {name: _table_of_run(session, table_path(run, name), name) for name in TABLES}
+    facts = {name: session.createDataFrame(rows) for name, rows in facts_of(history).items()}
+    rows = sum(history.rows(name) for name in TABLES)
+    with _planned(session, _SMALL_PLANS | {"spark.sql.shuffle.partitions": str(workers)} if rows < SMALL_ROWS else {}):
+        opinions = ask(session, tables | facts, asked)
+    cells = {planned.partition: planned.cell for planned in history.plan.partitions}
+    return disagreements(findings, opinions, cells)
+
+
+@contextlib.contextmanager
+def _planned(session: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
+    """A context in which the session has these settings. Afterwards they are as before."""
+    before = {name: session.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            session.conf.set(name, value)
+        yield
+    finally:
+        for name, was in before.items():
+            if was is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, was)
+
+
+def ask(session: "SparkSession", tables: "Mapping[str, DataFrame]", anomalies: Sequence[str]) -> dict[str, Opinion]:
+    """Returns what SQL finds of these anomalies. `tables` has every table of a history, and the facts beside it, by
+    name."""
+    held: list[DataFrame] = []
+    try:
+        for name, frame in tables.items():
+            frame.createOrReplaceTempView(name)
+        for name, text in _ALL_VIEWS.items():
+            frame = session.sql(fill(text))
+            if name in _HELD:
+                held.append(frame.cache())
+            frame.createOrReplaceTempView(name)
+        return {anomaly: _opinion(session.sql(fill(QUERIES[anomaly])).toArrow()) for anomaly in anomalies}
+    except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
+        said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise HarnessFailed(f"Spark could not ask the history in SQL: {said.strip()[:500]}.") from error
+    finally:
+        for frame in held:
+            frame.unpersist()
+
+
+def disagreements(
+    findings: Sequence[Finding], opinions: Mapping[str, Opinion], cells: Mapping[int, int]
+) -> tuple[str, ...]:
+    """Returns a sentence for each (anomaly, cell) of which kernels and SQL found different numbers or different
+    witnesses. `cells` maps a partition to its cell."""
+    said = []
+    for anomaly, opinion in opinions.items():
+        results = [f.result for f in findings if f.anomaly == anomaly]
+        shown = np.concatenate([no_witnesses(), *(r.witnesses for r in results)])
+        whole = sum(r.count for r in results) == len(shown)
+        counted: Counter[int] = Counter()
+        for finding in findings:
+            if finding.anomaly == anomaly:
+                counted[cells.get(finding.partition, NONE)] += finding.result.count
+        of_sql = opinion.counts(cells)
+        for cell in sorted(counted):  # a kernel over cells gives findings only of those that it applies to
+            if counted[cell] != of_sql[cell]:
+                said.append(f"{anomaly} in cell {cell}: the kernel counted {counted[cell]:,}, SQL {of_sql[cell]:,}")
+        fields = [name for name in opinion.fields if name in (WITNESS.names or ())]
+        opinion = Opinion(
+            opinion.fields, Counter({r: n for r, n in opinion.rows.items() if cells.get(r[0]) in counted})
+        )
+        if whole and results and not any(s.startswith(f"{anomaly} in cell") for s in said):
+            said += _strangers(anomaly, fields, shown, opinion)
+    return tuple(said)
+
+
+def _strangers(anomaly: str, fields: Sequence[str], shown: np.ndarray, opinion: Opinion) -> list[str]:
+    """Returns a sentence if the kernel and SQL found the same number, but different witnesses."""
+    chosen = [opinion.fields.index(name) for name in fields]
+    of_sql: Rows = Counter()
+    for row, times in opinion.rows.items():
+        of_sql[tuple(row[i] for i in chosen)] += times
+    of_kernel: Rows = Counter(zip(*(shown[name].tolist() for name in fields), strict=True))
+    here, there = list((of_kernel - of_sql).elements()), list((of_sql - of_kernel).elements())
+    if not here and not there:
+        return []
+    names = ", ".join(fields)
+    return [
+        f"{anomaly}: the kernel and SQL found other witnesses ({names}): the kernel {here[:_SHOWN]}, SQL {there[:_SHOWN]}"
+    ]
+
+
+def _opinion(table: pa.Table) -> Opinion:
+    names = tuple(table.column_names)
+    fields = ("partition", *(name for name in names if name != "partition"))
+    columns = [table.column(name).to_pylist() for name in fields]
+    return Opinion(fields, Counter(zip(*columns, strict=True)))
+
+
+def _table_of_run(session: "SparkSession", path: Path, name: str) -> "DataFrame":
+    """Returns a table with the number of each row. The history is one world, 0."""
+    frame = session.read.parquet(str(path)).selectExpr("*", "_metadata.row_index as row")
+    return frame.selectExpr("*", "0 as world") if name in WORLDLY else frame
+
+
+# The facts that the SQL needs beside the tables: of clients, partitions and cells.
+
+
+_TYPES = {"int": pa.int32(), "bigint": pa.int64(), "boolean": pa.bool_(), "string": pa.string()}
+_LEVELS = {"read_uncommitted": int(Isolation.READ_UNCOMMITTED), "read_committed": int(Isolation.READ_COMMITTED)}
+_NS_PER_MS = 1_000_000
+FactRows = list[tuple[Any, ...]]
+
+
+def facts_of(history: History) -> dict[str, pa.Table]:
+    """Returns the facts of a run, as one world, 0."""
+    facts = empty_facts()
+    known = history.clients
+    columns = (known.role, known.isolation, known.issued, known.acks, known.clock, known.told_ns)
+    for client, told in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        facts["fact_clients"].append((0, client, *told[:-1], None if told[-1] == MISSING else told[-1]))
+    of_cell = {p: cell for cell in history.plan.cells for p in cell.partitions}
+    for partition in history.partitions:
+        add_partition(facts, history.partition_history(partition), world=0, cell=of_cell.get(partition))
+    for cell in history.plan.cells:
+        add_cell(facts, cell, world=0)
+        add_serving(facts, history.cell_history(cell.cell), world=0, cell=cell)
+    return to_arrow(facts)
+
+
+def empty_facts() -> dict[str, FactRows]:
+    """Returns every table of facts, without rows."""
+    return {name: [] for name in FACTS}
+
+
+def add_partition(facts: Mapping[str, FactRows], partition: PartitionHistory, *, world: int, cell: Cell | None) -> None:
+    """Adds what is known of one partition. `cell` None: the partition was not planned."""
+    number = partition.partition
+    hands_on = cell is not None and cell.group is not None and cell.group.hands_on
+    retried_in = dict(zip(cell.written, cell.derived, strict=True)) if cell is not None and hands_on else {}
+    facts["fact_partitions"].append(
+        (
+            world,
+            number,
+            NONE if cell is None else cell.cell,
+            partition.compacted,
+            partition.log_start,
+            partition.audit_end.get(Isolation.READ_UNCOMMITTED),
+            partition.audit_end.get(Isolation.READ_COMMITTED),
+            partition.min_insync_replicas,
+            partition.metadata_error_ns,
+            cell is not None and number in cell.derived,
+            cell is not None and number in cell.late_partitions,
+            retried_in.get(number),
+        )
+    )
+    facts["fact_assignment"].extend((number, node) for node in partition.assignment)
+    facts["fact_copies"].extend(
+        (number, node, copy.log_start, copy.log_end, copy.high_watermark) for node, copy in partition.copies.items()
+    )
+
+
+def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int) -> None:
+    """Adds what is known of one cell."""
+    group, session, made = cell.group, cell.session, cell.provocation
+    of_group: tuple[Any, ...] = (None, None, None)
+    limits: tuple[Any, ...] = (None, None, False, True)
+    if group is not None:
+        of_group = (group.commit, _LEVELS[group.isolation_level], group.auto_offset_reset)
+        silent_ms = None if session is None else max(0, session.timeout_ms - session.heartbeat_ms)
+        limits = (
+            None if silent_ms is None else silent_ms * _NS_PER_MS,
+            group.max_poll_interval_ms * _NS_PER_MS,
+            group.static_membership and group.protocol != "consumer",
+            group.client != "java",
+        )
+    open_ns = None
+    if cell.transaction is not None:
+        open_ns = cell.transaction.transaction_timeout_ms * _NS_PER_MS + SCAN_NS
+    every = None
+    if made is not None:
+        provocation = PROVOCATIONS[made.error]
+        every = made.every if provocation.of_record else 0
+        facts["fact_codes"].extend((world, cell.cell, code) for code in provocation.codes)
+    by_content = cell.carriers[1] == "content"
+    bound_ns = None if cell.delivery_bound is None else cell.delivery_bound.latency_ns
+    facts["fact_cells"].append(
+        (world, cell.cell, cell.workload, *of_group, *limits, open_ns, by_content, every, bound_ns)
+    )
+
+
+def add_serving(facts: Mapping[str, FactRows], history: CellHistory, *, world: int, cell: Cell) -> None:
+    """Adds who served a cell. `cell` is the same cell, perhaps with other ids."""
+    told = history.tables.get("clients", CLIENTS.empty())
+    level = {c.client: _LEVELS[c.isolation_level] for c in history.clients if c.role == "reader" and c.isolation_level}
+    for client, planned in zip(told["client"].tolist(), told["planned"].tolist(), strict=True):
+        facts["fact_serving"].append((world, cell.cell, client))
+        if planned in level:
+            facts["fact_readers"].append((world, cell.cell, client, level[planned]))
+    if cell.delivery_bound is not None:
+        _add_places(facts, history, world=world, cell=cell)
+
+
+def _add_places(facts: Mapping[str, FactRows], history: CellHistory, *, world: int, cell: Cell) -> None:
+    """Adds who should receive the records of the cell: its group, or each tailing reader of the partition. Of
+    transactions it is each reader at read_committed."""
+    alone = "transactions" in cell.traits
+    owed = [
+        ([c.client], c.partitions)
+        for c in history.clients
+        if c.role == "reader" and not (alone and c.isolation_level != "read_committed")
+    ]
+    if cell.group is not None:
+        members = [c.client for c in history.clients if c.role == "member" and c.cell == history.cell.cell]
+        owed = [(members, history.cell.written)]
+    for planned, partitions in owed:
+        place = len(facts["fact_due"])  # any number that grows will do
+        facts["fact_places"].extend((world, place, client) for client in planned)
+        named = zip(history.cell.written, cell.written, strict=True)
+        facts["fact_due"].extend((world, place, own) for number, own in named if number in partitions)
+
+
+def to_arrow(facts: Mapping[str, FactRows]) -> dict[str, pa.Table]:
+    """Returns the facts as Arrow tables."""
+    made = {}
+    for name, rows in facts.items():
+        fields = [field.strip().split(" ") for field in FACTS[name].split(",")]
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(fields)
+        made[name] = pa.table(
+            {field: pa.array(c, _TYPES[kind]) for (field, kind), c in zip(fields, columns, strict=True)}
+        )
+    return made

@@ -1,0 +1,1 @@
+"""This folder has the doubles, builders and generators that tests share."""

@@ -1,0 +1,1 @@
+"""This folder has a cluster in memory."""

@@ -1,0 +1,55 @@
+"""Definitions of anomalies as one would write them on paper, record by record and in squares of time: what the kernels, which
+are vectorised, must agree with where what was planted does not say how much there is."""
+
+from prozess.harness.clock import NS_PER_S
+from prozess.harness.interfaces import PartitionHistory
+from prozess.harness.schema import MISSING, NONE, Isolation, MetadataSource, Outcome, Role
+
+
+def time_travel(history: PartitionHistory) -> int:
+    """Acknowledged records (acks ≠ 0) whose first copy stands behind that of a record invoked after their completion."""
+    reads, sends = history.reads, history.sends
+    end = history.audit_end.get(Isolation.READ_UNCOMMITTED)
+    first: dict[tuple[int, int], int] = {}
+    for reader, offset, sender, sequence, flags in zip(
+        *(reads[name].tolist() for name in ("client", "log_offset", "sender", "sequence", "flags")), strict=True
+    ):
+        audit = (
+            history.client_role[reader] == Role.AUDIT and history.client_isolation[reader] == Isolation.READ_UNCOMMITTED
+        )
+        if audit and not flags and (end is None or offset < end):
+            first.setdefault((sender, sequence), offset)
+    rows = [dict(zip(sends, values, strict=True)) for values in zip(*(sends[n].tolist() for n in sends), strict=True)]
+    there = [(row, first[key]) for row in rows if (key := (row["client"], row["sequence"])) in first]
+    there = [(row, offset) for row, offset in there if history.client_role[row["client"]] == Role.PRODUCER]
+    return sum(
+        any(later["invoked_ns"] > row["completed_ns"] and place < offset for later, place in there)
+        for row, offset in there
+        if row["outcome"] == Outcome.OK and row["completed_ns"] != MISSING and history.client_acks[row["client"]] != 0
+    )
+
+
+def under_acknowledged(history: PartitionHistory) -> int:
+    """acks=all acknowledgements with too few in sync at every moment, and a second and the clock error before and after."""
+    table = history.metadata
+    truth = sorted(
+        (time_ns, isr)
+        for time_ns, isr, source in zip(*(table[n].tolist() for n in ("time_ns", "isr", "source")), strict=True)
+        if source == MetadataSource.CONTROLLER_LOG
+    )
+    wider = NS_PER_S + history.metadata_error_ns
+    found = 0
+    sends = history.sends
+    for client, outcome, invoked_ns, completed_ns in zip(
+        *(sends[name].tolist() for name in ("client", "outcome", "invoked_ns", "completed_ns")), strict=True
+    ):
+        if outcome != Outcome.OK or completed_ns == MISSING or history.client_acks[client] != -1:
+            continue
+        if history.client_role[client] != Role.PRODUCER:
+            continue
+        begin_ns, end_ns = invoked_ns - wider, completed_ns + wider
+        before = [isr for time_ns, isr in truth if time_ns <= begin_ns][-1:]
+        within = [isr for time_ns, isr in truth if begin_ns < time_ns <= end_ns]
+        wanted = min(history.min_insync_replicas or NONE, 3)
+        found += bool(before) and all(isr.bit_count() < wanted for isr in (*before, *within))
+    return found

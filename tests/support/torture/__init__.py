@@ -1,0 +1,1 @@
+"""This folder kills the harness at random moments and looks at what is left."""

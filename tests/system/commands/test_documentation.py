@@ -1,0 +1,219 @@
+"""Every command in README and docs is carried out, by what a person has who installed the wheel: nothing of the checkout.
+
+A command that takes long, or asks for a machine of its own, is carried out shortened, or by the test named beside it.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from prozess.harness.verdict import TrialVerdict, Verdict
+from tests.support.paths import ROOT
+
+PACKAGES = ("harness", "clusters", "workloads", "checkers", "nemesis", "spark_checkers")
+PROGRAMS = ("prozess", "make", "pip", "pytest", "docker", "python", "bash", "compose/engine.sh")
+RECORDED = "prozess run smoke --seed 2 --set traffic.rate_hz=50"
+CAMPAIGN_RUNS = "tests/unit/harness/app/runs/test_campaign_runs.py"
+IMPORTS = "tests/unit/harness/app/histories/test_commands.py"
+ELSEWHERE = {
+    "pip install prozess": "tests/system/commands/test_documentation.py",  # `installed`
+    RECORDED: "tests/system/commands/test_documentation.py",  # `recorded`
+    "prozess replay runs/smoke-2-… --exact": "tests/system/commands/test_replay.py",
+    "prozess check runs/smoke-2-… --oracle": "tests/system/spark/test_oracle.py",
+    "prozess shrink runs/mine-1-…": "tests/unit/harness/app/runs/test_shrink.py",
+    "prozess shrink runs/mine-1-… --for 2h": "tests/unit/harness/app/runs/test_shrink.py",
+    "prozess run nightly --for 8h": CAMPAIGN_RUNS,
+    "prozess run nightly --for 8h --runs /var/lib/prozess": CAMPAIGN_RUNS,
+    "prozess run nightly --resume /var/lib/prozess/nightly-20260101T220000": CAMPAIGN_RUNS,
+    "prozess matrix matrix-quick --run results": "tests/system/commands/test_matrix.py",
+    "prozess matrix results": "tests/system/commands/test_matrix.py",
+    "prozess matrix --diff results-old results-new": "tests/system/commands/test_matrix.py",
+    "prozess trends /var/lib/prozess/nightly-*": "tests/system/spark/test_trends.py",
+    "prozess import verifiable producer.jsonl consumer.jsonl … --out DIR": IMPORTS,
+    "prozess images build --version 4.3.1 --version 3.9.2": "tests/contract/test_compose_cluster.py",
+    "prozess images list": "tests/contract/test_compose_cluster.py",
+}
+"""Command → the test that carries it out."""
+
+
+def commands(text):
+    """Every command in a block of code, without what is said of it; lines that go on are one."""
+    lines = iter(text.splitlines())
+    fenced = False
+    for line in lines:
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif fenced or line.startswith("    "):
+            body = line.strip().removeprefix("$ ")
+            while body.endswith("\\"):
+                body = body[:-1].strip() + " " + next(lines).strip()
+            if body.split(" ")[0] in PROGRAMS:
+                yield re.sub(r"\s{2,}.*$|\s+# .*$", "", body)
+
+
+DOCUMENTED = sorted(
+    {c for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")] for c in commands(page.read_text("utf-8"))}
+)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Built as releases are: from the sdist, so that what is missing there is missing here."""
+    directory = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    (made,) = directory.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """`bin` of a fresh environment with the wheel; the packages it needs are those of this one."""
+    home = tmp_path_factory.mktemp("installed")
+    venv.create(home, with_pip=False)
+    python = home / "bin" / "python"
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--quiet", str(wheel)]
+    subprocess.run(install, check=True, capture_output=True, timeout=300)
+    (packages,) = home.glob("lib/python*/site-packages")
+    # A path in a .pth file is added as it is: the editable installation there does not come with it.
+    (packages / "needed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    return home / "bin"
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory):
+    """A directory of somebody who has configuration files, a trial, and the examples of the documentation."""
+    directory = tmp_path_factory.mktemp("outside")
+    examples = ROOT / "docs" / "examples"
+    shutil.copytree(ROOT / "docs", directory / "docs")
+    for name, source in (
+        ("app.properties", "payments/producer.properties"),
+        ("app-consumer.properties", "payments/consumer.properties"),
+        ("topic.properties", "payments/topic.properties"),
+        ("server.properties", "cdc/server.properties"),
+    ):
+        shutil.copy(examples / source, directory / name)
+    (trial,) = re.findall(r"```toml\n(name = \"mine\".*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    (directory / "mine.toml").write_text(trial, encoding="utf-8")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def carry_out(installed, outside):
+    def carry_out(command, *, timeout_s=240):
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment["PATH"] = f"{installed}{os.pathsep}{environment['PATH']}"
+        where = ROOT if command.startswith("make") else outside
+        return subprocess.run(
+            ["bash", "-c", command], cwd=where, env=environment, capture_output=True, text=True, timeout=timeout_s
+        )
+
+    return carry_out
+
+
+@pytest.fixture(scope="module")
+def recorded(carry_out, outside, need):
+    """The run that the README asks for, by the installed program."""
+    need("java")
+    done = carry_out(RECORDED, timeout_s=400)
+    (run,) = (outside / "runs").glob("smoke-2-*")
+    return run, done
+
+
+def shortened(command, run):
+    """What is carried out for a documented command: the same, of less, or only planned."""
+    command = command.replace("runs/smoke-2-…", str(run)).replace("RUN", str(run)).replace("DIRECTORY…", str(run))
+    if command.startswith("make"):
+        return command.replace("make", "make --dry-run", 1)
+    if re.match(r"prozess (run|matrix|scenarios) ", command):
+        return command.replace("prozess run", "prozess plan", 1).replace(" --client-config client.properties", "")
+    if command.startswith("prozess validate"):
+        return f"{command} --minutes 0"
+    return command
+
+
+def test_the_wheel_holds_what_runs_and_nothing_else(wheel):
+    with zipfile.ZipFile(wheel) as file:
+        names = {name for name in file.namelist() if ".dist-info/" not in name}
+    assert {name.split("/")[0] for name in names} == {"prozess"}
+    expected = {"prozess/__init__.py"}
+    for folder in PACKAGES:
+        expected |= {f"prozess/{name}" for name in files_below(folder)}
+    for folder in ("trials", "compose"):
+        expected |= {f"prozess/data/{name}" for name in files_below(folder)}
+    assert not expected ^ names, "the wheel and the checkout differ in these"
+
+
+def files_below(folder):
+    paths = (path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(ROOT).as_posix() for path in paths}
+
+
+def test_a_project_whose_packages_have_our_names_runs_its_own_tests(installed, tmp_path, carry_out):
+    for name in PACKAGES:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"OWNER = 'the project, {name}'\n", encoding="utf-8")
+    (tmp_path / "test_own.py").write_text(
+        f"from importlib import import_module\n"
+        f"import pytest\n"
+        f"@pytest.mark.parametrize('name', {PACKAGES})\n"
+        f"def test_own_packages_are_imported(name, pytestconfig):\n"
+        f"    assert pytestconfig.pluginmanager.has_plugin('prozess')\n"
+        f"    assert import_module(name).OWNER == f'the project, {{name}}'\n"
+        f"    assert import_module(f'prozess.{{name}}').__file__.startswith({str(installed.parent)!r})\n",
+        encoding="utf-8",
+    )
+    done = carry_out(f"cd {tmp_path} && python -m pytest -q")
+    assert f"{len(PACKAGES)} passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.cluster
+def test_the_installed_program_runs_the_smoke_trial_outside_of_the_checkout(recorded, installed, carry_out):
+    run, done = recorded
+    verdict = TrialVerdict.model_validate_json((run / "verdict.json").read_bytes())
+    assert verdict.verdict is not Verdict.VIOLATED, verdict.sentence
+    assert (done.returncode, verdict.verdict) in ((0, Verdict.HELD), (2, Verdict.UNKNOWN)), done.stderr
+    assert (run / "report.html").stat().st_size > 10_000
+    where = carry_out("python -P -c 'import prozess; print(prozess.__file__)'")
+    assert Path(where.stdout.strip()).is_relative_to(installed.parent)
+
+
+@pytest.mark.parametrize("command", [c for c in DOCUMENTED if c not in ELSEWHERE])
+def test_documented(command, carry_out, outside, request):
+    wants_run = re.search(r"RUN|runs/|history\.edn|DIRECTORY…", command)
+    run = request.getfixturevalue("recorded")[0] if wants_run else None
+    text = shortened(command, run)
+    if "history.edn --out" in text:
+        made = carry_out(f"rm -f history.edn; prozess export jepsen {run} --out history.edn")
+        assert made.returncode == 0, made.stderr
+    if "--out history.edn" in text:
+        text = f"rm -f history.edn; {text}"
+    if re.search(r"\bDIR\b", text):
+        text = text.replace("DIR", f"made-{abs(hash(command))}")
+        if text.startswith("prozess check"):
+            carry_out(text.replace(text, f"prozess generate --rows 1000 --out made-{abs(hash(command))}"))
+    done = carry_out(text)
+    # A generated history has planted losses and no cluster behind it: its verdict is not what is looked at here.
+    assert done.returncode in ((0, 1, 2) if text.startswith("prozess check") else (0,)), done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ELSEWHERE)
+def test_what_another_test_carries_out_is_still_documented_and_still_tested(command):
+    assert command in DOCUMENTED, "no longer documented: remove it here"
+    assert (ROOT / ELSEWHERE[command]).is_file()
+
+
+def test_the_site_is_built_from_the_documentation_without_a_broken_link(tmp_path):
+    build = [sys.executable, "-m", "mkdocs", "build", "-q", "-f", str(ROOT / ".ci" / "mkdocs.yml"), "-d", str(tmp_path)]
+    done = subprocess.run(build, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "guarantees" / "index.html").is_file()

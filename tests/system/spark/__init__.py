@@ -1,0 +1,1 @@
+"""These tests compare Spark and its SQL with the local engine."""

@@ -1,0 +1,282 @@
+"""The Spark engine finds exactly what the local one finds, and Spark leaves the process and the machine as they were."""
+
+import contextlib
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from prozess.checkers import registry
+from prozess.checkers.registry import select
+from prozess.harness.app.histories.commands import generate_history
+from prozess.harness.checking.checker import PartitionChecker
+from prozess.harness.checking.kernels import Unit, check_locally
+from prozess.harness.errors import HarnessFailed, HistoryUnreadable, MissingTool
+from prozess.harness.history.convert import History, write_history
+from prozess.harness.impact.cost import FaultTime, measure_locally
+from prozess.harness.interfaces import Finding
+from prozess.harness.interfaces.witnesses import WITNESS
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.plan.trial_files import parse_trial
+from prozess.harness.recording.rows import RowWriter
+from prozess.harness.run_directory import RunDirectory, write_json
+from prozess.harness.schema import TABLES
+from prozess.spark_checkers.engine import check_with_spark, measure_with_spark, tasks_of
+from prozess.spark_checkers.session import start_session
+
+pytestmark = pytest.mark.spark
+
+KERNELS = '''
+import os
+import sys
+import numpy as np
+from prozess.harness.interfaces import KernelResult
+from prozess.harness.interfaces.witnesses import make_witnesses, no_witnesses
+
+
+def unread(history):
+    """Acknowledged offsets that no reader was given."""
+    sends, reads = history.sends, history.reads
+    gone = ~np.isin(sends["log_offset"], reads["log_offset"])
+    columns = {name: sends[name][gone] for name in ("sequence", "log_offset", "client", "partition", "outcome")}
+    columns |= {"begin_ns": sends["invoked_ns"][gone], "end_ns": sends["completed_ns"][gone]}
+    return KernelResult(make_witnesses(int(gone.sum()), columns), count=int(gone.sum()), judged=len(gone))
+
+
+def process(history):
+    """Not a fact of the history: who ran this."""
+    witness = {"sequence": os.getpid(), "log_offset": int(sys.flags.safe_path)}
+    return KernelResult(make_witnesses(1, witness), count=1, judged=1, incomplete="päid")
+
+
+def failing(history):
+    if history.partition % 2:
+        raise OSError("partition is odd")
+    return KernelResult(no_witnesses(), count=0, judged=0)
+'''
+NAMES = ("unread", "process", "failing")
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory, need):
+    need("java")
+    folder = tmp_path_factory.mktemp("kernels")
+    (folder / "kernels_for_spark.py").write_text(KERNELS, encoding="utf-8")
+    before = signal.getsignal(signal.SIGINT), os.environ.get("JAVA_HOME"), os.environ.get("PYSPARK_PYTHON")
+    started = []
+    thread = threading.Thread(target=lambda: started.append(start_session()))
+    thread.start()
+    thread.join()
+    after = signal.getsignal(signal.SIGINT), os.environ.get("JAVA_HOME"), os.environ.get("PYSPARK_PYTHON")
+    assert after == before
+    (session,) = started
+    assert start_session() is session
+    assert signal.getsignal(signal.SIGINT) is before[0]
+    session.addArtifacts(str(folder / "kernels_for_spark.py"), pyfile=True)
+    sys.path.insert(0, str(folder))
+    yield session
+    sys.path.remove(str(folder))
+    session.stop()
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """30 000 sends and reads of four clients over 8 partitions, offsets random: about a third is unread."""
+    module = importlib.import_module("kernels_for_spark")
+    checkers = {name: PartitionChecker(anomaly=name, kernel=getattr(module, name)) for name in NAMES}
+    monkeypatch.setattr(registry, "CHECKERS", checkers)
+    run = RunDirectory(tmp_path / "run")
+    run.create()
+    trial = parse_trial({"name": "small", "title": "", "topics": {"partitions": 8}}, source="test")
+    run.plan.write_text(make_plan(trial, seed=1).model_dump_json())
+    write_json(run.clock, {"start_monotonic_ns": 1_000})
+    rng = np.random.default_rng(7)
+    for table, clients in (("sends", (1, 2)), ("reads", (3, 4))):
+        for client in clients:
+            columns = {c.name: rng.integers(-5, 5_000, 15_000) for c in TABLES[table].columns}
+            columns["partition"] = rng.integers(0, 8, 15_000) ** 2 // 8
+            writer = RowWriter(run.rows, TABLES[table], client)
+            writer.extend(columns)
+            writer.close()
+    write_history(run)
+    return run
+
+
+def facts(finding: Finding) -> tuple[str, int, int, int, str | None, bytes]:
+    result = finding.result
+    assert result.witnesses.dtype == WITNESS
+    witnesses = result.witnesses.tobytes()
+    return finding.anomaly, finding.partition, result.count, result.judged, result.incomplete, witnesses
+
+
+def test_both_engines_find_the_same_bit_for_bit(run, session):
+    anomalies = ["unread", "failing"]
+    local = check_locally(run.path, select(anomalies), workers=2)
+    assert sum(f.result.count for f in local) > 1_000
+    for workers in (1, 2, 3):
+        spark = check_with_spark(run.path, select(anomalies), workers=workers, session=session)
+        assert [facts(f) for f in spark] == [facts(f) for f in local]
+
+
+def test_the_kernels_run_in_processes_of_spark(run, session, monkeypatch):
+    monkeypatch.setattr("prozess.spark_checkers.engine.ROWS_PER_TASK_MIN", 1)
+    findings = check_with_spark(run.path, select(["process"]), workers=2, session=session)
+    assert [f.partition for f in findings] == list(range(8))
+    pids = {int(f.result.witnesses["sequence"][0]) for f in findings}
+    assert os.getpid() not in pids
+    assert {f.result.incomplete for f in findings} == {"päid"}
+    safe = {int(f.result.witnesses["log_offset"][0]) for f in findings}
+    assert safe == {1}, "a folder `harness` in the working directory would be taken for ours"
+
+
+def test_an_unreadable_history_is_told_before_spark_is_asked(run, session):
+    (run.history / "sends.parquet").unlink()
+    with pytest.raises(HistoryUnreadable, match="table sends"):
+        check_with_spark(run.path, select(["unread"]), workers=2, session=session)
+
+
+def test_what_goes_wrong_in_spark_is_one_sentence(run, session, monkeypatch):
+    units = [Unit(0, None, 1), Unit(10**9, None, 1), Unit(None, 10**9, 1)]
+    monkeypatch.setattr("prozess.spark_checkers.engine.units_of", lambda *_, **__: units)
+    with pytest.raises(HarnessFailed, match=r"Spark could not check the history: .*--engine local"):
+        check_with_spark(run.path, select(["process"]), workers=2, session=session)
+
+
+def test_tasks_are_of_nearly_equal_rows_the_largest_first_and_always_the_same(monkeypatch):
+    monkeypatch.setattr("prozess.spark_checkers.engine.ROWS_PER_TASK_MIN", 10)
+    monkeypatch.setattr("prozess.spark_checkers.engine.UNIT_COST_ROWS", 1)
+    rows = [5, 90, 0, 40, 35, 20, 0, 10]
+    tasks = tasks_of(rows, tasks_max=2)
+    assert sorted(number for task in tasks for number in task) == list(range(8))
+    assert [sum(rows[number] for number in task) for task in tasks] in ([101, 99], [99, 101], [100, 100])
+    assert tasks_of(rows, tasks_max=2) == tasks
+    assert tasks_of(rows, tasks_max=100)[:6] == [[1], [3], [4], [5], [7], [0]]
+    assert tasks_of([], tasks_max=4) == []
+    monkeypatch.setattr("prozess.spark_checkers.engine.ROWS_PER_TASK_MIN", 10_000)
+    assert [sorted(task) for task in tasks_of(rows, tasks_max=4)] == [list(range(8))]
+
+
+@pytest.fixture
+def generated(tmp_path):
+    """One partition with four times as many rows as a piece may have, and small ones; everything planted is in it."""
+    path = tmp_path / "generated"
+    planted = "lost=4,duplicate=3,reordered=2,phantom=1,dirty-read=2,skipped=2,rewound=2,resurrected=1,time-travel=1"
+    generate_history(path, rows=40_000, partitions=2, plant=planted, workloads=["log"], seed=5)
+    return RunDirectory(path)
+
+
+def test_a_partition_in_pieces_has_the_findings_that_it_has_as_a_whole_with_both_engines(generated, session):
+    whole = check_locally(generated.path, select(), workers=1)
+    assert sum(f.result.count for f in whole) >= 18
+    limit = History.open(generated).rows_of(0) // 4
+    in_pieces = check_locally(generated.path, select(), workers=2, rows_max=limit)
+    assert [facts(f) for f in in_pieces] == [facts(f) for f in whole]
+    in_spark = check_with_spark(generated.path, select(), workers=2, session=session, rows_max=limit)
+    assert [facts(f) for f in in_spark] == [facts(f) for f in whole]
+
+
+def test_a_cell_shared_out_by_partitions_has_the_findings_that_it_has_as_a_whole(tmp_path, session):
+    planted = "torn=3,lost-transaction=2,aborted-read=4,early-read=2,unprocessed=2,commit-regression=2,two-owners=1"
+    path = tmp_path / "cells"
+    generate_history(path, rows=20_000, partitions=5, plant=planted, workloads=["transactions", "group"], seed=5)
+    whole = check_locally(path, select(), workers=1)
+    assert sum(f.result.count for f in whole) >= 16
+    in_spark = check_with_spark(path, select(), workers=2, session=session, rows_max=2_000)
+    assert [facts(f) for f in in_spark] == [facts(f) for f in whole]
+
+
+def test_what_faults_cost_is_the_same_with_both_engines(generated, session):
+    history = History.open(generated)
+    times = history.files["sends"].read(["invoked_ns"])["invoked_ns"]
+    quarter = int(times.max()) // 4
+    faults = [FaultTime(1, quarter, 2 * quarter, frozenset({1})), FaultTime(2, 3 * quarter, None)]
+    local = measure_locally(generated.path, faults, workers=1)
+    spark = measure_with_spark(generated.path, faults, workers=2, session=session)
+    assert local.acknowledged.sum() > 0
+    assert len(local.recoveries) == 2 * len(history.partitions)
+    for name in ("acknowledged", "latencies", "windows", "recoveries"):
+        assert np.array_equal(getattr(spark, name), getattr(local, name)), name
+
+
+def test_an_empty_history_has_findings_that_judged_nothing(run, session):
+    for rows in run.rows.iterdir():
+        rows.unlink()
+    write_history(run)
+    assert History.open(run).rows("sends") == 0
+    findings = check_with_spark(run.path, select(["unread"]), workers=2, session=session)
+    assert [(f.partition, f.result.judged) for f in findings] == [(p, 0) for p in range(8)]
+
+
+SCRIPT = """
+import psutil
+from prozess.spark_checkers.session import start_session
+session = start_session(master="local[1]")
+assert session.range(3).mapInArrow(lambda batches: batches, "id long").count() == 3
+scratch = session.conf.get("spark.local.dir")
+assert session.sparkContext._jvm.System.getProperty("java.io.tmpdir") == scratch
+family = psutil.Process().children(recursive=True)
+assert len(family) >= 3, family  # the virtual machine, the daemon of the workers, a worker
+assert any("spark.jsa" in mapped.path for mapped in family[0].memory_maps()), "it does without its class-data archive"
+print(scratch, *(process.pid for process in family), flush=True)
+"""
+
+
+def living(pids: list[str]) -> list[psutil.Process]:
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(int(pid)))
+    return found
+
+
+def test_spark_is_quiet_and_fast_by_an_archive_and_leaves_nothing_behind(need, tmp_path, tmp_path_factory):
+    need("java")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SCRIPT],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env=os.environ | {"TMPDIR": str(tmp_path), "PROZESS_CACHE": str(tmp_path_factory.mktemp("cache"))},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    directory, *pids = done.stdout.split()
+    _, left = psutil.wait_procs(living(pids), timeout=10)
+    assert left == []
+    assert Path(directory).parent == tmp_path
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("where", ["java_home", "nowhere"])
+def test_without_java_the_way_out_is_named(where, tmp_path):
+    call = f"java_home={str(tmp_path)!r}" if where == "java_home" else ""
+    script = "from prozess.spark_checkers.session import start_session\n"
+    script += f"from prozess.harness.errors import {MissingTool.__name__}\n"
+    script += f"try:\n    start_session({call})\nexcept MissingTool as error:\n    print(error)"
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env=environment | {"PATH": str(tmp_path)},
+    )
+    assert "Spark needs Java 17 or newer" in done.stdout
+    assert "--engine local" in done.stdout
+    assert (str(tmp_path) in done.stdout) == (where == "java_home")
+
+
+def test_a_master_that_is_none_is_named(need):
+    need("java")
+    script = "from prozess.spark_checkers.session import start_session\nstart_session(master='locl[2]')"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
+    assert "BadInput: Spark refuses --master 'locl[2]'" in done.stderr.splitlines()[-1]
+    assert "Give local[N]" in done.stderr.splitlines()[-1]

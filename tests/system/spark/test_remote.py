@@ -1,0 +1,112 @@
+"""`--master` and `--remote`: a Spark cluster and a Spark Connect server find what the local engine finds."""
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from prozess.checkers.registry import select
+from prozess.harness.app.histories.commands import generate_history
+from prozess.harness.checking.findings import read_findings
+from prozess.harness.checking.kernels import check_locally
+from prozess.harness.errors import BadInput, ExitCode, HistoryUnreadable, MissingTool
+from prozess.harness.interfaces import Finding
+from prozess.harness.run_directory import RunDirectory
+from prozess.spark_checkers.engine import HistoryLocation
+from prozess.spark_checkers.session import start_session
+from tests.support.servers.spark import connect_server, standalone
+
+pytestmark = pytest.mark.spark
+CHECK_TIMEOUT_S = 300
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> RunDirectory:
+    """Logs, transactions and groups over twelve partitions, with eight planted anomalies."""
+    path = tmp_path_factory.mktemp("generated") / "run"
+    kinds = ["log", "transactions", "group"]
+    generate_history(path, rows=60_000, partitions=4, plant="lost=5,duplicate=3", workloads=kinds, seed=3)
+    return RunDirectory(path)
+
+
+@pytest.fixture
+def machine(tmp_path, need) -> Iterator[Path]:
+    """A directory for servers; afterwards nothing that was started there is left."""
+    need("java")
+    yield tmp_path
+    left = [p.pid for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or ())]
+    assert left == []
+
+
+def facts(finding: Finding) -> tuple[object, ...]:
+    result = finding.result
+    witnesses = result.witnesses.tobytes()
+    return finding.anomaly, finding.partition, result.count, result.judged, result.incomplete, witnesses
+
+
+def checked(run: RunDirectory, *words: str) -> list[Finding]:
+    """What `prozess check` finds, as it wrote it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "prozess.harness.app.cli", "check", str(run.path), "--quiet", *words],
+        capture_output=True,
+        text=True,
+        timeout=CHECK_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == ExitCode.VIOLATED, done.stderr + done.stdout
+    assert done.stderr == ""
+    return read_findings(run)
+
+
+@pytest.mark.long
+def test_a_standalone_cluster_of_two_workers_finds_what_threads_find(run, machine):
+    local = check_locally(run.path, select(), workers=1)
+    assert sum(f.result.count for f in local) >= 8
+    with standalone(machine) as master:
+        found = checked(run, "--master", master)
+        # Each worker ran one executor, with our packages and not with installed ones.
+        assert len(list((machine / "work").glob("*/*/stderr"))) == 2
+    assert [facts(f) for f in found] == [facts(f) for f in local]
+
+
+@pytest.mark.long
+def test_a_spark_connect_server_finds_what_threads_find(run, machine):
+    local = check_locally(run.path, select(), workers=1)
+    with connect_server(machine) as remote:
+        found = checked(run, "--remote", remote)
+    assert [facts(f) for f in found] == [facts(f) for f in local]
+
+
+def test_a_worker_that_does_not_see_the_history_says_where_and_what_to_do(tmp_path):
+    with pytest.raises(HistoryUnreadable, match=r"on .*plan\.json.*same path: put it on storage that they share"):
+        HistoryLocation(str(tmp_path / "not-shared"), "a check").open_here()
+
+
+@pytest.mark.parametrize("address", ["sc://127.0.0.1:1", "spark://127.0.0.1:1", "127.0.0.1", "sc://127.0.0.1:port"])
+def test_an_address_where_no_connect_server_is_is_named(address):
+    if importlib.util.find_spec("grpc") is None:
+        with pytest.raises(MissingTool, match=r"prozess\[connect\]"):
+            start_session(remote=address)
+        return
+    with pytest.raises(BadInput, match=r"sc://host:port"):
+        start_session(remote=address)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--engine", "local", "--master", "local[2]"], "--master says where Spark is"),
+        (["--engine", "local", "--remote", "sc://localhost"], "--remote says where Spark is"),
+        (["--master", "local[2]", "--remote", "sc://localhost"], "both say where Spark is"),
+        (["--engine", "sprak"], "--engine 'sprak' is not known"),
+    ],
+)
+def test_addresses_that_contradict_are_refused_before_anything_is_done(run, words, said):
+    command = [sys.executable, "-m", "prozess.harness.app.cli", "check", str(run.path), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == ExitCode.BAD_INPUT
+    assert said in done.stderr

@@ -1,0 +1,93 @@
+"""A whole trial in containers: the same verdict as on the local backend, and nothing left in the engine, however it ends."""
+
+import os
+import signal
+
+import pytest
+
+from prozess.harness.run_directory import RunDirectory, read_json
+from prozess.harness.verdict import AnomalyOutcome, Verdict
+from tests.contract.test_compose_cluster import left_of
+from tests.support.command import wait_nothing_left
+from tests.support.servers.clusters import ensure_images
+from tests.system.trials.test_interruptions import frozen, prozess_on
+
+pytestmark = [pytest.mark.cluster, pytest.mark.docker]
+COMPOSE = ("--backend", "compose", "--variant", "kraft-combined")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def images(need):
+    need("java")
+    need("docker")
+    ensure_images("4.3.1")
+
+
+def test_the_smoke_trial_holds_in_containers_and_its_control_fires(run_trial):
+    done = run_trial("smoke", *COMPOSE, "--engine", "local", seeds=(7, 8, 9))
+    assert done.verdict.verdict is Verdict.HELD
+    (control,) = [control for control in done.verdict.controls if control.required]
+    assert len(control.fired_in) == len(control.cells) == 8
+    for cell in done.verdict.cells:
+        if cell.axes["producer.acks"] == "all":
+            assert cell.anomalies["lost"].outcome is AnomalyOutcome.HELD, cell.name
+    assert {(fault.fault, fault.nodes, fault.effective) for fault in done.verdict.faults} == {
+        ("pause", ("broker-2", "broker-3"), True),
+        ("kill", ("broker-1",), True),
+    }
+    cluster = read_json(done.run.cluster)
+    assert cluster["backend"] == "compose"
+    assert cluster["features"]["metadata.version"] > 0
+    assert done.history.rows("replicas") > 0, "the replicas' own files are read after the end"
+    assert done.history.rows("metadata") > 0
+    assert done.history.rows("metrics") > 0
+    assert all((done.run.logs / f"{node}.log").stat().st_size > 0 for node in cluster["nodes"])
+    assert done.run.compose.is_file()
+    assert left_of(done.run) == []
+
+
+@pytest.mark.long
+def test_after_a_sigkill_in_mid_fault_the_supervisor_leaves_nothing_in_the_engine(prozess):
+    command = prozess("run", "smoke", *COMPOSE, "--engine", "local")
+    command.wait_event(frozen, what="frozen followers", timeout_s=180)
+    run = RunDirectory(command.run_directory)
+    assert len(left_of(run)) == 8
+    os.kill(command.process.pid, signal.SIGKILL)
+    command.process.wait(timeout=10)
+    wait_nothing_left(run.path, timeout_s=90)
+    assert left_of(run) == []
+    healed = prozess_on(run, "heal")
+    assert healed.returncode == 0, healed.stderr
+    again = prozess_on(run, "check", "--engine", "local", "--quiet")
+    assert again.returncode == 2, again.stdout + again.stderr
+    assert again.stdout.startswith("unknown:")
+
+
+@pytest.mark.long
+def test_after_a_sigkill_of_everything_heal_leaves_nothing_in_the_engine(prozess):
+    command = prozess("run", "smoke", *COMPOSE, "--engine", "local")
+    command.wait_event(frozen, what="frozen followers", timeout_s=180)
+    run = RunDirectory(command.run_directory)
+    kill_all_of(run, command.process.pid)
+    command.process.wait(timeout=10)
+    wait_nothing_left(run.path, timeout_s=30)
+    assert len(left_of(run)) == 8, "nobody is there to remove them"
+    healed = prozess_on(run, "heal")
+    assert healed.returncode == 0, healed.stderr
+    assert left_of(run) == []
+
+
+def kill_all_of(run, outer):
+    """SIGKILL to the supervisor first, then to the rest at once: nobody gets to clean up."""
+    import psutil
+
+    def of_the_run(process):
+        try:
+            return str(run.path) in " ".join(process.cmdline())
+        except psutil.Error:
+            return False
+
+    ours = [psutil.Process(outer), *(p for p in psutil.process_iter() if of_the_run(p) and p.pid != outer)]
+    ours = [process for process in ours if "java" not in process.name()]
+    for process in sorted(ours, key=lambda p: "prozess.harness.app.run.supervisor" not in p.cmdline()):
+        process.kill()

@@ -1,0 +1,1 @@
+"""These tests compare a check of pieces with a check of the whole."""

@@ -1,0 +1,290 @@
+"""A partition that is checked in pieces has the findings that it has as a whole: the same witnesses, counts and reasons."""
+
+import random
+import shutil
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from prozess.checkers.chunked.partitions import LATE, STALLED, may_be_split, perform, remainders
+from prozess.checkers.registry import select
+from prozess.harness.app.histories.commands import generate_history
+from prozess.harness.app.histories.synthetic.plants import PLANTS
+from prozess.harness.checking.checker import Cuts, Source, cuts_of
+from prozess.harness.checking.kernels import check_cell, check_locally, check_partition, in_order
+from prozess.harness.config.configuration import DeliveryBound
+from prozess.harness.history.parquet import UNBOUNDED
+from prozess.harness.history.reader import History
+from prozess.harness.interfaces import CellHistory
+from prozess.harness.plan.plan import PlannedClient
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import NONE, Isolation
+from tests.support.cells.delivery import LOG, lives
+from tests.support.cells.partitions import INFO, OK, PARTITION, PRODUCER, PRODUCER_ACKS_1, table
+from tests.support.cells.partitions import history as history_of
+from tests.support.damages import rot
+from tests.support.examples import examples
+from tests.support.kafka_model.anomalies import KINDS, Spoiler
+from tests.support.kafka_model.partition import FATES, PRODUCERS, READERS, Partition, drawn_facts
+
+CHECKERS = {name: checker for name, checker in select().partition.items() if checker.in_pieces}
+KERNELS = {name: checker.kernel for name, checker in CHECKERS.items()}
+STREAMED = (LATE, STALLED)
+QUICK = settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SEEDS = st.integers(0, 2**32)
+
+
+class Arrays:
+    """Rows of one table, as a run's files give them."""
+
+    def __init__(self, columns):
+        self._columns = {name: np.asarray(values) for name, values in columns.items()}
+
+    def by_offset(self, low, high):
+        offset = self._columns["log_offset"]
+        rows = np.flatnonzero((offset >= low) & ((offset < high) | (high == UNBOUNDED)))
+        return self.take(rows), rows
+
+    def by_row(self, first, last):
+        rows = np.arange(first, last)
+        return self.take(rows), rows
+
+    def take(self, rows):
+        return {name: values[rows] for name, values in self._columns.items()}
+
+
+def facts(findings):
+    return [
+        (
+            *(f.anomaly, f.result.count, f.result.judged, f.result.incomplete),
+            *(f.result.witnesses.tolist(), f.result.windows.tolist(), len(f.result.latencies)),
+        )
+        for f in findings
+    ]
+
+
+def drawn_cuts(history, rng):
+    offsets = np.concatenate([history.sends["log_offset"], history.reads["log_offset"]])
+    last = int(offsets.max(initial=0))
+    low = int(offsets[offsets >= 0].min(initial=last))
+    bounds = [rng.randint(low - 1, last + 1) for _ in range(rng.randrange(6))]
+    return Cuts(
+        offsets=(0, *sorted({b for b in bounds if b > 0}), UNBOUNDED),
+        sends=cut(len(history.sends["client"]), rng),
+        reads=cut(len(history.reads["client"]), rng),
+    )
+
+
+def cut(length, rng):
+    return (0, *sorted(rng.sample(range(length + 1), min(length, rng.randrange(4)))), length)
+
+
+def in_pieces(history, cuts):
+    """What is left, and the findings."""
+    source = Source(history, Arrays(history.sends), Arrays(history.reads))
+    left = remainders({history.partition: cuts}, lambda jobs: [perform(source, job) for job in jobs], {})[
+        history.partition
+    ]
+    return left, left.check(source, CHECKERS)
+
+
+def long_facts(seed):
+    """A long log of which nearly everything is plain: so little is left of it that a rule which is broken shows."""
+    rng = random.Random(seed)
+    partition = Partition(rng.choice((0, 5, 10**12)), rng, duplicates=seed % 3 == 0)
+    for _ in range(rng.randrange(20, 60)):
+        for _ in range(rng.randrange(1, 12)):
+            partition.send(rng.choice((PRODUCER, PRODUCER_ACKS_1)), "acknowledged")
+        if rng.random() < 0.1:
+            partition.send(rng.choice(PRODUCERS), rng.choice(FATES))
+        if rng.random() < 0.03:
+            partition.seek(rng.choice(READERS), rng.randrange(300))
+        if rng.random() < 0.03:
+            rng.choice((partition.hole, partition.early_sentinel, lambda: partition.failover(rng.randrange(9))))()
+        partition.commit()
+        for reader in READERS:
+            partition.read(reader, rng.choice((0, 10**4)))
+    return partition.end(), rng
+
+
+def spoiled(seed, *, long):
+    made, rng = long_facts(seed) if long else drawn_facts(seed, duplicates=seed % 3 == 0)
+    spoiler = Spoiler(made, rng)
+    for kind in rng.choices(KINDS, k=rng.choice((0, 1, 1, 2, 3, 6))):
+        getattr(spoiler, kind)()
+    history = made.history()
+    return history if seed % 6 else replace(history, audit_end={})
+
+
+@settings(QUICK, max_examples=examples(400))
+@given(SEEDS, st.booleans())
+def test_whatever_was_planted_and_wherever_it_is_cut_the_findings_are_the_same(seed, long):
+    history = spoiled(seed, long=long)
+    _, found = in_pieces(history, drawn_cuts(history, random.Random(seed + 1)))
+    assert facts(found) == facts(check_partition(history, KERNELS))
+
+
+def bounded_cell(history, rng):
+    """A cell of this partition, whose readers live all the time, but for where they stood still."""
+    lived = []
+    for client in (*PRODUCERS, *READERS):
+        hearts = np.arange(-5, 200, 0.1)
+        if rng.random() < 0.3:
+            still = rng.randrange(150)
+            hearts = hearts[(hearts < still) | (hearts > still + rng.randrange(20))]
+        lived.append(lives(client, end_s=200, beats=hearts, killed=rng.random() < 0.2))
+    assigned = [
+        {"client": c, "time_ns": rng.randrange(10**10), "event": 1, "partition": PARTITION, "log_offset": 0}
+        for c in READERS
+    ]
+    tables = {
+        "clients": table("clients", [told for told, _ in lived]),
+        "heartbeats": table("heartbeats", [beat for _, hearts in lived for beat in hearts]),
+        "positions": table("positions", assigned),
+        "leader_offsets": table("metrics", []),
+        "transactions": table("transactions", []),
+    }
+    levels = {int(Isolation.READ_COMMITTED): "read_committed"}
+    readers = [
+        PlannedClient(
+            client=client,
+            role="reader",
+            name=f"reader-{client}",
+            partitions=(PARTITION,),
+            cell=0,
+            isolation_level=levels.get(int(history.client_isolation[client]), "read_uncommitted"),
+        )
+        for client in READERS
+    ]
+    bound = DeliveryBound(latency_s=rng.choice((0.1, 0.2, 0.5, 2, 10)), window_s=rng.choice((0.1, 1, 7)))
+    kind = LOG.model_copy(update={"delivery_bound": bound})
+    return CellHistory(cell=kind, partitions={PARTITION: history}, tables=tables, clients=readers)
+
+
+@settings(QUICK, max_examples=examples(60))
+@given(SEEDS)
+def test_whoever_waited_and_whatever_was_late_is_found_in_pieces_as_in_the_whole(seed):
+    with pytest.MonkeyPatch.context() as patched:
+        for module in ("reading.positions", "chunked.partitions"):
+            patched.setattr(f"prozess.checkers.{module}.STALLED_NS", (20, 5, 1)[seed % 3] * 10**9)
+        history, rng = spoiled(seed, long=seed % 4 > 0), random.Random(seed + 2)
+        cell = bounded_cell(history, rng)
+        source = Source(history, Arrays(history.sends), Arrays(history.reads), lambda: cell)
+        asked = {PARTITION: STREAMED}
+        left = remainders({PARTITION: drawn_cuts(history, rng)}, lambda jobs: [perform(source, j) for j in jobs], asked)
+        found = left[PARTITION].check_cell(source, STREAMED)
+        whole = check_cell(cell, select(STREAMED).cell)
+        assert facts(found) == facts(whole)
+        assert found[0].result.latencies.tolist() == whole[0].result.latencies.tolist()
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory):
+    """A large partition, in several row groups, and small ones, with whatever can be planted in logs."""
+    path = tmp_path_factory.mktemp("generated") / "run"
+    planted = ",".join(f"{name}=2" for name, plant in PLANTS.items() if plant.kind == "log")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("prozess.harness.history.parquet.ROW_GROUP_MAX", 1500)
+        generate_history(path, rows=30_000, partitions=3, plant=planted, workloads=["log"], seed=5)
+    return RunDirectory(path)
+
+
+@pytest.mark.parametrize("pieces", [2, 4, 9])
+def test_the_local_engine_finds_the_same_in_pieces_read_from_files(generated, pieces):
+    whole = check_locally(generated.path, select(), workers=1)
+    assert {f.anomaly for f in whole if f.result.count} >= set(CHECKERS) - {"untold"}
+    history = History.open(generated)
+    largest = max(history.rows_of(p) for p in history.partitions)
+    assert len(history.files["reads"].row_groups[0]) > 2
+    found = check_locally(generated.path, select(), workers=2, rows_max=largest // pieces)
+    assert facts(found) == facts(whole)
+
+
+def test_a_cell_in_its_partitions_has_the_delivery_windows_that_it_has_as_a_whole(generated):
+    history = History.open(generated)
+    late = select(["late"])
+    whole = in_order(check_cell(history.cell_history(0), late.cell), late, [])
+    assert facts(check_locally(generated.path, late, workers=2)) == facts(whole)
+    assert len(whole[0].result.windows) > 0
+
+
+def test_nearly_nothing_is_left_of_a_partition_in_which_nearly_nothing_happened(generated):
+    history = History.open(generated)
+    cuts = cuts_of(history, 0, rows_max=history.rows_of(0) // 4)
+    source = Source.of(history, 0)
+    left = remainders({0: cuts}, lambda jobs: [perform(source, job) for job in jobs], {})[0]
+    assert len(left.sends) + len(left.reads) < history.rows_of(0) / 10
+
+
+@pytest.mark.parametrize("change", [{"audited": False}, {"compacted": True}])
+def test_what_nobody_audited_and_what_is_compacted_is_checked_whole(change):
+    assert not may_be_split(replace(drawn_facts(1)[0].history(), **change))
+    assert may_be_split(drawn_facts(1)[0].history())
+
+
+def test_a_partition_of_which_a_piece_cannot_be_looked_at_is_unknown_and_the_others_are_not(generated, tmp_path):
+    path = tmp_path / "rotten"
+    shutil.copytree(generated.path, path)
+    history = History.open(RunDirectory(path))
+    length, [_, group, *_] = history.rows_of(0) // 4, history.files["reads"].row_groups[1]
+    rot(RunDirectory(path), "reads", row_group=group, column="sequence")
+    names = ["lost", "stalled", "late"]
+    findings = {
+        (f.anomaly, f.partition): f.result for f in check_locally(path, select(names), workers=2, rows_max=length)
+    }
+    for name, partition in (("lost", 1), ("late", 0), ("stalled", 0)):
+        assert f"the kernel {name} failed: HistoryUnreadable: table reads" in str(findings[name, partition].incomplete)
+    assert [findings["lost", p].incomplete for p in (0, 2)] == [None, None]
+    assert all(findings["lost", p].judged > 0 for p in (0, 2))
+    assert findings["late", 0].judged > 0
+
+
+def test_a_copy_before_the_acknowledged_one_makes_others_late_in_pieces_between_them():
+    """The record at 0 was sent after those at 1 and 2 were acknowledged; its own acknowledgement names its second copy, at 5,
+    in another piece: when it was sent is only known once that piece has been asked."""
+    late = history_of(
+        sends=[(PRODUCER, 0, OK, 5, {"invoked_ns": 500, "completed_ns": 505})]
+        + [(PRODUCER_ACKS_1, n, OK, n + 1) for n in range(4)],
+        log=[(0, PRODUCER, 0), *((n + 1, PRODUCER_ACKS_1, n) for n in range(4)), (5, PRODUCER, 0)],
+        reads=[],
+    )
+    whole = check_partition(late, KERNELS)
+    assert {f.anomaly: f.result.count for f in whole}["time-travel"] > 0
+    for bound in range(1, 7):
+        cuts = Cuts((0, bound, UNBOUNDED), (0, len(late.sends["client"])), (0, len(late.reads["client"])))
+        assert facts(in_pieces(late, cuts)[1]) == facts(whole)
+
+
+LENGTH = 12
+PLAIN_SENDS = [(PRODUCER, n, OK, n) for n in range(LENGTH)]
+PLAIN_LOG = [(n, PRODUCER, n) for n in range(LENGTH)]
+COPIED_ELSEWHERE = history_of(PLAIN_SENDS, [*PLAIN_LOG, (LENGTH, PRODUCER, 4)])
+IN_DOUBT = {"transaction": 3}
+DOUBTED_ELSEWHERE = history_of(
+    [(*send, IN_DOUBT) if send[1] == 4 else send for send in PLAIN_SENDS] + [(PRODUCER, LENGTH, INFO, NONE, IN_DOUBT)],
+    PLAIN_LOG,
+)
+
+
+@pytest.mark.parametrize(
+    ("anomaly", "history"),
+    [
+        pytest.param("duplicate", COPIED_ELSEWHERE, id="its second copy stands in another piece"),
+        pytest.param("lost", DOUBTED_ELSEWHERE, id="it proves that a transaction in doubt was committed"),
+    ],
+)
+def test_a_piece_is_looked_at_again_for_a_plain_record_that_another_place_names(anomaly, history):
+    """In its own piece nothing can be found of the record at 4, nor does a rule of order, time or steps keep it there:
+    readers begin and end in others."""
+    whole = check_partition(history, KERNELS)
+    assert {f.anomaly: f.result.count for f in whole}[anomaly] == 1
+    rows = (0, len(history.sends["client"])), (0, len(history.reads["client"]))
+    left, found = in_pieces(history, Cuts((0, 2, 8, UNBOUNDED), *rows))
+    assert history.sends["sequence"][left.sends].tolist().count(4) == 1
+    assert facts(found) == facts(whole)
+    for low, high in combinations(range(1, LENGTH + 1), 2):
+        assert facts(in_pieces(history, Cuts((0, low, high, UNBOUNDED), *rows))[1]) == facts(whole), (low, high)

@@ -1,0 +1,261 @@
+"""Kernels of consumer groups: each with the smallest bad history, and the one next to it that is good."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prozess.checkers.groups.coordinator import commit_ahead, commit_regression, orphaned, two_owners
+from prozess.checkers.groups.processing import reprocessed, unprocessed
+from prozess.harness.interfaces.witnesses import GroupCase
+from prozess.harness.schema import MISSING, NONE, Outcome
+from tests.support.cells.groups import LOST, REVOKE, A, B, S, cases, cell, client, commit, event, read, seen, span, step
+from tests.support.examples import examples
+
+# --- unprocessed ----------------------------------------------------------------------------------------------------
+
+
+def test_a_record_committed_past_and_never_processed_is_unprocessed():
+    bad = cell(commits=[commit(A, 3, 1)], processed=[step(A, 0, 1.1), step(A, 1, 1.2)])
+    found = unprocessed(bad)
+    assert found.witnesses["log_offset"].tolist() == [2]
+    assert cases(found) == [GroupCase.NO_CAUSE]
+    assert found.judged == 3
+    good = cell(commits=[commit(A, 2, 1)], processed=[step(A, 0, 1.1), step(A, 1, 1.2)])
+    assert unprocessed(good).count == 0
+
+
+def test_a_step_that_never_finished_has_processed_nothing_and_the_crash_is_told():
+    facts = {"commits": [commit(A, 1, 1)], "reads": [read(A, 0, 0.9)], "clients": [client(A, killed=True), client(B)]}
+    assert cases(unprocessed(cell(processed=[step(A, 0, 1.1, done=False)], **facts))) == [GroupCase.CRASHED]
+    assert unprocessed(cell(processed=[step(A, 0, 1.1, done=False), step(B, 0, 9)], **facts)).count == 0
+
+
+def test_what_a_member_had_in_hand_when_it_gave_the_partition_up_is_told_as_released():
+    bad = cell(commits=[commit(A, 1, 1)], reads=[read(A, 0, 0.9)], assignments=[event(A, REVOKE, 2)])
+    assert cases(unprocessed(bad)) == [GroupCase.RELEASED]
+
+
+def test_a_look_up_counts_as_a_commit_that_nobody_recorded():
+    assert unprocessed(cell(observations=[seen(2, 5)], processed=[step(A, 0, 1)])).count == 1
+    assert unprocessed(cell(observations=[seen(1, 5)], processed=[step(A, 0, 1)])).count == 0
+
+
+def test_latest_owes_nothing_before_its_first_position():
+    positions = [span(A, 0, NONE), span(A, 1, 2, kind=3)]
+    latest = cell(
+        commits=[commit(A, 3, 2)], processed=[step(A, 2, 1)], positions=positions, group={"auto_offset_reset": "latest"}
+    )
+    assert unprocessed(latest).count == 0
+    earliest = cell(commits=[commit(A, 3, 2)], processed=[step(A, 2, 1)], positions=positions)
+    assert unprocessed(earliest).count == 2
+
+
+def test_of_a_partition_that_was_added_latest_owes_what_came_before_its_discovery():
+    facts = {
+        "positions": [span(A, 0, NONE), span(A, 1, 2, kind=3)],
+        "processed": [step(A, 2, 1), step(A, 3, 1.1)],
+        "commits": [commit(A, 4, 2)],
+        "group": {"auto_offset_reset": "latest"},
+    }
+    assert cases(unprocessed(cell(late=True, **facts))) == [GroupCase.RESET, GroupCase.RESET]
+    assert unprocessed(cell(**facts)).count == 0
+
+
+def test_what_a_reset_out_of_range_jumped_over_is_told_as_reset():
+    facts = {
+        "positions": [span(A, 0, 0), span(B, 5, 1), span(B, 6, 3, kind=3)],
+        "processed": [step(A, 0, 1), step(B, 3, 6)],
+        "commits": [commit(A, 1, 2), commit(B, 4, 7)],
+        "group": {"auto_offset_reset": "latest"},
+    }
+    assert cases(unprocessed(cell(**facts))) == [GroupCase.RESET, GroupCase.RESET]
+
+
+def test_what_a_member_had_in_hand_when_a_later_reset_jumped_over_it_is_told_as_reset():
+    """It read 1, held it back, and left; what it had committed was deleted, and its successor began at the end."""
+    facts = {
+        "reads": [read(A, 0, 0.9), read(A, 1, 0.9)],
+        "assignments": [event(A, REVOKE, 2)],
+        "positions": [span(A, 0, 0), span(B, 5, 1), span(B, 6, 3, kind=3)],
+        "processed": [step(A, 0, 1), step(B, 3, 6)],
+        "group": {"auto_offset_reset": "latest"},
+    }
+    after = cell(commits=[commit(A, 1, 2), commit(B, 4, 7)], **facts)
+    assert cases(unprocessed(after)) == [GroupCase.RESET, GroupCase.RESET]
+    before = cell(commits=[commit(A, 2, 2), commit(B, 4, 7)], **facts)  # whoever commits past it has given it up
+    assert cases(unprocessed(before)) == [GroupCase.RELEASED, GroupCase.RESET]
+
+
+def test_who_is_told_that_there_is_no_position_owes_everything():
+    facts = {
+        "positions": [span(A, 0, NONE), span(A, 1, NONE, 1, kind=2)],
+        "processed": [step(A, 1, 1), step(A, 2, 1)],
+        "commits": [commit(A, 3, 2)],
+    }
+    assert unprocessed(cell(group={"auto_offset_reset": "error"}, **facts)).count == 1
+    assert unprocessed(cell(group={"auto_offset_reset": "earliest"}, **facts)).judged == 0
+
+
+def test_an_unfinished_audit_concludes_nothing_from_absence():
+    assert unprocessed(cell(commits=[commit(A, 3, 1)], sentinel=None)).incomplete
+    assert not unprocessed(cell(commits=[commit(A, 3, 1)])).incomplete
+
+
+def test_a_group_that_commits_nothing_is_not_judged():
+    assert unprocessed(cell(group={"commit": "none"})).judged == 0
+
+
+# --- reprocessed ----------------------------------------------------------------------------------------------------
+
+
+TWICE = [step(A, 0, 1), step(B, 0, 5)]
+SPANS = [span(A, 0, 0), span(B, 4, 0)]
+
+
+@pytest.mark.parametrize(
+    ("facts", "case"),
+    [
+        ({"clients": [client(A, killed=True), client(B)]}, GroupCase.CRASHED),
+        ({"assignments": [event(A, REVOKE, 2)]}, GroupCase.RELEASED),
+        ({"assignments": [event(A, LOST, 8)]}, GroupCase.EVICTED),
+        ({}, GroupCase.NO_CAUSE),
+        ({"commits": [commit(A, 1, 2)], "assignments": [event(A, REVOKE, 3)]}, GroupCase.COVERED),
+        ({"commits": [commit(A, 1, 2, took_s=3)], "assignments": [event(A, REVOKE, 3)]}, GroupCase.RELEASED),
+        ({"commits": [commit(A, 0, 2)], "assignments": [event(A, REVOKE, 3)]}, GroupCase.RELEASED),
+    ],
+)
+def test_why_a_record_was_processed_again(facts, case):
+    found = reprocessed(cell(processed=TWICE, positions=SPANS, **facts))
+    assert cases(found) == [case]
+    assert (found.witnesses["reader"][0], found.witnesses["other_client"][0]) == (B, A)
+
+
+@pytest.mark.parametrize(
+    ("told", "case"),
+    [
+        ([event(A, REVOKE, 2)], GroupCase.RELEASED),
+        ([event(A, REVOKE, 8)], GroupCase.EVICTED),
+        ([event(B, REVOKE, 8)], GroupCase.NO_CAUSE),
+        ([], GroupCase.NO_CAUSE),
+    ],
+)
+def test_a_java_member_that_gave_up_after_its_successor_had_begun_had_lost_the_partition(told, case):
+    """VerifiableConsumer tells lost partitions as revoked."""
+    facts = {"processed": TWICE, "positions": SPANS, "assignments": told}
+    assert cases(reprocessed(cell(group={"client": "java"}, **facts))) == [case]
+    alike = {GroupCase.EVICTED: GroupCase.NO_CAUSE}.get(case, case)
+    assert cases(reprocessed(cell(group={"client": "librdkafka"}, **facts))) == [alike]
+
+
+def test_who_was_fenced_by_its_twin_had_lost_the_partition_and_ends_without_a_word_of_it():
+    """Classic protocol: a fenced member goes on with what it was given before it is told (KIP-345)."""
+    twins = [client(A) | {"planned": 7, "exit_code": 3}, client(B) | {"planned": 7}]
+    facts = {"processed": [step(B, 0, 4.5), step(A, 0, 5)], "positions": SPANS, "clients": twins}
+    static = {"static_membership": True, "protocol": "classic-cooperative"}
+    assert cases(reprocessed(cell(group=static, **facts))) == [GroupCase.EVICTED]
+    refused = {"static_membership": True, "protocol": "consumer"}
+    assert cases(reprocessed(cell(group=refused, **facts))) == [GroupCase.NO_CAUSE]
+    others = facts | {"clients": [twins[0] | {"planned": 8}, twins[1]]}
+    assert cases(reprocessed(cell(group=static, **others))) == [GroupCase.NO_CAUSE]
+
+
+def test_a_lower_commit_under_way_may_have_undone_a_greater_one():
+    """librdkafka sends what timed out again: an older commit may be written after a younger one was acknowledged."""
+    unsure = commit(A, 0, 1.5) | {"outcome": int(Outcome.INFO), "completed_ns": MISSING}
+    facts = {"positions": SPANS, "assignments": [event(A, REVOKE, 3)]}
+    assert cases(reprocessed(cell(processed=TWICE, commits=[commit(A, 1, 2), unsure], **facts))) == [GroupCase.RELEASED]
+    late = unsure | {"invoked_ns": 6 * S}
+    assert cases(reprocessed(cell(processed=TWICE, commits=[commit(A, 1, 2), late], **facts))) == [GroupCase.COVERED]
+
+
+def test_records_processed_once_or_begun_twice_are_no_repetition():
+    assert reprocessed(cell(processed=[step(A, 0, 1), step(B, 1, 5)])).count == 0
+    assert reprocessed(cell(processed=[step(A, 0, 1, done=False), step(B, 0, 5)])).count == 0
+
+
+def test_within_one_span_nothing_excuses_a_repetition_and_a_seek_does():
+    again = [step(A, 0, 1), step(A, 0, 2)]
+    assert cases(reprocessed(cell(processed=again, assignments=[event(A, REVOKE, 1.5)]))) == [GroupCase.NO_CAUSE]
+    sought = [step(A, 0, 1), step(A, 0, 2, span=1)]
+    spans = [span(A, 0, 0), span(A, 1.5, 0, number_of=1, kind=2)]
+    assert cases(reprocessed(cell(processed=sought, positions=spans))) == [GroupCase.SOUGHT]
+
+
+def test_two_copies_of_a_record_in_the_log_are_told_apart():
+    found = reprocessed(cell(processed=[step(A, 0, 1), step(A, 1, 2, sequence=0)]))
+    assert cases(found) == [GroupCase.DUPLICATE]
+
+
+# --- commits --------------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_invoked_after_a_greater_one_was_acknowledged_is_a_regression():
+    found = commit_regression(cell(commits=[commit(A, 5, 1), commit(B, 3, 2)]))
+    assert found.witnesses[["log_offset", "other_offset", "reader"]].tolist() == [(3, 5, B)]
+    assert commit_regression(cell(commits=[commit(A, 5, 1, took_s=2), commit(B, 3, 2)])).count == 0
+    assert commit_regression(cell(commits=[commit(A, 3, 1), commit(B, 5, 2)])).count == 0
+    assert commit_regression(cell(commits=[commit(A, 5, 1), commit(B, 3, 2, outcome=int(Outcome.INFO))])).count == 0
+
+
+def test_a_seek_is_told_with_the_lower_commit():
+    found = commit_regression(cell(commits=[commit(A, 5, 1), commit(A, 3, 3)], positions=[span(A, 2, 3, kind=2)]))
+    assert cases(found) == [GroupCase.SOUGHT]
+
+
+def test_who_goes_on_from_where_another_went_back_to_does_not_go_back():
+    sought = [commit(A, 5, 1), commit(A, 2, 3)]
+    assert (
+        len(commit_regression(cell(commits=[*sought, commit(B, 3, 4)], positions=[span(A, 2, 3, kind=2)])).witnesses)
+        == 1
+    )
+    assert commit_regression(cell(commits=[*sought, commit(B, 1, 4)], positions=[span(A, 2, 3, kind=2)])).count == 2
+    refused = commit(A, 2, 3, outcome=int(Outcome.FAIL))
+    assert commit_regression(cell(commits=[commit(A, 5, 1), refused, commit(B, 3, 4)])).count == 1
+
+
+def test_a_look_up_below_an_acknowledged_commit_is_a_regression_unless_a_lower_one_explains_it():
+    assert cases(commit_regression(cell(commits=[commit(A, 5, 1)], observations=[seen(3, 2)]))) == [GroupCase.OBSERVED]
+    assert commit_regression(cell(commits=[commit(A, 5, 1)], observations=[seen(5, 2)])).count == 0
+    assert commit_regression(cell(commits=[commit(A, 5, 1)], observations=[seen(3, 1.005)])).count == 0
+    unsure = {"outcome": int(Outcome.INFO), "completed_ns": MISSING}
+    assert (
+        commit_regression(cell(commits=[commit(A, 5, 1), commit(B, 3, 1.5, **unsure)], observations=[seen(3, 2)])).count
+        == 0
+    )
+
+
+def test_a_commit_beyond_the_members_own_position_is_ahead():
+    assert commit_ahead(cell(commits=[commit(A, 5, 1, position=4)])).count == 1
+    assert commit_ahead(cell(commits=[commit(A, 5, 1, position=5)])).count == 0
+    assert commit_ahead(cell(commits=[commit(A, 5, 1, position=NONE)])).judged == 0
+
+
+# --- against a model ------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 30), st.integers(1, 9), st.sampled_from([A, B])), max_size=12)
+)
+@settings(max_examples=examples(100), deadline=None)
+def test_regressions_are_what_the_definition_says(rows):
+    commits = [commit(who, offset, at, took_s=took) for offset, at, took, who in rows]
+    expected = 0
+    for one in commits:
+        before = [other for other in commits if other["completed_ns"] < one["invoked_ns"]]
+        greatest = max((other["log_offset"] for other in before), default=0)
+        reached_ns = min((o["completed_ns"] for o in before if o["log_offset"] == greatest), default=0)
+        as_low = [o for o in commits if o["completed_ns"] > reached_ns and o["invoked_ns"] < one["invoked_ns"]]
+        expected += greatest > one["log_offset"] and all(o["log_offset"] > one["log_offset"] for o in as_low)
+    assert commit_regression(cell(commits=commits, observations=[])).count == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 40), st.sampled_from([A, B])), max_size=15))
+@settings(max_examples=examples(100), deadline=None)
+def test_repetitions_are_all_finished_steps_but_the_first(rows):
+    steps = [step(who, offset, at) for offset, at, who in rows]
+    assert reprocessed(cell(processed=steps)).count == len(rows) - len({offset for offset, _, _ in rows})
+
+
+def test_empty_tables_crash_nothing():
+    for kernel in (unprocessed, reprocessed, commit_regression, commit_ahead, two_owners, orphaned):
+        assert kernel(cell(records=0, clients=(), positions=(), heartbeats=())).count == 0

@@ -1,0 +1,1 @@
+"""These tests are of the kernels that compare what was sent with the log."""

@@ -1,0 +1,340 @@
+"""What the kernels of the log report: for each anomaly a bad history and a near-miss good one, then the corner rules."""
+
+import numpy as np
+import pytest
+
+from prozess.checkers.log.integrity import (
+    LOST_ABSENT,
+    LOST_REPLACED,
+    REORDERED_OR_COPY,
+    duplicate,
+    lost,
+    offset_conflict,
+    reordered,
+)
+from prozess.harness.interfaces.witnesses import WITNESSES_MAX
+from prozess.harness.schema import MISSING, NONE
+from tests.support.cells.partitions import (
+    CORRUPT,
+    CRASHED,
+    FAIL,
+    INFO,
+    OK,
+    PRODUCER,
+    PRODUCER_2,
+    PRODUCER_ACKS_0,
+    PRODUCER_ACKS_1,
+    READER,
+    READER_2,
+    READER_COMMITTED,
+    SENTINEL_NS,
+    history,
+)
+
+FAR = 10**12
+
+# --- lost -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_acknowledged_record_nobody_has_is_lost():
+    result = lost(history([(PRODUCER, 0, OK, 0), (PRODUCER, 1, OK, 1)], log=[(0, PRODUCER, 0)]))
+    assert (result.count, result.judged, result.incomplete) == (1, 2, None)
+    witness = result.witnesses[0]
+    assert (witness["client"], witness["sequence"], witness["log_offset"]) == (PRODUCER, 1, 1)
+    assert (witness["begin_ns"], witness["end_ns"], witness["seen_ns"]) == (20, 25, MISSING)
+    assert (witness["outcome"], witness["case"], witness["reader"]) == (OK, LOST_ABSENT, NONE)
+
+
+def test_a_record_of_unknown_outcome_that_nobody_saw_is_not_lost():
+    result = lost(history([(PRODUCER, 0, OK, 0), (PRODUCER, 1, INFO, NONE)], log=[(0, PRODUCER, 0)]))
+    assert (result.count, result.judged) == (0, 1)
+
+
+def test_a_record_of_unknown_outcome_that_a_consumer_saw_is_lost_if_the_log_lacks_it():
+    sends = [(PRODUCER, 0, OK, 0), (PRODUCER, 1, INFO, NONE)]
+    reads = [(READER, 1, PRODUCER, 1), (READER_2, 1, PRODUCER, 1)]
+    result = lost(history(sends, [(0, PRODUCER, 0)], reads))
+    assert (result.count, result.judged) == (1, 2)
+    witness = result.witnesses[0]
+    assert (witness["outcome"], witness["seen_ns"], witness["reader"]) == (INFO, 1_010, READER)
+    assert (witness["begin_ns"], witness["log_offset"]) == (20, 1)
+
+
+def test_a_record_of_unknown_outcome_in_the_log_is_proven_and_not_lost():
+    result = lost(history([(PRODUCER, 0, INFO, NONE)], [(0, PRODUCER, 0)], [(READER, 0, PRODUCER, 0)]))
+    assert (result.count, result.judged) == (0, 1)
+
+
+def test_the_witness_of_a_lost_record_says_who_had_been_given_it():
+    result = lost(history([(PRODUCER, 0, OK, 0)], [], [(READER, 0, PRODUCER, 0)]))
+    assert result.count == 1
+    assert (result.witnesses[0]["seen_ns"], result.witnesses[0]["reader"]) == (1_010, READER)
+
+
+@pytest.mark.parametrize(("acknowledged", "read", "epoch"), [(4, 4, 2), (NONE, 4, 2), (5, 4, NONE)])
+def test_it_says_in_which_leader_epoch_it_was_given_at_that_offset(acknowledged, read, epoch):
+    reads = [(READER, read, PRODUCER, 0, {"leader_epoch": 2})]
+    result = lost(history([(PRODUCER, 0, OK, acknowledged)], [], reads))
+    assert result.witnesses["leader_epoch"].tolist() == [epoch]
+    assert lost(history([(PRODUCER, 0, OK, acknowledged)])).witnesses["leader_epoch"].tolist() == [NONE]
+
+
+def test_an_unrecorded_record_of_a_crashed_producer_that_was_read_and_is_gone_is_lost():
+    result = lost(history([], [], [(READER, 0, CRASHED, 5)]))
+    assert result.count == 1
+    assert result.witnesses[0]["outcome"] == INFO
+    assert result.witnesses[0]["begin_ns"] == MISSING
+
+
+def test_a_phantom_is_never_lost():
+    assert lost(history([], [], [(READER, 0, 99, 5)])).count == 0
+
+
+def test_a_failed_send_is_never_lost():
+    assert lost(history([(PRODUCER, 0, FAIL, NONE)], [], [(READER, 0, PRODUCER, 0)])).count == 0
+
+
+def test_a_success_with_unknown_offset_takes_part_through_the_log():
+    sends = [(PRODUCER, 0, OK, NONE), (PRODUCER, 1, OK, NONE)]
+    assert lost(history(sends, [(0, PRODUCER, 0), (1, PRODUCER, 1)])).count == 0
+    result = lost(history(sends, [(0, PRODUCER, 0)]))
+    assert result.count == 1
+    assert result.witnesses[0]["log_offset"] == NONE
+
+
+def test_an_acks_0_success_that_is_not_in_the_log_is_lost():
+    assert lost(history([(PRODUCER_ACKS_0, 0, OK, NONE)])).count == 1
+
+
+def test_an_acks_1_acknowledgement_whose_offset_was_given_away_is_lost_and_no_conflict():
+    bad = history([(PRODUCER_ACKS_1, 0, OK, 0), (PRODUCER, 0, OK, 0)], [(0, PRODUCER, 0)])
+    result = lost(bad)
+    assert (result.count, offset_conflict(bad).count) == (1, 0)
+    witness = result.witnesses[0]
+    assert (witness["case"], witness["other_client"], witness["other_offset"]) == (LOST_REPLACED, PRODUCER, 0)
+
+
+def test_a_record_that_stands_elsewhere_than_acknowledged_is_not_lost():
+    sends = [(PRODUCER_ACKS_1, 0, OK, 0), (PRODUCER, 0, OK, 0)]
+    assert lost(history(sends, [(0, PRODUCER, 0), (1, PRODUCER_ACKS_1, 0)])).count == 0
+
+
+def test_a_record_acknowledged_beyond_the_sentinel_before_that_was_sent_is_lost():
+    assert lost(history([(PRODUCER, 0, OK, 9)], sentinel=3)).count == 1
+
+
+def test_a_straggler_completed_after_the_sentinel_was_sent_is_not_judged():
+    late = {"completed_ns": SENTINEL_NS + 1}
+    for offset in (9, NONE):
+        result = lost(history([(PRODUCER, 0, OK, offset, late)], sentinel=3))
+        assert (result.count, result.judged) == (0, 0)
+
+
+def test_a_straggler_acknowledged_below_the_sentinel_is_judged():
+    assert lost(history([(PRODUCER, 0, OK, 2, {"completed_ns": SENTINEL_NS + 1})], sentinel=3)).count == 1
+
+
+def test_a_record_that_the_audit_saw_behind_the_sentinel_is_not_lost():
+    assert lost(history([(PRODUCER, 0, OK, NONE)], [(9, PRODUCER, 0)], sentinel=3)).count == 0
+
+
+def test_without_a_complete_audit_nothing_is_lost_and_nothing_held():
+    result = lost(history([(PRODUCER, 0, OK, 0)], sentinel=None))
+    assert result.count == 0
+    assert result.incomplete == "the audit of partition 7 at read_uncommitted did not reach its sentinel"
+
+
+def test_what_retention_may_have_removed_is_not_lost():
+    sends = [(PRODUCER, 0, OK, 4), (PRODUCER, 1, OK, 5)]
+    result = lost(history(sends, log_start=5))
+    assert (result.count, result.judged) == (1, 1)
+    assert result.witnesses[0]["sequence"] == 1
+    assert result.incomplete is None
+
+
+def test_a_success_without_offset_may_have_been_removed_by_retention():
+    result = lost(history([(PRODUCER, 0, OK, NONE)], log_start=5))
+    assert result.count == 0
+    assert result.incomplete is not None
+
+
+def test_a_compacted_record_is_lost_only_if_its_key_has_no_later_record():
+    sends = [(PRODUCER, 0, OK, 0, {"key": 1}), (PRODUCER, 1, OK, 1, {"key": 2}), (PRODUCER, 2, OK, 2, {"key": 1})]
+    result = lost(history(sends, [(2, PRODUCER, 2, {"key": 1})], compacted=True))
+    assert result.count == 1
+    assert result.witnesses[0]["sequence"] == 1
+
+
+def test_a_record_behind_the_latest_of_its_key_is_lost_though_compacted():
+    sends = [(PRODUCER, 0, OK, 0, {"key": 1}), (PRODUCER, 1, OK, 1, {"key": 1})]
+    assert lost(history(sends, [(0, PRODUCER, 0, {"key": 1})], compacted=True)).count == 1
+
+
+def test_a_tombstone_may_be_compacted_away_entirely():
+    tombstone = [(PRODUCER, 0, OK, 0, {"key": 1, "size": NONE})]
+    assert lost(history(tombstone, compacted=True)).count == 0
+    assert lost(history(tombstone)).count == 1
+
+
+def test_a_record_without_key_is_not_compacted():
+    sends = [(PRODUCER, 0, OK, 0), (PRODUCER, 1, OK, 1)]
+    assert lost(history(sends, [(1, PRODUCER, 1)], compacted=True)).count == 1
+
+
+def test_a_record_whose_place_holds_an_unreadable_one_is_corrupt_and_not_lost():
+    result = lost(history([(PRODUCER, 0, OK, 0)], [(0, PRODUCER, 0, CORRUPT)]))
+    assert (result.count, result.incomplete) == (0, None)
+
+
+def test_a_success_without_offset_may_be_the_unreadable_record():
+    result = lost(history([(PRODUCER, 0, OK, NONE)], [(0, PRODUCER, 0, CORRUPT)]))
+    assert result.count == 0
+    assert result.incomplete is not None
+
+
+def test_a_reader_may_know_the_offset_that_an_acknowledgement_did_not_tell():
+    sends = [(PRODUCER, 0, OK, NONE), (PRODUCER, 1, OK, 1)]
+    result = lost(history(sends, [(1, PRODUCER, 1, CORRUPT)], [(READER, 0, PRODUCER, 0)]))
+    assert (result.count, result.incomplete) == (1, None)
+    assert (result.witnesses[0]["outcome"], result.witnesses[0]["log_offset"]) == (OK, 0)
+    assert lost(history(sends, [(1, PRODUCER, 1)], [(READER, 0, PRODUCER, 0)], log_start=1)).count == 0
+
+
+def test_in_a_transaction_only_what_was_seen_at_read_committed_is_proven():
+    sends = [(PRODUCER, 0, INFO, NONE, {"transaction": 1})]
+    assert lost(history(sends, [], [(READER, 0, PRODUCER, 0)])).count == 0
+    assert lost(history(sends, [], [(READER_COMMITTED, 0, PRODUCER, 0)])).count == 1
+
+
+# --- duplicate ------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_at_two_offsets_is_a_duplicate():
+    result = duplicate(history([(PRODUCER, 0, OK, 3)], [(0, PRODUCER, 0), (3, PRODUCER, 0)]))
+    assert (result.count, result.judged) == (1, 2)
+    witness = result.witnesses[0]
+    assert (witness["sequence"], witness["log_offset"], witness["other_offset"]) == (0, 3, 0)
+    assert (witness["begin_ns"], witness["outcome"]) == (10, OK)
+
+
+def test_each_copy_beyond_the_first_is_counted():
+    log = [(0, PRODUCER, 0), (1, PRODUCER, 1), (2, PRODUCER, 0), (3, PRODUCER, 0), (4, PRODUCER, 1)]
+    result = duplicate(history([], log))
+    assert result.count == 3
+    assert result.witnesses["log_offset"].tolist() == [2, 3, 4]
+    assert result.witnesses["other_offset"].tolist() == [0, 0, 1]
+
+
+def test_the_same_sequence_of_two_producers_is_no_duplicate():
+    assert duplicate(history([], [(0, PRODUCER, 0), (1, PRODUCER_2, 0)])).count == 0
+
+
+def test_one_record_read_twice_at_one_offset_is_no_duplicate():
+    assert duplicate(history([], [(0, PRODUCER, 0), (0, PRODUCER, 0)])).count == 0
+
+
+def test_a_copy_behind_the_sentinel_is_no_duplicate():
+    assert duplicate(history([], [(0, PRODUCER, 0), (9, PRODUCER, 0)], sentinel=3)).count == 0
+
+
+def test_two_unreadable_records_are_no_duplicates():
+    assert duplicate(history([], [(0, PRODUCER, 0, CORRUPT), (1, PRODUCER, 1, CORRUPT)])).count == 0
+
+
+def test_a_transactional_copy_counts_only_if_both_are_visible():
+    sends, log = [(PRODUCER, 0, OK, 1, {"transaction": 3})], [(0, PRODUCER, 0), (1, PRODUCER, 0)]
+    assert duplicate(history(sends, log, visible=[(1, PRODUCER, 0)])).count == 0
+    assert duplicate(history(sends, log)).count == 1
+    log = [(0, PRODUCER, 0), (1, PRODUCER, 0), (2, PRODUCER, 0)]
+    result = duplicate(history(sends, log, visible=log[1:]))
+    assert result.count == 1
+    assert (result.witnesses[0]["log_offset"], result.witnesses[0]["other_offset"]) == (2, 1)
+
+
+def test_a_duplicate_in_an_unfinished_audit_stands_and_none_is_not_held():
+    result = duplicate(history([], [(0, PRODUCER, 0), (1, PRODUCER, 0)], sentinel=None))
+    assert result.count == 1
+    assert result.incomplete is not None
+
+
+def test_more_witnesses_than_are_kept_are_counted_exactly():
+    copies = WITNESSES_MAX + 5
+    result = duplicate(history([], [(offset, PRODUCER, 0) for offset in range(copies + 1)], sentinel=copies + 2))
+    assert (result.count, len(result.witnesses)) == (copies, WITNESSES_MAX)
+
+
+# --- reordered ------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_that_stands_before_one_sent_earlier_is_reordered():
+    sends = [(PRODUCER, 0, OK, 1), (PRODUCER, 1, OK, 0)]
+    result = reordered(history(sends, [(0, PRODUCER, 1), (1, PRODUCER, 0)]))
+    assert (result.count, result.judged) == (1, 2)
+    witness = result.witnesses[0]
+    assert (witness["sequence"], witness["log_offset"]) == (0, 1)
+    assert (witness["other_sequence"], witness["other_offset"], witness["other_ns"]) == (1, 0, 20)
+
+
+def test_a_late_second_copy_is_not_reordered():
+    assert reordered(history([], [(0, PRODUCER, 0), (1, PRODUCER, 1), (2, PRODUCER, 0)])).count == 0
+
+
+def test_a_first_copy_that_is_late_is_reordered_though_more_copies_follow():
+    log = [(0, PRODUCER, 1), (1, PRODUCER, 0), (2, PRODUCER, 0), (3, PRODUCER, 1)]
+    assert reordered(history([], log)).count == 1
+
+
+def test_producers_are_not_ordered_among_each_other():
+    log = [(0, PRODUCER, 5), (1, PRODUCER_2, 0), (2, PRODUCER, 6), (3, PRODUCER_2, 4)]
+    assert reordered(history([], log)).count == 0
+
+
+def test_interleaved_producers_are_judged_one_by_one():
+    log = [(0, PRODUCER, 5), (1, PRODUCER_2, 7), (2, PRODUCER, 4), (3, PRODUCER_2, 8)]
+    assert reordered(history([], log)).count == 1
+
+
+def test_gaps_in_the_sequence_are_no_disorder():
+    assert reordered(history([(PRODUCER, 4, FAIL, NONE)], [(0, PRODUCER, 3), (9, PRODUCER, 7)])).count == 0
+
+
+def test_records_that_were_not_sent_here_have_no_place_in_the_order():
+    elsewhere = {"sent_partition": 8}
+    assert reordered(history([], [(0, PRODUCER, 5), (1, PRODUCER, 3, elsewhere)])).count == 0
+    assert reordered(history([], [(0, PRODUCER, 5), (1, PRODUCER, -3)])).count == 0
+    assert reordered(history([], [(0, 99, 5), (1, 99, 3)])).count == 0
+
+
+@pytest.mark.parametrize("facts", [{"compacted": True}, {"log_start": 1}])
+def test_where_first_copies_may_have_been_cleaned_a_descent_may_be_a_second_copy(facts):
+    result = reordered(history([], [(5, PRODUCER, 1), (6, PRODUCER, 0)], **facts))
+    assert (result.count, result.witnesses["case"].tolist()) == (1, [REORDERED_OR_COPY])
+    assert reordered(history([], [(5, PRODUCER, 0), (6, PRODUCER, 1)], **facts)).count == 0
+
+
+# --- corners --------------------------------------------------------------------------------------------------------
+
+
+def test_offsets_near_a_trillion_and_spread_far_apart_are_found():
+    log = [(FAR, PRODUCER, 0), (FAR + 1, PRODUCER, 1), (2 * FAR, PRODUCER, 2)]
+    sends = [(PRODUCER, 0, OK, FAR), (PRODUCER, 1, OK, FAR + 1), (PRODUCER, 2, OK, 2 * FAR), (PRODUCER, 3, OK, 3)]
+    result = lost(history(sends, log, sentinel=3 * FAR))
+    assert result.count == 1
+    assert result.witnesses[0]["sequence"] == 3
+
+
+@pytest.mark.parametrize("sender", [-5, 99, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("sequence", [-1, 0, 2**62, -(2**63)])
+def test_strange_identities_are_told_apart(sender, sequence):
+    log = [(0, sender, sequence), (1, PRODUCER, 0), (2, sender, sequence), (3, sender, 77)]
+    result = duplicate(history([(PRODUCER, 0, OK, 1)], log))
+    assert result.count == 1
+    assert (result.witnesses[0]["client"], result.witnesses[0]["log_offset"]) == (sender, 2)
+
+
+def test_rows_that_the_audit_read_twice_count_as_read_last():
+    log = [(0, PRODUCER, 0), (1, PRODUCER, 1), (0, PRODUCER, 2), (1, PRODUCER, 1)]
+    sends = [(PRODUCER, 0, OK, 0), (PRODUCER, 1, OK, 1), (PRODUCER, 2, OK, 0)]
+    result = lost(history(sends, log))
+    assert result.witnesses["sequence"].tolist() == [0]
+    assert np.all(result.witnesses["other_sequence"] == 2)

@@ -1,0 +1,1 @@
+"""These tests are of the package that makes, breaks and observes clusters."""

@@ -1,0 +1,1 @@
+"""These tests are of the disks, files and clocks of a node."""

@@ -1,0 +1,1 @@
+"""These tests are of clusters that were there before the run."""

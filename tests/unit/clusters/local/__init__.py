@@ -1,0 +1,1 @@
+"""These tests are of clusters whose nodes are processes of this machine."""

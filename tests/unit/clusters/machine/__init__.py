@@ -1,0 +1,1 @@
+"""These tests are of namespaces, processes and guardians on this machine."""

@@ -1,0 +1,46 @@
+"""The doctor's frame (no probe can break or delay it), and that every probe has its say on this machine."""
+
+import threading
+
+from prozess.clusters.doctor import _ask_all, _Question, probes
+
+
+def test_every_probe_answers_in_order_and_says_what_the_lack_costs() -> None:
+    found = probes()
+    names = [p.name for p in found]
+    assert names[:3] == ["java", "kafka jars", "namespaces"]
+    assert len(set(names)) == len(names) == 17
+    assert all(p.detail and p.costs.endswith(".") for p in found)
+
+
+def test_with_an_empty_path_tools_are_missing_and_nothing_raises() -> None:
+    found = {p.name: p for p in probes({"PATH": "", "HOME": "/nowhere"})}
+    assert not found["toxiproxy"].found
+    assert "not on PATH" in found["toxiproxy"].detail
+    assert not found["chromium"].found
+
+
+def test_a_probe_that_raises_is_a_lack_with_the_reason() -> None:
+    def broken(environment: object) -> tuple[bool, str]:
+        raise RuntimeError("strange machine")
+
+    (probe,) = _ask_all([_Question("x", broken, "All.")], {}, timeout_s=5)
+    assert (probe.found, probe.detail) == (False, "could not be tried: strange machine")
+
+
+def test_a_probe_that_hangs_does_not_hold_up_the_others() -> None:
+    release = threading.Event()
+
+    def hangs(environment: object) -> tuple[bool, str]:
+        release.wait(30)
+        return True, "late"
+
+    def answers(environment: object) -> tuple[bool, str]:
+        return True, "here"
+
+    try:
+        slow, quick = _ask_all([_Question("slow", hangs, "."), _Question("quick", answers, ".")], {}, timeout_s=0.2)
+    finally:
+        release.set()
+    assert (slow.found, slow.detail) == (False, "no answer within 0.2 s")
+    assert (quick.found, quick.detail) == (True, "here")

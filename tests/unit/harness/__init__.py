@@ -1,0 +1,1 @@
+"""These tests are of the harness: trials, histories, guarantees and reports."""

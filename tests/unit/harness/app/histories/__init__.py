@@ -1,0 +1,1 @@
+"""These tests are of histories that are imported, exported or generated."""

@@ -1,0 +1,1 @@
+"""These tests are of the stages of one run."""

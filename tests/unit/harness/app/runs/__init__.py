@@ -1,0 +1,1 @@
+"""These tests are of campaigns, matrices and scenarios, which are many runs."""

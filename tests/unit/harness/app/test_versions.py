@@ -1,0 +1,90 @@
+"""What a run depended on is written beside it, and nothing that could not be found out."""
+
+import json
+import re
+import sys
+from importlib import import_module
+
+import pytest
+
+from prozess.clusters.install.jars import jar_facts
+from prozess.clusters.install.tools import tool_versions
+from prozess.harness.errors import MissingTool
+from prozess.harness.history import versions
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.plan.trial_files import load_trial
+from prozess.harness.run_directory import RunDirectory, write_json
+
+
+def test_the_stamp_names_every_version_that_matters(tmp_path):
+    run = RunDirectory(tmp_path)
+    plan = make_plan(load_trial("smoke"), seed=1)
+    versions.stamp_versions(run, plan, jar_facts=jar_facts, tool_versions=tool_versions)
+    told = json.loads(run.versions.read_text())
+    assert told["prozess"]["version"]
+    assert re.fullmatch(r"[0-9a-f]{40}", told["prozess"].get("commit", "0" * 40))
+    assert told["kafka"] == ["4.3.1"]
+    assert {"confluent-kafka", "pyspark", "pyarrow", "numpy"} <= told["packages"].keys()
+    assert re.fullmatch(r"\d+\.\d+\.\d+", told["tools"]["librdkafka"])
+    assert told["machine"]["processors"] >= 1
+    assert told["python"].startswith("CPython 3.")
+
+
+@pytest.mark.parametrize(("jars", "told"), [({}, 1), ({"verified": False}, 1), ({"verified": True, "sha256": "ab"}, 0)])
+def test_servers_from_jars_that_nobody_verified_are_named(tmp_path, jars, told):
+    plan, run = make_plan(load_trial("smoke"), seed=1), RunDirectory(tmp_path)
+    versions.stamp_versions(run, plan, jar_facts=lambda version: jars, tool_versions=lambda backend: {})
+    assert json.loads(run.versions.read_text())["servers"] == {
+        "4.3.1": {"from": "jars in the cache", "verified": False} | jars
+    }
+    assert versions.unverified(run) == [
+        "Kafka 4.3.1 ran from jars in the cache, for which prozess has no SHA-256 sums."
+    ] * told  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["compose", "ssh", "attach"])
+def test_servers_that_somebody_else_installed_are_not_verified(tmp_path, backend):
+    plan = make_plan(load_trial("smoke"), seed=1).model_copy(update={"backend": backend})
+    write_json(RunDirectory(tmp_path).versions, {"servers": versions._servers(plan, jar_facts)})
+    (told,) = versions.unverified(RunDirectory(tmp_path))
+    assert versions.ELSEWHERE[backend] in told
+
+
+def test_a_run_without_a_stamp_says_nothing_of_its_servers(tmp_path):
+    assert versions.unverified(RunDirectory(tmp_path)) == []
+
+
+def test_what_cannot_be_found_out_is_left_out(monkeypatch):
+    monkeypatch.setattr(versions, "PACKAGE", "no-such-distribution")
+    monkeypatch.setattr(versions, "_git", lambda *_: None)
+    told = versions.versions_of(
+        make_plan(load_trial("smoke"), seed=1), jar_facts=jar_facts, tool_versions=tool_versions
+    )
+    assert told["packages"] == {}
+    assert told["no-such-distribution"] == {"version": None}
+
+
+def test_a_missing_extra_is_named(monkeypatch):
+    for name in [
+        name
+        for name in sys.modules
+        if name.partition(".")[0] == "paramiko" or name == "prozess.clusters.existing.ssh_node"
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "prozess.clusters.existing.ssh", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [_Without("paramiko"), *sys.meta_path])
+    with pytest.raises(
+        MissingTool, match=r"backend 'ssh' needs the Python package 'paramiko': pip install 'prozess\[ssh\]'"
+    ):
+        import_module("prozess.clusters.existing.ssh")
+
+
+class _Without:
+    """As if a distribution were not installed."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == self.name:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)

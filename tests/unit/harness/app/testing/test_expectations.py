@@ -1,0 +1,136 @@
+"""What a test says of its application: outputs compared as multisets, and sends that are one thing."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prozess.harness.app.testing.expectations import (
+    DOUBLED,
+    MISSING,
+    UNEXPECTED,
+    Expectation,
+    judge_expectation,
+    judge_identities,
+)
+from prozess.harness.interfaces.application import Contents, Record
+
+THINGS = st.lists(st.sampled_from("abcd"), max_size=8)
+
+
+def log(topic, values, **more):
+    return Contents(
+        tuple(
+            Record(topic, 0, offset, None, value if value is None else value.encode(), **more)
+            for offset, value in enumerate(values)
+        )
+    )
+
+
+def judge(inputs, outputs, function=lambda record: record.value, **more):
+    contents = {"in": log("in", inputs), "out": log("out", outputs)}
+    return judge_expectation(Expectation("in", "out", function, **more), contents, lambda record: "…")
+
+
+def counts(found):
+    return {one.anomaly: one.count for one in found}
+
+
+def test_a_copy_of_each_is_what_is_expected():
+    assert judge("abc", "cab") == []
+
+
+@given(inputs=THINGS, outputs=THINGS)
+def test_what_is_found_makes_the_outputs_those_of_the_inputs(inputs, outputs):
+    owed, there = Counter(inputs), Counter(outputs)
+    expected = {
+        MISSING: (owed - there).total(),
+        DOUBLED: sum(max(0, count - owed[thing]) for thing, count in there.items() if thing in owed),
+        UNEXPECTED: sum(count for thing, count in there.items() if thing not in owed),
+    }
+    assert counts(judge(inputs, outputs)) == {anomaly: count for anomaly, count in expected.items() if count}
+
+
+@given(inputs=THINGS, outputs=THINGS)
+def test_at_least_once_allows_more_of_what_is_owed_and_nothing_else(inputs, outputs):
+    strict = counts(judge(inputs, outputs))
+    strict.pop(DOUBLED, None)
+    assert counts(judge(inputs, outputs, at_least_once=True)) == strict
+
+
+def test_none_is_no_output_and_a_list_is_several():
+    made = {"a": None, "b": ["x", "y"], "c": "z"}
+    assert judge("abc", "xyz", lambda record: made[record.value.decode()]) == []
+    assert counts(judge("abc", "xz", lambda record: made[record.value.decode()])) == {MISSING: 1}
+
+
+def test_outputs_are_compared_by_identity_where_it_is_given():
+    told = {"function": lambda record: int(record.value), "identity": lambda record: len(record.value)}
+    assert judge(["1", "2"], ["x", "yy"], **told) == []
+    (found,) = judge(["1", "3"], ["x"], **told)
+    assert (found.anomaly, found.witnesses) == (MISSING, ("in/0, offset 1 (…): 3",))
+
+
+def test_a_tombstone_is_an_output_like_another():
+    assert counts(judge(["a"], ["a", None])) == {UNEXPECTED: 1}
+
+
+@pytest.mark.parametrize(
+    ("function", "identity", "said"),
+    [
+        (lambda record: 1 // 0, None, "function raised ZeroDivisionError: "),
+        (lambda record: {"a": 1}, None, "Without identity=, which says what of an output is compared"),
+        (lambda record: "a", lambda record: record.nothing, "identity raised AttributeError"),
+        (lambda record: [object()], lambda record: "a", "does not say what it is"),
+    ],
+)  # fmt: skip
+def test_a_function_of_the_users_that_fails_makes_it_unknown_with_the_record(function, identity, said):
+    (found,) = judge(["a"], ["a"], function, identity=identity)
+    assert found.unknown
+    assert said in found.reason
+
+
+@pytest.mark.parametrize("short", ["in", "out"])
+def test_a_topic_that_was_not_read_to_its_end_is_unknown(short):
+    contents = {name: Contents((), "why" if name == short else "") for name in ("in", "out")}
+    (found,) = judge_expectation(Expectation("in", "out", lambda r: None), contents, str)
+    assert (found.unknown, found.reason) == (True, "cannot be judged: why")
+
+
+# --- sends that are one thing ---------------------------------------------------------------------------------------------
+
+
+def sent(*things, sender=1):
+    """Records of one client; each (identity, sequence)."""
+    return Contents(
+        tuple(
+            Record("t", 0, offset, None, b"", sender=sender, sequence=sequence, identity=identity)
+            for offset, (identity, sequence) in enumerate(things)
+        )
+    )
+
+
+def test_two_sends_of_one_identity_are_found_with_both():
+    (found,) = judge_identities("t", sent((b"'p'", 0), (b"'q'", 1), (b"'p'", 2)), None)
+    assert (found.anomaly, found.count, found.fails) == ("repeated", 1, True)
+    assert found.witnesses == ("'p': t/0, offset 0 (record 0 of client 1) and t/0, offset 2 (record 2 of client 1)",)
+
+
+def test_one_send_that_stands_there_twice_is_no_repetition_of_the_application():
+    assert judge_identities("t", sent((b"'p'", 0), (b"'p'", 0)), None) == []
+
+
+def test_records_without_an_identity_are_like_no_other():
+    assert judge_identities("t", sent((None, 0), (None, 1)), None) == []
+    assert judge_identities("t", log("t", "aa"), lambda record: None) == []
+
+
+def test_the_tests_own_function_sees_records_of_everybody():
+    (found,) = judge_identities("t", log("t", "aba"), lambda record: record.value)
+    assert found.count == 1
+
+
+def test_a_topic_that_was_not_read_to_its_end_says_nothing_of_repetitions():
+    (found,) = judge_identities("t", Contents((), "why"), None)
+    assert found.unknown

@@ -1,0 +1,48 @@
+"""What a test may ask of the plugin, and what is refused."""
+
+import pytest
+
+from prozess.harness.app.testing.session import TestSettings, settings_from
+from prozess.harness.errors import BadInput
+
+
+def test_the_marker_wins_over_the_command_line():
+    settings = settings_from({"version": "3.9.2", "brokers": "1"}, {"version": "4.3.1"})
+    assert (settings.version, settings.brokers) == ("4.3.1", 1)
+
+
+def test_without_anything_there_is_a_local_cluster_of_three():
+    assert settings_from({}, {}) == TestSettings()
+
+
+def test_zookeeper_has_the_last_version_that_knows_it_unless_another_one_is_asked_for():
+    assert settings_from({"variant": "zookeeper"}, {}).version == "3.9.2"
+    assert settings_from({"version": "3.8.1"}, {"variant": "zookeeper"}).version == "3.8.1"
+
+
+def test_lists_may_be_words_of_an_ini_file():
+    assert settings_from({"forbid": "lost duplicate"}, {"faults": ["clock"]}).forbid == ("lost", "duplicate")
+
+
+def test_clusters_are_shared_by_what_they_are_and_not_by_what_is_forbidden():
+    one, other = settings_from({}, {"forbid": ["lost"]}), settings_from({}, {"scope": "module"})
+    assert one.cluster == other.cluster
+    assert one.cluster != settings_from({}, {"properties": {"num.io.threads": 2}}).cluster
+
+
+@pytest.mark.parametrize(
+    ("marked", "said"),
+    [
+        ({"versoin": "4.3.1"}, r"did you mean 'version'\?"),
+        ({"backend": "attach"}, r"backend = 'attach' is not known. Known: local, compose"),
+        ({"brokers": "many"}, r"brokers = 'many' must be a number from 1 to 9"),
+        ({"scope": "class"}, r"scope = 'class' is not known"),
+        ({"unavailable": "ignore"}, r"Known: fail, skip"),
+        ({"forbid": ["losst"]}, r"forbid = 'losst' is not known; did you mean 'lost'\?"),
+        ({"faults": "clokc"}, r"faults = 'clokc' is not known; did you mean 'clock'\?"),
+        ({"properties": {"num.io.thread": 2}}, r"num.io.thread is no property .* did you mean 'num.io.threads'\?"),
+    ],
+)
+def test_what_is_not_known_is_refused_with_what_is(marked, said):
+    with pytest.raises(BadInput, match=said):
+        settings_from({}, marked)

@@ -1,0 +1,1 @@
+"""These tests are of what Kafka promises and of how a verdict is reached."""

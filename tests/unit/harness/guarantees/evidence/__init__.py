@@ -1,0 +1,1 @@
+"""These tests are of the evidence from which facts are inferred."""

@@ -1,0 +1,1 @@
+"""These tests are of the facts that the rules ask for."""

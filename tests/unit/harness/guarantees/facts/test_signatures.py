@@ -1,0 +1,294 @@
+"""What known defects leave in a history: each is named by its own signature, and by nothing that merely looks like it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prozess.harness.guarantees.evidence.envelope import (
+    CONTROL,
+    TRANSACTIONAL,
+    Envelope,
+    TransactionTimes,
+    batches_by_partition,
+    older_epoch_from,
+)
+from prozess.harness.guarantees.evidence.ground_truth import FaultNature, FaultRecord, timelines
+from prozess.harness.guarantees.table import TABLE, RuleEffect
+from prozess.harness.guarantees.table.rules import CellConfiguration
+from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
+from prozess.harness.interfaces.witnesses import CopyCase, make_witnesses
+from prozess.harness.schema import MISSING, NONE, Outcome, Tristate
+from tests.support.cells.evidence import MS, ns, state
+from tests.support.cells.partitions import table
+
+CLIENT, PRODUCER_ID = 3, 7
+WALL_ZERO_MS = 1_795_000_000_000
+VERSION_1 = CellConfiguration(
+    acks="all",
+    idempotent=True,
+    retries=True,
+    several_in_flight=True,
+    librdkafka=True,
+    transactions_before_v2=True,
+    version=(4, 3, 1),
+)
+TRANSACTIONAL_ANOMALIES = (
+    "torn",
+    "lost-transaction",
+    "aborted-read",
+    "early-read",
+    "own-read",
+    "information-cycle",
+    "not-exactly-once",
+)
+CUT = FaultRecord(
+    number=0,
+    kind="partition",
+    step=0,
+    nodes=(2,),
+    hit=(2,),
+    begin_ns=0,
+    proven_ns=0,
+    undone_ns=ns(1000),
+    end_ns=ns(1000),
+    effective=Tristate.YES,
+    nature=FaultNature(cuts=True),
+)
+
+
+def batch(offset, at_s=0.0, *, marker=False, epoch=0, producer_id=PRODUCER_ID, **more):
+    """A batch of one record, or a marker."""
+    return {
+        "partition": 0,
+        "node": 1,
+        "step": NONE,
+        "base_offset": offset,
+        "last_offset": offset,
+        "producer_id": producer_id,
+        "producer_epoch": epoch,
+        "attributes": TRANSACTIONAL | CONTROL if marker else TRANSACTIONAL,
+        "base_timestamp_ms": WALL_ZERO_MS + round(at_s * 1000),
+        **more,
+    }
+
+
+def transaction(begun_s, end_s, client=CLIENT, number=0):
+    end_ns = MISSING if end_s is None else ns(end_s)
+    return {"client": client, "transaction": number, "begun_ns": ns(begun_s), "end_invoked_ns": end_ns}
+
+
+TWO = [transaction(10, 12), transaction(20, 25, number=1)]
+"""One that was ended late, and the next."""
+
+
+def evaluated(anomaly, batches, *, transactions=TWO, faults=(CUT,), configuration=VERSION_1, wall=True, **columns):
+    """Of a record that was sent in the second of two transactions, at offset 5."""
+    envelope = Envelope(
+        acks="all",
+        unclean_enabled=False,
+        error_ns=MS,
+        faults=faults,
+        batches=lambda: None if batches is None else batches_by_partition(table("replicas", batches)).get(0),
+        transactions=lambda: None if transactions is None else TransactionTimes.of(table("transactions", transactions)),
+        wall_zero_ns=WALL_ZERO_MS * MS if wall else None,
+    )
+    given_ = {"partition": 0, "client": CLIENT, "begin_ns": ns(21), "end_ns": ns(26), "log_offset": 5}
+    given_ |= {"outcome": int(Outcome.OK)} | columns
+    return evaluate_witnesses(anomaly, configuration, envelope, make_witnesses(1, given_))
+
+
+def named(anomaly, found):
+    """(label of the defect that is proven, label of the one that is possible)"""
+    assert Judgement(int(found.judgement[0])) is Judgement.FORBIDDEN
+    rules = TABLE[anomaly].rules
+    return tuple(rules[int(at[0])].label if int(at[0]) >= 0 else None for at in (found.rule, found.possible))
+
+
+LATE = [batch(2, 11), batch(3, 12.1, marker=True), batch(5, 21), batch(6, 22, marker=True), batch(9, 25.1, marker=True)]
+
+
+@pytest.mark.parametrize("anomaly", TRANSACTIONAL_ANOMALIES)
+def test_a_marker_that_nobody_had_asked_for_yet_proves_a_delayed_end(anomaly):
+    assert named(anomaly, evaluated(anomaly, LATE)) == ("KAFKA-17754", None)
+    assert named(anomaly, evaluated(anomaly, LATE, faults=())) == ("KAFKA-17754", None), "no fault is needed"
+
+
+NEAR_MISSES = {
+    "its own marker": [batch(5, 21), batch(9, 25.1, marker=True)],
+    "a bumped epoch, by the coordinator": [
+        batch(5, 21),
+        batch(6, 22, marker=True, epoch=1),
+        batch(9, 25.1, marker=True),
+    ],
+    "another producer's": [batch(5, 21), batch(6, 22, marker=True, producer_id=8), batch(9, 25.1, marker=True)],
+    "before the record": [batch(3, 12.1, marker=True), batch(5, 21), batch(9, 25.1, marker=True)],
+    "no marker, only records": [batch(5, 21), batch(6, 22), batch(9, 25.1, marker=True)],
+}
+
+
+@pytest.mark.parametrize("anomaly", [a for a in TRANSACTIONAL_ANOMALIES if a != "not-exactly-once"])
+@pytest.mark.parametrize("batches", NEAR_MISSES.values(), ids=NEAR_MISSES.keys())
+def test_any_other_marker_rules_it_out_although_a_node_was_cut_off(anomaly, batches):
+    assert named(anomaly, evaluated(anomaly, batches)) == (None, None)
+
+
+UNTOLD = {
+    "nobody read the log": {"batches": None},
+    "the record is not in the log": {"batches": LATE, "log_offset": NONE},
+    "nobody recorded transactions": {"batches": LATE, "transactions": None},
+    "another client's transactions": {"batches": LATE, "client": 4},
+    "sent in no transaction": {"batches": LATE, "begin_ns": ns(15)},
+    "no end was asked for": {"batches": LATE, "transactions": [transaction(20, None)]},
+    "the clocks were never compared": {"batches": LATE, "wall": False},
+    "a clock was moved": {
+        "batches": LATE,
+        "faults": (CUT, replace(CUT, number=1, nature=FaultNature(shifts_clock=True))),
+    },
+    "no marker follows": {"batches": [batch(5, 21)]},
+    "too close to tell": {"batches": [batch(5, 21), batch(6, 24.999, marker=True)]},
+}
+
+
+@pytest.mark.parametrize("told", UNTOLD.values(), ids=UNTOLD.keys())
+def test_where_it_cannot_be_told_it_is_possible_if_a_node_was_cut_off_and_never_named(told):
+    assert named("torn", evaluated("torn", **told)) == (None, "KAFKA-17754")
+    clocks = told.get("faults", (CUT,))[1:]
+    assert named("torn", evaluated("torn", **(told | {"faults": clocks}))) == (None, None)
+
+
+def test_a_record_that_was_copied_twice_in_confirmed_transactions_is_not_named():
+    """The offset that a copier was told was an old one: both transactions have the markers that were asked for."""
+    columns = {"case": int(CopyCase.REPEATED), "other_offset": 2}
+    batches = [batch(2, 11), batch(3, 12.1, marker=True), batch(5, 21), batch(9, 25.1, marker=True)]
+    found = evaluated("not-exactly-once", batches, **columns)
+    assert named("not-exactly-once", found) == (None, "KAFKA-17754"), "the other copy was not looked at"
+    assert named("not-exactly-once", evaluated("not-exactly-once", batches, faults=(), **columns)) == (None, None)
+
+
+@given(
+    written_s=st.floats(20, 30),
+    asked_s=st.floats(20, 30),
+    error_ms=st.integers(0, 500),
+)
+def test_a_marker_is_early_only_by_more_than_its_stamp_and_the_clocks_leave_open(written_s, asked_s, error_ms):
+    batches = [batch(5, 20), batch(6, written_s, marker=True)]
+    envelope = Envelope(
+        acks="all",
+        unclean_enabled=False,
+        error_ns=error_ms * MS,
+        batches=lambda: batches_by_partition(table("replicas", batches))[0],
+        transactions=lambda: TransactionTimes.of(table("transactions", [transaction(20, asked_s)])),
+        wall_zero_ns=WALL_ZERO_MS * MS,
+    )
+    witness = {"partition": 0, "client": CLIENT, "begin_ns": ns(20), "log_offset": 5}
+    found = evaluate_witnesses("torn", VERSION_1, envelope, make_witnesses(1, witness))
+    stamp_ns = batches[1]["base_timestamp_ms"] * MS - WALL_ZERO_MS * MS
+    assert (named("torn", found)[0] is not None) == (stamp_ns + MS + error_ms * MS < ns(asked_s))
+
+
+# --- markers and open transactions, against a plain loop ------------------------------------------------------------
+
+LOGS = st.lists(
+    st.tuples(st.integers(1, 3), st.integers(0, 1), st.sampled_from((0, TRANSACTIONAL, TRANSACTIONAL | CONTROL))),
+    min_size=1,
+    max_size=30,
+)
+
+
+def log_of(drawn):
+    rows = [
+        batch(2 * at, producer_id=producer, epoch=epoch, attributes=attributes)
+        for at, (producer, epoch, attributes) in enumerate(drawn)
+    ]
+    return rows, batches_by_partition(table("replicas", rows))[0]
+
+
+@given(LOGS)
+def test_the_next_marker_is_the_first_of_the_same_producer_and_epoch(drawn):
+    rows, made = log_of(drawn)
+    expected = [
+        next(
+            (later for later in range(at + 1, len(rows)) if drawn[later] == (producer, epoch, TRANSACTIONAL | CONTROL)),
+            -1,
+        )
+        for at, (producer, epoch, _) in enumerate(drawn)
+    ]
+    assert made.next_marker(np.arange(len(rows))).tolist() == expected
+
+
+@given(LOGS)
+def test_a_transaction_is_open_where_no_marker_of_its_producer_follows(drawn):
+    rows, made = log_of(drawn)
+    left = [
+        row["base_offset"]
+        for at, row in enumerate(rows)
+        if drawn[at][2] == TRANSACTIONAL
+        and not any(d[0] == drawn[at][0] and d[2] == TRANSACTIONAL | CONTROL for d in drawn[at:])
+    ]
+    assert made.open_from == (min(left) if left else NONE)
+
+
+@given(
+    copies=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 40), st.integers(0, 3)), min_size=1, max_size=12),
+    starts=st.dictionaries(st.integers(0, 3), st.integers(0, 40), min_size=1),
+)
+def test_an_older_epoch_stands_behind_a_newer_one_exactly_where_some_copy_has_it_so(copies, starts):
+    rows = [batch(first, node=node, leader_epoch=epoch, last_offset=first + 2) for node, first, epoch in copies]
+    expected = [
+        max(first, start)
+        for _, first, epoch in copies
+        for newer, start in starts.items()
+        if newer > epoch and start <= first + 2
+    ]
+    assert older_epoch_from(table("replicas", rows), 0, starts) == (min(expected) if expected else NONE)
+
+
+# --- KAFKA-14704 ----------------------------------------------------------------------------------------------------
+
+OLD = replace(VERSION_1, version=(3, 4, 0))
+MOVED = [state(-10, 0, 1, 0, (1, 2, 3)), state(50, 0, 2, 1, (2, 3)), state(60, 0, 2, 1, (1, 2, 3))]
+
+
+def dirty(seen_s, epoch, *, configuration=OLD, rows=MOVED):
+    envelope = Envelope(
+        acks="all",
+        unclean_enabled=False,
+        error_ns=MS,
+        timeline=timelines(table("metadata", rows)).get(0) or Envelope(acks="all", unclean_enabled=False).timeline,
+    )
+    columns = {"begin_ns": ns(48), "end_ns": ns(49), "log_offset": 5, "outcome": int(Outcome.INFO), "partition": 0}
+    columns |= {"seen_ns": ns(seen_s), "leader_epoch": epoch}
+    return named("dirty-read", evaluate_witnesses("dirty-read", configuration, envelope, make_witnesses(1, columns)))
+
+
+def test_a_read_under_the_epoch_of_a_leader_that_was_replaced_before_proves_the_defect_of_old_brokers():
+    assert dirty(50.5, 0) == ("KAFKA-14704", None)
+
+
+def test_a_read_before_the_change_or_under_the_new_epoch_or_of_newer_brokers_does_not():
+    assert dirty(49.5, 0) == (None, None)
+    assert dirty(50.5, 1) == (None, None)
+    assert dirty(50.5, 0, configuration=replace(OLD, version=(3, 5, 0))) == (None, None)
+
+
+def test_a_read_whose_epoch_was_not_told_leaves_it_possible():
+    assert dirty(50.5, NONE) == (None, "KAFKA-14704")
+    assert dirty(50.0, 0) == (None, "KAFKA-14704"), "too close to the election"
+
+
+# --- all of them ----------------------------------------------------------------------------------------------------
+
+
+def test_no_known_defect_is_named_by_circumstances_alone():
+    """What a configuration is, that a leader moved, and that a node was away are no signatures."""
+    circumstances = {"leader changed", "delayed", "coordinator out", "leader was hampered", "fault at work"}
+    for guarantee in TABLE.values():
+        for rule in guarantee.rules:
+            if rule.effect is RuleEffect.DEFECT:
+                assert not circumstances & set(rule.when), rule.id
+                assert rule.perhaps, rule.id
+            else:
+                assert not rule.perhaps, rule.id

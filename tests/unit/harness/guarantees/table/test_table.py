@@ -1,0 +1,212 @@
+"""The table itself: every abstract input decides, nothing contradicts, and all of it is documented."""
+
+from dataclasses import fields, replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from prozess.checkers.registry import CHECKERS, select
+from prozess.harness.catalogue import FAULTS, RECORDED
+from prozess.harness.config.configuration import BOUNDED, ProducerConfiguration
+from prozess.harness.guarantees.document import DOCUMENT, render
+from prozess.harness.guarantees.evidence.ground_truth import NATURES, FaultNature
+from prozess.harness.guarantees.facts.registry import FACTS, LIFE_FACTS, could_be
+from prozess.harness.guarantees.table import TABLE, RuleEffect
+from prozess.harness.guarantees.table.rules import NEVER_EXCUSES, CellConfiguration, is_idempotent, parse_version
+from prozess.harness.guarantees.verdict.evaluation import Judgement, condition
+from prozess.harness.guarantees.verdict.judge import CONTROLS, KINDS
+from prozess.harness.plan.workloads import registry as workloads
+from tests.support.abstract_inputs import DIMENSIONS, FAILOVER, STRONGEST, Inputs, configurations_of, decide, events_of
+from tests.support.anomalies import ANOMALIES, OF_CELLS, OF_PARTITIONS
+
+
+def test_an_anomaly_has_a_name_a_checker_and_a_promise_or_is_only_counted():
+    checkers = select()
+    counted = [name for name, checker in checkers.partition.items() if checker.fact]
+    assert list(TABLE) == list(ANOMALIES)
+    assert checkers.order == (*ANOMALIES, *counted)
+    assert list(checkers.partition) == [*OF_PARTITIONS, *counted]
+    assert list(checkers.cell) == list(OF_CELLS)
+
+
+def test_every_fact_is_used():
+    used = {
+        name.removeprefix("not ") for g in TABLE.values() for rule in g.rules for name in (*rule.when, *rule.perhaps)
+    }
+    assert used == set(FACTS)
+
+
+def test_what_is_judged_of_a_cell_is_what_its_kernels_look_for():
+    for anomaly in OF_CELLS:
+        for kind in (*workloads.KINDS, RECORDED):
+            assert TABLE[anomaly].applies([kind]) == CHECKERS[anomaly].applies([kind]), (anomaly, kind)
+    assert TABLE["late"].applies(["log", BOUNDED])
+
+
+def test_every_fact_comes_from_one_place():
+    for name, fact in FACTS.items():
+        assert (fact.of_configuration is None) == (fact.of_witnesses is not None), name
+        assert (fact.of_witnesses is None) == (fact.could is None), name
+
+
+OF_EFFECT = {RuleEffect.PERMITTED: Judgement.PERMITTED, RuleEffect.NOT_APPLICABLE: Judgement.NOT_APPLICABLE}
+
+
+@pytest.mark.parametrize("anomaly", list(TABLE))
+def test_of_every_abstract_input_exactly_one_rule_decides_or_the_promise_or_one_doubt(anomaly):
+    """Every valid configuration with every event true, false and unknown."""
+    rules, inputs = TABLE[anomaly].rules, Inputs(anomaly, (0, 1, -1))
+    length = len(inputs.which)
+    truths = np.array([np.broadcast_to(condition(r, inputs.fact), (length,)) for r in rules]).reshape(-1, length)
+    names_defect = np.array([r.effect in NEVER_EXCUSES for r in rules], dtype=bool).reshape(-1, 1)
+    # What stops at a rule: it is true, or nobody knows and it would have been a permission.
+    stops = (truths == 1) | ((truths == -1) & ~names_defect)
+    first = stops & (np.cumsum(stops, axis=0) == 1)
+    decides, doubt = first & (truths == 1), first & (truths == -1)
+    promise = ~stops.any(axis=0)
+    assert (decides.sum(axis=0) + doubt.sum(axis=0) + promise == 1).all()
+    assert (inputs.found.rule == np.where(promise, -1, first.argmax(axis=0) if len(rules) else -1)).all()
+    of_rules = np.array([OF_EFFECT.get(r.effect, Judgement.FORBIDDEN) for r in rules], dtype=np.int8)
+    expected = np.full(length, Judgement.FORBIDDEN, dtype=np.int8)
+    expected[decides.any(axis=0)] = of_rules[first[:, decides.any(axis=0)].argmax(axis=0)] if len(rules) else 0
+    expected[doubt.any(axis=0)] = Judgement.UNKNOWN
+    assert (inputs.found.judgement == expected).all()
+
+
+@pytest.mark.parametrize("anomaly", list(TABLE))
+def test_every_rule_decides_some_input_and_so_does_the_default(anomaly):
+    deciding = set(Inputs(anomaly).found.rule.tolist())
+    assert deciding == {-1, *range(len(TABLE[anomaly].rules))}
+
+
+def test_every_field_of_a_configuration_is_a_dimension_and_matters_to_some_anomaly():
+    assert set(DIMENSIONS) == {f.name for f in fields(CellConfiguration)}
+    varied = {anomaly: configurations_of(anomaly) for anomaly in TABLE}
+    for name in DIMENSIONS:
+        assert any(len({getattr(c, name) for c in found}) > 1 for found in varied.values()), name
+
+
+@pytest.mark.parametrize("anomaly", list(TABLE))
+def test_a_defect_never_stands_before_a_permission(anomaly):
+    effects = [rule.effect in NEVER_EXCUSES for rule in TABLE[anomaly].rules]
+    assert effects == sorted(effects)
+
+
+@pytest.mark.parametrize("anomaly", list(TABLE))
+def test_the_strongest_configuration_permits_only_what_destroys_committed_data(anomaly):
+    excuses = {"cutoff", "cutoff after the read", "cutoff of either", "unclean before", "forgot", "log start passed"}
+    excuses |= {"cutoff of the gone", "unclean between the answers"}
+    excuses |= {"wiped", "wiped of either", "wiped after the read", "wiped before", "out of sync at the end"}
+    excuses |= {
+        "read_uncommitted",
+        "read_uncommitted inside",
+        "order of writes",
+        "unclean before it was read",
+        "that election was unclean",
+        "transaction state lost",
+        "transaction decision lost",
+        "group state lost",
+        "group lost by every broker",
+    }
+    excuses |= {"read beyond delete.retention.ms", "a replica away beyond delete.retention.ms"}
+    excuses |= {"member was gone", "position was sought", "within a session", "stands twice", "coordinator out"}
+    excuses |= {"unsettled", "reader stood still", "may have expired", "unmeasured"}
+    excuses |= {"leader was hampered", "unclean election asked for"}
+    excuses |= {"one instance id twice", "sent later", "may be a second copy"}
+    excuses |= {"a partition of the cell was elected unclean", *LIFE_FACTS}
+    names = events_of(anomaly)
+    for values in product((0, 1), repeat=len(names)):
+        events = dict(zip(names, values, strict=True))
+        if not any(events.get(name) for name in excuses):
+            assert decide(anomaly, STRONGEST, events)[0] is Judgement.FORBIDDEN, events
+
+
+def stronger_of(weak: CellConfiguration) -> list[CellConfiguration]:
+    """The same with one setting made safer, where that is a valid combination."""
+    changes = [
+        {"acks": "1"} if weak.acks == "0" else {"acks": "all"},
+        {"several_in_flight": False},
+        {"lifo": False},
+        {"idempotent": True} if weak.acks == "all" and weak.retries else {},
+    ]
+    return [replace(weak, **change) for change in changes]
+
+
+@pytest.mark.parametrize("anomaly", list(TABLE))
+def test_a_safer_setting_never_permits_more(anomaly):
+    inputs = Inputs(anomaly)
+    permitted, index = inputs.permitted, {c: i for i, c in enumerate(inputs.configurations)}
+    for weak, row in index.items():
+        for stronger in stronger_of(weak):
+            if stronger not in index:  # in what no rule asks for, or not valid
+                continue
+            assert not (permitted[index[stronger]] & ~permitted[row]).any(), (weak, stronger)
+
+
+@pytest.mark.parametrize("anomaly", ["phantom", "corrupt", "misplaced", "resurrected"])
+def test_what_no_configuration_can_cause_is_always_forbidden(anomaly):
+    assert TABLE[anomaly].rules == ()
+
+
+def test_every_rule_gives_reason_source_and_way_out():
+    ids = [rule.id for g in TABLE.values() for rule in g.rules]
+    assert len(ids) == len(set(ids))
+    for guarantee in TABLE.values():
+        assert guarantee.promise.endswith(".")
+        assert guarantee.source
+        for forms in (guarantee.found,):
+            assert "{n}" in forms[1]
+            assert "{n}" not in forms[0]
+        for rule in guarantee.rules:
+            assert rule.reason
+            assert rule.source
+            assert bool(rule.change) == (rule.effect is RuleEffect.PERMITTED), rule.id
+            assert bool(rule.defect) == (rule.effect is RuleEffect.DEFECT), rule.id
+
+
+def test_every_fault_of_the_catalogue_is_described():
+    assert set(NATURES) == set(FAULTS)
+    assert {name for name, nature in NATURES.items() if nature.destroys} == {"wipe", "corrupt-file"}
+    harmless = {name for name, n in NATURES.items() if not any(getattr(n, what) for what in FaultNature.__slots__)}
+    assert harmless == {"client-clock"}, "timestamps alone: nothing that is judged goes by them"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"enable_idempotence": True}, True),
+        ({"enable_idempotence": False}, False),
+        ({"enable_idempotence": True, "client": "java"}, True),
+        ({"enable_idempotence": True, "client": "java", "acks": "1"}, False),
+        ({"enable_idempotence": True, "client": "java", "retries": "0"}, False),
+        ({"enable_idempotence": True, "client": "java", "max_in_flight": 6}, False),
+    ],
+)
+def test_idempotence_is_what_the_client_makes_of_it(settings, expected):
+    assert is_idempotent(ProducerConfiguration(**settings)) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("4.3.1", (4, 3, 1)), ("4.3.1-rc1", (4, 3, 1)), ("trunk", None), ("", None), (None, None)]
+)
+def test_versions_are_parsed_or_unknown(text, expected):
+    assert parse_version(text) == expected
+
+
+def test_an_unknown_version_leaves_a_defect_in_doubt():
+    unknown = CellConfiguration(acks="all", idempotent=True, retries=True, several_in_flight=True, version=None)
+    defect = TABLE["dirty-read"].rules[-1]
+    assert int(condition(defect, lambda name: could_be(name, unknown, FAILOVER))) == -1
+
+
+def test_every_control_names_known_things():
+    for control in CONTROLS:
+        assert control.anomaly in TABLE
+        assert control.faults <= set(FAULTS)
+        assert control.kind in KINDS
+        assert control.source
+
+
+def test_the_document_is_up_to_date():
+    assert DOCUMENT.read_text(encoding="utf-8") == render(), "run python -m prozess.harness.guarantees.document"

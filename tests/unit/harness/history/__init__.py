@@ -1,0 +1,1 @@
+"""These tests are of how a history is written and read."""

@@ -1,0 +1,1 @@
+"""These tests are of how a trial and a seed become a plan."""

@@ -1,0 +1,1 @@
+"""These tests are of faults, their journal and their healing."""

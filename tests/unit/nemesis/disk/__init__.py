@@ -1,0 +1,1 @@
+"""These tests are of faults of disks and files."""

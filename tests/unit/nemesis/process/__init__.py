@@ -1,0 +1,1 @@
+"""These tests are of faults that end or suspend processes."""

@@ -1,0 +1,1 @@
+"""These tests are of the parts of the Spark engine that need no Spark session."""

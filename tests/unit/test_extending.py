@@ -1,0 +1,146 @@
+"""docs/extending.md is true: what it adds to prozess is added to a copy as the page says, and used there."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from itertools import takewhile
+
+import pytest
+
+from tests.support.paths import ROOT
+
+PACKAGES = ("checkers", "clusters", "harness", "nemesis", "spark_checkers", "workloads")
+BLOCK = re.compile(r"```python\n# (\S+)\n(.*?)```", flags=re.DOTALL)
+LIMIT_S = 240
+
+
+def blocks(kind):
+    """(file, text) of each block of Python in the section about `kind`."""
+    page = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+    return BLOCK.findall(page.partition(f"## A new {kind}\n")[2].partition("\n## ")[0])
+
+
+def enter(file, entry):
+    """Put an entry into a registry: its imports before those that are there, the rest around the line that `...` follows."""
+    lines = entry.rstrip("\n").split("\n")
+    imports = list(takewhile(lambda line: line.startswith("from "), lines))
+    dots = next(number for number, line in enumerate(lines) if line.strip() == "...")
+    opening = lines[dots - 1]
+    functions = "\n".join(lines[len(imports) : dots - 1]).strip("\n")
+    values = [line for line in lines[dots + 1 :] if line.strip(" ,") not in ("}", ")")]
+    text = file.read_text(encoding="utf-8")
+    assert text.count(f"\n{opening}\n") == 1, f"{file.name} has not exactly one line {opening!r}"
+    before, after = text.split(f"\n{opening}\n")
+    start = before.index("\nfrom prozess.") + 1
+    before = "".join(f"{line}\n" for line in imports).join((before[:start], before[start:]))
+    middle = f"{functions}\n\n\n{opening}" if functions else opening
+    file.write_text("\n".join((before, middle, *values, after)), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory):
+    """A copy of prozess with everything that the page adds to it."""
+    place = tmp_path_factory.mktemp("extended")
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, place / "prozess" / package)
+    shutil.copy2(ROOT / "prozess/__init__.py", place / "prozess")
+    for kind in ("checker", "fault", "workload", "backend"):
+        (new, text), (registry, entry) = blocks(kind)
+        assert not (place / "prozess" / new).exists(), f"{new}: there is such a file already"
+        (place / "prozess" / new).write_text(text, encoding="utf-8")
+        enter(place / "prozess" / registry, entry)
+    return place
+
+
+def run_in(place, script, *arguments):
+    """What a script prints that imports prozess from the copy."""
+    paths = os.pathsep.join((str(place), str(ROOT)))
+    command = [sys.executable, "-P", "-c", script, *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert not done.returncode, done.stderr
+    return done.stdout
+
+
+FAULT = """
+import sys
+from pathlib import Path
+from prozess.harness.app.explain import explain
+from tests.support.nemesis_bench import NemesisBench
+
+bench = NemesisBench(Path(sys.argv[1]))
+print(bench.strike("goodbye", "leave", "node:broker-1").effective.name, bench.cluster["broker-1"].state())
+bench.nemesis.heal("goodbye")
+print(bench.cluster["broker-1"].state())
+explain("leave")
+"""
+
+
+def test_the_fault_of_the_page_strikes_is_healed_and_is_explained(extended, tmp_path):
+    struck, healed, *explained = run_in(extended, FAULT, tmp_path / "run").splitlines()
+    assert (struck, healed) == ("YES stopped", "running")
+    assert "timeout_s (default 30.0)" in "\n".join(explained)
+
+
+CHECKER = """
+import sys
+from pathlib import Path
+from prozess.harness.checking.kernels import check_locally
+from prozess.checkers.registry import select
+from prozess.harness.schema import Outcome
+from tests.support.small_runs import START_NS, make_small
+
+made = make_small(Path(sys.argv[1]))
+outcomes = (Outcome.OK, Outcome.INFO, Outcome.FAIL, Outcome.INFO)
+sends = [{"sequence": n, "outcome": outcome, "partition": 0} for n, outcome in enumerate(outcomes)]
+made.send(1, [row | {"invoked_ns": START_NS, "completed_ns": START_NS + 5} for row in sends])
+made.history()
+found = [f.result for f in check_locally(made.run.path, select(), workers=1) if f.anomaly == "undecided"]
+print([int(sequence) for result in found for sequence in result.witnesses["sequence"]])
+"""
+
+
+def test_the_checker_of_the_page_is_counted(extended, tmp_path):
+    assert run_in(extended, CHECKER, tmp_path) == "[1, 3]\n"
+
+
+WORKLOAD = """
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.plan.trial_files import parse_trial
+
+trial = parse_trial({"name": "two", "title": "", "workload": "two-readers"}, source="a test")
+print(sorted(client.name for client in make_plan(trial, seed=1).clients if client.role == "reader"))
+"""
+
+
+def test_the_workload_of_the_page_has_its_clients_in_a_plan(extended):
+    readers = sorted(
+        f"reader-{n}-{level}" for n in ("first", "second") for level in ("read_committed", "read_uncommitted")
+    )
+    assert run_in(extended, WORKLOAD) == f"{readers}\n"
+
+
+BACKEND = """
+import sys
+from pathlib import Path
+from prozess.clusters.local.cluster import LocalCluster
+from prozess.harness import catalogue
+from prozess.harness.clock import SystemClock
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.plan.trial_files import parse_trial
+from prozess.harness.run_directory import RunDirectory
+
+LocalCluster.wait_ready = lambda self, *, timeout_s: print(timeout_s)
+plan = make_plan(parse_trial({"name": "slow", "title": "", "backend": "slow"}, source="a test"), seed=1)
+cluster = catalogue.BACKENDS.named(plan.backend)(
+    plan, RunDirectory(Path(sys.argv[1])), clock=SystemClock(), isolation="signals"
+)
+print(type(cluster).__name__)
+cluster.wait_ready(timeout_s=1.5)
+"""
+
+
+def test_the_backend_of_the_page_is_made_for_a_trial_that_names_it(extended, tmp_path):
+    assert run_in(extended, BACKEND, tmp_path / "run") == "SlowCluster\n3.0\n"

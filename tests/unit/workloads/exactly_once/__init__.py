@@ -1,0 +1,1 @@
+"""These tests are of applications that copy records from topic to topic."""

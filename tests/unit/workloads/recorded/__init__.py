@@ -1,0 +1,1 @@
+"""These tests are of clients of a user's own application, which are recorded."""

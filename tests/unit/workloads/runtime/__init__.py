@@ -1,0 +1,1 @@
+"""These tests are of how client processes are planned, started and ended."""

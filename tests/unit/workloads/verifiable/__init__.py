@@ -1,0 +1,1 @@
+"""These tests are of verifiable clients."""

@@ -1,0 +1,97 @@
+"""How verifiable clients are started, and that a history has their sends in the order of sequence."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from prozess.harness.errors import BadInput
+from prozess.harness.history.convert import History, write_history
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.plan.trial_files import parse_trial
+from prozess.harness.recording.rows import RowWriter
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import MISSING, NONE, SENDS
+from prozess.workloads.settings import LaunchContext
+from prozess.workloads.verifiable.settings import launch_verifiable_consumer, launch_verifiable_producer, written
+from tests.support.tools import PRETENDED
+
+
+def context_of(role: str, client: str, version: str = "4.3.1") -> LaunchContext:
+    document = {
+        "name": "test",
+        "title": "test",
+        "workload": "verifiable",
+        "variant": {"kafka_version": version},
+        "axes": {"producer.client": [client]},
+    }
+    plan = make_plan(parse_trial(document, source="test"), seed=1)
+    (planned,) = (c for c in plan.clients if c.role == role)
+    return LaunchContext(plan=plan, planned=planned, servers="h:1", limit_s=0, toolbox=PRETENDED)
+
+
+def test_the_java_tools_get_their_class_their_options_and_a_file(tmp_path):
+    settings = launch_verifiable_producer(context_of("verifiable-producer", "java"))
+    command = written(settings.options["command"], settings.options["files"], tmp_path / "tools")
+    assert command[0] == "/jvm/bin/java"
+    at = command.index("org.apache.kafka.tools.VerifiableProducer")
+    assert command[at - 1] == "/jars/4.3.1/a.jar:/jars/4.3.1/b.jar"
+    assert command[command.index("--acks") + 1] == "-1"
+    file = Path(command[command.index("--command-config") + 1])
+    assert "acks=all\n" in file.read_text(encoding="utf-8")
+    (logging,) = (part for part in command if part.startswith("-Dlog4j2.configurationFile="))
+    assert "SYSTEM_ERR" in Path(logging.partition("=")[2]).read_text(encoding="utf-8")
+
+
+def test_java_tools_carry_the_metrics_agent_if_metrics_are_wanted_and_others_never():
+    for role, launch, kind in (
+        ("verifiable-producer", launch_verifiable_producer, "producer"),
+        ("verifiable-consumer", launch_verifiable_consumer, "consumer"),
+    ):
+        context = context_of(role, "java")
+        options = launch(context).options
+        (flag,) = (word for word in options["command"] if word.startswith("-javaagent:"))
+        assert flag.startswith("-javaagent:/jars/agent.jar=host=127.0.0.1,port=0,")
+        assert options["metrics"] == kind
+        silent = launch(replace(context, plan=context.plan.model_copy(update={"metrics": False}))).options
+        ours = launch(context_of(role, "librdkafka")).options
+        for other in (silent, ours):
+            assert "metrics" not in other
+            assert not any("-javaagent" in word for word in other["command"])
+
+
+def test_an_older_java_tool_has_another_option_and_another_logging():
+    options = launch_verifiable_consumer(context_of("verifiable-consumer", "java", "3.9.2")).options
+    assert "--consumer.config" in options["command"]
+    assert any(part.startswith("-Dlog4j.configuration=file:") for part in options["command"])
+
+
+def test_both_kinds_get_the_same_options():
+    java, ours = (
+        launch_verifiable_consumer(context_of("verifiable-consumer", client)).options["command"]
+        for client in ("java", "librdkafka")
+    )
+    assert java[java.index("--bootstrap-server") :] == ours[ours.index("--bootstrap-server") :]
+
+
+def test_a_cell_of_this_workload_has_no_group_settings():
+    document = {"name": "t", "title": "t", "workload": "verifiable", "base": {"group.members": 2}}
+    with pytest.raises(BadInput, match="is not a setting of a verifiable cell"):
+        make_plan(parse_trial(document, source="test"), seed=1)
+
+
+def test_sends_that_ended_in_another_order_are_put_in_the_order_of_sequence(tmp_path):
+    context = context_of("verifiable-producer", "librdkafka")
+    run = RunDirectory(tmp_path)
+    run.create()
+    run.plan.write_text(context.plan.model_dump_json(), encoding="utf-8")
+    writer = RowWriter(run.rows, SENDS, context.planned.client)
+    for sequence in (2, 0, 3, 1):
+        writer.append(sequence, MISSING, NONE, sequence, NONE, NONE, sequence % 2, 0, 0, 5)
+    writer.close()
+    write_history(run)
+    history = History.open(run)
+    found = [history.partition_history(p).sends["sequence"].tolist() for p in (0, 1)]
+    assert found == [[0, 2], [1, 3]]
+    assert np.all(history.partition_history(0).sends["client"] == context.planned.client)

@@ -1,0 +1,265 @@
+"""Ends a trial's clients in this order: groups are drained, transactions are fenced, every partition is audited."""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from prozess.harness.clock import NS_PER_S, Clock, wait_until
+from prozess.harness.errors import HarnessFailed, NotReady
+from prozess.harness.interfaces import AuditResult
+from prozess.harness.interfaces.witnesses import STALLED_NS
+from prozess.harness.plan.plan import PlannedClient
+from prozess.workloads.roles import ISOLATION, Launcher
+from prozess.workloads.runtime.processes import ClientProcess, ClientProcesses, obituary
+
+# Each is asked of the clients whose role it is, and what one of them does not answer is told with the reason, never
+# left out.
+
+
+ANSWER_GRACE_S = 10.0
+"""What a client may take beyond the limit it was given, to say what it reached."""
+SENTINEL_SHARE = 0.5
+"""The share of the audit's limit that the sentinels may take."""
+DRAIN_QUIET_S = 20.0
+"""Members that have moved nothing for so long never will: it is longer than any session of a trial and the rebalance
+after it."""
+LOOK_UP_S = 20.0
+MEMBERS = ("member", "java-member")
+"""Roles of members of groups, until they are told to leave."""
+COPYING = ("copier", "java-copier", "application")
+"""Roles that derive one topic from another, until they are told to stop."""
+
+
+class FinalPhase:
+    """Ends the clients of one trial, after healing. `planned`: role → its clients."""
+
+    def __init__(
+        self,
+        planned: Mapping[str, Sequence[PlannedClient]],
+        processes: ClientProcesses,
+        launching: Launcher,
+        *,
+        clock: Clock,
+    ) -> None:
+        self._planned, self._processes, self._launching, self._clock = planned, processes, launching, clock
+
+    def drain(self, *, timeout_s: float) -> None:
+        """Waits until members of groups have processed what is left, and ends them. Copiers copy what is left, as far
+        as they commit it, and end. Members that are tools, and copiers, do not know what is left: what they commit
+        is followed. Nothing to do where there are none."""
+        until_ns = self._clock.monotonic_ns() + int(timeout_s * 1e9)
+        drain = Drain(self._processes, self._clock, quiet_s=DRAIN_QUIET_S)
+        followed = self._follow(self._partitions_of(("java-member",)), until_ns)
+        if partitions := self._partitions_of(MEMBERS):
+            members = self._processes.running(MEMBERS)
+            drain.until_done(members, partitions, timeout_s=timeout_s)
+            self._answers(followed, "followed", limit_s=self._left_s(until_ns))
+            drain.end(members)
+        if partitions := self._partitions_of(COPYING):
+            followed = self._follow(partitions, until_ns)
+            self._answers(followed, "followed", limit_s=self._left_s(until_ns))
+            drain.end(self._processes.running(COPYING))
+
+    def fence(self, *, timeout_s: float) -> Mapping[str, str]:
+        """Initialises every transactional.id once more, over the observer's listeners, so that no transaction stays
+        open. Then it looks up what every group has committed. Returns the ids for which it failed, and why. Call it
+        once, before the audit."""
+        problems: dict[str, str] = {}
+        if planned := self._planned["fencer"]:
+            started = self._start_for_audit(planned, limit_s=timeout_s)
+            self._processes.tell(started, "fence", timeout_s=timeout_s)
+            answers = self._answers(started, "fenced", limit_s=timeout_s)
+            problems = {p.name: self._silence(p.name) for p in started if p.client not in answers}
+            for said in answers.values():
+                problems |= said["problems"]
+            self._processes.end(started)
+        if planned := self._planned["observer"]:
+            started = self._observers(planned)
+            self._processes.tell(started, "look", timeout_s=LOOK_UP_S)
+            self._answers(started, "looked", limit_s=LOOK_UP_S)
+            self._processes.end(started)
+        return problems
+
+    def audit(self, *, timeout_s: float) -> AuditResult:
+        """Writes a sentinel with acks=all to each partition, and reads each from its start through its sentinel at
+        both isolation levels, over the observer's listeners. Then it gives tailing readers time to get as far. Call
+        it once."""
+        planned = [*self._planned["sentinel"], *self._planned["audit"]]
+        until_ns = self._clock.monotonic_ns() + int(timeout_s * 1e9)
+        try:
+            started = self._start_for_audit(planned, limit_s=timeout_s)
+        except HarnessFailed as error:
+            # An audit that cannot be made leaves everything unknown; the run still has a history.
+            every = [(p, int(ISOLATION[c.isolation_level])) for c in planned if c.isolation_level for p in c.partitions]
+            return AuditResult(complete={}, incomplete=dict.fromkeys(every, str(error)))
+        sentinels = [p for p in started if p.role == "sentinel"]
+        readers = [p for p in started if p.role == "audit"]
+
+        self._processes.tell(sentinels, "write", timeout_s=self._left_s(until_ns) * SENTINEL_SHARE)
+        written: dict[int, int] = {}
+        missing: dict[int, str] = {}
+        for _, said in self._answers(sentinels, "sentinels", limit_s=self._left_s(until_ns)).items():
+            written |= dict(said["written"])
+            missing |= dict(said["missing"])
+        self._processes.tell(readers, "read", through=sorted(written.items()), timeout_s=self._left_s(until_ns))
+        answers = self._answers(readers, "audited", limit_s=self._left_s(until_ns))
+        result = self._result(written, missing, answers)
+        self._processes.end(started)
+        self._let_readers_reach(written)
+        return result
+
+    def _partitions_of(self, roles: Collection[str]) -> set[int]:
+        """Returns the existing partitions that clients of these roles have."""
+        every = {p for role in roles for client in self._planned[role] for p in client.partitions}
+        return every - self._launching.absent
+
+    def _follow(self, partitions: Collection[int], until_ns: int) -> list[ClientProcess]:
+        """Starts observers of these partitions. They tell `followed` once everything in them is committed, or nothing
+        moves."""
+        planned = [c for c in self._planned["observer"] if not set(partitions).isdisjoint(c.partitions)]
+        started = self._observers(planned)
+        left_s = self._left_s(until_ns)
+        for process in started:
+            process.events[:] = [said for said in process.events if said["event"] != "followed"]
+        self._processes.tell(started, "follow", partitions=sorted(partitions), quiet_s=DRAIN_QUIET_S, timeout_s=left_s)
+        return started
+
+    def _observers(self, planned: Sequence[PlannedClient]) -> list[ClientProcess]:
+        """Returns observers: those that run already, and the others newly started."""
+        known = self._processes.clients
+        new = self._start_for_audit([client for client in planned if client.client not in known])
+        return [*(known[c.client] for c in planned if c.client in known and known[c.client] not in new), *new]
+
+    def _start_for_audit(self, planned: Sequence[PlannedClient], *, limit_s: float = 0.0) -> list[ClientProcess]:
+        return self._processes.start([self._launching.launch_observing(client, limit_s=limit_s) for client in planned])
+
+    def _let_readers_reach(self, written: Mapping[int, int]) -> None:
+        """Lets tailing readers read through the sentinels, or until the time after which they count as stalled."""
+        readers = self._processes.running(("reader",))
+        self._processes.tell(readers, "reach", through=sorted(written.items()))
+        self._answers(readers, "reached", limit_s=STALLED_NS / NS_PER_S)
+
+    def _answers(self, processes: list[ClientProcess], event: str, *, limit_s: float) -> dict[int, dict[str, Any]]:
+        """Returns each client's answer, by client id. A client that ended or was silent is not in it."""
+        found: dict[int, dict[str, Any]] = {}
+
+        def all_answered() -> bool:
+            self._processes.poll()
+            for process in processes:
+                for said in process.events:
+                    if said["event"] == event:
+                        found[process.client] = said
+            return all(p.client in found or not p.running for p in processes)
+
+        with suppress(NotReady):  # what did not answer becomes `incomplete`, with the reason
+            wait_until(
+                all_answered, awaited=event, timeout_s=limit_s + ANSWER_GRACE_S, clock=self._clock, interval_s=0.01
+            )
+        return found
+
+    def _result(
+        self, written: Mapping[int, int], missing: Mapping[int, str], answers: Mapping[int, Mapping[str, Any]]
+    ) -> AuditResult:
+        complete: dict[tuple[int, int], int] = {}
+        incomplete: dict[tuple[int, int], str] = {}
+        no_sentinel = f"no sentinel was written: {self._silence('sentinel')}"
+        for planned in self._planned["audit"]:
+            assert planned.isolation_level is not None
+            isolation = int(ISOLATION[planned.isolation_level])
+            answer = answers.get(planned.client)
+            read = dict(answer["complete"]) if answer else {}
+            why = dict(answer["incomplete"]) if answer else {}
+            for partition in planned.partitions:
+                key = (partition, isolation)
+                if partition in read:
+                    complete[key] = read[partition]
+                elif partition not in written:
+                    incomplete[key] = missing.get(partition, no_sentinel)
+                else:
+                    incomplete[key] = why.get(partition, f"it was not read: {self._silence(planned.name)}")
+        return AuditResult(complete=complete, incomplete=incomplete)
+
+    def _silence(self, name: str) -> str:
+        """Returns why a client said nothing."""
+        process = next(p for p in self._processes.clients.values() if p.name == name)
+        if process.running:
+            return f"{name} did not answer within the limit"
+        return f"{name}: {obituary(process, self._processes.last_words(process))}"
+
+    def _left_s(self, until_ns: int) -> float:
+        return max(0.1, (until_ns - self._clock.monotonic_ns()) / 1e9)
+
+
+# Draining groups: after healing their members go on until everything is processed, or nothing moves any more.
+
+
+SETTLED_S = 1.0
+"""So long every partition must have had an owner that is at its end: a fetch is answered within 100 ms, and right after a
+failover the end that a broker names may be an old one."""
+END_S = 20.0
+"""How long members may take to leave their groups."""
+INTERVAL_S = 0.02
+Positions = Mapping[int, tuple[int, bool]]
+"""The positions of members: dense partition → (position, whether that is the end), of those that have an owner."""
+
+
+class Drain:
+    """Follows what draining members say. `quiet_s`: give up when nothing has moved for so long."""
+
+    def __init__(self, processes: ClientProcesses, clock: Clock, *, quiet_s: float) -> None:
+        self._processes, self._clock, self._quiet_s = processes, clock, quiet_s
+
+    def until_done(self, members: Sequence[ClientProcess], partitions: Collection[int], *, timeout_s: float) -> bool:
+        """Tells the members to drain. True once each partition is read to its end by an owner and has been for
+        SETTLED_S; False if nothing moved for `quiet_s`, or after `timeout_s`."""
+        begun_ns = self._clock.monotonic_ns()
+        self._processes.tell(members, "drain", quiet_s=self._quiet_s)
+        said: dict[int, dict[int, tuple[int, bool]]] = {}
+        done_ns = moved_ns = begun_ns
+        before: tuple[Positions, int] = ({}, 0)
+        while (now_ns := self._clock.monotonic_ns()) - begun_ns < timeout_s * NS_PER_S:
+            processed = self._listen(members, said)
+            now = (positions_of(said), processed)
+            if now != before:
+                before, moved_ns = now, now_ns
+            if not set(partitions) <= set(now[0]) or not all(end for _, end in now[0].values()):
+                done_ns = now_ns
+            elif now_ns - done_ns >= SETTLED_S * NS_PER_S:
+                return True
+            if now_ns - moved_ns >= self._quiet_s * NS_PER_S or not any(m.running for m in members):
+                return False
+            self._clock.sleep(INTERVAL_S)
+        return False
+
+    def end(self, members: Sequence[ClientProcess]) -> None:
+        """Ends the members: they make their last commits and leave their groups. Those that still run after END_S are
+        killed."""
+        for member in members:
+            member.expected_to_end = True
+        self._processes.tell(members, "stop")
+        if not self._processes.wait(members, timeout_s=END_S):
+            self._processes.end(members)
+
+    def _listen(self, members: Sequence[ClientProcess], said: dict[int, dict[int, tuple[int, bool]]]) -> int:
+        """Takes the newest report of each member, and returns how many records they processed in all."""
+        self._processes.poll()
+        processed = 0
+        for member in members:
+            told = [event for event in member.events if event["event"] == "draining"]
+            if told:
+                said[member.client] = {dense: (position, bool(end)) for dense, position, end in told[-1]["at"]}
+                member.events[:] = [e for e in member.events if e["event"] != "draining"] + told[-1:]
+                processed += int(told[-1]["processed"])
+            if not member.running:
+                said.pop(member.client, None)
+        return processed
+
+
+def positions_of(said: Mapping[int, Positions]) -> dict[int, tuple[int, bool]]:
+    """Returns the positions of all members together. If two members claim a partition for a moment, the one that is
+    further behind counts."""
+    found: dict[int, tuple[int, bool]] = {}
+    for positions in said.values():
+        for partition, at in positions.items():
+            found[partition] = min(at, found.get(partition, at))
+    return found

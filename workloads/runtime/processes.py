@@ -1,0 +1,391 @@
+"""Client processes as their parent sees them: it starts and commands them, notices their end, and ends them, without a
+thread. Several clients may share a process (`prozess.workloads.runtime.fork_server`); each has a control pipe all
+the same.
+
+Everything the parent knows comes over two kinds of pipe: one control pipe per client, and the fork server's, which tells of
+starts and exits. Both are read whenever something is asked here.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prozess.harness import installation
+from prozess.harness.clock import Clock, wait_until
+from prozess.harness.errors import BadInput, HarnessFailed
+from prozess.harness.schema import CLIENTS, NONE
+from prozess.workloads.client import ClientExit, ClientLaunch
+from prozess.workloads.runtime.fork_server import MESSAGE_BYTES_MAX
+
+START_LIMIT_S = 30.0
+STOP_LIMIT_S = 3.0
+KILL_LIMIT_S = 5.0
+_INTERVAL_S = 0.005
+
+
+@dataclass
+class ClientProcess:
+    """A client and its process. `exit_code` None = running; negative = the signal that ended it."""
+
+    client: int
+    name: str
+    role: str
+    log: Path
+    connection: socket.socket
+    process_log: Path
+    """The log of the process: the same as `log`, unless others have the same process."""
+    others: int = 0
+    """How many others have the same process: what ends the process ends them too."""
+    os_pid: int | None = None
+    exit_code: int | None = None
+    ready: bool = False
+    expected_to_end: bool = False
+    killed: bool = False
+    """We killed it, because it did not stop when asked."""
+    may_be_fenced: bool = False
+    """Another client has its group.instance.id, so a fatal error is what was asked for."""
+    last_words: str = ""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    """What it said and nobody took yet."""
+    received: bytes = b""
+    sessions: set[int] = field(default_factory=set)
+    """Sessions of the processes that it runs for itself: what hits it hits them too."""
+    child_speaks: bool = False
+    """It records what such a process says, and ends with it."""
+    replies: set[int] = field(default_factory=set)
+    """Numbers of the commands that it has carried out."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it is not known to have ended."""
+        return self.exit_code is None
+
+
+class ClientProcesses:
+    """Starts and holds client processes. `close` ends all of them, and the fork server."""
+
+    def __init__(
+        self,
+        *,
+        rows: Path,
+        logs: Path,
+        clock: Clock,
+        prefix: Callable[[], Sequence[str]] = lambda: (),
+        environment: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """`prefix`: words before the command of the fork server; `environment`: its variables beyond ours. Both are
+        asked for when it is started."""
+        self._rows, self._logs, self._clock = rows, logs, clock
+        self._prefix, self._environment = prefix, environment
+        self._server: subprocess.Popen[bytes] | None = None
+        self._pipe: socket.socket | None = None
+        self._by_pid: dict[int, list[ClientProcess]] = {}
+        self._command = 0
+        self.clients: dict[int, ClientProcess] = {}
+        """All clients by their ids; ended ones stay."""
+
+    def start(
+        self, launches: Sequence[ClientLaunch], *, together: Iterable[Collection[int]] = ()
+    ) -> list[ClientProcess]:
+        """Starts clients, and returns once each is ready. `together`: ids of those that share a process. BadInput if
+        librdkafka refuses a configuration; HarnessFailed, with its last words, if one ends; NotReady after
+        START_LIMIT_S."""
+        sharing = [[launch for launch in launches if launch.spec.client in ids] for ids in together]
+        shared = {launch.spec.client for group in sharing for launch in group}
+        alone = [[launch] for launch in launches if launch.spec.client not in shared]
+        started = [process for group in (*alone, *sharing) for process in self._start(group)]
+
+        def all_ready() -> bool:
+            self.poll()
+            for process in started:
+                if not process.running and not process.ready:  # one that was ready and died since is a dead client
+                    error = BadInput if process.exit_code == ClientExit.REFUSED else HarnessFailed
+                    raise error(f"Client {process.name} did not start: {self.last_words(process)}")
+            return all(process.ready for process in started)
+
+        wait_until(
+            all_ready,
+            awaited=f"{len(started)} client processes to be ready",
+            timeout_s=START_LIMIT_S,
+            clock=self._clock,
+            last_seen=lambda: f"not ready: {', '.join(p.name for p in started if not p.ready)}",
+            interval_s=_INTERVAL_S,
+        )
+        return started
+
+    def running(self, roles: Collection[str]) -> list[ClientProcess]:
+        """Returns the clients of these roles that have not ended."""
+        self.poll()
+        return [process for process in self.clients.values() if process.role in roles and process.running]
+
+    def command(
+        self,
+        processes: Iterable[ClientProcess],
+        name: str,
+        *,
+        timeout_s: float,
+        **arguments: object,
+    ) -> None:
+        """Tells clients something, and returns once each that still runs has carried it out. NotReady after
+        `timeout_s`."""
+        told = self.tell(processes, name, **arguments)
+        number = self._command
+
+        def waiting() -> list[str]:
+            return [p.name for p in told if p.running and number not in p.replies]
+
+        def all_done() -> bool:
+            self.poll()
+            return not waiting()
+
+        wait_until(
+            all_done,
+            awaited=f"the clients to carry out {name}",
+            timeout_s=timeout_s,
+            clock=self._clock,
+            last_seen=lambda: f"nothing from {', '.join(waiting())}",
+            interval_s=_INTERVAL_S,
+        )
+
+    def tell(self, processes: Iterable[ClientProcess], name: str, **arguments: object) -> list[ClientProcess]:
+        """Tells something to each client that still runs, without waiting. Returns those that were told."""
+        self._command += 1
+        line = json.dumps({"do": name, "number": self._command, **arguments}).encode() + b"\n"
+        return [process for process in processes if process.running and _sent(process.connection, line)]
+
+    def poll(self) -> None:
+        """Takes in what clients and the fork server have said. Never blocks. Does nothing after `close`: everything
+        has been taken in."""
+        if self._pipe is None:
+            return
+        # Exits first, then what the clients said: so a client that is seen to have ended has been heard out.
+        self._poll_server()
+        for process in self.clients.values():
+            self._poll_client(process)
+
+    def wait(self, processes: Iterable[ClientProcess], *, timeout_s: float) -> bool:
+        """Waits until all of them have ended. False if some still run after `timeout_s`."""
+        awaited = list(processes)
+        deadline_ns = self._clock.monotonic_ns() + int(timeout_s * 1e9)
+        while True:
+            self.poll()
+            if not any(p.running for p in awaited):
+                return True
+            if self._clock.monotonic_ns() >= deadline_ns:
+                return False
+            self._clock.sleep(_INTERVAL_S)
+
+    def end(self, processes: Iterable[ClientProcess]) -> None:
+        """Stops clients, and kills those that do not stop within STOP_LIMIT_S. All of them have ended on return."""
+        ending = list(processes)
+        for process in ending:
+            process.expected_to_end = True
+        self.tell(ending, "stop")
+        if self.wait(ending, timeout_s=STOP_LIMIT_S):
+            return
+        for process in ending:
+            if process.running and process.os_pid is not None:
+                process.killed = True
+                os.kill(process.os_pid, signal.SIGKILL)  # the fork server has not reaped it: the pid is still its own
+        if not self.wait(ending, timeout_s=KILL_LIMIT_S):
+            left = ", ".join(f"{p.name} (pid {p.os_pid})" for p in ending if p.running)
+            raise HarnessFailed(f"These client processes survived SIGKILL for {KILL_LIMIT_S:g} s: {left}.")
+
+    def close(self) -> None:
+        """Ends every client and the fork server. Safe to call twice."""
+        if self._server is None or self._pipe is None:
+            return
+        try:
+            self.end(self.clients.values())
+        finally:
+            for process in self.clients.values():
+                process.connection.close()
+            self._pipe.close()
+            try:
+                self._server.wait(timeout=KILL_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                self._server.kill()
+                self._server.wait()
+            self._server = self._pipe = None
+
+    def last_words(self, process: ClientProcess) -> str:
+        """Returns why a client ended, in its own words, else the end of its log."""
+        if process.last_words:
+            return process.last_words
+        lines = _lines(process.log) or _lines(process.process_log)
+        return lines[-1] if lines else "it left no message"
+
+    def _start(self, launches: Sequence[ClientLaunch]) -> list[ClientProcess]:
+        """Starts one process with these clients."""
+        pipe = self._ensure_server()
+        logs = [self._logs / f"client-{launch.spec.name.replace('/', '_')}.log" for launch in launches]
+        clients = [launch.spec.client for launch in launches]
+        assert self.clients.keys().isdisjoint(clients), clients
+        pairs = [socket.socketpair() for _ in launches]
+        of_process = logs[0] if len(logs) == 1 else self._logs / f"clients-{clients[0]}-to-{clients[-1]}.log"
+        request = {"clients": clients, "logs": list(map(str, logs)), "log": str(of_process)}
+        message = json.dumps(request).encode()
+        assert len(message) < MESSAGE_BYTES_MAX
+        socket.send_fds(pipe, [message], [theirs.fileno() for _, theirs in pairs])
+        started = []
+        for launch, log, (ours, theirs) in zip(launches, logs, pairs, strict=True):
+            theirs.close()
+            spec, others = launch.spec, len(launches) - 1
+            process = ClientProcess(spec.client, spec.name, spec.role, log, ours, of_process, others=others)
+            self.clients[spec.client] = process
+            started.append(process)
+            ours.settimeout(START_LIMIT_S)
+            line = json.dumps({"launch": launch.model_dump(mode="json")}).encode() + b"\n"
+            if not _sent(ours, line):
+                raise HarnessFailed(f"Client {spec.name} did not start: it closed its control pipe. See {log}.")
+        return started
+
+    def _ensure_server(self) -> socket.socket:
+        if self._pipe is not None:
+            return self._pipe
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # numpy's OpenBLAS would start threads, and what forks must have none.
+        threadless = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        # -P and this path: the clients run this very code, whatever the working directory holds.
+        here = str(installation.SEARCH_PATH)
+        path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+        with theirs:
+            self._server = subprocess.Popen(
+                [
+                    *self._prefix(),
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "prozess.workloads.runtime.fork_server",
+                    str(theirs.fileno()),
+                ],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=os.environ | threadless | {"PYTHONPATH": path} | dict(self._environment()),
+            )
+        self._pipe = ours
+        return ours
+
+    def _poll_server(self) -> None:
+        if self._pipe is None or self._server is None:
+            return
+        while _readable(self._pipe):
+            message = self._pipe.recv(MESSAGE_BYTES_MAX)
+            if not message:
+                self._server_is_gone()
+                return
+            said = json.loads(message)
+            if "started" in said:
+                started = [self.clients[client] for client in said["clients"]]
+                self._by_pid[said["started"]] = started
+                for process in started:
+                    process.os_pid = said["started"]
+            else:
+                for process in self._by_pid[said["exited"]]:
+                    self._poll_client(process)
+                    if process.running:  # of several that shared it some may have ended before
+                        process.exit_code = said["status"]
+                    process.connection.close()  # it has been heard out; a trial may restart hundreds
+
+    def _server_is_gone(self) -> None:
+        """Notes that all clients have ended: they were killed with the fork server (PR_SET_PDEATHSIG)."""
+        for process in self.clients.values():
+            if process.running:
+                process.exit_code = -signal.SIGKILL
+                process.last_words = process.last_words or "the process that client processes are forked from died"
+
+    def _poll_client(self, process: ClientProcess) -> None:
+        while process.running and _readable(process.connection):
+            try:
+                chunk = process.connection.recv(1 << 20)
+            except OSError:
+                return
+            if not chunk:
+                return
+            *lines, process.received = (process.received + chunk).split(b"\n")
+            for line in lines:
+                _take(process, json.loads(line))
+
+
+def _take(process: ClientProcess, said: Mapping[str, Any]) -> None:
+    match said["event"]:
+        case "ready":
+            process.ready = True
+        case "done":
+            process.replies.add(said["number"])
+        case "child":
+            process.sessions.add(said["session"])
+            process.child_speaks = bool(said.get("speaks"))
+        case "child-ended":
+            process.sessions.discard(said["session"])
+        case "ended":
+            process.last_words = said["reason"]
+            if process.others:  # its process may live on
+                process.exit_code = said["code"]
+        case _:
+            process.events.append(dict(said))
+
+
+def _lines(log: Path) -> list[str]:
+    try:
+        return log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        return []
+
+
+def _readable(connection: socket.socket) -> bool:
+    poll = select.poll()  # select() cannot take descriptors beyond 1023
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _sent(connection: socket.socket, line: bytes) -> bool:
+    try:
+        connection.sendall(line)
+    except OSError:
+        return False
+    return True
+
+
+# How clients ended that cannot say so themselves: killed by a signal, or crashed.
+
+
+class Exits:
+    """Completes the rows of clients that could not do it themselves, each once."""
+
+    def __init__(self, rows: Path) -> None:
+        self._rows = rows
+        self._noted: set[int] = set()
+
+    def note(self, processes: Iterable[ClientProcess]) -> None:
+        """Completes `clients.exit_code` of those that could not do it themselves: killed by a signal, or crashed.
+        Their `ended_ns` stays MISSING: nobody saw the moment."""
+        for process in processes:
+            path = self._rows / f"{CLIENTS.name}.{process.client}.0.rows"
+            if process.running or process.client in self._noted or not path.exists():
+                continue
+            self._noted.add(process.client)
+            row = np.memmap(path, dtype=CLIENTS.row_dtype, mode="r+", shape=(1,))
+            if row["mark"][0] == 1 and row["exit_code"][0] == NONE:
+                row["exit_code"][0] = process.exit_code
+                row.flush()
+
+
+def obituary(process: ClientProcess, last_words: str) -> str:
+    """Returns in words how a client ended."""
+    code = process.exit_code
+    assert code is not None
+    how = f"killed by signal {-code}" if code < 0 else f"exit {code}"
+    if code < 0 and process.others:
+        how += f", and with it the {process.others} that shared its process"
+    return f"{how}: {last_words}"

@@ -1,0 +1,1 @@
+"""Transactional producers are here, with the fencer that ends every transaction before the audit."""

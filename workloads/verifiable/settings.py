@@ -1,0 +1,246 @@
+"""How the verifiable clients of a trial are started: Kafka's own from the jars, prozess's own from this package.
+Mostly pure.
+
+Both get the same options and the same file of properties, in Java's spelling. Which options there are differs by version:
+`--producer.config` and `--consumer.config` are the only form before 4.2, and deprecated since (KIP-1147).
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from prozess.harness.config.configuration import GroupConfiguration, ProducerConfiguration
+from prozess.harness.plan.plan import GroupSession, PlannedClient
+from prozess.harness.recording.metrics import agent_flags
+from prozess.workloads.metrics import ATTRIBUTES, HOST
+from prozess.workloads.settings import JavaInstallation, LaunchContext, Settings
+
+MAX_BLOCK_MS = 10_000
+KEYS = 100
+"""Keys make every partition get records: without keys a Java producer stays with one partition for batch.size bytes
+(KIP-794), which at the rate of a trial is minutes."""
+_JVM = ("-Xms16m", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData")
+_SCRATCH = "-Djava.io.tmpdir=@tools-directory"
+"""A directory in which codecs unpack native libraries, which a killed tool leaves behind."""
+_LOG4J2 = (
+    "status=error\nappender.e.type=Console\nappender.e.name=e\nappender.e.target=SYSTEM_ERR\n"
+    "appender.e.layout.type=PatternLayout\nappender.e.layout.pattern=[%d] %p %m (%c)%n\n"
+    "rootLogger.level=WARN\nrootLogger.appenderRef.e.ref=e\n"
+)
+_LOG4J1 = (
+    "log4j.rootLogger=WARN, e\nlog4j.appender.e=org.apache.log4j.ConsoleAppender\nlog4j.appender.e.target=System.err\n"
+    "log4j.appender.e.layout=org.apache.log4j.PatternLayout\n"
+    "log4j.appender.e.layout.ConversionPattern=[%d] %p %m (%c)%n\n"
+)
+
+
+def launch_verifiable_producer(context: LaunchContext) -> Settings:
+    """Makes the settings of a client with the role `verifiable-producer`."""
+    planned = context.planned
+    assert planned.producer is not None, planned
+    arguments = [
+        *("--bootstrap-server", context.servers, "--topic", _topic(context)),
+        *("--acks", {"0": "0", "1": "1", "all": "-1"}[planned.producer.acks]),
+        *("--throughput", str(max(1, round(planned.traffic.rate_hz * len(planned.partitions))))),
+        *("--value-prefix", str(planned.client), "--repeating-keys", str(KEYS)),
+    ]
+    limit_ms = planned.producer.delivery_timeout_ms + MAX_BLOCK_MS
+    return _settings(
+        context, "producer", arguments, producer_file(planned.producer, planned.name), {"report_limit_ms": limit_ms}
+    )
+
+
+def launch_verifiable_consumer(context: LaunchContext) -> Settings:
+    """Makes the settings of a client with the role `verifiable-consumer`."""
+    planned = context.planned
+    assert planned.group_id is not None
+    assert planned.cell is not None
+    arguments = [
+        *("--bootstrap-server", context.servers, "--topic", _topic(context), "--group-id", planned.group_id),
+        *("--reset-policy", "earliest", "--verbose"),
+    ]
+    file = {"isolation.level": str(planned.isolation_level), "client.id": planned.name}
+    return _settings(context, "consumer", arguments, file, {"group": planned.cell})
+
+
+def launch_verifiable_share_consumer(context: LaunchContext) -> Settings:
+    """Makes the settings of a client with the role `verifiable-share-consumer`: Kafka's own tool, whichever client
+    produces. It acknowledges what a poll gave before the next one (`sync`), and says which offsets."""
+    planned = context.planned
+    assert planned.group_id is not None
+    assert planned.cell is not None
+    arguments = [
+        *("--bootstrap-server", context.servers, "--topic", _topic(context), "--group-id", planned.group_id),
+        *("--acknowledgement-mode", "sync", "--offset-reset-strategy", "earliest", "--verbose"),
+    ]
+    options = {"group": planned.cell}
+    return java_settings(context, "share-consumer", arguments, {"client.id": planned.name}, options)
+
+
+def producer_file(configuration: ProducerConfiguration, client_name: str) -> dict[str, str]:
+    """Returns the properties of a producer that the tool's options cannot say. The file beats the options, acks
+    included; retries are named always, since the tool's own 0 would switch idempotence off."""
+    return {
+        "client.id": client_name,
+        "acks": configuration.acks,
+        "enable.idempotence": str(configuration.enable_idempotence).lower(),
+        "retries": str(configuration.retries_most),
+        "max.in.flight.requests.per.connection": str(configuration.max_in_flight),
+        "linger.ms": str(int(configuration.linger_ms)),
+        "request.timeout.ms": str(max(1, min(10_000, configuration.delivery_timeout_ms // 2))),
+        "delivery.timeout.ms": str(configuration.delivery_timeout_ms),
+        "compression.type": configuration.compression_type,
+        "max.block.ms": str(MAX_BLOCK_MS),
+        **configuration.properties,
+    }
+
+
+def file_option(kind: str, kafka_version: str) -> str:
+    """Returns the option by which a tool of that version is given its file."""
+    major, minor = (int(part) for part in kafka_version.split(".")[:2])
+    return "--command-config" if (major, minor) >= (4, 2) else f"--{kind}.config"
+
+
+def _settings(
+    context: LaunchContext, kind: str, arguments: list[str], file: Mapping[str, str], options: Mapping[str, int]
+) -> Settings:
+    """Makes the command of one tool. Its file is written when the client starts (`files` of the options)."""
+    planned = context.planned
+    if client_of(planned) == "java":
+        return java_settings(context, kind, arguments, file, options)
+    name, files = _file_of(planned, kind, file)
+    ours = [sys.executable, "-P", "-m", "prozess.workloads.verifiable.tools", kind]
+    return Settings({}, {"command": [*ours, *arguments, "--command-config", f"@{name}"], "files": files, **options})
+
+
+def java_settings(
+    context: LaunchContext, kind: str, arguments: list[str], file: Mapping[str, str], options: Mapping[str, Any]
+) -> Settings:
+    """Makes the command of Kafka's own tool."""
+    version = context.plan.variant.kafka_version
+    name, files = _file_of(context.planned, kind, file)
+    runtime, jars = context.toolbox.java(), context.toolbox.jars(version)
+    main = f"org.apache.kafka.tools.Verifiable{kind.title().replace('-', '')}"
+    metrics = context.plan.metrics and kind in ATTRIBUTES
+    agent = context.toolbox.metrics_agent() if metrics else None
+    java, more = java_command(version, main, runtime, jars, flags=agent_flags(agent, host=HOST, port=0))
+    command = [*java, *arguments, file_option(kind, version), f"@{name}"]
+    told: dict[str, Any] = {"metrics": kind} if metrics else {}
+    return Settings({}, {"command": command, "files": files | more, **told, **options})
+
+
+def _file_of(planned: PlannedClient, kind: str, file: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Returns the name of a tool's file of properties, and that file."""
+    name = f"{kind}-{planned.client}.properties"
+    return name, {name: "".join(f"{key}={value}\n" for key, value in file.items())}
+
+
+def java_command(
+    version: str, main: str, runtime: JavaInstallation, jars: Sequence[Path], *, flags: Sequence[str] = ()
+) -> tuple[list[str], dict[str, str]]:
+    """Returns the words before the arguments of one of Kafka's tools, and the file it needs: it logs to standard
+    error. `flags`: more options of the JVM."""
+    new = int(version.split(".")[0]) >= 4
+    logging = "-Dlog4j2.configurationFile=" if new else "-Dlog4j.configuration=file:"
+    path = ":".join(str(jar) for jar in jars)
+    command = [str(runtime.executable), *_JVM, *flags, _SCRATCH, f"{logging}@tools-log.properties", "-cp", path, main]
+    return command, {"tools-log.properties": _LOG4J2 if new else _LOG4J1}
+
+
+def client_of(planned: PlannedClient) -> str:
+    """Returns which client produces: java or librdkafka."""
+    assert planned.producer is not None, planned
+    return planned.producer.client
+
+
+def _topic(context: LaunchContext) -> str:
+    (topic,) = {context.plan.partitions[p].topic_name for p in context.planned.partitions}
+    return topic
+
+
+def written(command: list[str], files: Mapping[str, str], directory: Path) -> list[str]:
+    """Writes the files into that directory, and returns the command with their paths for `@name`. `@tools-directory`
+    is the directory."""
+    directory.mkdir(exist_ok=True)
+    command = [part.replace("@tools-directory", str(directory)) for part in command]
+    for name, text in files.items():
+        (directory / name).write_text(text, encoding="utf-8")
+        command = [part.replace(f"@{name}", str(directory / name)) for part in command]
+    return command
+
+
+# How Kafka's VerifiableConsumer is started as a member of a group. Its options beat its file, so each setting is where
+# the tool takes it from.
+
+
+ASSIGNORS = {
+    "classic-eager": "org.apache.kafka.clients.consumer.RangeAssignor",
+    "classic-cooperative": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+}
+FOR_A_BROKEN_CLUSTER = {
+    "request.timeout.ms": "10000",
+    "socket.connection.setup.timeout.ms": "3000",
+    "reconnect.backoff.ms": "50",
+    "reconnect.backoff.max.ms": "300",
+    "metadata.max.age.ms": "1000",
+    "retry.backoff.ms": "100",
+    "fetch.max.wait.ms": "100",
+}
+"""The properties of `prozess.workloads.settings.FOR_A_BROKEN_CLUSTER` in Java's spelling: the time to recover is to be
+the cluster's."""
+
+
+def launch_java_member(context: LaunchContext) -> Settings:
+    """Makes the settings of a client with the role `java-member`. Options beside the tool's: the group's id and number
+    (its cell), whether it commits by itself, whether its assignments are of all partitions at once, and whether it
+    is reset to the end."""
+    planned, group = context.planned, context.planned.group
+    assert group is not None, planned
+    assert planned.cell is not None, planned
+    assert planned.group_id is not None, planned
+    cell = context.plan.cells[planned.cell]
+    assert cell.session is not None, cell
+    arguments = [
+        *("--bootstrap-server", context.servers, "--topic", cell.topic_name, "--group-id", planned.group_id),
+        *("--reset-policy", group.auto_offset_reset, "--verbose"),
+        *_protocol(group),
+        *(("--group-instance-id", f"{planned.group_id}-{planned.instance}") if group.static_membership else ()),
+        *(("--enable-autocommit",) if group.commit == "auto" else ()),
+    ]
+    options = {
+        "group": planned.cell,
+        "group_id": planned.group_id,
+        "auto": group.commit == "auto",
+        "eager": group.protocol == "classic-eager",
+        "latest": group.auto_offset_reset == "latest",
+    }
+    return java_settings(context, "consumer", arguments, member_file(group, planned.name, cell.session), options)
+
+
+def member_file(group: GroupConfiguration, client_name: str, session: GroupSession) -> dict[str, str]:
+    """Returns the properties of a member that the tool's options cannot say. In the consumer protocol heartbeats are
+    the brokers' to set (KIP-848): a Java consumer refuses a configuration that names them."""
+    classic = {"heartbeat.interval.ms": str(session.heartbeat_ms)} if group.protocol != "consumer" else {}
+    return {
+        **FOR_A_BROKEN_CLUSTER,
+        **classic,
+        "client.id": client_name,
+        "isolation.level": group.isolation_level,
+        "auto.commit.interval.ms": str(group.auto_commit_interval_ms),
+        "max.poll.interval.ms": str(group.max_poll_interval_ms),
+        "max.poll.records": str(group.batch),
+        "allow.auto.create.topics": "false",
+        **group.properties,
+    }
+
+
+def _protocol(group: GroupConfiguration) -> tuple[str, ...]:
+    """Returns the options for the group's protocol. `--group-protocol` is not there before 3.7, where classic is all
+    there is."""
+    if group.protocol == "consumer":
+        return ("--group-protocol", "consumer")
+    return (
+        *("--assignment-strategy", ASSIGNORS[group.protocol]),
+        *("--session-timeout", str(group.session_timeout_ms)),
+    )
