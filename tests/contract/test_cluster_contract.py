@@ -24,7 +24,7 @@ def hears(receiver: Node, source: Node) -> bool:
     answer = wait_until(
         lambda: receiver.receives_from(source) is Tristate.YES,
         awaited=f"{receiver.name} to hear {source.name}",
-        timeout_s=10.0,
+        timeout_s=60,
         clock=CLOCK,
         last_seen=lambda: "not heard",
     )

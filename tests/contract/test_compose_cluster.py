@@ -87,7 +87,7 @@ def test_no_cut_touches_the_observers_link(compose: ComposeCluster) -> None:
     wire = WireClient(lambda: compose.observer_servers, name="broker", clock=CLOCK)
     with closing(wire):
         for node in compose.nodes:
-            assert wire.ask(node.node_id, metadata_request([]), timeout_s=5.0) is not None, node.name
+            assert wire.ask(node.node_id, metadata_request([]), timeout_s=60) is not None, node.name
     for node in compose.nodes:
         node.unblock_address(compose.client_address)
         for source in compose.nodes:

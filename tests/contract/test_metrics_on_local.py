@@ -43,7 +43,7 @@ def cpu_s(pid):
 
 def told_by(node):
     # The agent answers before the broker has registered its MBeans.
-    return [metric for metric, value in (observer.jmx(node, timeout_s=5) or {}).items() if value is not None]
+    return [metric for metric, value in (observer.jmx(node, timeout_s=60) or {}).items() if value is not None]
 
 def connects(host, port):
     try:
@@ -60,7 +60,7 @@ try:
     topic = plan.partitions[0].topic_name
     admin.create_topics([TopicSpec(topic, ((1, 2, 3), (2, 3, 1)), {})], timeout_s=60)
     observer = MetricsObserver(cluster)
-    seen["jmx"] = {n.name: dict(observer.jmx(n.node_id, timeout_s=10) or {}) for n in cluster.nodes}
+    seen["jmx"] = {n.name: dict(observer.jmx(n.node_id, timeout_s=60) or {}) for n in cluster.nodes}
     seen["expected"] = {n.name: list(observer.expected(n.node_id)) for n in cluster.nodes}
     seen["elsewhere"] = {n.name: connects(n.address, cluster.metrics_servers[n.node_id][1]) for n in cluster.nodes}
     for node in cluster.nodes:
@@ -68,23 +68,23 @@ try:
             if source is not node:
                 node.block(source)
         node.block_address(cluster.client_address)
-    seen["cut off"] = {n.name: observer.jmx(n.node_id, timeout_s=10) is not None for n in cluster.nodes}
+    seen["cut off"] = {n.name: observer.jmx(n.node_id, timeout_s=60) is not None for n in cluster.nodes}
     for node in cluster.nodes:
         for source in cluster.nodes:
             if source is not node:
                 node.unblock(source)
         node.unblock_address(cluster.client_address)
-    seen["quorum"] = observer.quorum(3001, timeout_s=5)
-    seen["transactions"] = observer.open_transactions(1, timeout_s=5)
+    seen["quorum"] = observer.quorum(3001, timeout_s=60)
+    seen["transactions"] = observer.open_transactions(1, timeout_s=60)
     node = next(n for n in cluster.nodes if n.node_id == 1)
     for _ in range(30):
-        observer.jmx(1, timeout_s=5)
+        observer.jmx(1, timeout_s=60)
     before_s = cpu_s(node.os_pid)
     for _ in range(100):
-        observer.jmx(1, timeout_s=5)
+        observer.jmx(1, timeout_s=60)
     seen["scrape_cpu_ms"] = (cpu_s(node.os_pid) - before_s) * 10
     wait_until(lambda: len(admin.view(2, [topic])[topic, 0].isr) == 3, awaited="whole", timeout_s=60, clock=clock)
-    led = observer.led_by(1, [topic], timeout_s=5)
+    led = observer.led_by(1, [topic], timeout_s=60)
     seen["led"] = {f"{t}-{n}": [s.isr_size, s.high_watermark] for (t, n), s in led.items()}
     with Recorder(run) as recorder, MetricsSampler(plan, cluster, recorder, clock):
         clock.sleep(3)

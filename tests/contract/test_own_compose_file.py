@@ -86,9 +86,7 @@ def test_a_cut_is_one_way_and_is_made_again_when_the_server_starts(own: tuple[Ow
     one.start()
     assert one.receives_from(two) is Tristate.NO, "its network is a new one"
     one.unblock(two)
-    wait_until(
-        lambda: one.receives_from(two) is Tristate.YES, awaited="datagrams to arrive", timeout_s=10.0, clock=CLOCK
-    )
+    wait_until(lambda: one.receives_from(two) is Tristate.YES, awaited="datagrams to arrive", timeout_s=60, clock=CLOCK)
     cluster.wait_ready(timeout_s=READY_S)
 
 

@@ -203,7 +203,7 @@ def _look(victim: Victim, drawn: Round, outcome: Outcome, before: frozenset[str]
     if (run / "plan.json").exists():
         for time in ("first", "second"):
             _heal(victim, run, outcome, time)
-        left = wait_clean(before, run=run, token=victim.token, timeout_s=10.0)
+        left = wait_clean(before, run=run, token=victim.token, timeout_s=60)
         left += ground.remains(run.name)
         outcome.problems += [f"left after heal: {line}" for line in left]
         _check(victim, run, outcome)

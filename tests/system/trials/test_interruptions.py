@@ -93,7 +93,7 @@ def test_an_interrupted_run_heals_keeps_what_was_recorded_and_still_reports(proz
     assert output.startswith("unknown:")
     assert (run.path / "report.html").is_file()
     assert "stopped: by the user" in command.errors
-    wait_nothing_left(run.path, timeout_s=10)
+    wait_nothing_left(run.path, timeout_s=60)
     faults = History.open(run).table("faults")
     assert 4 in faults["phase"], "healed: UNDONE rows are there"
 
@@ -124,7 +124,7 @@ def test_control_c_twice_ends_at_once_and_leaves_nothing(prozess, need, isolatio
     assert output == ""
     assert "ended at once" in command.errors
     assert "Traceback" not in command.errors
-    wait_nothing_left(run.path, timeout_s=10)
+    wait_nothing_left(run.path, timeout_s=60)
     assert read_journal(run.journal).open == ()
     assert prozess_on(run, "heal").returncode == 0
     again = prozess_on(run, "check", "--engine", "local", "--quiet")

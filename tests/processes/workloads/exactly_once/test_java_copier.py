@@ -162,7 +162,7 @@ def test_it_is_frozen_and_killed_with_its_client_and_stopped_in_order(tmp_path, 
         b.until(lambda: state_of(pid) is None, "the tool to be gone")
         node.start()
         b.until(lambda: len(list(started.iterdir())) == 2, "the tool of the next client")
-        node.stop(timeout_s=10)
+        node.stop(timeout_s=60)
         assert all(state_of(int(path.name)) is None for path in started.iterdir())
         assert b.workload.dead_clients() == {}
 

@@ -39,7 +39,7 @@ def until_failed(made, *, ok: int, code: int) -> np.ndarray:
     made.workload.command(RESUME)
     made.until(lambda: made.total("ok") >= ok, f"{ok} acknowledgements")
     made.until(lambda: np.count_nonzero(sends_of(made)["code"] == code) >= 5, f"five errors {code}")
-    made.workload.finish_sends(timeout_s=10)
+    made.workload.finish_sends(timeout_s=60)
     sends = sends_of(made)
     assert made.workload.dead_clients() == {}
     assert (sends["completed_ns"] != MISSING).all(), "somebody was told nothing"
@@ -107,7 +107,7 @@ def test_a_delivery_timeout_is_told_and_proves_nothing(tmp_path):
         made.until(lambda: made.total("ok") >= 20, "20 acknowledgements")
         made.kafka.down()
         made.until(lambda: KafkaError._MSG_TIMED_OUT in sends_of(made)["code"], "a timeout")
-        made.workload.finish_sends(timeout_s=10)
+        made.workload.finish_sends(timeout_s=60)
         sends = sends_of(made)
     assert (sends["outcome"][sends["code"] == KafkaError._MSG_TIMED_OUT] == Outcome.INFO).all()
     assert (sends["completed_ns"] != MISSING).all()

@@ -320,7 +320,7 @@ def test_clients_end_when_the_harness_is_killed_and_their_rows_are_whole(tmp_pat
         parent.kill()
         parent.communicate()
     wait_until(
-        lambda: not any(alive(pid) for pid in pids), awaited="orphaned clients to end", timeout_s=10, clock=CLOCK
+        lambda: not any(alive(pid) for pid in pids), awaited="orphaned clients to end", timeout_s=60, clock=CLOCK
     )
     from prozess.harness.recording.rows import read_rows, recorded
     from prozess.harness.schema import CLIENTS, SENDS

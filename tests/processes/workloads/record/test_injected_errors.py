@@ -121,7 +121,7 @@ def test_a_fenced_transactor_confirms_nothing_and_another_instance_or_transactio
         b.until(lambda: (transactions_of(b, client)["outcome"] != Outcome.OK)[:-1].any(), "one that was not confirmed")
         (first, *_) = np.flatnonzero(transactions_of(b, client)["outcome"] != Outcome.OK)
         b.until(lambda: len(transactions_of(b, client)) > first + 10, "others after it")
-        b.workload.finish_sends(timeout_s=10)
+        b.workload.finish_sends(timeout_s=60)
         transactions, sends = transactions_of(b, client), b.rows("sends", client)
         instances = instances_of(b, client)
         assert b.workload.dead_clients() == {}
@@ -143,7 +143,7 @@ def test_a_transactor_whose_connections_drop_goes_on(tmp_path):
         before = len(transactions_of(b, client))
         b.kafka.up()
         b.until(lambda: len(transactions_of(b, client)) >= before + 10, "transactions afterwards")
-        b.workload.finish_sends(timeout_s=10)
+        b.workload.finish_sends(timeout_s=60)
         transactions, sends = transactions_of(b, client), b.rows("sends", client)
         assert b.workload.dead_clients() == {}
     assert (transactions["completed_ns"] != MISSING).all()

@@ -175,7 +175,7 @@ def test_a_transaction_with_offsets_is_recorded(recording, clients):
         await consumer.close()
 
     asyncio.run(work())
-    seal(recording.run, timeout_s=15)
+    seal(recording.run, timeout_s=60)
     sends, _ = read_rows(recording.run.rows, SENDS, 1)
     commits, _ = read_rows(recording.run.rows, COMMITS, 2)
     assert sends["outcome"].tolist() == [Outcome.OK, Outcome.FAIL]

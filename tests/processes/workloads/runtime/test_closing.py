@@ -139,7 +139,7 @@ def test_nobody_is_alone_with_a_client_while_another_thread_uses_it():
     uses, inside, leave = Uses(), threading.Event(), threading.Event()
 
     def use():
-        with uses.one(timeout_s=10), uses.one(timeout_s=10):  # and again, in a callback
+        with uses.one(timeout_s=60), uses.one(timeout_s=10):  # and again, in a callback
             inside.set()
             leave.wait(30)
 

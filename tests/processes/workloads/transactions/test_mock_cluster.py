@@ -47,8 +47,8 @@ def _checked(path):
         made.workload.command(TAKE_OVER)
         second = next(c.client for c in made.plan.clients if c.instance)
         made.until(lambda: len(transactions_of(made, second)) >= 10, "transactions of the successor")
-        made.workload.finish_sends(timeout_s=10)
-        assert made.workload.fence(timeout_s=10) == {}
+        made.workload.finish_sends(timeout_s=60)
+        assert made.workload.fence(timeout_s=60) == {}
         assert made.workload.audit(timeout_s=20).incomplete == {}
     write_history(made.run)
     checkers = select([name for name in OF_CELLS if CHECKERS[name].applies(["transactions"])]).cell

@@ -59,7 +59,7 @@ def run_until(made: ClientBench, transactions: int) -> None:
 
 
 def finish(made: ClientBench) -> tuple[np.ndarray, np.ndarray]:
-    made.workload.finish_sends(timeout_s=10)
+    made.workload.finish_sends(timeout_s=60)
     assert made.workload.dead_clients() == {}
     return transactions_of(made, transactor(made)), made.rows("sends", transactor(made))
 
@@ -188,8 +188,8 @@ def test_a_standby_takes_over_with_an_instance_of_its_own_while_the_first_holds_
 def test_before_the_audit_every_id_is_initialised_once_more(tmp_path):
     with bench(plan_of(transactional_ids=3), tmp_path) as made:
         run_until(made, 3)
-        made.workload.finish_sends(timeout_s=10)
-        assert made.workload.fence(timeout_s=10) == {}
+        made.workload.finish_sends(timeout_s=60)
+        assert made.workload.fence(timeout_s=60) == {}
         fencer = next(c.client for c in made.plan.clients if c.role == "fencer")
         rows = made.rows("transactions", fencer)
         owners = [c.client for c in made.plan.clients if c.role == "transactor"]
@@ -201,7 +201,7 @@ def test_before_the_audit_every_id_is_initialised_once_more(tmp_path):
 def test_an_id_that_cannot_be_initialised_is_told(tmp_path):
     with bench(plan_of(), tmp_path) as made:
         run_until(made, 3)
-        made.workload.finish_sends(timeout_s=10)
+        made.workload.finish_sends(timeout_s=60)
         made.kafka.down()
         problems = made.workload.fence(timeout_s=1)
     assert list(problems) == ["cell-000-0"]

@@ -131,7 +131,7 @@ def test_what_the_tools_say_becomes_sends_reads_commits_and_assignments(tmp_path
         producer, consumer = (made.clients[f"{kind}-test"] for kind in ("producer", "consumer"))
         made.workload.command(RESUME)
         made.until(lambda: made.total("ok") >= 20, "20 acknowledgements")
-        made.workload.finish_sends(timeout_s=10)
+        made.workload.finish_sends(timeout_s=60)
         sends = made.rows("sends", producer)
         tailing = made.clients["reader-read_uncommitted"]
         for reader in (consumer, tailing):
