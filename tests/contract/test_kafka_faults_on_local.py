@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from prozess.clusters.machine.sandbox import enter_command
 from prozess.harness.run_directory import RunDirectory
 from prozess.nemesis.journal import read_journal
+from tests.support.servers.clusters import enter_with_jars
 
 # Inside the sandbox: one line of JSON per strike, heal and look.
 INSIDE = """
@@ -135,7 +135,7 @@ def test_faults_of_kafka_itself_take_effect_and_are_undone_to_the_letter(tmp_pat
     need("java")
     need("namespaces")
     run = RunDirectory(tmp_path / "run")
-    command = enter_command([sys.executable, "-c", INSIDE, str(run.path), json.dumps(STEPS)])
+    command = enter_with_jars([sys.executable, "-c", INSIDE, str(run.path), json.dumps(STEPS)])
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=500, check=True)
     said = [json.loads(line) for line in done.stdout.splitlines()]
     assert [s["name"] for s in said] == [name for name, _ in STEPS]

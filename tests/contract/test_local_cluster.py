@@ -13,13 +13,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from prozess.clusters.local.hosted import HostedCluster
 from prozess.clusters.machine.processes import sweep_pids
-from prozess.clusters.machine.sandbox import ISOLATION_VARIABLE, enter_command
+from prozess.clusters.machine.sandbox import ISOLATION_VARIABLE
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import BadInput, ClusterFailed, NotReady
 from prozess.harness.interfaces import Capability, NodeState
 from prozess.harness.run_directory import RunDirectory
 from prozess.workloads.librdkafka import close
-from tests.support.servers.clusters import READY_S, new_run, plan_of, processes_naming
+from tests.support.servers.clusters import READY_S, enter_with_jars, new_run, plan_of, processes_naming
 
 pytestmark = pytest.mark.cluster
 CLOCK = SystemClock()
@@ -122,7 +122,7 @@ def test_no_cut_touches_the_observers_link(tmp_path: Path, need: Callable[[str],
     run = new_run(tmp_path)
     run.plan.write_text(plan_of(brokers=2).model_dump_json())
     done = subprocess.run(
-        enter_command([sys.executable, str(Path(__file__).with_name("inside_the_sandbox.py")), str(run.path)]),
+        enter_with_jars([sys.executable, str(Path(__file__).with_name("inside_the_sandbox.py")), str(run.path)]),
         capture_output=True,
         text=True,
         timeout=200,

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from prozess.clusters.machine.sandbox import enter_command
 from prozess.harness.run_directory import RunDirectory
 from prozess.nemesis.journal import read_journal
+from tests.support.servers.clusters import enter_with_jars
 
 # Inside the sandbox: one line of JSON per strike and heal.
 INSIDE = """
@@ -30,6 +30,14 @@ from prozess.harness.plan.trial_files import parse_trial
 from prozess.nemesis.journal import read_journal
 from prozess.nemesis.registry import UNDO_ACTIONS
 
+class Asking(Admin):
+    asked = set()  # whose view was asked for, in the step that is under way
+
+    def view(self, node_id, topics, **more):
+        self.asked.add(node_id)
+        return super().view(node_id, topics, **more)
+
+
 clock, run = SystemClock(), RunDirectory(Path(sys.argv[1]))
 run.create()
 plan = make_plan(parse_trial({
@@ -43,11 +51,11 @@ with hold_alive(run), Recorder(run) as recorder:
     try:
         cluster.setup()
         cluster.wait_ready(timeout_s=120)
-        admin = Admin(cluster)
+        admin = Asking(cluster)
         admin.create_topics([TopicSpec("cell-000", ((1, 2, 3),))], timeout_s=60)
         nemesis = Nemesis(run, cluster, admin, recorder, clock)
         for number, (name, what) in enumerate(steps):
-            begun_ns = clock.monotonic_ns()
+            admin.asked = set()
             said = {"name": name}
             if name == "whole":
                 cluster.wait_ready(timeout_s=120)
@@ -71,7 +79,7 @@ with hold_alive(run), Recorder(run) as recorder:
             except ClusterFailed as error:
                 said["error"] = str(error)
             said["unhealed"] = sorted(nemesis.unhealed())
-            said["took_s"] = (clock.monotonic_ns() - begun_ns) / 1e9
+            said["asked"] = sorted(f"broker-{node_id}" for node_id in admin.asked)
             print(json.dumps(said), flush=True)
         cluster.wait_ready(timeout_s=120)
         print(json.dumps({"name": "ready again"}), flush=True)
@@ -139,7 +147,7 @@ def test_faults_on_real_brokers_take_effect_are_observed_and_are_healed_in_any_o
     need("namespaces")
     need("toxiproxy")
     run = RunDirectory(tmp_path / "run")
-    command = enter_command([sys.executable, "-c", INSIDE, str(run.path), json.dumps(STEPS)])
+    command = enter_with_jars([sys.executable, "-c", INSIDE, str(run.path), json.dumps(STEPS)])
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=400, check=True)
     said = [json.loads(line) for line in done.stdout.splitlines()]
     assert [s["name"] for s in said] == [name for name, _ in STEPS if name != "whole"] + ["ready again"]
@@ -150,7 +158,7 @@ def test_faults_on_real_brokers_take_effect_are_observed_and_are_healed_in_any_o
     assert both_ways["edges"] == sorted([[leader, "controller-3001"], ["controller-3001", leader]])
     assert set(freeze["nodes"]) == followers
     assert kill["nodes"] == [leader]
-    assert kill["took_s"] < 1.5, "paused brokers must not keep a fault waiting"
+    assert kill["asked"] == [leader], "paused brokers must not keep a fault waiting"
     assert "no broker runs now" in nobody["error"]
     assert controller["nodes"] == ["controller-3001"]
     assert [s for s in said if s.get("effects", ["YES"]) != ["YES"]] == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prozess.clusters.machine.sandbox import enter_command
+from tests.support.servers.clusters import enter_with_jars
 
 HERE = Path(__file__).parent
 
@@ -21,7 +21,7 @@ def test_over_ssh(tmp_path, need, file):
     need("sshd")
     # PYTHONPATH: the checkout, for children that run in other directories.
     done = subprocess.run(
-        enter_command(
+        enter_with_jars(
             [
                 *(sys.executable, "-m", "tests.support.servers.ssh", str(tmp_path / "world")),
                 *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / file)),

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from prozess.clusters.machine.sandbox import enter_command
 from prozess.harness.clock import SystemClock
+from prozess.harness.config.configuration import Variant
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan
@@ -64,6 +66,15 @@ def ensure_images(version: str, *, zookeeper: bool = False) -> None:
         find_image("kafka", version, zookeeper=zookeeper)
     except BadInput:
         build_images([version], progress=lambda _: None)
+
+
+def enter_with_jars(command: list[str]) -> list[str]:
+    """The command within a sandbox. What its cluster needs is fetched first: inside there is no network to fetch it over."""
+    from prozess.clusters.install.jars import ensure_agent, ensure_jars
+
+    ensure_agent()
+    ensure_jars(Variant().kafka_version)
+    return enter_command(command)
 
 
 def plan_of(**variant: Any) -> Plan:

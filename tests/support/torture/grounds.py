@@ -13,12 +13,11 @@ from confluent_kafka.admin import AdminClient
 
 from prozess.clusters.existing.ssh import BALLAST, SshCluster
 from prozess.clusters.local.hosted import HostedCluster
-from prozess.clusters.machine.sandbox import enter_command
 from prozess.harness.clock import SystemClock
 from prozess.harness.interfaces import NodeState
 from prozess.workloads.librdkafka import close
 from tests.support.paths import ROOT
-from tests.support.servers.clusters import READY_S, new_run, plan_of
+from tests.support.servers.clusters import READY_S, enter_with_jars, new_run, plan_of
 from tests.support.servers.ssh import VARIABLE
 
 CLOCK = SystemClock()
@@ -98,7 +97,7 @@ def in_a_world(command: list[str], directory: Path, *, timeout_s: float) -> subp
     """Run it where `ground_of("ssh")` is to be had."""
     here = ROOT
     return subprocess.run(
-        enter_command([sys.executable, "-m", "tests.support.servers.ssh", str(directory / "world"), *command]),
+        enter_with_jars([sys.executable, "-m", "tests.support.servers.ssh", str(directory / "world"), *command]),
         capture_output=True,
         text=True,
         timeout=timeout_s,

@@ -16,23 +16,33 @@ from tests.support.paths import ROOT
 
 TOPIC = "orders"
 CLOSES = """
-import faulthandler, sys, time
+import faulthandler, os, pathlib, sys
 from confluent_kafka import Consumer
 from tests.support.mock_kafka import mock_kafka
+from prozess.harness.clock import SystemClock, wait_until
 from prozess.workloads.librdkafka import close
 
-faulthandler.dump_traceback_later(90, exit=True)
-cluster, properties = sys.argv[1], dict(pair.split("=") for pair in sys.argv[2:])
+log, cluster, properties = pathlib.Path(sys.argv[1]), sys.argv[2], dict(pair.split("=") for pair in sys.argv[3:])
+with log.open("wb") as file:
+    os.dup2(file.fileno(), 2)  # librdkafka's own lines go there
+faulthandler.dump_traceback_later(120, exit=True)
+debug = {"log_level": 7, "debug": "cgrp"}
+has_partitions = "-> wait-assign-call"  # the client has its partitions, and waits until its application is told
 with mock_kafka() as kafka:
     kafka.create("orders", partitions=2)
     made, told = [], []
     for number in range(16):
-        given = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"g{number}", "log_level": 0, **properties}
+        given = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"g{number}", **debug, **properties}
         made.append((Consumer(given), given))
     for consumer, _ in made:
         consumer.subscribe(["orders"], on_assign=lambda *_: told.append(1), on_revoke=lambda *_: told.append(2))
         consumer.poll(0)
-    time.sleep(1.5)  # they are given their partitions, and have not been told
+    wait_until(
+        lambda: log.read_text(errors="replace").count(has_partitions) == len(made),
+        awaited="partitions for every consumer",
+        timeout_s=60,
+        clock=SystemClock(),
+    )
     if cluster == "gone":
         kafka.down()
     for consumer, given in made:
@@ -51,7 +61,7 @@ print("returned")
 
 
 def run(code, *arguments):
-    command = [sys.executable, "-c", code, *arguments]
+    command = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
 
 
@@ -65,10 +75,11 @@ def run(code, *arguments):
         pytest.param(("group.protocol=consumer",), id="consumer-protocol"),
     ],
 )
-def test_a_consumer_that_was_not_told_of_its_partitions_yet_is_closed(cluster, properties):
+def test_a_consumer_that_was_not_told_of_its_partitions_yet_is_closed(cluster, properties, tmp_path):
     """With `Consumer.close` alone about a third of these closes never return."""
-    done = run(CLOSES, cluster, *properties)
-    assert done.stdout.startswith("closed 16, told "), done.stderr[-2000:]
+    log = tmp_path / "stderr"
+    done = run(CLOSES, log, cluster, *properties)
+    assert done.stdout.startswith("closed 16, told "), log.read_text(errors="replace")[-2000:]
 
 
 def test_closing_a_member_gives_up_its_partitions_in_order_and_stores_nothing_that_was_not_given():
