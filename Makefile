@@ -23,8 +23,10 @@ help:
 run: $(VENV)/.ready
 	$(BIN)/prozess run $(TRIAL) --seed $(SEED)
 
+# The files that take longest begin first, so that no worker is left alone with one at the end.
 test: lint unit
-	$(BIN)/pytest -m "not long" -n $(WORKERS) --dist loadfile --durations 25 tests/processes tests/contract tests/system
+	$(BIN)/pytest -m "not long" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25 \
+		tests/system/spark tests/system/trials tests/system tests/contract tests/processes
 
 test-all: export PROZESS_ALL_EXAMPLES = 1
 test-all: lint unit system
