@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -17,7 +17,7 @@ from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import MISSING, NONE, SENDS, WITHHELD
 from prozess.workloads.client import Client, FatalClient
 from prozess.workloads.librdkafka import logged_in
-from prozess.workloads.log.reader import Offsets
+from prozess.workloads.log.reader import OffsetRequest, Offsets
 from prozess.workloads.record.identity import HEADER_NAME, VALUE_BYTES_MIN, encoder, key_id
 from prozess.workloads.record.sends import (
     FEW,
@@ -49,6 +49,40 @@ FATAL_REASON_S = 0.2
 HANDLED_LIMIT_NS, HANDLED_QUIET_NS, HANDLED_INTERVAL_S = 10_000_000_000, 1_500_000_000, 0.05
 """At the end with acks=0: how long to wait at most, how long without growth of the logs, and how often to look."""
 _DENSE = itemgetter(0)
+
+
+class _Looks(Protocol):
+    def ask_latest(self) -> OffsetRequest: ...
+
+
+class _Beats(Protocol):
+    def now_ns(self) -> int: ...
+    def heartbeat(self, now_ns: int) -> None: ...
+
+
+def until_handled(offsets: _Looks, reported: Mapping[int, int], client: _Beats) -> Iterator[float]:
+    """Stays connected until the brokers have handled what acks=0 only put into sockets. Yields how long to wait, in seconds,
+    before the next look. `reported`: how many records were reported without an error, by dense partition.
+
+    A broker that is behind may find, among the produce requests, one that it answers. If this process has ended by then,
+    its kernel resets the connection, and the broker drops everything behind that request: lost by us and not by Kafka
+    (seen without any fault: the last 1.7 s of a partition). No answer tells when it has caught up; so look until the
+    partitions hold as many records as were sent, or have not grown for a while, because some were really lost.
+    """
+    began_ns = grown_ns = client.now_ns()
+    last: dict[int, int] = {}
+    while (now_ns := client.now_ns()) - began_ns < HANDLED_LIMIT_NS and now_ns - grown_ns < HANDLED_QUIET_NS:
+        asked = offsets.ask_latest()
+        while not asked.answered:
+            client.heartbeat(client.now_ns())
+            yield HANDLED_INTERVAL_S
+        ends = {dense: found.offset for dense, found in asked.found().items()}
+        if all(ends.get(dense, 0) >= count for dense, count in reported.items()):
+            return
+        if ends != last:
+            last, grown_ns = ends, client.now_ns()
+        client.heartbeat(client.now_ns())
+        yield HANDLED_INTERVAL_S
 
 
 class LogProducer:
@@ -109,7 +143,7 @@ class LogProducer:
             if self._client.fatal is not None:
                 yield from self._drain_dead()
         if not self._stopped and str(self._spec.properties.get("acks")) == "0":
-            yield from self._wait_until_handled()
+            yield from until_handled(Offsets(self._client), self._reported, self._client)
 
     def poll(self, wait_s: float) -> None:
         """Serves librdkafka's callbacks, and completes what they reported."""
@@ -264,30 +298,6 @@ class LogProducer:
         for partition, count in counts.items():
             self._in_flight[partition] -= count
             self._reported[partition] += count
-
-    def _wait_until_handled(self) -> Iterator[float]:
-        """Stays connected until the brokers have handled what acks=0 only put into sockets.
-
-        A broker that is behind may find, among the produce requests, one that it answers. If this process has ended by then,
-        its kernel resets the connection, and the broker drops everything behind that request: lost by us and not by Kafka
-        (seen without any fault: the last 1.7 s of a partition). No answer tells when it has caught up; so look until the
-        partitions hold as many records as were sent, or have not grown for a while, because some were really lost.
-        """
-        offsets, began_ns = Offsets(self._client), self._now_ns()
-        last: dict[int, int] = {}
-        grown_ns = began_ns
-        while (now_ns := self._now_ns()) - began_ns < HANDLED_LIMIT_NS and now_ns - grown_ns < HANDLED_QUIET_NS:
-            asked = offsets.ask_latest()
-            while not asked.answered:
-                self._client.heartbeat(self._now_ns())
-                yield HANDLED_INTERVAL_S
-            ends = {dense: found.offset for dense, found in asked.found().items()}
-            if all(ends.get(dense, 0) >= count for dense, count in self._reported.items()):
-                return
-            if ends != last:
-                last, grown_ns = ends, self._now_ns()
-            self._client.heartbeat(self._now_ns())
-            yield HANDLED_INTERVAL_S
 
     def _drain_dead(self) -> Iterator[float]:
         """Records what a dead instance still reports, and raises FatalClient. Everything else stays INFO."""

@@ -159,9 +159,7 @@ def test_an_acks_0_producer_stays_until_the_partitions_hold_what_it_sent(tmp_pat
     with bench(plan_of(partitions=2, acks=["0"]), tmp_path) as b:
         b.workload.command(send(50, b.plan.cells[0]))
         b.until(lambda: b.total("ok") == 100, "reports")
-        began_ns = CLOCK.monotonic_ns()
         b.workload.finish_sends(timeout_s=LIMIT_S)
-        assert CLOCK.monotonic_ns() - began_ns < HANDLED_QUIET_NS  # it found them, and did not wait for silence
         assert b.rows("clients", b.producer)["exit_code"] == 0
 
 
@@ -307,7 +305,7 @@ with mock_kafka() as kafka:
 
 
 def test_clients_end_when_the_harness_is_killed_and_their_rows_are_whole(tmp_path):
-    from tests.support.log_workload import CLOCK, wait_until
+    from tests.support.log_workload import wait_until
 
     parent = subprocess.Popen(
         [sys.executable, "-c", ORPHANING, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
