@@ -294,7 +294,7 @@ def _stood_still(standstills: Sequence[Standstill], faults: Sequence[FaultShown]
             if stood.of == of
             and fault.begin_s - COMMITS_WITHIN_S <= stood.begin_s <= fault.begin_s + DYING_S
             and (stood.end_s is None or stood.end_s >= fault.end_s)
-            and stood.wanted_between(fault.begin_s, fault.end_s)
+            and stood.wanted_before(fault.end_s)
         ]
         if lasting:
             found.setdefault(of, []).extend(lasting)

@@ -28,9 +28,9 @@ class Standstill:
     wanted_s: tuple[float, ...] = ()
     """When somebody asked for a commit meanwhile, or there was something to commit."""
 
-    def wanted_between(self, begin_s: float, end_s: float) -> bool:
-        """Returns whether anything was to be committed in this time: else it proves nothing that nothing was."""
-        return any(begin_s <= at_s <= end_s for at_s in self.wanted_s)
+    def wanted_before(self, end_s: float) -> bool:
+        """Returns whether anything was to be committed by then: else it proves nothing that nothing was."""
+        return any(at_s <= end_s for at_s in self.wanted_s)
 
     def sentence(self) -> str:
         """For a person."""

@@ -410,6 +410,7 @@ INTERNAL = {
     [
         ((9.8, 33.0), (12.0,), 1),
         ((9.8, None), (12.0,), 1),
+        ((9.8, 33.0), (9.9,), 1),  # what was asked for just before was answered when the broker was back
         ((9.8, 20.0), (12.0,), 0),  # another coordinator took over
         ((9.8, 33.0), (32.0,), 0),  # there was nothing to commit
         ((0.5, 33.0), (12.0,), 0),  # it had stopped before
@@ -528,8 +529,8 @@ def test_each_transactional_id_stands_still_by_itself_and_the_row_of_an_instance
     }
     (one,) = of_transactions(table)
     assert (one.who, one.begin_s, one.end_s) == ("transactional.id number 1", 1.2, 9.5)
-    assert one.wanted_between(5, 12)
-    assert not one.wanted_between(2, 5)
+    assert one.wanted_before(12)
+    assert not one.wanted_before(5)
 
 
 # --- the last line
