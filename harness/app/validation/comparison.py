@@ -25,7 +25,7 @@ from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.verdict.sentences import few, number_of
 from prozess.harness.impact.cost import WindowShown
 from prozess.harness.plan.schedule import FaultAction, Step
-from prozess.harness.verdict import AnomalyOutcome, FaultShown, TrialVerdict, WitnessShown
+from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, FaultShown, TrialVerdict, WitnessShown
 
 AROUND_S = 60.0
 """Of a trial, beside its schedule: the cluster's start, the warm-up, the audit, the check."""
@@ -384,7 +384,7 @@ def observe(verdict: TrialVerdict | None, cells: Collection[int], faults: Sequen
     found: dict[str, AnomalySummary] = {}
     for cell in verdict.cells:
         for anomaly in cell.anomalies.values() if cell.cell in cells else ():
-            seen = AnomalySummary(anomaly.outcome, anomaly.count, anomaly.reason)
+            seen = AnomalySummary(anomaly.outcome, _counted(anomaly), anomaly.reason)
             found[anomaly.anomaly] = _worse(found.get(anomaly.anomaly), seen)
     fired = {control.anomaly for control in verdict.controls if control.fired}
     effective = {fault.step for fault in verdict.faults if fault.effective}
@@ -394,6 +394,12 @@ def observe(verdict: TrialVerdict | None, cells: Collection[int], faults: Sequen
         not_proven=frozenset(control.anomaly for control in verdict.controls) - fired,
         faults=tuple(name for name in faults if name in effective),
     )
+
+
+def _counted(anomaly: CellAnomaly) -> int:
+    """How often it was seen, without what another guarantee judges (a duplicate that was processed twice); where there is
+    nothing else, that."""
+    return anomaly.forbidden + anomaly.permitted + anomaly.unknown or anomaly.count
 
 
 @dataclass(frozen=True)

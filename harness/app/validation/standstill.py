@@ -25,12 +25,12 @@ class Standstill:
     """For a person: "the group", "transactional.id number 1"."""
     begin_s: float
     end_s: float | None
-    wanted_s: tuple[float, ...] = ()
-    """When somebody asked for a commit meanwhile, or there was something to commit."""
+    wanted_s: float | None = None
+    """When somebody first asked for a commit meanwhile, or there was something to commit; None = never."""
 
     def wanted_before(self, end_s: float) -> bool:
         """Returns whether anything was to be committed by then: else it proves nothing that nothing was."""
-        return any(at_s <= end_s for at_s in self.wanted_s)
+        return self.wanted_s is not None and self.wanted_s <= end_s
 
     def sentence(self) -> str:
         """For a person."""
@@ -70,8 +70,6 @@ def _gaps(of: str, who: str, accepted_ns: np.ndarray, wanted_ns: np.ndarray) -> 
 
 
 def _standstill(of: str, who: str, begin_ns: int, end_ns: int | None, wanted_ns: np.ndarray) -> Standstill:
-    until = np.iinfo(np.int64).max if end_ns is None else end_ns
-    asked = wanted_ns[(wanted_ns > begin_ns) & (wanted_ns < until)] / NS_PER_S
-    return Standstill(
-        of, who, begin_ns / NS_PER_S, None if end_ns is None else end_ns / NS_PER_S, tuple(asked.tolist())
-    )
+    asked = wanted_ns[np.searchsorted(wanted_ns, begin_ns, side="right") :][:1]
+    first_s = float(asked[0]) / NS_PER_S if len(asked) and (end_ns is None or asked[0] < end_ns) else None
+    return Standstill(of, who, begin_ns / NS_PER_S, None if end_ns is None else end_ns / NS_PER_S, first_s)
