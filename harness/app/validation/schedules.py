@@ -318,13 +318,16 @@ def _coordinator_cut(here: Circumstances) -> list[dict[str, Any]]:
 def _offsets_down(here: Circumstances) -> list[dict[str, Any]]:
     """The broker that leads the group's partition of __consumer_offsets is away longer than a group needs to go on with
     another one: until that leads, until its members have found it and are together again, and until a member has worked
-    through what it had been given. Seen with three copies: 27 s."""
+    through what it had been given. Seen with three copies: 27 s. Nothing is sent meanwhile: there is
+    enough to commit by then, and nothing piles up that members would still work on when the next schedule stops them."""
     (group, *_) = here.groups
     away_s = here.broker_session_s + here.group_session_s + BATCH * RECORD_MS / 1000 + 15
     return [
         _fault("the group's coordinator dies", "kill", f"group-coordinator({group})", after_s=2),
+        _step("nothing more is sent", 3, kind="pause_sends"),
         _heal("it returns", after_s=away_s),
         _whole(),
+        _step("records are sent again", 0, kind="resume_sends"),
         _step("the group goes on", 10),
     ]
 
