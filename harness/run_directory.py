@@ -26,6 +26,7 @@ history/           Parquet, one file per table; partitioned tables have one row 
 findings/          stage check: findings.parquet, witnesses.parquet, windows.parquet
 impact.json        stage check: what each fault cost the clients (harness/impact/cost.py)
 crash_points.json, crash_points_reached.jsonl    only of a test: where its applications should crash, and who got there
+application.json   only of a test: what was found of its application, and what was not judged
 verdict.json       stage judge
 manifest.json      size and checksum of each of these files that a verdict rests on; missing = the run was killed
 report.html, junit.xml, summary.md    stage report
@@ -138,6 +139,11 @@ class RunDirectory:
     def manifest(self) -> Path:
         """What every file was that a verdict rests on (prozess.harness.history.manifest)."""
         return self.path / "manifest.json"
+
+    @property
+    def application(self) -> Path:
+        """What a test found of its application (prozess.harness.verdict.ApplicationVerdict)."""
+        return self.path / "application.json"
 
     @property
     def verdict(self) -> Path:

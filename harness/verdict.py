@@ -176,6 +176,71 @@ class AlertResult(Frozen):
     reason: str = ""
 
 
+class ApplicationWitness(Frozen):
+    """A record that shows what an application did."""
+
+    topic: str
+    number: int
+    """The partition, as Kafka numbers it."""
+    log_offset: int
+    text: str
+    """The record and what became of it, in one line for people."""
+
+
+class ApplicationAnomaly(Frozen):
+    """Something that an application under test did. No configuration promises or permits it: a test says what is wrong."""
+
+    anomaly: str
+    where: str
+    """The topic, or input and output."""
+    outcome: AnomalyOutcome
+    """violated: the test fails by it. shown: a hazard that the test does not forbid. unknown: it could not be judged."""
+    count: int = 0
+    reason: str = ""
+    """The reason, in one sentence for people; of what is unknown, a clause that follows the anomaly and the place."""
+    witnesses: tuple[ApplicationWitness, ...] = ()
+
+
+class ApplicationGap(Frozen):
+    """Anomalies of an application that were not judged in one place."""
+
+    anomalies: tuple[str, ...]
+    where: str
+    why: str
+    """A clause whose subject is named."""
+    add: str
+    """What to add to the test, so that they are judged."""
+    forbidden: bool = False
+    """Whether the test forbids one of them: then not to know is not to pass."""
+
+    def sentence(self) -> str:
+        """For a person."""
+        return f"{', '.join(self.anomalies)} in {self.where}: {self.why}; {self.add}"
+
+
+class ApplicationVerdict(Frozen):
+    """What a test found of the application under test: the whole of `application.json`."""
+
+    anomalies: tuple[ApplicationAnomaly, ...] = ()
+    not_judged: tuple[ApplicationGap, ...] = ()
+
+    def of(self, outcome: AnomalyOutcome) -> list[ApplicationAnomaly]:
+        """Returns the anomalies with this outcome."""
+        return [anomaly for anomaly in self.anomalies if anomaly.outcome is outcome]
+
+    def doubts(self) -> list[str]:
+        """Returns why it is not known whether the application did what the test wants."""
+        unknown = [f"{one.anomaly} in {one.where} {one.reason}" for one in self.of(AnomalyOutcome.UNKNOWN)]
+        asked = [gap.sentence() for gap in self.not_judged if gap.forbidden]
+        return unknown + [f"the test forbids what was not judged: {sentence}" for sentence in asked]
+
+    def doubted(self) -> "ApplicationVerdict":
+        """Returns the same with every anomaly unknown, because the files that show it are damaged, or nothing proves
+        them."""
+        unknown = {"outcome": AnomalyOutcome.UNKNOWN, "reason": "is not known, because the evidence is damaged"}
+        return self.model_copy(update={"anomalies": tuple(a.model_copy(update=unknown) for a in self.anomalies)})
+
+
 class TrialVerdict(Frozen):
     """The whole of `verdict.json`."""
 
@@ -200,6 +265,10 @@ class TrialVerdict(Frozen):
     """The guarantees that the verdict rests on."""
     not_judged: dict[str, str] = Field(default_factory=dict)
     """The guarantees that apply and did not decide: why, and how much of them was found all the same."""
+    application: ApplicationVerdict | None = None
+    """What was found of the application under test, and decides, too. None: this is no test of an application."""
+    of_kafka: Verdict | None = None
+    """The verdict on Kafka's promises alone, where the application decides, too. None: it is `verdict`."""
     facts: dict[str, str] = Field(default_factory=dict)
     """Versions, settings that shape the trial, and counts: name → text."""
 
@@ -209,4 +278,5 @@ class TrialVerdict(Frozen):
         judged = [judged for cell in self.cells for judged in cell.anomalies.values()]
         forbidden = [of for of in judged if of.verdict is Verdict.VIOLATED]
         others = any(alert.verdict is Verdict.VIOLATED for alert in self.alerts)
+        others |= self.application is not None and bool(self.application.of(AnomalyOutcome.VIOLATED))
         return bool(forbidden) and not others and all(of.by_known_defects for of in forbidden)

@@ -199,7 +199,8 @@ def _prozess_recording(request: pytest.FixtureRequest) -> Iterator[Recording]:
             raise _unavailable(settings, error) from None
     try:
         run = directory_for(_runs(item.config), item.nodeid)
-        recording = Recording(run, test=item.nodeid, command=_command(item), session=session)
+        forbid = _settings(item).forbid
+        recording = Recording(run, test=item.nodeid, command=_command(item), session=session, forbid=forbid)
     except ProzessError as error:
         raise _failure(f"prozess: {error}") from None
     item.stash[_RECORDING] = recording

@@ -40,6 +40,7 @@ RECORDED = (
     "recovery.json",
     "hanging.json",
     "dead_clients.json",
+    "application.json",
 )
 """The files beside the rows that a verdict, a report or a replay rests on. A run has those of them that it came to
 write."""

@@ -41,7 +41,7 @@ from prozess.harness.report.charts import (
     span_of_sends,
     timeline_panels,
 )
-from prozess.harness.report.stories import Teller, tell_stories
+from prozess.harness.report.stories import Teller, tell_of_application, tell_stories
 from prozess.harness.report.tables import (
     HEADINGS,
     LEGEND,
@@ -137,6 +137,8 @@ def write_html(
         filters=_filters(tables),
         seen=seen,
         stories=tell_stories(pairs, teller),
+        application=verdict.application,
+        application_stories=tell_of_application(verdict.application, teller),
         rows_each=rows_each(sum(min(len(group.pairs), TABLES_EACH) for group in seen)),
         tables_each=TABLES_EACH,
         folded_from=FOLDED_FROM,

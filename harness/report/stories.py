@@ -12,7 +12,14 @@ from prozess.harness.history.convert import History
 from prozess.harness.report.charts import of_partitions, partition_name
 from prozess.harness.report.words import brief_nodes
 from prozess.harness.schema import MISSING, NONE, MetadataKind, Outcome, Role
-from prozess.harness.verdict import CellAnomaly, CellVerdict, FaultShown, WitnessShown
+from prozess.harness.verdict import (
+    ApplicationVerdict,
+    ApplicationWitness,
+    CellAnomaly,
+    CellVerdict,
+    FaultShown,
+    WitnessShown,
+)
 
 Columns = Mapping[str, np.ndarray]
 LOG = "log"
@@ -307,6 +314,19 @@ def tell_stories(
     return found
 
 
+def tell_of_application(application: ApplicationVerdict | None, teller: "Teller") -> list[list[Story]]:
+    """The stories of the first witnesses of each anomaly of an application, in its order."""
+    anomalies = () if application is None else application.anomalies
+    return [
+        [
+            story
+            for witness in anomaly.witnesses[:OF_AN_ANOMALY_MAX]
+            if (story := teller.tell_of_application(witness)) is not None
+        ]
+        for anomaly in anomalies
+    ]
+
+
 class Teller:
     """Tells stories of one run; holds what several need."""
 
@@ -353,6 +373,28 @@ class Teller:
         else:
             what = self.name(_known(witness.reader))
         return Story(f"{what} in {partition_name(self._history.plan, partition)}", _lanes(events), events)
+
+    def tell_of_application(self, witness: ApplicationWitness) -> Story | None:
+        """Tells the story of a record of the application under test: of its send, if a recorded client sent it."""
+        planned = {(p.topic_name, p.number): p.partition for p in self._history.plan.partitions}
+        partition = planned.get((witness.topic, witness.number))
+        if partition is None or partition not in self._history.files["sends"].row_groups:
+            return None
+        sent = self._table("sends", partition)
+        rows = np.flatnonzero((sent["log_offset"] == witness.log_offset) & (sent["outcome"] == Outcome.OK))
+        if not len(rows):
+            return None
+        shown = WitnessShown(
+            partition=partition,
+            topic=witness.topic,
+            number=witness.number,
+            client=int(sent["client"][rows[0]]),
+            sequence=int(sent["sequence"][rows[0]]),
+            log_offset=witness.log_offset,
+            effect="",
+            rule="",
+        )
+        return self.tell(shown)
 
     def _of_log(self, witness: WitnessShown, subjects: Sequence[Subject]) -> Iterator[Event]:
         """Yields what consumers, the audit and the replicas' segments show."""

@@ -23,6 +23,7 @@ from prozess.harness.report.words import (
     VERDICT_SIGNS,
     anomalies_of,
     brief,
+    brief_of_application,
     found_line,
     matrices,
     meanings_of,
@@ -35,6 +36,9 @@ from prozess.harness.report.words import (
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import MISSING, NONE, ObservationKind
 from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, TrialVerdict, Verdict
+
+OF_APPLICATION_MAX = 5
+"""The number of witnesses of what an application did; verdict.json has more."""
 
 
 def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history: History) -> Path:
@@ -77,6 +81,7 @@ def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history:
             if line not in told:
                 told.add(line)
                 out.append(line)
+    out += _application_lines(verdict)
     out += ["", f"Found: {found_line(verdict.findings)}."]
     out += hanging_lines(read_hanging(run))
     out += impact_lines(run)
@@ -88,6 +93,17 @@ def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history:
     path = run.path / "summary.md"
     path.write_text("\n".join(map(printable, out)), encoding="utf-8")
     return path
+
+
+def _application_lines(verdict: TrialVerdict) -> list[str]:
+    """What the application under test did, with its first witnesses."""
+    if verdict.application is None or not verdict.application.anomalies:
+        return []
+    out = ["", "## What the application did", ""]
+    for one in verdict.application.anomalies:
+        out.append(f"- {SIGNS[one.outcome]} {as_text(brief_of_application(one))}: {as_text(one.reason)}")
+        out += [f"  - {as_text(witness.text)}" for witness in one.witnesses[:OF_APPLICATION_MAX]]
+    return out
 
 
 # Texts of files in Markdown: what somebody wrote in a trial is a text there, never a link, a picture, a tag or a
@@ -267,10 +283,20 @@ def _rows(table: Columns, step: int, partition: int, node: int) -> np.ndarray:
     return np.flatnonzero((table["step"] == step) & (table["partition"] == partition) & (table["node"] == node))
 
 
+_VERDICTS = {
+    AnomalyOutcome.VIOLATED: Verdict.VIOLATED,
+    AnomalyOutcome.UNKNOWN: Verdict.UNKNOWN,
+    AnomalyOutcome.SHOWN: Verdict.HELD,
+}
+"""Of what an application did."""
+
+
 def write_junit(run: RunDirectory, verdict: TrialVerdict, seconds: Mapping[str, float]) -> Path:
     """Write junit.xml; returns its path."""
     judged = [a for cell in verdict.cells for a in cell.anomalies.values()]
     verdicts = [a.verdict for a in judged] + [a.verdict for a in verdict.alerts]
+    of_application = () if verdict.application is None else verdict.application.anomalies
+    verdicts += [_VERDICTS[one.outcome] for one in of_application]
     suite = ElementTree.Element(
         "testsuite",
         name=f"prozess.{verdict.trial}",
@@ -291,6 +317,7 @@ def write_junit(run: RunDirectory, verdict: TrialVerdict, seconds: Mapping[str, 
                 suite, "testcase", classname=f"{verdict.trial}.{cell.name}", name=f"no {anomaly.anomaly}"
             )
             _outcome(case, anomaly)
+    _cases_of_application(suite, verdict)
     for alert in verdict.alerts:
         case = ElementTree.SubElement(suite, "testcase", classname=f"{verdict.trial}.alerts", name=alert.name)
         if alert.verdict is Verdict.VIOLATED:
@@ -323,3 +350,15 @@ def _outcome(case: ElementTree.Element, anomaly: CellAnomaly) -> None:
             ).text = f"permitted, and seen {anomaly.count} times: {anomaly.reason}"
         case _:
             pass
+
+
+def _cases_of_application(suite: ElementTree.Element, verdict: TrialVerdict) -> None:
+    for one in () if verdict.application is None else verdict.application.anomalies:
+        where = f"{verdict.trial}.application"
+        case = ElementTree.SubElement(suite, "testcase", classname=where, name=f"no {one.anomaly} in {one.where}")
+        if one.outcome is AnomalyOutcome.VIOLATED:
+            ElementTree.SubElement(case, "failure", message=brief_of_application(one)).text = one.reason
+        elif one.outcome is AnomalyOutcome.UNKNOWN:
+            ElementTree.SubElement(case, "error", message=one.reason)
+        else:
+            ElementTree.SubElement(case, "system-out").text = f"not forbidden, and seen {one.count} times: {one.reason}"

@@ -13,8 +13,10 @@ from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.schedule import Elapsed, FaultAction, Step
 from prozess.harness.plan.trial import SCENARIOS, Trial, covered
 from prozess.harness.report.words import (
+    SIGNS,
     VERDICT_SIGNS,
     CellMatrix,
+    brief_of_application,
     found_line,
     matrices,
     meanings_of,
@@ -57,6 +59,9 @@ def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
             values = [cell.axes[axis] for axis in matrix.axes] if apart else [_label(matrix.axes, cell)]
             table.add_row(*map(escape, values), shown, escape(seen_in(cell)))
         out.print(table)
+    for one in () if verdict.application is None else verdict.application.anomalies:
+        told = f"{SIGNS[one.outcome]} {brief_of_application(one)}: {one.reason}"
+        out.print(f"application {escape(told)}", soft_wrap=True)
     out.print(f"found      {escape(found_line(verdict.findings))}", soft_wrap=True)
     _show_names(verdict)
     for told in verdict.not_proven:

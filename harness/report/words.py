@@ -13,7 +13,14 @@ from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory, read_object
-from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict
+from prozess.harness.verdict import (
+    AnomalyOutcome,
+    ApplicationAnomaly,
+    CellAnomaly,
+    CellVerdict,
+    TrialVerdict,
+    Verdict,
+)
 
 SIGNS = {
     AnomalyOutcome.HELD: "✓",
@@ -85,11 +92,13 @@ def seen_in(cell: CellVerdict) -> str:
 
 
 def not_judged_lines(verdict: TrialVerdict) -> list[str]:
-    """Each reason not to judge with the guarantees it concerns: `diverged, unclean: neither …`."""
+    """Each reason not to judge with the guarantees it concerns: `diverged, unclean: neither …`; then what was not judged of
+    an application."""
     by_reason: dict[str, list[str]] = {}
     for name, why in verdict.not_judged.items():
         by_reason.setdefault(why, []).append(name)
-    return [f"{', '.join(names)}: {why}" for why, names in by_reason.items()]
+    gaps = [] if verdict.application is None else [gap.sentence() for gap in verdict.application.not_judged]
+    return [f"{', '.join(names)}: {why}" for why, names in by_reason.items()] + gaps
 
 
 def brief(anomaly: CellAnomaly) -> str:
@@ -104,6 +113,11 @@ def brief(anomaly: CellAnomaly) -> str:
             return f"{anomaly.anomaly} {anomaly.count:,} ({anomaly.outcome})"
         case _:
             return f"{anomaly.anomaly} {anomaly.outcome}"
+
+
+def brief_of_application(anomaly: ApplicationAnomaly) -> str:
+    """Describes what an application did in a few words: `missing-output 2 in orders → invoices`."""
+    return f"{anomaly.anomaly} {anomaly.count:,} in {anomaly.where}"
 
 
 def reproduce(run: RunDirectory) -> str:

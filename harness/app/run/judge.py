@@ -1,9 +1,11 @@
 """The judge stage: reads findings and evidence of a run, and writes `verdict.json`."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.clock import NS_PER_S
+from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees import Evidence, judge
 from prozess.harness.guarantees.verdict.doubts import doubted, unlooked
 from prozess.harness.history.convert import History
@@ -14,7 +16,14 @@ from prozess.harness.plan.plan import Plan, read_plan
 from prozess.harness.recording.metrics import BY_NAME, MetricTable, Origin
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import MISSING, StepOutcome
-from prozess.harness.verdict import AlertResult, TrialVerdict
+from prozess.harness.verdict import (
+    AlertResult,
+    AnomalyOutcome,
+    ApplicationVerdict,
+    TrialVerdict,
+    Verdict,
+    worst,
+)
 
 EVIDENCE_TABLES = ("metadata", "faults", "steps", "clients", "heartbeats", "observations")
 REPLICA_COLUMNS = (
@@ -76,7 +85,51 @@ def _judged(run: RunDirectory, findings: Sequence[Finding] | None, decide: Seque
     if plan.alerts:
         verdict = with_alerts(verdict, _alerts(plan, history, evidence, verdict))
     verdict = verdict.model_copy(update={"interrupted": run.interrupted.exists()})
-    return verdict
+    return with_application(verdict, read_application(run)) if run.application.exists() else verdict
+
+
+def read_application(run: RunDirectory) -> ApplicationVerdict:
+    """What a test found of its application. HistoryUnreadable if application.json is not of this version."""
+    try:
+        return ApplicationVerdict.model_validate_json(run.application.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise HistoryUnreadable(
+            f"{run.application} is not what a test of this version writes: {error}. Run the test again."
+        ) from error
+
+
+def with_application(verdict: TrialVerdict, found: ApplicationVerdict) -> TrialVerdict:
+    """The same verdict, for which the application counts, too: what its test forbids violates, and what could not be judged
+    although it should have been is unknown."""
+    wrong, doubts = found.of(AnomalyOutcome.VIOLATED), found.doubts()
+    seen = ", ".join(f"{one.anomaly} {one.count:,} in {one.where}" for one in found.anomalies if one.count)
+    own = Verdict.VIOLATED if wrong else Verdict.UNKNOWN if doubts else Verdict.NOT_JUDGED
+    whole = verdict.verdict if own is Verdict.NOT_JUDGED else worst([verdict.verdict, own])
+    if wrong:
+        told = f"Violated by the application: {seen}. Kafka's own promises: {_first_small(verdict.sentence)}"
+    elif doubts and whole is Verdict.UNKNOWN:
+        told = f"Unknown: {doubts[0].rstrip('.')}. Kafka's own promises: {_first_small(verdict.sentence)}"
+    elif seen:
+        told = f"{verdict.sentence} Of the application: {seen}; this is a hazard, and the test does not forbid it."
+    else:
+        told = verdict.sentence
+    counts = Counter(verdict.findings)
+    for one in found.anomalies:
+        counts[one.anomaly] += one.count
+    return verdict.model_copy(
+        update={
+            "verdict": whole,
+            "sentence": told,
+            "unknown_reasons": (*verdict.unknown_reasons, *doubts),
+            "findings": dict(counts),
+            "application": found,
+            "of_kafka": verdict.verdict,
+        }
+    )
+
+
+def _first_small(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
 
 
 def _alerts(plan: Plan, history: History, evidence: Evidence, verdict: TrialVerdict) -> tuple[AlertResult, ...]:

@@ -13,9 +13,16 @@ from typing import Any
 from prozess.harness.app.testing.plans import RecordedTest, group_of
 from prozess.harness.interfaces.application import Contents, Record, RegisteredClient, RegisteredTopic
 from prozess.harness.recording.codes import identity_text
+from prozess.harness.verdict import (
+    AnomalyOutcome,
+    ApplicationAnomaly,
+    ApplicationGap,
+    ApplicationVerdict,
+    ApplicationWitness,
+)
 
-WITNESSES_MAX = 5
-"""The number of witnesses that are shown of each finding."""
+WITNESSES_MAX = 100
+"""The number of witnesses that are kept of each finding."""
 MISSING, UNEXPECTED, DOUBLED, REPEATED = "missing-output", "unexpected-output", "doubled-output", "repeated"
 OUTPUTS = (MISSING, UNEXPECTED, DOUBLED)
 COMMIT_FIRST = "commit-first"
@@ -49,7 +56,7 @@ class ApplicationFinding:
     where: str
     count: int
     reason: str
-    witnesses: tuple[str, ...] = ()
+    witnesses: tuple[ApplicationWitness, ...] = ()
     unknown: bool = False
     fails: bool = True
     """False: it is told, and fails only a test that forbids it."""
@@ -95,7 +102,10 @@ def _missing(
     if not lacking:
         return None
     lacking.sort(key=lambda pair: (pair[1].partition, pair[1].offset))
-    lines = [f"{record.place} ({committed(record)}): {_shown(thing)}" for thing, record in lacking[:WITNESSES_MAX]]
+    lines = [
+        _witness(record, f"{record.place} ({committed(record)}): {_shown(thing)}")
+        for thing, record in lacking[:WITNESSES_MAX]
+    ]
     inputs = len({(record.partition, record.offset) for _, record in lacking})
     records = _counted(inputs, "record")
     reason = f"For {records} of {told.input}, the output that the test expects is missing in {told.output}."
@@ -112,8 +122,11 @@ def _doubled(
     if not extra:
         return None
     lines = [
-        f"{record.place}: {_shown(thing)} again; first at offset {found[thing][0].offset} of partition "
-        f"{found[thing][0].partition}, made of {owed[thing][0].place}"
+        _witness(
+            record,
+            f"{record.place}: {_shown(thing)} again; first at offset {found[thing][0].offset} of partition "
+            f"{found[thing][0].partition}, made of {owed[thing][0].place}",
+        )
         for thing, record in extra[:WITNESSES_MAX]
     ]
     reason = f"{told.output} has {_counted(len(extra), 'output')} more than once."
@@ -126,7 +139,7 @@ def _strange(
     strange = [(thing, record) for thing, outputs in found.items() if thing not in owed for record in outputs]
     if not strange:
         return None
-    lines = [f"{record.place}: {_shown(thing)}" for thing, record in strange[:WITNESSES_MAX]]
+    lines = [_witness(record, f"{record.place}: {_shown(thing)}") for thing, record in strange[:WITNESSES_MAX]]
     reason = f"{told.output} has {_counted(len(strange), 'record')} that no record of {told.input} accounts for."
     return ApplicationFinding(UNEXPECTED, told.name, len(strange), reason, tuple(lines))
 
@@ -151,7 +164,7 @@ def judge_identities(topic: str, contents: Contents, identity: Identity | None) 
         return []
     count = sum(len(records) - 1 for _, records in again)
     lines = [
-        f"{_shown(thing)}: {' and '.join(f'{_sent(record)}' for record in records[:3])}"
+        _witness(records[1], f"{_shown(thing)}: {' and '.join(f'{_sent(record)}' for record in records[:3])}")
         for thing, records in again[:WITNESSES_MAX]
     ]
     reason = (
@@ -206,6 +219,10 @@ def _text(thing: object, what: str, record: Record) -> bytes:
         return identity_text(thing) or b"None"
     except TypeError as error:
         raise UserFunction(f"{what} for {record.place}: {error}") from error
+
+
+def _witness(record: Record, text: str) -> ApplicationWitness:
+    return ApplicationWitness(topic=record.topic, number=record.partition, log_offset=record.offset, text=text)
 
 
 def _sent(record: Record) -> str:
@@ -344,11 +361,48 @@ def commits_first(told: RecordedTest) -> list[ApplicationFinding]:
 def _commit_first(
     topic: str, group: str, hazards: Sequence[Mapping[str, Any]], names: Mapping[int, tuple[str, int]]
 ) -> ApplicationFinding:
-    lines = [
-        f"{topic}/{names[h['partition']][1]}, offset {h['offset']}: committed, and then {h['what']}" for h in hazards
-    ]
+    lines = []
+    for hazard in hazards[:WITNESSES_MAX]:
+        number, offset = names[hazard["partition"]][1], int(hazard["offset"])
+        text = f"{topic}/{number}, offset {offset}: committed, and then {hazard['what']}"
+        lines.append(ApplicationWitness(topic=topic, number=number, log_offset=offset, text=text))
     reason = (
         f"Group {group!r} commits records before it is done with them (at most once). If it died in between, "
         "nobody would process them. Commit after their effects are acknowledged."
     )
-    return ApplicationFinding(COMMIT_FIRST, topic, len(hazards), reason, tuple(lines[:3]), fails=False)
+    return ApplicationFinding(COMMIT_FIRST, topic, len(hazards), reason, tuple(lines), fails=False)
+
+
+def application_verdict(
+    found: Sequence[ApplicationFinding], unjudged: Sequence[Unjudged], forbid: Collection[str]
+) -> ApplicationVerdict:
+    """Returns what the run keeps of this, and its reports show. `forbid`: anomalies that fail the test."""
+    return ApplicationVerdict(
+        anomalies=tuple(
+            ApplicationAnomaly(
+                anomaly=one.anomaly,
+                where=one.where,
+                outcome=_outcome(one, forbid),
+                count=one.count,
+                reason=one.reason,
+                witnesses=one.witnesses,
+            )
+            for one in found
+        ),
+        not_judged=tuple(
+            ApplicationGap(
+                anomalies=one.anomalies,
+                where=one.where,
+                why=one.why,
+                add=one.add,
+                forbidden=bool(set(one.anomalies) & set(forbid)),
+            )
+            for one in unjudged
+        ),
+    )
+
+
+def _outcome(found: ApplicationFinding, forbid: Collection[str]) -> AnomalyOutcome:
+    if found.unknown:
+        return AnomalyOutcome.UNKNOWN
+    return AnomalyOutcome.VIOLATED if found.fails or found.anomaly in forbid else AnomalyOutcome.SHOWN

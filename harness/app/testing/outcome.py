@@ -12,6 +12,8 @@ from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, Tr
 
 WITNESSES_MAX = 3
 """The number of witnesses that are shown of each anomaly; the report has more."""
+OF_APPLICATION_MAX = 5
+"""The number of witnesses that are shown of what the application did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,10 @@ def outcome_of(judged: Judged, plan: Plan, *, forbid: Sequence[str]) -> VerdictO
         for anomaly in cell.anomalies.values()
         if anomaly.outcome is AnomalyOutcome.SHOWN
     ) + tuple(f"{one.where}: {one.anomaly} {one.count}: {one.reason}" for one in judged.found if one not in failing)
-    silent = not verdict.cells and not verdict.unknown_reasons
-    well = silent or verdict.verdict in (Verdict.HELD, Verdict.NOT_JUDGED)
+    of_application = set(verdict.application.doubts()) if verdict.application is not None else set()
+    unknown = [reason for reason in verdict.unknown_reasons if reason not in of_application]
+    silent = not verdict.cells and not unknown
+    well = silent or (verdict.of_kafka or verdict.verdict) in (Verdict.HELD, Verdict.NOT_JUDGED)
     if not unwanted and not failing and not asked and well:
         return VerdictOnTest(None, costs, judged.notes, judged.unjudged)
     seen = [f"{anomaly.anomaly} in {cell.name}" for cell, anomaly in unwanted]
@@ -58,7 +62,7 @@ def outcome_of(judged: Judged, plan: Plan, *, forbid: Sequence[str]) -> VerdictO
     for one in failing:
         lines += _of_application(one)
     lines += [f"  ? not judged, and forbidden by the test (forbid): {one.sentence()}" for one in asked]
-    lines += [f"  ? {reason}" for reason in verdict.unknown_reasons[:5]]
+    lines += [f"  ? {reason}" for reason in unknown[:5]]
     lines += ["", *_faults(verdict), *_where(judged.run)]
     return VerdictOnTest("\n".join(lines), costs, judged.notes, judged.unjudged)
 
@@ -90,9 +94,9 @@ def _of_application(found: ApplicationFinding) -> Iterator[str]:
     if not found.fails:
         yield "    This is a hazard and not yet a loss, but the test forbids it (forbid)."
     yield f"    {found.reason}"
-    for witness in found.witnesses:
-        yield f"    - {witness}"
-    if found.count > len(found.witnesses):
+    for witness in found.witnesses[:OF_APPLICATION_MAX]:
+        yield f"    - {witness.text}"
+    if found.count > OF_APPLICATION_MAX:
         yield f"    … {found.count:,} in all"
 
 

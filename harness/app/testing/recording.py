@@ -18,6 +18,7 @@ from prozess.harness.app.testing.expectations import (
     Expectation,
     Identity,
     Unjudged,
+    application_verdict,
     commits_first,
     judge_expectation,
     judge_identities,
@@ -92,8 +93,17 @@ class Companion(Protocol):
 class Recording:
     """What happens in one test, from its first fixture to its verdict. For one thread; its clients may be in others."""
 
-    def __init__(self, run: RunDirectory, *, test: str, command: str, session: ClusterSession | None = None) -> None:
-        self.run, self._test, self.session = run, test, session
+    def __init__(
+        self,
+        run: RunDirectory,
+        *,
+        test: str,
+        command: str,
+        session: ClusterSession | None = None,
+        forbid: Sequence[str] = (),
+    ) -> None:
+        """`forbid`: anomalies that fail the test although nothing else forbids them."""
+        self.run, self._test, self.session, self._forbid = run, test, session, tuple(forbid)
         self.registry = Registry(run.path)
         self.steps: list[Step] = []
         self.whole = True
@@ -208,6 +218,9 @@ class Recording:
         unjudged = unjudged_of(
             told, identities=self.identities, expectations=self.expectations, doubts=self._doubtful(told)
         )
+        application = application_verdict(found, unjudged, self._forbid)
+        if application.anomalies or application.not_judged:
+            self.run.application.write_text(application.model_dump_json(indent=1), encoding="utf-8")
         finish_recording(self.run)
         findings = check_run(self.run, CheckOptions(engine="local", workers=2))
         verdict = judge_run(self.run, findings)

@@ -2,7 +2,7 @@
 compared."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from pathlib import Path
@@ -35,6 +35,7 @@ from prozess.harness.app.validation.sources import (
     read_cluster,
     settle,
 )
+from prozess.harness.app.validation.standstill import Standstill, of_group, of_transactions
 from prozess.harness.app.validation.terminal import (
     show_comparison,
     show_no_trial,
@@ -46,6 +47,7 @@ from prozess.harness.app.validation.trial import ConfigurationParts, doubts_of_c
 from prozess.harness.clock import NS_PER_S, SystemClock
 from prozess.harness.config.known_properties import CLIENTS, Client, Settings, properties_of
 from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.history.reader import History
 from prozess.harness.impact.cost import ImpactShown, WindowShown
 from prozess.harness.plan.schedule import Each, FaultAction, MixFault, Step
 from prozess.harness.run_directory import RunDirectory, read_object
@@ -121,6 +123,7 @@ def carry_out(prediction: Prediction, budget: Budget, options: Options) -> Done:
                 done=steps_done(conducted.run),
                 report=str(conducted.run.path / "report.html"),
                 windows=_windows(conducted.run, prediction),
+                standstills=[] if conducted.verdict is None else list(_standstills(conducted.run, prediction)),
             )
         )
         if conducted.interrupted:
@@ -160,6 +163,17 @@ def _windows(run: RunDirectory, prediction: Prediction) -> list[WindowShown]:
         return []
     measured = ImpactShown.model_validate(read_object(run.impact))
     return [] if measured.incomplete else [window for window in measured.windows if window.partition in own]
+
+
+def _standstills(run: RunDirectory, prediction: Prediction) -> Iterator[Standstill]:
+    """Yields when the user's group, and transactions, could commit nothing."""
+    history = History.open(run)
+    for cell in prediction.plan.cells:
+        tables = history.cell_history(cell.cell).tables
+        if cell.group is not None:
+            yield from of_group(tables["commits"], tables["processed"]["done_ns"])
+        if cell.transaction is not None:
+            yield from of_transactions(tables["transactions"])
 
 
 def steps_done(run: RunDirectory) -> Mapping[str, str]:

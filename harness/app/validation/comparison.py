@@ -6,8 +6,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from prozess.harness.app.validation.availability import RULES
 from prozess.harness.app.validation.prediction import Prediction, Weakness
 from prozess.harness.app.validation.schedules import (
+    COMMITS_WITHIN_S,
+    INTERNAL_DOWN,
     SCHEDULES,
     UNAVAILABLE,
     Circumstances,
@@ -16,12 +19,13 @@ from prozess.harness.app.validation.schedules import (
     schedule_of,
     why_none,
 )
+from prozess.harness.app.validation.standstill import Standstill
 from prozess.harness.errors import ExitCode
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.verdict.sentences import few, number_of
 from prozess.harness.impact.cost import WindowShown
 from prozess.harness.plan.schedule import FaultAction, Step
-from prozess.harness.verdict import AnomalyOutcome, FaultShown, TrialVerdict, WitnessShown
+from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, FaultShown, TrialVerdict, WitnessShown
 
 AROUND_S = 60.0
 """Of a trial, beside its schedule: the cluster's start, the warm-up, the audit, the check."""
@@ -222,9 +226,10 @@ def attempt_of(
     done: Mapping[str, str],
     report: str,
     windows: Sequence[WindowShown] = (),
+    standstills: Sequence[Standstill] = (),
 ) -> WeaknessAttempt:
     """Returns what a trial tried and showed of the weaknesses. `cells`: the user's; `done`: step → what became of it, as its
-    events say; `windows`: when a partition of the user's took no records."""
+    events say; `windows`: when a partition of the user's took no records; `standstills`: when nothing was committed."""
     if verdict is None:
         return WeaknessAttempt(
             failed={s.name: "the trial could not be run to its end" for s in made.schedules}, report=report
@@ -236,6 +241,20 @@ def attempt_of(
         whys = (_why_undone(step, done, effective) for step in schedule.steps(circumstances))
         if why := next((why for why in whys if why is not None), None):
             failed[schedule.name] = why
+    counts, witnesses = _permitted(verdict, cells)
+    if waited := _until_back(windows, verdict.faults):
+        counts |= dict.fromkeys(UNAVAILABLE, len(waited))
+        witnesses |= dict.fromkeys(UNAVAILABLE, _took_nothing(waited[0]))
+    for of, stood in _stood_still(standstills, verdict.faults).items():
+        rules = [f"{of}/{rule}" for rule in RULES]
+        counts |= dict.fromkeys(rules, len(stood))
+        witnesses |= dict.fromkeys(rules, stood[0].sentence())
+    tried = frozenset(schedule.name for schedule in made.schedules if schedule.name not in failed)
+    return WeaknessAttempt(tried, failed, counts, witnesses, report)
+
+
+def _permitted(verdict: TrialVerdict, cells: Collection[int]) -> tuple[dict[str, int], dict[str, str]]:
+    """Rule → how often it permitted something in these cells, and → a witness of it, in words."""
     counts: dict[str, int] = {}
     witnesses: dict[str, str] = {}
     for cell in verdict.cells:
@@ -245,11 +264,7 @@ def attempt_of(
             for witness in judged.witnesses:
                 if witness.effect == "permitted":
                     witnesses.setdefault(witness.rule, _in_words(witness))
-    if waited := _until_back(windows, verdict.faults):
-        counts |= dict.fromkeys(UNAVAILABLE, len(waited))
-        witnesses |= dict.fromkeys(UNAVAILABLE, _took_nothing(waited[0]))
-    tried = frozenset(schedule.name for schedule in made.schedules if schedule.name not in failed)
-    return WeaknessAttempt(tried, failed, counts, witnesses, report)
+    return counts, witnesses
 
 
 def _until_back(windows: Sequence[WindowShown], faults: Sequence[FaultShown]) -> list[WindowShown]:
@@ -263,6 +278,27 @@ def _until_back(windows: Sequence[WindowShown], faults: Sequence[FaultShown]) ->
         and window.begin_s <= fault.begin_s + DYING_S
         and (window.end_s is None or window.end_s >= fault.end_s)
     ]
+
+
+def _stood_still(standstills: Sequence[Standstill], faults: Sequence[FaultShown]) -> dict[str, list[Standstill]]:
+    """Topic of the brokers' own → when nobody could commit from when its broker died until it was back, or longer, and had
+    committed just before."""
+    found: dict[str, list[Standstill]] = {}
+    for fault in faults:
+        of = INTERNAL_DOWN.get(fault.step)
+        if of is None or not fault.effective or fault.end_s is None:
+            continue
+        lasting = [
+            stood
+            for stood in standstills
+            if stood.of == of
+            and fault.begin_s - COMMITS_WITHIN_S <= stood.begin_s <= fault.begin_s + DYING_S
+            and (stood.end_s is None or stood.end_s >= fault.end_s)
+            and stood.wanted_before(fault.end_s)
+        ]
+        if lasting:
+            found.setdefault(of, []).extend(lasting)
+    return found
 
 
 def _took_nothing(window: WindowShown) -> str:
@@ -348,7 +384,7 @@ def observe(verdict: TrialVerdict | None, cells: Collection[int], faults: Sequen
     found: dict[str, AnomalySummary] = {}
     for cell in verdict.cells:
         for anomaly in cell.anomalies.values() if cell.cell in cells else ():
-            seen = AnomalySummary(anomaly.outcome, anomaly.count, anomaly.reason)
+            seen = AnomalySummary(anomaly.outcome, _counted(anomaly), anomaly.reason)
             found[anomaly.anomaly] = _worse(found.get(anomaly.anomaly), seen)
     fired = {control.anomaly for control in verdict.controls if control.fired}
     effective = {fault.step for fault in verdict.faults if fault.effective}
@@ -358,6 +394,12 @@ def observe(verdict: TrialVerdict | None, cells: Collection[int], faults: Sequen
         not_proven=frozenset(control.anomaly for control in verdict.controls) - fired,
         faults=tuple(name for name in faults if name in effective),
     )
+
+
+def _counted(anomaly: CellAnomaly) -> int:
+    """How often it was seen, without what another guarantee judges (a duplicate that was processed twice); where there is
+    nothing else, that."""
+    return anomaly.forbidden + anomaly.permitted + anomaly.unknown or anomaly.count
 
 
 @dataclass(frozen=True)

@@ -302,14 +302,14 @@ def _weaknesses(
     plan: Plan, own: ConfigurationParts | None, settings: Mapping[str, Any] | None = None, *, worst: bool = False
 ) -> Iterator[Weakness]:
     """Each rule once. `own`: of the parts that were given and the clients that the user has, not of what a trial puts in
-    their place; `settings`: in the place of theirs. `worst`: as if elections were unclean and copies destroyed."""
+    their place; `settings`: in the place of theirs. `worst`: as if elections were unclean, by a setting or because somebody
+    asked for one, and copies destroyed."""
     seen = set()
     for cell in plan.cells:
         configuration, happened = _expected(plan, cell, own, settings)
         if worst:
-            happened = replace(
-                happened, unclean=Tristate.UNKNOWN, cell_unclean=Tristate.UNKNOWN, destroyed=Tristate.UNKNOWN
-            )
+            doubt = Tristate.UNKNOWN
+            happened = replace(happened, unclean=doubt, cell_unclean=doubt, asked=doubt, destroyed=doubt)
         for name, guarantee in TABLE.items():
             if not guarantee.applies(cell.traits) or (own is not None and missing_part(name, own) is not None):
                 continue

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from prozess.harness.config.configuration import GroupConfiguration
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.schedule import Between, Elapsed, FaultAction, Step
 
@@ -22,6 +23,8 @@ BATCH = 2_000
 """Records per poll at most: what piled up is handed over at once."""
 AWAY_MAX_S = 40.0
 """So long members are away at most, that records pile up."""
+COMMITS_WITHIN_S = 8.0
+"""So often a group must commit, that it is seen when it cannot."""
 _SESSION_MS = {"zookeeper": ("zookeeper.session.timeout.ms", "18000")}
 """Of brokers; in KRaft broker.session.timeout.ms. Kafka's defaults. [documentation of 3.9 and 4.3, broker configuration]"""
 _FOR_STEP_S = 1.0
@@ -46,9 +49,13 @@ class Circumstances:
     static: bool = False
     commit_interval_s: float | None = None
     """Of automatic commits; None = the members commit by themselves."""
+    unseen_commits: str = ""
+    """Why nobody sees when the group commits, as a clause; empty: it is seen."""
     poll_interval_s: float = 300.0
     partitions: int = 3
     """Of the group's topic."""
+    transactions: tuple[int, ...] = ()
+    """Cells with transactional.ids."""
     fatal: bool = False
     """A producer that a lost sequence ends for good: librdkafka's idempotent one."""
 
@@ -63,6 +70,7 @@ class Circumstances:
             brokers=variant.brokers,
             combined=variant.metadata_mode == "kraft-combined",
             broker_session_s=_seconds(variant.properties.get(name, default)),
+            transactions=tuple(cell.cell for cell in plan.cells if cell.transaction is not None),
             fatal=any(c.producer.client == "librdkafka" and c.producer.enable_idempotence for c in plan.cells),
         )
         if not grouped:
@@ -77,6 +85,7 @@ class Circumstances:
             group_session_s=cell.session.timeout_ms / 1000,
             static=cell.group.static_membership,
             commit_interval_s=cell.group.auto_commit_interval_ms / 1000 if automatic else None,
+            unseen_commits=_unseen_commits(cell.group),
             poll_interval_s=cell.group.max_poll_interval_ms / 1000,
             partitions=len(cell.partitions),
         )
@@ -130,6 +139,15 @@ def _extra_s(step: Step) -> float:
 def _seconds(text: str) -> float:
     """Of milliseconds. What is no number the cluster itself refuses; until then it is as long as Kafka's longest default."""
     return int(text) / 1000 if text.isdigit() else 18.0
+
+
+def _unseen_commits(group: GroupConfiguration) -> str:
+    if group.client == "java" and group.commit in ("auto", "auto-stored"):
+        return "Kafka's own consumer does not tell when it commits by itself, so nobody sees when it cannot"
+    seldom = group.commit in ("auto", "auto-stored") and group.auto_commit_interval_ms > COMMITS_WITHIN_S * 1000
+    if seldom or group.commit in ("none", "on-revoke"):
+        return "the members commit too seldom to see when they cannot"
+    return ""
 
 
 def _renamed(step: Mapping[str, Any], named: Mapping[str, str]) -> dict[str, Any]:
@@ -254,11 +272,15 @@ def _unfinished(here: Circumstances) -> list[dict[str, Any]]:
 
 
 def _uncommitted(here: Circumstances) -> list[dict[str, Any]]:
-    """Between two automatic commits, at any moment: a record comes every few milliseconds."""
+    """Between two automatic commits, at any moment: a record comes every few milliseconds. One death may come right after
+    a commit, when there is hardly anything to repeat; of two, each at its own time of two members' intervals, hardly both
+    do. Seen: one of 1 s, 50 ms after the commit, and a single record was repeated."""
     (group, *_) = here.groups
+    half_s = min((here.commit_interval_s or 1.0) / 2, AWAY_MAX_S)
     return [
         _fault("a member dies", "kill", f"member({group},1)", after_s=2),
-        _heal("a new one in its place", after_s=1),
+        _fault("and the other, half an interval later", "kill", f"member({group},0)", after_s=half_s),
+        _heal("new ones in their places", after_s=1),
         _step("the session of the dead one is over", 3.0 if here.static else here.group_session_s + 3),
     ]
 
@@ -290,6 +312,34 @@ def _coordinator_cut(here: Circumstances) -> list[dict[str, Any]]:
         _fault("the group's coordinator hears no broker", "partition", f"group-coordinator({group})", after_s=2),
         _heal("it is connected again", after_s=long_s),
         _whole(),
+    ]
+
+
+def _offsets_down(here: Circumstances) -> list[dict[str, Any]]:
+    """The broker that leads the group's partition of __consumer_offsets is away longer than a group needs to go on with
+    another one: until that leads, until its members have found it and are together again, and until a member has worked
+    through what it had been given. Seen with three copies: 27 s. Nothing is sent meanwhile: there is
+    enough to commit by then, and nothing piles up that members would still work on when the next schedule stops them."""
+    (group, *_) = here.groups
+    away_s = here.broker_session_s + here.group_session_s + BATCH * RECORD_MS / 1000 + 15
+    return [
+        _fault("the group's coordinator dies", "kill", f"group-coordinator({group})", after_s=2),
+        _step("nothing more is sent", 3, kind="pause_sends"),
+        _heal("it returns", after_s=away_s),
+        _whole(),
+        _step("records are sent again", 0, kind="resume_sends"),
+        _step("the group goes on", 10),
+    ]
+
+
+def _transactions_down(here: Circumstances) -> list[dict[str, Any]]:
+    """As `one broker down`, of the broker that leads a transactional.id's partition of __transaction_state."""
+    (cell, *_) = here.transactions
+    return [
+        _fault("the transactions' coordinator dies", "kill", f"transaction-coordinator({cell})", after_s=2),
+        _heal("it returns", after_s=here.broker_session_s + 12),
+        _whole(),
+        _step("transactions go on", 5),
     ]
 
 
@@ -331,6 +381,10 @@ def _needs_interval(here: Circumstances) -> str | None:
     return "the members commit by themselves" if here.commit_interval_s is None else None
 
 
+def _needs_commits(here: Circumstances) -> str | None:
+    return here.unseen_commits or None
+
+
 def _needs_static(here: Circumstances) -> str | None:
     return None if here.static else "no group.instance.id is set"
 
@@ -344,18 +398,23 @@ SCHEDULES: Mapping[str, WeaknessSchedule] = {
         WeaknessSchedule("unreplicated", "a leader dies whose followers stand still", _unreplicated, _needs_copies),
         WeaknessSchedule("unanswered", "a leader dies under load", _unanswered),
         WeaknessSchedule("one broker down", "a broker is down longer than others need to lead", _one_down),
+        WeaknessSchedule(
+            "offsets down", "the broker of the group's committed offsets is down", _offsets_down, _needs_commits
+        ),
+        WeaknessSchedule("transactions down", "the broker of a transaction's state is down", _transactions_down),
         WeaknessSchedule("lost answers", "a leader whose answers are lost dies", _lost_answers),
         WeaknessSchedule("lost requests", "a leader that hears no client dies", _lost_requests),
         WeaknessSchedule("moves", "leaders change under load, three times there and back", _moves, _needs_copies),
         WeaknessSchedule("deleted", "what the group has not read is deleted", _deleted),
         WeaknessSchedule("unfinished", "a member dies amid what it was given", _unfinished),
-        WeaknessSchedule("uncommitted", "a member dies between two automatic commits", _uncommitted, _needs_interval),
+        WeaknessSchedule("uncommitted", "two members die between automatic commits", _uncommitted, _needs_interval),
         WeaknessSchedule("same instance", "a second process with a group.instance.id", _same_instance, _needs_static),
         WeaknessSchedule("coordinator cut", "the group's coordinator hears no broker for a session", _coordinator_cut),
         WeaknessSchedule("unclean", "all that is in sync dies, and who is not returns first", _unclean, _needs_quorum),
     )
 }
-"""In the order in which they are carried out: what may end clients for good comes last."""
+"""In the order in which they are carried out: what needs members that commit steadily comes before what leaves them with
+much to catch up on, and what may end clients for good comes last."""
 
 
 # Which schedule shows what: rules of the guarantee table and of availability → the schedule under which what they
@@ -386,6 +445,12 @@ _OF_ANOMALY_RULE: Mapping[str, str] = {
     "availability/replication-factor-1": "one broker down",
     "availability/min-insync-equals-replication-factor": "one broker down",
     "availability/min-insync-above-replication-factor": "one broker down",
+    "internal-offsets/replication-factor-1": "offsets down",
+    "internal-offsets/min-insync-equals-replication-factor": "offsets down",
+    "internal-offsets/min-insync-above-replication-factor": "offsets down",
+    "internal-transactions/replication-factor-1": "transactions down",
+    "internal-transactions/min-insync-equals-replication-factor": "transactions down",
+    "internal-transactions/min-insync-above-replication-factor": "transactions down",
 }
 UNAVAILABLE = (
     "availability/replication-factor-1",
@@ -393,6 +458,11 @@ UNAVAILABLE = (
     "availability/min-insync-above-replication-factor",
 )
 """Weaknesses that no anomaly tells: a partition takes no records until the broker is back."""
+INTERNAL_DOWN: Mapping[str, str] = {
+    "offsets down: the group's coordinator dies": "internal-offsets",
+    "transactions down: the transactions' coordinator dies": "internal-transactions",
+}
+"""Step that takes an internal topic's broker away → the first part of the ids of the rules that it shows."""
 _ELSE: Mapping[str, str] = {"uncommitted": "unfinished"}
 """What shows the same where a schedule can show nothing."""
 _OF_CAUSE: Mapping[str, str] = {"acks-1": "unreplicated", "acks-0": "unanswered", "unclean": "unclean"}
@@ -401,10 +471,15 @@ _OF_CAUSE: Mapping[str, str] = {"acks-1": "unreplicated", "acks-0": "unanswered"
 _DESTROYS = "it takes destroyed disks or a loss of power, which the prediction leaves out"
 _NO_COPIER = "no application that copies records is part of these trials"
 _NO_RETRY_TOPIC = "the trials' members have no retry topic"
-_INTERNAL = "prozess measures when partitions accept no records, but not yet when groups and transactions stop"
+_NOT_THERE: Mapping[str, str] = {
+    "internal-shares": "no share group is part of these trials",
+    "internal-framework": "neither Kafka Connect nor Kafka Streams is part of these trials",
+}
+"""The first part of a rule's id, where nothing of that kind is in a trial."""
 _NO_SCHEDULE: Mapping[str, str] = {
-    "internal-offsets/unclean": "in these trials Kafka's internal topics have no unclean elections",
-    "unclean/asked": "nobody asks for an unclean election in these trials",
+    "internal-offsets/unclean": "these trials allow unclean elections of your topic alone: what one of __consumer_offsets "
+    "takes away prozess could not tell from a loss that Kafka does not permit",
+    "unclean/asked": "the prediction leaves out an operator who asks for an unclean election",
     "reprocessed/sought": "the trials' members never seek, and no file says whether your application does",
     "commit-regression/sought": "the trials' members never seek, and no file says whether your application does",
     "orphaned/session": "a trial goes on until the sessions of its dead members are over",
@@ -447,5 +522,5 @@ def why_none(rule: str) -> str:
     """Returns why there is no schedule for this rule, as a clause; empty: nobody gave a reason."""
     if rule.startswith("not-exactly-once/"):
         return _NO_COPIER
-    of_all = _INTERNAL if rule.startswith("internal-") else ""
-    return _NO_SCHEDULE.get(rule) or _NO_SCHEDULE_OF_CAUSE.get(rule.partition("/")[2], of_all)
+    of, _, cause = rule.partition("/")
+    return _NO_SCHEDULE.get(rule) or _NOT_THERE.get(of) or _NO_SCHEDULE_OF_CAUSE.get(cause, "")

@@ -25,6 +25,15 @@ from prozess.harness.errors import BadInput
 
 REPLICATION = ("replication.factor", "replication-factor", "replicas")
 """As people write it in files of topics; Kafka has it outside the topic's configuration."""
+BROKERS_MAX = 9
+"""So many brokers a trial has at most."""
+OF_OFFSETS = "min.insync.replicas"
+"""A broker's default of topics that __consumer_offsets takes. [GroupCoordinatorService.groupMetadataTopicConfigs]"""
+INTERNAL_FACTORS = (
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+    "share.coordinator.state.topic.replication.factor",
+)
 _OF_THE_MACHINE = re.compile(
     r"(advertised\.|listener|control\.plane|controller\.(listener|quorum)|zookeeper\.(connect$|ssl|clientCnxn|set\.acl)|"
     r"log\.dirs?$|metadata\.log\.dir|node\.id|broker\.(id|rack)|process\.roles|inter\.broker|security\.|ssl\.|sasl\.|"
@@ -83,9 +92,22 @@ def translate_servers(
     for name, setting in (inherited | dict(mine)).items():
         if name not in named and name in known_topic:
             found.set(f"topic.properties.{name}", setting.value, setting)
-    _of_variant(found, {k: s for k, s in servers.items() if k not in of_topics and k not in ignored})
-    found.base["variant.brokers"] = max(brokers or 0, 3, found.base["topic.replication_factor"])
+    own = {k: s for k, s in servers.items() if k == OF_OFFSETS or (k not in of_topics and k not in ignored)}
+    _of_variant(found, own)
+    _count(found, own, brokers)
     return found
+
+
+def _count(found: Translated, servers: Settings, brokers: int | None) -> None:
+    """As many brokers as every topic has copies, internal ones too: else a trial could not create them."""
+    copies = {name: int(servers[name].value) for name in INTERNAL_FACTORS if name in servers}
+    wanted = max(brokers or 0, 3, int(found.base["topic.replication_factor"]), *copies.values())
+    found.base["variant.brokers"] = min(wanted, BROKERS_MAX)
+    if wanted > BROKERS_MAX:
+        found.notes.append(f"the trials have {BROKERS_MAX} brokers, and not {wanted}: they never have more")
+    for name, wished in copies.items():
+        if wished > BROKERS_MAX:
+            found.base[f"variant.properties.{name}"] = str(BROKERS_MAX)
 
 
 def _replication(found: Translated, topic: Settings, servers: Settings) -> None:
@@ -97,6 +119,11 @@ def _replication(found: Translated, topic: Settings, servers: Settings) -> None:
     if setting is not None and not re.fullmatch("0*[1-9][0-9]{0,4}", trimmed(setting.value)):
         raise BadInput(
             f"{setting.origin}: replication.factor = {setting.value!r} must be a number from 1 on. Change it."
+        )
+    if setting is not None and int(setting.value) > BROKERS_MAX:
+        raise BadInput(
+            f"{setting.origin}: replication.factor = {setting.value}: the trials of prozess have at most {BROKERS_MAX} "
+            f"brokers, so they cannot show what this promises. Give at most {BROKERS_MAX}."
         )
     found.set("topic.replication_factor", int(setting.value) if setting else 1, setting)
     if setting is None:
@@ -122,7 +149,8 @@ def _typed(name: str, value: str) -> SettingValue:
 
 
 def _of_variant(found: Translated, servers: Settings) -> None:
-    """What brokers have for themselves; their defaults of topics are set on the topic, so that no internal one has them."""
+    """What brokers have for themselves. Their defaults of topics are set on the topic, so that no internal one has them, but
+    for the minimum in sync of __consumer_offsets."""
     roles = servers.get("process.roles")
     if "zookeeper.connect" in servers:
         found.set("variant.metadata_mode", "zookeeper", servers["zookeeper.connect"])

@@ -219,25 +219,32 @@ def _promises(prediction: Prediction) -> Iterator[tuple[str, str]]:
     for doubt in prediction.doubts:
         yield "unclear", doubt.sentence()
     if prediction.doubts:
-        yield "unknown", f"{', '.join(guarantee.anomaly for guarantee in prediction.unknown)}: {way_out(prediction)}"
+        yield "unknown", _doubted(prediction)
     for untold in (*prediction.untold, *prediction.unseen):
         yield "unknown", untold.unknown()
     for part, names in prediction.not_judged.items():
         yield "not judged", f"{', '.join(names)}: these depend on a {part}, and you gave none (--{part})"
 
 
+def _doubted(prediction: Prediction) -> str:
+    """Each anomaly stands on one line: what depends on a setting that no file has, too, is on that setting's."""
+    later = {name for untold in prediction.untold for name in untold.anomalies}
+    names = [guarantee.anomaly for guarantee in prediction.unknown if guarantee.anomaly not in later]
+    if not names:
+        return f"prozess promises nothing, {way_out(prediction)}"
+    of = "none of these, and none of those on the next lines," if later else "none of these,"
+    return f"{', '.join(names)}: prozess promises {of} {way_out(prediction)}"
+
+
 def way_out(prediction: Prediction) -> str:
     """Returns why nothing is promised, and what a person can do."""
     if prediction.unclear:
         return (
-            "prozess promises none of these, because it did not understand everything in your files, and what "
+            "because it did not understand everything in your files, and what "
             "is unclear may matter. Replace placeholders by their values, remove names that no client reads, "
             "or write the settings with Kafka's names in a .properties file"
         )
-    return (
-        "prozess promises none of these, because the trials run another client with the same settings, and "
-        "yours may have other defects"
-    )
+    return "because the trials run another client with the same settings, and yours may have other defects"
 
 
 def _weaknesses(prediction: Prediction) -> Iterator[tuple[str, str]]:

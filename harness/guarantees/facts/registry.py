@@ -101,6 +101,8 @@ class Happened:
     """`unclean`, of any partition of the cell."""
     faulted: Tristate = Tristate.NO
     """There was a fault, of any kind."""
+    asked: Tristate = Tristate.NO
+    """Somebody asked for an unclean election."""
     topic_deleted: Tristate = Tristate.NO
     """By the controllers' log a topic of its name was deleted, or made again."""
 
@@ -116,7 +118,8 @@ def could_happen(
     anything = len(known) < len(natures)
     destroyed = anything or any(n.destroys or (n.loses_unflushed and not flushed) for n in known)
     out = destroyed or any(n.stops or n.freezes or n.cuts for n in known)
-    unclean = anything or any(n.elects_unclean for n in known) or (out and unclean_enabled)
+    asked = anything or any(n.elects_unclean for n in known)
+    unclean = asked or (out and unclean_enabled)
     return Happened(
         moved=Tristate.UNKNOWN if out or unclean or any(n.moves for n in known) else Tristate.NO,
         unclean=Tristate.UNKNOWN if unclean else Tristate.NO,
@@ -124,6 +127,7 @@ def could_happen(
         rebalanced=Tristate.UNKNOWN if out else Tristate.NO,
         destroyed=Tristate.UNKNOWN if destroyed else Tristate.NO,
         faulted=Tristate.UNKNOWN,
+        asked=Tristate.UNKNOWN if asked else Tristate.NO,
     )
 
 
@@ -149,6 +153,7 @@ def what_happened(envelope: Envelope, *, sends_lived_ns: int) -> Happened:
         audited_slowly=audit_beyond_retention(envelope),
         long_away=away_beyond_retention(envelope),
         faulted=Tristate.YES if faults else Tristate.NO,
+        asked=Tristate(int(either(np.int8(Tristate.NO), *(np.int8(f.may("elects_unclean")) for f in faults)))),
         topic_deleted=yes_if(any(life.ended for life in timeline.lives)),
     )
 
@@ -374,7 +379,7 @@ FACTS: Mapping[str, Fact] = {
     "unclean election asked for": Fact(
         "a fault asked for an unclean election of the partition, and this election was the result",
         of_witnesses=unclean_asked_for,
-        could=lambda h: possibly(h.unclean),
+        could=lambda h: possibly(h.asked),
     ),
     "leader was hampered": Fact(
         "during a part of the send the partition's leader was cut off, frozen or dead, or it was fenced and did not "

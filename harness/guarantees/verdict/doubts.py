@@ -234,6 +234,8 @@ def doubted(verdict: TrialVerdict, doubts: Sequence[str]) -> TrialVerdict:
             "unknown_reasons": tuple(reasons),
             "alerts": alerts,
             "facts": {},
+            "application": None if verdict.application is None else verdict.application.doubted(),
+            "of_kafka": None if verdict.of_kafka is None else Verdict.UNKNOWN,
         }
     )
 

@@ -28,6 +28,10 @@ from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.schema import METADATA, MISSING, SENDS, MetadataKind, MetadataSource, Outcome
 from prozess.harness.verdict import (
     AnomalyOutcome,
+    ApplicationAnomaly,
+    ApplicationGap,
+    ApplicationVerdict,
+    ApplicationWitness,
     CellAnomaly,
     CellVerdict,
     ControlResult,
@@ -122,6 +126,32 @@ def test_the_html_opens_offline_and_says_everything(run):
         f"prozess replay {run.path}",
     ):  # fmt: skip
         assert said in text, said
+
+
+def test_what_the_application_did_stands_in_every_report_with_its_story(run, verdict):
+    witness = ApplicationWitness(topic="cell-000", number=0, log_offset=2, text="cell-000/0, offset 2: <committed>")
+    did = ApplicationAnomaly(
+        anomaly="commit-first", where="cell-000", outcome=AnomalyOutcome.VIOLATED, count=3, reason="At most & once.",
+        witnesses=(witness,),
+    )  # fmt: skip
+    unsure = did.model_copy(update={"anomaly": "repeated", "outcome": AnomalyOutcome.UNKNOWN, "count": 0})
+    gap = ApplicationGap(anomalies=("missing-output",), where="cell-000", why="nothing says it", add="add expect")
+    application = ApplicationVerdict(anomalies=(did, unsure), not_judged=(gap,))
+    run.verdict.write_text(verdict.model_copy(update={"application": application}).model_dump_json())
+    seal_judged(run)
+    report_run(run)
+    page, summary = ((run.path / name).read_text() for name in ("report.html", "summary.md"))
+    for said in (
+        "violated</span> commit-first 3 in cell-000", "At most &amp; once.", "offset 2: &lt;committed&gt;",
+        "1 of 3 witnesses", "What happened around #2 of", "missing-output in cell-000: nothing says it; add expect",
+    ):  # fmt: skip
+        assert said in page, said
+    assert "- ✗ commit-first 3 in cell-000" in summary
+    assert "- not judged: missing-output in cell-000: nothing says it; add expect" in summary
+    suite = ElementTree.parse(run.path / "junit.xml").getroot()
+    cases = {case.get("name"): case for case in suite.iter("testcase") if case.get("classname") == "tiny.application"}
+    assert cases["no commit-first in cell-000"].find("failure") is not None
+    assert cases["no repeated in cell-000"].find("error") is not None
 
 
 def test_no_text_of_a_history_ends_the_script_it_stands_in(run, verdict):

@@ -9,6 +9,9 @@ from importlib.metadata import entry_points
 
 import pytest
 
+from prozess.harness.app.run.judge import judge_run
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.verdict import Verdict
 from tests.support.mock_kafka import mock_kafka
 
 HEAVY = (
@@ -151,7 +154,8 @@ def test_telling(recorded_producer): produce(recorded_producer, 2, 2, identity=j
 def test_what_was_not_judged_is_said_once_for_all_tests_and_fails_who_forbids_it(tmp_path, workers):
     with mock_kafka() as kafka:
         kafka.create("orders", partitions=1)
-        told = run(tmp_path, PRODUCING.format(servers=kafka.bootstrap_servers), *workers)
+        runs = f"--prozess-runs={tmp_path / 'runs'}"
+        told = run(tmp_path, PRODUCING.format(servers=kafka.bootstrap_servers), runs, *workers)
     assert "2 failed, 2 passed" in told.stdout, told.stdout
     (line,) = [line for line in told.stdout.splitlines() if line.startswith("not judged in ")]
     assert "test_one" in line
@@ -161,3 +165,25 @@ def test_what_was_not_judged_is_said_once_for_all_tests_and_fails_who_forbids_it
     assert "not judged, and forbidden by the test (forbid): repeated in orders: nothing says which sends" in told.stdout
     assert "prozess: violated: repeated in orders" in told.stdout
     assert "- 2: orders/0, offset " in told.stdout
+    the_runs_say_the_same(tmp_path / "runs")
+
+
+def the_runs_say_the_same(runs):
+    """verdict.json of each test, and the report of the one that was violated; checked again they say it again."""
+    verdicts = {path.parent.name: json.loads(path.read_text()) for path in runs.rglob("verdict.json")}
+    assert verdicts["test-telling"]["verdict"] == "violated"
+    assert verdicts["test-forbidding"]["verdict"] != "held", "what was not judged, and is forbidden, does not pass"
+    assert any("repeated in orders" in reason for reason in verdicts["test-forbidding"]["unknown_reasons"])
+    (gap,) = verdicts["test-one"]["application"]["not_judged"]
+    assert (gap["anomalies"], gap["where"], gap["forbidden"]) == (["repeated"], "orders", False)
+    assert verdicts["test-forbidding"]["application"]["not_judged"][0]["forbidden"]
+    (found,) = verdicts["test-telling"]["application"]["anomalies"]
+    assert (found["anomaly"], found["outcome"], found["count"]) == ("repeated", "violated", 1)
+    assert found["witnesses"][0]["text"].startswith("2: orders/0, offset ")
+    (told,) = (path.parent for path in runs.rglob("report.html") if path.parent.name == "test-telling")
+    page = (told / "report.html").read_text()
+    assert "violated</span> repeated 1 in orders" in page
+    assert "What happened around #" in page, "the record that was sent again has its story"
+    again = judge_run(RunDirectory(told))
+    assert again.verdict is Verdict.VIOLATED
+    assert again.application.anomalies[0].count == 1

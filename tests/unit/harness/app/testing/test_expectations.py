@@ -69,7 +69,7 @@ def test_outputs_are_compared_by_identity_where_it_is_given():
     told = {"function": lambda record: int(record.value), "identity": lambda record: len(record.value)}
     assert judge(["1", "2"], ["x", "yy"], **told) == []
     (found,) = judge(["1", "3"], ["x"], **told)
-    assert (found.anomaly, found.witnesses) == (MISSING, ("in/0, offset 1 (…): 3",))
+    assert (found.anomaly, [w.text for w in found.witnesses]) == (MISSING, ["in/0, offset 1 (…): 3"])
 
 
 def test_a_tombstone_is_an_output_like_another():
@@ -114,7 +114,9 @@ def sent(*things, sender=1):
 def test_two_sends_of_one_identity_are_found_with_both():
     (found,) = judge_identities("t", sent((b"'p'", 0), (b"'q'", 1), (b"'p'", 2)), None)
     assert (found.anomaly, found.count, found.fails) == ("repeated", 1, True)
-    assert found.witnesses == ("'p': t/0, offset 0 (record 0 of client 1) and t/0, offset 2 (record 2 of client 1)",)
+    (witness,) = found.witnesses
+    assert witness.text == "'p': t/0, offset 0 (record 0 of client 1) and t/0, offset 2 (record 2 of client 1)"
+    assert (witness.topic, witness.number, witness.log_offset) == ("t", 0, 2), "the one that was sent again"
 
 
 def test_one_send_that_stands_there_twice_is_no_repetition_of_the_application():

@@ -101,4 +101,4 @@ def test_hazards_are_told_by_topic_and_group_and_fail_nothing_by_themselves():
     clients = [consumer(number, "orders", hazards=[hazard]) for number in (1, 2)]
     (found,) = commits_first(told(*clients))
     assert (found.anomaly, found.where, found.count, found.fails) == ("commit-first", "orders", 2, False)
-    assert found.witnesses[0] == "orders/1, offset 4: committed, and then a record was produced to invoices"
+    assert found.witnesses[0].text == "orders/1, offset 4: committed, and then a record was produced to invoices"

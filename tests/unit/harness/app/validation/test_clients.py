@@ -251,11 +251,27 @@ def test_where_brokers_are_is_left_out_and_what_they_promise_is_kept():
     assert not any(key.endswith(("listeners", "log.dirs", "node.id")) for key in found)
 
 
-def test_brokers_defaults_of_topics_are_set_on_the_topic_so_that_no_internal_one_has_them():
+def test_brokers_defaults_of_topics_are_set_on_the_topic_so_that_no_internal_one_has_them_but_for_its_minimum():
     broker = of({"log.cleanup.policy": "compact", "log.segment.bytes": "1048576", "min.insync.replicas": "2"})
     found = translate_servers(None, broker, VERSION, None).base
     assert found["topic.properties.segment.bytes"] == "1048576"
-    assert not any(key.startswith("variant.properties.") for key in found)
+    of_brokers = {key: value for key, value in found.items() if key.startswith("variant.properties.")}
+    assert of_brokers == {"variant.properties.min.insync.replicas": "2"}, "__consumer_offsets takes it from them"
+
+
+@pytest.mark.parametrize(("value", "brokers"), [("1", 3), ("5", 5), ("50", 9)])
+def test_a_trial_has_as_many_brokers_as_an_internal_topic_has_copies_up_to_nine(value, brokers):
+    name = "offsets.topic.replication.factor"
+    found = translate_servers(None, of({name: value}), VERSION, None)
+    assert found.base["variant.brokers"] == brokers
+    assert found.base[f"variant.properties.{name}"] == str(min(9, int(value)))
+    assert any("9 brokers, and not 50" in note for note in found.notes) == (value == "50")
+
+
+def test_more_copies_than_a_trial_has_brokers_are_refused_with_the_way_out():
+    with pytest.raises(BadInput, match=r"replication\.factor = 50.*at most 9"):
+        translate_servers(of({"replication.factor": "50"}), None, VERSION, None)
+    assert translate_servers(of({"replication.factor": "3"}), None, VERSION, 20).base["variant.brokers"] == 9
 
 
 def test_a_compacted_topic_is_written_with_keys_and_groups_read_one_that_is_not():

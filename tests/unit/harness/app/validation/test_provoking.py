@@ -4,13 +4,15 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.harness.app.validation.availability import CONCERNS
+from prozess.harness.app.validation.availability import CONCERNS, RULES
 from prozess.harness.app.validation.command import lacking, steps_done
 from prozess.harness.app.validation.comparison import (
+    DYING_S,
     AnomalySummary,
     Comparison,
     Observed,
@@ -20,11 +22,20 @@ from prozess.harness.app.validation.comparison import (
     attempt_of,
     closing_line,
     names_of,
+    observe,
     steps_of,
     with_loss,
 )
 from prozess.harness.app.validation.prediction import EXPECTED
-from prozess.harness.app.validation.schedules import SCHEDULES, Circumstances, bound_s, schedule_of, why_none
+from prozess.harness.app.validation.schedules import (
+    INTERNAL_DOWN,
+    SCHEDULES,
+    Circumstances,
+    bound_s,
+    schedule_of,
+    why_none,
+)
+from prozess.harness.app.validation.standstill import Standstill, of_group, of_transactions
 from prozess.harness.app.validation.terminal import show_comparison, to_json
 from prozess.harness.errors import ExitCode
 from prozess.harness.guarantees.table import TABLE
@@ -32,6 +43,7 @@ from prozess.harness.guarantees.table.rules import RuleEffect
 from prozess.harness.impact.cost import WindowShown
 from prozess.harness.plan.schedule import Elapsed, FaultAction, HealAction, IsrIs, TakeOver
 from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import MISSING, NONE, Outcome
 from prozess.harness.verdict import (
     AnomalyOutcome,
     CellAnomaly,
@@ -97,7 +109,14 @@ def test_the_plan_with_every_schedule_is_valid_and_bounded_in_time(configuration
 @pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
 def test_a_schedule_heals_what_it_broke_and_breaks_nothing_that_the_prediction_leaves_out(schedule):
     here = Circumstances(
-        replicas=3, brokers=3, combined=False, broker_session_s=9, groups=(1,), group_session_s=45, fatal=True
+        replicas=3,
+        brokers=3,
+        combined=False,
+        broker_session_s=9,
+        groups=(1,),
+        group_session_s=45,
+        transactions=(0,),
+        fatal=True,
     )
     open_: set[str] = set()
     for step in schedule.steps(here):
@@ -378,6 +397,161 @@ def test_a_partition_that_takes_no_records_until_the_broker_is_back_shows_that_i
 @pytest.mark.parametrize("rule", CONCERNS)
 def test_every_weakness_of_availability_has_a_schedule_or_a_reason_why_not(rule):
     assert (schedule_of(rule) is not None) != bool(why_none(rule))
+
+
+INTERNAL = {
+    "internal-offsets": ("offsets down: the group's coordinator dies", "the group"),
+    "internal-transactions": ("transactions down: the transactions' coordinator dies", "transactional.id number 1"),
+}
+
+
+@pytest.mark.parametrize("of", INTERNAL)
+@pytest.mark.parametrize(
+    ("stood", "wanted", "count"),
+    [
+        ((9.8, 33.0), 12.0, 1),
+        ((9.8, None), 12.0, 1),
+        ((9.8, 33.0), 9.9, 1),  # what was asked for just before was answered when the broker was back
+        ((9.8, 20.0), 12.0, 0),  # another coordinator took over
+        ((9.8, 33.0), 32.0, 0),  # there was nothing to commit
+        ((9.8, 33.0), None, 0),
+        ((0.5, 33.0), 12.0, 0),  # it had stopped before
+        ((29.0, 33.0), 30.0, 0),  # it stopped when the broker was back
+    ],
+)
+def test_nothing_committed_until_the_broker_of_an_internal_topic_is_back_shows_that_all_rests_on_it(
+    of, stood, wanted, count
+):
+    made = made_of("unreplicated")
+    step, who = INTERNAL[of]
+    died = FaultShown(step=step, fault="kill", nodes=(), begin_s=10.0, end_s=31.0, effective=True)
+    attempt = attempt_of(
+        verdict_of(made).model_copy(update={"faults": (died,)}),
+        made,
+        PROVOCATION.circumstances,
+        cells={0},
+        done={},
+        report="there",
+        standstills=[Standstill(of, who, *stood, wanted_s=wanted)],
+    )
+    rule = f"{of}/replication-factor-1"
+    outcome = WeaknessProvocation.of(MANY, [rule]).outcome([attempt])[-1]
+    assert (outcome.rule, outcome.count) == (rule, count)
+    assert outcome.sentence().startswith(f"shown, 1 time, such as {who} " if count else "not tried")
+    assert set(attempt.counts) <= {f"{of}/{name}" for name in RULES}, "it shows nothing of the other topic"
+
+
+@pytest.mark.parametrize("name", ["offsets down", "transactions down"])
+def test_the_broker_of_an_internal_topic_is_away_longer_than_another_needs_to_take_over(name):
+    here = replace(PROVOCATION.circumstances, transactions=(0,))
+    dies, *rest = SCHEDULES[name].steps(here)
+    returns, whole = (next(s for s in rest if isinstance(s.do, HealAction)), next(s for s in rest if s.do is None))
+    assert dies.name in INTERNAL_DOWN
+    assert dies.do.targets[0].endswith("-coordinator(0)" if name == "transactions down" else "-coordinator(1)")
+    group_s = (
+        here.group_session_s + 20 if name == "offsets down" else 0
+    )  # seen with three copies: 27 s with sessions of 10 s
+    assert returns.after.seconds > here.broker_session_s + DYING_S + group_s
+    assert isinstance(whole.after, IsrIs)
+
+
+@pytest.mark.parametrize(
+    ("consumer", "client", "commits", "why"),
+    [
+        ({}, "java", None, "does not tell when it commits by itself"),
+        ({}, "librdkafka", None, None),
+        ({"auto.commit.interval.ms": "60000"}, "librdkafka", None, "too seldom"),
+        ({"enable.auto.commit": "false"}, "java", "sync-after", None),
+        ({"enable.auto.commit": "false"}, "librdkafka", "none", "too seldom"),
+    ],
+)
+def test_where_nobody_sees_the_groups_commits_nobody_can_show_that_it_cannot_commit(consumer, client, commits, why):
+    one_copy = {"offsets.topic.replication.factor": "1"}
+    found = predicted(consumer=consumer, client=client, commits=commits, broker=one_copy)
+    rule = "internal-offsets/replication-factor-1"
+    assert rule in [concern.rule for concern in found.concerns]
+    told = WeaknessProvocation.of(found, [rule]).why_not(rule)
+    assert told is None if why is None else why in told
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ("internal-shares/replication-factor-1", "no share group is part"),
+        ("internal-framework/min-insync-1", "neither Kafka Connect nor Kafka Streams"),
+        ("internal-offsets/min-insync-1", "destroyed disks"),
+        ("internal-offsets/unclean", "your topic alone"),
+    ],
+)
+def test_what_cannot_be_shown_of_an_internal_topic_says_why(rule, why):
+    assert schedule_of(rule) is None
+    assert why in why_none(rule)
+
+
+def test_an_unclean_election_that_somebody_asks_for_is_no_weakness_of_a_configuration():
+    assert "unclean/enabled" in [rule for rule, _ in PROVOCATION.weaknesses]
+    assert "unclean/asked" not in [rule for rule, _ in PROVOCATION.weaknesses]
+
+
+def test_whether_elections_are_unclean_is_unknown_where_nobody_says_how_the_topic_is_set():
+    without = predicted({"acks": "all"}, topic=None, broker=None)
+    assert "unclean" in {guarantee.anomaly for guarantee in without.unknown}
+    assert "unclean" not in {guarantee.anomaly for guarantee in without.promised}
+    assert "unclean" in {guarantee.anomaly for guarantee in predicted({"acks": "all"}).promised}
+
+
+# --- when nothing was committed
+
+S = 1_000_000_000
+
+
+def commits_of(*rows):
+    """(asked, accepted or None), in seconds."""
+    return {
+        "invoked_ns": np.array([int(asked * S) for asked, _ in rows], dtype=np.int64),
+        "completed_ns": np.array([MISSING if done is None else int(done * S) for _, done in rows], dtype=np.int64),
+        "outcome": np.array([Outcome.INFO if done is None else Outcome.OK for _, done in rows], dtype=np.int32),
+    }
+
+
+def test_a_group_stands_still_between_two_accepted_commits_that_are_far_apart_and_after_the_last():
+    rows = commits_of((1, 1.1), (3, 3.1), (4, None), (20, 20.5), (21, 21.1), (30, None))
+    first, last = of_group(rows, np.array([10 * S]))
+    assert (first.begin_s, first.end_s, first.wanted_s) == (3.1, 20.5, 4.0)
+    assert (last.begin_s, last.end_s, last.wanted_s) == (21.1, None, 30.0)
+    assert first.sentence() == "the group committed no offset from 3.1 s to 20.5 s"
+
+
+def test_a_group_that_never_committed_or_that_commits_steadily_does_not_stand_still():
+    nothing = np.array([], dtype=np.int64)
+    assert list(of_group(commits_of((1, None), (9, None)), nothing)) == []
+    assert list(of_group(commits_of(*[(at, at + 0.1) for at in range(20)]), nothing)) == []
+    assert list(of_group(commits_of(), nothing)) == []
+
+
+def test_each_transactional_id_stands_still_by_itself_and_the_row_of_an_instance_is_no_transaction():
+    ends = [(0, 1, 1, 1.2), (0, 2, 9, 9.5), (1, 1, 1, 1.2), (1, 2, 3, 3.1), (0, NONE, 0.1, None)]
+    table = {
+        "transactional_id": np.array([of for of, *_ in ends], dtype=np.int32),
+        "transaction": np.array([number for _, number, *_ in ends], dtype=np.int64),
+        "begun_ns": np.array([int(asked * S) for _, _, asked, _ in ends], dtype=np.int64),
+        "end_invoked_ns": np.array([int(asked * S) + 5 for _, _, asked, _ in ends], dtype=np.int64),
+        "completed_ns": np.array([MISSING if d is None else int(d * S) for *_, d in ends], dtype=np.int64),
+        "outcome": np.full(len(ends), Outcome.OK, dtype=np.int32),
+    }
+    (one,) = of_transactions(table)
+    assert (one.who, one.begin_s, one.end_s) == ("transactional.id number 1", 1.2, 9.5)
+    assert one.wanted_before(12)
+    assert not one.wanted_before(5)
+
+
+def test_what_another_guarantee_judges_is_not_counted_as_what_the_configuration_costs():
+    made = made_of("unreplicated")
+    verdict = verdict_of(made, count=3)
+    (lost,) = verdict.cells[0].anomalies.values()
+    more = verdict.cells[0].model_copy(update={"anomalies": {"lost": lost.model_copy(update={"count": 113})}})
+    seen = observe(verdict.model_copy(update={"cells": (more,)}), {0}).anomalies["lost"]
+    assert seen.count == 3
 
 
 # --- the last line

@@ -177,3 +177,12 @@ def test_one_broker_may_alone_have_what_a_transaction_decided():
         "upgraded cluster has it only after you ask for it (kafka-features.sh upgrade --feature "
         "transaction.version=2); until then it has the defect KAFKA-17754"
     ]
+
+
+def test_each_anomaly_that_is_unknown_stands_on_one_line_where_a_file_is_unclear_and_no_topic_is_given():
+    found = predicted({"acks": "all", "enable.idempotence": "true", "retries": "${RETRIES}"}, topic=None, broker=None)
+    names = [set(line.removeprefix("unknown: ").partition(": ")[0].split(", ")) for line in said(found, "unknown")]
+    assert len(names) == 2
+    assert not names[0] & names[1]
+    assert names[0] | names[1] == {guarantee.anomaly for guarantee in found.unknown}
+    assert "none of these, and none of those on the next lines, because" in said(found, "unknown")[0]
