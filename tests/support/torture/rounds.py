@@ -27,7 +27,7 @@ from tests.support.torture.leftovers import TOKEN, machine, processes, wait_clea
 from tests.support.torture.trials import MORE, TORMENTS, Torment
 
 CLOCK = SystemClock()
-EVENT_TIMEOUT_S = 180.0
+EVENT_TIMEOUT_S = 400.0
 END_TIMEOUT_S = 150.0
 COMMAND_TIMEOUT_S = 180.0
 WORLD_TIMEOUT_S = 900.0
