@@ -1,87 +1,74 @@
-"""How fast Jepsen's histories are read: operations (lines) and bytes per second of CPU.
+"""What it costs to import and to check histories of Jepsen's, as a user does it.
 
-    python benchmarks/importing.py [--operations 200000] [--seed 1]
+    python benchmarks/importing.py [--operations 100000] [--shapes plain rotating] [--seed 1]
 
-Two histories: sends and polls of one micro-operation each, and transactions of several.
+For each shape of `benchmarks/shapes.py` it writes a history, and runs `prozess import` and `prozess check`. CPU seconds
+are those of the whole process tree. The floor, from the same run, cuts the lines of the file and counts its words.
 """
 
 import argparse
-import random
+import resource
+import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-from prozess.harness.app.histories.jepsen.history import read_jepsen
+from shapes import SHAPES, write
 
-PROCESSES, KEYS, POLL_MAX = 10, 8, 4
-
-
-class Written:
-    """A history while it is made: what each key holds, and how far each process has read it."""
-
-    def __init__(self, rng: random.Random) -> None:
-        self.rng, self._lengths, self._read = rng, [0] * KEYS, dict[tuple[int, int], int]()
-
-    def send(self) -> tuple[str, str]:
-        """Returns a send as it is invoked, and as it completes."""
-        key = self.rng.randrange(KEYS)
-        self._lengths[key] += 1
-        value = self._lengths[key] - 1
-        return f"[:send {key} {value}]", f"[:send {key} [{2 * value} {value}]]"
-
-    def poll(self, process: int, keys: int) -> tuple[str, str]:
-        """Returns a poll of so many keys."""
-        shown = []
-        for key in sorted(self.rng.sample(range(KEYS), keys)):
-            begin = self._read.get((process, key), 0)
-            end = self._read[process, key] = min(self._lengths[key], begin + POLL_MAX)
-            if end > begin:
-                shown.append(f"{key} [{' '.join(f'[{2 * n} {n}]' for n in range(begin, end))}]")
-        return "[:poll]", f"[:poll {{{', '.join(shown)}}}]"
+PROZESS = (sys.executable, "-c", "from prozess.harness.app.cli import main; main()")
 
 
-def plain(made: Written, process: int) -> tuple[str, list[tuple[str, str]]]:
-    """Returns one send or one poll."""
-    sends = made.rng.random() < 0.5
-    return ("send", [made.send()]) if sends else ("poll", [made.poll(process, 1)])
+def cpu_s(who: int) -> float:
+    """Returns the CPU seconds that were used so far."""
+    used = resource.getrusage(who)
+    return used.ru_utime + used.ru_stime
 
 
-def transactions(made: Written, process: int) -> tuple[str, list[tuple[str, str]]]:
-    """Returns a transaction of several sends and polls."""
-    count = made.rng.randrange(1, 5)
-    return "txn", [made.send() if made.rng.random() < 0.5 else made.poll(process, 2) for _ in range(count)]
+def taken(work: Callable[[], object], who: int) -> float:
+    """Returns the CPU seconds that this took."""
+    before_s = cpu_s(who)
+    work()
+    return cpu_s(who) - before_s
 
 
-def lines(kind: Callable[[Written, int], tuple[str, list[tuple[str, str]]]], count: int, seed: int) -> Iterator[str]:
-    """Yields a history, line by line."""
-    made = Written(random.Random(seed))
-    for number in range(0, count, 2):
-        process = made.rng.randrange(PROCESSES)
-        f, micro = kind(made, process)
-        for place, outcome in enumerate(("invoke", "ok")):
-            value = " ".join(both[place] for both in micro)
-            head = f":index {number + place}, :time {1000 * (number + place)}, :type :{outcome}, :process {process}"
-            yield f"{{{head}, :f :{f}, :value [{value}]}}\n"
+def command(*arguments: str) -> None:
+    """Runs `prozess`; its exit code is the verdict's, so only 0 to 3 are in order."""
+    done = subprocess.run([*PROZESS, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+    if done.returncode not in range(4):
+        sys.exit(done.stderr.decode())
+
+
+def words_of(path: Path) -> int:
+    """Returns how many words a file has: the floor."""
+    with path.open(encoding="utf-8") as file:
+        return sum(len(line.split()) for line in file)
 
 
 def main() -> int:
-    """Writes histories, reads them, and prints how fast that was."""
+    """Writes histories, imports and checks them, and prints what that took."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--operations", type=int, default=200_000)
+    parser.add_argument("--operations", type=int, default=100_000)
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        for kind in (plain, transactions):
-            path = Path(folder) / f"{kind.__name__}.edn"
-            path.write_text("".join(lines(kind, asked.operations, asked.seed)), encoding="utf-8")
-            began_s = time.process_time()
-            read_jepsen(path)
-            took_s = time.process_time() - began_s
+        for shape in asked.shapes:
+            path, run = Path(folder) / f"{shape}.edn", str(Path(folder) / shape)
+            write(shape, asked.operations, path, asked.seed)
+            floor_s = taken(lambda path=path: words_of(path), resource.RUSAGE_SELF)
+            steps = (
+                ("import", ("import", "jepsen", str(path), "--out", run)),
+                ("check", ("check", run, "--engine", "local", "--no-report")),
+            )
+            told = []
+            for name, arguments in steps:
+                took_s = taken(lambda arguments=arguments: command(*arguments), resource.RUSAGE_CHILDREN)
+                told.append(f"{name} {took_s:.2f} s ({took_s / floor_s:.0f} times the floor)")
             size_mb = path.stat().st_size / 1e6
-            speed = f"{asked.operations / took_s:,.0f} operations, {size_mb / took_s:.1f} MB per second of CPU"
-            print(f"{kind.__name__}: {asked.operations:,} operations, {size_mb:.1f} MB; {speed}")
+            print(
+                f"{shape}: {asked.operations:,} operations, {size_mb:.1f} MB; floor {floor_s:.2f} s; {'; '.join(told)}"
+            )
     return 0
 
 

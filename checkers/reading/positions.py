@@ -228,6 +228,8 @@ def stalled(history: CellHistory) -> KernelResult:
 
 def lives_of(history: CellHistory) -> list[ReaderLife]:
     """Returns each incarnation of each reader of a cell."""
+    if not len(history.tables["heartbeats"]["client"]):  # nothing shows that any of them lived, as in imports
+        return []
     return [life for client in history.clients if client.role == "reader" for life in _lives(history, client)]
 
 

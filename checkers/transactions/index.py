@@ -17,7 +17,6 @@ from prozess.checkers.lookup import (
     Indexed,
     Lookup,
     differs_from_previous,
-    distinct,
     identity_keys,
     lazy,
 )
@@ -36,6 +35,7 @@ class CellIndex(Indexed):
         self.transactions = Transactions.of(self._table)
         self._consumed: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
         self._shown_by: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._inside: dict[int, np.ndarray] = {}
         self._of_send: dict[int, np.ndarray] = {}
         self.known: Known | None = history.known.get("transactions")
 
@@ -56,12 +56,28 @@ class CellIndex(Indexed):
         is known."""
         return partition.incomplete(Isolation.READ_COMMITTED)
 
-    @lazy
+    @property
+    def begun_keys(self) -> tuple[np.ndarray, np.ndarray]:
+        """When transactions began, ascending; and for each transaction its client and the rank of its begin."""
+        return once(self._table, "begun_keys", self._begun_keys)
+
+    def _begun_keys(self) -> tuple[np.ndarray, np.ndarray]:
+        begun_ns = self.transactions.columns["begun_ns"]
+        ordered_ns = np.sort(begun_ns)
+        rank = np.searchsorted(ordered_ns, begun_ns, side="right")
+        return ordered_ns, _begun_key(self.transactions.columns["client"], rank)
+
+    @property
     def read_until_ns(self) -> np.ndarray:
         """int64[transactions]: until when its client reads inside the transaction. Of an imported transaction it is
         known only when it was over; its client does one thing at a time."""
-        until_ns = self.transactions.columns["end_invoked_ns" if self.audited else "completed_ns"]
-        return np.asarray(np.where(until_ns != MISSING, until_ns, NEVER))
+        column = "end_invoked_ns" if self.audited else "completed_ns"
+
+        def make() -> np.ndarray:
+            until_ns = self.transactions.columns[column]
+            return np.asarray(np.where(until_ns != MISSING, until_ns, NEVER))
+
+        return once(self._table, ("read_until_ns", column), make)
 
     def _over_partitions(self, column: Callable[[PartitionIndex, np.ndarray], np.ndarray]) -> np.ndarray:
         parts = [column(index, rows) for index, rows in zip(self.partitions, self._rows, strict=True)]
@@ -223,6 +239,14 @@ class CellIndex(Indexed):
             self._shown_by[position] = self.transactions_of_reads(position, self.partitions[position].visible.rows)
         return self._shown_by[position]
 
+    def read_inside(self, position: int) -> np.ndarray:
+        """Returns, for each row of `consumed(position)`, the transaction that its reader had open, -1 for none."""
+        if position not in self._inside:
+            rows, _, _ = self.consumed(position)
+            reads = self.partitions[position].reads
+            self._inside[position] = reading_transactions(self, reads["client"][rows], reads["read_ns"][rows])
+        return self._inside[position]
+
     def transactions_of_reads(self, position: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns those of these rows of `reads` that show records of recorded transactions, and these transactions."""
         place = self._transaction_of_send(position)[self.partitions[position].sends_of_reads(rows)]
@@ -251,18 +275,26 @@ def reasons_of(reasons: Sequence[str | None], unrecorded: int) -> str | None:
 
 def reading_transactions(index: CellIndex, client: np.ndarray, read_ns: np.ndarray) -> np.ndarray:
     """Returns intp[k]: the transaction that this client had open when it received a record, -1 for none. The transaction
-    had begun before, and its end had not been invoked before (of an imported one: not completed). O(k log n); the loop
-    runs over clients."""
+    had begun before, and its end had not been invoked before (of an imported one: not completed). O(k log n)."""
     columns = index.transactions.columns
-    found = np.full(len(client), -1, dtype=np.intp)
-    for number in distinct(client).tolist():
-        low, high = np.searchsorted(columns["client"], [number, number + 1])
-        rows = np.flatnonzero(client == number)
-        place = low + np.searchsorted(columns["begun_ns"][low:high], read_ns[rows], side="right") - 1
-        inside = place >= low
-        inside[inside] = read_ns[rows[inside]] <= index.read_until_ns[place[inside]]
-        found[rows[inside]] = place[inside]
-    return found
+    if not len(client) or not len(columns["client"]):
+        return np.full(len(client), -1, dtype=np.intp)
+    # What one poll gave has one client and one time.
+    new = differs_from_previous(client) | differs_from_previous(read_ns)
+    starts = np.flatnonzero(new)
+    ordered_ns, keys = index.begun_keys
+    rank = np.searchsorted(ordered_ns, read_ns[starts], side="right")
+    place = np.searchsorted(keys, _begun_key(client[starts], rank), side="right") - 1
+    inside = (place >= 0) & (columns["client"][place] == client[starts])
+    inside[inside] = read_ns[starts[inside]] <= index.read_until_ns[place[inside]]
+    open_then: np.ndarray = np.where(inside, place, -1)[np.cumsum(new) - 1]
+    return open_then
+
+
+def _begun_key(client: np.ndarray, rank: np.ndarray) -> np.ndarray:
+    """Returns int64[k], which ascends by client, and then by how many transactions had begun."""
+    key: np.ndarray = (client.astype(np.int64) << _RANK_BITS) | rank
+    return key
 
 
 def _excused(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
@@ -291,6 +323,7 @@ def _excused(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
 COMMIT, ABORT = 1, 2
 """The values of `transactions.ended_by`."""
 NEVER = np.iinfo(np.int64).max
+_RANK_BITS = 40
 Columns = Mapping[str, np.ndarray]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from prozess.checkers.lookup import differs_from_previous, distinct
-from prozess.checkers.transactions.index import CellIndex, reading_transactions
+from prozess.checkers.transactions.index import CellIndex
 from prozess.harness.interfaces import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
 from prozess.harness.schema import MISSING, NONE, Isolation
@@ -207,8 +207,7 @@ def reads_inside(index: CellIndex, position: int) -> tuple[np.ndarray, np.ndarra
     """Returns, for partition number `position`, the reads inside transactions of records of transactions: the rows of
     `reads`, the writing and the reading transaction, and the isolation level."""
     rows, writer, level = index.consumed(position)
-    reads = index.partitions[position].reads
-    reader = reading_transactions(index, reads["client"][rows], reads["read_ns"][rows])
+    reader = index.read_inside(position)
     mine = reader >= 0
     return rows[mine], writer[mine], reader[mine], level[mine]
 

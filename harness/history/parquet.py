@@ -3,10 +3,13 @@
 The footer stays parsed. Data pages carry checksums, so that a rotten one is `HistoryUnreadable`, never a wrong number.
 """
 
+import contextlib
 import errno
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,9 +24,14 @@ from prozess.harness.schema import FORMAT_VERSION, MISSING, NONE, TABLES, Table
 
 READ_WHOLE_ROWS = 1 << 14
 """Up to this many rows, one call for all columns costs less than a call for each."""
+ROW_GROUPS_MANY, PARTS_FEW, WHOLE_ROWS_MAX = 32, 4, 1 << 20
+"""A table with many row groups and no more rows than this (100 MB) is decoded at once, when more than a few parts of it
+were asked for."""
 UNBOUNDED = np.iinfo(np.int64).max
 """A bound for ranges of offsets that is greater than every offset."""
 _KEY = "prozess."
+_DECODING = threading.Lock()
+"""Held while a whole table is decoded. Of the module, because files are pickled."""
 
 
 def table_path(run: RunDirectory, table: str) -> Path:
@@ -56,6 +64,8 @@ class TableFile:
     def __init__(self, run: RunDirectory, table: Table) -> None:
         """HistoryUnreadable if the file is missing, torn, of another version, or not this table."""
         self.table, self.path = table, table_path(run, table.name)
+        self._whole: Mapping[str, np.ndarray] | None = None
+        self._asked = 0
         try:
             self.metadata: Any = pq.read_metadata(self.path)
         except FileNotFoundError as error:
@@ -72,6 +82,10 @@ class TableFile:
             raise self._unreadable(f"does not have the columns {', '.join(table.column_names)}")
         if self._fact("rows") != str(self.rows):
             raise self._unreadable(f"has {self.rows} rows instead of {self._fact('rows')}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves out the rows: whoever is sent the file reads them there."""
+        return {**self.__dict__, "_whole": None, "_asked": 0}
 
     @property
     def torn_rows(self) -> int:
@@ -100,7 +114,8 @@ class TableFile:
 
     def rows_of(self, partition: int) -> int:
         """Returns how many rows a partition has."""
-        return sum(int(self.metadata.row_group(group).num_rows) for group in self.row_groups.get(partition, ()))
+        starts = self._starts
+        return sum(starts[group + 1] - starts[group] for group in self.row_groups.get(partition, ()))
 
     def offsets_of(self, row_group: int) -> tuple[int, int]:
         """Returns the least and the greatest `log_offset` of a row group, by the statistics. If there are none, the
@@ -117,6 +132,39 @@ class TableFile:
         the same one in all of them.
         """
         groups = list(range(self.metadata.num_row_groups) if row_groups is None else row_groups)
+        if row_groups is not None and (held := self._whole_if_small()) is not None:
+            return {name: self._slice(held[name], groups) for name in columns}
+        return self._decoded(columns, groups)
+
+    def _whole_if_small(self) -> Mapping[str, np.ndarray] | None:
+        """Returns the whole table, if it is small, has many row groups, and several of them have been asked for: a call
+        for each would cost more than its rows. None: it is not so, or a page is damaged, which is said of its own row
+        group alone."""
+        count = self.metadata.num_row_groups
+        if count < ROW_GROUPS_MANY or self.rows > min(WHOLE_ROWS_MAX, count * READ_WHOLE_ROWS):
+            return None
+        with _DECODING:
+            self._asked += 1
+            if self._whole is None and self._asked == PARTS_FEW:
+                with contextlib.suppress(HistoryUnreadable):
+                    self._whole = self._decoded(self.table.column_names, range(count))
+            return self._whole
+
+    def _slice(self, values: np.ndarray, groups: Sequence[int]) -> np.ndarray:
+        parts = [values[self._starts[group] : self._starts[group + 1]] for group in groups]
+        if len(parts) == 1:
+            return parts[0]
+        array = np.concatenate([values[:0], *parts])
+        array.setflags(write=False)
+        return array
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """The first row of each row group, and the number of all rows."""
+        lengths = [int(self.metadata.row_group(group).num_rows) for group in range(self.metadata.num_row_groups)]
+        return [0, *accumulate(lengths)]
+
+    def _decoded(self, columns: Sequence[str], groups: Sequence[int]) -> dict[str, np.ndarray]:
         found = self._constants(columns, groups)
         decoded = [name for name in columns if name not in found]
         try:

@@ -1,7 +1,7 @@
 """What a history says about those who took part: what each client reported, how far audits read, and what is known of
 each partition."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -211,48 +211,119 @@ def nobody_audited(partition: int) -> str:
     return f"nobody audited partition {partition}: an imported history"
 
 
-def with_revealed(
-    sends: Mapping[str, np.ndarray], reads: Mapping[str, np.ndarray], isolation: np.ndarray, *, first_id: int
-) -> dict[str, np.ndarray]:
-    """Returns the reads of a partition, and behind them those of the clients `first_id` (L(p)) and `first_id` + 1
-    (V(p)), which stand for an audit.
+class RevealedReads(Mapping[str, np.ndarray]):
+    """The reads of a partition, and behind them those of the clients `first_id` (L(p)) and `first_id` + 1 (V(p)), which
+    stand for an audit. Each column is made when it is first asked for. For one thread.
 
-    `sends`, `reads`: columns of one partition, in the Parquet form. `isolation`: Isolation by client id. O(n log n).
+    `sends`, `reads`: columns of one partition, in the Parquet form. `isolation`: Isolation by client id. O(n), and
+    O(n log n) where offsets are far apart.
     """
-    whole = {name: np.asarray(reads[name]) for name in READS.column_names}
-    level = np.full(len(whole["client"]), Isolation.NOT_A_READER)
-    known = (whole["client"] >= 0) & (whole["client"] < len(isolation))
-    level[known] = isolation[whole["client"][known]]
-    given = (whole["log_offset"] != NONE) & ((whole["flags"] & ReadFlag.CORRUPT) == 0)
-    committed = level == Isolation.READ_COMMITTED
-    parts = [whole]
-    for number, of_level in enumerate((given, given & committed)):
-        parts.append(_revealed(sends, whole, np.flatnonzero(of_level), client=first_id + number))
-    return {name: np.concatenate([part[name] for part in parts]) for name in READS.column_names}
+
+    def __init__(
+        self,
+        sends: Mapping[str, np.ndarray],
+        reads: Mapping[str, np.ndarray],
+        isolation: np.ndarray,
+        *,
+        first_id: int,
+    ) -> None:
+        self._sends, self._reads, self._isolation, self._first_id = sends, reads, isolation, first_id
+        self._held: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._held:
+            if name not in READS.column_names:
+                raise KeyError(name)
+            self._held[name] = self._column(name)
+        return self._held[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(READS.column_names)
+
+    def __len__(self) -> int:
+        return len(READS.column_names)
+
+    def _column(self, name: str) -> np.ndarray:
+        own = np.asarray(self._reads[name])
+        if name == "client":
+            numbers = [np.full(len(level[0]), self._first_id + n, own.dtype) for n, level in enumerate(self._shown)]
+            return np.concatenate([own, *numbers])
+        sent = _AS_SENT.get(name)
+        if sent is None:
+            fixed = 0 if name in ("span", "flags") else NONE
+            count = sum(len(by_read) for by_read, _ in self._shown)
+            return np.concatenate([own, np.full(count, fixed, dtype=own.dtype)])
+        parts, theirs = [own], self._sends[sent]
+        for by_read, row in self._shown:
+            part = np.empty(len(row), dtype=np.result_type(own, theirs))
+            part[by_read], part[~by_read] = own[row[by_read]], theirs[row[~by_read]]
+            parts.append(part)
+        return np.concatenate(parts)
+
+    @cached_property
+    def _shown(self) -> Sequence[tuple[np.ndarray, np.ndarray]]:
+        """For each of REVEALED, ascending by offset: does a read show the record, or else an acknowledgement? And the
+        row of `reads` or of `sends` that does."""
+        reads, sends = self._reads, self._sends
+        client = reads["client"]
+        level = np.full(len(client), Isolation.NOT_A_READER)
+        known = (client >= 0) & (client < len(self._isolation))
+        level[known] = self._isolation[client[known]]
+        given = (reads["log_offset"] != NONE) & ((reads["flags"] & ReadFlag.CORRUPT) == 0)
+        told = np.flatnonzero((sends["outcome"] == Outcome.OK) & (sends["log_offset"] != NONE))
+        of_all = _last_at(sends, told, reads, np.flatnonzero(given))
+        committed = given & (level == Isolation.READ_COMMITTED)
+        if np.array_equal(committed, given):
+            return of_all, of_all
+        return of_all, _last_at(sends, told, reads, np.flatnonzero(committed))
 
 
-def _revealed(
-    sends: Mapping[str, np.ndarray], reads: Mapping[str, np.ndarray], rows: np.ndarray, *, client: int
-) -> dict[str, np.ndarray]:
-    """Returns rows of `reads`, ascending by offset, one for each offset."""
-    told = np.flatnonzero((sends["outcome"] == Outcome.OK) & (sends["log_offset"] != NONE))
-    offset = np.concatenate([reads["log_offset"][rows], sends["log_offset"][told]])
-    time_ns = np.concatenate([reads["read_ns"][rows], sends["completed_ns"][told]])
-    by_read = np.arange(len(offset)) < len(rows)
+_AS_SENT = {
+    "read_ns": "completed_ns",
+    "log_offset": "log_offset",
+    "sequence": "sequence",
+    "key": "key",
+    "sender": "client",
+    "partition": "partition",
+    "sent_partition": "partition",
+}
+"""What a column of `reads` is called of a record in `sends`."""
+_SPARSE = 4
+"""Offsets that are further apart than this, on average, are sorted."""
+
+
+def _last_at(
+    sends: Mapping[str, np.ndarray], told: np.ndarray, reads: Mapping[str, np.ndarray], rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns what shows a record at each offset, ascending, as `RevealedReads._shown`: of these rows of `reads` the last
+    at that offset; where there is none, of the rows `told` of `sends` the last."""
+    parts = (
+        (told, sends["log_offset"][told], sends["completed_ns"][told]),
+        (rows, reads["log_offset"][rows], reads["read_ns"][rows]),
+    )
+    offsets = np.concatenate([offset for _, offset, _ in parts])
+    if not len(offsets):
+        return np.empty(0, dtype=bool), np.empty(0, dtype=np.intp)
+    low, high = int(offsets.min()), int(offsets.max())
+    if high - low > _SPARSE * len(offsets) + 1024:
+        return _last_at_sparse(parts)
+    row, by_read = np.full(high - low + 1, -1, dtype=np.intp), np.zeros(high - low + 1, dtype=bool)
+    for number, (part, offset, time_ns) in enumerate(parts):
+        place = offset - low
+        latest_ns = np.full(high - low + 1, np.iinfo(np.int64).min)
+        np.maximum.at(latest_ns, place, time_ns)
+        last = time_ns == latest_ns[place]
+        row[place[last]] = part[last]  # of several at one time numpy keeps the last
+        by_read[place] = number == 1
+    there = row >= 0
+    return by_read[there], row[there]
+
+
+def _last_at_sparse(
+    parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray]:
+    row, offset, time_ns = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    by_read = np.arange(len(row)) >= len(parts[0][0])
     order = np.lexsort((time_ns, by_read, offset))
-    last = np.append(offset[order][1:] != offset[order][:-1], True)[: len(order)]
-    chosen = order[last]
-    columns = {
-        "read_ns": time_ns,
-        "log_offset": offset,
-        "sequence": np.concatenate([reads["sequence"][rows], sends["sequence"][told]]),
-        "key": np.concatenate([reads["key"][rows], sends["key"][told]]),
-        "sender": np.concatenate([reads["sender"][rows], sends["client"][told]]),
-        "partition": np.concatenate([reads["partition"][rows], sends["partition"][told]]),
-        "sent_partition": np.concatenate([reads["sent_partition"][rows], sends["partition"][told]]),
-    }
-    found = {name: values[chosen] for name, values in columns.items()}
-    for name in READS.column_names:
-        fixed = {"client": client, "span": 0, "flags": 0}.get(name, NONE)
-        found.setdefault(name, np.full(len(chosen), fixed, dtype=np.asarray(reads[name]).dtype))
-    return found
+    last = order[np.append(offset[order][1:] != offset[order][:-1], True)]
+    return by_read[last], row[last]

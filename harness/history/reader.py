@@ -19,14 +19,14 @@ from prozess.harness.history.participants import (
     AuditEnds,
     Claim,
     ClientFacts,
+    RevealedReads,
     audit_claims,
     client_facts,
     copies,
     log_starts,
-    with_revealed,
 )
 from prozess.harness.interfaces import CellHistory, CopyFacts, PartitionHistory
-from prozess.harness.plan.plan import Cell, Plan, parse_plan
+from prozess.harness.plan.plan import Cell, Plan, PlannedClient, parse_plan
 from prozess.harness.recording.metrics import code_of
 from prozess.harness.run_directory import RunDirectory, read_object
 from prozess.harness.schema import NONE, TABLES, Clustered, SharedRows
@@ -79,6 +79,7 @@ class History:
         self._held: dict[str, dict[str, np.ndarray]] = {}
         self._orders: dict[str, Clustered] = {}
         self._cell_tables: dict[int, Mapping[str, SharedRows]] = {}
+        self._cell_clients: dict[int, Sequence[PlannedClient]] = {}
         self._lock = threading.Lock()
 
     @staticmethod
@@ -140,7 +141,7 @@ class History:
         sends: Mapping[str, np.ndarray] = PartitionColumns(self.files["sends"], partition)
         reads: Mapping[str, np.ndarray] = PartitionColumns(self.files["reads"], partition)
         if not self.plan.audited:
-            reads = with_revealed(sends, reads, facts.isolation, first_id=len(facts.role) - len(REVEALED))
+            reads = RevealedReads(sends, reads, facts.isolation, first_id=len(facts.role) - len(REVEALED))
         return PartitionHistory(
             partition=partition,
             audited=self.plan.audited,
@@ -185,7 +186,7 @@ class History:
         `CellHistory`."""
         planned = self.plan.cells[cell]
         numbers = planned.partitions if only is None else (only.partition,)
-        clients = [c for c in self.plan.clients if not set(c.partitions).isdisjoint(planned.partitions)]
+        clients = self._clients_of(cell)
         tables: dict[str, Mapping[str, np.ndarray]] = dict(self._of_clients(cell, [c.client for c in clients]))
         seen = self._observations
         tables["observations"] = _rows(seen, np.isin(seen["partition"], numbers))
@@ -200,6 +201,14 @@ class History:
             clients=clients,
             known=known or {},
         )
+
+    def _clients_of(self, cell: int) -> Sequence[PlannedClient]:
+        """Returns the clients of a cell. There may be thousands, and each partition of the cell asks."""
+        held = self._cell_clients.get(cell)
+        if held is None:
+            mine = frozenset(self.plan.cells[cell].partitions)
+            held = self._cell_clients[cell] = [c for c in self.plan.clients if not mine.isdisjoint(c.partitions)]
+        return held
 
     def _of_clients(self, cell: int, planned: Sequence[int]) -> Mapping[str, SharedRows]:
         """Returns the rows of the cell's own clients. They are the same for every partition of the cell, so they are

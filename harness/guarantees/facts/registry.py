@@ -169,8 +169,9 @@ def with_readers(happened: Happened, plan: Plan, cell: Cell) -> Happened:
 
 def _read_uncommitted(plan: Plan, cell: Cell, roles: Sequence[str]) -> Tristate:
     """Is there a consumer among clients of these roles that asks for no more?"""
-    readers = [c for c in plan.clients if c.role in roles and set(c.partitions) & set(cell.partitions)]
-    return Tristate.YES if any(c.isolation_level == "read_uncommitted" for c in readers) else Tristate.NO
+    mine = frozenset(cell.partitions)
+    asking = (c for c in plan.clients if c.isolation_level == "read_uncommitted" and c.role in roles)
+    return Tristate.YES if any(not mine.isdisjoint(c.partitions) for c in asking) else Tristate.NO
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ import numpy as np
 
 from prozess.harness.app.histories.imports import Imported, StatedFault
 from prozess.harness.app.histories.jepsen.edn import MAP, SET, EdnError, EdnValue, of_nemesis, read_edn
-from prozess.harness.app.histories.jepsen.lines import chunks_of, is_number, operations, read_block
+from prozess.harness.app.histories.jepsen.lines import JepsenOperation, chunks_of, is_number, operations, read_block
 from prozess.harness.app.histories.jepsen.reader import BlockReader, JepsenReader
 from prozess.harness.app.histories.jepsen.tables import tables_of
 from prozess.harness.errors import BadInput
@@ -57,23 +57,54 @@ def _take(reader: JepsenReader, path: Path, first: int, lines: list[str]) -> boo
     if len(lines) < LINES_LEAST:
         _take_each(reader, path, first, lines)
         return False
-    if _take_block(reader, first, lines):
+    if _take_block(reader, path, first, lines):
         return True
     middle = len(lines) // 2
     halves = [_take(reader, path, first, lines[:middle]), _take(reader, path, first + middle, lines[middle:])]
     return any(halves)
 
 
-def _take_block(reader: JepsenReader, first: int, lines: list[str]) -> bool:
+def _take_block(reader: JepsenReader, path: Path, first: int, lines: list[str]) -> bool:
     """All of these lines at once; False if that cannot be. What the nemesis did is left out."""
     if reader.clockless:
         return False
-    chosen = [number for number, line in enumerate(lines) if not of_nemesis(line)]
-    block = read_block([lines[number] for number in chosen]) if chosen else None
-    if block is None or not BlockReader(reader, block, [first + number for number in chosen]).take():
+    try:
+        numbers, plain, moves = _sorted(path, first, lines)
+    except (BadInput, EdnError):  # line by line it will be said
+        return False
+    block = read_block(plain) if plain and all(map(reader.knows, moves)) else None
+    if block is None or not BlockReader(reader, block, numbers, moves).take():
         return False
     reader.clockless = False
     return True
+
+
+def _sorted(path: Path, first: int, lines: list[str]) -> tuple[list[int], list[str], list[JepsenOperation]]:
+    """The numbers of lines that send and poll, and these lines, without the errors that they tell; and other operations
+    of clients, which are few. BadInput or EdnError if one of them cannot be read."""
+    numbers, plain = list[int](), list[str]()
+    moves: list[JepsenOperation] = []
+    for number, line in enumerate(lines, start=first):
+        if ":f :txn" in line or ":f :poll" in line or ":f :send" in line:
+            numbers.append(number)
+            plain.append(_without_error(line) if _ERROR in line else line)
+        elif not of_nemesis(line):
+            moves.extend(operations(path, number, [line]))
+    return numbers, plain, moves
+
+
+_ERROR = ", :error "
+
+
+def _without_error(line: str) -> str:
+    """A line without the error at its end, of which nothing is kept. EdnError if it cannot be read."""
+    head, _, error = line.partition(_ERROR)
+    told = read_edn(f"{{:error {error}")
+    return f"{head}}}" if isinstance(told, list) and len(told) == _ONE_PAIR and told[0] == MAP else line
+
+
+_ONE_PAIR = 3
+"""The length of a map of one key, as it is read."""
 
 
 def _take_each(reader: JepsenReader, path: Path, first: int, lines: list[str]) -> None:

@@ -5,6 +5,7 @@ own checker needs. An operation is a transaction where the history has any of se
 (jepsen.tests.kafka, "Operations").
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import cast
@@ -86,7 +87,7 @@ class JepsenReader:
         if operation.f in _OPERATIONS:
             self._transact(process, operation)
         elif operation.type != ":invoke":
-            self._move(process, operation)
+            self.move(process, operation)
         process.ended_ns = operation.time_ns
 
     def process(self, name: int) -> JepsenProcess:
@@ -96,6 +97,13 @@ class JepsenReader:
             assert self.first_ns is not None, name
             held = self.processes[name] = JepsenProcess(len(self.processes), self.first_ns, self.first_ns)
         return held
+
+    def knows(self, operation: JepsenOperation) -> bool:
+        """Is this an assignment, or anything else that neither sends nor polls, and names no key for the first time?"""
+        keys = operation.value if operation.f in _MOVES and isinstance(operation.value, list) else []
+        known = self.recorded.partitions
+        whole = all(type(key) is int or type(key) is str for key in keys) and all(key in known for key in keys)
+        return whole and operation.f not in _OPERATIONS and operation.time_ns >= 0
 
     def end(self) -> None:
         """Ends the file: what is still open never completed."""
@@ -248,7 +256,7 @@ class JepsenReader:
 
     # Assignments.
 
-    def _move(self, process: JepsenProcess, operation: JepsenOperation) -> None:
+    def move(self, process: JepsenProcess, operation: JepsenOperation) -> None:
         """An assignment, or a crash: which spans go on."""
         if operation.f == ":crash":
             process.span = {}
@@ -295,6 +303,8 @@ def _pair(value: EdnValue) -> tuple[EdnValue, EdnValue]:
 # and which span of reading goes on.
 
 
+_NEVER = 1 << 62
+"""Behind every line."""
 _NO_OPERATION, _EARLIER = -1, -2
 """Instead of the line of an invocation: there is none; it stands before the block."""
 _INVOKE, _OK = TYPES.index(":invoke"), TYPES.index(":ok")
@@ -302,13 +312,22 @@ _OUTCOME = np.array([NONE, *(int(OUTCOMES[name]) for name in TYPES[1:])])
 
 
 class BlockReader:
-    """One block, and who takes it. `lines`: the number of each line in the file."""
+    """One block, and who takes it. `lines`: the number of each line in the file. `moves`: operations on lines between
+    them that neither send nor poll, in order; what they name is known (`JepsenReader.knows`)."""
 
-    def __init__(self, reader: JepsenReader, block: Block, lines: Sequence[int]) -> None:
+    def __init__(
+        self, reader: JepsenReader, block: Block, lines: Sequence[int], moves: Sequence[JepsenOperation] = ()
+    ) -> None:
         self._reader, self._block, self._lines = reader, block, lines
+        self._moves = [(bisect_left(lines, move.line), move) for move in moves]
+        """Each with the place of the line of the block that it stands before."""
+        began = self._moves[0][1].time_ns if self._moves and self._moves[0][0] == 0 else int(block.time_ns[0])
+        self._began_ns = began if reader.first_ns is None else reader.first_ns
         self._recorded = reader.recorded
         self._pending: dict[int, int] = {}
         """Process → the line of its invocation after the block."""
+        self._last: dict[int, int] = {}
+        """Process → when it last did anything, after the block."""
         invoked = block.type == _INVOKE
         self._sends = np.bincount(block.send_line, minlength=len(block.type))
         """How many sends each line has."""
@@ -345,8 +364,11 @@ class BlockReader:
         """Which rows each operation completes. False if it completes nothing, or times or names do not fit."""
         block, known = self._block, dict[int, list[int]]()
         first, count = self._first, self._count
+        moves = _Moves(self._moves)
         columns = (block.type.tolist(), block.f.tolist(), block.process.tolist(), block.time_ns.tolist())
         for line, (kind, f, process, time_ns) in enumerate(zip(*columns, strict=True)):
+            if moves.first <= line and not self._pass(known, moves.until(line)):
+                return False
             state = known.get(process)
             if state is None:
                 state = known[process] = self._state(process)
@@ -366,15 +388,26 @@ class BlockReader:
             else:
                 first[line], count[line] = first[state[0]], count[state[0]]
             state[0] = _NO_OPERATION
+        if not self._pass(known, moves.until(len(block.type))):
+            return False
         self._pending = {process: state[0] for process, state in known.items()}
+        self._last = {process: state[2] for process, state in known.items()}
+        return True
+
+    def _pass(self, known: dict[int, list[int]], moves: Sequence[JepsenOperation]) -> bool:
+        """Are they in the order of time?"""
+        for move in moves:
+            state = known.setdefault(move.process, self._state(move.process))
+            if move.time_ns < state[2]:
+                return False
+            state[2] = move.time_ns
         return True
 
     def _state(self, process: int) -> list[int]:
         """[line of its invocation, its operation, when it last did anything], before the block."""
         held = self._reader.processes.get(process)
         if held is None:
-            began_ns = self._reader.first_ns
-            return [_NO_OPERATION, 0, int(self._block.time_ns[0]) if began_ns is None else began_ns]
+            return [_NO_OPERATION, 0, self._began_ns]
         if held.invoked is None:
             return [_NO_OPERATION, 0, held.ended_ns]
         return [_EARLIER, OPERATIONS.index(held.invoked.f), held.ended_ns]
@@ -398,8 +431,11 @@ class BlockReader:
 
     def _register(self) -> None:
         if self._reader.first_ns is None:
-            self._reader.first_ns = int(self._block.time_ns[0])
-        for process in dict.fromkeys(self._block.process.tolist()):
+            self._reader.first_ns = self._began_ns
+        processes = self._block.process.tolist()
+        for place, move in reversed(self._moves):
+            processes.insert(place, move.process)
+        for process in dict.fromkeys(processes):
             self._reader.process(process)
 
     def _add_sends(self, chosen: np.ndarray, partition: np.ndarray, numbers: np.ndarray) -> None:
@@ -432,13 +468,16 @@ class BlockReader:
         block, runs = self._block, list[int]()
         bounds = np.searchsorted(block.polled_line, np.arange(len(self._lines) + 1))
         polling = np.flatnonzero(block.polls)
-        columns = (block.process, block.type, block.time_ns, numbers)
+        columns = (polling, block.process[polling], block.type[polling], block.time_ns[polling], numbers[polling])
+        moves = _Moves(self._moves)
         polled = list(zip(partition.tolist(), block.polled_records.tolist(), strict=True))
-        for process, kind, time_ns, number, begin, end in zip(
-            *(column[polling].tolist() for column in columns),
+        for line, process, kind, time_ns, number, begin, end in zip(
+            *(column.tolist() for column in columns),
             *(bounds[polling + more].tolist() for more in (0, 1)),
             strict=True,
         ):
+            if moves.first <= line:
+                self._move(moves.until(line))
             held = self._reader.processes[process]
             if held.subscribed:
                 held.span = {}
@@ -450,15 +489,20 @@ class BlockReader:
                     runs += (number, key, span, time_ns, records)
             if held.subscribed or kind != _OK:
                 held.span = {}
+        self._move(moves.until(len(block.type)))
         self._recorded.add_many_reads(runs, block.offset, block.value)
+
+    def _move(self, moves: Sequence[JepsenOperation]) -> None:
+        for move in moves:
+            if move.type != ":invoke":
+                self._reader.move(self._reader.process(move.process), move)
 
     def _go_on(self) -> None:
         """What is known after the block."""
         block, lines = self._block, self._lines
-        last = dict(zip(block.process.tolist(), block.time_ns.tolist(), strict=True))
         for process, at in self._pending.items():
             held = self._reader.processes[process]
-            held.ended_ns = last[process]
+            held.ended_ns = self._last[process]
             if at == _NO_OPERATION:
                 held.invoked, held.sent = None, []
             elif at != _EARLIER:
@@ -468,6 +512,21 @@ class BlockReader:
         recorded = self._recorded
         recorded.most_micro_operations = max(recorded.most_micro_operations, int(block.micro_operations.max(initial=0)))
         recorded.has_txn |= bool((block.f == OPERATIONS.index(":txn")).any())
+
+
+class _Moves:
+    """Operations that stand between the lines of a block, from the first to the last."""
+
+    def __init__(self, placed: Sequence[tuple[int, JepsenOperation]]) -> None:
+        self._left = placed
+        self.first = placed[0][0] if placed else _NEVER
+
+    def until(self, line: int) -> list[JepsenOperation]:
+        """Takes those that stand before this line of the block and were not taken yet."""
+        count = bisect_right(self._left, line, key=lambda placed: placed[0])
+        taken, self._left = self._left[:count], self._left[count:]
+        self.first = self._left[0][0] if self._left else _NEVER
+        return [move for _, move in taken]
 
 
 class _Ids:

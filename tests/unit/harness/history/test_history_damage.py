@@ -178,3 +178,33 @@ def test_a_client_that_cannot_be_is_named(small, row, said):
         told[name][-1] = value
     with pytest.raises(HistoryUnreadable, match=said):
         client_facts(history.plan, told)
+
+
+def test_of_many_small_partitions_each_is_read_as_alone_and_a_rotten_page_costs_only_its_own(tmp_path):
+    run, table, partitions = RunDirectory(tmp_path), TABLES["reads"], range(parquet.ROW_GROUPS_MANY)
+    rows = {p: parquet.filled(table, {"partition": p, "log_offset": np.arange(p, p + 9)}, length=9) for p in partitions}
+    with parquet.TableWriter(run, table) as writer:
+        for one in rows.values():
+            writer.write(one)
+    offset = table.column_names.index("log_offset")
+
+    def read(file, partition):
+        return file.read(table.column_names, file.row_groups[partition])
+
+    file = parquet.TableFile(run, table)
+    for p in [*partitions, *partitions]:
+        found = read(file, p)
+        assert all((found[name] == rows[p][name]).all() and len(found[name]) == 9 for name in rows[p])
+    both = file.read(["log_offset"], [3, 1])["log_offset"]
+    assert both.tolist() == [*range(3, 12), *range(1, 10)]
+    column = file.metadata.row_group(5).column(offset)
+    text = bytearray(file.path.read_bytes())
+    text[column.data_page_offset + column.total_compressed_size - 3] ^= 0xFF
+    file.path.write_bytes(text)
+    file = parquet.TableFile(run, table)
+    for p in [*partitions, *partitions]:
+        if p == 5:
+            with pytest.raises(HistoryUnreadable):
+                read(file, p)
+        else:
+            assert (read(file, p)["log_offset"] == rows[p]["log_offset"]).all()

@@ -66,6 +66,8 @@ class Drawn:
         head = {":index": self.index, ":time": self.time_ns, ":type": f":{kind}", ":process": process, ":f": f":{f}"}
         self.index += 1
         written = rng.choice(("", "#jepsen.history.Op")) + edn(head | {":value": value})
+        if kind != "invoke" and rng.random() < 0.1:
+            written = written[:-1] + rng.choice((', :error [:crash "a, :error "]}', ", :error 5}"))
         if rng.random() < self.odd:
             written = self.spoiled(written)
         self.lines.append(written)
@@ -136,7 +138,8 @@ def test_nearly_every_history_of_the_usual_kind_is_taken_in_blocks(tmp_path, mon
     monkeypatch.setattr(history, "LINES_LEAST", 4)
     history.read_jepsen(path)
     moves = sum(f":f :{f}" in line for line in drawn.lines for f in ("assign", "subscribe", "crash"))
-    assert len(taken) < 4 * moves + 4, rng
+    assert moves > len(drawn.lines) / 50
+    assert len(taken) < moves, rng
 
 
 @pytest.mark.parametrize(
