@@ -51,7 +51,7 @@ HANDLED_LIMIT_NS, HANDLED_QUIET_NS, HANDLED_INTERVAL_S = 10_000_000_000, 1_500_0
 _DENSE = itemgetter(0)
 
 
-class _Looks(Protocol):
+class _EndOffsets(Protocol):
     def ask_latest(self) -> OffsetRequest: ...
 
 
@@ -60,7 +60,7 @@ class _Beats(Protocol):
     def heartbeat(self, now_ns: int) -> None: ...
 
 
-def until_handled(offsets: _Looks, reported: Mapping[int, int], client: _Beats) -> Iterator[float]:
+def until_handled(offsets: _EndOffsets, reported: Mapping[int, int], client: _Beats) -> Iterator[float]:
     """Stays connected until the brokers have handled what acks=0 only put into sockets. Yields how long to wait, in seconds,
     before the next look. `reported`: how many records were reported without an error, by dense partition.
 
