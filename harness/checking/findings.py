@@ -143,7 +143,9 @@ def _integers(values: Sequence[int], kind: type) -> pa.Array:
 
 
 def _stack(findings: Sequence[Finding], name: str) -> np.ndarray:
-    return np.concatenate([np.empty(0, dtype=_MOVED[name]), *(getattr(f.result, name) for f in findings)])
+    # Most are empty. NumPy asks for each part, field by field, what type both have in common, unless it is told.
+    parts = [part for f in findings if len(part := getattr(f.result, name))]
+    return np.concatenate([np.empty(0, dtype=_MOVED[name]), *parts], dtype=_MOVED[name])
 
 
 def _from_columns(columns: dict[str, pa.ChunkedArray], dtype: np.dtype) -> np.ndarray:
