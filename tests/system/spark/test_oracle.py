@@ -19,7 +19,7 @@ from prozess.harness.interfaces.witnesses import LateCase
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import ObservationKind, Outcome
-from prozess.spark_checkers.oracle.second_opinion import QUERIES, ask, disagreements, second_opinion
+from prozess.spark_checkers.oracle.second_opinion import QUERIES, TINY_PLANS, ask, disagreements, second_opinion
 from prozess.spark_checkers.session import start_session
 from tests.support.anomalies import ANOMALIES, OF_PARTITIONS
 from tests.support.kafka_model import compaction, groups, transactions
@@ -63,11 +63,7 @@ FAMILIES = tuple(
     )
 )
 """Modules of kernels whose histories are asked together."""
-QUICK_PLANS = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-}
+QUICK_PLANS = TINY_PLANS | {"spark.sql.shuffle.partitions": "1"}
 
 
 @pytest.fixture(scope="module")

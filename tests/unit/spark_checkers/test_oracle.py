@@ -11,7 +11,7 @@ from prozess.harness.interfaces import Finding, KernelResult
 from prozess.harness.interfaces.witnesses import make_witnesses
 from prozess.harness.schema import TABLES
 from prozess.spark_checkers.oracle import second_opinion
-from prozess.spark_checkers.oracle.second_opinion import QUERIES, Opinion, disagreements
+from prozess.spark_checkers.oracle.second_opinion import QUERIES, Opinion, disagreements, needed_views
 from prozess.spark_checkers.oracle.views import CONSTANTS, FACTS, VIEWS, fill
 from tests.support.anomalies import ANOMALIES
 from tests.support.small_runs import make_small
@@ -86,3 +86,12 @@ def test_every_anomaly_of_the_second_opinion_is_known_and_its_text_is_filled():
         assert not any("{" + name + "}" in filled for name in CONSTANTS)
         assert "{" not in filled
         assert "}" not in filled
+
+
+def test_only_the_views_that_a_text_needs_are_made_and_each_after_those_that_it_is_made_of():
+    assert needed_views(["epoch-regression"]) == ()
+    assert needed_views(["corrupt"]) == ("given",)
+    views = needed_views(["resurrected"])
+    assert set(views) >= {"given", "log", "first_copy", "sent"}
+    assert views.index("given") < views.index("log") < views.index("first_copy")
+    assert "owned" not in views
