@@ -116,7 +116,7 @@ def check_run(run: RunDirectory, options: CheckOptions, condition: Condition | N
 
 
 def _check(run: RunDirectory, options: CheckOptions, condition: Condition) -> Sequence[Finding]:
-    _ensure_history(run, condition)
+    ensure_proven_history(run, condition)
     from prozess.checkers.registry import select  # it imports every kernel: only who checks needs them
 
     engine = engine_named(options.engine, workers=options.workers, session=options.session)
@@ -126,7 +126,7 @@ def _check(run: RunDirectory, options: CheckOptions, condition: Condition) -> Se
     return findings
 
 
-def _ensure_history(run: RunDirectory, condition: Condition) -> None:
+def ensure_proven_history(run: RunDirectory, condition: Condition) -> None:
     """Makes the Parquet history from the rows if it is missing or, in a run without a manifest, cannot be read."""
     if not condition.sealed:
         ensure_history(run)

@@ -13,12 +13,15 @@ import numpy as np
 import psutil
 import pytest
 
+from prozess import spark as in_session
 from prozess.checkers import registry
 from prozess.checkers.registry import select
 from prozess.harness.app.histories.commands import generate_history
+from prozess.harness.app.run.check import CheckOptions, check_run
 from prozess.harness.checking.checker import PartitionChecker
+from prozess.harness.checking.findings import read_findings
 from prozess.harness.checking.kernels import Unit, check_locally
-from prozess.harness.errors import HarnessFailed, HistoryUnreadable, MissingTool
+from prozess.harness.errors import BadInput, HarnessFailed, HistoryUnreadable, MissingTool
 from prozess.harness.history.convert import History, write_history
 from prozess.harness.impact.cost import FaultTime, measure_locally
 from prozess.harness.interfaces import Finding
@@ -280,3 +283,42 @@ def test_a_master_that_is_none_is_named(need):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
     assert "BadInput: Spark refuses --master 'locl[2]'" in done.stderr.splitlines()[-1]
     assert "Give local[N]" in done.stderr.splitlines()[-1]
+
+
+def test_in_a_session_of_somebody_else_a_run_is_checked_as_the_command_does_and_the_session_stays_as_it_was(
+    session, tmp_path
+):
+    generate_history(tmp_path / "run", rows=4000, partitions=3, plant="lost=2,duplicate=1", workloads=["log"], seed=5)
+    session.sql("SELECT 1").collect()  # at its first query Spark writes its warehouse as a URI
+    before = dict(session.sparkContext.getConf().getAll()), session.conf.getAll
+    verdict = in_session.check(session, tmp_path / "run")
+    again = RunDirectory(tmp_path / "run")
+    assert verdict.findings["lost"] == 2
+    assert dict(session.sparkContext.getConf().getAll()) == before[0]
+    assert session.conf.getAll == before[1]
+    found = read_findings(again)
+    check_run(again, CheckOptions(engine="local"))
+    local = read_findings(again)
+    assert [(f.anomaly, f.partition, f.result.count) for f in found] == [
+        (f.anomaly, f.partition, f.result.count) for f in local
+    ]
+    assert (
+        in_session.findings(session, tmp_path / "run").where("anomaly = 'lost'").groupBy().sum("count").collect()[0][0]
+        == 2
+    )
+    lost = in_session.witnesses(session, str(tmp_path / "run")).where("anomaly = 'lost'").count()
+    assert lost == 2
+    opened = History.open(again)
+    for table in TABLES:
+        assert in_session.history(session, tmp_path / "run", table).count() == opened.rows(table), table
+
+
+def test_what_a_session_is_asked_for_that_is_not_there_is_refused_in_a_sentence(session, run, tmp_path):
+    with pytest.raises(BadInput, match=r"has no table 'writes'\. Its tables are assignments"):
+        in_session.history(session, run.path, "writes")
+    with pytest.raises(BadInput, match="has not been checked yet"):
+        in_session.witnesses(session, run.path)
+    with pytest.raises(BadInput, match="is not a run directory"):
+        in_session.check(session, tmp_path)
+    with pytest.raises(BadInput, match="at least one task"):
+        in_session.check(session, run.path, workers=0)

@@ -1,0 +1,92 @@
+"""Checks runs in a Spark session of yours, and gives their findings and histories as DataFrames.
+
+    from prozess import spark as trial
+
+    verdict = trial.check(spark, "runs/smoke-1-20261123T101500")
+    trial.witnesses(spark, run).where("anomaly = 'lost'").show()
+    trial.history(spark, run, "sends").groupBy("partition", "outcome").count().show()
+
+The session stays as it is: nothing is configured, and it is not stopped. Its workers need this package, and must see the run
+directory under the same path as the driver.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prozess.harness.app.run.check import CheckOptions, check_run, ensure_proven_history
+from prozess.harness.app.run.judge import judge_run
+from prozess.harness.errors import BadInput, HistoryUnreadable
+from prozess.harness.history.manifest import condition_of
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import TABLES
+from prozess.harness.verdict import TrialVerdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def check(spark: "SparkSession", run: Path | str, *, workers: int | None = None) -> TrialVerdict:
+    """Runs every checker over a run, judges what they find, and returns the verdict. It writes `findings/` and `verdict.json`
+    as `prozess check` does, and no reports.
+
+    `workers`: how many tasks Spark works on at a time. None: the session's default parallelism. BadInput if there is no such
+    run; NotJudged if its plan cannot be read; HarnessFailed if Spark fails. What rests on damaged files is unknown.
+    """
+    if workers is not None and workers < 1:
+        raise BadInput(f"workers={workers}: at least one task must work at a time.")
+    directory = RunDirectory.existing(Path(run))
+    directory.refuse_read_only()
+    condition = condition_of(directory)
+    options = CheckOptions(engine="spark", workers=workers or _parallelism(spark), session=spark)
+    return judge_run(directory, check_run(directory, options, condition), condition)
+
+
+def findings(spark: "SparkSession", run: Path | str) -> "DataFrame":
+    """Returns one row for each checker and partition (or cell) of a run that was checked: anomaly, partition, cell, count,
+    judged, and why it is incomplete, if it is. BadInput if the run was not checked yet."""
+    return _found(spark, run, "findings")
+
+
+def witnesses(spark: "SparkSession", run: Path | str) -> "DataFrame":
+    """Returns the records that show what was found: `finding` is the number of the row in `findings`, from 0. BadInput if the
+    run was not checked yet."""
+    return _found(spark, run, "witnesses")
+
+
+def history(spark: "SparkSession", run: Path | str, table: str) -> "DataFrame":
+    """Returns a table of what was recorded, such as "sends" or "reads" (docs/spark.md names them all). It is made from the
+    rows if that has not been done yet.
+
+    BadInput if there is no such run or table; HistoryUnreadable if files of the run are damaged: `check` says which.
+    """
+    if table not in TABLES:
+        raise BadInput(f"a history has no table {table!r}. Its tables are {', '.join(sorted(TABLES))}.")
+    directory = RunDirectory.existing(Path(run))
+    condition = condition_of(directory)
+    if condition.damaged:
+        raise HistoryUnreadable(f"{directory.path} is damaged: {'; '.join(condition.doubts)}.")
+    ensure_proven_history(directory, condition)
+    return _parquet(spark, directory.history / f"{table}.parquet")
+
+
+def _found(spark: "SparkSession", run: Path | str, name: str) -> "DataFrame":
+    directory = RunDirectory.existing(Path(run))
+    path = directory.findings / f"{name}.parquet"
+    if not path.is_file():
+        raise BadInput(f"{directory.path} has not been checked yet. Call prozess.spark.check, or run `prozess check`.")
+    return _parquet(spark, path)
+
+
+def _parquet(spark: "SparkSession", path: Path) -> "DataFrame":
+    # A URI: without a scheme Spark would look on the file system that is the session's default.
+    return spark.read.parquet(path.resolve().as_uri())
+
+
+def _parallelism(spark: "SparkSession") -> int:
+    """How many tasks the session works on at a time. A session of Spark Connect does not say: 2."""
+    from pyspark.errors import PySparkAttributeError
+
+    try:
+        return max(1, int(spark.sparkContext.defaultParallelism))
+    except PySparkAttributeError:
+        return 2
