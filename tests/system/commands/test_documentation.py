@@ -144,7 +144,7 @@ def test_the_wheel_holds_what_runs_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as file:
         names = {name for name in file.namelist() if ".dist-info/" not in name}
     assert {name.split("/")[0] for name in names} == {"prozess"}
-    expected = {"prozess/__init__.py"}
+    expected = {"prozess/__init__.py", "prozess/spark.py"}
     for folder in PACKAGES:
         expected |= {f"prozess/{name}" for name in files_below(folder)}
     for folder in ("trials", "compose"):
