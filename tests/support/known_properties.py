@@ -21,6 +21,8 @@ from subprocess import DEVNULL
 from typing import Any
 
 import confluent_kafka
+import py4j.java_gateway
+import py4j.protocol
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError
 
@@ -290,9 +292,12 @@ def kafka_classes(version: str) -> Iterator[Any]:
         redirect_stderr=DEVNULL,
     )
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_field=True))
+    # Where Spark has been in this process, py4j asks Spark's Java what an error of this one means.
+    of_spark, py4j.java_gateway.get_return_value = py4j.java_gateway.get_return_value, py4j.protocol.get_return_value
     try:
         yield gateway.jvm
     finally:
+        py4j.java_gateway.get_return_value = of_spark
         gateway.shutdown()
         gateway.java_process = None
 
