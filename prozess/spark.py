@@ -2,7 +2,8 @@
 
     from prozess import spark as trial
 
-    verdict = trial.check(spark, "runs/smoke-1-20261123T101500")
+    run = "runs/smoke-1-20261123T101500"
+    verdict = trial.check(spark, run)
     trial.witnesses(spark, run).where("anomaly = 'lost'").show()
     trial.history(spark, run, "sends").groupBy("partition", "outcome").count().show()
 
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from prozess.harness.app.run.check import CheckOptions, check_run, ensure_proven_history
 from prozess.harness.app.run.judge import judge_run
+from prozess.harness.checking.findings import read_facts, read_found_witnesses
 from prozess.harness.errors import BadInput, HistoryUnreadable
-from prozess.harness.history.manifest import condition_of
+from prozess.harness.history.manifest import Condition, condition_of
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import TABLES
 from prozess.harness.verdict import TrialVerdict
@@ -42,15 +44,18 @@ def check(spark: "SparkSession", run: Path | str, *, workers: int | None = None)
 
 
 def findings(spark: "SparkSession", run: Path | str) -> "DataFrame":
-    """Returns one row for each checker and partition (or cell) of a run that was checked: anomaly, partition, cell, count,
-    judged, and why it is incomplete, if it is. BadInput if the run was not checked yet."""
-    return _found(spark, run, "findings")
+    """Returns one row for each checker and partition (or cell) of a run that was checked: its number (`finding`, from 0),
+    anomaly, partition, cell, count, judged, and why it is incomplete, if it is.
+
+    BadInput if the run was not checked yet; HistoryUnreadable if files of the run or of its findings are damaged.
+    """
+    return spark.createDataFrame(read_facts(_checked(run)))
 
 
 def witnesses(spark: "SparkSession", run: Path | str) -> "DataFrame":
-    """Returns the records that show what was found: `finding` is the number of the row in `findings`, from 0. BadInput if the
-    run was not checked yet."""
-    return _found(spark, run, "witnesses")
+    """Returns the records that show what was found. `finding` is the number of the row in `findings`. Errors are those of
+    `findings`."""
+    return spark.createDataFrame(read_found_witnesses(_checked(run)))
 
 
 def history(spark: "SparkSession", run: Path | str, table: str) -> "DataFrame":
@@ -61,20 +66,25 @@ def history(spark: "SparkSession", run: Path | str, table: str) -> "DataFrame":
     """
     if table not in TABLES:
         raise BadInput(f"a history has no table {table!r}. Its tables are {', '.join(sorted(TABLES))}.")
-    directory = RunDirectory.existing(Path(run))
-    condition = condition_of(directory)
-    if condition.damaged:
-        raise HistoryUnreadable(f"{directory.path} is damaged: {'; '.join(condition.doubts)}.")
+    directory, condition = _undamaged(run)
     ensure_proven_history(directory, condition)
     return _parquet(spark, directory.history / f"{table}.parquet")
 
 
-def _found(spark: "SparkSession", run: Path | str, name: str) -> "DataFrame":
+def _undamaged(run: Path | str) -> tuple[RunDirectory, Condition]:
     directory = RunDirectory.existing(Path(run))
-    path = directory.findings / f"{name}.parquet"
-    if not path.is_file():
+    condition = condition_of(directory, ("recorded", "history", "judged"))
+    if condition.damaged:
+        raise HistoryUnreadable(f"{directory.path} is damaged: {'; '.join(condition.doubts)}.")
+    return directory, condition
+
+
+def _checked(run: Path | str) -> RunDirectory:
+    """A run whose findings are those of what was recorded: of damaged files an earlier check may have left some."""
+    directory, _ = _undamaged(run)
+    if not (directory.findings / "findings.parquet").is_file():
         raise BadInput(f"{directory.path} has not been checked yet. Call prozess.spark.check, or run `prozess check`.")
-    return _parquet(spark, path)
+    return directory
 
 
 def _parquet(spark: "SparkSession", path: Path) -> "DataFrame":

@@ -112,6 +112,18 @@ def read_findings(run: RunDirectory) -> list[Finding]:
     ]
 
 
+def read_facts(run: RunDirectory) -> pa.Table:
+    """Returns a row for each finding, with its number (`finding`, from 0), by which `witnesses.parquet` names it.
+    HistoryUnreadable as in `read_findings`."""
+    facts = _read(run.findings / "findings.parquet", _FINDINGS_FILE)
+    return facts.add_column(0, "finding", from_numpy(np.arange(facts.num_rows, dtype=np.int32)))
+
+
+def read_found_witnesses(run: RunDirectory) -> pa.Table:
+    """Returns a row for each witness, with the number of its finding. HistoryUnreadable as in `read_findings`."""
+    return _read(run.findings / "witnesses.parquet", _NESTED_FILES["witnesses"])
+
+
 def read_windows(run: RunDirectory) -> dict[int, np.ndarray]:
     """Returns the windows (dtype WINDOW) of every cell that has some. HistoryUnreadable as in `read_findings`."""
     facts = _read(run.findings / "findings.parquet", _FINDINGS_FILE)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.schema import TABLES
+from prozess.harness.verdict import Verdict
 from prozess.spark_checkers.engine import check_with_spark, measure_with_spark, tasks_of
 from prozess.spark_checkers.session import start_session
 
@@ -285,7 +287,7 @@ def test_a_master_that_is_none_is_named(need):
     assert "Give local[N]" in done.stderr.splitlines()[-1]
 
 
-def test_in_a_session_of_somebody_else_a_run_is_checked_as_the_command_does_and_the_session_stays_as_it_was(
+def test_in_a_given_session_a_run_has_the_findings_of_the_local_engine_and_its_configuration_stays_as_it_was(
     session, tmp_path
 ):
     generate_history(tmp_path / "run", rows=4000, partitions=3, plant="lost=2,duplicate=1", workloads=["log"], seed=5)
@@ -299,18 +301,27 @@ def test_in_a_session_of_somebody_else_a_run_is_checked_as_the_command_does_and_
     found = read_findings(again)
     check_run(again, CheckOptions(engine="local"))
     local = read_findings(again)
-    assert [(f.anomaly, f.partition, f.result.count) for f in found] == [
-        (f.anomaly, f.partition, f.result.count) for f in local
-    ]
-    assert (
-        in_session.findings(session, tmp_path / "run").where("anomaly = 'lost'").groupBy().sum("count").collect()[0][0]
-        == 2
-    )
-    lost = in_session.witnesses(session, str(tmp_path / "run")).where("anomaly = 'lost'").count()
-    assert lost == 2
+    assert [facts(f) for f in found] == [facts(f) for f in local]
+    found, shown = in_session.findings(session, again.path), in_session.witnesses(session, str(again.path))
+    assert found.where("anomaly = 'lost'").groupBy().sum("count").collect()[0][0] == 2
+    joined = shown.withColumnRenamed("anomaly", "shown").join(found, "finding")
+    assert joined.where("shown = anomaly").count() == shown.count() >= 3
     opened = History.open(again)
     for table in TABLES:
         assert in_session.history(session, tmp_path / "run", table).count() == opened.rows(table), table
+
+
+def test_of_a_damaged_run_a_session_gets_no_findings_of_an_earlier_check(session, tmp_path):
+    generate_history(tmp_path / "run", rows=4000, partitions=3, plant="lost=2", workloads=["log"], seed=5)
+    assert in_session.check(session, tmp_path / "run").verdict is Verdict.VIOLATED
+    damaged = RunDirectory(tmp_path / "run").history / "sends.parquet"
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    assert in_session.check(session, tmp_path / "run").verdict is Verdict.UNKNOWN
+    for asked in (in_session.findings, in_session.witnesses, partial(in_session.history, table="sends")):
+        with pytest.raises(HistoryUnreadable, match=r"is damaged: .*sends\.parquet"):
+            asked(session, tmp_path / "run")
 
 
 def test_what_a_session_is_asked_for_that_is_not_there_is_refused_in_a_sentence(session, run, tmp_path):
