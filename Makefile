@@ -23,9 +23,10 @@ help:
 run: $(VENV)/.ready
 	$(BIN)/prozess run $(TRIAL) --seed $(SEED)
 
-# The files that take longest begin first, so that no worker is left alone with one at the end. A few tests that failed on real
-# servers are run once more, and named.
-test: lint unit
+# The files that take longest begin first, so that no worker is left alone with one at the end. A few tests that failed are run
+# once more, and named; `make unit` and `make test-all` do without that.
+test: lint
+	$(BIN)/python -m tests.support.again -n 2 tests/unit
 	$(BIN)/python -m tests.support.again -m "not long" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25 \
 		tests/system/spark tests/system/trials tests/system tests/contract tests/processes
 

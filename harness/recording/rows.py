@@ -150,21 +150,26 @@ class RowWriter:
         number = len(self._segments)
         rows = segment_rows(number)
         path = self.directory / f"{self.table.name}.{self.client}.{number}.rows"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        assert not path.exists(), f"{path} has another writer"
+        # It gets its name when it has its size and its proof: a SIGKILL in between leaves no file that looks damaged.
+        making = path.with_suffix(".making")
+        descriptor = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             os.posix_fallocate(descriptor, 0, rows * self._size + PROOF_BYTES)
             mapping = mmap.mmap(descriptor, rows * self._size + PROOF_BYTES)
         except OSError as error:
-            path.unlink(missing_ok=True)
+            making.unlink(missing_ok=True)
             raise StorageFull(
                 f"{path}: cannot allocate {rows * self._size} bytes for the history ({error.strerror}). "
                 "Free space there or give another --runs directory; what was recorded so far is kept."
             ) from error
         finally:
             os.close(descriptor)
+        proof = SegmentProof(mapping, self.table, self.client, number, rows)
+        making.rename(path)
         self._segments.append(mapping)
         self._views.append(np.frombuffer(mapping, dtype=self.table.row_dtype, count=rows))
-        self._proofs.append(SegmentProof(mapping, self.table, self.client, number, rows))
+        self._proofs.append(proof)
         self._tell = self._proofs[-1].teller()
         self._starts.append(self._end)
         self._start = self._end

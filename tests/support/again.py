@@ -1,8 +1,9 @@
 """Runs pytest with the words it is given, and then once more those few tests that failed, by themselves.
 
-For tests that drive real servers: a machine that stands still at the wrong moment can fail one of a thousand. Nothing is
+For tests with processes and servers: a machine that stands still at the wrong moment can fail one of a thousand. Nothing is
 hidden by it: both results are printed, a test that fails twice has failed, and so have more than FAILED_MAX at once. What
-failed once still has a cause, which is to be found. The nightly job does without this.
+failed once still has a cause, which is to be found: it may be a window of microseconds in our own code. `make unit` and the
+nightly job do without this.
 """
 
 import json

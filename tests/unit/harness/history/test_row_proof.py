@@ -122,6 +122,24 @@ def test_a_segment_that_is_missing_before_a_later_one_is_named(tmp_path):
     assert damaged_rows(tmp_path) == {NAME: "is missing, although later segments are there"}
 
 
+@pytest.mark.parametrize("step", ["os.posix_fallocate", "mmap.mmap", "SegmentProof._put"])
+def test_a_segment_that_was_being_made_when_its_writer_was_killed_is_no_damage(tmp_path, monkeypatch, step):
+    writer = RowWriter(tmp_path, SENDS, 1)
+    for number in range(segment_rows(0)):
+        writer.append(*([number] * len(SENDS.columns)))
+
+    def killed(*_words):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"prozess.harness.recording.rows.{step}", killed)
+    with pytest.raises(KeyboardInterrupt):
+        writer.append(*([1] * len(SENDS.columns)))
+    monkeypatch.undo()
+    assert len(list(tmp_path.iterdir())) == 2, "the second segment was begun"
+    assert damaged_rows(tmp_path) == {}
+    assert len(read_rows(tmp_path, SENDS, 1)[0]) == segment_rows(0)
+
+
 WRITING = """
 import pathlib, sys
 import numpy as np
