@@ -55,6 +55,11 @@ class JepsenProcess:
         self.spans += 1
         return self.spans
 
+    def lose(self, partitions: Iterable[int]) -> None:
+        """Ends the spans of these partitions: where their consumer reads on is not known."""
+        for partition in partitions:
+            self.span.pop(partition, None)
+
 
 class JepsenReader:
     """Takes operations one by one, and holds what they say in columns."""
@@ -63,6 +68,8 @@ class JepsenReader:
         self._source = source
         self.recorded = JepsenRecords()
         self.processes: dict[int, JepsenProcess] = {}
+        self.tells_rebalances = False
+        """Has a :rebalance-log been seen? Then the client writes one, and a group moves nothing without a word."""
         self.first_ns: int | None = None
         self.clockless: bool | None = None
         """Has the history no :time? None = nothing was taken yet."""
@@ -103,7 +110,8 @@ class JepsenReader:
         keys = operation.value if operation.f in _MOVES and isinstance(operation.value, list) else []
         known = self.recorded.partitions
         whole = all(type(key) is int or type(key) is str for key in keys) and all(key in known for key in keys)
-        return whole and operation.f not in _OPERATIONS and operation.time_ns >= 0
+        plain = ":rebalance-log" not in operation.extra
+        return whole and plain and operation.f not in _OPERATIONS and operation.time_ns >= 0
 
     def end(self) -> None:
         """Ends the file: what is still open never completed."""
@@ -181,7 +189,7 @@ class JepsenReader:
     def _complete(self, process: JepsenProcess, operation: JepsenOperation, sent: Sequence[int]) -> None:
         recorded, place = self.recorded, 0
         rebalanced = self._rebalanced(operation) if operation.extra else _NOBODY
-        polled = False
+        polled = set[int]()
         for micro in self._micro_operations(operation):
             if micro[0] == ":send":
                 offset, value = _pair(micro[2])
@@ -198,7 +206,7 @@ class JepsenReader:
                     recorded.sends[sent[place] * SEND_WIDTH + 4] = offset
                 place += 1
             elif len(micro) == 2 and micro[1] is not None:
-                polled = self._polled(process, operation, micro[1], rebalanced) or polled
+                polled |= self._polled(process, operation, micro[1], rebalanced)
         if operation.value is not None and operation.type == ":ok" and place != len(sent):
             raise self._bad(
                 operation, f"{len(sent) - place} of its {len(sent)} sends are missing. An :ok shows all of them."
@@ -206,20 +214,34 @@ class JepsenReader:
         outcome = int(OUTCOMES[operation.type])
         for row in sent:
             recorded.complete(row, operation.time_ns, outcome)
-        if process.subscribed or rebalanced or (polled and operation.type != ":ok"):
-            # After an abort a client may go back or not; of a group it may be given other partitions between two polls.
+        self.go_on(process, polled, ok=operation.type == ":ok", rebalanced=rebalanced)
+
+    def go_on(
+        self, process: JepsenProcess, polled: Iterable[int], *, ok: bool, rebalanced: Iterable[int] = _NOBODY
+    ) -> None:
+        """Ends the spans that do not go on after an operation that showed records of the partitions `polled`.
+
+        After an abort a client may go back or not, in what it had polled (KAFKA-17582). A member of a group may have been
+        given other partitions: those that the operation's :rebalance-log names, or any of them if its client writes none.
+        """
+        process.lose(rebalanced)
+        if not ok:
+            process.lose(polled)
+        if process.subscribed and not self.tells_rebalances:
             process.span = {}
 
     def _polled(
         self, process: JepsenProcess, operation: JepsenOperation, shown: EdnValue, rebalanced: Set[int]
-    ) -> bool:
-        """The records of one poll: {k [[offset value] …], …}."""
+    ) -> set[int]:
+        """Adds the records of one poll, {k [[offset value] …], …}, and returns their partitions."""
+        polled = set[int]()
         if not isinstance(shown, list) or shown[:1] != [MAP] or len(shown) % 2 == 0:
             raise self._bad(operation, f"[:poll {short(shown)}] has no map of keys to [[offset value] …].")
         for key, pairs in zip(shown[1::2], shown[2::2], strict=False):
             partition = self._partition(operation, key)
             if not pairs:
                 continue
+            polled.add(partition)
             span = process.span.get(partition)
             if span is None:
                 span = process.span[partition] = process.new_span()
@@ -230,7 +252,7 @@ class JepsenReader:
                     self.recorded.add_reads(process.number, partition, own, operation.time_ns, (offset,), (code,))
             else:
                 self.recorded.add_reads(process.number, partition, span, operation.time_ns, offsets, codes)
-        return True
+        return polled
 
     def _pairs(self, operation: JepsenOperation, key: EdnValue, pairs: EdnValue) -> tuple[Sequence[int], Sequence[int]]:
         """Offsets, and numbers of the values, of [[offset value] …]."""
@@ -248,6 +270,7 @@ class JepsenReader:
         """The partitions that changed hands during an operation."""
         log = operation.extra.get(":rebalance-log")
         found: set[int] = set()
+        self.tells_rebalances |= ":rebalance-log" in operation.extra
         for entry in log if isinstance(log, list) else []:
             if isinstance(entry, list) and entry[:1] == [MAP] and ":keys" in entry[1::2]:
                 keys = entry[2::2][entry[1::2].index(":keys")]
@@ -260,14 +283,19 @@ class JepsenReader:
         """An assignment, or a crash: which spans go on."""
         if operation.f == ":crash":
             process.span = {}
+        process.lose(self._rebalanced(operation) if operation.extra else ())
         if operation.f not in _MOVES or operation.type == ":fail":
             return
-        process.subscribed = operation.f == ":subscribe"
+        subscribes = operation.f == ":subscribe"
         keys = operation.value if isinstance(operation.value, list) else []
         kept = {self._partition(operation, key) for key in keys}
         certain = (
-            operation.type == ":ok" and operation.f == ":assign" and not operation.extra.get(":seek-to-beginning?")
+            operation.type == ":ok"
+            and process.subscribed == subscribes
+            and (self.tells_rebalances or not subscribes)
+            and not operation.extra.get(":seek-to-beginning?")
         )
+        process.subscribed = subscribes
         process.span = {p: span for p, span in process.span.items() if certain and p in kept}
 
     # Names.
@@ -479,8 +507,6 @@ class BlockReader:
             if moves.first <= line:
                 self._move(moves.until(line))
             held = self._reader.processes[process]
-            if held.subscribed:
-                held.span = {}
             for key, records in polled[begin:end]:
                 if records:
                     span = held.span.get(key)
@@ -488,7 +514,7 @@ class BlockReader:
                         span = held.span[key] = held.new_span()
                     runs += (number, key, span, time_ns, records)
             if held.subscribed or kind != _OK:
-                held.span = {}
+                self._reader.go_on(held, (key for key, records in polled[begin:end] if records), ok=kind == _OK)
         self._move(moves.until(len(block.type)))
         self._recorded.add_many_reads(runs, block.offset, block.value)
 

@@ -142,6 +142,49 @@ def test_order_is_judged_within_one_assignment_only(history, tmp_path, why):
     assert history.found(tmp_path) == {}
 
 
+@pytest.mark.parametrize("why", ["a failed poll", "a rebalance"])
+def test_what_another_key_went_through_excuses_no_gap(history, tmp_path, why):
+    for n in range(8):
+        history.send(0, 5, n, n)
+        history.send(0, 6, n, n)
+    history.poll(9, {5: [[n, n] for n in range(8)], 6: [[n, n] for n in range(8)]})
+    history.assign(1, [5, 6])
+    history.poll(1, {5: [[0, 0]], 6: [[0, 0]]})
+    if why == "a failed poll":
+        history.poll(1, {6: [[1, 1]]}, kind="fail")
+    else:
+        history.poll(1, {6: [[5, 5], [1, 1]]}, rebalance_log=[{":keys": [6]}])
+    history.poll(1, {5: [[2, 2]], 6: [[4, 4]]})
+    assert history.found(tmp_path) == {"skipped": 1}
+
+
+def test_a_member_of_a_group_is_judged_between_the_rebalances_that_its_client_tells(history, tmp_path):
+    for n in range(8):
+        history.send(0, 5, n, n)
+        history.send(0, 6, n, n)
+    history.poll(9, {5: [[n, n] for n in range(8)], 6: [[n, n] for n in range(8)]})
+    history.assign(1, [5, 6], "subscribe")
+    history.poll(1, {5: [[3, 3]]})  # nobody knows yet that this client tells its rebalances
+    history.poll(1, {5: [[0, 0]], 6: [[0, 0]]}, rebalance_log=[{":keys": [5, 6]}])
+    history.poll(1, {5: [[1, 1]], 6: [[1, 1]]})
+    history.poll(1, {5: [[3, 3]]})
+    history.assign(1, [5, 6], "subscribe")
+    history.poll(1, {6: [[0, 0]]})
+    assert history.found(tmp_path) == {"skipped": 1, "rewound": 1}
+
+
+def test_who_leaves_a_group_for_an_assignment_begins_anew(history, tmp_path):
+    for n in range(8):
+        history.send(0, 5, n, n)
+    history.poll(9, {5: [[n, n] for n in range(8)]})
+    history.assign(1, [5], "subscribe")
+    history.poll(1, {5: [[0, 0]]}, rebalance_log=[])
+    history.poll(1, {5: [[1, 1]]})
+    history.assign(1, [5])
+    history.poll(1, {5: [[4, 4]]})
+    assert history.found(tmp_path) == {}
+
+
 def test_an_assignment_that_keeps_a_key_keeps_its_position(history, tmp_path):
     for n in range(4):
         history.send(0, 5, n, n)

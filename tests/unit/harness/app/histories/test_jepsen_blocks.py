@@ -25,6 +25,7 @@ class Drawn:
         self.time_ns, self.index, self.lines, self.values = 0, 0, [], 0
         self.invoked = {}
         self.odd = self.rng.choice((0, 0, 0.02, 0.1))
+        self.rebalanced = self.rng.choice((0, 0.05))
         for _ in range(self.rng.randrange(90)):
             self.step()
 
@@ -68,6 +69,8 @@ class Drawn:
         written = rng.choice(("", "#jepsen.history.Op")) + edn(head | {":value": value})
         if kind != "invoke" and rng.random() < 0.1:
             written = written[:-1] + rng.choice((', :error [:crash "a, :error "]}', ", :error 5}"))
+        if kind != "invoke" and rng.random() < self.rebalanced:
+            written = written[:-1] + f", :rebalance-log [{{:keys [{rng.randrange(3)}]}}]}}"
         if rng.random() < self.odd:
             written = self.spoiled(written)
         self.lines.append(written)
@@ -128,7 +131,7 @@ def test_in_blocks_and_one_by_one_the_same_is_read(folder, seed, least):
 def test_nearly_every_history_of_the_usual_kind_is_taken_in_blocks(tmp_path, monkeypatch):
     rng, taken = random.Random(3), []
     drawn = Drawn(0)
-    drawn.odd, drawn.lines, drawn.invoked = 0, [], {}
+    drawn.odd, drawn.rebalanced, drawn.lines, drawn.invoked = 0, 0, [], {}
     while len(drawn.lines) < 3_000:
         drawn.step()
     path = tmp_path / "history.edn"
