@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from prozess.harness.app.validation.availability import RULES
-from prozess.harness.app.validation.prediction import Prediction, Weakness
+from prozess.harness.app.validation.prediction import Prediction, Weakness, missing_part
 from prozess.harness.app.validation.schedules import (
     COMMITS_WITHIN_S,
     INTERNAL_DOWN,
@@ -370,11 +370,19 @@ class ComparisonLine:
     weaknesses: tuple[Weakness, ...]
     """Rules that permit it with the clients of the trial. Empty: it cannot happen there."""
     seen: AnomalySummary
+    missing: str | None = None
+    """The part of the configuration that the anomaly depends on, and that nobody gave. The trial ran one of its own, so
+    what it showed decides nothing."""
+
+    @property
+    def decides(self) -> AnomalyOutcome:
+        """Returns the outcome that counts for the configuration."""
+        return self.seen.outcome if self.missing is None else AnomalyOutcome.NOT_JUDGED
 
     @property
     def surprising(self) -> bool:
         """Returns the anomalies that were seen although nothing permits them."""
-        return self.seen.outcome is AnomalyOutcome.VIOLATED
+        return self.decides is AnomalyOutcome.VIOLATED
 
 
 def observe(verdict: TrialVerdict | None, cells: Collection[int], faults: Sequence[str] = ()) -> Observed:
@@ -420,7 +428,7 @@ class Comparison:
         for name in TABLE:
             if name in self.prediction.judged:
                 weak = tuple(w for w in self.prediction.of_trial if w.guarantee.anomaly == name)
-                yield ComparisonLine(name, weak, self.seen(name))
+                yield ComparisonLine(name, weak, self.seen(name), missing_part(name, self.prediction.parts))
 
     def seen(self, anomaly: str) -> AnomalySummary:
         """Returns the worst outcome over all runs, with the sum of the counts."""
@@ -435,7 +443,7 @@ class Comparison:
     def exit_code(self) -> ExitCode:
         """1: seen although nothing permits it; 2: a run whose answer is not known, or files that were not understood as a
         whole; else 0. What was run at all counts."""
-        outcomes = {line.seen.outcome for line in self.lines()} if self.runs else set()
+        outcomes = {line.decides for line in self.lines()} if self.runs else set()
         if AnomalyOutcome.VIOLATED in outcomes:
             return ExitCode.VIOLATED
         judged = all(run.judged for run in self.runs)
@@ -452,12 +460,12 @@ def closing_line(comparison: Comparison) -> str:
 
 def _of_promises(comparison: Comparison) -> str:
     lines = list(comparison.lines())
-    if broken := [line.anomaly for line in lines if line.seen.outcome is AnomalyOutcome.VIOLATED]:
+    if broken := [line.anomaly for line in lines if line.surprising]:
         return f"violated: {', '.join(broken)} seen although nothing permits it"
     if comparison.exit_code is ExitCode.UNKNOWN:
         return f"unknown: {_why_unknown(comparison)}"
     promises = {guarantee.anomaly for guarantee in comparison.prediction.promised}
-    held = [line.anomaly for line in lines if line.anomaly in promises and line.seen.outcome is AnomalyOutcome.HELD]
+    held = [line.anomaly for line in lines if line.anomaly in promises and line.decides is AnomalyOutcome.HELD]
     if not held:
         return "nothing that was promised could be judged" if promises else "nothing is promised"
     had = {fault for run in comparison.runs for fault in run.faults}
@@ -470,7 +478,7 @@ def _of_promises(comparison: Comparison) -> str:
 
 
 def _why_unknown(comparison: Comparison) -> str:
-    unknown = [line.anomaly for line in comparison.lines() if line.seen.outcome is AnomalyOutcome.UNKNOWN]
+    unknown = [line.anomaly for line in comparison.lines() if line.decides is AnomalyOutcome.UNKNOWN]
     if not all(run.judged for run in comparison.runs):
         return "a trial has no verdict"
     if unknown:

@@ -66,8 +66,8 @@ def show_comparison(comparison: Comparison, runs: Sequence[Path]) -> None:
         table.add_row(line.anomaly, escape(predicted(line)), escape(observed(line)))
     out.print(table)
     for line in comparison.lines():
-        if line.seen.outcome in (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN):
-            out.print(f"{SIGNS[line.seen.outcome]} {line.anomaly}: {escape(line.seen.reason)}", soft_wrap=True)
+        if line.decides in (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN):
+            out.print(f"{SIGNS[line.decides]} {line.anomaly}: {escape(line.seen.reason)}", soft_wrap=True)
     for reason in dict.fromkeys(reason for run in comparison.runs for reason in run.unknown_reasons):
         out.print(f"[yellow]unknown: {escape(reason)}[/yellow]", soft_wrap=True)
     for name, why in comparison.left_out.items():
@@ -84,6 +84,8 @@ def show_comparison(comparison: Comparison, runs: Sequence[Path]) -> None:
 
 def predicted(line: ComparisonLine) -> str:
     """Returns what was predicted in a few words."""
+    if line.missing is not None:
+        return f"not judged: you gave no {line.missing}"
     labels = ", ".join(dict.fromkeys(weakness.rule.label for weakness in line.weaknesses))
     return f"possible: {labels}" if labels else "cannot happen"
 
@@ -93,7 +95,10 @@ def observed(line: ComparisonLine) -> str:
     while a fault was at work."""
     times = number_of(line.seen.count, "time")
     count = f", {times}" if line.seen.outcome is not AnomalyOutcome.HELD else f" ({times} while it is not promised)"
-    return f"{SIGNS[line.seen.outcome]} {MEANINGS[line.seen.outcome]}{count if line.seen.count else ''}"
+    seen = f"{MEANINGS[line.seen.outcome]}{count if line.seen.count else ''}"
+    return (
+        f"{SIGNS[line.decides]} {seen if line.missing is None else f'with a {line.missing} that is not yours: {seen}'}"
+    )
 
 
 def to_json(comparison: Comparison) -> None:
@@ -160,7 +165,7 @@ def to_json(comparison: Comparison) -> None:
         "change": [say(change) for change in changes],
         "runs": len(comparison.runs),
         "observed": {
-            line.anomaly: {"outcome": line.seen.outcome, "count": line.seen.count, "reason": line.seen.reason}
+            line.anomaly: {"outcome": line.decides, "count": line.seen.count, "reason": line.seen.reason}
             for line in comparison.lines()
         }
         if comparison.runs

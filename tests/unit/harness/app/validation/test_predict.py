@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from prozess.harness.app.validation.comparison import AnomalySummary, Comparison, ComparisonLine, Observed, observe
 from prozess.harness.app.validation.prediction import CHANGES
 from prozess.harness.app.validation.terminal import observed
+from prozess.harness.app.validation.terminal import predicted as said_of
 from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.verdict import AnomalyOutcome
 from tests.support.predictions import SAFE_TOPIC, predicted, weak
@@ -133,3 +134,19 @@ def test_a_run_without_a_verdict_is_unknown():
 )
 def test_what_was_seen_outside_of_a_promise_is_not_told_as_if_it_were_absent_so_often(outcome, count, said):
     assert observed(ComparisonLine("stalled", (), AnomalySummary(outcome, count))) == said
+
+
+@pytest.mark.parametrize("outcome", [AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN])
+def test_what_the_trials_own_consumer_showed_decides_nothing_where_nobody_gave_one(outcome):
+    found = predicted({"acks": "all"}, client="librdkafka")
+    whole = dict.fromkeys(found.judged, AnomalySummary(AnomalyOutcome.HELD))
+    comparison = Comparison(found, (Observed(whole | {"stalled": AnomalySummary(outcome, 2)}),))
+    assert comparison.exit_code is ExitCode.HELD
+    (line,) = [line for line in comparison.lines() if line.anomaly == "stalled"]
+    assert said_of(line) == "not judged: you gave no consumer"
+    assert observed(line).startswith("– with a consumer that is not yours: ")
+    given_one = predicted({"acks": "all"}, consumer={"group.id": "g"})
+    if outcome is not AnomalyOutcome.SHOWN:
+        whole = dict.fromkeys(given_one.judged, AnomalySummary(AnomalyOutcome.HELD))
+        decided = Comparison(given_one, (Observed(whole | {"stalled": AnomalySummary(outcome, 2)}),)).exit_code
+        assert decided is not ExitCode.HELD
