@@ -37,9 +37,12 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prozess.harness.errors import BadInput, HistoryUnreadable
+
+if TYPE_CHECKING:
+    from prozess.harness.history.store import TableStore
 
 _OF_DIRECTORIES = 0o700
 _OF_FILES = 0o700
@@ -51,6 +54,8 @@ class RunDirectory:
     """The directory of one run. It only names paths; `create` makes the directories."""
 
     path: Path
+    tables: "TableStore | None" = None
+    """Where the tables of the history are, if they are not in `history/`: in an object store, for example."""
 
     @property
     def plan(self) -> Path:

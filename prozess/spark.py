@@ -7,10 +7,14 @@
     trial.witnesses(spark, run).where("anomaly = 'lost'").show()
     trial.history(spark, run, "sends").groupBy("partition", "outcome").count().show()
 
-The session stays as it is: nothing is configured, and it is not stopped. Its workers need this package, and must see the run
-directory under the same path as the driver.
+The session stays as it is: nothing is configured, and it is not stopped. Its workers need this package. A run is a directory
+that they see under the same path as the driver, or a URI of an object store ("s3a://bucket/runs/smoke-1"), where they read
+what they need, logged in as the session is.
 """
 
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +28,10 @@ from prozess.harness.schema import TABLES
 from prozess.harness.verdict import TrialVerdict
 
 if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
     from pyspark.sql import DataFrame, SparkSession
+
+    from prozess.harness.history.store import StoredRun
 
 
 def check(spark: "SparkSession", run: Path | str, *, workers: int | None = None) -> TrialVerdict:
@@ -32,15 +39,16 @@ def check(spark: "SparkSession", run: Path | str, *, workers: int | None = None)
     as `prozess check` does, and no reports.
 
     `workers`: how many tasks Spark works on at a time. None: the session's default parallelism. BadInput if there is no such
-    run; NotJudged if its plan cannot be read; HarnessFailed if Spark fails. What rests on damaged files is unknown.
+    run; NotJudged if its plan cannot be read; HarnessFailed if Spark fails; HistoryUnreadable if a URI cannot be read or
+    written. What rests on damaged files is unknown.
     """
     if workers is not None and workers < 1:
         raise BadInput(f"workers={workers}: at least one task must work at a time.")
-    directory = RunDirectory.existing(Path(run))
-    directory.refuse_read_only()
-    condition = condition_of(directory)
-    options = CheckOptions(engine="spark", workers=workers or _parallelism(spark), session=spark)
-    return judge_run(directory, check_run(directory, options, condition), condition)
+    with _opened(spark, run, kept=True) as directory:
+        directory.refuse_read_only()
+        condition = condition_of(directory)
+        options = CheckOptions(engine="spark", workers=workers or _parallelism(spark), session=spark)
+        return judge_run(directory, check_run(directory, options, condition), condition)
 
 
 def findings(spark: "SparkSession", run: Path | str) -> "DataFrame":
@@ -49,47 +57,123 @@ def findings(spark: "SparkSession", run: Path | str) -> "DataFrame":
 
     BadInput if the run was not checked yet; HistoryUnreadable if files of the run or of its findings are damaged.
     """
-    return spark.createDataFrame(read_facts(_checked(run)))
+    with _checked(spark, run) as directory:
+        return spark.createDataFrame(read_facts(directory))
 
 
 def witnesses(spark: "SparkSession", run: Path | str) -> "DataFrame":
     """Returns the records that show what was found. `finding` is the number of the row in `findings`. Errors are those of
     `findings`."""
-    return spark.createDataFrame(read_found_witnesses(_checked(run)))
+    with _checked(spark, run) as directory:
+        return spark.createDataFrame(read_found_witnesses(directory))
 
 
 def history(spark: "SparkSession", run: Path | str, table: str) -> "DataFrame":
     """Returns a table of what was recorded, such as "sends" or "reads" (docs/spark.md names them all). It is made from the
-    rows if that has not been done yet.
+    rows if that has not been done yet. Spark reads it itself, so for a URI it needs its own connector to that file system.
 
     BadInput if there is no such run or table; HistoryUnreadable if files of the run are damaged: `check` says which.
     """
     if table not in TABLES:
         raise BadInput(f"a history has no table {table!r}. Its tables are {', '.join(sorted(TABLES))}.")
-    directory, condition = _undamaged(run)
-    ensure_proven_history(directory, condition)
-    return _parquet(spark, directory.history / f"{table}.parquet")
+    with _opened(spark, run) as directory:
+        ensure_proven_history(directory, _undamaged(directory, run))
+        if directory.tables is not None:
+            return spark.read.parquet(f"{run}/history/{table}.parquet")
+        # A URI: without a scheme Spark would look on the file system that is the session's default.
+        return spark.read.parquet((directory.history / f"{table}.parquet").resolve().as_uri())
 
 
-def _undamaged(run: Path | str) -> tuple[RunDirectory, Condition]:
-    directory = RunDirectory.existing(Path(run))
+def _undamaged(directory: RunDirectory, run: Path | str) -> Condition:
     condition = condition_of(directory, ("recorded", "history", "judged"))
     if condition.damaged:
-        raise HistoryUnreadable(f"{directory.path} is damaged: {'; '.join(condition.doubts)}.")
-    return directory, condition
+        raise HistoryUnreadable(f"{run} is damaged: {'; '.join(condition.doubts)}.")
+    return condition
 
 
-def _checked(run: Path | str) -> RunDirectory:
+@contextmanager
+def _checked(spark: "SparkSession", run: Path | str) -> Iterator[RunDirectory]:
     """A run whose findings are those of what was recorded: of damaged files an earlier check may have left some."""
-    directory, _ = _undamaged(run)
-    if not (directory.findings / "findings.parquet").is_file():
-        raise BadInput(f"{directory.path} has not been checked yet. Call prozess.spark.check, or run `prozess check`.")
-    return directory
+    with _opened(spark, run) as directory:
+        _undamaged(directory, run)
+        if not (directory.findings / "findings.parquet").is_file():
+            raise BadInput(f"{run} has not been checked yet. Call prozess.spark.check, or run `prozess check`.")
+        yield directory
 
 
-def _parquet(spark: "SparkSession", path: Path) -> "DataFrame":
-    # A URI: without a scheme Spark would look on the file system that is the session's default.
-    return spark.read.parquet(path.resolve().as_uri())
+_URI = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<path>.+)")
+
+
+@contextmanager
+def _opened(spark: "SparkSession", run: Path | str, *, kept: bool = False) -> Iterator[RunDirectory]:
+    """A context in which a run is open, wherever it is. `kept`: what is written beside the tables is copied to it."""
+    matched = _URI.fullmatch(str(run)) if isinstance(run, str) else None
+    if matched is None or matched["scheme"] == "file":
+        yield RunDirectory.existing(Path(matched["path"] if matched else run))
+        return
+    stored = _stored(spark, matched["scheme"], matched["path"].rstrip("/"), str(run).rstrip("/"))
+    with stored.opened() as directory:
+        yield directory
+        if kept:
+            stored.keep(directory)
+
+
+def _stored(spark: "SparkSession", scheme: str, path: str, address: str) -> "StoredRun":
+    """A run at a URI. BadInput for a file system that pyarrow cannot read."""
+    from pyarrow import ArrowException, fs
+
+    from prozess.harness.history.store import StoredRun
+
+    try:
+        if scheme in ("s3", "s3a", "s3n"):
+            return StoredRun(_s3(_setting_of(spark), bucket=path.partition("/")[0]), path, address)
+        filesystem, directory = fs.FileSystem.from_uri(address)
+    except (OSError, ArrowException) as error:
+        raise BadInput(
+            f"{address}: there is no way to read {scheme}:// here ({str(error).splitlines()[0]}). Give a URI that begins "
+            "with s3a://, gs:// or hdfs://, or a directory."
+        ) from error
+    return StoredRun(filesystem, directory, address)
+
+
+Setting = Callable[[str], str | None]
+
+
+def _setting_of(spark: "SparkSession") -> Setting:
+    """Returns what gives a setting of Hadoop's in this session: the value, or None."""
+    from pyspark.errors import PySparkAttributeError
+
+    try:
+        hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    except PySparkAttributeError:  # Spark Connect: only what was given as spark.hadoop.…
+        return lambda name: spark.conf.get(f"spark.hadoop.{name}", None)
+
+    def setting(name: str) -> str | None:
+        value = hadoop.get(name)
+        return None if value is None else str(value)
+
+    return setting
+
+
+def _s3(setting: Setting, *, bucket: str) -> "FileSystem":
+    """An object store with S3's protocol, as the settings of Hadoop's s3a connector describe it. What they leave out, the
+    environment and the AWS configuration files say, as for any other program."""
+    from pyarrow import fs
+
+    def s3a(name: str) -> str | None:
+        return setting(f"fs.s3a.bucket.{bucket}.{name}") or setting(f"fs.s3a.{name}")
+
+    given = {
+        "access_key": s3a("access.key"),
+        "secret_key": s3a("secret.key"),
+        "session_token": s3a("session.token"),
+        "region": s3a("endpoint.region"),
+    }
+    endpoint = s3a("endpoint")
+    if endpoint and "://" not in endpoint:
+        given["scheme"] = "http" if s3a("connection.ssl.enabled") == "false" else "https"
+    given["endpoint_override"] = endpoint
+    return fs.S3FileSystem(**{name: value for name, value in given.items() if value})
 
 
 def _parallelism(spark: "SparkSession") -> int:

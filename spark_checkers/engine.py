@@ -7,9 +7,10 @@ row of the history passes through the JVM: each task gets a list of partitions a
 
 import pickle
 import socket
+import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,7 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def check_with_spark(
-    run_directory: Path,
+    run: RunDirectory,
     checkers: CheckerSet,
     *,
     workers: int,
@@ -60,8 +61,9 @@ def check_with_spark(
     those of the local engine.
 
     `workers`: tasks at a time. `session`: a running one, left running; else the one that this process has, or one started
-    and stopped here. A partition with more than `rows_max` rows is looked at in pieces, by several tasks. The run directory
-    must be readable under the same path where Spark's workers are.
+    and stopped here. A partition with more than `rows_max` rows is looked at in pieces, by several tasks. Spark's workers
+    must see the run directory under the same path, unless the tables are elsewhere (`RunDirectory.tables`): then they read
+    them there, and get the plan and the clock from here.
 
     Raises HistoryUnreadable, MissingTool; HarnessFailed if Spark fails.
     """
@@ -73,11 +75,11 @@ def check_with_spark(
 
         session = start_session(master=f"local[{workers}]")
         try:
-            return check_with_spark(run_directory, checkers, workers=workers, session=session, rows_max=rows_max)
+            return check_with_spark(run, checkers, workers=workers, session=session, rows_max=rows_max)
         finally:
             session.stop()
-    history = History.open(RunDirectory(run_directory))
-    spread = _Spread(session, str(run_directory), TASKS_PER_WORKER * workers)
+    history = History.open(run)
+    spread = _Spread(session, run, TASKS_PER_WORKER * workers)
     units = units_of(history, checkers, partial(spread.perform, checkers), rows_max=rows_max)
     return in_order(spread.check(units, checkers), checkers, history.plan.cells)
 
@@ -95,35 +97,54 @@ class HistoryLocation:
     """Where the history of one check is. A worker that has several tasks of the check opens the history once, and keeps
     what it read of small tables and computed from them. It forgets what the last check opened."""
 
-    run_directory: str
+    run: RunDirectory
     check: str
     """An id that no other check has."""
+    beside: Mapping[str, bytes] = field(default_factory=dict)
+    """What a worker needs beside the tables, if these are elsewhere: name → content."""
+
+    @staticmethod
+    def of(run: RunDirectory) -> "HistoryLocation":
+        """Returns the location for one more check of this run."""
+        beside = (run.plan, run.clock) if run.tables is not None else ()
+        return HistoryLocation(
+            run, uuid.uuid4().hex, {path.name: path.read_bytes() for path in beside if path.is_file()}
+        )
 
     def open_here(self) -> History:
         """Opens the history in a worker. The history could be read where the check was started, but this may be another
         machine."""
-        if self not in _OPENED:
+        if self.check not in _OPENED:
             _OPENED.clear()
+            if self.run.tables is not None:
+                _OPENED[self.check] = self._open_elsewhere()
+                return _OPENED[self.check]
             try:
-                _OPENED[self] = History.open(RunDirectory(Path(self.run_directory)))
+                _OPENED[self.check] = History.open(self.run)
             except HistoryUnreadable as error:
                 raise HistoryUnreadable(
                     f"on {socket.gethostname()}, {error} Spark's workers must see the run directory under the same path: put "
                     "it on storage that they share"
                 ) from error
-        return _OPENED[self]
+        return _OPENED[self.check]
+
+    def _open_elsewhere(self) -> History:
+        with tempfile.TemporaryDirectory() as directory:
+            for name, content in self.beside.items():
+                (Path(directory) / name).write_bytes(content)
+            return History.open(RunDirectory(Path(directory), self.run.tables))
 
 
-_OPENED: dict[HistoryLocation, History] = {}
+_OPENED: dict[str, History] = {}
 """The history that this worker has open. A worker is a process that Spark gives one task at a time."""
 
 
 class _Spread:
     """Has work done by Spark's workers."""
 
-    def __init__(self, session: "SparkSession", run_directory: str, tasks_max: int) -> None:
+    def __init__(self, session: "SparkSession", run: RunDirectory, tasks_max: int) -> None:
         self._session, self._tasks_max = session, tasks_max
-        self._place = HistoryLocation(run_directory, uuid.uuid4().hex)
+        self._place = HistoryLocation.of(run)
 
     def check(self, units: Sequence[Unit], checkers: CheckerSet) -> list[Finding]:
         """Returns what the checkers find in these units."""
@@ -156,11 +177,11 @@ class _Spread:
 
 
 def measure_with_spark(
-    run_directory: Path, faults: Sequence[FaultTime], *, workers: int, session: "SparkSession"
+    run: RunDirectory, faults: Sequence[FaultTime], *, workers: int, session: "SparkSession"
 ) -> Impact:
     """Returns what faults cost, as the local engine measures it. HistoryUnreadable; HarnessFailed if Spark fails."""
-    groups = groups_of(History.open(RunDirectory(run_directory)), TASKS_PER_WORKER * workers)
-    spread = _Spread(session, str(run_directory), len(groups))
+    groups = groups_of(History.open(run), TASKS_PER_WORKER * workers)
+    spread = _Spread(session, run, len(groups))
     parts = spread.apply(lambda history, group: measure(history, group, faults), groups) if groups else []
     return put_together(parts, faults)
 

@@ -322,9 +322,7 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".encode("utf-8", "replace").decode().strip().removesuffix(":")
 
 
-def check_locally(
-    run_directory: Path, checkers: CheckerSet, *, workers: int, rows_max: int = ROWS_MAX
-) -> list[Finding]:
+def check_locally(run: RunDirectory, checkers: CheckerSet, *, workers: int, rows_max: int = ROWS_MAX) -> list[Finding]:
     """Returns what every checker finds in every partition, checked by threads of this process. numpy and pyarrow release
     the interpreter's lock, so threads are enough.
 
@@ -333,7 +331,7 @@ def check_locally(
     history cannot be read. A page that is damaged inside makes those kernels incomplete that need it.
     """
     assert workers > 0, workers
-    history = History.open(RunDirectory(run_directory))
+    history = History.open(run)
     with ThreadPoolExecutor(workers, thread_name_prefix="check") as pool:
         do = partial(perform, checkers, history)
         units = units_of(history, checkers, lambda jobs: list(pool.map(do, jobs)), rows_max=rows_max)

@@ -86,9 +86,12 @@ def ensure_history(run: RunDirectory) -> None:
     """Writes the history, unless it is there, readable, and no older than the rows, the clock, the plan and the end of
     the run.
 
-    A history without any rows beside it (an archived run, an imported one) is left as it is: HistoryUnreadable if not all
-    of it is there.
+    A history without any rows beside it (an archived run, an imported one), or on another file system, is left as it is:
+    HistoryUnreadable if not all of it is there.
     """
+    if run.tables is not None:
+        History.open(run)
+        return
     # The events, because writing to mapped memory need not change a file's time: one written during the run is too old.
     inputs = [*run.rows.glob("*.rows"), run.clock, run.plan, run.events]
     newest_ns = max((path.stat().st_mtime_ns for path in inputs if path.exists()), default=0)

@@ -237,6 +237,9 @@ def _recorded(run: RunDirectory) -> list[Path]:
 
 
 def _tables(run: RunDirectory) -> list[Path]:
+    """The tables, as they would be named if they were in the run directory."""
+    if run.tables is not None:
+        return [run.history / name for name in run.tables.names()]
     return sorted(run.history.glob("*.parquet"))
 
 
@@ -274,16 +277,18 @@ def _proofs(run: RunDirectory, paths: Iterable[Path]) -> dict[str, FileProof]:
 def _compared(run: RunDirectory, wanted: Mapping[str, FileProof]) -> dict[str, str]:
     def wrong(name: str) -> str | None:
         proof, path = wanted[name], run.path / name
+        far = run.tables if path.parent == run.history else None
         try:
-            if (size := path.stat().st_size) != proof.size:
+            if far is None and (size := path.stat().st_size) != proof.size:
                 return f"has {size:,} bytes instead of {proof.size:,}"
-            return (
-                None if _digest(path)[1] == proof.sha256 else "has changed since it was written (its SHA-256 differs)"
-            )
+            size, sha256 = _digest(path) if far is None else far.digest(path.name)
+            if size != proof.size:
+                return f"has {size:,} bytes instead of {proof.size:,}"
+            return None if sha256 == proof.sha256 else "has changed since it was written (its SHA-256 differs)"
         except FileNotFoundError:
             return "is missing"
         except OSError as error:
-            return f"cannot be read ({error.strerror})"
+            return f"cannot be read ({error.strerror or str(error).splitlines()[0]})"
 
     with _pool() as pool:
         return {name: why for name, why in zip(wanted, pool.map(wrong, wanted), strict=True) if why is not None}

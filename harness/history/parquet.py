@@ -63,11 +63,15 @@ class TableFile:
 
     def __init__(self, run: RunDirectory, table: Table) -> None:
         """HistoryUnreadable if the file is missing, torn, of another version, or not this table."""
-        self.table, self.path = table, table_path(run, table.name)
+        self.table = table
+        self._filesystem = None if run.tables is None else run.tables.filesystem
+        self._file = str(table_path(run, table.name)) if run.tables is None else run.tables.path(table.name)
+        self.address = self._file if run.tables is None else f"{run.tables.address}/{table.name}.parquet"
+        """Where the file is, for people."""
         self._whole: Mapping[str, np.ndarray] | None = None
         self._asked = 0
         try:
-            self.metadata: Any = pq.read_metadata(self.path)
+            self.metadata: Any = pq.read_metadata(self._file, filesystem=self._filesystem)
         except FileNotFoundError as error:
             raise self._unreadable("is missing") from error
         except (OSError, pa.ArrowException) as error:
@@ -171,7 +175,12 @@ class TableFile:
             # A reader per call: they are cheap with a parsed footer, and not safe to share between threads.
             if decoded:
                 with pq.ParquetFile(
-                    self.path, metadata=self.metadata, memory_map=True, page_checksum_verification=True
+                    self._file,
+                    metadata=self.metadata,
+                    memory_map=self._filesystem is None,
+                    pre_buffer=self._filesystem is not None,
+                    page_checksum_verification=True,
+                    filesystem=self._filesystem,
                 ) as file:
                     table = file.read_row_groups(groups, columns=decoded, use_threads=False)
         except (OSError, pa.ArrowException) as error:
@@ -206,7 +215,7 @@ class TableFile:
 
     def _unreadable(self, what: str) -> HistoryUnreadable:
         return HistoryUnreadable(
-            f"table {self.table.name}: {self.path} {what}. Delete it and check the run again to write it from the rows; "
+            f"table {self.table.name}: {self.address} {what}. Delete it and check the run again to write it from the rows; "
             "where there are none, make the history again."
         )
 

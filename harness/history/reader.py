@@ -76,6 +76,7 @@ class History:
     def __init__(self, run: RunDirectory, plan: Plan) -> None:
         self.run, self.plan = run, plan
         self.files = {name: TableFile(run, table) for name, table in TABLES.items()}
+        self._metadata_error_ns = metadata_error_ns(run)
         self._held: dict[str, dict[str, np.ndarray]] = {}
         self._orders: dict[str, Clustered] = {}
         self._cell_tables: dict[int, Mapping[str, SharedRows]] = {}
@@ -266,10 +267,6 @@ class History:
     def _leader_offsets(self) -> dict[str, np.ndarray]:
         metrics = self.table("metrics")
         return _rows(metrics, np.isin(metrics["metric"], _OF_LEADERS))
-
-    @cached_property
-    def _metadata_error_ns(self) -> int:
-        return metadata_error_ns(self.run)
 
     @cached_property
     def _min_insync_replicas(self) -> dict[int, int]:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -268,9 +267,9 @@ def put_together(parts: Iterable[Impact], faults: Sequence[FaultTime]) -> Impact
     return replace(total, windows=windows, recoveries=recoveries)
 
 
-def measure_locally(run_directory: Path, faults: Sequence[FaultTime], *, workers: int) -> Impact:
+def measure_locally(run: RunDirectory, faults: Sequence[FaultTime], *, workers: int) -> Impact:
     """What the faults of a run cost, measured by threads of this process. HistoryUnreadable if the history cannot be read."""
-    history = History.open(RunDirectory(run_directory))
+    history = History.open(run)
     with ThreadPoolExecutor(workers, thread_name_prefix="measure") as pool:
         parts = pool.map(lambda group: measure(history, group, faults), groups_of(history, 2 * workers))
         return put_together(parts, faults)

@@ -97,7 +97,7 @@ outcomes = (Outcome.OK, Outcome.INFO, Outcome.FAIL, Outcome.INFO)
 sends = [{"sequence": n, "outcome": outcome, "partition": 0} for n, outcome in enumerate(outcomes)]
 made.send(1, [row | {"invoked_ns": START_NS, "completed_ns": START_NS + 5} for row in sends])
 made.history()
-found = [f.result for f in check_locally(made.run.path, select(), workers=1) if f.anomaly == "undecided"]
+found = [f.result for f in check_locally(made.run, select(), workers=1) if f.anomaly == "undecided"]
 print([int(sequence) for result in found for sequence in result.witnesses["sequence"]])
 """
 

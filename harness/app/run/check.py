@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from prozess.harness.checking.findings import read_findings, write_findings
@@ -33,7 +32,7 @@ ENGINES: tuple[str, ...] = get_args(EngineName)
 class CheckHistory(Protocol):
     """Runs checkers over a stored history."""
 
-    def __call__(self, run_directory: Path, checkers: "CheckerSet") -> list[Finding]:
+    def __call__(self, run: RunDirectory, checkers: "CheckerSet") -> list[Finding]:
         """Returns findings ordered by partition, then as `checkers`. HistoryUnreadable; HarnessFailed if it fails."""
         ...
 
@@ -41,7 +40,7 @@ class CheckHistory(Protocol):
 class MeasureImpact(Protocol):
     """Measures what faults cost."""
 
-    def __call__(self, run_directory: Path, faults: Sequence[FaultTime]) -> Impact:
+    def __call__(self, run: RunDirectory, faults: Sequence[FaultTime]) -> Impact:
         """Returns rates, latencies and gaps (`prozess.harness.impact`). HistoryUnreadable; HarnessFailed if it fails."""
         ...
 
@@ -120,7 +119,7 @@ def _check(run: RunDirectory, options: CheckOptions, condition: Condition) -> Se
     from prozess.checkers.registry import select  # it imports every kernel: only who checks needs them
 
     engine = engine_named(options.engine, workers=options.workers, session=options.session)
-    findings = engine.check(run.path, select(options.anomalies))
+    findings = engine.check(run, select(options.anomalies))
     write_findings(run, findings)
     run.impact.write_text(_impact(run, engine).model_dump_json(indent=1), encoding="utf-8")
     return findings
@@ -140,7 +139,7 @@ def _impact(run: RunDirectory, engine: Engine) -> ImpactShown:
     try:
         history = History.open(run)
         faults, names = fault_times(history), fault_names(history)
-        found = engine.measure(run.path, faults)
+        found = engine.measure(run, faults)
         awaited_ns = history.table("steps")["awaited_ns"]
         schedule_ns = int(awaited_ns.min()) if len(awaited_ns) else None
         return summarise(found, faults, names, reactions_of(history), schedule_ns=schedule_ns)

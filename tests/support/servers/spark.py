@@ -4,6 +4,7 @@ loopback, on ports that the kernel chooses; ended with everything that they star
 import contextlib
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -37,12 +38,15 @@ def _environment(directory: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _server(directory: Path, name: str, command: Sequence[str], says: str) -> Iterator[str]:
-    """Run a server until the block is left; gives what group 1 of `says` matched in its log."""
+def _server(
+    directory: Path, name: str, command: Sequence[str], says: str, *, hidden: Sequence[Path] = ()
+) -> Iterator[str]:
+    """Run a server until the block is left; gives what group 1 of `says` matched in its log. It sees empty folders in the
+    place of those that are `hidden`."""
     log = directory / f"{name}.log"
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [str(HOME / "bin" / command[0]), *command[1:]],
+            [*_hiding(hidden), str(HOME / "bin" / command[0]), *command[1:]],
             stdout=file,
             stderr=file,
             env=_environment(directory),
@@ -62,6 +66,15 @@ def _server(directory: Path, name: str, command: Sequence[str], says: str) -> It
         _end(process)
 
 
+def _hiding(folders: Sequence[Path]) -> list[str]:
+    """Words that run a command where these folders are empty: in a mount namespace of its own."""
+    if not folders:
+        return []
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    mounts = " && ".join(f"mount -t tmpfs hidden {shlex.quote(str(folder))}" for folder in folders)
+    return ["unshare", *user, "--mount", "--propagation", "private", "sh", "-c", f'{mounts} && exec "$@"', "sh"]
+
+
 def _end(process: "subprocess.Popen[bytes]") -> None:
     """Of the server and of everything that it started: executors of a worker have sessions of their own."""
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -74,8 +87,9 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 @contextmanager
-def standalone(directory: Path) -> Iterator[str]:
-    """The address of a master with two workers of one core each."""
+def standalone(directory: Path, *, hidden: Sequence[Path] = ()) -> Iterator[str]:
+    """The address of a master with two workers of one core each. The workers see empty folders in the place of those that
+    are `hidden`."""
     deploy, anywhere = "org.apache.spark.deploy", ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
     with ExitStack() as servers:
         master = servers.enter_context(
@@ -89,7 +103,7 @@ def standalone(directory: Path) -> Iterator[str]:
         command = ["spark-class", f"{deploy}.worker.Worker", *anywhere, "--cores", "1", "--memory", "1g", master]
         for number in range(2):
             says = r"(Successfully registered with master)"
-            servers.enter_context(_server(directory, f"worker-{number}", command, says))
+            servers.enter_context(_server(directory, f"worker-{number}", command, says, hidden=hidden))
         yield master
 
 

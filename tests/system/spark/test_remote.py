@@ -3,21 +3,25 @@
 import importlib.util
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from prozess import spark as trial
 from prozess.checkers.registry import select
 from prozess.harness.app.histories.commands import generate_history
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.checking.kernels import check_locally
-from prozess.harness.errors import BadInput, ExitCode, HistoryUnreadable, MissingTool
+from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, HistoryUnreadable, MissingTool
 from prozess.harness.interfaces import Finding
 from prozess.harness.run_directory import RunDirectory
+from prozess.harness.verdict import Verdict
 from prozess.spark_checkers.engine import HistoryLocation
 from prozess.spark_checkers.session import start_session
+from tests.support.servers.object_store import PLAIN_CHECKSUMS, object_store
 from tests.support.servers.spark import connect_server, standalone
 
 pytestmark = pytest.mark.spark
@@ -64,7 +68,7 @@ def checked(run: RunDirectory, *words: str) -> list[Finding]:
 
 @pytest.mark.long
 def test_a_standalone_cluster_of_two_workers_finds_what_threads_find(run, machine):
-    local = check_locally(run.path, select(), workers=1)
+    local = check_locally(run, select(), workers=1)
     assert sum(f.result.count for f in local) >= 8
     with standalone(machine) as master:
         found = checked(run, "--master", master)
@@ -75,15 +79,39 @@ def test_a_standalone_cluster_of_two_workers_finds_what_threads_find(run, machin
 
 @pytest.mark.long
 def test_a_spark_connect_server_finds_what_threads_find(run, machine):
-    local = check_locally(run.path, select(), workers=1)
+    local = check_locally(run, select(), workers=1)
     with connect_server(machine) as remote:
         found = checked(run, "--remote", remote)
     assert [facts(f) for f in found] == [facts(f) for f in local]
 
 
+@pytest.mark.long
+def test_workers_that_do_not_see_the_drivers_disk_read_a_run_in_an_object_store(run, machine, need, monkeypatch):
+    need("namespaces")
+    for name, value in PLAIN_CHECKSUMS.items():
+        monkeypatch.setenv(name, value)
+    local = check_locally(run, select(), workers=1)
+    with object_store(machine) as store, standalone(machine, hidden=[run.path.parent]) as master:
+        session = start_session(master=master)
+        try:
+            for name, value in store.settings.items():
+                session.sparkContext._jsc.hadoopConfiguration().set(name, value)
+            with pytest.raises(HarnessFailed, match="Spark's workers must see the run directory"):
+                trial.check(session, run.path)
+            uri = store.put(run.path, "far")
+            assert trial.check(session, uri).verdict is Verdict.VIOLATED
+            rows = trial.findings(session, uri).groupBy("anomaly").sum("count").collect()
+        finally:
+            session.stop()
+    expected: Counter[str] = Counter()
+    for finding in local:
+        expected[finding.anomaly] += finding.result.count
+    assert {row.anomaly: row["sum(count)"] for row in rows} == expected
+
+
 def test_a_worker_that_does_not_see_the_history_says_where_and_what_to_do(tmp_path):
     with pytest.raises(HistoryUnreadable, match=r"on .*plan\.json.*same path: put it on storage that they share"):
-        HistoryLocation(str(tmp_path / "not-shared"), "a check").open_here()
+        HistoryLocation(RunDirectory(tmp_path / "not-shared"), "a check").open_here()
 
 
 @pytest.mark.parametrize("address", ["sc://127.0.0.1:1", "spark://127.0.0.1:1", "127.0.0.1", "sc://127.0.0.1:port"])

@@ -198,9 +198,10 @@ def test_of_many_small_partitions_each_is_read_as_alone_and_a_rotten_page_costs_
     both = file.read(["log_offset"], [3, 1])["log_offset"]
     assert both.tolist() == [*range(3, 12), *range(1, 10)]
     column = file.metadata.row_group(5).column(offset)
-    text = bytearray(file.path.read_bytes())
+    path = parquet.table_path(run, table.name)
+    text = bytearray(path.read_bytes())
     text[column.data_page_offset + column.total_compressed_size - 3] ^= 0xFF
-    file.path.write_bytes(text)
+    path.write_bytes(text)
     file = parquet.TableFile(run, table)
     for p in [*partitions, *partitions]:
         if p == 5:

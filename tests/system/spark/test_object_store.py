@@ -1,0 +1,119 @@
+"""Runs in an object store: `prozess.spark` finds there what the local engine finds here, and writes it there."""
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from prozess import spark as trial
+from prozess.checkers.registry import select
+from prozess.harness.app.histories.commands import generate_history
+from prozess.harness.checking.kernels import check_locally
+from prozess.harness.errors import BadInput, HistoryUnreadable
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.verdict import Verdict
+from prozess.spark_checkers.session import start_session
+from tests.support.servers.object_store import BUCKET, PLAIN_CHECKSUMS, object_store
+from tests.support.stored_runs import recorded_run
+
+pytestmark = pytest.mark.spark
+PLANTED = {"lost": 5, "duplicate": 3, "torn": 2}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("generated") / "run"
+    plant = ",".join(f"{name}={count}" for name, count in PLANTED.items())
+    generate_history(path, rows=20_000, partitions=3, plant=plant, workloads=["log", "transactions"], seed=3)
+    return RunDirectory(path)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory, need):
+    need("java")
+    with pytest.MonkeyPatch.context() as patched, object_store(tmp_path_factory.mktemp("store")) as store:
+        for name, value in PLAIN_CHECKSUMS.items():
+            patched.setenv(name, value)
+        yield store
+
+
+@pytest.fixture(scope="module")
+def session(store):
+    session = start_session(master="local[2]")
+    try:
+        hadoop = session.sparkContext._jsc.hadoopConfiguration()
+        for name, value in store.settings.items():
+            hadoop.set(name, value)
+        yield session
+    finally:
+        session.stop()
+
+
+def test_a_run_in_a_bucket_is_checked_there_and_keeps_what_was_found(run, store, session, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    uri = store.put(run.path, "one")
+    verdict = trial.check(session, uri)
+    assert verdict.verdict is Verdict.VIOLATED
+    found = {
+        row.anomaly: row["sum(count)"] for row in trial.findings(session, uri).groupBy("anomaly").sum("count").collect()
+    }
+    here: dict[str, int] = {}
+    for finding in check_locally(run, select(), workers=2):
+        here[finding.anomaly] = here.get(finding.anomaly, 0) + finding.result.count
+    assert found == here
+    assert {name: found[name] for name in PLANTED} == PLANTED
+    assert trial.witnesses(session, uri).where("anomaly = 'torn'").count() == PLANTED["torn"]
+    kept = store.folder / BUCKET / "one"
+    assert json.loads((kept / "verdict.json").read_text())["verdict"] == "violated"
+    assert sorted(path.name for path in (kept / "findings").iterdir())[0] == "findings.parquet"
+    assert list(tmp_path.iterdir()) == [], "nothing of it stays here"
+
+
+def test_what_was_changed_or_removed_in_the_bucket_makes_the_verdict_unknown_by_name(run, store, session):
+    uri = store.put(run.path, "changed")
+    sends = store.folder / BUCKET / "changed" / "history" / "sends.parquet"
+    content = bytearray(sends.read_bytes())
+    content[len(content) // 2] ^= 1
+    with store.filesystem.open_output_stream(f"{BUCKET}/changed/history/sends.parquet") as there:
+        there.write(bytes(content))
+    store.filesystem.delete_file(f"{BUCKET}/changed/history/reads.parquet")
+    verdict = trial.check(session, uri)
+    assert verdict.verdict is Verdict.UNKNOWN
+    assert any("history/sends.parquet has changed since it was written" in why for why in verdict.unknown_reasons)
+    assert any("history/reads.parquet is missing" in why for why in verdict.unknown_reasons)
+    with pytest.raises(HistoryUnreadable, match=r"s3a://runs/changed is damaged: .*sends\.parquet"):
+        trial.findings(session, uri)
+
+
+def test_a_history_that_is_not_there_is_made_from_the_rows_and_copied_there(store, session, tmp_path):
+    recorded = recorded_run(tmp_path / "recorded")
+    shutil.rmtree(recorded.history)
+    uri = store.put(recorded.path, "rows")
+    assert trial.check(session, uri).verdict is Verdict.HELD
+    names = {path.name for path in (store.folder / BUCKET / "rows" / "history").iterdir()}
+    assert {"sends.parquet", "reads.parquet"} <= names
+    assert trial.check(session, uri).verdict is Verdict.HELD
+
+
+def test_what_is_no_run_and_who_may_not_enter_are_said_in_a_sentence(store, session):
+    with pytest.raises(BadInput, match=r"s3a://runs/nothing is not a run directory"):
+        trial.check(session, f"s3a://{BUCKET}/nothing")
+    with pytest.raises(BadInput, match=r"s3a://nobodys/run is not a run directory"):
+        trial.check(session, "s3a://nobodys/run")
+    with pytest.raises(BadInput, match=r"there is no way to read wasb://"):
+        trial.check(session, "wasb://container/run")
+    hadoop = session.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set("fs.s3a.bucket.runs.secret.key", "another")
+    try:
+        with pytest.raises(HistoryUnreadable, match=r"s3a://runs/one cannot be read: .*how to log in"):
+            trial.check(session, f"s3a://{BUCKET}/one")
+    finally:
+        hadoop.unset("fs.s3a.bucket.runs.secret.key")
+
+
+def test_a_file_uri_is_a_directory(run, session, tmp_path):
+    copy = Path(shutil.copytree(run.path, tmp_path / "run"))
+    assert trial.check(session, copy.as_uri()).verdict is Verdict.VIOLATED
+    assert (copy / "findings" / "findings.parquet").is_file()
