@@ -282,7 +282,7 @@ class ClientLife:
         """Makes the Kafka client, and returns the work that is to be done with it."""
         self._client = Client(self._launch, self._control, self._now_ns, self._log)
         self._work = work = roles[self._launch.spec.role](self._client)
-        self._control.tell(messages.Ready())
+        self._control.tell(messages.ReadyEvent())
         return work
 
     def __enter__(self) -> "ClientLife":
@@ -328,7 +328,7 @@ class ClientLife:
     def tell_end(self) -> None:
         """Sends the last message to whoever started this client."""
         with suppress(Orphaned):
-            self._control.tell(messages.Ended(code=int(self.code), reason=self._reason))
+            self._control.tell(messages.EndedEvent(code=int(self.code), reason=self._reason))
 
 
 def run_client(connection: socket.socket, roles: Mapping[str, Callable[[Client], Work]], now_ns: NowNs) -> int:

@@ -28,25 +28,25 @@ class Message:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
 
-# Commands: from the run stage to a client. Each is answered by `Done`.
+# Commands: from the run stage to a client. Each is answered by `DoneEvent`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resume(Message):
+class ResumeCommand(Message):
     """Send, at the rate of the plan."""
 
     do: Literal["resume"] = "resume"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pause(Message):
-    """Send nothing until `Resume`."""
+class PauseCommand(Message):
+    """Send nothing until `ResumeCommand`."""
 
     do: Literal["pause"] = "pause"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Send(Message):
+class SendCommand(Message):
     """Send `count` records to each of these partitions. It is done once all have been issued."""
 
     partitions: list[int]
@@ -55,7 +55,7 @@ class Send(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begin(Message):
+class BeginCommand(Message):
     """Write to these late partitions too: they exist now."""
 
     partitions: list[int]
@@ -63,28 +63,28 @@ class Begin(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold(Message):
-    """Stay in the middle of a transaction until `GoOn`."""
+class HoldCommand(Message):
+    """Stay in the middle of a transaction until `GoOnCommand`."""
 
     do: Literal["hold"] = "hold"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GoOn(Message):
-    """Go on after `Hold`: another has taken the transactional.id over."""
+class GoOnCommand(Message):
+    """Go on after `HoldCommand`: another has taken the transactional.id over."""
 
     do: Literal["go_on"] = "go_on"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakeOver(Message):
+class TakeOverCommand(Message):
     """Take the transactional.id over. It is done once the new instance is initialised."""
 
     do: Literal["take_over"] = "take_over"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finish(Message):
+class FinishCommand(Message):
     """Send nothing more, and end once every report has come, or after the limit."""
 
     timeout_s: float
@@ -92,14 +92,14 @@ class Finish(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop(Message):
+class StopCommand(Message):
     """End."""
 
     do: Literal["stop"] = "stop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stall(Message):
+class StallCommand(Message):
     """Do not poll for so long."""
 
     seconds: float
@@ -107,32 +107,32 @@ class Stall(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drain(Message):
-    """Say `Draining` again and again from now on."""
+class DrainCommand(Message):
+    """Say `DrainingEvent` again and again from now on."""
 
     quiet_s: float
     do: Literal["drain"] = "drain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fence(Message):
-    """Initialise every transactional.id once more, and say `Fenced`."""
+class FenceCommand(Message):
+    """Initialise every transactional.id once more, and say `FencedEvent`."""
 
     timeout_s: float
     do: Literal["fence"] = "fence"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look(Message):
-    """Record what the groups have committed, and say `Looked`."""
+class LookCommand(Message):
+    """Record what the groups have committed, and say `LookedEvent`."""
 
     timeout_s: float
     do: Literal["look"] = "look"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Follow(Message):
-    """Say `Followed` once these partitions are committed to their ends, nothing has moved for so long, or the limit has
+class FollowCommand(Message):
+    """Say `FollowedEvent` once these partitions are committed to their ends, nothing has moved for so long, or the limit has
     passed."""
 
     partitions: list[int]
@@ -142,16 +142,16 @@ class Follow(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Write(Message):
-    """Write the sentinels, and say `Sentinels`."""
+class WriteCommand(Message):
+    """Write the sentinels, and say `SentinelsEvent`."""
 
     timeout_s: float
     do: Literal["write"] = "write"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read(Message):
-    """Read each partition through its sentinel, and say `Audited`. `through`: dense partition → offset."""
+class ReadCommand(Message):
+    """Read each partition through its sentinel, and say `AuditedEvent`. `through`: dense partition → offset."""
 
     through: dict[int, int]
     timeout_s: float
@@ -159,22 +159,37 @@ class Read(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach(Message):
-    """Say `Reached` once each of these partitions was read through its offset."""
+class ReachCommand(Message):
+    """Say `ReachedEvent` once each of these partitions was read through its offset."""
 
     through: dict[int, int]
     do: Literal["reach"] = "reach"
 
 
 Command = (
-    Resume | Pause | Send | Begin | Hold | GoOn | TakeOver | Finish | Stop | Stall | Drain | Fence | Look | Follow | Write
-    | Read | Reach
-)  # fmt: skip
+    ResumeCommand
+    | PauseCommand
+    | SendCommand
+    | BeginCommand
+    | HoldCommand
+    | GoOnCommand
+    | TakeOverCommand
+    | FinishCommand
+    | StopCommand
+    | StallCommand
+    | DrainCommand
+    | FenceCommand
+    | LookCommand
+    | FollowCommand
+    | WriteCommand
+    | ReadCommand
+    | ReachCommand
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order(Message):
-    """A command with its number, which `Done` repeats."""
+    """A command with its number, which `DoneEvent` repeats."""
 
     number: int
     command: Annotated[Command, Field(discriminator="do")]
@@ -184,14 +199,14 @@ class Order(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ready(Message):
+class ReadyEvent(Message):
     """The Kafka client is made."""
 
     event: Literal["ready"] = "ready"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done(Message):
+class DoneEvent(Message):
     """The command of this number is carried out."""
 
     number: int
@@ -199,7 +214,7 @@ class Done(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Child(Message):
+class ChildEvent(Message):
     """A process of its own has begun. `speaks`: the client records what it says, and ends with it."""
 
     session: int
@@ -208,7 +223,7 @@ class Child(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChildEnded(Message):
+class ChildEndedEvent(Message):
     """A process of its own has ended."""
 
     session: int
@@ -216,7 +231,7 @@ class ChildEnded(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended(Message):
+class EndedEvent(Message):
     """The last message of a client: how it ended, and why."""
 
     code: int
@@ -225,7 +240,7 @@ class Ended(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draining(Message):
+class DrainingEvent(Message):
     """Where a member of a group is. `at`: dense partition → (position, whether that is the end)."""
 
     at: dict[int, tuple[int, bool]]
@@ -234,31 +249,31 @@ class Draining(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fenced(Message):
-    """The answer to `Fence`. `problems`: transactional.id → why it was not initialised."""
+class FencedEvent(Message):
+    """The answer to `FenceCommand`. `problems`: transactional.id → why it was not initialised."""
 
     problems: dict[Text, Text]
     event: Literal["fenced"] = "fenced"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked(Message):
-    """The answer to `Look`. `missing`: group.id → why nothing is known of it."""
+class LookedEvent(Message):
+    """The answer to `LookCommand`. `missing`: group.id → why nothing is known of it."""
 
     missing: dict[Text, Text]
     event: Literal["looked"] = "looked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Followed(Message):
-    """The answer to `Follow`."""
+class FollowedEvent(Message):
+    """The answer to `FollowCommand`."""
 
     event: Literal["followed"] = "followed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sentinels(Message):
-    """The answer to `Write`, by dense partition: the sentinels' offsets, and why there is none."""
+class SentinelsEvent(Message):
+    """The answer to `WriteCommand`, by dense partition: the sentinels' offsets, and why there is none."""
 
     written: dict[int, int]
     missing: dict[int, Text]
@@ -266,8 +281,8 @@ class Sentinels(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Audited(Message):
-    """The answer to `Read`, by dense partition: the offset through which it was read, or why it was not."""
+class AuditedEvent(Message):
+    """The answer to `ReadCommand`, by dense partition: the offset through which it was read, or why it was not."""
 
     complete: dict[int, int]
     incomplete: dict[int, Text]
@@ -275,15 +290,17 @@ class Audited(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached(Message):
-    """The answer to `Reach`."""
+class ReachedEvent(Message):
+    """The answer to `ReachCommand`."""
 
     event: Literal["reached"] = "reached"
 
 
-Answer = Draining | Fenced | Looked | Followed | Sentinels | Audited | Reached
-"""What the run stage waits for beyond `Done`."""
-Event = Annotated[Ready | Done | Child | ChildEnded | Ended | Answer, Field(discriminator="event")]
+Answer = DrainingEvent | FencedEvent | LookedEvent | FollowedEvent | SentinelsEvent | AuditedEvent | ReachedEvent
+"""What the run stage waits for beyond `DoneEvent`."""
+Event = Annotated[
+    ReadyEvent | DoneEvent | ChildEvent | ChildEndedEvent | EndedEvent | Answer, Field(discriminator="event")
+]
 
 
 # Between the run stage and the fork server.

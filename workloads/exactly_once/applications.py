@@ -66,10 +66,10 @@ def look_after(child: ChildProcess, client: Client) -> None:
     try:
         while stopped_ns is None or not child.ended():
             for order in client.control.until(timeout_s=POLL_S):
-                if isinstance(order.command, messages.Stop) and stopped_ns is None:
+                if isinstance(order.command, messages.StopCommand) and stopped_ns is None:
                     stopped_ns = client.now_ns()
                     child.ask_to_end()
-                client.control.tell(messages.Done(number=order.number))
+                client.control.tell(messages.DoneEvent(number=order.number))
             client.heartbeat(client.now_ns())
             child.look_after(stopped=stopped_ns is not None)
             if stopped_ns is not None and client.now_ns() - stopped_ns >= limit_ns:
@@ -105,7 +105,7 @@ class Application:
                 )
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 raise ApplicationFailed(f"it could not be started: {error}") from error
-        self._client.control.tell(messages.Child(session=self._process.pid))
+        self._client.control.tell(messages.ChildEvent(session=self._process.pid))
         look_after(self, self._client)
 
     def issued(self) -> int:
@@ -195,7 +195,7 @@ class JavaCopier:
         code = tool.ended()
         if code is None:
             return
-        self._client.control.tell(messages.ChildEnded(session=tool.pid))
+        self._client.control.tell(messages.ChildEndedEvent(session=tool.pid))
         self._before, self._copied, self._tool = self._before + self._copied, 0, None
         self._again_ns = self._client.now_ns() + AGAIN_NS
         self._failed = self._failed + 1 if code else 0
@@ -210,7 +210,7 @@ class JavaCopier:
             self._tool = Tool(command, now_ns=self._client.now_ns, parse=parse_status)
         except OSError as error:
             raise ApplicationFailed(f"it could not be started: {error}") from error
-        self._client.control.tell(messages.Child(session=self._tool.pid))
+        self._client.control.tell(messages.ChildEvent(session=self._tool.pid))
 
     def _take(self, status: Mapping[str, Any]) -> None:
         self._copied, remaining = int(status["totalProcessed"]), int(status["remaining"])

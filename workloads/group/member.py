@@ -347,7 +347,7 @@ class GroupMember:
             self._report_ns = now_ns + REPORT_NS
             positions = {dense: int(self._reads.next_offset[dense]) for dense in self._owned}
             at = {dense: (position, self._at_end(dense, position)) for dense, position in positions.items()}
-            control.tell(messages.Draining(at=at, processed=self._processed.count))
+            control.tell(messages.DrainingEvent(at=at, processed=self._processed.count))
 
     def _at_end(self, dense: int, position: int) -> bool:
         """Tells whether everything up to the end that a broker has named was processed. The event that says so is
@@ -370,17 +370,17 @@ class GroupMember:
 
     def _obey(self, order: messages.Order) -> None:
         match order.command:
-            case messages.Drain(quiet_s=quiet_s):
+            case messages.DrainCommand(quiet_s=quiet_s):
                 self._draining = True
                 for dense in self._names:
                     self._observed(ObservationKind.DRAIN_BEGUN, dense, int(quiet_s * 1000), self._now_ns())
-            case messages.Stop():
+            case messages.StopCommand():
                 self._stopped = True
-            case messages.Stall(seconds=seconds):
+            case messages.StallCommand(seconds=seconds):
                 self._stalled_until_ns = self._now_ns() + int(seconds * 1e9)
             case unknown:
                 raise AssertionError(unknown)
-        self._client.control.tell(messages.Done(number=order.number))
+        self._client.control.tell(messages.DoneEvent(number=order.number))
 
 
 # The group of a KIP-848 consumer is gone: how that is told, and when another consumer may be made in its place.

@@ -50,12 +50,12 @@ class CommittedObserver:
         while not self._stopped:
             self._client.heartbeat(self._client.now_ns())
             for order in self._client.control.until(timeout_s=POLL_S):
-                if isinstance(order.command, messages.Look):
+                if isinstance(order.command, messages.LookCommand):
                     self._look(order.command.timeout_s)
-                if isinstance(order.command, messages.Follow):
+                if isinstance(order.command, messages.FollowCommand):
                     self._follow(order.command)
-                self._stopped = self._stopped or isinstance(order.command, messages.Stop)
-                self._client.control.tell(messages.Done(number=order.number))
+                self._stopped = self._stopped or isinstance(order.command, messages.StopCommand)
+                self._client.control.tell(messages.DoneEvent(number=order.number))
 
     def issued(self) -> int:
         """Returns how many offsets were recorded."""
@@ -77,9 +77,9 @@ class CommittedObserver:
                     del missing[group_id]
                 else:
                     missing[group_id] = why
-        self._client.control.tell(messages.Looked(missing=missing))
+        self._client.control.tell(messages.LookedEvent(missing=missing))
 
-    def _follow(self, follow: messages.Follow) -> None:
+    def _follow(self, follow: messages.FollowCommand) -> None:
         wanted = [dense for names in self._groups.values() for dense in names.values() if dense in follow.partitions]
         now_ns, offsets = self._client.now_ns, Offsets(self._client, wanted)
         until_ns, moved_ns = now_ns() + int(follow.timeout_s * NS_PER_S), now_ns()
@@ -93,9 +93,9 @@ class CommittedObserver:
                 before, moved_ns = committed, now_ns()
             self._client.heartbeat(now_ns())
             for order in self._client.control.until(timeout_s=FOLLOW_S):
-                self._stopped = self._stopped or isinstance(order.command, messages.Stop)
-                self._client.control.tell(messages.Done(number=order.number))
-        self._client.control.tell(messages.Followed())
+                self._stopped = self._stopped or isinstance(order.command, messages.StopCommand)
+                self._client.control.tell(messages.DoneEvent(number=order.number))
+        self._client.control.tell(messages.FollowedEvent())
 
     def _committed(self) -> dict[int, int]:
         """Returns the committed offsets of every group that is answered for now: dense id → offset, NONE = nothing is

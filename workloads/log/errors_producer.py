@@ -69,7 +69,7 @@ class ErrorsProducer(LogProducer):
         return super()._made(configuration)
 
     def _obey(self, order: messages.Order) -> None:
-        if isinstance(order.command, messages.Finish) and self._denial is not None:
+        if isinstance(order.command, messages.FinishCommand) and self._denial is not None:
             self._denial.end()
         super()._obey(order)
 

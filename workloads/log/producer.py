@@ -168,27 +168,27 @@ class LogProducer:
 
     def _obey(self, order: messages.Order) -> None:
         match order.command:
-            case messages.Resume():
+            case messages.ResumeCommand():
                 self._resumed, self._due_ns = True, float(self._now_ns())
-            case messages.Pause():
+            case messages.PauseCommand():
                 self._resumed = False
                 self._withheld.end_all()
-            case messages.Send() as send:
+            case messages.SendCommand() as send:
                 return self._ask(send, order.number)
-            case messages.Begin(partitions=partitions):
+            case messages.BeginCommand(partitions=partitions):
                 begun = {partition[0] for partition in self._partitions} | set(partitions)
                 self._partitions = tuple(partition for partition in self._spec.partitions if partition[0] in begun)
-            case messages.Finish(timeout_s=timeout_s):
+            case messages.FinishCommand(timeout_s=timeout_s):
                 self._resumed = False
                 self._asked.clear()
                 self._finish_by_ns = self._now_ns() + int(timeout_s * NS_PER_S)
-            case messages.Stop():
+            case messages.StopCommand():
                 self._stopped = True
             case unknown:
                 raise AssertionError(unknown)
-        self._client.control.tell(messages.Done(number=order.number))
+        self._client.control.tell(messages.DoneEvent(number=order.number))
 
-    def _ask(self, command: messages.Send, number: int) -> None:
+    def _ask(self, command: messages.SendCommand, number: int) -> None:
         """Notes a command to send; it is answered once all of its records have been issued."""
         chosen = set(command.partitions)
         round_ = [partition for partition in self._partitions if partition[0] in chosen]
@@ -209,7 +209,7 @@ class LogProducer:
             self._issue([self._asked.popleft() for _ in range(count)])
             self._asked_done += count
         while self._asked_by and self._asked_by[0][0] <= self._asked_done:
-            self._client.control.tell(messages.Done(number=self._asked_by.popleft()[1]))
+            self._client.control.tell(messages.DoneEvent(number=self._asked_by.popleft()[1]))
 
     def _issue_due(self, now_ns: int) -> float:
         """Issues what the rate owes until now, and returns how many seconds to wait for the next record."""

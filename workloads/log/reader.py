@@ -255,7 +255,7 @@ class LogReader:
             self._reading.consume()
             if self._through is not None and self._has_reached(self._through):
                 self._through = None
-                self._client.control.tell(messages.Reached())
+                self._client.control.tell(messages.ReachedEvent())
 
     def issued(self) -> int:
         """Returns how many records were read."""
@@ -267,13 +267,13 @@ class LogReader:
 
     def _obey(self, order: messages.Order) -> None:
         match order.command:
-            case messages.Reach(through=through):
+            case messages.ReachCommand(through=through):
                 self._through = through
-            case messages.Stop():
+            case messages.StopCommand():
                 self._stopped = True
             case unknown:
                 raise AssertionError(unknown)
-        self._client.control.tell(messages.Done(number=order.number))
+        self._client.control.tell(messages.DoneEvent(number=order.number))
 
     def _has_reached(self, through: Mapping[int, int]) -> bool:
         reached = self._reading.rows.next_offset

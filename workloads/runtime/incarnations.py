@@ -111,9 +111,9 @@ class Incarnations:
             return
         process.expected_to_end = True
         if planned.role in SENDING:
-            self._processes.tell([process], messages.Finish(timeout_s=timeout_s))
+            self._processes.tell([process], messages.FinishCommand(timeout_s=timeout_s))
         else:
-            self._processes.tell([process], messages.Stop())
+            self._processes.tell([process], messages.StopCommand())
         if not self._processes.wait([process], timeout_s=timeout_s):
             raise NotReady(
                 awaited=f"client {process.name} to end in order", timeout_s=timeout_s, last_seen="it still runs"

@@ -190,7 +190,7 @@ class ClientProcesses:
         ending = list(processes)
         for process in ending:
             process.expected_to_end = True
-        self.tell(ending, messages.Stop())
+        self.tell(ending, messages.StopCommand())
         if self.wait(ending, timeout_s=STOP_LIMIT_S):
             return
         for process in ending:
@@ -318,27 +318,27 @@ class ClientProcesses:
 
 def _take(process: ClientProcess, said: messages.Event) -> None:
     match said:
-        case messages.Ready():
+        case messages.ReadyEvent():
             process.ready = True
-        case messages.Done():
+        case messages.DoneEvent():
             process.replies.add(said.number)
-        case messages.Child():
+        case messages.ChildEvent():
             process.sessions.add(said.session)
             process.child_speaks = said.speaks
-        case messages.ChildEnded():
+        case messages.ChildEndedEvent():
             process.sessions.discard(said.session)
-        case messages.Ended():
+        case messages.EndedEvent():
             process.last_words = said.reason
             if process.others:  # its process may live on
                 process.exit_code = said.code
         case (
-            messages.Draining()
-            | messages.Fenced()
-            | messages.Looked()
-            | messages.Followed()
-            | messages.Sentinels()
-            | messages.Audited()
-            | messages.Reached()
+            messages.DrainingEvent()
+            | messages.FencedEvent()
+            | messages.LookedEvent()
+            | messages.FollowedEvent()
+            | messages.SentinelsEvent()
+            | messages.AuditedEvent()
+            | messages.ReachedEvent()
         ):
             process.events.append(said)
         case _:

@@ -146,33 +146,33 @@ class Transactor:
     def _obey(self, order: messages.Order) -> None:
         number = order.number
         match order.command:
-            case messages.Resume():
+            case messages.ResumeCommand():
                 self._resumed, self._due_ns = True, self._now_ns()
-            case messages.Pause():
+            case messages.PauseCommand():
                 self._resumed = False
-            case messages.Send() | messages.Hold() as command if not self._idle:
+            case messages.SendCommand() | messages.HoldCommand() as command if not self._idle:
                 self._tasks.append(self._asked(command, number))
                 return
-            case messages.Send() | messages.Hold():
+            case messages.SendCommand() | messages.HoldCommand():
                 pass  # who stands by has nothing to send
-            case messages.GoOn():
+            case messages.GoOnCommand():
                 self._superseded, self._held = True, False
-            case messages.TakeOver():
+            case messages.TakeOverCommand():
                 self._idle, self._superseded, self._take_over = False, False, number
                 return
-            case messages.Finish(timeout_s=timeout_s):
+            case messages.FinishCommand(timeout_s=timeout_s):
                 self._resumed, self._held = False, False
                 self._tasks.clear()
                 self._finish_by_ns = self._now_ns() + int(timeout_s * NS_PER_S)
-            case messages.Stop():
+            case messages.StopCommand():
                 self._stopped = True
             case unknown:
                 raise AssertionError(unknown)
-        self._client.control.tell(messages.Done(number=number))
+        self._client.control.tell(messages.DoneEvent(number=number))
 
-    def _asked(self, command: messages.Send | messages.Hold, number: int) -> Task:
+    def _asked(self, command: messages.SendCommand | messages.HoldCommand, number: int) -> Task:
         """Makes the task of a command. The command is answered once all of its records have been issued."""
-        if isinstance(command, messages.Hold):
+        if isinstance(command, messages.HoldCommand):
             return Task(End.HELD, self._round(), number)
         chosen = set(command.partitions)
         round_ = [partition for partition in self._spec.partitions if partition[0] in chosen]
@@ -203,7 +203,7 @@ class Transactor:
         self._rows.initialised()
         self._producer, self._in_flight = producer, 0
         if self._take_over is not None:
-            self._client.control.tell(messages.Done(number=self._take_over))
+            self._client.control.tell(messages.DoneEvent(number=self._take_over))
             self._take_over = None
 
     def _replace_dead(self) -> None:
@@ -218,7 +218,7 @@ class Transactor:
             self._idle, self._superseded = True, False
             while self._tasks:
                 if (number := self._tasks.popleft().answers) is not None:
-                    self._client.control.tell(messages.Done(number=number))
+                    self._client.control.tell(messages.DoneEvent(number=number))
 
     # Transactions.
 
@@ -271,7 +271,7 @@ class Transactor:
             rest = rest[len(rest) // 2 :]
         self._issue(transaction, rest)
         if task.answers is not None and task.end is not End.HELD:
-            self._client.control.tell(messages.Done(number=task.answers))
+            self._client.control.tell(messages.DoneEvent(number=task.answers))
         self._await_reports()
         self._dwell()
         if task.end is End.LATE:
@@ -312,7 +312,7 @@ class Transactor:
         """Waits with an open transaction until it is told to go on: meanwhile another process takes the id over."""
         self._held = True
         assert task.answers is not None
-        self._client.control.tell(messages.Done(number=task.answers))
+        self._client.control.tell(messages.DoneEvent(number=task.answers))
         while self._held and not self._stopped:
             self._breathe(POLL_S)
 
@@ -438,13 +438,13 @@ class Fencer:
 
     def _obey(self, order: messages.Order) -> None:
         match order.command:
-            case messages.Fence(timeout_s=timeout_s):
+            case messages.FenceCommand(timeout_s=timeout_s):
                 self._fence_all(timeout_s)
-            case messages.Stop():
+            case messages.StopCommand():
                 self._stopped = True
             case unknown:
                 raise AssertionError(unknown)
-        self._client.control.tell(messages.Done(number=order.number))
+        self._client.control.tell(messages.DoneEvent(number=order.number))
 
     def _fence_all(self, timeout_s: float) -> None:
         """Fences one id after the other: each takes milliseconds unless its coordinator is gone."""
@@ -455,7 +455,7 @@ class Fencer:
             problem = self._fence(text, rows, until_ns)
             if problem is not None:
                 problems[text] = problem
-        self._client.control.tell(messages.Fenced(problems=problems))
+        self._client.control.tell(messages.FencedEvent(problems=problems))
 
     def _fence(self, text: str, rows: TransactionRows, until_ns: int) -> str | None:
         producer = Producer(

@@ -207,7 +207,7 @@ class ToolClient(ABC):
             parse = parse_event if self._metrics is None else self._metrics.heard(parse_event)
             self._tool = Tool(command, now_ns=self._client.now_ns, parse=parse)
             # A kill hits the tool first: what it said is recorded.
-            self._client.control.tell(messages.Child(session=self._tool.pid, speaks=True))
+            self._client.control.tell(messages.ChildEvent(session=self._tool.pid, speaks=True))
 
     def _end(self, *, limit_ns: int) -> None:
         self._stopped = True
@@ -289,15 +289,15 @@ class VerifiableProducer(ToolClient):
 
     def _obey(self, order: messages.Order) -> None:
         match order.command:
-            case messages.Resume():
+            case messages.ResumeCommand():
                 self._begin()
-            case messages.Finish(timeout_s=timeout_s):
+            case messages.FinishCommand(timeout_s=timeout_s):
                 self._end(limit_ns=int(timeout_s * NS_PER_S))
-            case messages.Stop():
+            case messages.StopCommand():
                 self._end(limit_ns=STOP_LIMIT_NS)
             case other:
                 self._client.log(f"a verifiable producer cannot {other.do}: it goes on")
-        self._client.control.tell(messages.Done(number=order.number))
+        self._client.control.tell(messages.DoneEvent(number=order.number))
 
     def _take(self, tool: Tool, event: Mapping[str, Any]) -> None:
         match event["name"]:
@@ -366,9 +366,9 @@ class VerifiableConsumer(ToolClient):
             writer.close()
 
     def _obey(self, order: messages.Order) -> None:
-        if isinstance(order.command, messages.Stop):
+        if isinstance(order.command, messages.StopCommand):
             self._end(limit_ns=STOP_LIMIT_NS)
-        self._client.control.tell(messages.Done(number=order.number))
+        self._client.control.tell(messages.DoneEvent(number=order.number))
 
     def _take(self, tool: Tool, event: Mapping[str, Any]) -> None:
         match event["name"]:
@@ -471,9 +471,9 @@ class VerifiableShareConsumer(ToolClient):
         self._processed.close()
 
     def _obey(self, order: messages.Order) -> None:
-        if isinstance(order.command, messages.Stop):
+        if isinstance(order.command, messages.StopCommand):
             self._end(limit_ns=STOP_LIMIT_NS)
-        self._client.control.tell(messages.Done(number=order.number))
+        self._client.control.tell(messages.DoneEvent(number=order.number))
 
     def _take(self, tool: Tool, event: Mapping[str, Any]) -> None:
         match event["name"]:

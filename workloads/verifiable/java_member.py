@@ -85,20 +85,20 @@ class JavaMember(ToolClient):
 
     def _obey(self, order: messages.Order) -> None:
         match order.command:
-            case messages.Drain(quiet_s=quiet_s):
+            case messages.DrainCommand(quiet_s=quiet_s):
                 self._draining = True
                 for dense in self._dense.values():
                     self._positions.observed(
                         ObservationKind.DRAIN_BEGUN, dense, int(quiet_s * 1000), self._client.now_ns()
                     )
-            case messages.Stop() if not self._stopped:
+            case messages.StopCommand() if not self._stopped:
                 self._closing = self._assignments.begin(CLOSE, sorted(self._owned), self._client.now_ns())
                 self._end(limit_ns=STOP_LIMIT_NS)
-            case messages.Stop():
+            case messages.StopCommand():
                 pass
             case other:
                 self._client.log(f"a Java member cannot {other.do}: it goes on")
-        self._client.control.tell(messages.Done(number=order.number))
+        self._client.control.tell(messages.DoneEvent(number=order.number))
 
     def _look_after(self, tool: Tool) -> None:
         super()._look_after(tool)
@@ -111,7 +111,7 @@ class JavaMember(ToolClient):
             self._report_ns = now_ns + REPORT_NS
             # Where the end is it does not know; that is what the observer follows.
             at = {dense: (self._positions.next.get(dense, NONE), True) for dense in sorted(self._owned)}
-            self._client.control.tell(messages.Draining(at=at, processed=self._processed.count))
+            self._client.control.tell(messages.DrainingEvent(at=at, processed=self._processed.count))
 
     # Events.
 

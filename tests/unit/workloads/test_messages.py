@@ -25,7 +25,7 @@ def test_an_event_is_heard_as_it_was_said(event):
 
 
 def test_words_that_are_no_unicode_are_heard_too():
-    ended = messages.Ended(code=1, reason="no such file: \udcff")
+    ended = messages.EndedEvent(code=1, reason="no such file: \udcff")
     assert messages.event_of(messages.encoded(ended)) == ended
 
 
