@@ -12,7 +12,7 @@ from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, TextIO, TypeVar
+from typing import Protocol, TextIO, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from pydantic import Field
@@ -23,6 +23,7 @@ from prozess.harness.errors import StorageFull
 from prozess.harness.interfaces import ClientSpec
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import CLIENTS, HEARTBEATS, MISSING, NONE, Isolation, role_named
+from prozess.workloads import messages
 from prozess.workloads.metrics import Statistics
 
 # A client process has one thread of ours (librdkafka has its own). A client ends when it is told to, when its work is
@@ -79,15 +80,37 @@ class Orphaned(Exception):
 
 
 class ControlPipe:
-    """The client's end of its control pipe: it carries JSON objects, one per line, both ways."""
+    """The client's end of its control pipe: one message per line, both ways. The first line is the launch."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._received = b""
         connection.setblocking(False)
 
-    def commands(self) -> Iterator[dict[str, Any]]:
+    def commands(self) -> Iterator[messages.Order]:
         """Yields the commands that have arrived; never blocks. Orphaned at the end of the pipe."""
+        return map(messages.order_of, self._lines())
+
+    def until(self, *, timeout_s: float) -> list[messages.Order]:
+        """Waits up to `timeout_s` for commands and returns those that have arrived. Orphaned at the end of the pipe."""
+        return [messages.order_of(line) for line in self._lines_until(timeout_s)]
+
+    def launch(self) -> ClientLaunch:
+        """Waits for the launch, which is the first thing that a client is told. Orphaned if it does not come."""
+        for line in self._lines_until(LAUNCH_LIMIT_S):
+            return ClientLaunch.model_validate(json.loads(line))
+        raise Orphaned(f"no launch within {LAUNCH_LIMIT_S} s")
+
+    def tell(self, event: messages.Event) -> None:
+        """Sends an event to whoever started this client. Orphaned if that is impossible."""
+        try:
+            self._connection.setblocking(True)
+            self._connection.sendall(messages.encoded(event) + b"\n")
+            self._connection.setblocking(False)
+        except OSError as error:
+            raise Orphaned(str(error)) from error
+
+    def _lines(self) -> Iterator[bytes]:
         try:
             chunk = self._connection.recv(1 << 20)
         except BlockingIOError:
@@ -98,25 +121,14 @@ class ControlPipe:
             raise Orphaned("the control pipe was closed")
         self._received += chunk
         *lines, self._received = self._received.split(b"\n")
-        for line in lines:
-            yield json.loads(line)
+        yield from lines
 
-    def until(self, *, timeout_s: float) -> list[dict[str, Any]]:
-        """Waits up to `timeout_s` for commands and returns those that have arrived. Orphaned at the end of the pipe."""
-        found = list(self.commands())
+    def _lines_until(self, timeout_s: float) -> list[bytes]:
+        found = list(self._lines())
         if not found:
             select.select([self._connection], [], [], timeout_s)
-            found = list(self.commands())
+            found = list(self._lines())
         return found
-
-    def tell(self, event: str, **facts: object) -> None:
-        """Sends an event to whoever started this client. Orphaned if that is impossible."""
-        try:
-            self._connection.setblocking(True)
-            self._connection.sendall(json.dumps({"event": event, **facts}).encode() + b"\n")
-            self._connection.setblocking(False)
-        except OSError as error:
-            raise Orphaned(str(error)) from error
 
 
 class Client:
@@ -270,7 +282,7 @@ class ClientLife:
         """Makes the Kafka client, and returns the work that is to be done with it."""
         self._client = Client(self._launch, self._control, self._now_ns, self._log)
         self._work = work = roles[self._launch.spec.role](self._client)
-        self._control.tell("ready", os_pid=os.getpid())
+        self._control.tell(messages.ReadyEvent())
         return work
 
     def __enter__(self) -> "ClientLife":
@@ -316,7 +328,7 @@ class ClientLife:
     def tell_end(self) -> None:
         """Sends the last message to whoever started this client."""
         with suppress(Orphaned):
-            self._control.tell("ended", code=int(self.code), reason=self._reason)
+            self._control.tell(messages.EndedEvent(code=int(self.code), reason=self._reason))
 
 
 def run_client(connection: socket.socket, roles: Mapping[str, Callable[[Client], Work]], now_ns: NowNs) -> int:
@@ -324,7 +336,7 @@ def run_client(connection: socket.socket, roles: Mapping[str, Callable[[Client],
     exit code."""
     control = ControlPipe(connection)
     try:
-        launch = launched(control)
+        launch = control.launch()
     except Orphaned:
         return ClientExit.ORPHANED
     take(launch.rows, launch.planned)
@@ -336,13 +348,6 @@ def run_client(connection: socket.socket, roles: Mapping[str, Callable[[Client],
         life.close()
         raise
     return life.end()
-
-
-def launched(control: ControlPipe) -> ClientLaunch:
-    """Waits for the launch, which is the first thing that a client is told. Orphaned if it does not come."""
-    for command in control.until(timeout_s=LAUNCH_LIMIT_S):
-        return ClientLaunch.model_validate(command["launch"])
-    raise Orphaned(f"no launch within {LAUNCH_LIMIT_S} s")
 
 
 # The wall clock of a client process, as the process takes it: that of its place, which whoever runs the trial can

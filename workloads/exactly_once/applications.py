@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.plan.plan import Cell, PlannedClient
 from prozess.harness.plan.trial_files import trial_directories
+from prozess.workloads import messages
 from prozess.workloads.client import Client, FatalClient
 from prozess.workloads.settings import LaunchContext, Settings
 from prozess.workloads.verifiable.clients import Tool, die_with_parent
@@ -64,11 +65,11 @@ def look_after(child: ChildProcess, client: Client) -> None:
     stopped_ns: int | None = None
     try:
         while stopped_ns is None or not child.ended():
-            for command in client.control.until(timeout_s=POLL_S):
-                if command["do"] == "stop" and stopped_ns is None:
+            for order in client.control.until(timeout_s=POLL_S):
+                if isinstance(order.command, messages.StopCommand) and stopped_ns is None:
                     stopped_ns = client.now_ns()
                     child.ask_to_end()
-                client.control.tell("done", number=command["number"])
+                client.control.tell(messages.DoneEvent(number=order.number))
             client.heartbeat(client.now_ns())
             child.look_after(stopped=stopped_ns is not None)
             if stopped_ns is not None and client.now_ns() - stopped_ns >= limit_ns:
@@ -104,7 +105,7 @@ class Application:
                 )
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 raise ApplicationFailed(f"it could not be started: {error}") from error
-        self._client.control.tell("child", session=self._process.pid)
+        self._client.control.tell(messages.ChildEvent(session=self._process.pid))
         look_after(self, self._client)
 
     def issued(self) -> int:
@@ -194,7 +195,7 @@ class JavaCopier:
         code = tool.ended()
         if code is None:
             return
-        self._client.control.tell("child-ended", session=tool.pid)
+        self._client.control.tell(messages.ChildEndedEvent(session=tool.pid))
         self._before, self._copied, self._tool = self._before + self._copied, 0, None
         self._again_ns = self._client.now_ns() + AGAIN_NS
         self._failed = self._failed + 1 if code else 0
@@ -209,7 +210,7 @@ class JavaCopier:
             self._tool = Tool(command, now_ns=self._client.now_ns, parse=parse_status)
         except OSError as error:
             raise ApplicationFailed(f"it could not be started: {error}") from error
-        self._client.control.tell("child", session=self._tool.pid)
+        self._client.control.tell(messages.ChildEvent(session=self._tool.pid))
 
     def _take(self, status: Mapping[str, Any]) -> None:
         self._copied, remaining = int(status["totalProcessed"]), int(status["remaining"])

@@ -13,6 +13,7 @@ from prozess.harness.config.configuration import CopierConfiguration, GroupConfi
 from prozess.harness.plan.plan import group_session
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, SENDS, TRANSACTIONS, Outcome
+from prozess.workloads import messages
 from prozess.workloads.client import Client
 from prozess.workloads.group.member import CONSUME_S, SLICE_MS, GroupMember, member_properties, outputs_of
 from prozess.workloads.group.positions import next_offsets
@@ -323,8 +324,8 @@ class GroupCopier(GroupMember):
         self._between()
         self._serve_producer(wait_s)
 
-    def _obey(self, command: dict[str, Any]) -> None:
-        super()._obey(command)
+    def _obey(self, order: messages.Order) -> None:
+        super()._obey(order)
         if self._stopped and self._stopped_ns is None:
             self._stopped_ns = self._now_ns()
 

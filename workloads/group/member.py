@@ -18,6 +18,7 @@ from prozess.harness.errors import BadInput
 from prozess.harness.plan.plan import Plan, PlannedClient
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, OBSERVATIONS, READS, ObservationKind
+from prozess.workloads import messages
 from prozess.workloads.client import Client, FatalClient
 from prozess.workloads.group.observer import Answerers
 from prozess.workloads.group.positions import (
@@ -340,13 +341,13 @@ class GroupMember:
         now_ns = self._now_ns()
         self._client.heartbeat(now_ns)
         control = self._client.control
-        for command in control.until(timeout_s=wait_s) if wait_s else control.commands():
-            self._obey(command)
+        for order in control.until(timeout_s=wait_s) if wait_s else control.commands():
+            self._obey(order)
         if self._draining and now_ns >= self._report_ns:
             self._report_ns = now_ns + REPORT_NS
             positions = {dense: int(self._reads.next_offset[dense]) for dense in self._owned}
-            at = [[dense, position, int(self._at_end(dense, position))] for dense, position in positions.items()]
-            control.tell("draining", at=at, processed=self._processed.count)
+            at = {dense: (position, self._at_end(dense, position)) for dense, position in positions.items()}
+            control.tell(messages.DrainingEvent(at=at, processed=self._processed.count))
 
     def _at_end(self, dense: int, position: int) -> bool:
         """Tells whether everything up to the end that a broker has named was processed. The event that says so is
@@ -367,19 +368,19 @@ class GroupMember:
             return False
         return 0 <= told <= position
 
-    def _obey(self, command: dict[str, Any]) -> None:
-        match command["do"]:
-            case "drain":
+    def _obey(self, order: messages.Order) -> None:
+        match order.command:
+            case messages.DrainCommand(quiet_s=quiet_s):
                 self._draining = True
                 for dense in self._names:
-                    self._observed(ObservationKind.DRAIN_BEGUN, dense, int(command["quiet_s"] * 1000), self._now_ns())
-            case "stop":
+                    self._observed(ObservationKind.DRAIN_BEGUN, dense, int(quiet_s * 1000), self._now_ns())
+            case messages.StopCommand():
                 self._stopped = True
-            case "stall":
-                self._stalled_until_ns = self._now_ns() + int(command["seconds"] * 1e9)
+            case messages.StallCommand(seconds=seconds):
+                self._stalled_until_ns = self._now_ns() + int(seconds * 1e9)
             case unknown:
                 raise AssertionError(unknown)
-        self._client.control.tell("done", number=command["number"])
+        self._client.control.tell(messages.DoneEvent(number=order.number))
 
 
 # The group of a KIP-848 consumer is gone: how that is told, and when another consumer may be made in its place.

@@ -1,7 +1,7 @@
 """The observer of groups looks up, over a link that no fault touches, what each group has committed in the end."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, OBSERVATIONS, ObservationKind
+from prozess.workloads import messages
 from prozess.workloads.client import Client
 from prozess.workloads.librdkafka import logged_in
 from prozess.workloads.log.reader import Offsets
@@ -48,13 +49,13 @@ class CommittedObserver:
         """Obeys commands until `stop`."""
         while not self._stopped:
             self._client.heartbeat(self._client.now_ns())
-            for command in self._client.control.until(timeout_s=POLL_S):
-                if command["do"] == "look":
-                    self._look(command["timeout_s"])
-                if command["do"] == "follow":
-                    self._follow(command["partitions"], quiet_s=command["quiet_s"], timeout_s=command["timeout_s"])
-                self._stopped = self._stopped or command["do"] == "stop"
-                self._client.control.tell("done", number=command["number"])
+            for order in self._client.control.until(timeout_s=POLL_S):
+                if isinstance(order.command, messages.LookCommand):
+                    self._look(order.command.timeout_s)
+                if isinstance(order.command, messages.FollowCommand):
+                    self._follow(order.command)
+                self._stopped = self._stopped or isinstance(order.command, messages.StopCommand)
+                self._client.control.tell(messages.DoneEvent(number=order.number))
 
     def issued(self) -> int:
         """Returns how many offsets were recorded."""
@@ -76,14 +77,14 @@ class CommittedObserver:
                     del missing[group_id]
                 else:
                     missing[group_id] = why
-        self._client.control.tell("looked", missing=list(missing.items()))
+        self._client.control.tell(messages.LookedEvent(missing=missing))
 
-    def _follow(self, partitions: Sequence[int], *, quiet_s: float, timeout_s: float) -> None:
-        wanted = [dense for names in self._groups.values() for dense in names.values() if dense in partitions]
+    def _follow(self, follow: messages.FollowCommand) -> None:
+        wanted = [dense for names in self._groups.values() for dense in names.values() if dense in follow.partitions]
         now_ns, offsets = self._client.now_ns, Offsets(self._client, wanted)
-        until_ns, moved_ns = now_ns() + int(timeout_s * NS_PER_S), now_ns()
+        until_ns, moved_ns = now_ns() + int(follow.timeout_s * NS_PER_S), now_ns()
         before: dict[int, int] = {}
-        while not self._stopped and now_ns() < until_ns and now_ns() - moved_ns < quiet_s * NS_PER_S:
+        while not self._stopped and now_ns() < until_ns and now_ns() - moved_ns < follow.quiet_s * NS_PER_S:
             committed = {dense: offset for dense, offset in self._committed().items() if dense in wanted}
             ends = {dense: found.offset for dense, found in offsets.latest().items()}
             if all(d in ends and d in committed and max(0, committed[d]) >= ends[d] for d in wanted):
@@ -91,10 +92,10 @@ class CommittedObserver:
             if committed != before:
                 before, moved_ns = committed, now_ns()
             self._client.heartbeat(now_ns())
-            for command in self._client.control.until(timeout_s=FOLLOW_S):
-                self._stopped = self._stopped or command["do"] == "stop"
-                self._client.control.tell("done", number=command["number"])
-        self._client.control.tell("followed")
+            for order in self._client.control.until(timeout_s=FOLLOW_S):
+                self._stopped = self._stopped or isinstance(order.command, messages.StopCommand)
+                self._client.control.tell(messages.DoneEvent(number=order.number))
+        self._client.control.tell(messages.FollowedEvent())
 
     def _committed(self) -> dict[int, int]:
         """Returns the committed offsets of every group that is answered for now: dense id → offset, NONE = nothing is

@@ -7,7 +7,6 @@ resolution goes over the observer's listeners, which no fault touches.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -16,6 +15,7 @@ from prozess.harness.clock import NS_PER_S
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import MISSING, NONE, OBSERVATIONS, SENDS, Isolation, ObservationKind
+from prozess.workloads import messages
 from prozess.workloads.client import Client
 from prozess.workloads.librdkafka import logged_in
 from prozess.workloads.log.producer import POLL_S
@@ -52,11 +52,11 @@ class SentinelWriter:
         """Waits for `write`, writes, tells `sentinels`, and waits for `stop`."""
         while not self._stopped:
             self._client.heartbeat(self._client.now_ns())
-            for command in self._client.control.until(timeout_s=POLL_S):
-                if command["do"] == "write":
-                    self._write(command["timeout_s"])
-                self._stopped = self._stopped or command["do"] == "stop"
-                self._client.control.tell("done", number=command["number"])
+            for order in self._client.control.until(timeout_s=POLL_S):
+                if isinstance(order.command, messages.WriteCommand):
+                    self._write(order.command.timeout_s)
+                self._stopped = self._stopped or isinstance(order.command, messages.StopCommand)
+                self._client.control.tell(messages.DoneEvent(number=order.number))
 
     def issued(self) -> int:
         """Returns how many sentinels were tried."""
@@ -77,7 +77,7 @@ class SentinelWriter:
                 self._send(dense)
             self._client.serve(self._producer.poll, POLL_S)
         missing = {dense: problem for dense, problem in self._problems.items() if dense not in self._written}
-        self._client.control.tell("sentinels", written=list(self._written.items()), missing=list(missing.items()))
+        self._client.control.tell(messages.SentinelsEvent(written=self._written, missing=missing))
 
     def _send(self, dense: int) -> None:
         topic, number = self._names[dense]
@@ -122,11 +122,11 @@ class AuditReader:
         """Waits for `read`, reads, tells `audited`, and waits for `stop`."""
         while not self._stopped:
             self._client.heartbeat(self._client.now_ns())
-            for command in self._client.control.until(timeout_s=POLL_S):
-                if command["do"] == "read":
-                    self._audit(dict(command["through"]), command["timeout_s"])
-                self._stopped = self._stopped or command["do"] == "stop"
-                self._client.control.tell("done", number=command["number"])
+            for order in self._client.control.until(timeout_s=POLL_S):
+                if isinstance(order.command, messages.ReadCommand):
+                    self._audit(order.command.through, order.command.timeout_s)
+                self._stopped = self._stopped or isinstance(order.command, messages.StopCommand)
+                self._client.control.tell(messages.DoneEvent(number=order.number))
 
     def issued(self) -> int:
         """Returns how many records were read."""
@@ -149,9 +149,7 @@ class AuditReader:
         self._observe(ObservationKind.HIGH_WATERMARK)
         # Retention may have moved it while we read; checkers take the greatest.
         self._observe(ObservationKind.LOG_START)
-        self._client.control.tell(
-            "audited", complete=list(complete.items()), incomplete=list((incomplete | more).items())
-        )
+        self._client.control.tell(messages.AuditedEvent(complete=complete, incomplete=incomplete | more))
 
     def _read(
         self, reading: PartitionConsumer, through: Mapping[int, int], until_ns: int
@@ -195,7 +193,7 @@ class AuditReader:
         return {dense: answer.offset for dense, answer in found.items()}
 
     def _observed(self, kind: ObservationKind, dense: int, value: int, leader_epoch: int) -> None:
-        values: dict[str, Any] = {
+        values: dict[str, int] = {
             "time_ns": self._client.now_ns(),
             "value": value,
             "partition": dense,

@@ -16,6 +16,7 @@ from confluent_kafka.serializing_producer import SerializingProducer
 
 from prozess.harness.config.configuration import DAY_MS, PROVOCATIONS
 from prozess.harness.schema import MISSING, NONE
+from prozess.workloads import messages
 from prozess.workloads.client import Client
 from prozess.workloads.librdkafka import logged_in
 from prozess.workloads.log.producer import LogProducer
@@ -67,10 +68,10 @@ class ErrorsProducer(LogProducer):
             return SerializingProducer(logged_in({**configuration, "value.serializer": _only_bytes}))
         return super()._made(configuration)
 
-    def _obey(self, command: dict[str, Any]) -> None:
-        if command["do"] == "finish" and self._denial is not None:
+    def _obey(self, order: messages.Order) -> None:
+        if isinstance(order.command, messages.FinishCommand) and self._denial is not None:
             self._denial.end()
-        super()._obey(command)
+        super()._obey(order)
 
     def _issue_due(self, now_ns: int) -> float:
         if self._denial is not None and self._resumed:

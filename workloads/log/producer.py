@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import MISSING, NONE, SENDS, WITHHELD
+from prozess.workloads import messages
 from prozess.workloads.client import Client, FatalClient
 from prozess.workloads.librdkafka import logged_in
 from prozess.workloads.log.reader import OffsetRequest, Offsets
@@ -134,8 +135,8 @@ class LogProducer:
         """Does what `run` does, piece by piece. Each piece ends by saying how long reports may be waited for, in
         seconds, before the next is due. Whoever takes the steps calls `poll` in between."""
         while not self._done():
-            for command in self._client.control.commands():
-                self._obey(command)
+            for order in self._client.control.commands():
+                self._obey(order)
             now_ns = self._now_ns()
             self._client.heartbeat(now_ns)
             self._issue_asked()
@@ -165,35 +166,35 @@ class LogProducer:
 
     # Commands.
 
-    def _obey(self, command: dict[str, Any]) -> None:
-        match command["do"]:
-            case "resume":
+    def _obey(self, order: messages.Order) -> None:
+        match order.command:
+            case messages.ResumeCommand():
                 self._resumed, self._due_ns = True, float(self._now_ns())
-            case "pause":
+            case messages.PauseCommand():
                 self._resumed = False
                 self._withheld.end_all()
-            case "send":
-                return self._ask(command)
-            case "begin":
-                begun = {partition[0] for partition in self._partitions} | set(command["partitions"])
+            case messages.SendCommand() as send:
+                return self._ask(send, order.number)
+            case messages.BeginCommand(partitions=partitions):
+                begun = {partition[0] for partition in self._partitions} | set(partitions)
                 self._partitions = tuple(partition for partition in self._spec.partitions if partition[0] in begun)
-            case "finish":
+            case messages.FinishCommand(timeout_s=timeout_s):
                 self._resumed = False
                 self._asked.clear()
-                self._finish_by_ns = self._now_ns() + int(command["timeout_s"] * NS_PER_S)
-            case "stop":
+                self._finish_by_ns = self._now_ns() + int(timeout_s * NS_PER_S)
+            case messages.StopCommand():
                 self._stopped = True
             case unknown:
                 raise AssertionError(unknown)
-        self._client.control.tell("done", number=command["number"])
+        self._client.control.tell(messages.DoneEvent(number=order.number))
 
-    def _ask(self, command: dict[str, Any]) -> None:
+    def _ask(self, command: messages.SendCommand, number: int) -> None:
         """Notes a command to send; it is answered once all of its records have been issued."""
-        chosen = set(command["partitions"])
+        chosen = set(command.partitions)
         round_ = [partition for partition in self._partitions if partition[0] in chosen]
-        self._asked.extend(round_ * command["count"])
-        self._asked_count += len(round_) * command["count"]
-        self._asked_by.append((self._asked_count, command["number"]))
+        self._asked.extend(round_ * command.count)
+        self._asked_count += len(round_) * command.count
+        self._asked_by.append((self._asked_count, number))
 
     def _done(self) -> bool:
         if self._stopped or self._finish_by_ns is None:
@@ -208,7 +209,7 @@ class LogProducer:
             self._issue([self._asked.popleft() for _ in range(count)])
             self._asked_done += count
         while self._asked_by and self._asked_by[0][0] <= self._asked_done:
-            self._client.control.tell("done", number=self._asked_by.popleft()[1])
+            self._client.control.tell(messages.DoneEvent(number=self._asked_by.popleft()[1]))
 
     def _issue_due(self, now_ns: int) -> float:
         """Issues what the rate owes until now, and returns how many seconds to wait for the next record."""

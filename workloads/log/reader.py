@@ -9,7 +9,7 @@ jumping, and the reader then goes back to the log start, as `earliest` would.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from confluent_kafka import (
@@ -25,6 +25,7 @@ from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, POSITIONS, READS
+from prozess.workloads import messages
 from prozess.workloads.client import Client, NowNs
 from prozess.workloads.librdkafka import logged_in
 from prozess.workloads.record.identity import (
@@ -248,13 +249,13 @@ class LogReader:
     def run(self) -> None:
         """Reads until `stop`. Once told `reach`, it tells `reached` when it has read through the offsets given."""
         while not self._stopped:
-            for command in self._client.control.commands():
-                self._obey(command)
+            for order in self._client.control.commands():
+                self._obey(order)
             self._client.heartbeat(self._client.now_ns())
             self._reading.consume()
             if self._through is not None and self._has_reached(self._through):
                 self._through = None
-                self._client.control.tell("reached")
+                self._client.control.tell(messages.ReachedEvent())
 
     def issued(self) -> int:
         """Returns how many records were read."""
@@ -264,15 +265,15 @@ class LogReader:
         """Writes the rows to their end."""
         self._reading.close()
 
-    def _obey(self, command: dict[str, Any]) -> None:
-        match command["do"]:
-            case "reach":
-                self._through = dict(command["through"])
-            case "stop":
+    def _obey(self, order: messages.Order) -> None:
+        match order.command:
+            case messages.ReachCommand(through=through):
+                self._through = through
+            case messages.StopCommand():
                 self._stopped = True
             case unknown:
                 raise AssertionError(unknown)
-        self._client.control.tell("done", number=command["number"])
+        self._client.control.tell(messages.DoneEvent(number=order.number))
 
     def _has_reached(self, through: Mapping[int, int]) -> bool:
         reached = self._reading.rows.next_offset

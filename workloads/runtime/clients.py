@@ -14,6 +14,7 @@ from prozess.harness.plan.plan import Plan, PlannedClient
 from prozess.harness.plan.schedule import ClientAction, ClientCommand, PauseSends, ResumeSends, Send, TakeOver
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import RECORDED_ROLES, SENDING
+from prozess.workloads import messages
 from prozess.workloads.client import ClientExit, file_of
 from prozess.workloads.roles import OF_THE_AUDIT, ROLES, ClientServers, Launcher
 from prozess.workloads.runtime.clocks import PlaceClock, prepare
@@ -102,10 +103,14 @@ class Clients:
         match action:
             case PauseSends():
                 self._resumed = False
-                self._processes.command(self._processes.running(SENDING), "pause", timeout_s=COMMAND_LIMIT_S)
+                self._processes.command(
+                    self._processes.running(SENDING), messages.PauseCommand(), timeout_s=COMMAND_LIMIT_S
+                )
             case ResumeSends():
                 self._resumed = True
-                self._processes.command(self._processes.running(SENDING), "resume", timeout_s=COMMAND_LIMIT_S)
+                self._processes.command(
+                    self._processes.running(SENDING), messages.ResumeCommand(), timeout_s=COMMAND_LIMIT_S
+                )
             case Send():
                 self._send(action)
             case TakeOver():
@@ -123,7 +128,7 @@ class Clients:
         self._launching.absent -= new
         of = {c.client for c in self._plan.clients if new.intersection(c.partitions)}
         told = [p for p in self._processes.running(SENDING) if self._places.planned_of(p.client) in of]
-        self._processes.command(told, "begin", timeout_s=COMMAND_LIMIT_S, partitions=sorted(new))
+        self._processes.command(told, messages.BeginCommand(partitions=sorted(new)), timeout_s=COMMAND_LIMIT_S)
 
     def _send(self, action: Send) -> None:
         partitions = sorted(p for cell in self._plan.cells_matching(action.cells) for p in cell.written)
@@ -132,10 +137,8 @@ class Clients:
         concerned = {c.client for c in alike if wanted.intersection(c.partitions)}
         self._processes.command(
             [p for p in self._processes.running(SENDING) if self._places.planned_of(p.client) in concerned],
-            "send",
+            messages.SendCommand(partitions=partitions, count=action.count),
             timeout_s=SEND_LIMIT_S,
-            partitions=partitions,
-            count=action.count,
         )
 
     def _command_places(self, action: ClientAction, nodes: Sequence[ClientNode]) -> None:
@@ -147,8 +150,11 @@ class Clients:
                 for node in nodes:
                     node.start()
             case "stall":
+                assert action.seconds is not None, action  # the schedule is checked where it is read
                 stalled = self._places.processes_of(nodes)
-                self._processes.command(stalled, "stall", timeout_s=COMMAND_LIMIT_S, seconds=action.seconds)
+                self._processes.command(
+                    stalled, messages.StallCommand(seconds=action.seconds), timeout_s=COMMAND_LIMIT_S
+                )
             case _:
                 assert_never(action.do)
 
@@ -179,7 +185,7 @@ class Clients:
         producers = self._processes.running(SENDING)
         for process in producers:
             process.expected_to_end = True
-        self._processes.tell(producers, "finish", timeout_s=timeout_s)
+        self._processes.tell(producers, messages.FinishCommand(timeout_s=timeout_s))
         if not self._processes.wait(producers, timeout_s=timeout_s + FINISH_GRACE_S):
             self._processes.end(producers)
         self._exits.note(self._processes.clients.values())
@@ -206,7 +212,7 @@ class Clients:
         if planned.role in SENDING:
             self._tails[process.client] = SendsTail(self._run.rows, process.client, len(self._plan.partitions))
             if self._resumed:
-                self._processes.command([process], "resume", timeout_s=COMMAND_LIMIT_S)
+                self._processes.command([process], messages.ResumeCommand(), timeout_s=COMMAND_LIMIT_S)
 
 
 # Who has each transactional.id, and how another takes it over while the first still holds an open transaction.
@@ -241,10 +247,10 @@ class TakeOvers:
         zombies = self._processes(processes, self._having, ids)
         successors = self._processes(processes, self._waiting, ids)
         if hold:
-            processes.command(zombies, "hold", timeout_s=TAKE_OVER_LIMIT_S)
-        processes.command(successors, "take_over", timeout_s=TAKE_OVER_LIMIT_S)
+            processes.command(zombies, messages.HoldCommand(), timeout_s=TAKE_OVER_LIMIT_S)
+        processes.command(successors, messages.TakeOverCommand(), timeout_s=TAKE_OVER_LIMIT_S)
         # Not awaited: one that is paused reads it when it is resumed.
-        processes.tell(zombies, "go_on")
+        processes.tell(zombies, messages.GoOnCommand())
         for text in ids:
             self._having[text], self._waiting[text] = self._waiting[text], self._having[text]
 

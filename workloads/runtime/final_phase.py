@@ -2,13 +2,14 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TypeVar
 
 from prozess.harness.clock import NS_PER_S, Clock, wait_until
 from prozess.harness.errors import HarnessFailed, NotReady
 from prozess.harness.interfaces import AuditResult
 from prozess.harness.interfaces.witnesses import STALLED_NS
 from prozess.harness.plan.plan import PlannedClient
+from prozess.workloads import messages
 from prozess.workloads.roles import ISOLATION, Launcher
 from prozess.workloads.runtime.processes import ClientProcess, ClientProcesses, obituary
 
@@ -28,6 +29,9 @@ MEMBERS = ("member", "java-member")
 """Roles of members of groups, until they are told to leave."""
 COPYING = ("copier", "java-copier", "application")
 """Roles that derive one topic from another, until they are told to stop."""
+
+
+A = TypeVar("A", bound=messages.Answer)
 
 
 class FinalPhase:
@@ -53,11 +57,11 @@ class FinalPhase:
         if partitions := self._partitions_of(MEMBERS):
             members = self._processes.running(MEMBERS)
             drain.until_done(members, partitions, timeout_s=timeout_s)
-            self._answers(followed, "followed", limit_s=self._left_s(until_ns))
+            self._answers(followed, messages.FollowedEvent, limit_s=self._left_s(until_ns))
             drain.end(members)
         if partitions := self._partitions_of(COPYING):
             followed = self._follow(partitions, until_ns)
-            self._answers(followed, "followed", limit_s=self._left_s(until_ns))
+            self._answers(followed, messages.FollowedEvent, limit_s=self._left_s(until_ns))
             drain.end(self._processes.running(COPYING))
 
     def fence(self, *, timeout_s: float) -> Mapping[str, str]:
@@ -67,16 +71,16 @@ class FinalPhase:
         problems: dict[str, str] = {}
         if planned := self._planned["fencer"]:
             started = self._start_for_audit(planned, limit_s=timeout_s)
-            self._processes.tell(started, "fence", timeout_s=timeout_s)
-            answers = self._answers(started, "fenced", limit_s=timeout_s)
+            self._processes.tell(started, messages.FenceCommand(timeout_s=timeout_s))
+            answers = self._answers(started, messages.FencedEvent, limit_s=timeout_s)
             problems = {p.name: self._silence(p.name) for p in started if p.client not in answers}
             for said in answers.values():
-                problems |= said["problems"]
+                problems |= said.problems
             self._processes.end(started)
         if planned := self._planned["observer"]:
             started = self._observers(planned)
-            self._processes.tell(started, "look", timeout_s=LOOK_UP_S)
-            self._answers(started, "looked", limit_s=LOOK_UP_S)
+            self._processes.tell(started, messages.LookCommand(timeout_s=LOOK_UP_S))
+            self._answers(started, messages.LookedEvent, limit_s=LOOK_UP_S)
             self._processes.end(started)
         return problems
 
@@ -95,14 +99,14 @@ class FinalPhase:
         sentinels = [p for p in started if p.role == "sentinel"]
         readers = [p for p in started if p.role == "audit"]
 
-        self._processes.tell(sentinels, "write", timeout_s=self._left_s(until_ns) * SENTINEL_SHARE)
+        self._processes.tell(sentinels, messages.WriteCommand(timeout_s=self._left_s(until_ns) * SENTINEL_SHARE))
         written: dict[int, int] = {}
         missing: dict[int, str] = {}
-        for _, said in self._answers(sentinels, "sentinels", limit_s=self._left_s(until_ns)).items():
-            written |= dict(said["written"])
-            missing |= dict(said["missing"])
-        self._processes.tell(readers, "read", through=sorted(written.items()), timeout_s=self._left_s(until_ns))
-        answers = self._answers(readers, "audited", limit_s=self._left_s(until_ns))
+        for _, said in self._answers(sentinels, messages.SentinelsEvent, limit_s=self._left_s(until_ns)).items():
+            written |= said.written
+            missing |= said.missing
+        self._processes.tell(readers, messages.ReadCommand(through=written, timeout_s=self._left_s(until_ns)))
+        answers = self._answers(readers, messages.AuditedEvent, limit_s=self._left_s(until_ns))
         result = self._result(written, missing, answers)
         self._processes.end(started)
         self._let_readers_reach(written)
@@ -120,8 +124,10 @@ class FinalPhase:
         started = self._observers(planned)
         left_s = self._left_s(until_ns)
         for process in started:
-            process.events[:] = [said for said in process.events if said["event"] != "followed"]
-        self._processes.tell(started, "follow", partitions=sorted(partitions), quiet_s=DRAIN_QUIET_S, timeout_s=left_s)
+            process.events[:] = [said for said in process.events if not isinstance(said, messages.FollowedEvent)]
+        self._processes.tell(
+            started, messages.FollowCommand(partitions=sorted(partitions), quiet_s=DRAIN_QUIET_S, timeout_s=left_s)
+        )
         return started
 
     def _observers(self, planned: Sequence[PlannedClient]) -> list[ClientProcess]:
@@ -136,29 +142,33 @@ class FinalPhase:
     def _let_readers_reach(self, written: Mapping[int, int]) -> None:
         """Lets tailing readers read through the sentinels, or until the time after which they count as stalled."""
         readers = self._processes.running(("reader",))
-        self._processes.tell(readers, "reach", through=sorted(written.items()))
-        self._answers(readers, "reached", limit_s=STALLED_NS / NS_PER_S)
+        self._processes.tell(readers, messages.ReachCommand(through=dict(written)))
+        self._answers(readers, messages.ReachedEvent, limit_s=STALLED_NS / NS_PER_S)
 
-    def _answers(self, processes: list[ClientProcess], event: str, *, limit_s: float) -> dict[int, dict[str, Any]]:
+    def _answers(self, processes: list[ClientProcess], kind: type[A], *, limit_s: float) -> dict[int, A]:
         """Returns each client's answer, by client id. A client that ended or was silent is not in it."""
-        found: dict[int, dict[str, Any]] = {}
+        found: dict[int, A] = {}
 
         def all_answered() -> bool:
             self._processes.poll()
             for process in processes:
                 for said in process.events:
-                    if said["event"] == event:
+                    if isinstance(said, kind):
                         found[process.client] = said
             return all(p.client in found or not p.running for p in processes)
 
         with suppress(NotReady):  # what did not answer becomes `incomplete`, with the reason
             wait_until(
-                all_answered, awaited=event, timeout_s=limit_s + ANSWER_GRACE_S, clock=self._clock, interval_s=0.01
+                all_answered,
+                awaited=kind.__name__,
+                timeout_s=limit_s + ANSWER_GRACE_S,
+                clock=self._clock,
+                interval_s=0.01,
             )
         return found
 
     def _result(
-        self, written: Mapping[int, int], missing: Mapping[int, str], answers: Mapping[int, Mapping[str, Any]]
+        self, written: Mapping[int, int], missing: Mapping[int, str], answers: Mapping[int, messages.AuditedEvent]
     ) -> AuditResult:
         complete: dict[tuple[int, int], int] = {}
         incomplete: dict[tuple[int, int], str] = {}
@@ -167,8 +177,8 @@ class FinalPhase:
             assert planned.isolation_level is not None
             isolation = int(ISOLATION[planned.isolation_level])
             answer = answers.get(planned.client)
-            read = dict(answer["complete"]) if answer else {}
-            why = dict(answer["incomplete"]) if answer else {}
+            read = answer.complete if answer else {}
+            why = answer.incomplete if answer else {}
             for partition in planned.partitions:
                 key = (partition, isolation)
                 if partition in read:
@@ -213,7 +223,7 @@ class Drain:
         """Tells the members to drain. True once each partition is read to its end by an owner and has been for
         SETTLED_S; False if nothing moved for `quiet_s`, or after `timeout_s`."""
         begun_ns = self._clock.monotonic_ns()
-        self._processes.tell(members, "drain", quiet_s=self._quiet_s)
+        self._processes.tell(members, messages.DrainCommand(quiet_s=self._quiet_s))
         said: dict[int, dict[int, tuple[int, bool]]] = {}
         done_ns = moved_ns = begun_ns
         before: tuple[Positions, int] = ({}, 0)
@@ -236,7 +246,7 @@ class Drain:
         killed."""
         for member in members:
             member.expected_to_end = True
-        self._processes.tell(members, "stop")
+        self._processes.tell(members, messages.StopCommand())
         if not self._processes.wait(members, timeout_s=END_S):
             self._processes.end(members)
 
@@ -245,11 +255,13 @@ class Drain:
         self._processes.poll()
         processed = 0
         for member in members:
-            told = [event for event in member.events if event["event"] == "draining"]
+            told = [event for event in member.events if isinstance(event, messages.DrainingEvent)]
             if told:
-                said[member.client] = {dense: (position, bool(end)) for dense, position, end in told[-1]["at"]}
-                member.events[:] = [e for e in member.events if e["event"] != "draining"] + told[-1:]
-                processed += int(told[-1]["processed"])
+                said[member.client] = dict(told[-1].at)
+                member.events[:] = [
+                    e for e in member.events if not isinstance(e, messages.DrainingEvent) or e is told[-1]
+                ]
+                processed += told[-1].processed
             if not member.running:
                 said.pop(member.client, None)
         return processed

@@ -4,14 +4,12 @@ Like multiprocessing's forkserver, and for its reason: librdkafka's threads do n
 (confluent-kafka-python#172), so clients must be created after it, in a child of a process that has no thread. Unlike it, it
 and all its children end with whoever started it: it ends at the end of its pipe, and its children with it (PR_SET_PDEATHSIG).
 
-Its pipe is a SOCK_SEQPACKET socket. In: {"clients", "logs", "log"} with the clients' ends of their control pipes
-(SCM_RIGHTS): one client, or several that share a process; `log` is the process's. Out: {"started": pid, "clients"} and
-{"exited": pid, "status"}.
+Its pipe is a SOCK_SEQPACKET socket. In: `Fork` with the clients' ends of their control pipes (SCM_RIGHTS): one client, or
+several that share a process. Out: `Started` and `Exited` (`prozess.workloads.messages`).
 """
 
 import ctypes
 import gc
-import json
 import os
 import resource
 import select
@@ -23,7 +21,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.plan.plan import PlannedClient
@@ -36,16 +34,15 @@ from prozess.harness.plan.schedule import (
     means_client,
     parse_target,
 )
+from prozess.workloads import messages
 from prozess.workloads.client import (
     Client,
     ClientExit,
-    ClientLaunch,
     ClientLife,
     ControlPipe,
     NowNs,
     Orphaned,
     SteppedWork,
-    launched,
     run_client,
 )
 from prozess.workloads.roles import ROLES, SHARED
@@ -73,19 +70,19 @@ def serve(connection: socket.socket) -> None:
         if wake_read in readable:
             os.read(wake_read, 4096)
             for pid, status in _reaped(children):
-                connection.sendall(json.dumps({"exited": pid, "status": status}).encode())
+                connection.sendall(messages.encoded(messages.Exited(pid=pid, status=status)))
         if connection.fileno() in readable:
             message, descriptors, _, _ = socket.recv_fds(connection, MESSAGE_BYTES_MAX, DESCRIPTORS_MAX)
             if not message:
                 return _end(children)
-            request = json.loads(message)
+            request = messages.fork_of(message)
             pid = os.fork()
             if pid == 0:
                 _become_clients(connection, (wake_read, wake_write), descriptors, request)
             for descriptor in descriptors:
                 os.close(descriptor)
             children.add(pid)
-            connection.sendall(json.dumps({"started": pid, "clients": request["clients"]}).encode())
+            connection.sendall(messages.encoded(messages.Started(pid=pid, clients=request.clients)))
 
 
 def _reaped(children: set[int]) -> list[tuple[int, int]]:
@@ -111,7 +108,7 @@ def _end(children: set[int]) -> None:
 
 
 def _become_clients(
-    connection: socket.socket, pipes: tuple[int, int], controls: Sequence[int], request: dict[str, Any]
+    connection: socket.socket, pipes: tuple[int, int], controls: Sequence[int], request: messages.Fork
 ) -> None:
     """Runs in the child: closes what belongs to the fork server, and becomes the client or clients. Never returns."""
     code: int = ClientExit.CRASHED
@@ -122,7 +119,7 @@ def _become_clients(
             os.close(pipe)
         connection.close()
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        log = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
@@ -134,7 +131,7 @@ def _become_clients(
             works = {name: role.work for name, role in ROLES.items()}
             code = run_client(sockets[0], works, time.monotonic_ns)
         else:
-            code = run_shared(sockets, [Path(log) for log in request["logs"]], SHARED, time.monotonic_ns)
+            code = run_shared(sockets, [Path(log) for log in request.logs], SHARED, time.monotonic_ns)
     except BaseException:  # noqa: BLE001 - a child must never return into the fork server's loop
         traceback.print_exc()
     finally:
@@ -169,7 +166,7 @@ class SharedClient:
     def begin(self, roles: Mapping[str, Callable[[Client], SteppedWork]]) -> None:
         """Waits for the launch, and makes the Kafka client."""
         try:
-            launch: ClientLaunch = launched(self._control)
+            launch = self._control.launch()
         except Orphaned:
             self.ended = True
             return

@@ -17,6 +17,7 @@ from prozess.harness.plan.schedule import client_target, means_client, parse_tar
 from prozess.harness.processes import ProcessStatus, process_status, session_members
 from prozess.harness.recording.rows import read_rows
 from prozess.harness.schema import ASSIGNMENTS, CLIENTS, NONE, SENDING, SENDS, Outcome, Role, Tristate, role_named
+from prozess.workloads import messages
 from prozess.workloads.client import ClientLaunch
 from prozess.workloads.record.members import ASSIGN
 from prozess.workloads.runtime.clocks import PlaceClock
@@ -110,9 +111,9 @@ class Incarnations:
             return
         process.expected_to_end = True
         if planned.role in SENDING:
-            self._processes.tell([process], "finish", timeout_s=timeout_s)
+            self._processes.tell([process], messages.FinishCommand(timeout_s=timeout_s))
         else:
-            self._processes.tell([process], "stop")
+            self._processes.tell([process], messages.StopCommand())
         if not self._processes.wait([process], timeout_s=timeout_s):
             raise NotReady(
                 awaited=f"client {process.name} to end in order", timeout_s=timeout_s, last_seen="it still runs"

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import assert_never
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from prozess.harness import installation
 from prozess.harness.clock import Clock, wait_until
 from prozess.harness.errors import BadInput, HarnessFailed
 from prozess.harness.schema import CLIENTS, NONE
+from prozess.workloads import messages
 from prozess.workloads.client import ClientExit, ClientLaunch
 from prozess.workloads.runtime.fork_server import MESSAGE_BYTES_MAX
 
@@ -55,7 +56,7 @@ class ClientProcess:
     may_be_fenced: bool = False
     """Another client has its group.instance.id, so a fatal error is what was asked for."""
     last_words: str = ""
-    events: list[dict[str, Any]] = field(default_factory=list)
+    events: list[messages.Answer] = field(default_factory=list)
     """What it said and nobody took yet."""
     received: bytes = b""
     sessions: set[int] = field(default_factory=set)
@@ -131,14 +132,13 @@ class ClientProcesses:
     def command(
         self,
         processes: Iterable[ClientProcess],
-        name: str,
+        command: messages.Command,
         *,
         timeout_s: float,
-        **arguments: object,
     ) -> None:
         """Tells clients something, and returns once each that still runs has carried it out. NotReady after
         `timeout_s`."""
-        told = self.tell(processes, name, **arguments)
+        told = self.tell(processes, command)
         number = self._command
 
         def waiting() -> list[str]:
@@ -150,17 +150,17 @@ class ClientProcesses:
 
         wait_until(
             all_done,
-            awaited=f"the clients to carry out {name}",
+            awaited=f"the clients to carry out {command.do}",
             timeout_s=timeout_s,
             clock=self._clock,
             last_seen=lambda: f"nothing from {', '.join(waiting())}",
             interval_s=_INTERVAL_S,
         )
 
-    def tell(self, processes: Iterable[ClientProcess], name: str, **arguments: object) -> list[ClientProcess]:
+    def tell(self, processes: Iterable[ClientProcess], command: messages.Command) -> list[ClientProcess]:
         """Tells something to each client that still runs, without waiting. Returns those that were told."""
         self._command += 1
-        line = json.dumps({"do": name, "number": self._command, **arguments}).encode() + b"\n"
+        line = messages.encoded(messages.Order(number=self._command, command=command)) + b"\n"
         return [process for process in processes if process.running and _sent(process.connection, line)]
 
     def poll(self) -> None:
@@ -190,7 +190,7 @@ class ClientProcesses:
         ending = list(processes)
         for process in ending:
             process.expected_to_end = True
-        self.tell(ending, "stop")
+        self.tell(ending, messages.StopCommand())
         if self.wait(ending, timeout_s=STOP_LIMIT_S):
             return
         for process in ending:
@@ -233,8 +233,7 @@ class ClientProcesses:
         assert self.clients.keys().isdisjoint(clients), clients
         pairs = [socket.socketpair() for _ in launches]
         of_process = logs[0] if len(logs) == 1 else self._logs / f"clients-{clients[0]}-to-{clients[-1]}.log"
-        request = {"clients": clients, "logs": list(map(str, logs)), "log": str(of_process)}
-        message = json.dumps(request).encode()
+        message = messages.encoded(messages.Fork(clients=clients, logs=list(map(str, logs)), log=str(of_process)))
         assert len(message) < MESSAGE_BYTES_MAX
         socket.send_fds(pipe, [message], [theirs.fileno() for _, theirs in pairs])
         started = []
@@ -245,7 +244,7 @@ class ClientProcesses:
             self.clients[spec.client] = process
             started.append(process)
             ours.settimeout(START_LIMIT_S)
-            line = json.dumps({"launch": launch.model_dump(mode="json")}).encode() + b"\n"
+            line = json.dumps(launch.model_dump(mode="json")).encode() + b"\n"
             if not _sent(ours, line):
                 raise HarnessFailed(f"Client {spec.name} did not start: it closed its control pipe. See {log}.")
         return started
@@ -284,17 +283,17 @@ class ClientProcesses:
             if not message:
                 self._server_is_gone()
                 return
-            said = json.loads(message)
-            if "started" in said:
-                started = [self.clients[client] for client in said["clients"]]
-                self._by_pid[said["started"]] = started
+            said = messages.told_by_fork_server(message)
+            if isinstance(said, messages.Started):
+                started = [self.clients[client] for client in said.clients]
+                self._by_pid[said.pid] = started
                 for process in started:
-                    process.os_pid = said["started"]
+                    process.os_pid = said.pid
             else:
-                for process in self._by_pid[said["exited"]]:
+                for process in self._by_pid[said.pid]:
                     self._poll_client(process)
                     if process.running:  # of several that shared it some may have ended before
-                        process.exit_code = said["status"]
+                        process.exit_code = said.status
                     process.connection.close()  # it has been heard out; a trial may restart hundreds
 
     def _server_is_gone(self) -> None:
@@ -314,26 +313,36 @@ class ClientProcesses:
                 return
             *lines, process.received = (process.received + chunk).split(b"\n")
             for line in lines:
-                _take(process, json.loads(line))
+                _take(process, messages.event_of(line))
 
 
-def _take(process: ClientProcess, said: Mapping[str, Any]) -> None:
-    match said["event"]:
-        case "ready":
+def _take(process: ClientProcess, said: messages.Event) -> None:
+    match said:
+        case messages.ReadyEvent():
             process.ready = True
-        case "done":
-            process.replies.add(said["number"])
-        case "child":
-            process.sessions.add(said["session"])
-            process.child_speaks = bool(said.get("speaks"))
-        case "child-ended":
-            process.sessions.discard(said["session"])
-        case "ended":
-            process.last_words = said["reason"]
+        case messages.DoneEvent():
+            process.replies.add(said.number)
+        case messages.ChildEvent():
+            process.sessions.add(said.session)
+            process.child_speaks = said.speaks
+        case messages.ChildEndedEvent():
+            process.sessions.discard(said.session)
+        case messages.EndedEvent():
+            process.last_words = said.reason
             if process.others:  # its process may live on
-                process.exit_code = said["code"]
+                process.exit_code = said.code
+        case (
+            messages.DrainingEvent()
+            | messages.FencedEvent()
+            | messages.LookedEvent()
+            | messages.FollowedEvent()
+            | messages.SentinelsEvent()
+            | messages.AuditedEvent()
+            | messages.ReachedEvent()
+        ):
+            process.events.append(said)
         case _:
-            process.events.append(dict(said))
+            assert_never(said)
 
 
 def _lines(log: Path) -> list[str]:

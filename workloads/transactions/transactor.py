@@ -12,6 +12,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Pr
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, POSITIONS, READS, SENDS, TRANSACTIONS, Outcome
+from prozess.workloads import messages
 from prozess.workloads.client import Client
 from prozess.workloads.librdkafka import logged_in
 from prozess.workloads.log.producer import POLL_S
@@ -134,48 +135,48 @@ class Transactor:
     def _breathe(self, wait_s: float) -> None:
         """Obeys commands, beats, and serves librdkafka's callbacks for up to `wait_s`."""
         waiting = self._producer is None
-        for command in self._client.control.until(timeout_s=wait_s if waiting else 0):
-            self._obey(command)
+        for order in self._client.control.until(timeout_s=wait_s if waiting else 0):
+            self._obey(order)
         self._client.heartbeat(self._now_ns())
         if self._fresh is not None:  # its statistics pile up unless it is polled
             self._client.serve(self._fresh.poll, 0)
         if self._producer is not None:
             self._client.serve(self._producer.poll, wait_s)
 
-    def _obey(self, command: dict[str, Any]) -> None:
-        number = command["number"]
-        match command["do"]:
-            case "resume":
+    def _obey(self, order: messages.Order) -> None:
+        number = order.number
+        match order.command:
+            case messages.ResumeCommand():
                 self._resumed, self._due_ns = True, self._now_ns()
-            case "pause":
+            case messages.PauseCommand():
                 self._resumed = False
-            case "send" | "hold" if not self._idle:
-                self._tasks.append(self._asked(command))
+            case messages.SendCommand() | messages.HoldCommand() as command if not self._idle:
+                self._tasks.append(self._asked(command, number))
                 return
-            case "send" | "hold":
+            case messages.SendCommand() | messages.HoldCommand():
                 pass  # who stands by has nothing to send
-            case "go_on":
+            case messages.GoOnCommand():
                 self._superseded, self._held = True, False
-            case "take_over":
+            case messages.TakeOverCommand():
                 self._idle, self._superseded, self._take_over = False, False, number
                 return
-            case "finish":
+            case messages.FinishCommand(timeout_s=timeout_s):
                 self._resumed, self._held = False, False
                 self._tasks.clear()
-                self._finish_by_ns = self._now_ns() + int(command["timeout_s"] * NS_PER_S)
-            case "stop":
+                self._finish_by_ns = self._now_ns() + int(timeout_s * NS_PER_S)
+            case messages.StopCommand():
                 self._stopped = True
             case unknown:
                 raise AssertionError(unknown)
-        self._client.control.tell("done", number=number)
+        self._client.control.tell(messages.DoneEvent(number=number))
 
-    def _asked(self, command: dict[str, Any]) -> Task:
+    def _asked(self, command: messages.SendCommand | messages.HoldCommand, number: int) -> Task:
         """Makes the task of a command. The command is answered once all of its records have been issued."""
-        if command["do"] == "hold":
-            return Task(End.HELD, self._round(), command["number"])
-        chosen = set(command["partitions"])
+        if isinstance(command, messages.HoldCommand):
+            return Task(End.HELD, self._round(), number)
+        chosen = set(command.partitions)
         round_ = [partition for partition in self._spec.partitions if partition[0] in chosen]
-        return Task(End.COMMIT, round_ * command["count"], command["number"])
+        return Task(End.COMMIT, round_ * command.count, number)
 
     def _given_up(self) -> bool:
         """Tells whether there is no more time to wait for anything."""
@@ -202,7 +203,7 @@ class Transactor:
         self._rows.initialised()
         self._producer, self._in_flight = producer, 0
         if self._take_over is not None:
-            self._client.control.tell("done", number=self._take_over)
+            self._client.control.tell(messages.DoneEvent(number=self._take_over))
             self._take_over = None
 
     def _replace_dead(self) -> None:
@@ -217,7 +218,7 @@ class Transactor:
             self._idle, self._superseded = True, False
             while self._tasks:
                 if (number := self._tasks.popleft().answers) is not None:
-                    self._client.control.tell("done", number=number)
+                    self._client.control.tell(messages.DoneEvent(number=number))
 
     # Transactions.
 
@@ -270,7 +271,7 @@ class Transactor:
             rest = rest[len(rest) // 2 :]
         self._issue(transaction, rest)
         if task.answers is not None and task.end is not End.HELD:
-            self._client.control.tell("done", number=task.answers)
+            self._client.control.tell(messages.DoneEvent(number=task.answers))
         self._await_reports()
         self._dwell()
         if task.end is End.LATE:
@@ -311,7 +312,7 @@ class Transactor:
         """Waits with an open transaction until it is told to go on: meanwhile another process takes the id over."""
         self._held = True
         assert task.answers is not None
-        self._client.control.tell("done", number=task.answers)
+        self._client.control.tell(messages.DoneEvent(number=task.answers))
         while self._held and not self._stopped:
             self._breathe(POLL_S)
 
@@ -432,18 +433,18 @@ class Fencer:
 
     def _breathe(self, wait_s: float) -> None:
         self._client.heartbeat(self._client.now_ns())
-        for command in self._client.control.until(timeout_s=wait_s):
-            self._obey(command)
+        for order in self._client.control.until(timeout_s=wait_s):
+            self._obey(order)
 
-    def _obey(self, command: dict[str, Any]) -> None:
-        match command["do"]:
-            case "fence":
-                self._fence_all(command["timeout_s"])
-            case "stop":
+    def _obey(self, order: messages.Order) -> None:
+        match order.command:
+            case messages.FenceCommand(timeout_s=timeout_s):
+                self._fence_all(timeout_s)
+            case messages.StopCommand():
                 self._stopped = True
             case unknown:
                 raise AssertionError(unknown)
-        self._client.control.tell("done", number=command["number"])
+        self._client.control.tell(messages.DoneEvent(number=order.number))
 
     def _fence_all(self, timeout_s: float) -> None:
         """Fences one id after the other: each takes milliseconds unless its coordinator is gone."""
@@ -454,7 +455,7 @@ class Fencer:
             problem = self._fence(text, rows, until_ns)
             if problem is not None:
                 problems[text] = problem
-        self._client.control.tell("fenced", problems=problems)
+        self._client.control.tell(messages.FencedEvent(problems=problems))
 
     def _fence(self, text: str, rows: TransactionRows, until_ns: int) -> str | None:
         producer = Producer(

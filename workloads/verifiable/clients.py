@@ -34,6 +34,7 @@ from prozess.harness.schema import (
     Outcome,
     ReadFlag,
 )
+from prozess.workloads import messages
 from prozess.workloads.client import Client, FatalClient, NowNs
 from prozess.workloads.metrics import JavaMetrics
 from prozess.workloads.record.identity import SENTINEL_KEY, key_id
@@ -178,12 +179,12 @@ class ToolClient(ABC):
         code says: a verifiable consumer exits with 0 after a fatal error. FatalClient also if it said what could
         not be understood: then what was recorded is not all there was."""
         while not self._over():
-            for command in self._client.control.commands():
-                self._obey(command)
+            for order in self._client.control.commands():
+                self._obey(order)
             self._client.heartbeat(self._client.now_ns())
             if self._tool is None:
-                for command in self._client.control.until(timeout_s=POLL_S):
-                    self._obey(command)
+                for order in self._client.control.until(timeout_s=POLL_S):
+                    self._obey(order)
                 continue
             for event in self._tool.events(wait_s=POLL_S):
                 self._take(self._tool, event)
@@ -206,7 +207,7 @@ class ToolClient(ABC):
             parse = parse_event if self._metrics is None else self._metrics.heard(parse_event)
             self._tool = Tool(command, now_ns=self._client.now_ns, parse=parse)
             # A kill hits the tool first: what it said is recorded.
-            self._client.control.tell("child", session=self._tool.pid, speaks=True)
+            self._client.control.tell(messages.ChildEvent(session=self._tool.pid, speaks=True))
 
     def _end(self, *, limit_ns: int) -> None:
         self._stopped = True
@@ -232,7 +233,7 @@ class ToolClient(ABC):
             tool.kill()
 
     @abstractmethod
-    def _obey(self, command: dict[str, Any]) -> None:
+    def _obey(self, order: messages.Order) -> None:
         """Carries out a command of the run stage."""
 
     @abstractmethod
@@ -286,17 +287,17 @@ class VerifiableProducer(ToolClient):
         """Writes `sends` to its end."""
         self._sends.close()
 
-    def _obey(self, command: dict[str, Any]) -> None:
-        match command["do"]:
-            case "resume":
+    def _obey(self, order: messages.Order) -> None:
+        match order.command:
+            case messages.ResumeCommand():
                 self._begin()
-            case "finish":
-                self._end(limit_ns=int(command["timeout_s"] * NS_PER_S))
-            case "stop":
+            case messages.FinishCommand(timeout_s=timeout_s):
+                self._end(limit_ns=int(timeout_s * NS_PER_S))
+            case messages.StopCommand():
                 self._end(limit_ns=STOP_LIMIT_NS)
             case other:
-                self._client.log(f"a verifiable producer cannot {other}: it goes on")
-        self._client.control.tell("done", number=command["number"])
+                self._client.log(f"a verifiable producer cannot {other.do}: it goes on")
+        self._client.control.tell(messages.DoneEvent(number=order.number))
 
     def _take(self, tool: Tool, event: Mapping[str, Any]) -> None:
         match event["name"]:
@@ -364,10 +365,10 @@ class VerifiableConsumer(ToolClient):
         for writer in (self._reads, self._positions, self._assignments, self._commits):
             writer.close()
 
-    def _obey(self, command: dict[str, Any]) -> None:
-        if command["do"] == "stop":
+    def _obey(self, order: messages.Order) -> None:
+        if isinstance(order.command, messages.StopCommand):
             self._end(limit_ns=STOP_LIMIT_NS)
-        self._client.control.tell("done", number=command["number"])
+        self._client.control.tell(messages.DoneEvent(number=order.number))
 
     def _take(self, tool: Tool, event: Mapping[str, Any]) -> None:
         match event["name"]:
@@ -469,10 +470,10 @@ class VerifiableShareConsumer(ToolClient):
         self._reads.close()
         self._processed.close()
 
-    def _obey(self, command: dict[str, Any]) -> None:
-        if command["do"] == "stop":
+    def _obey(self, order: messages.Order) -> None:
+        if isinstance(order.command, messages.StopCommand):
             self._end(limit_ns=STOP_LIMIT_NS)
-        self._client.control.tell("done", number=command["number"])
+        self._client.control.tell(messages.DoneEvent(number=order.number))
 
     def _take(self, tool: Tool, event: Mapping[str, Any]) -> None:
         match event["name"]:

@@ -24,6 +24,7 @@ from prozess.harness.schema import (
     Outcome,
     ReadFlag,
 )
+from prozess.workloads import messages
 from prozess.workloads.client import Client
 from prozess.workloads.log.producer import text_identity
 from prozess.workloads.record.identity import SENTINEL_KEY, key_id
@@ -82,22 +83,22 @@ class JavaMember(ToolClient):
 
     # Commands.
 
-    def _obey(self, command: dict[str, Any]) -> None:
-        match command["do"]:
-            case "drain":
+    def _obey(self, order: messages.Order) -> None:
+        match order.command:
+            case messages.DrainCommand(quiet_s=quiet_s):
                 self._draining = True
                 for dense in self._dense.values():
                     self._positions.observed(
-                        ObservationKind.DRAIN_BEGUN, dense, int(command["quiet_s"] * 1000), self._client.now_ns()
+                        ObservationKind.DRAIN_BEGUN, dense, int(quiet_s * 1000), self._client.now_ns()
                     )
-            case "stop" if not self._stopped:
+            case messages.StopCommand() if not self._stopped:
                 self._closing = self._assignments.begin(CLOSE, sorted(self._owned), self._client.now_ns())
                 self._end(limit_ns=STOP_LIMIT_NS)
-            case "stop":
+            case messages.StopCommand():
                 pass
             case other:
-                self._client.log(f"a Java member cannot {other}: it goes on")
-        self._client.control.tell("done", number=command["number"])
+                self._client.log(f"a Java member cannot {other.do}: it goes on")
+        self._client.control.tell(messages.DoneEvent(number=order.number))
 
     def _look_after(self, tool: Tool) -> None:
         super()._look_after(tool)
@@ -109,8 +110,8 @@ class JavaMember(ToolClient):
         if self._draining and not self._stopped and now_ns >= self._report_ns:
             self._report_ns = now_ns + REPORT_NS
             # Where the end is it does not know; that is what the observer follows.
-            at = [[dense, self._positions.next.get(dense, NONE), 1] for dense in sorted(self._owned)]
-            self._client.control.tell("draining", at=at, processed=self._processed.count)
+            at = {dense: (self._positions.next.get(dense, NONE), True) for dense in sorted(self._owned)}
+            self._client.control.tell(messages.DrainingEvent(at=at, processed=self._processed.count))
 
     # Events.
 

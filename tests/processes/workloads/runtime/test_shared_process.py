@@ -170,7 +170,7 @@ def test_one_that_crashes_ends_alone_and_its_log_says_why(tmp_path):
             client=number, role="producer", name=name, bootstrap_servers="", options=options, partitions=()
         )
         launch = ClientLaunch(spec=spec, rows=tmp_path, planned=number).model_dump(mode="json")
-        ours.sendall(json.dumps({"launch": launch}).encode() + b"\n")
+        ours.sendall(json.dumps(launch).encode() + b"\n")
     code = run_shared([theirs for _, theirs in pairs], logs, {"producer": Counting}, time.monotonic_ns)
     told = [[json.loads(line) for line in ours.recv(1 << 16).splitlines()] for ours, _ in pairs]
     assert code == ClientExit.CLEAN

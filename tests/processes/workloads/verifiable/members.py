@@ -14,6 +14,7 @@ from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.recording.rows import read_rows
 from prozess.harness.schema import TABLES
+from prozess.workloads import messages
 from prozess.workloads.log.producer import text_value
 from prozess.workloads.verifiable.java_member import JavaMember
 from tests.processes.workloads.verifiable.test_broken_tools import QuietClient
@@ -74,8 +75,8 @@ class Ear:
         self.client = QuietClient(path)
         self.client.now_ns = lambda: self.now_ms * MS  # type: ignore[method-assign]
         self.client.spec.options.update({"auto": auto, "eager": True, "latest": latest, "group_id": "g"})
-        self.told: list[dict[str, Any]] = []
-        self.client.control = SimpleNamespace(tell=lambda event, **said: self.told.append(said | {"event": event}))
+        self.told: list[messages.Event] = []
+        self.client.control = SimpleNamespace(tell=self.told.append)
         admin = self.admin
         fed = {"_begin": lambda self: None, "make_admin": staticmethod(lambda _: admin)}
         self.work = type("Fed", (JavaMember,), fed)(self.client)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prozess.harness.schema import MISSING, NONE, ObservationKind, Outcome, ReadFlag
+from prozess.workloads import messages
 from prozess.workloads.log.producer import text_identity, text_value
 from prozess.workloads.record.members import ASSIGN, CLOSE, REVOKE
 from prozess.workloads.verifiable.clients import Tool
@@ -59,7 +60,7 @@ def test_a_member_that_commits_by_itself_has_no_commits_of_its_own(tmp_path):
 def test_ownership_begins_late_and_ends_early(ear):
     ear.assigned(10, 0, 1)
     ear.assigned(50, 1, name="partitions_revoked")
-    ear.work._obey({"do": "stop", "number": 1})
+    ear.work._obey(messages.Order(number=1, command=messages.StopCommand()))
     rows = ear.rows("assignments")
     assert rows["event"].tolist() == [ASSIGN, ASSIGN, REVOKE, CLOSE]
     assert rows["partition"].tolist() == [0, 1, 1, 0]
@@ -167,10 +168,10 @@ def test_a_jump_is_a_reset_only_over_a_position_that_the_log_start_has_passed(ea
 def test_draining_is_told_by_what_it_owns_and_how_far_it_is(ear):
     ear.assigned(10, 0, 1)
     ear.poll(20, 0, 4)
-    ear.work._obey({"do": "drain", "number": 1, "quiet_s": 20})
+    ear.work._obey(messages.Order(number=1, command=messages.DrainCommand(quiet_s=20)))
     ear.turn(1000)
-    (said,) = [said for said in ear.told if said["event"] == "draining"]
-    assert (said["at"], said["processed"]) == ([[0, 5, 1], [1, NONE, 1]], 5)
+    (said,) = [said for said in ear.told if isinstance(said, messages.DrainingEvent)]
+    assert said == messages.DrainingEvent(at={0: (5, True), 1: (NONE, True)}, processed=5)
     begun = ear.rows("observations")["kind"] == ObservationKind.DRAIN_BEGUN
     assert begun.sum() == 2
 

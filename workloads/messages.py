@@ -1,0 +1,364 @@
+"""What the run stage, the fork server and the client processes say to each other: typed values, and their one encoding.
+
+A message is a JSON object. It is checked once, where it is decoded. Both ends are this very code, so a message that is
+not known is a mistake of prozess.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Annotated, ClassVar, Generic, Literal, TypeVar
+
+from pydantic import ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text")
+    return value
+
+
+Text = Annotated[str, PlainValidator(_text)]
+"""Any text. A path, or an error's words, may hold bytes that are no UTF-8, which pydantic's own text may not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """The base of all messages. A key that is not known is an error."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+
+# Commands: from the run stage to a client. Each is answered by `DoneEvent`.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeCommand(Message):
+    """Send, at the rate of the plan."""
+
+    do: Literal["resume"] = "resume"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseCommand(Message):
+    """Send nothing until `ResumeCommand`."""
+
+    do: Literal["pause"] = "pause"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendCommand(Message):
+    """Send `count` records to each of these partitions. It is done once all have been issued."""
+
+    partitions: list[int]
+    count: int
+    do: Literal["send"] = "send"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginCommand(Message):
+    """Write to these late partitions too: they exist now."""
+
+    partitions: list[int]
+    do: Literal["begin"] = "begin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldCommand(Message):
+    """Stay in the middle of a transaction until `GoOnCommand`."""
+
+    do: Literal["hold"] = "hold"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoOnCommand(Message):
+    """Go on after `HoldCommand`: another has taken the transactional.id over."""
+
+    do: Literal["go_on"] = "go_on"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeOverCommand(Message):
+    """Take the transactional.id over. It is done once the new instance is initialised."""
+
+    do: Literal["take_over"] = "take_over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishCommand(Message):
+    """Send nothing more, and end once every report has come, or after the limit."""
+
+    timeout_s: float
+    do: Literal["finish"] = "finish"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopCommand(Message):
+    """End."""
+
+    do: Literal["stop"] = "stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StallCommand(Message):
+    """Do not poll for so long."""
+
+    seconds: float
+    do: Literal["stall"] = "stall"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainCommand(Message):
+    """Say `DrainingEvent` again and again from now on."""
+
+    quiet_s: float
+    do: Literal["drain"] = "drain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceCommand(Message):
+    """Initialise every transactional.id once more, and say `FencedEvent`."""
+
+    timeout_s: float
+    do: Literal["fence"] = "fence"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookCommand(Message):
+    """Record what the groups have committed, and say `LookedEvent`."""
+
+    timeout_s: float
+    do: Literal["look"] = "look"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowCommand(Message):
+    """Say `FollowedEvent` once these partitions are committed to their ends, nothing has moved for so long, or the limit has
+    passed."""
+
+    partitions: list[int]
+    quiet_s: float
+    timeout_s: float
+    do: Literal["follow"] = "follow"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteCommand(Message):
+    """Write the sentinels, and say `SentinelsEvent`."""
+
+    timeout_s: float
+    do: Literal["write"] = "write"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadCommand(Message):
+    """Read each partition through its sentinel, and say `AuditedEvent`. `through`: dense partition → offset."""
+
+    through: dict[int, int]
+    timeout_s: float
+    do: Literal["read"] = "read"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReachCommand(Message):
+    """Say `ReachedEvent` once each of these partitions was read through its offset."""
+
+    through: dict[int, int]
+    do: Literal["reach"] = "reach"
+
+
+Command = (
+    ResumeCommand
+    | PauseCommand
+    | SendCommand
+    | BeginCommand
+    | HoldCommand
+    | GoOnCommand
+    | TakeOverCommand
+    | FinishCommand
+    | StopCommand
+    | StallCommand
+    | DrainCommand
+    | FenceCommand
+    | LookCommand
+    | FollowCommand
+    | WriteCommand
+    | ReadCommand
+    | ReachCommand
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order(Message):
+    """A command with its number, which `DoneEvent` repeats."""
+
+    number: int
+    command: Annotated[Command, Field(discriminator="do")]
+
+
+# Events: from a client to the run stage.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyEvent(Message):
+    """The Kafka client is made."""
+
+    event: Literal["ready"] = "ready"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoneEvent(Message):
+    """The command of this number is carried out."""
+
+    number: int
+    event: Literal["done"] = "done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildEvent(Message):
+    """A process of its own has begun. `speaks`: the client records what it says, and ends with it."""
+
+    session: int
+    speaks: bool = False
+    event: Literal["child"] = "child"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildEndedEvent(Message):
+    """A process of its own has ended."""
+
+    session: int
+    event: Literal["child-ended"] = "child-ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedEvent(Message):
+    """The last message of a client: how it ended, and why."""
+
+    code: int
+    reason: Text
+    event: Literal["ended"] = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainingEvent(Message):
+    """Where a member of a group is. `at`: dense partition → (position, whether that is the end)."""
+
+    at: dict[int, tuple[int, bool]]
+    processed: int
+    event: Literal["draining"] = "draining"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FencedEvent(Message):
+    """The answer to `FenceCommand`. `problems`: transactional.id → why it was not initialised."""
+
+    problems: dict[Text, Text]
+    event: Literal["fenced"] = "fenced"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookedEvent(Message):
+    """The answer to `LookCommand`. `missing`: group.id → why nothing is known of it."""
+
+    missing: dict[Text, Text]
+    event: Literal["looked"] = "looked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedEvent(Message):
+    """The answer to `FollowCommand`."""
+
+    event: Literal["followed"] = "followed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentinelsEvent(Message):
+    """The answer to `WriteCommand`, by dense partition: the sentinels' offsets, and why there is none."""
+
+    written: dict[int, int]
+    missing: dict[int, Text]
+    event: Literal["sentinels"] = "sentinels"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedEvent(Message):
+    """The answer to `ReadCommand`, by dense partition: the offset through which it was read, or why it was not."""
+
+    complete: dict[int, int]
+    incomplete: dict[int, Text]
+    event: Literal["audited"] = "audited"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReachedEvent(Message):
+    """The answer to `ReachCommand`."""
+
+    event: Literal["reached"] = "reached"
+
+
+Answer = DrainingEvent | FencedEvent | LookedEvent | FollowedEvent | SentinelsEvent | AuditedEvent | ReachedEvent
+"""What the run stage waits for beyond `DoneEvent`."""
+Event = Annotated[
+    ReadyEvent | DoneEvent | ChildEvent | ChildEndedEvent | EndedEvent | Answer, Field(discriminator="event")
+]
+
+
+# Between the run stage and the fork server.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork(Message):
+    """Start one process with these clients; it comes with their ends of the control pipes."""
+
+    clients: list[int]
+    logs: list[Text]
+    log: Text
+    """The log of the process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started(Message):
+    """A process has started."""
+
+    pid: int
+    clients: list[int]
+    event: Literal["started"] = "started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exited(Message):
+    """A process has ended; `status` is negative for the signal that ended it."""
+
+    pid: int
+    status: int
+    event: Literal["exited"] = "exited"
+
+
+T = TypeVar("T")
+
+
+class Decoder(Generic[T]):
+    """Reads the messages of one direction."""
+
+    def __init__(self, adapter: TypeAdapter[T]) -> None:
+        self._adapter = adapter
+
+    def __call__(self, line: bytes) -> T:
+        """Returns the message. AssertionError, with the message and what is wrong with it, if it is not known."""
+        try:
+            return self._adapter.validate_python(json.loads(line))
+        except (ValidationError, ValueError) as error:
+            raise AssertionError(f"{line!r} is no message of this direction: {error}") from error
+
+
+order_of: Decoder[Order] = Decoder(TypeAdapter(Order))
+event_of: Decoder[Event] = Decoder(TypeAdapter(Event))
+fork_of: Decoder[Fork] = Decoder(TypeAdapter(Fork))
+told_by_fork_server: Decoder[Started | Exited] = Decoder(
+    TypeAdapter(Annotated[Started | Exited, Field(discriminator="event")])
+)
+
+
+def encoded(message: Message) -> bytes:
+    """Returns a message as one line of JSON, without the line's end."""
+    return json.dumps(asdict(message)).encode()
