@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from prozess.harness.app.histories.synthetic.plants import INSERTED, NO_POSITIONS
+from prozess.harness.app.histories.synthetic.plants import INSERTED, NO_POSITIONS, PLANT_CODES
 from prozess.harness.schema import NONE, Outcome, ReadFlag
 
 BATCH = 16
@@ -215,6 +215,12 @@ class GeneratedPartition:
         """Offsets of positions: markers of transactions and inserted records take some."""
         shifted = np.searchsorted(self.edits.inserted["after"], position, side="left")
         return np.asarray(position + shifted + (position // self.layout.batch if self.transactional else 0))
+
+    def put_in_for(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """(INSERTED, offsets) of the records that were put in for an anomaly."""
+        rows = self.edits.inserted
+        chosen = rows["plant"] == PLANT_CODES[name]
+        return rows[chosen], self.inserted_offsets(0, len(rows))[chosen]
 
     def inserted_offsets(self, first: int, last: int) -> np.ndarray:
         """Of inserted records number first … last - 1."""
