@@ -309,11 +309,24 @@ ASSIGNED, SYNC = 1, 1
 ALL = sum(1 << node for node in NODES)
 FIRST_NS = -3_000_000
 SECOND_NS = 1_000_000_000
+STARTED_AFTER_NS = 100
+"""Members begin to process a record so long after they were given it."""
+CALLBACK_NS = 10
+"""A callback about an assignment takes so long."""
+EPOCH, OLD_EPOCH = 8, 7
+"""Leader epochs that a broker tells one after the other, where that was planted to go back."""
+WATERMARKS_APART = 100
+"""Answers of a leader, where they were planted to go back: the k-th pair is this times k, and one less."""
 
 
 def owner_of(cell: GeneratedCell, partition: GeneratedPartition) -> int:
     """The member that owns a partition."""
     return int(cell.readers[partition.rank % len(cell.readers)])
+
+
+def second_owner_of(cell: GeneratedCell, partition: GeneratedPartition) -> int:
+    """The member that owns a partition as well, where that was planted."""
+    return int(cell.readers[(partition.rank + 1) % len(cell.readers)])
 
 
 def spots_of(cell: GeneratedCell, name: str, partition: GeneratedPartition) -> np.ndarray:
@@ -329,7 +342,7 @@ def processed(cell: GeneratedCell, partition: GeneratedPartition, first: int, la
     again = again[(again >= first) & (again < last)]
     position = np.sort(np.concatenate([position, again]))
     sender, sequence = partition.identities(position)
-    started = position * STEP_NS + READ_AFTER_NS + 100
+    started = partition.read_ns(position) + STARTED_AFTER_NS
     return {
         "client": np.full(len(position), owner_of(cell, partition)),
         "started_ns": started,
@@ -361,9 +374,7 @@ def fallen_commits(cell: GeneratedCell, partition: GeneratedPartition) -> Column
     """Rows of `commits` that were planted below the commit in front of them."""
     last = _ends(spots_of(cell, "commit-regression", partition))
     none = np.zeros(len(last), dtype=np.int64)
-    planted = _commit(
-        cell, partition, last, position_behind=none, behind=BATCH // 2, later_ns=LATENCY_MIN_NS + 1
-    )
+    planted = _commit(cell, partition, last, position_behind=none, behind=BATCH // 2, later_ns=LATENCY_MIN_NS + 1)
     # Done before the next batch's commit is: one that may be written later would explain the next that falls.
     return planted | {"completed_ns": planted["invoked_ns"] + STEP_NS}
 
@@ -403,7 +414,7 @@ def assignments(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[
     drain_ns, orphaned = cell.end_ns + SECOND_NS, bool(cell.counts["orphaned"][partition.rank])
     ends_ns, event = (drain_ns - SECOND_NS // 2, REVOKE) if orphaned else (drain_ns + SECOND_NS, CLOSE)
     yield _callbacks(cell, partition, owner_of(cell, partition), np.array([[FIRST_NS, ASSIGN], [ends_ns, event]]))
-    other = int(cell.readers[(partition.rank + 1) % len(cell.readers)])
+    other = second_owner_of(cell, partition)
     begin = spots_of(cell, "two-owners", partition) * STEP_NS
     events = np.concatenate([np.stack([begin, np.full_like(begin, ASSIGN)], axis=1)] * 2)
     events[len(begin) :, 0] += 2 * STEP_NS
@@ -415,7 +426,7 @@ def _callbacks(cell: GeneratedCell, partition: GeneratedPartition, client: int, 
     return {
         "client": np.full(len(events), client),
         "started_ns": events[:, 0],
-        "done_ns": events[:, 0] + 10,
+        "done_ns": events[:, 0] + CALLBACK_NS,
         "partition": partition.partition,
         "group": cell.cell,
         "event": events[:, 1],
@@ -459,7 +470,7 @@ def observations(cell: GeneratedCell, partition: GeneratedPartition, audits: dic
     if cell.kind == "log":
         fallen = int(cell.counts["watermark-regression"][partition.rank])
         answer = np.arange(1, fallen + 1)
-        value = np.stack([answer * 100, answer * 100 - 1], axis=1).ravel()
+        value = np.stack([answer * WATERMARKS_APART, answer * WATERMARKS_APART - 1], axis=1).ravel()
         yield {
             "client": np.full(len(value), NONE),
             "time_ns": np.arange(len(value)) * STEP_NS,
@@ -531,7 +542,7 @@ def metadata(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Col
         "partition": partition.partition,
         "node": NODES[1],
         "leader": NODES[0],
-        "leader_epoch": np.tile([8, 7], told),
+        "leader_epoch": np.tile([EPOCH, OLD_EPOCH], told),
         "isr": ALL,
         "replicas": ALL,
         "elr": 0,
