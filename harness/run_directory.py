@@ -4,6 +4,8 @@ repeated alone.
 plan.json          stage plan: enough to run it again
 rows/              stage run: rows as the clients wrote them (harness/recording/rows.py); they survive any SIGKILL
 source.json        only of a history that was imported or generated: the command, and what was planted
+planted.parquet    only of a history that was generated: a row for each witness that was planted, and that a check
+                   must find (harness/app/histories/synthetic/witnesses.py)
 clock.json         {"start_monotonic_ns", "wall_minus_monotonic_ns", "wall_error_ns"}: the trial's clock, from the
                    moment when it started; missing = it never started
 dictionaries.json  name → list of texts, for the columns that hold dictionary codes
@@ -127,6 +129,11 @@ class RunDirectory:
     def source(self) -> Path:
         """How a history was imported or generated: {"command", …}. Only such runs have it."""
         return self.path / "source.json"
+
+    @property
+    def planted(self) -> Path:
+        """The witnesses that were planted in a generated history. Only such runs have it."""
+        return self.path / "planted.parquet"
 
     @property
     def history(self) -> Path:

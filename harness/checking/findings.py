@@ -92,12 +92,12 @@ def write_findings(run: RunDirectory, findings: Sequence[Finding]) -> None:
     facts = _facts(findings)
     columns = facts | {"cell": _integers([cells.get(f.partition, NONE) for f in findings], np.int32)}
     run.findings.mkdir(exist_ok=True)
-    _write(run.findings / "findings.parquet", pa.table([columns[n] for n in _FINDINGS_FILE.names], _FINDINGS_FILE))
+    write_whole(run.findings / "findings.parquet", pa.table([columns[n] for n in _FINDINGS_FILE.names], _FINDINGS_FILE))
     for name, schema in _NESTED_FILES.items():
         stacked = _stack(findings, name)
         numbers = np.repeat(np.arange(len(findings), dtype=np.int32), [len(getattr(f.result, name)) for f in findings])
         own = [from_numpy(stacked[column]) for column in stacked.dtype.names or ()]
-        _write(
+        write_whole(
             run.findings / f"{name}.parquet",
             pa.table([from_numpy(numbers), facts["anomaly"].take(from_numpy(numbers)), *own], schema=schema),
         )
@@ -178,7 +178,8 @@ def _finding(fact: dict[str, object], witnesses: np.ndarray, *others: np.ndarray
     return Finding(str(anomaly), partition, KernelResult(witnesses, count, judged, incomplete, *others))
 
 
-def _write(path: Path, table: pa.Table) -> None:
+def write_whole(path: Path, table: pa.Table) -> None:
+    """Writes a table as a Parquet file, which appears when it is whole. StorageFull if there is no room."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         table = table.replace_schema_metadata({_VERSION_KEY: str(FORMAT_VERSION).encode()})
@@ -186,7 +187,7 @@ def _write(path: Path, table: pa.Table) -> None:
         part.replace(path)
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            raise StorageFull(f"{path}: no room left for the findings. Free space there and check again.") from error
+            raise StorageFull(f"{path}: no room left. Free space there and try again.") from error
         raise
     finally:
         part.unlink(missing_ok=True)

@@ -32,6 +32,7 @@ FORMAT = 1
 RECORDED = (
     "plan.json",
     "source.json",
+    "planted.parquet",
     "clock.json",
     "dictionaries.json",
     "resolved.json",

@@ -37,7 +37,7 @@ def copied(run: RunDirectory, path: Path) -> RunDirectory:
             (path / folder.name).mkdir(exist_ok=True)
             for file in folder.iterdir():
                 (shutil.copy if folder == run.findings else os.link)(file, path / folder.name / file.name)
-    for file in run.path.glob("*.json*"):
+    for file in {*run.path.glob("*.json*"), *_documents(run)}:
         shutil.copy(file, path / file.name)
     return mine
 
@@ -301,7 +301,7 @@ def document_removed(rng: random.Random, run: RunDirectory, _: RunDirectory) -> 
 
 def document_of_another_shape(rng: random.Random, run: RunDirectory, _: RunDirectory) -> str | None:
     path, shape = _one(rng, _documents(run)), rng.choice(_SHAPES)
-    if path is None or path.read_text(encoding="utf-8").strip() == shape:
+    if path is None or path.read_bytes().strip() == shape.encode():
         return None
     _put(path, shape.encode())
     return f"{path.name} is {shape[:20]!r}"

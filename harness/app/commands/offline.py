@@ -353,7 +353,11 @@ def generate(
         ),
     ] = None,
 ) -> None:
-    """Make a valid history with exactly the anomalies you plant."""
+    """Make a valid history with exactly the anomalies you plant.
+
+    planted.parquet in the run directory has a row for each witness that a check must find: anomaly, partition, client,
+    sequence, log_offset, reader and begin_ns, as in findings/witnesses.parquet.
+    """
     from prozess.harness.app.histories.commands import generate_history
 
     typer.echo(

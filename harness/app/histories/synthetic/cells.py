@@ -15,7 +15,7 @@ from prozess.harness.app.histories.synthetic.log import (
     STEP_NS,
     GeneratedPartition,
 )
-from prozess.harness.app.histories.synthetic.plants import NO_POSITIONS, PLANTS, inserted
+from prozess.harness.app.histories.synthetic.plants import NO_POSITIONS, PLANT_CODES, PLANTS, inserted
 from prozess.harness.errors import BadInput
 from prozess.harness.schema import NONE, Isolation, MetadataKind, MetadataSource, ObservationKind, Outcome
 
@@ -49,7 +49,7 @@ class GeneratedCell:
     issued: dict[int, int] = field(default_factory=dict)
     """Of `planter` and `zombie`."""
     spots: dict[str, list[np.ndarray]] = field(default_factory=dict)
-    """Anomaly → per partition positions, for what is planted in other tables than sends and reads."""
+    """Anomaly → per partition the positions that it was planted at, ascending."""
     counts: dict[str, np.ndarray] = field(default_factory=dict)
     """Anomaly → per partition how many, for what has no position."""
 
@@ -75,6 +75,7 @@ class GeneratedCell:
         chosen = self._choose_spots(rng)
         put_in: list[list[np.ndarray]] = [[] for _ in self.partitions]
         for name, spots in chosen.items():
+            self.spots[name] = spots
             for rank, position in enumerate(spots):
                 self._edit(name, self.partitions[rank], position, put_in[rank])
         for name in ("watermark-regression", "epoch-regression", "under-acknowledged", "unclean", "two-controllers"):
@@ -132,8 +133,6 @@ class GeneratedCell:
             setattr(edits, _FIELDS[name], spot)
         elif name in _PUT_IN:
             put_in.append(self._put_in(name, partition, spot))
-        elif name not in _UNSEEN:
-            self.spots.setdefault(name, [NO_POSITIONS] * len(self.partitions))[partition.rank] = spot
 
     def _put_in(self, name: str, partition: GeneratedPartition, spot: np.ndarray) -> np.ndarray:
         if self.kind == "transactions":  # between two transactions, not inside one: they would be in no order
@@ -154,14 +153,12 @@ class GeneratedCell:
                 columns["client"] = self.zombie if name == "zombie-write" else self.planter
                 columns["outcome"] = Outcome.FAIL if name in _FAILED else Outcome.OK
                 columns["transaction"] = 0 if self.kind == "transactions" else NONE  # numbered as the sequences are
-        made = inserted(spot, **columns)
-        if name == "early-read":
-            self.spots.setdefault(name, [NO_POSITIONS] * len(self.partitions))[partition.rank] = spot
-        return made
+        return inserted(name, spot, **columns)
 
     def _numbered(self, partition: GeneratedPartition, put_in: list[np.ndarray], short: int) -> np.ndarray:
         """What is put in, in its order, with sequences of its own; and what is acknowledged while the ISR is too small."""
         late = inserted(
+            "under-acknowledged",
             np.full(short, partition.length - 1),
             client=self.planter,
             outcome=Outcome.OK,
@@ -202,12 +199,13 @@ class GeneratedCell:
                 raise BadInput(
                     f"--plant {name}={count}: there are {room:,} keys for it. Plant fewer, or give more --rows."
                 )
-            where = rng.choice(len(pool) * len(self.partitions), count, replace=False)
+            where = np.sort(rng.choice(len(pool) * len(self.partitions), count, replace=False))
+            self.spots[name] = []
             for rank, partition in enumerate(self.partitions):
-                key = pool[where[where // len(pool) == rank] % len(pool)]
+                spot = first.length - first.keys + pool[where[where // len(pool) == rank] % len(pool)]
+                self.spots[name].append(spot)
                 for view, gone in partition.edits.missing.items():
-                    position = np.concatenate([gone, first.length - first.keys + key])
-                    partition.edits.missing[view] = np.sort(position)
+                    partition.edits.missing[view] = np.sort(np.concatenate([gone, spot]))
 
     # Tables of transactions.
 
@@ -230,10 +228,10 @@ class GeneratedCell:
                 numbers = begin * first.layout.per_turn + np.arange(len(turn))
                 aborted = turn % ABORTED_EVERY == ABORTED_EVERY - 1
                 yield self._ended(client, numbers, first.layout.begun_ns(number, numbers), aborted=aborted)
-        for rank, partition in enumerate(self.partitions):
+        for partition in self.partitions:
             rows = partition.edits.inserted
             mine = rows[rows["transaction"] != NONE]
-            late = np.isin(mine["after"], self.spots.get("early-read", [NO_POSITIONS] * len(self.partitions))[rank])
+            late = mine["plant"] == PLANT_CODES["early-read"]
             aborted = mine["outcome"] == Outcome.FAIL
             begun_ns = partition.layout.sent_ns(mine["after"])
             yield self._ended(mine["client"], mine["transaction"], begun_ns, aborted=aborted, late=late)
@@ -311,6 +309,14 @@ ASSIGNED, SYNC = 1, 1
 ALL = sum(1 << node for node in NODES)
 FIRST_NS = -3_000_000
 SECOND_NS = 1_000_000_000
+STARTED_AFTER_NS = 100
+"""Members begin to process a record so long after they were given it."""
+CALLBACK_NS = 10
+"""A callback about an assignment takes so long."""
+EPOCH, OLD_EPOCH = 8, 7
+"""Leader epochs that a broker tells one after the other, where that was planted to go back."""
+WATERMARKS_APART = 100
+"""Answers of a leader, where they were planted to go back: the k-th pair is this times k, and one less."""
 
 
 def owner_of(cell: GeneratedCell, partition: GeneratedPartition) -> int:
@@ -318,19 +324,25 @@ def owner_of(cell: GeneratedCell, partition: GeneratedPartition) -> int:
     return int(cell.readers[partition.rank % len(cell.readers)])
 
 
-def _spots(cell: GeneratedCell, name: str, partition: GeneratedPartition) -> np.ndarray:
+def second_owner_of(cell: GeneratedCell, partition: GeneratedPartition) -> int:
+    """The member that owns a partition as well, where that was planted."""
+    return int(cell.readers[(partition.rank + 1) % len(cell.readers)])
+
+
+def spots_of(cell: GeneratedCell, name: str, partition: GeneratedPartition) -> np.ndarray:
+    """The positions of a partition that an anomaly was planted at, ascending."""
     return cell.spots.get(name, [NO_POSITIONS] * len(cell.partitions))[partition.rank]
 
 
 def processed(cell: GeneratedCell, partition: GeneratedPartition, first: int, last: int) -> Columns:
     """Rows of `processed` of the records between two positions."""
     position = np.arange(first, last)
-    position = position[~np.isin(position, _spots(cell, "unprocessed", partition))]
-    again = _spots(cell, "reprocessed", partition)
+    position = position[~np.isin(position, spots_of(cell, "unprocessed", partition))]
+    again = spots_of(cell, "reprocessed", partition)
     again = again[(again >= first) & (again < last)]
     position = np.sort(np.concatenate([position, again]))
     sender, sequence = partition.identities(position)
-    started = position * STEP_NS + READ_AFTER_NS + 100
+    started = partition.read_ns(position) + STARTED_AFTER_NS
     return {
         "client": np.full(len(position), owner_of(cell, partition)),
         "started_ns": started,
@@ -347,15 +359,29 @@ def processed(cell: GeneratedCell, partition: GeneratedPartition, first: int, la
 def commits(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Columns]:
     """Rows of `commits`: one behind each batch, and what was planted."""
     last = np.arange(BATCH - 1, partition.length, BATCH)
-    batch = last // BATCH
-    ahead = np.isin(batch, _spots(cell, "commit-ahead", partition) // BATCH)
-    yield _commit(cell, partition, last, behind=0, position_behind=ahead.astype(np.int64), later_ns=0)
-    fell = _spots(cell, "commit-regression", partition) // BATCH * BATCH + BATCH - 1
-    planted = _commit(
-        cell, partition, fell, behind=BATCH // 2, position_behind=np.zeros(len(fell), "i8"), later_ns=LATENCY_MIN_NS + 1
-    )
+    ahead = np.isin(last, _ends(spots_of(cell, "commit-ahead", partition)))
+    yield _commit(cell, partition, last, position_behind=ahead.astype(np.int64))
+    yield fallen_commits(cell, partition)
+
+
+def commits_ahead(cell: GeneratedCell, partition: GeneratedPartition) -> Columns:
+    """Rows of `commits` that were planted ahead of the position."""
+    last = _ends(spots_of(cell, "commit-ahead", partition))
+    return _commit(cell, partition, last, position_behind=np.ones(len(last), dtype=np.int64))
+
+
+def fallen_commits(cell: GeneratedCell, partition: GeneratedPartition) -> Columns:
+    """Rows of `commits` that were planted below the commit in front of them."""
+    last = _ends(spots_of(cell, "commit-regression", partition))
+    none = np.zeros(len(last), dtype=np.int64)
+    planted = _commit(cell, partition, last, position_behind=none, behind=BATCH // 2, later_ns=LATENCY_MIN_NS + 1)
     # Done before the next batch's commit is: one that may be written later would explain the next that falls.
-    yield planted | {"completed_ns": planted["invoked_ns"] + STEP_NS}
+    return planted | {"completed_ns": planted["invoked_ns"] + STEP_NS}
+
+
+def _ends(spot: np.ndarray) -> np.ndarray:
+    """The last positions of the batches of these."""
+    return np.asarray(spot // BATCH * BATCH + BATCH - 1)
 
 
 def _commit(
@@ -363,9 +389,9 @@ def _commit(
     partition: GeneratedPartition,
     last: np.ndarray,
     *,
-    behind: int,
     position_behind: np.ndarray,
-    later_ns: int,
+    behind: int = 0,
+    later_ns: int = 0,
 ) -> Columns:
     offset = partition.offsets(last) + 1
     invoked = last * STEP_NS + READ_AFTER_NS + 1_000_000 + later_ns
@@ -388,8 +414,8 @@ def assignments(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[
     drain_ns, orphaned = cell.end_ns + SECOND_NS, bool(cell.counts["orphaned"][partition.rank])
     ends_ns, event = (drain_ns - SECOND_NS // 2, REVOKE) if orphaned else (drain_ns + SECOND_NS, CLOSE)
     yield _callbacks(cell, partition, owner_of(cell, partition), np.array([[FIRST_NS, ASSIGN], [ends_ns, event]]))
-    other = int(cell.readers[(partition.rank + 1) % len(cell.readers)])
-    begin = _spots(cell, "two-owners", partition) * STEP_NS
+    other = second_owner_of(cell, partition)
+    begin = spots_of(cell, "two-owners", partition) * STEP_NS
     events = np.concatenate([np.stack([begin, np.full_like(begin, ASSIGN)], axis=1)] * 2)
     events[len(begin) :, 0] += 2 * STEP_NS
     events[len(begin) :, 1] = REVOKE
@@ -400,7 +426,7 @@ def _callbacks(cell: GeneratedCell, partition: GeneratedPartition, client: int, 
     return {
         "client": np.full(len(events), client),
         "started_ns": events[:, 0],
-        "done_ns": events[:, 0] + 10,
+        "done_ns": events[:, 0] + CALLBACK_NS,
         "partition": partition.partition,
         "group": cell.cell,
         "event": events[:, 1],
@@ -444,7 +470,7 @@ def observations(cell: GeneratedCell, partition: GeneratedPartition, audits: dic
     if cell.kind == "log":
         fallen = int(cell.counts["watermark-regression"][partition.rank])
         answer = np.arange(1, fallen + 1)
-        value = np.stack([answer * 100, answer * 100 - 1], axis=1).ravel()
+        value = np.stack([answer * WATERMARKS_APART, answer * WATERMARKS_APART - 1], axis=1).ravel()
         yield {
             "client": np.full(len(value), NONE),
             "time_ns": np.arange(len(value)) * STEP_NS,
@@ -481,7 +507,7 @@ def replicas(cell: GeneratedCell, partition: GeneratedPartition, node: int, firs
     checksum = begin * 1_000_003 % (1 << 31)
     if node == NODES[-1]:
         checksum = np.where(
-            np.isin(begin // BATCH, _spots(cell, "diverged", partition) // BATCH), checksum ^ 1, checksum
+            np.isin(begin // BATCH, spots_of(cell, "diverged", partition) // BATCH), checksum ^ 1, checksum
         )
     return {
         "client": np.full(len(begin), NONE),
@@ -516,7 +542,7 @@ def metadata(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Col
         "partition": partition.partition,
         "node": NODES[1],
         "leader": NODES[0],
-        "leader_epoch": np.tile([8, 7], told),
+        "leader_epoch": np.tile([EPOCH, OLD_EPOCH], told),
         "isr": ALL,
         "replicas": ALL,
         "elr": 0,

@@ -15,6 +15,7 @@ from prozess.harness.app.histories.synthetic import cells as tables
 from prozess.harness.app.histories.synthetic.cells import SHORT_AFTER_NS, GeneratedCell
 from prozess.harness.app.histories.synthetic.log import LATE_S, GeneratedPartition, LogLayout, SpreadLayout
 from prozess.harness.app.histories.synthetic.plants import PLANTS, expected_findings
+from prozess.harness.app.histories.synthetic.witnesses import write_planted
 from prozess.harness.errors import BadInput
 from prozess.harness.history.manifest import seal_recorded
 from prozess.harness.history.parquet import TableWriter, ensure_every_table, filled, write_table
@@ -72,8 +73,8 @@ class GenerateOptions:
 
 
 def generate(run: RunDirectory, options: GenerateOptions, *, command: str) -> dict[str, Any]:
-    """Writes a generated run, and returns its manifest, which is in `source.json` too. BadInput for what cannot be
-    planted."""
+    """Writes a generated run, with every planted witness in planted.parquet, and returns its manifest, which is in
+    `source.json` too. BadInput for what cannot be planted."""
     kinds = _kinds(options)
     plan = _plan(kinds, options)
     cells = _cells(plan, kinds, options)
@@ -93,6 +94,7 @@ def generate(run: RunDirectory, options: GenerateOptions, *, command: str) -> di
         rows = sum(pool.map(lambda write: write(), writers))
     _write_clients(run, plan, cells)
     _write_planned(run, plan)
+    write_planted(run, cells, two_controllers=options.planted.get("two-controllers", 0))
     ensure_every_table(run)
     manifest = {
         "command": command,

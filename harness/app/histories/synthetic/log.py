@@ -153,6 +153,10 @@ READ_AFTER_NS = 40_000_000
 """Tailing readers read so long after a record was sent."""
 LATE_S = 0.1
 """Within so long after its sending every record is promised to be delivered; what is planted as late takes so much longer."""
+MISREPORTED_BY = 2
+"""Offsets. What is planted as an offset conflict is acknowledged so much further on."""
+EARLIER_NS = STEP_NS + 2
+"""What is planted as time travel is sent so much earlier: before the record in front of it."""
 VIEWS = ("tail", "log", "visible")
 SENTINEL = 0
 
@@ -167,7 +171,7 @@ class Edits:
     """With the next one."""
     corrupt: np.ndarray = field(default_factory=lambda: NO_POSITIONS)
     misreported: np.ndarray = field(default_factory=lambda: NO_POSITIONS)
-    """Acknowledged two offsets further on."""
+    """Acknowledged MISREPORTED_BY further on."""
     early: np.ndarray = field(default_factory=lambda: NO_POSITIONS)
     """Acknowledged just before the record in front of it was sent."""
     repeated: np.ndarray = field(default_factory=lambda: NO_POSITIONS)
@@ -222,6 +226,14 @@ class GeneratedPartition:
         markers = after // self.layout.batch if self.transactional else 0
         return np.asarray(after + 1 + np.arange(first, last) + markers)
 
+    def read_ns(self, position: np.ndarray) -> np.ndarray:
+        """When a tailing reader is given the record at each position."""
+        return np.asarray(self.layout.sent_ns(position) + READ_AFTER_NS)
+
+    def inserted_read_ns(self, rows: np.ndarray) -> np.ndarray:
+        """When a tailing reader is given inserted records (INSERTED)."""
+        return np.asarray(np.maximum(self.layout.sent_ns(rows["after"]), rows["invoked_ns"]) + READ_AFTER_NS)
+
     def identities(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(client, sequence) of the records that stand there."""
         position = self._standing(position)
@@ -253,11 +265,11 @@ class GeneratedPartition:
         offset = self.offsets(stands)
         edits = self.edits
         if _touches(edits.misreported, position):
-            offset = np.where(np.isin(position, edits.misreported), offset + 2, offset)
+            offset = np.where(np.isin(position, edits.misreported), offset + MISREPORTED_BY, offset)
         if _touches(edits.early, position):
             early = np.isin(position, edits.early)
-            completed = np.where(early, invoked - STEP_NS - 1, completed)
-            invoked = np.where(early, invoked - STEP_NS - 2, invoked)
+            completed = np.where(early, invoked - EARLIER_NS + 1, completed)
+            invoked = np.where(early, invoked - EARLIER_NS, invoked)
         aborted = self.aborted(position)
         rows = np.full(len(position), self.producers[producer], dtype=np.int32)
         columns: dict[str, np.ndarray | int] = {
@@ -343,7 +355,7 @@ class GeneratedPartition:
             "sent_partition": np.full(len(position), self.partition, dtype=np.int32),
             "flags": np.zeros(len(position), dtype=np.int32),
             "key": position % self.keys if self.keys else np.full(len(position), NONE),
-            "read_ns": self.layout.sent_ns(position) + READ_AFTER_NS,
+            "read_ns": self.read_ns(position),
         }
         if view == "tail" and _touches(self.edits.late, position):
             columns["read_ns"] = columns["read_ns"] + np.isin(position, self.edits.late) * round(LATE_S * 1e9)
@@ -377,7 +389,7 @@ class GeneratedPartition:
             "sent_partition": own,
             "flags": np.zeros(len(rows), dtype=np.int32),
             "key": np.full(len(rows), NONE),
-            "read_ns": np.maximum(self.layout.sent_ns(rows["after"]), rows["invoked_ns"]) + READ_AFTER_NS,
+            "read_ns": self.inserted_read_ns(rows),
         }
         merged = {name: np.concatenate([values, more[name].astype(values.dtype)]) for name, values in columns.items()}
         order = np.argsort(merged["log_offset"], kind="stable")

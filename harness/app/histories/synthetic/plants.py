@@ -18,6 +18,7 @@ INSERTED = np.dtype(
         ("transaction", "<i8"),
         ("client", "<i4"),
         ("sent_partition", "<i4"),  # NONE = where it stands
+        ("plant", "<i4"),  # code of the anomaly that it was put in for, in PLANT_CODES
         ("outcome", "<i4"),  # of its send; NONE = it has none of its own (a copy, a phantom, a record sent elsewhere)
         ("in_tail", "?"),
         ("in_log", "?"),
@@ -77,6 +78,10 @@ PLANTS: Mapping[str, Plantable] = {
 """Anomaly → how it is planted: every one that a kernel looks for."""
 
 
+PLANT_CODES: Mapping[str, int] = {name: code for code, name in enumerate(PLANTS)}
+"""Anomaly → its `plant` in INSERTED."""
+
+
 def parse_plants(text: str) -> dict[str, int]:
     """Parses `lost=50,duplicate=40` into the number of each anomaly. BadInput for what cannot be planted."""
     found: dict[str, int] = {}
@@ -103,10 +108,12 @@ def expected_findings(planted: Mapping[str, int], *, cells: int) -> dict[str, in
     return found
 
 
-def inserted(after: np.ndarray, **columns: np.ndarray | int | bool) -> np.ndarray:
-    """Records to put in behind these positions: array of INSERTED; what is not given is NONE, and shown to nobody."""
+def inserted(name: str, after: np.ndarray, **columns: np.ndarray | int | bool) -> np.ndarray:
+    """Records to put in behind these positions for an anomaly: array of INSERTED; what is not given is NONE, and shown to
+    nobody."""
     made = np.empty(len(after), dtype=INSERTED)
     made["after"] = after
+    made["plant"] = PLANT_CODES[name]
     defaults = {"sequence": NONE, "invoked_ns": 0, "transaction": NONE, "client": NONE, "sent_partition": NONE}
     shown = {"outcome": NONE, "in_tail": False, "in_log": False, "in_visible": False}
     for name, value in (defaults | shown | columns).items():
