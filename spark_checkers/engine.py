@@ -6,6 +6,7 @@ row of the history passes through the JVM: each task gets a list of partitions a
 """
 
 import pickle
+import re
 import socket
 import tempfile
 import uuid
@@ -27,7 +28,7 @@ from prozess.harness.checking.kernels import (
     shared_out,
     units_of,
 )
-from prozess.harness.errors import HarnessFailed, HistoryUnreadable
+from prozess.harness.errors import HarnessFailed, HistoryUnreadable, MissingTool
 from prozess.harness.history.reader import History
 from prozess.harness.impact.cost import FaultTime, Impact, groups_of, measure, put_together
 from prozess.harness.interfaces import Finding
@@ -230,4 +231,13 @@ def _collect(session: "SparkSession", tasks: int, work: Callable[[Batches], Batc
     except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
         from prozess.spark_checkers.session import last_line
 
+        if module := _MISSING_MODULE.search(str(error)):
+            raise MissingTool(
+                f"the Python of Spark's workers has no {module[1]}, which a check needs. Install prozess there, in this "
+                "version, or name the Python that has it (the setting spark.pyspark.python, or PYSPARK_PYTHON before the "
+                "session begins)."
+            ) from error
         raise HarnessFailed(f"Spark could not check the history: {last_line(error)}. Try --engine local.") from error
+
+
+_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")

@@ -19,7 +19,8 @@ from prozess.harness.cache import make_cache
 from prozess.harness.clock import SystemClock, wait_until
 from tests.support.paths import ROOT
 
-LOCK = ROOT / "tests" / "support" / "data" / "s3proxy-2.2.0.lock"
+LOCKS = ROOT / "tests" / "support" / "data"
+SERVER, CONNECTOR = "s3proxy-2.2.0.lock", "hadoop-aws-3.5.0.lock"
 BUCKET = "runs"
 ACCESS_KEY, SECRET_KEY = "somebody", "only-for-tests"
 STARTS_TIMEOUT_S = 120.0
@@ -47,6 +48,7 @@ class ObjectStore:
             "fs.s3a.access.key": ACCESS_KEY,
             "fs.s3a.secret.key": SECRET_KEY,
             "fs.s3a.path.style.access": "true",
+            "fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
         }
 
     def put(self, directory: Path, name: str) -> str:
@@ -55,12 +57,12 @@ class ObjectStore:
         return f"s3a://{BUCKET}/{name}"
 
 
-def jars() -> list[Path]:
-    """The jars of the server, fetched if they are not in the cache."""
-    locked = parse_lock(LOCK.read_text(encoding="utf-8"))
-    directory = make_cache("test-servers", LOCK.stem)
+def jars(lock: str) -> list[Path]:
+    """The jars of the server, or of Hadoop's connector to such servers, fetched if they are not in the cache."""
+    locked = parse_lock((LOCKS / lock).read_text(encoding="utf-8"))
+    directory = make_cache("test-servers", lock.removesuffix(".lock"))
     with FileLock(directory / "fetching", timeout=300):
-        fetch_locked(locked, directory, repository_of(), what="S3Proxy")
+        fetch_locked(locked, directory, repository_of(), what=lock.removesuffix(".lock"))
     return [directory / jar.coordinates.file_name for jar in locked]
 
 
@@ -79,7 +81,7 @@ def object_store(directory: Path) -> Iterator[ObjectStore]:
         "jclouds.filesystem.basedir": str(folder),
     }
     properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    path = ":".join(map(str, jars()))
+    path = ":".join(map(str, jars(SERVER)))
     words = [str(find_java().executable), "-XX:+UseSerialGC", "-Xmx256m", "-DLOG_LEVEL=info", "-cp", path]
     words += ["org.gaul.s3proxy.Main"]
     with log.open("wb") as output:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import pyarrow as pa
 import pytest
 
 from prozess import spark as in_session
@@ -33,7 +34,7 @@ from prozess.harness.recording.rows import RowWriter
 from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.schema import TABLES
 from prozess.harness.verdict import Verdict
-from prozess.spark_checkers.engine import check_with_spark, measure_with_spark, tasks_of
+from prozess.spark_checkers.engine import _collect, check_with_spark, measure_with_spark, tasks_of
 from prozess.spark_checkers.session import start_session
 
 pytestmark = pytest.mark.spark
@@ -154,6 +155,15 @@ def test_what_goes_wrong_in_spark_is_one_sentence(run, session, monkeypatch):
         check_with_spark(run, select(["process"]), workers=2, session=session)
 
 
+def test_a_module_that_the_workers_lack_is_named_with_the_way_out(session):
+    def work(batches):
+        yield from batches
+        importlib.import_module("somewhere_else")
+
+    with pytest.raises(MissingTool, match=r"workers has no somewhere_else.*spark\.pyspark\.python"):
+        _collect(session, 1, work, pa.schema([("id", pa.int64())]))
+
+
 def test_tasks_are_of_nearly_equal_rows_the_largest_first_and_always_the_same(monkeypatch):
     monkeypatch.setattr("prozess.spark_checkers.engine.ROWS_PER_TASK_MIN", 10)
     monkeypatch.setattr("prozess.spark_checkers.engine.UNIT_COST_ROWS", 1)
@@ -221,6 +231,7 @@ def test_an_empty_history_has_findings_that_judged_nothing(run, session):
 
 SCRIPT = """
 import psutil
+import pyarrow as pa
 from prozess.spark_checkers.session import start_session
 session = start_session(master="local[1]")
 assert session.range(3).mapInArrow(lambda batches: batches, "id long").count() == 3

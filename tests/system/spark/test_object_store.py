@@ -1,10 +1,15 @@
 """Runs in an object store: `prozess.spark` finds there what the local engine finds here, and writes it there."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
+import venv
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from prozess import spark as trial
@@ -15,10 +20,12 @@ from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import Verdict
 from prozess.spark_checkers.session import start_session
-from tests.support.servers.object_store import BUCKET, PLAIN_CHECKSUMS, object_store
+from tests.support.paths import ROOT
+from tests.support.servers.object_store import BUCKET, CONNECTOR, PLAIN_CHECKSUMS, ObjectStore, jars, object_store
 from tests.support.stored_runs import recorded_run
 
 pytestmark = pytest.mark.spark
+SUBMITTED_TIMEOUT_S = 600.0
 PLANTED = {"lost": 5, "duplicate": 3, "torn": 2}
 
 
@@ -117,3 +124,41 @@ def test_a_file_uri_is_a_directory(run, session, tmp_path):
     copy = Path(shutil.copytree(run.path, tmp_path / "run"))
     assert trial.check(session, copy.as_uri()).verdict is Verdict.VIOLATED
     assert (copy / "findings" / "findings.parquet").is_file()
+
+
+def submitted(uri: str, store: ObjectStore, python: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    """The example of the documentation, as Spark's users begin it: with their settings, and Hadoop's connector."""
+    settings = [word for name, value in store.settings.items() for word in ("--conf", f"spark.hadoop.{name}={value}")]
+    connector = ["--jars", ",".join(map(str, jars(CONNECTOR)))]
+    pythons = ["--conf", f"spark.pyspark.python={python}", "--conf", f"spark.pyspark.driver.python={sys.executable}"]
+    submit = [Path(sys.executable).parent / "spark-submit", "--master", "local[2]", *pythons]
+    return subprocess.run(
+        [*submit, *connector, *settings, ROOT / "docs" / "examples" / "spark" / "check_run.py", uri],
+        env={**os.environ, "PYSPARK_DRIVER_PYTHON": sys.executable},  # with which spark-submit finds Spark
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=SUBMITTED_TIMEOUT_S,
+        check=False,
+    )
+
+
+def test_the_example_checks_a_run_in_a_bucket_and_spark_reads_its_tables_there_by_its_own_connector(
+    run, store, tmp_path
+):
+    done = submitted(store.put(run.path, "submitted"), store, sys.executable, tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr[-3000:]
+    assert done.stdout.startswith("violated - "), done.stdout
+    rows = [tuple(map(str.strip, line.split("|")[1:3])) for line in done.stdout.splitlines() if line.startswith("|")]
+    assert {name: int(count) for name, count in rows if name in PLANTED} == PLANTED
+    sends = pq.read_table(run.history / "sends.parquet")["partition"].to_pylist()
+    assert {(str(n), str(sends.count(n))) for n in set(sends)} <= set(rows)
+
+
+@pytest.mark.long  # its cheaper neighbour is in test_engine.py
+def test_workers_whose_python_has_no_prozess_are_told_what_is_missing_and_what_to_do(run, store, tmp_path):
+    bare = tmp_path / "bare"
+    venv.create(bare, with_pip=False, symlinks=True)
+    done = submitted(store.put(run.path, "bare"), store, str(bare / "bin" / "python"), tmp_path)
+    assert done.returncode == 1
+    assert "MissingTool: the Python of Spark's workers has no " in done.stdout, done.stdout[-3000:]
