@@ -11,6 +11,7 @@ import socket
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -141,40 +142,78 @@ _OPENED: dict[str, History] = {}
 
 
 class _Spread:
-    """Has work done by Spark's workers."""
+    """Has work done by Spark's workers. Each job says in Spark's UI and event log what it is for."""
 
     def __init__(self, session: "SparkSession", run: RunDirectory, tasks_max: int) -> None:
         self._session, self._tasks_max = session, tasks_max
         self._place = HistoryLocation.of(run)
+        self._name = run.path.name if run.tables is None else run.tables.address.removesuffix("/history")
 
     def check(self, units: Sequence[Unit], checkers: CheckerSet) -> list[Finding]:
         """Returns what the checkers find in these units."""
         tasks = tasks_of([unit.rows for unit in units], tasks_max=self._tasks_max)
         work = _checking(self._place, checkers, [[units[number] for number in task] for task in tasks])
-        return findings_from_arrow(_collect(self._session, len(tasks), work, FINDINGS_SCHEMA)) if tasks else []
+        if not tasks:
+            return []
+        what = f"checkers: {len(checkers.order)}, {_counted(units)}"
+        return findings_from_arrow(self._collect(len(tasks), work, FINDINGS_SCHEMA, what))
 
     def perform(self, checkers: CheckerSet, jobs: Sequence[Job | Look]) -> list[Any]:
         """Returns the result of each job, in their order."""
         if not jobs:
             return []
-        return self.apply(
-            partial(perform, checkers), jobs, tasks_of([job.rows for job in jobs], tasks_max=self._tasks_max)
-        )
+        rows = [job.rows for job in jobs]
+        what = f"looks at pieces of large partitions: {len(jobs)}, rows: {sum(rows):,}"
+        return self.apply(partial(perform, checkers), jobs, what, tasks_of(rows, tasks_max=self._tasks_max))
 
     def apply(
         self,
         function: Callable[[History, Any], Any],
         items: Sequence[Any],
+        what: str,
         tasks: Sequence[Sequence[int]] | None = None,
     ) -> list[Any]:
-        """Returns `function(history, item)` for each item, in their order. `tasks` has the numbers of the items of each
-        task. None: a task for each item."""
+        """Returns `function(history, item)` for each item, in their order. `what` says what the job is for. `tasks` has the
+        numbers of the items of each task. None: a task for each item."""
         tasks = [[number] for number in range(len(items))] if tasks is None else tasks
         work = _applying(self._place, function, items, tasks)
-        done = _collect(self._session, len(tasks), work, _PICKLED)
+        done = self._collect(len(tasks), work, _PICKLED, what)
         numbers, results = (column.to_pylist() for column in done.columns)
         found = {number: pickle.loads(result) for number, result in zip(numbers, results, strict=True)}
         return [found[number] for number in range(len(items))]
+
+    def _collect(self, tasks: int, work: Callable[[Batches], Batches], schema: pa.Schema, what: str) -> pa.Table:
+        with _described(self._session, f"prozess check {self._name}: {what}"):
+            return _collect(self._session, tasks, work, schema)
+
+
+def _counted(units: Sequence[Unit]) -> str:
+    partitions = {unit.partition for unit in units if unit.partition is not None}
+    cells = {unit.cell for unit in units if unit.cell is not None}
+    return f"partitions: {len(partitions)}, cells: {len(cells)}, rows: {sum(unit.rows for unit in units):,}"
+
+
+@contextmanager
+def _described(session: "SparkSession", description: str) -> Iterator[None]:
+    """A context in which jobs of this thread have that description in Spark's UI and event log, and after which they have
+    again what they had. Spark Connect has no way to describe a job."""
+    from pyspark.errors import PySparkAttributeError
+
+    try:
+        context = session.sparkContext
+    except PySparkAttributeError:
+        yield
+        return
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, description)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]  # None takes it away, as in Scala
+
+
+_DESCRIPTION = "spark.job.description"
+"""The property in which Spark keeps it (SparkContext.setJobDescription)."""
 
 
 def measure_with_spark(
@@ -183,7 +222,8 @@ def measure_with_spark(
     """Returns what faults cost, as the local engine measures it. HistoryUnreadable; HarnessFailed if Spark fails."""
     groups = groups_of(History.open(run), TASKS_PER_WORKER * workers)
     spread = _Spread(session, run, len(groups))
-    parts = spread.apply(lambda history, group: measure(history, group, faults), groups) if groups else []
+    what = f"the cost of faults: {len(faults)}, groups of partitions: {len(groups)}"
+    parts = spread.apply(lambda history, group: measure(history, group, faults), groups, what) if groups else []
     return put_together(parts, faults)
 
 

@@ -155,6 +155,23 @@ def test_what_goes_wrong_in_spark_is_one_sentence(run, session, monkeypatch):
         check_with_spark(run, select(["process"]), workers=2, session=session)
 
 
+def test_spark_shows_what_each_job_is_for_and_afterwards_the_session_describes_jobs_as_before(run, session):
+    context = session.sparkContext
+    context.setJobDescription("mine")
+    try:
+        check_with_spark(run, select(["unread"]), workers=2, session=session)
+        session.range(3).count()
+        jobs = context._jsc.sc().statusStore().jobsList(None)
+        newest = sorted(
+            ((jobs.apply(n).jobId(), jobs.apply(n).description().get()) for n in range(jobs.size())), reverse=True
+        )
+    finally:
+        context.setJobDescription(None)
+    assert newest[0][1] == "mine"
+    said = [description for _, description in newest if "prozess check" in description]
+    assert said[0] == f"prozess check {run.path.name}: checkers: 1, partitions: 8, cells: 0, rows: 60,000"
+
+
 def test_a_module_that_the_workers_lack_is_named_with_the_way_out(session):
     def work(batches):
         yield from batches
