@@ -13,7 +13,8 @@ BIN := $(VENV)/bin
 TRIAL ?= smoke
 SEED ?= 1
 # Trials mostly wait for elections and sessions, so this many fit beside each other on two cores and are not late.
-WORKERS ?= 2
+# Trials mostly wait for elections and sessions, so three fit beside each other on two cores.
+WORKERS ?= 3
 
 .PHONY: run test test-all unit lint format fuzz system scenarios safe-everywhere torture docs clean help
 

@@ -7,9 +7,10 @@ It is meant to be simple, and is slow.
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +18,15 @@ import numpy as np
 import pyarrow as pa
 
 from prozess.harness.config.configuration import PROVOCATIONS
-from prozess.harness.errors import BadInput, HarnessFailed
-from prozess.harness.history.parquet import table_path
+from prozess.harness.errors import HarnessFailed
+from prozess.harness.history.parquet import parquet_schema, table_path
 from prozess.harness.history.reader import History
 from prozess.harness.interfaces import CellHistory, Finding, PartitionHistory
 from prozess.harness.interfaces.witnesses import SCAN_NS, WITNESS, no_witnesses
 from prozess.harness.plan.plan import Cell
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import CLIENTS, MISSING, NONE, TABLES, Isolation
-from prozess.spark_checkers.oracle import groups, log, reading
+from prozess.spark_checkers.oracle import groups, log, reading, unaudited
 from prozess.spark_checkers.oracle.views import FACTS, VIEWS, fill
 
 if TYPE_CHECKING:
@@ -57,6 +58,30 @@ _ALL_VIEWS = {
     **log.COPY_VIEWS,
     **reading.DELIVERY_VIEWS,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class SqlTexts:
+    """The SQL texts that are asked of a kind of history: of anomalies, and of views, each after those that it is made of."""
+
+    queries: Mapping[str, str]
+    views: Mapping[str, str]
+
+
+AUDITED = SqlTexts(QUERIES, _ALL_VIEWS)
+UNAUDITED = SqlTexts(
+    unaudited.QUERIES | {name: QUERIES[name] for name in unaudited.AS_AUDITED},
+    {
+        **unaudited.FIRST_VIEWS,
+        **VIEWS,
+        **log.LOG_VIEWS,
+        **unaudited.MORE_VIEWS,
+        **reading.READING_VIEWS,
+        **log.TRANSACTION_VIEWS,
+        **unaudited.OTHER_VIEWS,
+    },
+)
+"""Of a history that nobody audited: what can be judged all the same."""
 WORLDLY = ("metadata", "metrics", "transactions", "clients", "heartbeats", "assignments")
 """Tables that have no partition, or have rows without one. Each row says which world it belongs to."""
 TINY_ROWS = 200_000
@@ -64,7 +89,16 @@ TINY_ROWS = 200_000
 takes a third of the time."""
 SMALL_ROWS = 2_000_000
 """In a history with fewer rows, much of the time goes into planning and starting tasks."""
-SMALL_PLANS = {"spark.sql.adaptive.enabled": "false"}
+SMALL_PLANS = {
+    "spark.sql.adaptive.enabled": "false",
+    # Rows of a partition are in one piece already, whatever further columns a join has.
+    "spark.sql.requireAllClusterKeysForCoPartition": "false",
+    "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
+}
+ROWS_PER_PIECE = 500_000
+"""About how many rows of a larger history are sorted and joined by one task."""
+FEW_ROWS = 20_000
+"""A table with at most so many rows is kept in a hash table where it is joined."""
 TINY_PLANS = SMALL_PLANS | {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _AT_ONCE = 2
 """How many texts are asked at the same time. One alone leaves a core idle while it is planned."""
@@ -94,8 +128,8 @@ def second_opinion(
     """Compares the findings of a run with what SQL finds in it. It returns one sentence for each disagreement, and none
     if the two agree.
 
-    `findings`: of every kernel that was asked, as an engine returned them. BadInput for a history that nobody audited,
-    HistoryUnreadable, HarnessFailed (Spark).
+    `findings`: of every kernel that was asked, as an engine returned them. Of a history that nobody audited, only what can
+    be judged without an audit is compared (`not_compared`). HistoryUnreadable, HarnessFailed (Spark).
     """
     if session is None:
         from prozess.spark_checkers.session import start_session
@@ -106,25 +140,55 @@ def second_opinion(
         finally:
             session.stop()
     history = History.open(run)
-    if not all(history.partition_history(p).audited for p in history.partitions):
-        raise BadInput(
-            f"{run.path} was imported, and the second opinion needs an audit to compare with. Leave out --oracle."
-        )
-    asked = [anomaly for anomaly in QUERIES if any(f.anomaly == anomaly for f in findings)]
-    tables = {name: _table_of_run(session, table_path(run, name), name) for name in TABLES}
-    facts = {name: session.createDataFrame(rows) for name, rows in facts_of(history).items()}
+    texts = AUDITED if history.plan.audited else UNAUDITED
+    asked = [anomaly for anomaly in texts.queries if any(f.anomaly == anomaly for f in findings)]
     rows = sum(history.rows(name) for name in TABLES)
-    with _planned(session, _plans(rows, workers)):
-        opinions = ask(session, tables | facts, asked)
+    pieces = pieces_of(rows, workers)
+    with _planned(session, _plans(rows, pieces)):
+        tables = {name: _table_of_run(session, table_path(run, name), name) for name in TABLES}
+        of_run = facts_of(history)
+        facts = {name: session.createDataFrame(rows) for name, rows in of_run.items()}
+        sizes = {name: history.rows(name) for name in TABLES} | {name: rows.num_rows for name, rows in of_run.items()}
+        named = placed(tables | facts, pieces, sizes)
+        if texts is UNAUDITED:
+            named["received"] = named.pop("reads")
+        opinions = ask(session, named, asked, texts)
     cells = {planned.partition: planned.cell for planned in history.plan.partitions}
     return disagreements(findings, opinions, cells)
 
 
-def _plans(rows: int, workers: int) -> Mapping[str, str]:
+def not_compared(run: RunDirectory, findings: Sequence[Finding]) -> str | None:
+    """Returns a sentence that names what the second opinion cannot compare in this run, or None if there was an audit.
+    HistoryUnreadable."""
+    if History.open(run).plan.audited:
+        return None
+    named = dict.fromkeys(f.anomaly for f in findings if f.anomaly not in UNAUDITED.queries)
+    if not named:
+        return None
+    return (
+        "Nobody audited this history, so the second opinion compared only what can be judged without an audit. "
+        f"Not compared: {', '.join(named)}."
+    )
+
+
+def pieces_of(rows: int, workers: int) -> int:
+    """Returns into how many pieces the tables of a history with so many rows are cut."""
+    return 1 if rows < SMALL_ROWS else max(workers, -(-rows // ROWS_PER_PIECE))
+
+
+def placed(tables: "Mapping[str, DataFrame]", pieces: int, sizes: Mapping[str, int]) -> "dict[str, DataFrame]":
+    """Returns the tables so that what belongs to a partition of the history is in one piece. No join of that partition's
+    rows then moves any. `sizes`: how many rows each table has."""
+    made = {}
+    for name, frame in tables.items():
+        whole = pieces == 1 or "partition" not in frame.columns
+        made[name] = known(frame.coalesce(1) if whole else frame.repartition(pieces, "partition"), sizes[name])
+    return made
+
+
+def _plans(rows: int, pieces: int) -> Mapping[str, str]:
     """Returns the settings of the session for a history with so many rows."""
-    if rows >= SMALL_ROWS:
-        return {}
-    return (TINY_PLANS if rows < TINY_ROWS else SMALL_PLANS) | {"spark.sql.shuffle.partitions": str(workers)}
+    return (TINY_PLANS if rows < TINY_ROWS else SMALL_PLANS) | {"spark.sql.shuffle.partitions": str(pieces)}
 
 
 @contextlib.contextmanager
@@ -143,33 +207,76 @@ def _planned(session: "SparkSession", settings: Mapping[str, str]) -> Iterator[N
                 session.conf.set(name, was)
 
 
-def ask(session: "SparkSession", tables: "Mapping[str, DataFrame]", anomalies: Sequence[str]) -> dict[str, Opinion]:
+def ask(
+    session: "SparkSession", tables: "Mapping[str, DataFrame]", anomalies: Sequence[str], texts: SqlTexts = AUDITED
+) -> dict[str, Opinion]:
     """Returns what SQL finds of these anomalies. `tables` has every table of a history, and the facts beside it, by
-    name."""
-    views = needed_views(anomalies)
+    name; without an audit, `received` in place of `reads`."""
+    views = needed_views(anomalies, texts)
+    found: dict[str, pa.Table] = {}
+
+    def make(name: str) -> None:
+        # Each view is computed once, and is a plain table to those who use it. A view that is cached keeps the plans of all
+        # that it is made of, and Spark goes through them again for each text: that took most of the time.
+        frame = session.sql(fill(texts.views[name])).localCheckpoint(eager=False)
+        known(frame, frame.count()).createOrReplaceTempView(name)
+
+    def answer(name: str) -> None:
+        found[name] = session.sql(fill(texts.queries[name])).toArrow()
+
+    works = {view: partial(make, view) for view in views} | {f"? {name}": partial(answer, name) for name in anomalies}
+    written = {view: texts.views[view] for view in views} | {f"? {name}": texts.queries[name] for name in anomalies}
+    needs = {  # each is made of those before it, and may use the name of another one for a column
+        name: {view for view in views[:place] if _names(text, view)}
+        for place, (name, text) in enumerate(written.items())
+    }
     try:
         for name, frame in tables.items():
             frame.createOrReplaceTempView(name)
-        # Each view is computed once, and is a plain table to those who use it. A view that is cached keeps the plans of all
-        # that it is made of, and Spark goes through them again for each text: that took most of the time.
-        for name in views:
-            session.sql(fill(_ALL_VIEWS[name])).localCheckpoint(eager=True).createOrReplaceTempView(name)
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            found = list(threads.map(lambda anomaly: session.sql(fill(QUERIES[anomaly])).toArrow(), anomalies))
+        _perform(works, needs)
         for name in (*tables, *views):  # Spark frees what nobody names
             session.catalog.dropTempView(name)
-        return {anomaly: _opinion(table) for anomaly, table in zip(anomalies, found, strict=True)}
+        return {anomaly: _opinion(found[anomaly]) for anomaly in anomalies}
     except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
         said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise HarnessFailed(f"Spark could not ask the history in SQL: {said.strip()[:500]}.") from error
 
 
-def needed_views(anomalies: Sequence[str]) -> tuple[str, ...]:
+def known(frame: "DataFrame", rows: int) -> "DataFrame":
+    """Returns the same table, of which Spark now knows that it has no rows, or few. Spark plans no work for what no row can
+    come of, and keeps few rows in a hash table where they are joined. By itself it takes every table for a large one, and
+    sorts both sides of each join."""
+    if not rows:
+        return frame.where("false")
+    if rows > FEW_ROWS:
+        return frame
+    return frame.hint("shuffle_hash" if "partition" in frame.columns else "broadcast")
+
+
+def _perform(works: Mapping[str, Callable[[], None]], needs: Mapping[str, Set[str]]) -> None:
+    """Does all of these works, some at the same time, each after those that it needs. The order is that of `works`."""
+    waiting, done = dict(works), set[str]()
+    running: dict[Future[None], str] = {}
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        while waiting or running:
+            ready = [name for name in waiting if needs[name] <= done][: _AT_ONCE - len(running)]
+            running |= {threads.submit(waiting.pop(name)): name for name in ready}
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                future.result()
+                done.add(running.pop(future))
+
+
+def _names(text: str, view: str) -> bool:
+    """Returns whether a text names this view."""
+    return re.search(rf"\b{view}\b", text) is not None
+
+
+def needed_views(anomalies: Sequence[str], texts: SqlTexts = AUDITED) -> tuple[str, ...]:
     """Returns the views that the texts of these anomalies use, and those that these are made of, in the order of making."""
-    wanted = [QUERIES[anomaly] for anomaly in anomalies]
+    wanted = [texts.queries[anomaly] for anomaly in anomalies]
     needed = []
-    for name, text in reversed(_ALL_VIEWS.items()):  # each is made of those before it
-        if any(re.search(rf"\b{name}\b", other) for other in wanted):
+    for name, text in reversed(list(texts.views.items())):  # each is made of those before it
+        if any(_names(other, name) for other in wanted):
             needed.append(name)
             wanted.append(text)
     return tuple(reversed(needed))
@@ -227,7 +334,10 @@ def _opinion(table: pa.Table) -> Opinion:
 
 def _table_of_run(session: "SparkSession", path: Path, name: str) -> "DataFrame":
     """Returns a table with the number of each row. The history is one world, 0."""
-    frame = session.read.parquet(str(path)).selectExpr("*", "_metadata.row_index as row")
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = from_arrow_schema(parquet_schema(TABLES[name]))
+    frame = session.read.schema(schema).parquet(str(path)).selectExpr("*", "_metadata.row_index as row")
     return frame.selectExpr("*", "0 as world") if name in WORLDLY else frame
 
 
@@ -244,8 +354,10 @@ def facts_of(history: History) -> dict[str, pa.Table]:
     """Returns the facts of a run, as one world, 0."""
     facts = empty_facts()
     known = history.clients
-    columns = (known.role, known.isolation, known.issued, known.acks, known.clock, known.told_ns)
-    for client, told in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+    nobody = [MISSING] * (len(known.role) - len(known.told_ns))  # two that stand for an audit, where there was none
+    columns = (known.role, known.isolation, known.issued, known.acks, known.clock)
+    told_ns = known.told_ns.tolist() + nobody
+    for client, told in enumerate(zip(*(column.tolist() for column in columns), told_ns, strict=True)):
         facts["fact_clients"].append((0, client, *told[:-1], None if told[-1] == MISSING else told[-1]))
     of_cell = {p: cell for cell in history.plan.cells for p in cell.partitions}
     for partition in history.partitions:
