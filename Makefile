@@ -13,8 +13,7 @@ BIN := $(VENV)/bin
 TRIAL ?= smoke
 SEED ?= 1
 # Trials mostly wait for elections and sessions, so this many fit beside each other on two cores and are not late.
-# Trials mostly wait for elections and sessions, so three fit beside each other on two cores.
-WORKERS ?= 3
+WORKERS ?= 2
 
 .PHONY: run test test-all unit lint format fuzz system scenarios safe-everywhere torture docs clean help
 
