@@ -100,6 +100,9 @@ def _configuration(master: str, directory: Path) -> SparkConf:
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # Every sort and every hash join takes a page first, and by default one of 16 MB: with small tables, that is what
+        # fills the heap.
+        "spark.buffer.pageSize": "1m",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",

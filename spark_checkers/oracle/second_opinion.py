@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from prozess.harness.config.configuration import PROVOCATIONS
 from prozess.harness.errors import BadInput, HarnessFailed
-from prozess.harness.history.parquet import table_path
+from prozess.harness.history.parquet import parquet_schema, table_path
 from prozess.harness.history.reader import History
 from prozess.harness.interfaces import CellHistory, Finding, PartitionHistory
 from prozess.harness.interfaces.witnesses import SCAN_NS, WITNESS, no_witnesses
@@ -65,6 +65,8 @@ takes a third of the time."""
 SMALL_ROWS = 2_000_000
 """In a history with fewer rows, much of the time goes into planning and starting tasks."""
 SMALL_PLANS = {"spark.sql.adaptive.enabled": "false"}
+SMALL_PLANS |= {"spark.sql.requireAllClusterKeysForCoPartition": "false"}
+ROWS_PER_PIECE = 500_000
 TINY_PLANS = SMALL_PLANS | {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _AT_ONCE = 2
 """How many texts are asked at the same time. One alone leaves a core idle while it is planned."""
@@ -111,20 +113,33 @@ def second_opinion(
             f"{run.path} was imported, and the second opinion needs an audit to compare with. Leave out --oracle."
         )
     asked = [anomaly for anomaly in QUERIES if any(f.anomaly == anomaly for f in findings)]
-    tables = {name: _table_of_run(session, table_path(run, name), name) for name in TABLES}
-    facts = {name: session.createDataFrame(rows) for name, rows in facts_of(history).items()}
     rows = sum(history.rows(name) for name in TABLES)
-    with _planned(session, _plans(rows, workers)):
-        opinions = ask(session, tables | facts, asked)
+    pieces = pieces_of(rows, workers)
+    with _planned(session, _plans(rows, pieces)):
+        tables = {name: _table_of_run(session, table_path(run, name), name) for name in TABLES}
+        facts = {name: session.createDataFrame(rows) for name, rows in facts_of(history).items()}
+        opinions = ask(session, placed(tables | facts, pieces), asked)
     cells = {planned.partition: planned.cell for planned in history.plan.partitions}
     return disagreements(findings, opinions, cells)
 
 
-def _plans(rows: int, workers: int) -> Mapping[str, str]:
+def pieces_of(rows: int, workers: int) -> int:
+    return 1 if rows < TINY_ROWS else max(workers, -(-rows // ROWS_PER_PIECE))
+
+
+def placed(tables: "Mapping[str, DataFrame]", pieces: int) -> "dict[str, DataFrame]":
+    made = {}
+    for name, frame in tables.items():
+        if pieces > 1 and "partition" in frame.columns and name != "metrics":
+            made[name] = frame.repartition(pieces, "partition")
+        else:
+            made[name] = frame.coalesce(1)
+    return made
+
+
+def _plans(rows: int, pieces: int) -> Mapping[str, str]:
     """Returns the settings of the session for a history with so many rows."""
-    if rows >= SMALL_ROWS:
-        return {}
-    return (TINY_PLANS if rows < TINY_ROWS else SMALL_PLANS) | {"spark.sql.shuffle.partitions": str(workers)}
+    return (TINY_PLANS if rows < TINY_ROWS else SMALL_PLANS) | {"spark.sql.shuffle.partitions": str(pieces)}
 
 
 @contextlib.contextmanager
@@ -227,7 +242,10 @@ def _opinion(table: pa.Table) -> Opinion:
 
 def _table_of_run(session: "SparkSession", path: Path, name: str) -> "DataFrame":
     """Returns a table with the number of each row. The history is one world, 0."""
-    frame = session.read.parquet(str(path)).selectExpr("*", "_metadata.row_index as row")
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = from_arrow_schema(parquet_schema(TABLES[name]))
+    frame = session.read.schema(schema).parquet(str(path)).selectExpr("*", "_metadata.row_index as row")
     return frame.selectExpr("*", "0 as world") if name in WORLDLY else frame
 
 
