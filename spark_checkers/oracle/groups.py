@@ -273,6 +273,12 @@ GROUP_VIEWS = {
         where p.number = 1
     """,
     "finished": "select * from processed where done_ns != {MISSING}",
+    # What members sent to retry partitions without learning that it arrived.
+    "unacknowledged": """
+        select s.* from sent s
+        left semi join fact_partitions f on f.retried_in = s.partition
+        where s.outcome != {OK}
+    """,
     # A member gave the partition up, or it was taken away.
     "release": f"select * from assignments where event in ({REVOKE}, {LOST}, {CLOSE})",
     # Each member's spans: how they began.
@@ -433,10 +439,13 @@ GROUP_QUERIES = {
         ),
         never_arrived as (
             select s.partition, s.client, max(s.invoked_ns) as invoked_ns
-            from sent s
-            left anti join given g
-                on g.partition = s.partition and g.sender = s.client and g.sequence = s.sequence and not g.unreadable
-            where s.outcome != {{OK}} group by s.partition, s.client
+            from unacknowledged s
+            left anti join (
+                select g.* from given g
+                left semi join unacknowledged u
+                    on u.partition = g.partition and u.client = g.sender and u.sequence = g.sequence
+            ) g on g.partition = s.partition and g.sender = s.client and g.sequence = s.sequence and not g.unreadable
+            group by s.partition, s.client
         )
         select o.partition, o.sender as client, o.sequence, o.log_offset, coalesce(g.client, {{NONE}}) as reader,
                coalesce(g.read_ns, {{MISSING}}) as seen_ns,

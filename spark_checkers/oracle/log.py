@@ -18,12 +18,19 @@ LOG_VIEWS = {
         join given g on g.partition = s.partition and g.sender = s.client and g.sequence = s.sequence
         where s.transaction != {NONE} and g.isolation = {COMMITTED} and not g.unreadable
     """,
+    # Sends that may have been acknowledged, and are not in L. Nearly all are: what follows looks at the few others.
+    "absent_send": """
+        select s.* from sent s
+        left anti join first_copy f
+            on f.partition = s.partition and f.level = {UNCOMMITTED} and f.sender = s.client and f.sequence = s.sequence
+        where s.outcome = {OK} or (s.outcome = {INFO} and s.transaction != {NONE})
+    """,
     # Acknowledged (or proven by their transaction) and not in L.
     "missing_send": f"""
         select s.*,
                {cleaned("s", tombstone="s.size = {NONE}")}
                or (c.partition is not null and (s.log_offset = {{NONE}} or coalesce(l.unreadable, false))) as maybe
-        from sent s
+        from absent_send s
         join fact_partitions p on p.partition = s.partition and p.end_uncommitted is not null
         left join sentinel e on e.partition = s.partition
         left join proven_transaction proven
@@ -33,8 +40,6 @@ LOG_VIEWS = {
         {cleaning("s")}
         left anti join unconfirmed u
             on u.partition = s.partition and u.sender = s.client and u.sequence = s.sequence and s.outcome = {{INFO}}
-        left anti join first_copy f
-            on f.partition = s.partition and f.level = {{UNCOMMITTED}} and f.sender = s.client and f.sequence = s.sequence
         left anti join straggler b on b.partition = s.partition and b.sender = s.client and b.sequence = s.sequence
         where (s.outcome = {{OK}}
                or (s.outcome = {{INFO}} and s.transaction != {{NONE}} and proven.client is not null))
@@ -69,9 +74,14 @@ LOG_QUERIES = {
         select partition, client, sequence from missing_read
     """,
     "duplicate": """
-        with copies as (
+        with repeated as (
+            select * from first_copy where level = {UNCOMMITTED} and copies > 1
+        ),
+        copies as (
             select l.*, coalesce(s.transaction, {NONE}) != {NONE} as transactional
             from log l
+            left semi join repeated r
+                on r.partition = l.partition and r.sender = l.sender and r.sequence = l.sequence
             left join sent s on s.partition = l.partition and s.client = l.sender and s.sequence = l.sequence
             where l.level = {UNCOMMITTED} and not l.unreadable
         ),
@@ -94,11 +104,10 @@ LOG_QUERIES = {
         select partition, client, sequence, log_offset from (
             select l.partition, l.sender as client, l.sequence, l.log_offset,
                    lag(l.sequence) over (partition by l.partition, l.sender order by l.position) as before
-            from log l
-            join first_copy f on f.partition = l.partition and f.level = l.level and f.position = l.position
+            from first_copy l
             left anti join never_issued n
                 on n.partition = l.partition and n.sender = l.sender and n.sequence = l.sequence
-            where l.level = {UNCOMMITTED} and not l.unreadable
+            where l.level = {UNCOMMITTED}
               and (l.sent_partition = l.partition or l.sent_partition = {NONE})
         )
         where sequence < before
@@ -109,13 +118,17 @@ LOG_QUERIES = {
             union all
             select partition, log_offset, client, sequence
             from sent where outcome = {OK} and acks = -1 and log_offset != {NONE}
+        ),
+        several as (
+            select partition, log_offset from seen group by partition, log_offset
+            having min(sender) != max(sender) or min(sequence) != max(sequence)
         )
         select partition, log_offset, explode(sequence(1, cast(records - 1 as int))) as conflict
         from (
-            select partition, log_offset, count(distinct sender, sequence) as records
-            from seen group by partition, log_offset
+            select n.partition, n.log_offset, count(distinct n.sender, n.sequence) as records
+            from seen n join several v on v.partition = n.partition and v.log_offset = n.log_offset
+            group by n.partition, n.log_offset
         )
-        where records > 1
     """,
     "phantom": """
         select distinct g.partition, g.log_offset, g.sender as client, g.sequence
@@ -172,6 +185,9 @@ ERROR_QUERIES = {
         with unheard as (
             select s.partition, s.client, s.sequence, s.key, s.size, s.completed_ns, {{NONE}} as log_offset
             from sent s
+            left anti join first_copy f
+                on f.partition = s.partition and f.level = {{UNCOMMITTED}} and f.sender = s.client
+                and f.sequence = s.sequence
             join fact_clients c on c.world = s.world and c.client = s.client
             where s.transaction = {{NONE}}
               and ((s.completed_ns = {{MISSING}} and s.invoked_ns < c.told_ns)
@@ -182,8 +198,6 @@ ERROR_QUERIES = {
         join fact_partitions p on p.partition = s.partition and p.end_uncommitted is not null
         left join sentinel e on e.partition = s.partition
         {cleaning("s")}
-        left anti join first_copy f
-            on f.partition = s.partition and f.level = {{UNCOMMITTED}} and f.sender = s.client and f.sequence = s.sequence
         left anti join unreadable_log u on u.partition = s.partition
         where (e.sentinel_ns is null or s.completed_ns < e.sentinel_ns)
           and not {cleaned("s", tombstone="s.size = {NONE}")}
@@ -297,41 +311,56 @@ SNAPSHOT_QUERIES = {
 
 TRANSACTION_VIEWS = {
     "unreadable_shown": "select distinct partition from log where level = {COMMITTED} and unreadable",
-    # Records of recorded transactions that entered the client's queue; `missing`: V ought to show it, and does not.
+    # Sends of recorded transactions, and what became of these.
+    "transacted": """
+        select s.*, x.outcome as became
+        from sent s
+        join transactions x on x.world = s.world and x.client = s.client and x.transaction = s.transaction
+        where s.transaction != {NONE}
+    """,
+    "transactional": "select distinct partition from transacted",
+    # Those of them that entered the client's queue, and whether V shows them.
+    "queued": """
+        select s.*, v.sender is not null as shown
+        from transacted s
+        left join first_copy v
+            on v.partition = s.partition and v.level = {COMMITTED} and v.sender = s.client and v.sequence = s.sequence
+        where s.outcome != {FAIL} or s.became = {FAIL}
+    """,
+    "hidden": "select * from queued where not shown",
+    # The same; `missing`: V ought to show it, and does not.
     "record": f"""
-        select s.partition, s.world, s.client, s.sequence, s.transaction, v.sender is not null as shown,
-               v.sender is null and p.end_committed is not null
+        select partition, world, client, sequence, transaction, shown, false as missing from queued where shown
+        union all
+        select s.partition, s.world, s.client, s.sequence, s.transaction, false,
+               p.end_committed is not null
                and not (
                    {cleaned("s", tombstone="s.size = {NONE}")}
                    or (e.sentinel_ns is not null and s.completed_ns >= e.sentinel_ns
                        and (s.log_offset = {{NONE}} or s.log_offset > p.end_committed))
                    or (c.partition is not null and (s.log_offset = {{NONE}} or coalesce(l.unreadable, false)))
                ) as missing
-        from sent s
-        join transactions x on x.world = s.world and x.client = s.client and x.transaction = s.transaction
+        from hidden s
         join fact_partitions p on p.partition = s.partition
         left join sentinel e on e.partition = s.partition
-        left join first_copy v
-            on v.partition = s.partition and v.level = {{COMMITTED}} and v.sender = s.client and v.sequence = s.sequence
         left join unreadable_shown c on c.partition = s.partition
         left join log l on l.partition = s.partition and l.level = {{COMMITTED}} and l.log_offset = s.log_offset
         {cleaning("s")}
-        where s.transaction != {{NONE}} and (s.outcome != {{FAIL}} or x.outcome = {{FAIL}})
     """,
     # By whom a record of a recorded transaction was given: consumers, and V.
     "showing": """
         select g.partition, g.world, g.sender as client, g.sequence, s.transaction, g.read_ns, g.by_audit, g.client as reader,
                g.isolation = {COMMITTED} as committed
         from given g
-        join sent s on s.partition = g.partition and s.client = g.sender and s.sequence = g.sequence
-        join transactions x on x.world = s.world and x.client = s.client and x.transaction = s.transaction
-        where not g.unreadable and not g.by_audit and s.transaction != {NONE}
+        left semi join transactional t on t.partition = g.partition
+        join transacted s on s.partition = g.partition and s.client = g.sender and s.sequence = g.sequence
+        where not g.unreadable and not g.by_audit
         union all
         select l.partition, l.world, l.sender, l.sequence, s.transaction, l.read_ns, true, {NONE}, true
         from log l
-        join sent s on s.partition = l.partition and s.client = l.sender and s.sequence = l.sequence
-        join transactions x on x.world = s.world and x.client = s.client and x.transaction = s.transaction
-        where l.level = {COMMITTED} and not l.unreadable and s.transaction != {NONE}
+        left semi join transactional t on t.partition = l.partition
+        join transacted s on s.partition = l.partition and s.client = l.sender and s.sequence = l.sequence
+        where l.level = {COMMITTED} and not l.unreadable
     """,
     "settled": """
         select x.world, x.client, x.transaction, x.initialised_ns, x.transactional_id, x.cell,

@@ -120,7 +120,18 @@ READING_QUERIES = {
         where n.number = 1 and k.log_offset < n.log_offset
     """,
     "diverged": """
-        with place as (select distinct partition, compacted, base_offset from batch),
+        with uneven as (
+            select b.partition, b.base_offset
+            from batch b
+            join (select partition, count(*) as copies from fact_copies group by partition) c on c.partition = b.partition
+            group by b.partition, b.base_offset
+            having count(distinct b.header) > 1 or count(*) != max(c.copies)
+        ),
+        place as (
+            select distinct b.partition, b.compacted, b.base_offset, u.partition is not null as uneven
+            from batch b
+            left join uneven u on u.partition = b.partition and u.base_offset = b.base_offset
+        ),
         within as (
             select distinct partition, node, base_offset from (
                 select p.partition, c.node, p.base_offset,
@@ -145,7 +156,7 @@ READING_QUERIES = {
             left join batch b on b.partition = p.partition and b.node = other.node and b.base_offset = p.base_offset
             left join within x on x.partition = p.partition and x.node = one.node and x.base_offset = p.base_offset
             left join within y on y.partition = p.partition and y.node = other.node and y.base_offset = p.base_offset
-            where not (a.header <=> b.header) and (not p.compacted or (x.node is not null and y.node is not null))
+            where p.uneven and not (a.header <=> b.header) and (not p.compacted or (x.node is not null and y.node is not null))
         ),
         trusted as (
             select partition, one from (
@@ -265,22 +276,6 @@ _ASSIGNED = 1
 """The value of `positions.event` for an assignment."""
 _BEAT_GAP_NS = 1_000_000_000
 STALL_VIEWS = {
-    # Since when each record, or a later one of its log, was certainly there for everybody. From the end backwards: Spark goes
-    # through a window that ends there once for every row.
-    "certain": """
-        select partition, level, log_offset, sender, sequence,
-               min(since_ns) over (
-                   partition by partition, level order by log_offset desc rows between unbounded preceding and current row
-               ) as since_ns
-        from (
-            select l.*,
-                   case when s.outcome = {OK} and s.acks != 0 then least(l.read_ns, s.completed_ns) else l.read_ns end
-                       as since_ns
-            from log l
-            left join sent s
-                on s.partition = l.partition and s.client = l.sender and s.sequence = l.sequence and not l.unreadable
-        )
-    """,
     # Until when each record of a transaction may have held back what stands behind it; offset NONE: anything.
     "holding": """
         select s.partition, s.log_offset,
@@ -320,6 +315,23 @@ STALL_VIEWS = {
             ) g
         )
         where next_ns - time_ns >= {STALLED_NS}L
+    """,
+    # Since when each record, or a later one of its log, was certainly there for everybody. From the end backwards: Spark goes
+    # through a window that ends there once for every row.
+    "certain": """
+        select partition, level, log_offset, sender, sequence,
+               min(since_ns) over (
+                   partition by partition, level order by log_offset desc rows between unbounded preceding and current row
+               ) as since_ns
+        from (
+            select l.*,
+                   case when s.outcome = {OK} and s.acks != 0 then least(l.read_ns, s.completed_ns) else l.read_ns end
+                       as since_ns
+            from log l
+            left semi join wait w on w.partition = l.partition and w.level = l.level
+            left join sent s
+                on s.partition = l.partition and s.client = l.sender and s.sequence = l.sequence and not l.unreadable
+        )
     """,
     # What they were waiting for: the first record beyond that, and since when it was there to be read.
     "unread": """

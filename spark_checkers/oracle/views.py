@@ -108,9 +108,10 @@ VIEWS = {
         )
         where newest = 1
     """,
-    # Each readable record of L and V, where it stands first.
+    # Each readable record of L and V, where it stands first, and how often it stands there.
     "first_copy": """
-        select partition, level, sender, sequence, min(position) as position, min(log_offset) as log_offset
+        select partition, level, sender, sequence, min(position) as position, min(log_offset) as log_offset,
+               min_by(sent_partition, position) as sent_partition, count(*) as copies
         from log where not unreadable group by partition, level, sender, sequence
     """,
     "sent": """
