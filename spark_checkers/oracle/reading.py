@@ -125,7 +125,7 @@ READING_QUERIES = {
             from batch b
             join (select partition, count(*) as copies from fact_copies group by partition) c on c.partition = b.partition
             group by b.partition, b.base_offset
-            having count(distinct b.header) > 1 or count(*) != max(c.copies)
+            having count(distinct b.header) > 1 or count(distinct b.node) != max(c.copies)
         ),
         place as (
             select distinct b.partition, b.compacted, b.base_offset, u.partition is not null as uneven

@@ -7,9 +7,10 @@ It is meant to be simple, and is slow.
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +66,9 @@ takes a third of the time."""
 SMALL_ROWS = 2_000_000
 """In a history with fewer rows, much of the time goes into planning and starting tasks."""
 SMALL_PLANS = {"spark.sql.adaptive.enabled": "false"}
-SMALL_PLANS |= {"spark.sql.requireAllClusterKeysForCoPartition": "false"}
+SMALL_PLANS |= {"spark.sql.requireAllClusterKeysForCoPartition": "false", "spark.sql.optimizer.runtime.bloomFilter.enabled": "false"}
 ROWS_PER_PIECE = 500_000
+FEW_ROWS = 20_000
 TINY_PLANS = SMALL_PLANS | {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _AT_ONCE = 2
 """How many texts are asked at the same time. One alone leaves a core idle while it is planned."""
@@ -118,7 +120,8 @@ def second_opinion(
     with _planned(session, _plans(rows, pieces)):
         tables = {name: _table_of_run(session, table_path(run, name), name) for name in TABLES}
         facts = {name: session.createDataFrame(rows) for name, rows in facts_of(history).items()}
-        opinions = ask(session, placed(tables | facts, pieces), asked)
+        few_of = {name for name in TABLES if history.rows(name) <= FEW_ROWS} | set(FACTS)
+        opinions = ask(session, placed(tables | facts, pieces, few_of), asked, hinted=pieces > 1)
     cells = {planned.partition: planned.cell for planned in history.plan.partitions}
     return disagreements(findings, opinions, cells)
 
@@ -127,13 +130,16 @@ def pieces_of(rows: int, workers: int) -> int:
     return 1 if rows < TINY_ROWS else max(workers, -(-rows // ROWS_PER_PIECE))
 
 
-def placed(tables: "Mapping[str, DataFrame]", pieces: int) -> "dict[str, DataFrame]":
+def placed(tables: "Mapping[str, DataFrame]", pieces: int, small: Set[str]) -> "dict[str, DataFrame]":
+    """Returns the tables so that what belongs to a partition of the history is in one piece. No join of that partition's
+    rows then moves any. `small`: tables of few rows."""
+    if pieces == 1:
+        return {name: frame.coalesce(1) for name, frame in tables.items()}
     made = {}
     for name, frame in tables.items():
-        if pieces > 1 and "partition" in frame.columns and name != "metrics":
-            made[name] = frame.repartition(pieces, "partition")
-        else:
-            made[name] = frame.coalesce(1)
+        if "partition" in frame.columns:
+            frame = frame.repartition(pieces, "partition")
+        made[name] = few(frame) if name in small else frame
     return made
 
 
@@ -158,25 +164,62 @@ def _planned(session: "SparkSession", settings: Mapping[str, str]) -> Iterator[N
                 session.conf.set(name, was)
 
 
-def ask(session: "SparkSession", tables: "Mapping[str, DataFrame]", anomalies: Sequence[str]) -> dict[str, Opinion]:
+def ask(
+    session: "SparkSession", tables: "Mapping[str, DataFrame]", anomalies: Sequence[str], *, hinted: bool = False
+) -> dict[str, Opinion]:
     """Returns what SQL finds of these anomalies. `tables` has every table of a history, and the facts beside it, by
     name."""
     views = needed_views(anomalies)
+    found: dict[str, pa.Table] = {}
+
+    def make(name: str) -> None:
+        # Each view is computed once, and is a plain table to those who use it. A view that is cached keeps the plans of all
+        # that it is made of, and Spark goes through them again for each text: that took most of the time.
+        frame = session.sql(fill(_ALL_VIEWS[name])).localCheckpoint(eager=not hinted)
+        if hinted and frame.count() <= FEW_ROWS:
+            frame = few(frame)
+        frame.createOrReplaceTempView(name)
+
+    def answer(name: str) -> None:
+        found[name] = session.sql(fill(QUERIES[name])).toArrow()
+
+    works = {view: partial(make, view) for view in views} | {f"? {name}": partial(answer, name) for name in anomalies}
+    texts = {view: _ALL_VIEWS[view] for view in views} | {f"? {name}": QUERIES[name] for name in anomalies}
+    needs = {name: {view for view in views if view != name and _names(text, view)} for name, text in texts.items()}
     try:
         for name, frame in tables.items():
             frame.createOrReplaceTempView(name)
-        # Each view is computed once, and is a plain table to those who use it. A view that is cached keeps the plans of all
-        # that it is made of, and Spark goes through them again for each text: that took most of the time.
-        for name in views:
-            session.sql(fill(_ALL_VIEWS[name])).localCheckpoint(eager=True).createOrReplaceTempView(name)
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            found = list(threads.map(lambda anomaly: session.sql(fill(QUERIES[anomaly])).toArrow(), anomalies))
+        _perform(works, needs)
         for name in (*tables, *views):  # Spark frees what nobody names
             session.catalog.dropTempView(name)
-        return {anomaly: _opinion(table) for anomaly, table in zip(anomalies, found, strict=True)}
+        return {anomaly: _opinion(found[anomaly]) for anomaly in anomalies}
     except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
         said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise HarnessFailed(f"Spark could not ask the history in SQL: {said.strip()[:500]}.") from error
+
+
+def few(frame: "DataFrame") -> "DataFrame":
+    """Returns the same table, which Spark keeps in a hash table where it is joined. By itself Spark takes every table for a
+    large one, and sorts both sides of each join."""
+    return frame.hint("shuffle_hash" if "partition" in frame.columns else "broadcast")
+
+
+def _perform(works: Mapping[str, Callable[[], None]], needs: Mapping[str, Set[str]]) -> None:
+    """Does all of these works, some at the same time, each after those that it needs. The order is that of `works`."""
+    waiting, done = dict(works), set[str]()
+    running: dict[Future[None], str] = {}
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        while waiting or running:
+            ready = [name for name in waiting if needs[name] <= done][: _AT_ONCE - len(running)]
+            running |= {threads.submit(waiting.pop(name)): name for name in ready}
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                future.result()
+                done.add(running.pop(future))
+
+
+def _names(text: str, view: str) -> bool:
+    """Returns whether a text names this view."""
+    return re.search(rf"\b{view}\b", text) is not None
 
 
 def needed_views(anomalies: Sequence[str]) -> tuple[str, ...]:
@@ -184,7 +227,7 @@ def needed_views(anomalies: Sequence[str]) -> tuple[str, ...]:
     wanted = [QUERIES[anomaly] for anomaly in anomalies]
     needed = []
     for name, text in reversed(_ALL_VIEWS.items()):  # each is made of those before it
-        if any(re.search(rf"\b{name}\b", other) for other in wanted):
+        if any(_names(other, name) for other in wanted):
             needed.append(name)
             wanted.append(text)
     return tuple(reversed(needed))
