@@ -119,9 +119,10 @@ def second_opinion(
     pieces = pieces_of(rows, workers)
     with _planned(session, _plans(rows, pieces)):
         tables = {name: _table_of_run(session, table_path(run, name), name) for name in TABLES}
-        facts = {name: session.createDataFrame(rows) for name, rows in facts_of(history).items()}
-        few_of = {name for name in TABLES if history.rows(name) <= FEW_ROWS} | set(FACTS)
-        opinions = ask(session, placed(tables | facts, pieces, few_of), asked, hinted=pieces > 1)
+        of_run = facts_of(history)
+        facts = {name: session.createDataFrame(rows) for name, rows in of_run.items()}
+        sizes = {name: history.rows(name) for name in TABLES} | {name: rows.num_rows for name, rows in of_run.items()}
+        opinions = ask(session, placed(tables | facts, pieces, sizes), asked)
     cells = {planned.partition: planned.cell for planned in history.plan.partitions}
     return disagreements(findings, opinions, cells)
 
@@ -130,16 +131,13 @@ def pieces_of(rows: int, workers: int) -> int:
     return 1 if rows < TINY_ROWS else max(workers, -(-rows // ROWS_PER_PIECE))
 
 
-def placed(tables: "Mapping[str, DataFrame]", pieces: int, small: Set[str]) -> "dict[str, DataFrame]":
+def placed(tables: "Mapping[str, DataFrame]", pieces: int, sizes: Mapping[str, int]) -> "dict[str, DataFrame]":
     """Returns the tables so that what belongs to a partition of the history is in one piece. No join of that partition's
-    rows then moves any. `small`: tables of few rows."""
-    if pieces == 1:
-        return {name: frame.coalesce(1) for name, frame in tables.items()}
+    rows then moves any. `sizes`: how many rows each table has."""
     made = {}
     for name, frame in tables.items():
-        if "partition" in frame.columns:
-            frame = frame.repartition(pieces, "partition")
-        made[name] = few(frame) if name in small else frame
+        whole = pieces == 1 or "partition" not in frame.columns
+        made[name] = known(frame.coalesce(1) if whole else frame.repartition(pieces, "partition"), sizes[name])
     return made
 
 
@@ -165,7 +163,7 @@ def _planned(session: "SparkSession", settings: Mapping[str, str]) -> Iterator[N
 
 
 def ask(
-    session: "SparkSession", tables: "Mapping[str, DataFrame]", anomalies: Sequence[str], *, hinted: bool = False
+    session: "SparkSession", tables: "Mapping[str, DataFrame]", anomalies: Sequence[str]
 ) -> dict[str, Opinion]:
     """Returns what SQL finds of these anomalies. `tables` has every table of a history, and the facts beside it, by
     name."""
@@ -175,17 +173,17 @@ def ask(
     def make(name: str) -> None:
         # Each view is computed once, and is a plain table to those who use it. A view that is cached keeps the plans of all
         # that it is made of, and Spark goes through them again for each text: that took most of the time.
-        frame = session.sql(fill(_ALL_VIEWS[name])).localCheckpoint(eager=not hinted)
-        if hinted and frame.count() <= FEW_ROWS:
-            frame = few(frame)
-        frame.createOrReplaceTempView(name)
+        frame = session.sql(fill(_ALL_VIEWS[name])).localCheckpoint(eager=False)
+        known(frame, frame.count()).createOrReplaceTempView(name)
 
     def answer(name: str) -> None:
         found[name] = session.sql(fill(QUERIES[name])).toArrow()
 
     works = {view: partial(make, view) for view in views} | {f"? {name}": partial(answer, name) for name in anomalies}
     texts = {view: _ALL_VIEWS[view] for view in views} | {f"? {name}": QUERIES[name] for name in anomalies}
-    needs = {name: {view for view in views if view != name and _names(text, view)} for name, text in texts.items()}
+    needs = {  # each is made of those before it, and may use the name of another one for a column
+        name: {view for view in views[: place] if _names(text, view)} for place, (name, text) in enumerate(texts.items())
+    }
     try:
         for name, frame in tables.items():
             frame.createOrReplaceTempView(name)
@@ -198,9 +196,14 @@ def ask(
         raise HarnessFailed(f"Spark could not ask the history in SQL: {said.strip()[:500]}.") from error
 
 
-def few(frame: "DataFrame") -> "DataFrame":
-    """Returns the same table, which Spark keeps in a hash table where it is joined. By itself Spark takes every table for a
-    large one, and sorts both sides of each join."""
+def known(frame: "DataFrame", rows: int) -> "DataFrame":
+    """Returns the same table, of which Spark now knows that it has no rows, or few. Spark plans no work for what no row can
+    come of, and keeps few rows in a hash table where they are joined. By itself it takes every table for a large one, and
+    sorts both sides of each join."""
+    if not rows:
+        return frame.where("false")
+    if rows > FEW_ROWS:
+        return frame
     return frame.hint("shuffle_hash" if "partition" in frame.columns else "broadcast")
 
 
