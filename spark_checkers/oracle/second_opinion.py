@@ -128,7 +128,7 @@ def second_opinion(
 
 
 def pieces_of(rows: int, workers: int) -> int:
-    return 1 if rows < TINY_ROWS else max(workers, -(-rows // ROWS_PER_PIECE))
+    return 1 if rows < SMALL_ROWS else max(workers, -(-rows // ROWS_PER_PIECE))
 
 
 def placed(tables: "Mapping[str, DataFrame]", pieces: int, sizes: Mapping[str, int]) -> "dict[str, DataFrame]":
