@@ -51,25 +51,16 @@ READING_VIEWS["batch"] = """
     join fact_copies c on c.partition = r.partition and c.node = r.node
     where r.step = {NONE}
 """
-READING_QUERIES = {
-    "dirty-read": f"""
-        select u.partition, u.client as reader, u.log_offset, u.sender as client, u.sequence, u.leader_epoch
-        from unconfirmed u
-        join fact_partitions p on p.partition = u.partition and p.end_uncommitted is not null
-        left join sentinel e on e.partition = u.partition
-        left join sent s on s.partition = u.partition and s.client = u.sender and s.sequence = u.sequence
-        left join first_copy f
-            on f.partition = u.partition and f.level = {{UNCOMMITTED}} and f.sender = u.sender and f.sequence = u.sequence
-        {cleaning("u")}
-        where not u.by_audit and not u.unreadable_there
-          and (u.log_offset <= p.end_uncommitted or coalesce(u.read_ns < e.sentinel_ns, false))
-          and (u.replaced or (f.sender is null and not {cleaned("u", tombstone="coalesce(s.size = {NONE}, false)")}))
-    """,
-    "skipped": """
+
+
+def skipped(known: str) -> str:
+    """Returns the text of `skipped`. `known` is a condition: of this step `s` in the partition `p` it is known what stands in
+    the log between its two records."""
+    return f"""
         with jump as (
             select s.* from step s join fact_partitions p on p.partition = s.partition
             where not s.by_audit and s.log_offset > s.before + 1
-              and case s.level when {COMMITTED} then p.end_committed else p.end_uncommitted end is not null
+              and {known}
         ),
         mark as (
             select partition, level, log_offset, log_offset as place, 0 as kind, 0L as row from log
@@ -88,7 +79,24 @@ READING_QUERIES = {
         from jump j
         join following f on f.partition = j.partition and f.level = j.level and f.kind = 1 and f.row = j.row
         where f.next_record < j.log_offset
+    """
+
+
+READING_QUERIES = {
+    "dirty-read": f"""
+        select u.partition, u.client as reader, u.log_offset, u.sender as client, u.sequence, u.leader_epoch
+        from unconfirmed u
+        join fact_partitions p on p.partition = u.partition and p.end_uncommitted is not null
+        left join sentinel e on e.partition = u.partition
+        left join sent s on s.partition = u.partition and s.client = u.sender and s.sequence = u.sequence
+        left join first_copy f
+            on f.partition = u.partition and f.level = {{UNCOMMITTED}} and f.sender = u.sender and f.sequence = u.sequence
+        {cleaning("u")}
+        where not u.by_audit and not u.unreadable_there
+          and (u.log_offset <= p.end_uncommitted or coalesce(u.read_ns < e.sentinel_ns, false))
+          and (u.replaced or (f.sender is null and not {cleaned("u", tombstone="coalesce(s.size = {NONE}, false)")}))
     """,
+    "skipped": skipped("case s.level when {COMMITTED} then p.end_committed else p.end_uncommitted end is not null"),
     "rewound": """
         select partition, reader, log_offset, before as other_offset from step where log_offset <= before
     """,
@@ -156,7 +164,8 @@ READING_QUERIES = {
             left join batch b on b.partition = p.partition and b.node = other.node and b.base_offset = p.base_offset
             left join within x on x.partition = p.partition and x.node = one.node and x.base_offset = p.base_offset
             left join within y on y.partition = p.partition and y.node = other.node and y.base_offset = p.base_offset
-            where p.uneven and not (a.header <=> b.header) and (not p.compacted or (x.node is not null and y.node is not null))
+            where p.uneven and not (a.header <=> b.header)
+              and (not p.compacted or (x.node is not null and y.node is not null))
         ),
         trusted as (
             select partition, one from (

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from prozess.harness.config.configuration import PROVOCATIONS
-from prozess.harness.errors import BadInput, HarnessFailed
+from prozess.harness.errors import HarnessFailed
 from prozess.harness.history.parquet import parquet_schema, table_path
 from prozess.harness.history.reader import History
 from prozess.harness.interfaces import CellHistory, Finding, PartitionHistory
@@ -26,7 +26,7 @@ from prozess.harness.interfaces.witnesses import SCAN_NS, WITNESS, no_witnesses
 from prozess.harness.plan.plan import Cell
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import CLIENTS, MISSING, NONE, TABLES, Isolation
-from prozess.spark_checkers.oracle import groups, log, reading
+from prozess.spark_checkers.oracle import groups, log, reading, unaudited
 from prozess.spark_checkers.oracle.views import FACTS, VIEWS, fill
 
 if TYPE_CHECKING:
@@ -58,6 +58,30 @@ _ALL_VIEWS = {
     **log.COPY_VIEWS,
     **reading.DELIVERY_VIEWS,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """The SQL texts that are asked of a kind of history: of anomalies, and of views, each after those that it is made of."""
+
+    queries: Mapping[str, str]
+    views: Mapping[str, str]
+
+
+AUDITED = Texts(QUERIES, _ALL_VIEWS)
+UNAUDITED = Texts(
+    unaudited.QUERIES | {name: QUERIES[name] for name in unaudited.AS_AUDITED},
+    {
+        **unaudited.FIRST_VIEWS,
+        **VIEWS,
+        **log.LOG_VIEWS,
+        **unaudited.MORE_VIEWS,
+        **reading.READING_VIEWS,
+        **log.TRANSACTION_VIEWS,
+        **unaudited.OTHER_VIEWS,
+    },
+)
+"""Of a history that nobody audited: what can be judged all the same."""
 WORLDLY = ("metadata", "metrics", "transactions", "clients", "heartbeats", "assignments")
 """Tables that have no partition, or have rows without one. Each row says which world it belongs to."""
 TINY_ROWS = 200_000
@@ -66,7 +90,10 @@ takes a third of the time."""
 SMALL_ROWS = 2_000_000
 """In a history with fewer rows, much of the time goes into planning and starting tasks."""
 SMALL_PLANS = {"spark.sql.adaptive.enabled": "false"}
-SMALL_PLANS |= {"spark.sql.requireAllClusterKeysForCoPartition": "false", "spark.sql.optimizer.runtime.bloomFilter.enabled": "false"}
+SMALL_PLANS |= {
+    "spark.sql.requireAllClusterKeysForCoPartition": "false",
+    "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
+}
 ROWS_PER_PIECE = 500_000
 FEW_ROWS = 20_000
 TINY_PLANS = SMALL_PLANS | {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
@@ -98,8 +125,8 @@ def second_opinion(
     """Compares the findings of a run with what SQL finds in it. It returns one sentence for each disagreement, and none
     if the two agree.
 
-    `findings`: of every kernel that was asked, as an engine returned them. BadInput for a history that nobody audited,
-    HistoryUnreadable, HarnessFailed (Spark).
+    `findings`: of every kernel that was asked, as an engine returned them. Of a history that nobody audited, only what can
+    be judged without an audit is compared (`not_compared`). HistoryUnreadable, HarnessFailed (Spark).
     """
     if session is None:
         from prozess.spark_checkers.session import start_session
@@ -110,11 +137,8 @@ def second_opinion(
         finally:
             session.stop()
     history = History.open(run)
-    if not all(history.partition_history(p).audited for p in history.partitions):
-        raise BadInput(
-            f"{run.path} was imported, and the second opinion needs an audit to compare with. Leave out --oracle."
-        )
-    asked = [anomaly for anomaly in QUERIES if any(f.anomaly == anomaly for f in findings)]
+    texts = AUDITED if history.plan.audited else UNAUDITED
+    asked = [anomaly for anomaly in texts.queries if any(f.anomaly == anomaly for f in findings)]
     rows = sum(history.rows(name) for name in TABLES)
     pieces = pieces_of(rows, workers)
     with _planned(session, _plans(rows, pieces)):
@@ -122,9 +146,26 @@ def second_opinion(
         of_run = facts_of(history)
         facts = {name: session.createDataFrame(rows) for name, rows in of_run.items()}
         sizes = {name: history.rows(name) for name in TABLES} | {name: rows.num_rows for name, rows in of_run.items()}
-        opinions = ask(session, placed(tables | facts, pieces, sizes), asked)
+        named = placed(tables | facts, pieces, sizes)
+        if texts is UNAUDITED:
+            named["received"] = named.pop("reads")
+        opinions = ask(session, named, asked, texts)
     cells = {planned.partition: planned.cell for planned in history.plan.partitions}
     return disagreements(findings, opinions, cells)
+
+
+def not_compared(run: RunDirectory, findings: Sequence[Finding]) -> str | None:
+    """Returns a sentence that names what the second opinion cannot compare in this run, or None if there was an audit.
+    HistoryUnreadable."""
+    if History.open(run).plan.audited:
+        return None
+    named = dict.fromkeys(f.anomaly for f in findings if f.anomaly not in UNAUDITED.queries)
+    if not named:
+        return None
+    return (
+        "Nobody audited this history, so the second opinion compared only what can be judged without an audit. "
+        f"Not compared: {', '.join(named)}."
+    )
 
 
 def pieces_of(rows: int, workers: int) -> int:
@@ -163,26 +204,27 @@ def _planned(session: "SparkSession", settings: Mapping[str, str]) -> Iterator[N
 
 
 def ask(
-    session: "SparkSession", tables: "Mapping[str, DataFrame]", anomalies: Sequence[str]
+    session: "SparkSession", tables: "Mapping[str, DataFrame]", anomalies: Sequence[str], texts: Texts = AUDITED
 ) -> dict[str, Opinion]:
     """Returns what SQL finds of these anomalies. `tables` has every table of a history, and the facts beside it, by
-    name."""
-    views = needed_views(anomalies)
+    name; without an audit, `received` in place of `reads`."""
+    views = needed_views(anomalies, texts)
     found: dict[str, pa.Table] = {}
 
     def make(name: str) -> None:
         # Each view is computed once, and is a plain table to those who use it. A view that is cached keeps the plans of all
         # that it is made of, and Spark goes through them again for each text: that took most of the time.
-        frame = session.sql(fill(_ALL_VIEWS[name])).localCheckpoint(eager=False)
+        frame = session.sql(fill(texts.views[name])).localCheckpoint(eager=False)
         known(frame, frame.count()).createOrReplaceTempView(name)
 
     def answer(name: str) -> None:
-        found[name] = session.sql(fill(QUERIES[name])).toArrow()
+        found[name] = session.sql(fill(texts.queries[name])).toArrow()
 
     works = {view: partial(make, view) for view in views} | {f"? {name}": partial(answer, name) for name in anomalies}
-    texts = {view: _ALL_VIEWS[view] for view in views} | {f"? {name}": QUERIES[name] for name in anomalies}
+    written = {view: texts.views[view] for view in views} | {f"? {name}": texts.queries[name] for name in anomalies}
     needs = {  # each is made of those before it, and may use the name of another one for a column
-        name: {view for view in views[: place] if _names(text, view)} for place, (name, text) in enumerate(texts.items())
+        name: {view for view in views[:place] if _names(text, view)}
+        for place, (name, text) in enumerate(written.items())
     }
     try:
         for name, frame in tables.items():
@@ -225,11 +267,11 @@ def _names(text: str, view: str) -> bool:
     return re.search(rf"\b{view}\b", text) is not None
 
 
-def needed_views(anomalies: Sequence[str]) -> tuple[str, ...]:
+def needed_views(anomalies: Sequence[str], texts: Texts = AUDITED) -> tuple[str, ...]:
     """Returns the views that the texts of these anomalies use, and those that these are made of, in the order of making."""
-    wanted = [QUERIES[anomaly] for anomaly in anomalies]
+    wanted = [texts.queries[anomaly] for anomaly in anomalies]
     needed = []
-    for name, text in reversed(_ALL_VIEWS.items()):  # each is made of those before it
+    for name, text in reversed(list(texts.views.items())):  # each is made of those before it
         if any(_names(other, name) for other in wanted):
             needed.append(name)
             wanted.append(text)
@@ -308,8 +350,10 @@ def facts_of(history: History) -> dict[str, pa.Table]:
     """Returns the facts of a run, as one world, 0."""
     facts = empty_facts()
     known = history.clients
-    columns = (known.role, known.isolation, known.issued, known.acks, known.clock, known.told_ns)
-    for client, told in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+    nobody = [MISSING] * (len(known.role) - len(known.told_ns))  # two that stand for an audit, where there was none
+    columns = (known.role, known.isolation, known.issued, known.acks, known.clock)
+    told_ns = known.told_ns.tolist() + nobody
+    for client, told in enumerate(zip(*(column.tolist() for column in columns), told_ns, strict=True)):
         facts["fact_clients"].append((0, client, *told[:-1], None if told[-1] == MISSING else told[-1]))
     of_cell = {p: cell for cell in history.plan.cells for p in cell.partitions}
     for partition in history.partitions:
