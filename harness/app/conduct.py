@@ -338,7 +338,11 @@ def _check_and_judge(
         check = CheckOptions(engine=engine_name(options.engine), workers=options.workers, session=session)
         findings = seconds.measure("check", lambda: check_run(run, check, condition))
         if oracle and not condition.damaged:
-            seconds.measure("oracle", lambda: compare_with_oracle(run, workers=options.workers, session=session))
+            left_out = seconds.measure(
+                "oracle", lambda: compare_with_oracle(run, workers=options.workers, session=session)
+            )
+            if left_out is not None:
+                view.note(left_out)
     finally:
         spark.stop()
     verdict = seconds.measure("judge", lambda: judge_run(run, findings, condition, decide=decide))

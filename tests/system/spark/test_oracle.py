@@ -13,15 +13,24 @@ from prozess.checkers.registry import CHECKERS, select
 from prozess.harness.app.histories.synthetic.history import GenerateOptions, generate
 from prozess.harness.app.histories.synthetic.plants import PLANTS
 from prozess.harness.app.run.check import CheckOptions, check_run
+from prozess.harness.checking.findings import read_findings
 from prozess.harness.checking.kernels import check_cell, check_partition
 from prozess.harness.interfaces import CellHistory, Finding, PartitionHistory
 from prozess.harness.interfaces.witnesses import LateCase
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import ObservationKind, Outcome
-from prozess.spark_checkers.oracle.second_opinion import QUERIES, TINY_PLANS, ask, disagreements, second_opinion
+from prozess.spark_checkers.oracle.second_opinion import (
+    QUERIES,
+    TINY_PLANS,
+    ask,
+    disagreements,
+    not_compared,
+    second_opinion,
+)
 from prozess.spark_checkers.session import start_session
 from tests.support.anomalies import ANOMALIES, OF_PARTITIONS
+from tests.support.edn_histories import found
 from tests.support.kafka_model import compaction, groups, transactions
 from tests.support.kafka_model.anomalies import KINDS, Spoiler
 from tests.support.kafka_model.deliveries import drawn_delivery
@@ -30,6 +39,7 @@ from tests.support.kafka_model.partition import drawn_facts
 from tests.support.paths import ROOT
 from tests.support.shown_histories import VARIABLE, parts_of
 from tests.support.small_runs import START_NS, make_small
+from tests.support.spoiled_jepsen import spoiled_jepsen
 
 pytestmark = pytest.mark.spark
 SHOWING_S = 300
@@ -216,3 +226,41 @@ def test_a_run_is_asked_from_its_own_files(session, tmp_path, monkeypatch):
     monkeypatch.setitem(QUERIES, "lost", "select partition, client, sequence from sent")
     said = second_opinion(made.run, findings, workers=1, session=session)
     assert said == ("lost in cell 0: the kernel counted 1, SQL 3",)
+
+
+@pytest.mark.parametrize(
+    ("transactions", "anomalies"),
+    [
+        (False, {"lost", "duplicate", "reordered", "offset-conflict", "phantom", "skipped", "rewound", "time-travel"}),
+        (True, {"lost", "duplicate", "offset-conflict", "phantom", "skipped", "torn", "lost-transaction", "own-read"}),
+    ],
+    ids=["sends", "transactions"],
+)
+def test_an_imported_history_is_compared_as_far_as_it_can_be_without_an_audit(
+    session, tmp_path, transactions, anomalies
+):
+    run, verdict = spoiled_jepsen(0, transactions=transactions).checked(tmp_path)
+    assert set(found(verdict)) >= anomalies
+    findings = read_findings(run)
+    assert second_opinion(run, findings, workers=1, session=session) == ()
+    said = not_compared(run, findings)
+    assert said is not None
+    left_out = said.partition("Not compared: ")[2].removesuffix(".").split(", ")
+    assert {"dirty-read", "diverged", "stalled"} <= set(left_out)
+    assert not set(left_out) & (anomalies | {"unseen", "resurrected", "corrupt", "misplaced"})
+
+
+def test_a_finding_of_an_imported_history_that_was_changed_is_a_disagreement(session, tmp_path):
+    run, _ = spoiled_jepsen(0, transactions=False).checked(tmp_path)
+    changed = [f for f in read_findings(run) if f.anomaly in ("lost", "phantom")]
+    place, lost = next((n, f) for n, f in enumerate(changed) if f.anomaly == "lost" and f.result.count)
+    true_count = sum(f.result.count for f in changed if f.anomaly == "lost")
+    fewer = replace(lost.result, witnesses=lost.result.witnesses[1:], count=lost.result.count - 1)
+    changed[place] = replace(lost, result=fewer)
+    said = second_opinion(run, changed, workers=1, session=session)
+    assert said == (f"lost in cell 0: the kernel counted {true_count - 1}, SQL {true_count}",)
+    other = lost.result.witnesses.copy()
+    other["sequence"][0] += 1_000_000
+    changed[place] = replace(lost, result=replace(lost.result, witnesses=other))
+    (said,) = second_opinion(run, changed, workers=1, session=session)
+    assert said.startswith("lost: the kernel and SQL found other witnesses")
