@@ -4,13 +4,8 @@
 It is meant to be simple, and is slow.
 """
 
-import contextlib
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from prozess.harness.config.configuration import PROVOCATIONS
-from prozess.harness.errors import HarnessFailed
 from prozess.harness.history.parquet import parquet_schema, table_path
 from prozess.harness.history.reader import History
 from prozess.harness.interfaces import CellHistory, Finding, PartitionHistory
@@ -26,97 +20,15 @@ from prozess.harness.interfaces.witnesses import SCAN_NS, WITNESS, no_witnesses
 from prozess.harness.plan.plan import Cell
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import CLIENTS, MISSING, NONE, TABLES, Isolation
-from prozess.spark_checkers.oracle import groups, log, reading, unaudited
-from prozess.spark_checkers.oracle.views import FACTS, VIEWS, fill
+from prozess.spark_checkers.oracle.asking import AUDITED, UNAUDITED, Opinion, Rows, ask_run
+from prozess.spark_checkers.oracle.views import FACTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-QUERIES: Mapping[str, str] = {
-    **log.LOG_QUERIES,
-    **log.ERROR_QUERIES,
-    **reading.READING_QUERIES,
-    **reading.STALL_QUERIES,
-    **log.TRANSACTION_QUERIES,
-    **groups.COMMIT_QUERIES,
-    **groups.GROUP_QUERIES,
-    **groups.OWNERSHIP_QUERIES,
-    **log.COPY_QUERIES,
-    **log.SNAPSHOT_QUERIES,
-    **reading.DELIVERY_QUERIES,
-}
-"""The SQL text of each anomaly."""
-_ALL_VIEWS = {
-    **VIEWS,
-    **log.LOG_VIEWS,
-    **reading.READING_VIEWS,
-    **reading.STALL_VIEWS,
-    **log.TRANSACTION_VIEWS,
-    **groups.OWNERSHIP_VIEWS,
-    **groups.COMMIT_VIEWS,
-    **groups.GROUP_VIEWS,
-    **log.COPY_VIEWS,
-    **reading.DELIVERY_VIEWS,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """The SQL texts that are asked of a kind of history: of anomalies, and of views, each after those that it is made of."""
-
-    queries: Mapping[str, str]
-    views: Mapping[str, str]
-
-
-AUDITED = Texts(QUERIES, _ALL_VIEWS)
-UNAUDITED = Texts(
-    unaudited.QUERIES | {name: QUERIES[name] for name in unaudited.AS_AUDITED},
-    {
-        **unaudited.FIRST_VIEWS,
-        **VIEWS,
-        **log.LOG_VIEWS,
-        **unaudited.MORE_VIEWS,
-        **reading.READING_VIEWS,
-        **log.TRANSACTION_VIEWS,
-        **unaudited.OTHER_VIEWS,
-    },
-)
-"""Of a history that nobody audited: what can be judged all the same."""
 WORLDLY = ("metadata", "metrics", "transactions", "clients", "heartbeats", "assignments")
 """Tables that have no partition, or have rows without one. Each row says which world it belongs to."""
-TINY_ROWS = 200_000
-"""In a history with fewer rows, compiling a plan takes longer than what it computes. At 1,000,000 rows, what is compiled
-takes a third of the time."""
-SMALL_ROWS = 2_000_000
-"""In a history with fewer rows, much of the time goes into planning and starting tasks."""
-SMALL_PLANS = {"spark.sql.adaptive.enabled": "false"}
-SMALL_PLANS |= {
-    "spark.sql.requireAllClusterKeysForCoPartition": "false",
-    "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
-}
-ROWS_PER_PIECE = 500_000
-FEW_ROWS = 20_000
-TINY_PLANS = SMALL_PLANS | {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-_AT_ONCE = 2
-"""How many texts are asked at the same time. One alone leaves a core idle while it is planned."""
 _SHOWN = 3
-Rows = Counter[tuple[int, ...]]
-"""Witnesses, as the values of the columns that name them, each as often as it was found."""
-
-
-@dataclass(frozen=True, slots=True)
-class Opinion:
-    """What SQL found of one anomaly: the columns that name a witness, `partition` first, and every witness."""
-
-    fields: tuple[str, ...]
-    rows: Rows
-
-    def counts(self, cells: Mapping[int, int]) -> Counter[int]:
-        """Returns how many witnesses each cell has. `cells` maps a partition to its cell."""
-        found: Counter[int] = Counter()
-        for row, times in self.rows.items():
-            found[cells.get(row[0], NONE)] += times
-        return found
 
 
 def second_opinion(
@@ -139,17 +51,13 @@ def second_opinion(
     history = History.open(run)
     texts = AUDITED if history.plan.audited else UNAUDITED
     asked = [anomaly for anomaly in texts.queries if any(f.anomaly == anomaly for f in findings)]
-    rows = sum(history.rows(name) for name in TABLES)
-    pieces = pieces_of(rows, workers)
-    with _planned(session, _plans(rows, pieces)):
-        tables = {name: _table_of_run(session, table_path(run, name), name) for name in TABLES}
-        of_run = facts_of(history)
-        facts = {name: session.createDataFrame(rows) for name, rows in of_run.items()}
-        sizes = {name: history.rows(name) for name in TABLES} | {name: rows.num_rows for name, rows in of_run.items()}
-        named = placed(tables | facts, pieces, sizes)
-        if texts is UNAUDITED:
-            named["received"] = named.pop("reads")
-        opinions = ask(session, named, asked, texts)
+    of_run = facts_of(history)
+    tables = {name: _table_of_run(session, table_path(run, name), name) for name in TABLES}
+    tables |= {name: session.createDataFrame(rows) for name, rows in of_run.items()}
+    sizes = {name: history.rows(name) for name in TABLES} | {name: rows.num_rows for name, rows in of_run.items()}
+    if texts is UNAUDITED:
+        tables["received"], sizes["received"] = tables.pop("reads"), sizes.pop("reads")
+    opinions = ask_run(session, tables, sizes, asked, texts, workers=workers)
     cells = {planned.partition: planned.cell for planned in history.plan.partitions}
     return disagreements(findings, opinions, cells)
 
@@ -166,116 +74,6 @@ def not_compared(run: RunDirectory, findings: Sequence[Finding]) -> str | None:
         "Nobody audited this history, so the second opinion compared only what can be judged without an audit. "
         f"Not compared: {', '.join(named)}."
     )
-
-
-def pieces_of(rows: int, workers: int) -> int:
-    return 1 if rows < SMALL_ROWS else max(workers, -(-rows // ROWS_PER_PIECE))
-
-
-def placed(tables: "Mapping[str, DataFrame]", pieces: int, sizes: Mapping[str, int]) -> "dict[str, DataFrame]":
-    """Returns the tables so that what belongs to a partition of the history is in one piece. No join of that partition's
-    rows then moves any. `sizes`: how many rows each table has."""
-    made = {}
-    for name, frame in tables.items():
-        whole = pieces == 1 or "partition" not in frame.columns
-        made[name] = known(frame.coalesce(1) if whole else frame.repartition(pieces, "partition"), sizes[name])
-    return made
-
-
-def _plans(rows: int, pieces: int) -> Mapping[str, str]:
-    """Returns the settings of the session for a history with so many rows."""
-    return (TINY_PLANS if rows < TINY_ROWS else SMALL_PLANS) | {"spark.sql.shuffle.partitions": str(pieces)}
-
-
-@contextlib.contextmanager
-def _planned(session: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
-    """A context in which the session has these settings. Afterwards they are as before."""
-    before = {name: session.conf.get(name, None) for name in settings}
-    try:
-        for name, value in settings.items():
-            session.conf.set(name, value)
-        yield
-    finally:
-        for name, was in before.items():
-            if was is None:
-                session.conf.unset(name)
-            else:
-                session.conf.set(name, was)
-
-
-def ask(
-    session: "SparkSession", tables: "Mapping[str, DataFrame]", anomalies: Sequence[str], texts: Texts = AUDITED
-) -> dict[str, Opinion]:
-    """Returns what SQL finds of these anomalies. `tables` has every table of a history, and the facts beside it, by
-    name; without an audit, `received` in place of `reads`."""
-    views = needed_views(anomalies, texts)
-    found: dict[str, pa.Table] = {}
-
-    def make(name: str) -> None:
-        # Each view is computed once, and is a plain table to those who use it. A view that is cached keeps the plans of all
-        # that it is made of, and Spark goes through them again for each text: that took most of the time.
-        frame = session.sql(fill(texts.views[name])).localCheckpoint(eager=False)
-        known(frame, frame.count()).createOrReplaceTempView(name)
-
-    def answer(name: str) -> None:
-        found[name] = session.sql(fill(texts.queries[name])).toArrow()
-
-    works = {view: partial(make, view) for view in views} | {f"? {name}": partial(answer, name) for name in anomalies}
-    written = {view: texts.views[view] for view in views} | {f"? {name}": texts.queries[name] for name in anomalies}
-    needs = {  # each is made of those before it, and may use the name of another one for a column
-        name: {view for view in views[:place] if _names(text, view)}
-        for place, (name, text) in enumerate(written.items())
-    }
-    try:
-        for name, frame in tables.items():
-            frame.createOrReplaceTempView(name)
-        _perform(works, needs)
-        for name in (*tables, *views):  # Spark frees what nobody names
-            session.catalog.dropTempView(name)
-        return {anomaly: _opinion(found[anomaly]) for anomaly in anomalies}
-    except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
-        said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise HarnessFailed(f"Spark could not ask the history in SQL: {said.strip()[:500]}.") from error
-
-
-def known(frame: "DataFrame", rows: int) -> "DataFrame":
-    """Returns the same table, of which Spark now knows that it has no rows, or few. Spark plans no work for what no row can
-    come of, and keeps few rows in a hash table where they are joined. By itself it takes every table for a large one, and
-    sorts both sides of each join."""
-    if not rows:
-        return frame.where("false")
-    if rows > FEW_ROWS:
-        return frame
-    return frame.hint("shuffle_hash" if "partition" in frame.columns else "broadcast")
-
-
-def _perform(works: Mapping[str, Callable[[], None]], needs: Mapping[str, Set[str]]) -> None:
-    """Does all of these works, some at the same time, each after those that it needs. The order is that of `works`."""
-    waiting, done = dict(works), set[str]()
-    running: dict[Future[None], str] = {}
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        while waiting or running:
-            ready = [name for name in waiting if needs[name] <= done][: _AT_ONCE - len(running)]
-            running |= {threads.submit(waiting.pop(name)): name for name in ready}
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                future.result()
-                done.add(running.pop(future))
-
-
-def _names(text: str, view: str) -> bool:
-    """Returns whether a text names this view."""
-    return re.search(rf"\b{view}\b", text) is not None
-
-
-def needed_views(anomalies: Sequence[str], texts: Texts = AUDITED) -> tuple[str, ...]:
-    """Returns the views that the texts of these anomalies use, and those that these are made of, in the order of making."""
-    wanted = [texts.queries[anomaly] for anomaly in anomalies]
-    needed = []
-    for name, text in reversed(list(texts.views.items())):  # each is made of those before it
-        if any(_names(other, name) for other in wanted):
-            needed.append(name)
-            wanted.append(text)
-    return tuple(reversed(needed))
 
 
 def disagreements(
@@ -319,13 +117,6 @@ def _strangers(anomaly: str, fields: Sequence[str], shown: np.ndarray, opinion: 
     return [
         f"{anomaly}: the kernel and SQL found other witnesses ({names}): the kernel {here[:_SHOWN]}, SQL {there[:_SHOWN]}"
     ]
-
-
-def _opinion(table: pa.Table) -> Opinion:
-    names = tuple(table.column_names)
-    fields = ("partition", *(name for name in names if name != "partition"))
-    columns = [table.column(name).to_pylist() for name in fields]
-    return Opinion(fields, Counter(zip(*columns, strict=True)))
 
 
 def _table_of_run(session: "SparkSession", path: Path, name: str) -> "DataFrame":

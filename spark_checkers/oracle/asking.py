@@ -1,0 +1,256 @@
+"""How the texts of the second opinion are asked of Spark: which views are made, in which order, and with which plans.
+
+At 20,000 rows nearly all of the time goes into planning texts and starting tasks; at 1,000,000 rows, half of it. So rows move
+as little as possible, nothing is planned for a table without rows, and what few rows go through is not compiled.
+"""
+
+import contextlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from prozess.harness.errors import HarnessFailed
+from prozess.harness.schema import NONE
+from prozess.spark_checkers.oracle import groups, log, reading, unaudited
+from prozess.spark_checkers.oracle.views import VIEWS, fill
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+QUERIES: Mapping[str, str] = {
+    **log.LOG_QUERIES,
+    **log.ERROR_QUERIES,
+    **reading.READING_QUERIES,
+    **reading.STALL_QUERIES,
+    **log.TRANSACTION_QUERIES,
+    **groups.COMMIT_QUERIES,
+    **groups.GROUP_QUERIES,
+    **groups.OWNERSHIP_QUERIES,
+    **log.COPY_QUERIES,
+    **log.SNAPSHOT_QUERIES,
+    **reading.DELIVERY_QUERIES,
+}
+"""The SQL text of each anomaly."""
+_ALL_VIEWS = {
+    **VIEWS,
+    **log.LOG_VIEWS,
+    **reading.READING_VIEWS,
+    **reading.STALL_VIEWS,
+    **log.TRANSACTION_VIEWS,
+    **groups.OWNERSHIP_VIEWS,
+    **groups.COMMIT_VIEWS,
+    **groups.GROUP_VIEWS,
+    **log.COPY_VIEWS,
+    **reading.DELIVERY_VIEWS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """The SQL texts that are asked of a kind of history: of anomalies, and of views, each after those that it is made of."""
+
+    queries: Mapping[str, str]
+    views: Mapping[str, str]
+
+
+AUDITED = Texts(QUERIES, _ALL_VIEWS)
+UNAUDITED = Texts(
+    unaudited.QUERIES | {name: QUERIES[name] for name in unaudited.AS_AUDITED},
+    {
+        **unaudited.FIRST_VIEWS,
+        **VIEWS,
+        **log.LOG_VIEWS,
+        **unaudited.MORE_VIEWS,
+        **reading.READING_VIEWS,
+        **log.TRANSACTION_VIEWS,
+        **unaudited.OTHER_VIEWS,
+    },
+)
+"""Of a history that nobody audited: what can be judged all the same."""
+FEW_ROWS = 20_000
+"""To go through fewer rows takes less time than to compile how."""
+WHOLE_ROWS = 2_000_000
+"""A history with fewer rows is in one piece. Two texts at a time keep two cores busy, and no row ever moves."""
+ROWS_PER_PIECE = 500_000
+PLANS = {
+    "spark.sql.adaptive.enabled": "false",
+    # Rows that are in one piece by their partition are also by their partition and offset.
+    "spark.sql.requireAllClusterKeysForCoPartition": "false",
+    "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
+}
+_COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+TINY_PLANS = PLANS | _INTERPRETED | {"spark.sql.shuffle.partitions": "1"}
+"""Settings for histories that have few rows in every table."""
+_AT_ONCE = 2
+"""How many texts are asked at the same time. One alone leaves a core idle while it is planned."""
+Rows = Counter[tuple[int, ...]]
+"""Witnesses, as the values of the columns that name them, each as often as it was found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """What SQL found of one anomaly: the columns that name a witness, `partition` first, and every witness."""
+
+    fields: tuple[str, ...]
+    rows: Rows
+
+    def counts(self, cells: Mapping[int, int]) -> Counter[int]:
+        """Returns how many witnesses each cell has. `cells` maps a partition to its cell."""
+        found: Counter[int] = Counter()
+        for row, times in self.rows.items():
+            found[cells.get(row[0], NONE)] += times
+        return found
+
+
+def ask_run(
+    session: "SparkSession",
+    tables: "Mapping[str, DataFrame]",
+    sizes: Mapping[str, int],
+    anomalies: Sequence[str],
+    texts: Texts,
+    *,
+    workers: int,
+) -> dict[str, Opinion]:
+    """Returns what SQL finds of these anomalies, as `ask`. `sizes`: how many rows each table has."""
+    rows = sum(sizes.values())
+    pieces = 1 if rows < WHOLE_ROWS else max(workers, -(-rows // ROWS_PER_PIECE))
+    plans = PLANS | _COMPILED | {"spark.sql.shuffle.partitions": str(pieces)}
+    with _planned(session, plans):
+        placed = {name: _placed(frame, pieces, sizes[name]) for name, frame in tables.items()}
+        return ask(session, placed, anomalies, texts, sizes)
+
+
+def ask(
+    session: "SparkSession",
+    tables: "Mapping[str, DataFrame]",
+    anomalies: Sequence[str],
+    texts: Texts = AUDITED,
+    sizes: Mapping[str, int] | None = None,
+) -> dict[str, Opinion]:
+    """Returns what SQL finds of these anomalies. `tables` has every table of a history, and the facts beside it, by
+    name; without an audit, `received` in place of `reads`. `sizes`: how many rows each table has; then a text is only
+    compiled if many rows go through it. None: the session decides. HarnessFailed if Spark fails."""
+    views = needed_views(anomalies, texts)
+    rows = dict(sizes or {})
+    found: dict[str, pa.Table] = {}
+
+    def make(name: str) -> None:
+        # Each view is computed once, and is a plain table to those who use it. A view that is cached keeps the plans of all
+        # that it is made of, and Spark goes through them again for each text: that took most of the time.
+        frame = session.sql(fill(texts.views[name])).localCheckpoint(eager=False)
+        rows[name] = frame.count()
+        _known(frame, rows[name]).createOrReplaceTempView(name)
+
+    def answer(name: str) -> None:
+        found[name] = session.sql(fill(texts.queries[name])).toArrow()
+
+    made = {view: partial(make, view) for view in views} | {f"? {name}": partial(answer, name) for name in anomalies}
+    written = {view: texts.views[view] for view in views} | {f"? {name}": texts.queries[name] for name in anomalies}
+    needs = {  # each is made of those before it, and may use the name of another one for a column
+        name: {view for view in views[:place] if _names(text, view)}
+        for place, (name, text) in enumerate(written.items())
+    }
+    reads = {name: needs[name] | {table for table in tables if _names(text, table)} for name, text in written.items()}
+
+    def compiled(name: str) -> bool | None:
+        return None if sizes is None else any(rows[read] > FEW_ROWS for read in reads[name])
+
+    try:
+        for name, frame in tables.items():
+            frame.createOrReplaceTempView(name)
+        _perform(session, made, needs, compiled)
+        for name in (*tables, *views):  # Spark frees what nobody names
+            session.catalog.dropTempView(name)
+        return {anomaly: _opinion(found[anomaly]) for anomaly in anomalies}
+    except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
+        said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise HarnessFailed(f"Spark could not ask the history in SQL: {said.strip()[:500]}.") from error
+
+
+def needed_views(anomalies: Sequence[str], texts: Texts = AUDITED) -> tuple[str, ...]:
+    """Returns the views that the texts of these anomalies use, and those that these are made of, in the order of making."""
+    wanted = [texts.queries[anomaly] for anomaly in anomalies]
+    needed = []
+    for name, text in reversed(list(texts.views.items())):  # each is made of those before it
+        if any(_names(other, name) for other in wanted):
+            needed.append(name)
+            wanted.append(text)
+    return tuple(reversed(needed))
+
+
+def _names(text: str, view: str) -> bool:
+    """Returns whether a text names this view or table."""
+    return re.search(rf"\b{view}\b", text) is not None
+
+
+def _perform(
+    session: "SparkSession",
+    works: Mapping[str, Callable[[], None]],
+    needs: Mapping[str, Set[str]],
+    compiled: Callable[[str], bool | None],
+) -> None:
+    """Does all of these works, some at the same time, each after those that it needs. `compiled`: whether a work whose
+    needs are done is to be compiled. That is a setting of the session, so it only changes while nothing runs."""
+    waiting, done = dict(works), set[str]()
+    running: dict[Future[None], str] = {}
+    now = None
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        while waiting or running:
+            ready = [name for name in waiting if needs[name] <= done]
+            if not running and ready and all(compiled(name) != now for name in ready):
+                now = compiled(ready[0])
+                for setting, value in (_COMPILED if now else _INTERPRETED).items():
+                    session.conf.set(setting, value)
+            chosen = [name for name in ready if compiled(name) == now][: _AT_ONCE - len(running)]
+            running |= {threads.submit(waiting.pop(name)): name for name in chosen}
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                future.result()
+                done.add(running.pop(future))
+
+
+def _placed(frame: "DataFrame", pieces: int, rows: int) -> "DataFrame":
+    """Returns the same table, with the rows of each partition of the history in one piece. No join within a partition then
+    moves any."""
+    whole = pieces == 1 or "partition" not in frame.columns
+    return _known(frame.coalesce(1) if whole else frame.repartition(pieces, "partition"), rows)
+
+
+def _known(frame: "DataFrame", rows: int) -> "DataFrame":
+    """Returns the same table, of which Spark now knows that it has no rows, or few. Spark plans no work for what no row can
+    come of, and keeps few rows in a hash table where they are joined. By itself it takes every table for a large one, and
+    sorts both sides of each join."""
+    if not rows:
+        return frame.where("false")
+    if rows > FEW_ROWS:
+        return frame
+    return frame.hint("shuffle_hash" if "partition" in frame.columns else "broadcast")
+
+
+@contextlib.contextmanager
+def _planned(session: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
+    """A context in which the session has these settings. Afterwards they are as before."""
+    before = {name: session.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            session.conf.set(name, value)
+        yield
+    finally:
+        for name, was in before.items():
+            if was is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, was)
+
+
+def _opinion(table: pa.Table) -> Opinion:
+    names = tuple(table.column_names)
+    fields = ("partition", *(name for name in names if name != "partition"))
+    columns = [table.column(name).to_pylist() for name in fields]
+    return Opinion(fields, Counter(zip(*columns, strict=True)))
