@@ -276,6 +276,8 @@ READING_QUERIES = {
     """,
 }
 """The SQL text of each anomaly of readers, compacted logs, copies, and of what brokers and controllers reported."""
+UNAUDITED_READING_QUERIES = {"skipped": skipped("true")}
+"""The text of readers that is another one where nobody audited: what was jumped over was received, or acknowledged."""
 
 
 # Readers that receive nothing, and last stable offsets that do not move.

@@ -20,8 +20,14 @@ from prozess.harness.interfaces.witnesses import LateCase
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import ObservationKind, Outcome
-from prozess.spark_checkers.oracle.asking import QUERIES, TINY_PLANS, ask
-from prozess.spark_checkers.oracle.second_opinion import disagreements, not_compared, second_opinion
+from prozess.spark_checkers.oracle.second_opinion import (
+    QUERIES,
+    TINY_PLANS,
+    ask,
+    disagreements,
+    not_compared,
+    second_opinion,
+)
 from prozess.spark_checkers.session import start_session
 from tests.support.anomalies import ANOMALIES, OF_PARTITIONS
 from tests.support.edn_histories import found

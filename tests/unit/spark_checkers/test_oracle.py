@@ -11,8 +11,7 @@ from prozess.harness.interfaces import Finding, KernelResult
 from prozess.harness.interfaces.witnesses import make_witnesses
 from prozess.harness.schema import TABLES
 from prozess.spark_checkers.oracle import second_opinion
-from prozess.spark_checkers.oracle.asking import QUERIES, Opinion, needed_views
-from prozess.spark_checkers.oracle.second_opinion import disagreements
+from prozess.spark_checkers.oracle.second_opinion import QUERIES, Opinion, disagreements, needed_views
 from prozess.spark_checkers.oracle.views import CONSTANTS, FACTS, VIEWS, fill
 from tests.support.anomalies import ANOMALIES
 from tests.support.small_runs import make_small
