@@ -1,7 +1,7 @@
 """The second opinion: every check that SQL can express is stated again in SQL, and compared with what the kernels found.
 
 `prozess check RUN --oracle` asks for it. Spark SQL reads the Parquet tables itself, and nothing of `checkers` is used.
-It is meant to be simple, and is slow.
+It is meant to be simple, and is slow: `docs/performance.md` says how slow.
 """
 
 import contextlib
