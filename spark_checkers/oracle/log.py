@@ -168,6 +168,50 @@ LOG_QUERIES = {
     """,
 }
 """The SQL text of each anomaly of the log."""
+UNAUDITED_LOG_VIEWS = {
+    # What consumers received, and how far they read.
+    "consumed": "select distinct partition, sender, sequence from given where not by_audit and not unreadable",
+    "consumed_committed": """
+        select distinct partition, sender, sequence
+        from given where not by_audit and not unreadable and isolation = {COMMITTED}
+    """,
+    "reach": """
+        select partition, max(log_offset) as furthest,
+               max(case when isolation = {COMMITTED} then log_offset end) as furthest_committed
+        from given where not by_audit group by partition
+    """,
+    # Acknowledged (or proven by their transaction), and received by no consumer. `passed`: one read beyond.
+    "ungiven": f"""
+        select s.partition, s.client, s.sequence,
+               s.log_offset != {{NONE}} and coalesce(s.log_offset <= r.furthest, false) as passed
+        from sent s
+        join fact_partitions p on p.partition = s.partition
+        left join reach r on r.partition = s.partition
+        left join proven_transaction proven
+            on proven.partition = s.partition and proven.client = s.client and proven.transaction = s.transaction
+        {cleaning("s")}
+        left anti join consumed c
+            on c.partition = s.partition and c.sender = s.client and c.sequence = s.sequence
+        left anti join unconfirmed u
+            on u.partition = s.partition and u.sender = s.client and u.sequence = s.sequence and s.outcome = {{INFO}}
+        where (s.outcome = {{OK}}
+               or (s.outcome = {{INFO}} and s.transaction != {{NONE}} and proven.client is not null))
+          and not {cleaned("s", tombstone="s.size = {NONE}")}
+    """,
+}
+"""Further views of what consumers received."""
+UNAUDITED_LOG_QUERIES = {
+    "lost": "select partition, client, sequence from ungiven where passed",
+    "unseen": "select partition, client, sequence from ungiven where not passed",
+    "resurrected": """
+        select s.partition, s.client, s.sequence
+        from sent s
+        join consumed c on c.partition = s.partition and c.sender = s.client and c.sequence = s.sequence
+        where s.outcome = {FAIL} and s.transaction = {NONE}
+    """,
+}
+"""The texts of the log that are other ones where nobody audited. `unseen` is a fact: what nobody can be said to have
+missed."""
 
 
 # What producers are told.
@@ -428,6 +472,37 @@ TRANSACTION_QUERIES = {
 }
 """The SQL text of each anomaly of transactions. What a record should be follows from its transaction, wherever it
 stands."""
+UNAUDITED_TRANSACTION_VIEWS = {
+    # An acknowledgement says where a record of a transaction ought to stand. Whether it is shown, a consumer must say.
+    "queued": """
+        select s.*, v.sender is not null and c.sender is not null as shown
+        from transacted s
+        left join first_copy v
+            on v.partition = s.partition and v.level = {COMMITTED} and v.sender = s.client and v.sequence = s.sequence
+        left join consumed_committed c
+            on c.partition = s.partition and c.sender = s.client and c.sequence = s.sequence
+        where s.outcome != {FAIL} or s.became = {FAIL}
+    """,
+    "record": """
+        select s.partition, s.world, s.client, s.sequence, s.transaction, s.shown,
+               not s.shown and s.log_offset != {NONE} and coalesce(s.log_offset <= r.furthest_committed, false) as missing
+        from queued s left join reach r on r.partition = s.partition
+    """,
+}
+"""The views that are made in another way without an audit."""
+UNAUDITED_TRANSACTION_QUERIES = {
+    # A client does one thing at a time, and it is not told when it asked for the end of its transaction.
+    "own-read": """
+        select distinct h.partition, h.client, h.sequence, case when h.committed then 0 else 1 end as case
+        from showing h
+        join transactions x on x.world = h.world and x.client = h.client and x.transaction = h.transaction
+        left anti join transactions n
+            on n.world = h.world and n.client = h.client and n.transaction > h.transaction and n.begun_ns <= h.read_ns
+        where h.reader = h.client and x.begun_ns <= h.read_ns
+          and (x.completed_ns = {MISSING} or h.read_ns <= x.completed_ns)
+    """,
+}
+"""The texts of transactions that are other ones where nobody audited."""
 
 
 # Copiers.

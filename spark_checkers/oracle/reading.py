@@ -14,7 +14,7 @@ _ACKNOWLEDGED = """
       and not (e.sentinel_ns is not null and s.log_offset > p.end_uncommitted and s.completed_ns >= e.sentinel_ns)
 """
 READING_VIEWS = {
-    # Each read with the one before it in the same assignment, and how many records of its log stand up to each.
+    # Each read that does not follow the one before it in the same assignment at the next offset, with that one.
     "step": """
         select * from (
             select g.partition, g.client as reader, g.by_audit, g.log_offset, g.row,
@@ -23,7 +23,7 @@ READING_VIEWS = {
                    lag(g.span) over (partition by g.partition, g.client order by g.row) as span_before, g.span
             from given g
         )
-        where span = span_before
+        where span = span_before and log_offset != before + 1
     """,
 }
 # Partitions that have several copies, and between which offsets those must be alike.
@@ -276,6 +276,8 @@ READING_QUERIES = {
     """,
 }
 """The SQL text of each anomaly of readers, compacted logs, copies, and of what brokers and controllers reported."""
+UNAUDITED_READING_QUERIES = {"skipped": skipped("true")}
+"""The text of readers that is another one where nobody audited: what was jumped over was received, or acknowledged."""
 
 
 # Readers that receive nothing, and last stable offsets that do not move.

@@ -1,7 +1,7 @@
 """The second opinion: every check that SQL can express is stated again in SQL, and compared with what the kernels found.
 
 `prozess check RUN --oracle` asks for it. Spark SQL reads the Parquet tables itself, and nothing of `checkers` is used.
-It is meant to be simple, and is slow.
+It is meant to be simple, and is slow: `docs/performance.md` says how slow.
 """
 
 import contextlib
@@ -12,22 +12,20 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from prozess.harness.config.configuration import PROVOCATIONS
 from prozess.harness.errors import HarnessFailed
 from prozess.harness.history.parquet import parquet_schema, table_path
 from prozess.harness.history.reader import History
-from prozess.harness.interfaces import CellHistory, Finding, PartitionHistory
-from prozess.harness.interfaces.witnesses import SCAN_NS, WITNESS, no_witnesses
-from prozess.harness.plan.plan import Cell
+from prozess.harness.interfaces import Finding
+from prozess.harness.interfaces.witnesses import WITNESS, no_witnesses
 from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import CLIENTS, MISSING, NONE, TABLES, Isolation
-from prozess.spark_checkers.oracle import groups, log, reading, unaudited
-from prozess.spark_checkers.oracle.views import FACTS, VIEWS, fill
+from prozess.harness.schema import NONE, TABLES
+from prozess.spark_checkers.oracle import groups, log, reading
+from prozess.spark_checkers.oracle.views import REVEALED_VIEWS, VIEWS, facts_of, fill
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,51 +56,57 @@ _ALL_VIEWS = {
     **log.COPY_VIEWS,
     **reading.DELIVERY_VIEWS,
 }
+AS_AUDITED = (
+    *("duplicate", "reordered", "offset-conflict", "phantom", "corrupt", "misplaced", "rewound", "time-travel"),
+    *("torn", "lost-transaction", "zombie-write", "aborted-read", "early-read"),
+)
+"""The anomalies whose texts hold without an audit, too."""
 
 
 @dataclass(frozen=True, slots=True)
-class SqlTexts:
+class Questions:
     """The SQL texts that are asked of a kind of history: of anomalies, and of views, each after those that it is made of."""
 
     queries: Mapping[str, str]
     views: Mapping[str, str]
 
 
-AUDITED = SqlTexts(QUERIES, _ALL_VIEWS)
-UNAUDITED = SqlTexts(
-    unaudited.QUERIES | {name: QUERIES[name] for name in unaudited.AS_AUDITED},
+AUDITED = Questions(QUERIES, _ALL_VIEWS)
+UNAUDITED = Questions(
     {
-        **unaudited.FIRST_VIEWS,
+        **{name: QUERIES[name] for name in AS_AUDITED},
+        **log.UNAUDITED_LOG_QUERIES,
+        **reading.UNAUDITED_READING_QUERIES,
+        **log.UNAUDITED_TRANSACTION_QUERIES,
+    },
+    {
+        **REVEALED_VIEWS,
         **VIEWS,
         **log.LOG_VIEWS,
-        **unaudited.MORE_VIEWS,
+        **log.UNAUDITED_LOG_VIEWS,
         **reading.READING_VIEWS,
         **log.TRANSACTION_VIEWS,
-        **unaudited.OTHER_VIEWS,
+        **log.UNAUDITED_TRANSACTION_VIEWS,
     },
 )
 """Of a history that nobody audited: what can be judged all the same."""
-WORLDLY = ("metadata", "metrics", "transactions", "clients", "heartbeats", "assignments")
-"""Tables that have no partition, or have rows without one. Each row says which world it belongs to."""
-TINY_ROWS = 200_000
-"""In a history with fewer rows, compiling a plan takes longer than what it computes. At 1,000,000 rows, what is compiled
-takes a third of the time."""
-SMALL_ROWS = 2_000_000
-"""In a history with fewer rows, much of the time goes into planning and starting tasks."""
-SMALL_PLANS = {
+FEW_ROWS = 20_000
+"""To go through fewer rows takes less time than to compile how."""
+WHOLE_ROWS = 2_000_000
+"""A history with fewer rows is in one piece. Two texts at a time keep two cores busy, and no row ever moves."""
+ROWS_PER_PIECE = 500_000
+PLANS = {
     "spark.sql.adaptive.enabled": "false",
-    # Rows of a partition are in one piece already, whatever further columns a join has.
+    # Rows that are in one piece by their partition are also by their partition and offset.
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
     "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
 }
-ROWS_PER_PIECE = 500_000
-"""About how many rows of a larger history are sorted and joined by one task."""
-FEW_ROWS = 20_000
-"""A table with at most so many rows is kept in a hash table where it is joined."""
-TINY_PLANS = SMALL_PLANS | {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+TINY_PLANS = PLANS | _INTERPRETED | {"spark.sql.shuffle.partitions": "1"}
+"""Settings for histories that have few rows in every table."""
 _AT_ONCE = 2
 """How many texts are asked at the same time. One alone leaves a core idle while it is planned."""
-_SHOWN = 3
 Rows = Counter[tuple[int, ...]]
 """Witnesses, as the values of the columns that name them, each as often as it was found."""
 
@@ -120,6 +124,11 @@ class Opinion:
         for row, times in self.rows.items():
             found[cells.get(row[0], NONE)] += times
         return found
+
+
+WORLDLY = ("metadata", "metrics", "transactions", "clients", "heartbeats", "assignments")
+"""Tables that have no partition, or have rows without one. Each row says which world it belongs to."""
+_SHOWN = 3
 
 
 def second_opinion(
@@ -142,17 +151,13 @@ def second_opinion(
     history = History.open(run)
     texts = AUDITED if history.plan.audited else UNAUDITED
     asked = [anomaly for anomaly in texts.queries if any(f.anomaly == anomaly for f in findings)]
-    rows = sum(history.rows(name) for name in TABLES)
-    pieces = pieces_of(rows, workers)
-    with _planned(session, _plans(rows, pieces)):
-        tables = {name: _table_of_run(session, table_path(run, name), name) for name in TABLES}
-        of_run = facts_of(history)
-        facts = {name: session.createDataFrame(rows) for name, rows in of_run.items()}
-        sizes = {name: history.rows(name) for name in TABLES} | {name: rows.num_rows for name, rows in of_run.items()}
-        named = placed(tables | facts, pieces, sizes)
-        if texts is UNAUDITED:
-            named["received"] = named.pop("reads")
-        opinions = ask(session, named, asked, texts)
+    of_run = facts_of(history)
+    tables = {name: _table_of_run(session, table_path(run, name), name) for name in TABLES}
+    tables |= {name: session.createDataFrame(rows) for name, rows in of_run.items()}
+    sizes = {name: history.rows(name) for name in TABLES} | {name: rows.num_rows for name, rows in of_run.items()}
+    if texts is UNAUDITED:
+        tables["received"], sizes["received"] = tables.pop("reads"), sizes.pop("reads")
+    opinions = ask_run(session, tables, sizes, asked, texts, workers=workers)
     cells = {planned.partition: planned.cell for planned in history.plan.partitions}
     return disagreements(findings, opinions, cells)
 
@@ -171,24 +176,133 @@ def not_compared(run: RunDirectory, findings: Sequence[Finding]) -> str | None:
     )
 
 
-def pieces_of(rows: int, workers: int) -> int:
-    """Returns into how many pieces the tables of a history with so many rows are cut."""
-    return 1 if rows < SMALL_ROWS else max(workers, -(-rows // ROWS_PER_PIECE))
+# How the texts are asked. At 20,000 rows nearly all of the time goes into planning them and starting tasks, at 1,000,000 rows
+# half of it. So rows move as little as possible, nothing is planned for a table without rows, and what few rows go through
+# is not compiled.
 
 
-def placed(tables: "Mapping[str, DataFrame]", pieces: int, sizes: Mapping[str, int]) -> "dict[str, DataFrame]":
-    """Returns the tables so that what belongs to a partition of the history is in one piece. No join of that partition's
-    rows then moves any. `sizes`: how many rows each table has."""
-    made = {}
-    for name, frame in tables.items():
-        whole = pieces == 1 or "partition" not in frame.columns
-        made[name] = known(frame.coalesce(1) if whole else frame.repartition(pieces, "partition"), sizes[name])
-    return made
+def ask_run(
+    session: "SparkSession",
+    tables: "Mapping[str, DataFrame]",
+    sizes: Mapping[str, int],
+    anomalies: Sequence[str],
+    texts: Questions,
+    *,
+    workers: int,
+) -> dict[str, Opinion]:
+    """Returns what SQL finds of these anomalies, as `ask`. `sizes`: how many rows each table has."""
+    rows = sum(sizes.values())
+    pieces = 1 if rows < WHOLE_ROWS else max(workers, -(-rows // ROWS_PER_PIECE))
+    plans = PLANS | _COMPILED | {"spark.sql.shuffle.partitions": str(pieces)}
+    with _planned(session, plans):
+        placed = {name: _placed(frame, pieces, sizes[name]) for name, frame in tables.items()}
+        return ask(session, placed, anomalies, texts, sizes)
 
 
-def _plans(rows: int, pieces: int) -> Mapping[str, str]:
-    """Returns the settings of the session for a history with so many rows."""
-    return (TINY_PLANS if rows < TINY_ROWS else SMALL_PLANS) | {"spark.sql.shuffle.partitions": str(pieces)}
+def ask(
+    session: "SparkSession",
+    tables: "Mapping[str, DataFrame]",
+    anomalies: Sequence[str],
+    texts: Questions = AUDITED,
+    sizes: Mapping[str, int] | None = None,
+) -> dict[str, Opinion]:
+    """Returns what SQL finds of these anomalies. `tables` has every table of a history, and the facts beside it, by
+    name; without an audit, `received` in place of `reads`. `sizes`: how many rows each table has; then a text is only
+    compiled if many rows go through it. None: the session decides. HarnessFailed if Spark fails."""
+    views = needed_views(anomalies, texts)
+    rows = dict(sizes or {})
+    found: dict[str, pa.Table] = {}
+
+    def make(name: str) -> None:
+        # Each view is computed once, and is a plain table to those who use it. A view that is cached keeps the plans of all
+        # that it is made of, and Spark goes through them again for each text: that took most of the time.
+        frame = session.sql(fill(texts.views[name])).localCheckpoint(eager=False)
+        rows[name] = frame.count()
+        _known(frame, rows[name]).createOrReplaceTempView(name)
+
+    def answer(name: str) -> None:
+        found[name] = session.sql(fill(texts.queries[name])).toArrow()
+
+    made = {view: partial(make, view) for view in views} | {f"? {name}": partial(answer, name) for name in anomalies}
+    written = {view: texts.views[view] for view in views} | {f"? {name}": texts.queries[name] for name in anomalies}
+    needs = {  # each is made of those before it, and may use the name of another one for a column
+        name: {view for view in views[:place] if _names(text, view)}
+        for place, (name, text) in enumerate(written.items())
+    }
+    reads = {name: needs[name] | {table for table in tables if _names(text, table)} for name, text in written.items()}
+
+    def compiled(name: str) -> bool | None:
+        return None if sizes is None else any(rows[read] > FEW_ROWS for read in reads[name])
+
+    try:
+        for name, frame in tables.items():
+            frame.createOrReplaceTempView(name)
+        _perform(session, made, needs, compiled)
+        for name in (*tables, *views):  # Spark frees what nobody names
+            session.catalog.dropTempView(name)
+        return {anomaly: _opinion(found[anomaly]) for anomaly in anomalies}
+    except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
+        said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise HarnessFailed(f"Spark could not ask the history in SQL: {said.strip()[:500]}.") from error
+
+
+def needed_views(anomalies: Sequence[str], texts: Questions = AUDITED) -> tuple[str, ...]:
+    """Returns the views that the texts of these anomalies use, and those that these are made of, in the order of making."""
+    wanted = [texts.queries[anomaly] for anomaly in anomalies]
+    needed = []
+    for name, text in reversed(list(texts.views.items())):  # each is made of those before it
+        if any(_names(other, name) for other in wanted):
+            needed.append(name)
+            wanted.append(text)
+    return tuple(reversed(needed))
+
+
+def _names(text: str, view: str) -> bool:
+    """Returns whether a text names this view or table."""
+    return re.search(rf"\b{view}\b", text) is not None
+
+
+def _perform(
+    session: "SparkSession",
+    works: Mapping[str, Callable[[], None]],
+    needs: Mapping[str, Set[str]],
+    compiled: Callable[[str], bool | None],
+) -> None:
+    """Does all of these works, some at the same time, each after those that it needs. `compiled`: whether a work whose
+    needs are done is to be compiled. That is a setting of the session, so it only changes while nothing runs."""
+    waiting, done = dict(works), set[str]()
+    running: dict[Future[None], str] = {}
+    now = None
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        while waiting or running:
+            ready = [name for name in waiting if needs[name] <= done]
+            if not running and ready and all(compiled(name) != now for name in ready):
+                now = compiled(ready[0])
+                for setting, value in (_COMPILED if now else _INTERPRETED).items():
+                    session.conf.set(setting, value)
+            chosen = [name for name in ready if compiled(name) == now][: _AT_ONCE - len(running)]
+            running |= {threads.submit(waiting.pop(name)): name for name in chosen}
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                future.result()
+                done.add(running.pop(future))
+
+
+def _placed(frame: "DataFrame", pieces: int, rows: int) -> "DataFrame":
+    """Returns the same table, with the rows of each partition of the history in one piece. No join within a partition then
+    moves any."""
+    whole = pieces == 1 or "partition" not in frame.columns
+    return _known(frame.coalesce(1) if whole else frame.repartition(pieces, "partition"), rows)
+
+
+def _known(frame: "DataFrame", rows: int) -> "DataFrame":
+    """Returns the same table, of which Spark now knows that it has no rows, or few. Spark plans no work for what no row can
+    come of, and keeps few rows in a hash table where they are joined. By itself it takes every table for a large one, and
+    sorts both sides of each join."""
+    if not rows:
+        return frame.where("false")
+    if rows > FEW_ROWS:
+        return frame
+    return frame.hint("shuffle_hash" if "partition" in frame.columns else "broadcast")
 
 
 @contextlib.contextmanager
@@ -207,79 +321,14 @@ def _planned(session: "SparkSession", settings: Mapping[str, str]) -> Iterator[N
                 session.conf.set(name, was)
 
 
-def ask(
-    session: "SparkSession", tables: "Mapping[str, DataFrame]", anomalies: Sequence[str], texts: SqlTexts = AUDITED
-) -> dict[str, Opinion]:
-    """Returns what SQL finds of these anomalies. `tables` has every table of a history, and the facts beside it, by
-    name; without an audit, `received` in place of `reads`."""
-    views = needed_views(anomalies, texts)
-    found: dict[str, pa.Table] = {}
-
-    def make(name: str) -> None:
-        # Each view is computed once, and is a plain table to those who use it. A view that is cached keeps the plans of all
-        # that it is made of, and Spark goes through them again for each text: that took most of the time.
-        frame = session.sql(fill(texts.views[name])).localCheckpoint(eager=False)
-        known(frame, frame.count()).createOrReplaceTempView(name)
-
-    def answer(name: str) -> None:
-        found[name] = session.sql(fill(texts.queries[name])).toArrow()
-
-    works = {view: partial(make, view) for view in views} | {f"? {name}": partial(answer, name) for name in anomalies}
-    written = {view: texts.views[view] for view in views} | {f"? {name}": texts.queries[name] for name in anomalies}
-    needs = {  # each is made of those before it, and may use the name of another one for a column
-        name: {view for view in views[:place] if _names(text, view)}
-        for place, (name, text) in enumerate(written.items())
-    }
-    try:
-        for name, frame in tables.items():
-            frame.createOrReplaceTempView(name)
-        _perform(works, needs)
-        for name in (*tables, *views):  # Spark frees what nobody names
-            session.catalog.dropTempView(name)
-        return {anomaly: _opinion(found[anomaly]) for anomaly in anomalies}
-    except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
-        said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise HarnessFailed(f"Spark could not ask the history in SQL: {said.strip()[:500]}.") from error
+def _opinion(table: pa.Table) -> Opinion:
+    names = tuple(table.column_names)
+    fields = ("partition", *(name for name in names if name != "partition"))
+    columns = [table.column(name).to_pylist() for name in fields]
+    return Opinion(fields, Counter(zip(*columns, strict=True)))
 
 
-def known(frame: "DataFrame", rows: int) -> "DataFrame":
-    """Returns the same table, of which Spark now knows that it has no rows, or few. Spark plans no work for what no row can
-    come of, and keeps few rows in a hash table where they are joined. By itself it takes every table for a large one, and
-    sorts both sides of each join."""
-    if not rows:
-        return frame.where("false")
-    if rows > FEW_ROWS:
-        return frame
-    return frame.hint("shuffle_hash" if "partition" in frame.columns else "broadcast")
-
-
-def _perform(works: Mapping[str, Callable[[], None]], needs: Mapping[str, Set[str]]) -> None:
-    """Does all of these works, some at the same time, each after those that it needs. The order is that of `works`."""
-    waiting, done = dict(works), set[str]()
-    running: dict[Future[None], str] = {}
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        while waiting or running:
-            ready = [name for name in waiting if needs[name] <= done][: _AT_ONCE - len(running)]
-            running |= {threads.submit(waiting.pop(name)): name for name in ready}
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                future.result()
-                done.add(running.pop(future))
-
-
-def _names(text: str, view: str) -> bool:
-    """Returns whether a text names this view."""
-    return re.search(rf"\b{view}\b", text) is not None
-
-
-def needed_views(anomalies: Sequence[str], texts: SqlTexts = AUDITED) -> tuple[str, ...]:
-    """Returns the views that the texts of these anomalies use, and those that these are made of, in the order of making."""
-    wanted = [texts.queries[anomaly] for anomaly in anomalies]
-    needed = []
-    for name, text in reversed(list(texts.views.items())):  # each is made of those before it
-        if any(_names(other, name) for other in wanted):
-            needed.append(name)
-            wanted.append(text)
-    return tuple(reversed(needed))
+# What both found, side by side.
 
 
 def disagreements(
@@ -325,13 +374,6 @@ def _strangers(anomaly: str, fields: Sequence[str], shown: np.ndarray, opinion: 
     ]
 
 
-def _opinion(table: pa.Table) -> Opinion:
-    names = tuple(table.column_names)
-    fields = ("partition", *(name for name in names if name != "partition"))
-    columns = [table.column(name).to_pylist() for name in fields]
-    return Opinion(fields, Counter(zip(*columns, strict=True)))
-
-
 def _table_of_run(session: "SparkSession", path: Path, name: str) -> "DataFrame":
     """Returns a table with the number of each row. The history is one world, 0."""
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -339,134 +381,3 @@ def _table_of_run(session: "SparkSession", path: Path, name: str) -> "DataFrame"
     schema = from_arrow_schema(parquet_schema(TABLES[name]))
     frame = session.read.schema(schema).parquet(str(path)).selectExpr("*", "_metadata.row_index as row")
     return frame.selectExpr("*", "0 as world") if name in WORLDLY else frame
-
-
-# The facts that the SQL needs beside the tables: of clients, partitions and cells.
-
-
-_TYPES = {"int": pa.int32(), "bigint": pa.int64(), "boolean": pa.bool_(), "string": pa.string()}
-_LEVELS = {"read_uncommitted": int(Isolation.READ_UNCOMMITTED), "read_committed": int(Isolation.READ_COMMITTED)}
-_NS_PER_MS = 1_000_000
-FactRows = list[tuple[Any, ...]]
-
-
-def facts_of(history: History) -> dict[str, pa.Table]:
-    """Returns the facts of a run, as one world, 0."""
-    facts = empty_facts()
-    known = history.clients
-    nobody = [MISSING] * (len(known.role) - len(known.told_ns))  # two that stand for an audit, where there was none
-    columns = (known.role, known.isolation, known.issued, known.acks, known.clock)
-    told_ns = known.told_ns.tolist() + nobody
-    for client, told in enumerate(zip(*(column.tolist() for column in columns), told_ns, strict=True)):
-        facts["fact_clients"].append((0, client, *told[:-1], None if told[-1] == MISSING else told[-1]))
-    of_cell = {p: cell for cell in history.plan.cells for p in cell.partitions}
-    for partition in history.partitions:
-        add_partition(facts, history.partition_history(partition), world=0, cell=of_cell.get(partition))
-    for cell in history.plan.cells:
-        add_cell(facts, cell, world=0)
-        add_serving(facts, history.cell_history(cell.cell), world=0, cell=cell)
-    return to_arrow(facts)
-
-
-def empty_facts() -> dict[str, FactRows]:
-    """Returns every table of facts, without rows."""
-    return {name: [] for name in FACTS}
-
-
-def add_partition(facts: Mapping[str, FactRows], partition: PartitionHistory, *, world: int, cell: Cell | None) -> None:
-    """Adds what is known of one partition. `cell` None: the partition was not planned."""
-    number = partition.partition
-    hands_on = cell is not None and cell.group is not None and cell.group.hands_on
-    retried_in = dict(zip(cell.written, cell.derived, strict=True)) if cell is not None and hands_on else {}
-    facts["fact_partitions"].append(
-        (
-            world,
-            number,
-            NONE if cell is None else cell.cell,
-            partition.compacted,
-            partition.log_start,
-            partition.audit_end.get(Isolation.READ_UNCOMMITTED),
-            partition.audit_end.get(Isolation.READ_COMMITTED),
-            partition.min_insync_replicas,
-            partition.metadata_error_ns,
-            cell is not None and number in cell.derived,
-            cell is not None and number in cell.late_partitions,
-            retried_in.get(number),
-        )
-    )
-    facts["fact_assignment"].extend((number, node) for node in partition.assignment)
-    facts["fact_copies"].extend(
-        (number, node, copy.log_start, copy.log_end, copy.high_watermark) for node, copy in partition.copies.items()
-    )
-
-
-def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int) -> None:
-    """Adds what is known of one cell."""
-    group, session, made = cell.group, cell.session, cell.provocation
-    of_group: tuple[Any, ...] = (None, None, None)
-    limits: tuple[Any, ...] = (None, None, False, True)
-    if group is not None:
-        of_group = (group.commit, _LEVELS[group.isolation_level], group.auto_offset_reset)
-        silent_ms = None if session is None else max(0, session.timeout_ms - session.heartbeat_ms)
-        limits = (
-            None if silent_ms is None else silent_ms * _NS_PER_MS,
-            group.max_poll_interval_ms * _NS_PER_MS,
-            group.static_membership and group.protocol != "consumer",
-            group.client != "java",
-        )
-    open_ns = None
-    if cell.transaction is not None:
-        open_ns = cell.transaction.transaction_timeout_ms * _NS_PER_MS + SCAN_NS
-    every = None
-    if made is not None:
-        provocation = PROVOCATIONS[made.error]
-        every = made.every if provocation.of_record else 0
-        facts["fact_codes"].extend((world, cell.cell, code) for code in provocation.codes)
-    by_content = cell.carriers[1] == "content"
-    bound_ns = None if cell.delivery_bound is None else cell.delivery_bound.latency_ns
-    facts["fact_cells"].append(
-        (world, cell.cell, cell.workload, *of_group, *limits, open_ns, by_content, every, bound_ns)
-    )
-
-
-def add_serving(facts: Mapping[str, FactRows], history: CellHistory, *, world: int, cell: Cell) -> None:
-    """Adds who served a cell. `cell` is the same cell, perhaps with other ids."""
-    told = history.tables.get("clients", CLIENTS.empty())
-    level = {c.client: _LEVELS[c.isolation_level] for c in history.clients if c.role == "reader" and c.isolation_level}
-    for client, planned in zip(told["client"].tolist(), told["planned"].tolist(), strict=True):
-        facts["fact_serving"].append((world, cell.cell, client))
-        if planned in level:
-            facts["fact_readers"].append((world, cell.cell, client, level[planned]))
-    if cell.delivery_bound is not None:
-        _add_places(facts, history, world=world, cell=cell)
-
-
-def _add_places(facts: Mapping[str, FactRows], history: CellHistory, *, world: int, cell: Cell) -> None:
-    """Adds who should receive the records of the cell: its group, or each tailing reader of the partition. Of
-    transactions it is each reader at read_committed."""
-    alone = "transactions" in cell.traits
-    owed = [
-        ([c.client], c.partitions)
-        for c in history.clients
-        if c.role == "reader" and not (alone and c.isolation_level != "read_committed")
-    ]
-    if cell.group is not None:
-        members = [c.client for c in history.clients if c.role == "member" and c.cell == history.cell.cell]
-        owed = [(members, history.cell.written)]
-    for planned, partitions in owed:
-        place = len(facts["fact_due"])  # any number that grows will do
-        facts["fact_places"].extend((world, place, client) for client in planned)
-        named = zip(history.cell.written, cell.written, strict=True)
-        facts["fact_due"].extend((world, place, own) for number, own in named if number in partitions)
-
-
-def to_arrow(facts: Mapping[str, FactRows]) -> dict[str, pa.Table]:
-    """Returns the facts as Arrow tables."""
-    made = {}
-    for name, rows in facts.items():
-        fields = [field.strip().split(" ") for field in FACTS[name].split(",")]
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(fields)
-        made[name] = pa.table(
-            {field: pa.array(c, _TYPES[kind]) for (field, kind), c in zip(fields, columns, strict=True)}
-        )
-    return made

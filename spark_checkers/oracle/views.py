@@ -9,11 +9,22 @@ Codes are those of `prozess.harness.schema`. A number that is not there is -1 (N
 MISSING.
 """
 
-from prozess.harness.plan.plan import SENTINEL_CLIENT
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from prozess.harness.config.configuration import PROVOCATIONS
+from prozess.harness.history.reader import History
+from prozess.harness.interfaces import CellHistory, PartitionHistory
+from prozess.harness.interfaces.witnesses import SCAN_NS
+from prozess.harness.plan.plan import SENTINEL_CLIENT, Cell
 from prozess.harness.schema import (
+    CLIENTS,
     MISSING,
     NONE,
     ORIGIN_SEQUENCE_BITS,
+    READS,
     Isolation,
     MetadataKind,
     MetadataSource,
@@ -200,6 +211,56 @@ VIEWS = {
 """The SQL text of each view. Each is built from those before it."""
 
 
+_OWN = {
+    "client": "a.client",
+    "read_ns": "w.time_ns",
+    "log_offset": "w.log_offset",
+    "sequence": "w.sequence",
+    "key": "w.key",
+    "sender": "w.sender",
+    "partition": "w.partition",
+    "sent_partition": "w.sent_partition",
+    "span": "0",
+    "flags": "0",
+    "row": "(1L << 40) * (w.level + 1) + w.log_offset",
+}
+"""What a column of a read says of a record that stands there. The others say nothing. Rows are in the order of offsets."""
+_NAMES = ("client", *(name for name in READS.column_names if name != "client"), "row")
+REVEALED_VIEWS = {
+    # `received` is the table of reads. What the rest calls `reads` shows the log, too.
+    "reads": f"""
+        with witness as (
+            select partition, log_offset, sequence, key, client as sender, partition as sent_partition, row,
+                   completed_ns as time_ns, 0 as place, explode(array({{UNCOMMITTED}}, {{COMMITTED}})) as level
+            from sends where outcome = {{OK}} and log_offset != {{NONE}}
+            union all
+            select r.partition, r.log_offset, r.sequence, r.key, r.sender, r.sent_partition, r.row, r.read_ns, 1,
+                   explode(if(c.isolation = {{COMMITTED}}, array({{UNCOMMITTED}}, {{COMMITTED}}), array({{UNCOMMITTED}})))
+            from received r
+            join fact_partitions p on p.partition = r.partition
+            left join fact_clients c on c.world = p.world and c.client = r.client
+            where r.log_offset != {{NONE}} and (r.flags & {{CORRUPT}}) = 0
+        )
+        select {", ".join(_NAMES)} from received
+        union all
+        select {", ".join(f"{_OWN.get(name, '{NONE}')} as {name}" for name in _NAMES)}
+        from (
+            select *, row_number() over (
+                partition by partition, level, log_offset order by place desc, time_ns desc, row desc
+            ) as newest
+            from witness
+        ) w
+        join fact_partitions p on p.partition = w.partition
+        join fact_clients a on a.world = p.world and a.role = {{AUDIT}} and a.isolation = w.level
+        where w.newest = 1
+    """,
+}
+"""The first view of a history that nobody audited, in place of an audit: at each offset from which a consumer received a
+record, or at which one was acknowledged, one record stands, the one that was received last, or else the acknowledged one. It
+is told as reads of two clients with the role AUDIT: of all that, and of what read_committed consumers received or was
+acknowledged."""
+
+
 def cleaning(record: str) -> str:
     """Returns the joins that `cleaned` needs, for a record of alias `record` with `partition` and `key`, beside
     `fact_partitions p`."""
@@ -230,3 +291,134 @@ def fill(text: str) -> str:
     for name, value in CONSTANTS.items():
         text = text.replace("{" + name + "}", str(value))
     return text
+
+
+# The facts that the SQL needs beside the tables: of clients, partitions and cells.
+
+
+_TYPES = {"int": pa.int32(), "bigint": pa.int64(), "boolean": pa.bool_(), "string": pa.string()}
+_LEVELS = {"read_uncommitted": int(Isolation.READ_UNCOMMITTED), "read_committed": int(Isolation.READ_COMMITTED)}
+_NS_PER_MS = 1_000_000
+FactRows = list[tuple[Any, ...]]
+
+
+def facts_of(history: History) -> dict[str, pa.Table]:
+    """Returns the facts of a run, as one world, 0."""
+    facts = empty_facts()
+    known = history.clients
+    nobody = [MISSING] * (len(known.role) - len(known.told_ns))  # two that stand for an audit, where there was none
+    columns = (known.role, known.isolation, known.issued, known.acks, known.clock)
+    told_ns = known.told_ns.tolist() + nobody
+    for client, told in enumerate(zip(*(column.tolist() for column in columns), told_ns, strict=True)):
+        facts["fact_clients"].append((0, client, *told[:-1], None if told[-1] == MISSING else told[-1]))
+    of_cell = {p: cell for cell in history.plan.cells for p in cell.partitions}
+    for partition in history.partitions:
+        add_partition(facts, history.partition_history(partition), world=0, cell=of_cell.get(partition))
+    for cell in history.plan.cells:
+        add_cell(facts, cell, world=0)
+        add_serving(facts, history.cell_history(cell.cell), world=0, cell=cell)
+    return to_arrow(facts)
+
+
+def empty_facts() -> dict[str, FactRows]:
+    """Returns every table of facts, without rows."""
+    return {name: [] for name in FACTS}
+
+
+def add_partition(facts: Mapping[str, FactRows], partition: PartitionHistory, *, world: int, cell: Cell | None) -> None:
+    """Adds what is known of one partition. `cell` None: the partition was not planned."""
+    number = partition.partition
+    hands_on = cell is not None and cell.group is not None and cell.group.hands_on
+    retried_in = dict(zip(cell.written, cell.derived, strict=True)) if cell is not None and hands_on else {}
+    facts["fact_partitions"].append(
+        (
+            world,
+            number,
+            NONE if cell is None else cell.cell,
+            partition.compacted,
+            partition.log_start,
+            partition.audit_end.get(Isolation.READ_UNCOMMITTED),
+            partition.audit_end.get(Isolation.READ_COMMITTED),
+            partition.min_insync_replicas,
+            partition.metadata_error_ns,
+            cell is not None and number in cell.derived,
+            cell is not None and number in cell.late_partitions,
+            retried_in.get(number),
+        )
+    )
+    facts["fact_assignment"].extend((number, node) for node in partition.assignment)
+    facts["fact_copies"].extend(
+        (number, node, copy.log_start, copy.log_end, copy.high_watermark) for node, copy in partition.copies.items()
+    )
+
+
+def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int) -> None:
+    """Adds what is known of one cell."""
+    group, session, made = cell.group, cell.session, cell.provocation
+    of_group: tuple[Any, ...] = (None, None, None)
+    limits: tuple[Any, ...] = (None, None, False, True)
+    if group is not None:
+        of_group = (group.commit, _LEVELS[group.isolation_level], group.auto_offset_reset)
+        silent_ms = None if session is None else max(0, session.timeout_ms - session.heartbeat_ms)
+        limits = (
+            None if silent_ms is None else silent_ms * _NS_PER_MS,
+            group.max_poll_interval_ms * _NS_PER_MS,
+            group.static_membership and group.protocol != "consumer",
+            group.client != "java",
+        )
+    open_ns = None
+    if cell.transaction is not None:
+        open_ns = cell.transaction.transaction_timeout_ms * _NS_PER_MS + SCAN_NS
+    every = None
+    if made is not None:
+        provocation = PROVOCATIONS[made.error]
+        every = made.every if provocation.of_record else 0
+        facts["fact_codes"].extend((world, cell.cell, code) for code in provocation.codes)
+    by_content = cell.carriers[1] == "content"
+    bound_ns = None if cell.delivery_bound is None else cell.delivery_bound.latency_ns
+    facts["fact_cells"].append(
+        (world, cell.cell, cell.workload, *of_group, *limits, open_ns, by_content, every, bound_ns)
+    )
+
+
+def add_serving(facts: Mapping[str, FactRows], history: CellHistory, *, world: int, cell: Cell) -> None:
+    """Adds who served a cell. `cell` is the same cell, perhaps with other ids."""
+    told = history.tables.get("clients", CLIENTS.empty())
+    level = {c.client: _LEVELS[c.isolation_level] for c in history.clients if c.role == "reader" and c.isolation_level}
+    for client, planned in zip(told["client"].tolist(), told["planned"].tolist(), strict=True):
+        facts["fact_serving"].append((world, cell.cell, client))
+        if planned in level:
+            facts["fact_readers"].append((world, cell.cell, client, level[planned]))
+    if cell.delivery_bound is not None:
+        _add_places(facts, history, world=world, cell=cell)
+
+
+def _add_places(facts: Mapping[str, FactRows], history: CellHistory, *, world: int, cell: Cell) -> None:
+    """Adds who should receive the records of the cell: its group, or each tailing reader of the partition. Of
+    transactions it is each reader at read_committed."""
+    alone = "transactions" in cell.traits
+    owed = [
+        ([c.client], c.partitions)
+        for c in history.clients
+        if c.role == "reader" and not (alone and c.isolation_level != "read_committed")
+    ]
+    if cell.group is not None:
+        members = [c.client for c in history.clients if c.role == "member" and c.cell == history.cell.cell]
+        owed = [(members, history.cell.written)]
+    for planned, partitions in owed:
+        place = len(facts["fact_due"])  # any number that grows will do
+        facts["fact_places"].extend((world, place, client) for client in planned)
+        named = zip(history.cell.written, cell.written, strict=True)
+        facts["fact_due"].extend((world, place, own) for number, own in named if number in partitions)
+
+
+def to_arrow(facts: Mapping[str, FactRows]) -> dict[str, pa.Table]:
+    """Returns the facts as Arrow tables."""
+    made = {}
+    for name, rows in facts.items():
+        fields = [field.strip().split(" ") for field in FACTS[name].split(",")]
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(fields)
+        made[name] = pa.table(
+            {field: pa.array(c, _TYPES[kind]) for (field, kind), c in zip(fields, columns, strict=True)}
+        )
+    return made

@@ -197,7 +197,14 @@ def test_on_every_history_that_a_unit_test_shows_to_a_kernel_sql_finds_the_same(
     assert asked_of == len(shown), "each belongs to a family"
 
 
-def test_a_generated_history_with_everything_that_can_be_planted_is_found_the_same(session, tmp_path):
+@pytest.mark.parametrize("in_pieces", [False, pytest.param(True, marks=pytest.mark.long)], ids=["whole", "in pieces"])
+def test_a_generated_history_with_everything_that_can_be_planted_is_found_the_same(
+    session, tmp_path, monkeypatch, in_pieces
+):
+    if in_pieces:  # as a large one, of which many rows are compiled for
+        monkeypatch.setattr("prozess.spark_checkers.oracle.second_opinion.WHOLE_ROWS", 1_000)
+        monkeypatch.setattr("prozess.spark_checkers.oracle.second_opinion.ROWS_PER_PIECE", 5_000)
+        monkeypatch.setattr("prozess.spark_checkers.oracle.second_opinion.FEW_ROWS", 500)
     run = RunDirectory(tmp_path)
     run.create()
     planted = {name: 1 if name == "orphaned" else 3 for name in PLANTS}
