@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,19 +18,23 @@ from prozess.harness.history.convert import History
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import TrialVerdict, Verdict
 
+OURS = (sys.executable, "-m", "prozess.harness.app.cli")
+"""The command of this checkout."""
+
 
 class Command:
     """`prozess …` as a process of its own."""
 
-    def __init__(self, arguments: list[str], directory: Path) -> None:
+    def __init__(self, arguments: list[str], directory: Path, *, program: Sequence[str | Path] = OURS) -> None:
         self.runs = directory / "runs"
         self._errors = (directory / "stderr.txt").open("w+")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "prozess.harness.app.cli", *arguments, "--runs", str(self.runs)],
+            [*program, *arguments, "--runs", str(self.runs)],
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
             start_new_session=True,
+            cwd=directory if program is not OURS else None,
         )
 
     def output(self, *, timeout_s: float) -> str:
@@ -91,14 +95,20 @@ def run_trial(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     """
     repeated = request.config.stash.setdefault(REPEATED, [])
 
-    def run(trial: str, *words: str, timeout_s: float = 400, seeds: tuple[int, ...] = (1, 2, 3)) -> Finished:
+    def run(
+        trial: str,
+        *words: str,
+        timeout_s: float = 400,
+        seeds: tuple[int, ...] = (1, 2, 3),
+        program: Sequence[str | Path] = OURS,
+    ) -> Finished:
         directory = tmp_path_factory.mktemp("trial")
         if "\n" in trial:
             file = directory / "trial.toml"
             file.write_text(trial, encoding="utf-8")
             trial = str(file)
         for seed in seeds:
-            done = _run_once(directory / f"seed-{seed}", [trial, "--seed", str(seed), *words], timeout_s)
+            done = _run_once(directory / f"seed-{seed}", [trial, "--seed", str(seed), *words], timeout_s, program)
             if not _bad_luck(done.verdict) or seed == seeds[-1]:
                 return done
             repeated.append(f"{trial} with seed {seed} was {done.verdict.sentence}")
@@ -112,9 +122,9 @@ def _bad_luck(verdict: TrialVerdict) -> bool:
     return verdict.verdict is Verdict.UNKNOWN or verdict.by_known_defects
 
 
-def _run_once(directory: Path, words: list[str], timeout_s: float) -> Finished:
+def _run_once(directory: Path, words: list[str], timeout_s: float, program: Sequence[str | Path]) -> Finished:
     directory.mkdir()
-    command = Command(["run", *words, "--quiet"], directory)
+    command = Command(["run", *words, "--quiet"], directory, program=program)
     try:
         output = command.output(timeout_s=timeout_s)
         assert command.process.returncode in (ExitCode.HELD, ExitCode.VIOLATED, ExitCode.UNKNOWN), (

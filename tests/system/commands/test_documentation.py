@@ -1,8 +1,10 @@
 """Every command in README and docs is carried out, by what a person has who installed the wheel: nothing of the checkout.
+The first of them runs the smoke trial, from the command to the report: the only such run of the suite.
 
 A command that takes long, or asks for a machine of its own, is carried out shortened, or by the test named beside it.
 """
 
+import json
 import os
 import re
 import shutil
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from prozess.harness.verdict import TrialVerdict, Verdict
+from prozess.harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
 from tests.support.paths import ROOT
 
 PACKAGES = ("harness", "clusters", "workloads", "checkers", "nemesis", "spark_checkers")
@@ -120,12 +122,18 @@ def carry_out(installed, outside):
 
 
 @pytest.fixture(scope="module")
-def recorded(carry_out, outside, need):
-    """The run that the README asks for, by the installed program."""
+def smoke(run_trial, installed, need):
+    """The finished run that the README asks for, by the installed program."""
     need("java")
-    done = carry_out(RECORDED, timeout_s=400)
-    (run,) = (outside / "runs").glob("smoke-2-*")
-    return run, done
+    prozess, run, trial, seed, first, *words = RECORDED.split()
+    assert (prozess, run, seed) == ("prozess", "run", "--seed")
+    return run_trial(trial, *words, seeds=(int(first), 8, 9), program=(installed / prozess,))
+
+
+@pytest.fixture(scope="module")
+def recorded(smoke):
+    """The directory of that run."""
+    return smoke.run.path
 
 
 def shortened(command, run):
@@ -176,20 +184,99 @@ def test_a_project_whose_packages_have_our_names_runs_its_own_tests(installed, t
 
 
 @pytest.mark.cluster
-def test_the_installed_program_runs_the_smoke_trial_outside_of_the_checkout(recorded, installed, carry_out):
-    run, done = recorded
-    verdict = TrialVerdict.model_validate_json((run / "verdict.json").read_bytes())
-    assert verdict.verdict is not Verdict.VIOLATED, verdict.sentence
-    assert (done.returncode, verdict.verdict) in ((0, Verdict.HELD), (2, Verdict.UNKNOWN)), done.stderr
-    assert (run / "report.html").stat().st_size > 10_000
+def test_the_installed_program_runs_the_smoke_trial_outside_of_the_checkout(smoke, installed, carry_out):
+    assert (smoke.run.path / "report.html").stat().st_size > 10_000
     where = carry_out("python -P -c 'import prozess; print(prozess.__file__)'")
     assert Path(where.stdout.strip()).is_relative_to(installed.parent)
+
+
+@pytest.mark.cluster
+def test_smoke_holds_and_its_control_fired(smoke):
+    verdict = smoke.verdict
+    assert verdict.verdict is Verdict.HELD
+    assert verdict.unknown_reasons == ()
+    assert len(verdict.cells) == 28
+    (control,) = [control for control in verdict.controls if control.required]
+    assert control.anomaly == "lost"
+    assert len(control.fired_in) == len(control.cells) == 8
+
+
+@pytest.mark.cluster
+def test_every_acks_1_cell_lost_what_it_may_and_no_acks_all_cell_lost_anything(smoke):
+    verdict = smoke.verdict
+    for cell in verdict.cells:
+        lost = cell.anomalies["lost"]
+        if cell.axes["producer.acks"] == "1":
+            assert (lost.outcome, lost.count >= 200) == (AnomalyOutcome.SHOWN, True), cell.name
+            assert lost.witnesses
+        if cell.axes["producer.acks"] == "all":
+            assert (lost.outcome, lost.proven) == (AnomalyOutcome.HELD, True), cell.name
+
+
+@pytest.mark.cluster
+def test_both_faults_took_effect_on_the_nodes_their_roles_meant(smoke):
+    run, verdict = smoke.run, smoke.verdict
+    assert {(fault.fault, fault.nodes, fault.effective) for fault in verdict.faults} == {
+        ("pause", ("broker-2", "broker-3"), True),
+        ("kill", ("broker-1",), True),
+    }
+    resolved = json.loads(run.resolved.read_text())
+    assert resolved
+
+
+@pytest.mark.cluster
+def test_the_local_engine_comes_to_the_same_verdict(smoke):
+    run, verdict = smoke.run, smoke.verdict
+    again = subprocess.run(
+        [sys.executable, "-m", "prozess.harness.app.cli", "check", str(run.path), "--engine", "local", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert again.returncode == 0, again.stderr
+    assert TrialVerdict.model_validate_json(again.stdout).cells == verdict.cells
+
+
+@pytest.mark.cluster
+def test_the_report_opens_in_a_browser_and_shows_the_verdict(smoke, need, tmp_path):
+    need("chromium")
+    run = smoke.run
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    page = tmp_path / "page.png"
+    shown = subprocess.run(
+        [
+            browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+            "--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}",
+            "--enable-logging=stderr", f"--screenshot={page}", "--window-size=1280,2400", "--dump-dom",
+            (run.path / "report.html").as_uri(),
+        ],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert shown.returncode == 0, shown.stderr[-2000:]
+    assert "CONSOLE" not in shown.stderr, "the console must be clean"
+    assert re.search(r'class="badge held"', shown.stdout)
+    assert page.stat().st_size > 20_000
+
+
+@pytest.mark.cluster
+def test_each_stage_can_be_repeated_alone(smoke):
+    run = smoke.run
+    for name in ("report.html", "junit.xml", "summary.md"):
+        (run.path / name).unlink()
+    again = subprocess.run(
+        [sys.executable, "-m", "prozess.harness.app.cli", "report", str(run.path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert again.returncode == 0, again.stderr
+    assert {Path(line).name for line in again.stdout.split()} == {"report.html", "junit.xml", "summary.md"}
 
 
 @pytest.mark.parametrize("command", [c for c in DOCUMENTED if c not in ELSEWHERE])
 def test_documented(command, carry_out, outside, request):
     wants_run = re.search(r"RUN|runs/|history\.edn|DIRECTORY…", command)
-    run = request.getfixturevalue("recorded")[0] if wants_run else None
+    run = request.getfixturevalue("recorded") if wants_run else None
     text = shortened(command, run)
     if "history.edn --out" in text:
         made = carry_out(f"rm -f history.edn; prozess export jepsen {run} --out history.edn")
