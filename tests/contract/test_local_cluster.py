@@ -247,7 +247,7 @@ def test_without_namespaces_nodes_share_the_host_and_partitions_are_lacking(
 @pytest.mark.parametrize(
     ("version", "mode", "brokers", "controllers"),
     [
-        ("4.3.1", "kraft-isolated", 3, 3),
+        pytest.param("4.3.1", "kraft-isolated", 3, 3, marks=pytest.mark.long),
         ("3.9.2", "kraft-combined", 3, 1),
         pytest.param("4.3.1", "kraft-combined", 1, 1, marks=pytest.mark.long),
         pytest.param("4.3.1", "kraft-combined", 3, 1, marks=pytest.mark.long),

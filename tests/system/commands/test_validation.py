@@ -7,7 +7,7 @@ import pytest
 from prozess.harness.errors import ExitCode
 from tests.support.command import REPEATED, Command
 
-pytestmark = [pytest.mark.cluster, pytest.mark.spark]
+pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

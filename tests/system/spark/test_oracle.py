@@ -239,7 +239,11 @@ def test_a_run_is_asked_from_its_own_files(session, tmp_path, monkeypatch):
     ("transactions", "anomalies"),
     [
         (False, {"lost", "duplicate", "reordered", "offset-conflict", "phantom", "skipped", "rewound", "time-travel"}),
-        (True, {"lost", "duplicate", "offset-conflict", "phantom", "skipped", "torn", "lost-transaction", "own-read"}),
+        pytest.param(
+            True,
+            {"lost", "duplicate", "offset-conflict", "phantom", "skipped", "torn", "lost-transaction", "own-read"},
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["sends", "transactions"],
 )

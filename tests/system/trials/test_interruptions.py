@@ -21,6 +21,11 @@ from prozess.nemesis.journal import read_journal
 from tests.support.command import wait_nothing_left
 
 pytestmark = pytest.mark.cluster
+SMOKE = (
+    *("smoke", "--set", 'axes.producer.retries=["max"]'),
+    *("--set", "axes.topic.unclean_leader_election_enable=[false]"),
+)
+"""A quarter of the smoke trial's cells: what is left behind does not depend on their number."""
 
 
 def frozen(event):
@@ -55,7 +60,7 @@ def prozess_on(run, *arguments):
 def test_after_a_sigkill_in_mid_fault_nothing_is_left_and_the_history_is_readable(prozess, need):
     need("java")
     need("namespaces")
-    command = prozess("run", "smoke", "--engine", "local")
+    command = prozess("run", *SMOKE, "--engine", "local")
     command.wait_event(frozen, what="frozen followers", timeout_s=180)
     run = RunDirectory(command.run_directory)
     os.kill(command.process.pid, signal.SIGKILL)
@@ -65,7 +70,7 @@ def test_after_a_sigkill_in_mid_fault_nothing_is_left_and_the_history_is_readabl
     assert healed.returncode == 0, healed.stderr
     ensure_history(run)
     history = History.open(run)
-    assert history.rows("sends") > 1000
+    assert history.rows("sends") > 200
     assert history.rows("faults") > 0
     again = prozess_on(run, "check", "--engine", "local", "--quiet")
     assert again.returncode == 2, again.stdout + again.stderr
@@ -83,7 +88,7 @@ def test_after_a_sigkill_in_mid_fault_nothing_is_left_and_the_history_is_readabl
 def test_an_interrupted_run_heals_keeps_what_was_recorded_and_still_reports(prozess, need, number, status):
     need("java")
     need("namespaces")
-    command = prozess("run", "smoke", "--engine", "local", "--quiet")
+    command = prozess("run", *SMOKE, "--engine", "local", "--quiet")
     command.wait_event(frozen, what="frozen followers", timeout_s=180)
     run = RunDirectory(command.run_directory)
     os.killpg(command.process.pid, number)  # as a terminal, `timeout` and a CI runner do
@@ -103,7 +108,7 @@ def test_control_c_twice_ends_at_once_and_leaves_nothing(prozess, need, isolatio
     need("java")
     if isolation == "namespaces":
         need("namespaces")
-    command = prozess("run", "smoke", "--engine", "local", "--quiet", "--isolation", isolation)
+    command = prozess("run", *SMOKE, "--engine", "local", "--quiet", "--isolation", isolation)
     command.wait_event(frozen, what="frozen followers", timeout_s=180)
     run = RunDirectory(command.run_directory)
     # A run stage that stands still cannot heal: the first one waits for it, the second one does not.

@@ -6,7 +6,7 @@ import pytest
 from prozess.harness.schema import MISSING, NONE, Role
 from prozess.harness.verdict import AnomalyOutcome, Verdict
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 ASSIGNED, RESET = 1, 3
 """`positions.event`."""
