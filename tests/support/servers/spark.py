@@ -1,5 +1,5 @@
-"""Spark's own servers on this machine, for tests: a standalone master with two workers, and a Spark Connect server. On
-loopback, on ports that the kernel chooses; ended with everything that they started."""
+"""Spark's own servers on this machine, for tests and benchmarks: a standalone master with workers, and a Spark Connect
+server. On loopback, on ports that the kernel chooses; ended with everything that they started."""
 
 import contextlib
 import os
@@ -39,14 +39,20 @@ def _environment(directory: Path) -> dict[str, str]:
 
 @contextmanager
 def _server(
-    directory: Path, name: str, command: Sequence[str], says: str, *, hidden: Sequence[Path] = ()
+    directory: Path,
+    name: str,
+    command: Sequence[str],
+    says: str,
+    *,
+    hidden: Sequence[Path] = (),
+    core: int | None = None,
 ) -> Iterator[str]:
     """Run a server until the block is left; gives what group 1 of `says` matched in its log. It sees empty folders in the
-    place of those that are `hidden`."""
+    place of those that are `hidden`, and has that core alone, with all that it starts; None: any."""
     log = directory / f"{name}.log"
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [*_hiding(hidden), str(HOME / "bin" / command[0]), *command[1:]],
+            [*_hiding(hidden), *_pinned(core), str(HOME / "bin" / command[0]), *command[1:]],
             stdout=file,
             stderr=file,
             env=_environment(directory),
@@ -75,6 +81,10 @@ def _hiding(folders: Sequence[Path]) -> list[str]:
     return ["unshare", *user, "--mount", "--propagation", "private", "sh", "-c", f'{mounts} && exec "$@"', "sh"]
 
 
+def _pinned(core: int | None) -> list[str]:
+    return [] if core is None else ["taskset", "--cpu-list", str(core)]
+
+
 def _end(process: "subprocess.Popen[bytes]") -> None:
     """Of the server and of everything that it started: executors of a worker have sessions of their own."""
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -87,9 +97,11 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 @contextmanager
-def standalone(directory: Path, *, hidden: Sequence[Path] = ()) -> Iterator[str]:
-    """The address of a master with two workers of one core each. The workers see empty folders in the place of those that
-    are `hidden`."""
+def standalone(
+    directory: Path, *, hidden: Sequence[Path] = (), cores: Sequence[int | None] = (None, None)
+) -> Iterator[str]:
+    """The address of a master with a worker for each of `cores`, of one core each: that core of this machine, or any. The
+    workers see empty folders in the place of those that are `hidden`."""
     deploy, anywhere = "org.apache.spark.deploy", ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
     with ExitStack() as servers:
         master = servers.enter_context(
@@ -101,9 +113,9 @@ def standalone(directory: Path, *, hidden: Sequence[Path] = ()) -> Iterator[str]
             )
         )
         command = ["spark-class", f"{deploy}.worker.Worker", *anywhere, "--cores", "1", "--memory", "1g", master]
-        for number in range(2):
+        for number, core in enumerate(cores):
             says = r"(Successfully registered with master)"
-            servers.enter_context(_server(directory, f"worker-{number}", command, says, hidden=hidden))
+            servers.enter_context(_server(directory, f"worker-{number}", command, says, hidden=hidden, core=core))
         yield master
 
 
