@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -44,13 +44,14 @@ PLANTED = {"lost": 50}
 CHECKS_TIMEOUT_S = 3_600
 
 
-def cpu_s(said: str) -> float:
-    """Returns the CPU seconds of the processes whose command line has this word, and of all that they started."""
-    family = set()
-    for process in psutil.process_iter(["cmdline"]):
-        if any(said in word for word in process.info["cmdline"] or ()):
-            family |= {process, *process.children(recursive=True)}
-    return sum(sum(process.cpu_times()) for process in family if process.is_running())
+def cpu_s(folder: Path) -> float:
+    """Returns the CPU seconds of the processes that work below this folder: executors, and Python in them."""
+    used_s = 0.0
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # it may end meanwhile
+            if Path(process.cwd()).is_relative_to(folder):
+                used_s += sum(process.cpu_times())
+    return used_s
 
 
 class FromStore:
@@ -140,9 +141,9 @@ def check_twice(path: Path, master: str, workers: int, work: Path, store: Object
             check()
             tracker, last = session.sparkContext.statusTracker(), -1
             last = max(tracker.getJobIdsForGroup(None))
-            before_s, began_s, before_bytes = cpu_s(str(work)), time.monotonic(), counted.sent_bytes
+            before_s, began_s, before_bytes = cpu_s(work / "work"), time.monotonic(), counted.sent_bytes
             trial.check(session, run, workers=workers)
-            took_s, used_s = time.monotonic() - began_s, cpu_s(str(work)) - before_s
+            took_s, used_s = time.monotonic() - began_s, cpu_s(work / "work") - before_s
             came_bytes = None if before_bytes is None else (counted.sent_bytes or 0) - before_bytes
     finally:
         session.stop()

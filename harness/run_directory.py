@@ -46,6 +46,7 @@ from prozess.harness.errors import BadInput, HistoryUnreadable
 if TYPE_CHECKING:
     from prozess.harness.history.store import TableStore
 
+REPORTS = ("report.html", "junit.xml", "summary.md")
 _OF_DIRECTORIES = 0o700
 _OF_FILES = 0o700
 """The bits of a file's own mode that are kept."""
@@ -58,6 +59,16 @@ class RunDirectory:
     path: Path
     tables: "TableStore | None" = None
     """Where the tables of the history are, if they are not in `history/`: in an object store, for example."""
+
+    @property
+    def address(self) -> str:
+        """Where the run is, for people: its path, or its URI."""
+        return str(self.path.resolve()) if self.tables is None else self.tables.run_address
+
+    @property
+    def name(self) -> str:
+        """The last part of its address."""
+        return self.address.rpartition("/")[2]
 
     @property
     def plan(self) -> Path:
@@ -171,7 +182,7 @@ class RunDirectory:
 
     def refuse_read_only(self) -> None:
         """Raises BadInput if a file that a check or a report writes cannot be written."""
-        reports = (self.path / name for name in ("report.html", "junit.xml", "summary.md", "seconds.json"))
+        reports = (self.path / name for name in (*REPORTS, "seconds.json"))
         written = (self.path, self.history, self.findings, self.manifest, self.impact, self.verdict, *reports)
         for path in written:
             if path.exists() and not os.access(path, os.W_OK, effective_ids=True):

@@ -12,9 +12,8 @@ that they see under the same path as the driver, or a URI of an object store ("s
 what they need, logged in as the session is.
 """
 
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,15 +22,13 @@ from prozess.harness.app.run.judge import judge_run
 from prozess.harness.checking.findings import read_facts, read_found_witnesses
 from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.history.manifest import Condition, condition_of
+from prozess.harness.history.store import Setting, opened_run, uri_of
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import TABLES
 from prozess.harness.verdict import TrialVerdict
 
 if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
     from pyspark.sql import DataFrame, SparkSession
-
-    from prozess.harness.history.store import StoredRun
 
 
 def check(spark: "SparkSession", run: Path | str, *, workers: int | None = None) -> TrialVerdict:
@@ -101,42 +98,10 @@ def _checked(spark: "SparkSession", run: Path | str) -> Iterator[RunDirectory]:
         yield directory
 
 
-_URI = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<path>.+)")
-
-
-@contextmanager
-def _opened(spark: "SparkSession", run: Path | str, *, kept: bool = False) -> Iterator[RunDirectory]:
-    """A context in which a run is open, wherever it is. `kept`: what is written beside the tables is copied to it."""
-    matched = _URI.fullmatch(str(run)) if isinstance(run, str) else None
-    if matched is None or matched["scheme"] == "file":
-        yield RunDirectory.existing(Path(matched["path"] if matched else run))
-        return
-    stored = _stored(spark, matched["scheme"], matched["path"].rstrip("/"), str(run).rstrip("/"))
-    with stored.opened() as directory:
-        yield directory
-        if kept:
-            stored.keep(directory)
-
-
-def _stored(spark: "SparkSession", scheme: str, path: str, address: str) -> "StoredRun":
-    """A run at a URI. BadInput for a file system that pyarrow cannot read."""
-    from pyarrow import ArrowException, fs
-
-    from prozess.harness.history.store import StoredRun
-
-    try:
-        if scheme in ("s3", "s3a", "s3n"):
-            return StoredRun(_s3(_setting_of(spark), bucket=path.partition("/")[0]), path, address)
-        filesystem, directory = fs.FileSystem.from_uri(address)
-    except (OSError, ArrowException) as error:
-        raise BadInput(
-            f"{address}: there is no way to read {scheme}:// here ({str(error).splitlines()[0]}). Give a URI that begins "
-            "with s3a://, gs:// or hdfs://, or a directory."
-        ) from error
-    return StoredRun(filesystem, directory, address)
-
-
-Setting = Callable[[str], str | None]
+def _opened(spark: "SparkSession", run: Path | str, *, kept: bool = False) -> AbstractContextManager[RunDirectory]:
+    """A context in which a run is open, wherever it is, logged in as the session is. `kept`: what is written beside the
+    tables is copied to it."""
+    return opened_run(run, _setting_of(spark) if uri_of(run) else None, kept=kept)
 
 
 def _setting_of(spark: "SparkSession") -> Setting:
@@ -153,27 +118,6 @@ def _setting_of(spark: "SparkSession") -> Setting:
         return None if value is None else str(value)
 
     return setting
-
-
-def _s3(setting: Setting, *, bucket: str) -> "FileSystem":
-    """An object store with S3's protocol, as the settings of Hadoop's s3a connector describe it. What they leave out, the
-    environment and the AWS configuration files say, as for any other program."""
-    from pyarrow import fs
-
-    def s3a(name: str) -> str | None:
-        return setting(f"fs.s3a.bucket.{bucket}.{name}") or setting(f"fs.s3a.{name}")
-
-    given = {
-        "access_key": s3a("access.key"),
-        "secret_key": s3a("secret.key"),
-        "session_token": s3a("session.token"),
-        "region": s3a("endpoint.region"),
-    }
-    endpoint = s3a("endpoint")
-    if endpoint and "://" not in endpoint:
-        given["scheme"] = "http" if s3a("connection.ssl.enabled") == "false" else "https"
-    given["endpoint_override"] = endpoint
-    return fs.S3FileSystem(**{name: value for name, value in given.items() if value})
 
 
 def _parallelism(spark: "SparkSession") -> int:

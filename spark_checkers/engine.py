@@ -147,7 +147,7 @@ class _Spread:
     def __init__(self, session: "SparkSession", run: RunDirectory, tasks_max: int) -> None:
         self._session, self._tasks_max = session, tasks_max
         self._place = HistoryLocation.of(run)
-        self._name = run.path.name if run.tables is None else run.tables.address.removesuffix("/history")
+        self._name = run.name if run.tables is None else run.address
 
     def check(self, units: Sequence[Unit], checkers: CheckerSet) -> list[Finding]:
         """Returns what the checkers find in these units."""

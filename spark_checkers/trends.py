@@ -1,12 +1,19 @@
 """Trends over many runs: Spark reads the verdicts and impacts of any number of runs, and groups them by trial and night."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from prozess.harness.errors import HarnessFailed
 from prozess.harness.history.manifest import is_intact
+from prozess.harness.history.store import StoredRun
 from prozess.harness.report.runs.trends import Measure, NightOfTrial, Trends
 from prozess.harness.run_directory import RunDirectory
+from prozess.spark_checkers.session import last_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,10 +71,18 @@ _MEASURES = f"""
 """
 
 
-def find_trends(spark: "SparkSession", runs: Sequence[Path]) -> Trends:
-    """Returns the trends of these run directories. A run without a verdict, or with a torn or damaged one, is counted
-    and left out."""
-    verdicts = _read(spark, runs, "verdict.json", _VERDICT)
+TASKS_MAX = 64
+"""The most tasks that read stored runs."""
+_TEXTS = pa.schema([("path", pa.string()), ("text", pa.string())])
+
+
+def find_trends(spark: "SparkSession", runs: Sequence[Path | StoredRun]) -> Trends:
+    """Returns the trends of these runs. A run without a verdict, or with a torn or damaged one, is counted and left out.
+    Workers read stored runs where they are, logged in as whoever asks; directories they must see under the same path.
+    HarnessFailed if a run cannot be read."""
+    directories = [run for run in runs if isinstance(run, Path)]
+    texts = _stored_texts(spark, [run for run in runs if isinstance(run, StoredRun)])
+    verdicts = _read(spark, directories, texts, "verdict.json", _VERDICT)
     judged = 0
     if verdicts is not None:
         verdicts.createOrReplaceTempView("verdicts")
@@ -87,17 +102,52 @@ def find_trends(spark: "SparkSession", runs: Sequence[Path]) -> Trends:
         for row in spark.sql(_NIGHTS).collect()
     )
     measures: tuple[Measure, ...] = ()
-    impacts = _read(spark, runs, "impact.json", _IMPACT)
+    impacts = _read(spark, directories, texts, "impact.json", _IMPACT)
     if impacts is not None:
         impacts.createOrReplaceTempView("impacts")
         measures = tuple(Measure(**row.asDict()) for row in spark.sql(_MEASURES).collect() if row.value is not None)
     return Trends(nights, measures, len(runs), len(runs) - judged)
 
 
-def _read(spark: "SparkSession", runs: Sequence[Path], name: str, schema: str) -> "DataFrame | None":
+def _read(
+    spark: "SparkSession", runs: Sequence[Path], texts: "DataFrame | None", name: str, schema: str
+) -> "DataFrame | None":
     """Returns the files with that name, one row each, with their `path`. None: there are none."""
-    paths = [(run / name).resolve().as_uri() for run in runs if is_intact(RunDirectory(run), run / name)]
-    if not paths:
+    from pyspark.sql.functions import col, from_json
+
+    frames = []
+    if paths := [(run / name).resolve().as_uri() for run in runs if is_intact(RunDirectory(run), run / name)]:
+        frame = spark.read.schema(schema).option("multiLine", value=True).json(paths)
+        frames.append(frame.selectExpr("*", "_metadata.file_path as path"))
+    if texts is not None:
+        of_name = texts.where(col("path").endswith(f"/{name}"))
+        frames.append(of_name.select(from_json("text", schema).alias("told"), "path").select("told.*", "path"))
+    return reduce(lambda one, other: one.unionByName(other), frames) if frames else None
+
+
+def _stored_texts(spark: "SparkSession", runs: Sequence[StoredRun]) -> "DataFrame | None":
+    """Returns a row for each verdict and impact of stored runs that is as the run's manifest says. None: no run is stored."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    if not runs:
         return None
-    frame = spark.read.schema(schema).option("multiLine", value=True).json(paths)
-    return frame.selectExpr("*", "_metadata.file_path as path")
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for run in (runs[number] for batch in batches for number in batch.column(0).to_pylist()):
+            rows = list(_intact_texts(run))
+            yield pa.RecordBatch.from_pylist([{"path": path, "text": text} for path, text in rows], _TEXTS)
+
+    numbers = spark.range(0, len(runs), 1, numPartitions=min(len(runs), TASKS_MAX))
+    try:
+        return numbers.mapInArrow(read, from_arrow_schema(_TEXTS)).localCheckpoint()
+    except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
+        raise HarnessFailed(f"Spark could not read the runs: {last_line(error)}") from error
+
+
+def _intact_texts(stored: StoredRun) -> Iterator[tuple[str, str]]:
+    with TemporaryDirectory(prefix="prozess-run-") as directory:
+        run = RunDirectory(Path(directory))
+        stored.fetch_small(run, (run.manifest.name, run.verdict.name, run.impact.name))
+        for path in (run.verdict, run.impact):
+            if is_intact(run, path):
+                yield f"{stored.address}/{path.name}", path.read_text(encoding="utf-8", errors="replace")

@@ -142,14 +142,13 @@ def is_quiet_from_here(plan: Plan, event: dict[str, Any]) -> bool:
     return event.get("event") == "phase" and event.get("name") == "heal"
 
 
-def recheck(path: Path, options: Options, *, oracle: bool = False, decide: Sequence[str] = ()) -> int:
+def recheck(run: RunDirectory, options: Options, *, oracle: bool = False, decide: Sequence[str] = ()) -> int:
     """Checks, judges and, if wanted, reports an existing run. Returns the exit code.
 
     `oracle`: first ask for a second opinion; HarnessFailed if it differs. `decide`: names of the guarantees that
     decide, instead of the plan's; BadInput for one that cannot.
     """
     options.refuse_contradictions()
-    run = RunDirectory.existing(path)
     run.refuse_read_only()
     named = parse_decide(decide)
     seconds = Seconds(SystemClock())
@@ -370,7 +369,7 @@ def _present(
         write_json(run.path / "seconds.json", seconds.parts)
     run.keep_private()
     if options.report and options.told and not options.as_json and not options.quiet:
-        sys.stdout.write(f"report     {run.path / 'report.html'}\n")
+        sys.stdout.write(f"report     {run.address}/report.html\n")
 
 
 def _failed(run: RunDirectory, result: RunResult, seconds: Seconds) -> int:
@@ -397,16 +396,14 @@ def replay_plan(run: RunDirectory, *, exact: bool) -> Plan:
         raise BadInput(f"{str(run.plan)!r} cannot be read: {error.strerror}. Give a run directory.") from error
     if plan.origin != "trial":
         raise BadInput(
-            f"{run.path.name} is a history that was {plan.origin}: it can be checked, but not run again. "
+            f"{run.name} is a history that was {plan.origin}: it can be checked, but not run again. "
             "Give a run of a trial."
         )
     if not exact:
-        return plan.model_copy(update={"replays": run.path.name})
+        return plan.model_copy(update={"replays": run.name})
     if not run.resolved.exists():
-        raise BadInput(
-            f"{run.path.name} has no resolved.json, because no fault struck in it. Replay it without --exact."
-        )
-    return exactly(plan, read_resolved(run)).model_copy(update={"replays": f"{run.path.name}, exactly"})
+        raise BadInput(f"{run.name} has no resolved.json, because no fault struck in it. Replay it without --exact.")
+    return exactly(plan, read_resolved(run)).model_copy(update={"replays": f"{run.name}, exactly"})
 
 
 def exactly(plan: Plan, resolved: Resolved) -> Plan:

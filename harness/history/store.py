@@ -5,19 +5,27 @@ checks them, here or on Spark's workers, reads the parts of them that it needs f
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyarrow import fs
 
 from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.history.convert import write_history
 from prozess.harness.history.manifest import JUDGED, RECORDED, condition_of, seal_history
-from prozess.harness.run_directory import RunDirectory
+from prozess.harness.run_directory import REPORTS, RunDirectory
+
+Setting = Callable[[str], str | None]
+"""Gives the value of a setting of Hadoop's, or None."""
+_URI = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<path>.+)")
+if TYPE_CHECKING:
+    from pyarrow import fs  # which takes time to import, and most runs are in a directory here
 
 SMALL = frozenset({*RECORDED, *JUDGED, "manifest.json", "events.jsonl", "interrupted"})
 """The files beside rows, tables and findings that a check or a judge looks at."""
@@ -30,11 +38,16 @@ class TableStore:
     """The tables of one history on a file system of pyarrow's. It can be pickled, and sent to Spark's workers with what it
     takes to log in."""
 
-    filesystem: fs.FileSystem
+    filesystem: "fs.FileSystem"
     directory: str
     """The directory of the tables, as that file system names it."""
     address: str
     """The same for people: a URI without secrets."""
+
+    @property
+    def run_address(self) -> str:
+        """Returns the URI of the run to which the tables belong."""
+        return self.address.removesuffix("/history")
 
     def path(self, table: str) -> str:
         """Returns the path of a table's file, as the file system names it."""
@@ -58,7 +71,7 @@ class TableStore:
 class StoredRun:
     """A run directory on a file system of pyarrow's."""
 
-    filesystem: fs.FileSystem
+    filesystem: "fs.FileSystem"
     directory: str
     """The run directory, as that file system names it."""
     address: str
@@ -79,24 +92,30 @@ class StoredRun:
         with TemporaryDirectory(prefix="prozess-run-") as directory:
             run = RunDirectory(Path(directory))
             run.create()
-            with self._said("read"):
+            with self.said("read"):
                 self._fetch(run, "", SMALL)
                 self._fetch(run, "findings")
                 there = self.tables.names()
             if not run.plan.is_file():
                 raise BadInput(f"{self.address} is not a run directory: it has no plan.json. Give a directory of runs.")
             if not there:
-                with self._said("read"):
+                with self.said("read"):
                     self._fetch(run, "rows")
             if there or self._made_history(run):
                 run = RunDirectory(run.path, self.tables)
             yield run
 
+    def fetch_small(self, run: RunDirectory, names: Collection[str]) -> None:
+        """Copies these files to a directory here, if they are there. HistoryUnreadable if they cannot be read."""
+        with self.said("read"):
+            self._fetch(run, "", names)
+
     def keep(self, run: RunDirectory) -> None:
         """Copies what a check has written back to where the run is. HistoryUnreadable if that fails."""
-        with self._said("written"):
+        with self.said("written"):
             self._send(run, "findings", run.findings.glob("*.parquet"))
-            self._send(run, "", (run.impact, run.verdict, run.manifest))
+            reports = (run.path / name for name in REPORTS)
+            self._send(run, "", (run.impact, run.verdict, run.manifest, *reports))
 
     def _made_history(self, run: RunDirectory) -> bool:
         """Makes the tables from the rows, which are here, and copies them to the run. Rows that are damaged are left as they
@@ -105,12 +124,14 @@ class StoredRun:
             return False
         write_history(run)
         seal_history(run)
-        with self._said("written"):
+        with self.said("written"):
             self._send(run, "history", run.history.glob("*.parquet"))
             self._send(run, "", [run.manifest])
         return True
 
     def _fetch(self, run: RunDirectory, folder: str, names: Collection[str] | None = None) -> None:
+        from pyarrow import fs
+
         target = run.path / folder
         for name, path in files_in(self.filesystem, f"{self.directory}/{folder}".rstrip("/")):
             if names is None or name in names:
@@ -118,13 +139,16 @@ class StoredRun:
                 fs.copy_files(path, str(target / name), source_filesystem=self.filesystem)
 
     def _send(self, run: RunDirectory, folder: str, paths: Iterable[Path]) -> None:
+        from pyarrow import fs
+
         there = f"{self.directory}/{folder}".rstrip("/")
         for path in (path for path in sorted(paths) if path.is_file()):
             self.filesystem.create_dir(there, recursive=True)  # an object store has no directories, and does not mind
             fs.copy_files(str(path), f"{there}/{path.name}", destination_filesystem=self.filesystem)
 
     @contextmanager
-    def _said(self, what: str) -> Iterator[None]:
+    def said(self, what: str) -> Iterator[None]:
+        """A context in which an error of the file system is one that says where the run is, and what to look at."""
         try:
             yield
         except (OSError, pa.ArrowException) as error:
@@ -134,7 +158,98 @@ class StoredRun:
             ) from error
 
 
-def files_in(filesystem: fs.FileSystem, directory: str) -> list[tuple[str, str]]:
+@contextmanager
+def opened_run(run: Path | str, setting: Setting | None = None, *, kept: bool = False) -> Iterator[RunDirectory]:
+    """A context in which a run is open, wherever it is: a directory, or a URI (`s3a://bucket/run`, `file:///…`).
+
+    `setting`: how to log in, by the settings of Hadoop's s3a connector; what it leaves out, the environment and the AWS
+    configuration files say. `kept`: what is written beside the tables is copied to the run at the end, unless the block
+    failed. Raises BadInput, HistoryUnreadable.
+    """
+    address = uri_of(run)
+    if address is None:
+        yield RunDirectory.existing(Path(str(run).removeprefix("file://")))
+        return
+    stored = stored_run(address, setting)
+    with stored.opened() as directory:
+        yield directory
+        if kept:
+            stored.keep(directory)
+
+
+def uri_of(run: Path | str) -> str | None:
+    """Returns the URI if that is what somebody gave; None for a directory here, also as `file://`."""
+    matched = _URI.fullmatch(run) if isinstance(run, str) else None
+    return None if matched is None or matched["scheme"] == "file" else run.rstrip("/")  # type: ignore[union-attr]
+
+
+def stored_run(address: str, setting: Setting | None = None) -> StoredRun:
+    """Returns the run at a URI, as `opened_run` finds it. BadInput for a file system that pyarrow cannot read."""
+    from pyarrow import fs
+
+    matched = _URI.fullmatch(address)
+    assert matched is not None, address
+    try:
+        if matched["scheme"] in ("s3", "s3a", "s3n"):
+            path = matched["path"]
+            return StoredRun(_s3(setting or (lambda _: None), bucket=path.partition("/")[0]), path, address)
+        filesystem, directory = fs.FileSystem.from_uri(address)
+    except (OSError, pa.ArrowException) as error:
+        raise BadInput(
+            f"{address}: there is no way to read {matched['scheme']}:// here ({str(error).splitlines()[0]}). Give a URI that "
+            "begins with s3a://, gs:// or hdfs://, or a directory."
+        ) from error
+    return StoredRun(filesystem, directory, address)
+
+
+def runs_below(address: str) -> list[StoredRun]:
+    """Returns every run at a URI or below it, in order. BadInput if there is none; HistoryUnreadable if nobody can look."""
+    from pyarrow import fs
+
+    above = stored_run(address)
+    with above.said("read"):
+        below = fs.FileSelector(above.directory, allow_not_found=True, recursive=True)
+        found = [info.path for info in above.filesystem.get_file_info(below) if info.base_name == "plan.json"]
+    if not found:
+        raise BadInput(f"There is no run below {address}. Give directories of runs or of campaigns.")
+    directories = sorted(path.removesuffix("/plan.json") for path in found)
+    return [
+        StoredRun(above.filesystem, directory, address + directory.removeprefix(above.directory))
+        for directory in directories
+    ]
+
+
+def _s3(setting: Setting, *, bucket: str) -> "fs.FileSystem":
+    """An object store with S3's protocol, as the settings of Hadoop's s3a connector describe it. What they leave out, the
+    environment and the AWS configuration files say, as for any other program. What the environment here says goes along to
+    Spark's workers; their own files are theirs."""
+
+    from pyarrow import fs
+
+    def s3a(name: str) -> str | None:
+        return setting(f"fs.s3a.bucket.{bucket}.{name}") or setting(f"fs.s3a.{name}")
+
+    def told(name: str, *variables: str) -> str | None:
+        return s3a(name) or next((value for variable in variables if (value := os.environ.get(variable))), None)
+
+    given = {
+        "access_key": told("access.key", "AWS_ACCESS_KEY_ID"),
+        "secret_key": told("secret.key", "AWS_SECRET_ACCESS_KEY"),
+        "session_token": told("session.token", "AWS_SESSION_TOKEN"),
+        "region": told("endpoint.region", "AWS_REGION", "AWS_DEFAULT_REGION"),
+    }
+    if s3a("access.key") and not s3a("session.token"):
+        given["session_token"] = None  # of somebody else
+    endpoint = told("endpoint", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+    if endpoint and "://" not in endpoint:
+        given["scheme"] = "http" if s3a("connection.ssl.enabled") == "false" else "https"
+    given["endpoint_override"] = endpoint
+    return fs.S3FileSystem(**{name: value for name, value in given.items() if value})
+
+
+def files_in(filesystem: "fs.FileSystem", directory: str) -> list[tuple[str, str]]:
     """Returns (name, path) of every file in a directory, in order; none if it is not there. Raises OSError."""
+    from pyarrow import fs
+
     found = filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))
     return sorted((info.base_name, info.path) for info in found if info.type == fs.FileType.File)

@@ -133,7 +133,7 @@ def reproduce(run: RunDirectory) -> str:
 
 def again(run: RunDirectory) -> str:
     """The command that runs the plan of a run of a trial again."""
-    return f"prozess replay {shlex.quote(str(run.path.resolve()))}"
+    return f"prozess replay {shlex.quote(run.address)}"
 
 
 def kafka_told(run: RunDirectory, plan: Plan) -> str:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from prozess.harness.errors import HarnessFailed
 from prozess.harness.history.parquet import parquet_schema, table_path
@@ -29,6 +30,8 @@ from prozess.spark_checkers.oracle.views import REVEALED_VIEWS, VIEWS, facts_of,
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from prozess.harness.history.store import TableStore
 
 QUERIES: Mapping[str, str] = {
     **log.LOG_QUERIES,
@@ -96,6 +99,10 @@ WHOLE_ROWS = 1_200_000
 """A history with fewer rows is in one piece. Two texts at a time keep two cores busy, and no row ever moves. Spark has 1 GB:
 1.9 million rows still fitted in one piece, and 2.5 million did not."""
 ROWS_PER_PIECE = 500_000
+ROWS_PER_BATCH = 131_072
+"""How many rows of a stored table a worker hands over at a time."""
+TASKS_MAX = 16
+"""The most tasks that read a stored table."""
 PLANS = {
     "spark.sql.adaptive.enabled": "false",
     # Rows that are in one piece by their partition are also by their partition and offset.
@@ -153,7 +160,7 @@ def second_opinion(
     texts = AUDITED if history.plan.audited else UNAUDITED
     asked = [anomaly for anomaly in texts.queries if any(f.anomaly == anomaly for f in findings)]
     of_run = facts_of(history)
-    tables = {name: _table_of_run(session, table_path(run, name), name) for name in TABLES}
+    tables = {name: _table_of_run(session, run, name) for name in TABLES}
     tables |= {name: session.createDataFrame(rows) for name, rows in of_run.items()}
     sizes = {name: history.rows(name) for name in TABLES} | {name: rows.num_rows for name, rows in of_run.items()}
     if texts is UNAUDITED:
@@ -376,10 +383,38 @@ def _strangers(anomaly: str, fields: Sequence[str], shown: np.ndarray, opinion: 
     ]
 
 
-def _table_of_run(session: "SparkSession", path: Path, name: str) -> "DataFrame":
+def _table_of_run(session: "SparkSession", run: RunDirectory, name: str) -> "DataFrame":
     """Returns a table with the number of each row. The history is one world, 0."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = from_arrow_schema(parquet_schema(TABLES[name]))
-    frame = session.read.schema(schema).parquet(str(path)).selectExpr("*", "_metadata.row_index as row")
+    if run.tables is None:
+        frame = session.read.schema(schema).parquet(str(table_path(run, name)))
+        frame = frame.selectExpr("*", "_metadata.row_index as row")
+    else:
+        frame = _stored_table(session, run.tables, name)
     return frame.selectExpr("*", "0 as world") if name in WORLDLY else frame
+
+
+def _stored_table(session: "SparkSession", store: "TableStore", name: str) -> "DataFrame":
+    """Returns the same of a table in an object store: workers read it with pyarrow, logged in as whoever asks, so Spark needs
+    no connector and no path that all see. It is read once, and kept."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = parquet_schema(TABLES[name]).append(pa.field("row", pa.int64()))
+    with store.filesystem.open_input_file(store.path(name)) as file:
+        footer = pq.read_metadata(file)
+    sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
+    first = [0, *accumulate(sizes)]
+    if not sizes:
+        return session.createDataFrame(schema.empty_table())
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with pq.ParquetFile(store.filesystem.open_input_file(store.path(name)), pre_buffer=True) as file:
+            for group in (number for batch in batches for number in batch.column(0).to_pylist()):
+                table = file.read_row_group(group)
+                rows = pa.array(range(first[group], first[group] + table.num_rows), pa.int64())
+                yield from table.append_column("row", rows).cast(schema).to_batches(max_chunksize=ROWS_PER_BATCH)
+
+    groups = session.range(0, len(sizes), 1, numPartitions=min(len(sizes), TASKS_MAX))
+    return groups.mapInArrow(read, from_arrow_schema(schema)).localCheckpoint(eager=False)

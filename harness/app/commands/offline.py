@@ -18,9 +18,11 @@ from prozess.harness.app.commands.options import (
     RemoteOption,
     RunArgument,
     RunsOption,
+    StoredRunArgument,
     VariantOption,
     WorkersOption,
     chosen,
+    complete_directories,
     complete_subjects,
     overrides,
 )
@@ -31,7 +33,7 @@ app = typer.Typer()
 
 @app.command()
 def check(  # noqa: PLR0913 - the options of a command
-    run_directory: RunArgument,
+    run: StoredRunArgument,
     engine: EngineOption = "spark",
     workers: WorkersOption = 2,
     master: MasterOption = None,
@@ -49,11 +51,13 @@ def check(  # noqa: PLR0913 - the options of a command
 ) -> None:
     """Check, judge and report a run again, without a cluster. It prints the verdict before it writes the report."""
     from prozess.harness.app.conduct import Options, recheck
+    from prozess.harness.history.store import opened_run
 
-    options = Options(
-        run_directory.parent, engine, workers, "auto", quiet, as_json, master, remote, report=not no_report
-    )
-    raise typer.Exit(recheck(run_directory, options, oracle=oracle, decide=decide or ()))
+    options = Options(Path(), engine, workers, "auto", quiet, as_json, master, remote, report=not no_report)
+    options.refuse_contradictions()
+    with opened_run(run, kept=True) as opened:
+        code = recheck(opened, options, oracle=oracle, decide=decide or ())
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -102,15 +106,23 @@ def measured(
 
 @app.command()
 def trends(
-    directories: Annotated[list[Path], typer.Argument(help="The directories of runs or campaigns.")],
+    places: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUNS…",
+            help="The directories of runs or campaigns, or their URIs in an object store (s3a://bucket/nightly).",
+            autocompletion=complete_directories,
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("trends.html"),
     master: MasterOption = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 1 if anything got worse.")] = False,
 ) -> None:
     """Compare many nights of runs, and name what got worse. It compares verdicts, anomalies and recovery times."""
+    from prozess.harness.history.store import StoredRun
     from prozess.harness.report.runs.trends import Trends, tell_trends
 
-    def find(runs: Sequence[Path]) -> Trends:
+    def find(runs: Sequence[Path | StoredRun]) -> Trends:
         from prozess.clusters.install.tools import find_java, spark_java_home
         from prozess.spark_checkers.session import start_session
         from prozess.spark_checkers.trends import find_trends
@@ -121,7 +133,7 @@ def trends(
         finally:
             spark.stop()
 
-    raise typer.Exit(tell_trends(directories, out, find=find, strict=strict))
+    raise typer.Exit(tell_trends(places, out, find=find, strict=strict))
 
 
 @app.command(name="list")

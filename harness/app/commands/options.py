@@ -1,6 +1,7 @@
 """The options that several commands share, and the names that a shell completes for them."""
 
 import json
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +32,14 @@ def complete_guarantees() -> list[str]:
     from prozess.harness.guarantees.table import TABLE
 
     return [*TABLE]
+
+
+def complete_directories(incomplete: str) -> list[str]:
+    """Returns the directories whose paths begin so."""
+    folder, _, begun = incomplete.rpartition("/")
+    above = Path(folder or "/" if "/" in incomplete else ".")
+    prefix = incomplete.removesuffix(begun)
+    return sorted(f"{prefix}{path.name}/" for path in above.glob(f"{escape(begun)}*/"))
 
 
 def complete_subjects() -> list[str]:
@@ -110,6 +119,14 @@ ClientConfigOption = Annotated[
     ),
 ]
 RunArgument = Annotated[Path, typer.Argument(help="The run directory.")]
+StoredRunArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="The run directory, or its URI in an object store (s3a://bucket/run).",
+        autocompletion=complete_directories,
+    ),
+]
 DecideOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from prozess.harness.console import console
 from prozess.harness.errors import ExitCode, NotJudged
+from prozess.harness.history.store import StoredRun, runs_below, uri_of
 from prozess.harness.report.html import environment
 from prozess.harness.report.runs import run_directories
 from prozess.harness.report.words import VERDICT_SIGNS
@@ -75,18 +76,23 @@ class Regression:
     what: str
 
 
-def judged_among(runs: Sequence[Path]) -> Sequence[Path]:
-    """Returns the same runs. NotJudged if none of them has a verdict."""
-    if not any((run / "verdict.json").is_file() for run in runs):
-        raise nothing_judged(runs)
-    return runs
+def runs_among(places: Sequence[str]) -> list[Path | StoredRun]:
+    """Returns the runs in these directories and at these URIs, and below them. BadInput if there is none; NotJudged if all
+    are in directories here, and none has a verdict."""
+    here = [Path(place.removeprefix("file://")) for place in places if uri_of(place) is None]
+    found: list[Path | StoredRun] = [*run_directories(here)] if here else []
+    stored = [run for place in places if (address := uri_of(place)) is not None for run in runs_below(address)]
+    if not stored and not any((run / "verdict.json").is_file() for run in found if isinstance(run, Path)):
+        raise nothing_judged(found)
+    return [*found, *stored]
 
 
-def nothing_judged(runs: Sequence[Path]) -> NotJudged:
+def nothing_judged(runs: Sequence[Path | StoredRun]) -> NotJudged:
     """Makes the error for runs without any verdict."""
+    first = runs[0] if isinstance(runs[0], Path) else runs[0].address
     return NotJudged(
         f"There is nothing to show: {len(runs):,} runs were found, and none has a verdict (verdict.json is missing or torn). "
-        f"`prozess check {runs[0]}` makes one."
+        f"`prozess check {first}` makes one."
     )
 
 
@@ -141,10 +147,12 @@ def _worse(series: Sequence[Measure]) -> str | None:
     )
 
 
-def tell_trends(paths: Sequence[Path], out: Path, *, find: Callable[[Sequence[Path]], Trends], strict: bool) -> int:
-    """Find, show, write `out`; the exit code: 1 if something got worse and `strict`. `find`: the trends of these run
-    directories."""
-    runs = judged_among(run_directories(paths))
+def tell_trends(
+    places: Sequence[str], out: Path, *, find: Callable[[Sequence[Path | StoredRun]], Trends], strict: bool
+) -> int:
+    """Find, show, write `out`; the exit code: 1 if something got worse and `strict`. `places`: directories and URIs. `find`:
+    the trends of these runs."""
+    runs = runs_among(places)
     trends = find(runs)
     if not trends.nights:
         raise nothing_judged(runs)

@@ -41,6 +41,16 @@ class ObjectStore:
         return fs.S3FileSystem(access_key=ACCESS_KEY, secret_key=SECRET_KEY, endpoint_override=self.endpoint)
 
     @property
+    def environment(self) -> dict[str, str]:
+        """What programs that know AWS are told of it."""
+        return PLAIN_CHECKSUMS | {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_REGION": "us-east-1",
+        }
+
+    @property
     def settings(self) -> dict[str, str]:
         """What Hadoop's s3a connector is told of it."""
         return {

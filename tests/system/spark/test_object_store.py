@@ -15,17 +15,24 @@ import pytest
 from prozess import spark as trial
 from prozess.checkers.registry import select
 from prozess.harness.app.histories.commands import generate_history
+from prozess.harness.app.run.check import CheckOptions, check_run
 from prozess.harness.checking.kernels import check_locally
-from prozess.harness.errors import BadInput, HistoryUnreadable
+from prozess.harness.errors import BadInput, ExitCode, HistoryUnreadable
+from prozess.harness.history.store import opened_run, runs_below
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import Verdict
+from prozess.spark_checkers.oracle.second_opinion import second_opinion
 from prozess.spark_checkers.session import start_session
+from prozess.spark_checkers.trends import find_trends
 from tests.support.paths import ROOT
 from tests.support.servers.object_store import BUCKET, CONNECTOR, PLAIN_CHECKSUMS, ObjectStore, jars, object_store
 from tests.support.stored_runs import recorded_run
+from tests.system.spark.test_trends import RUNS as NIGHTS
+from tests.system.spark.test_trends import make_run
 
 pytestmark = pytest.mark.spark
 SUBMITTED_TIMEOUT_S = 600.0
+COMMAND_TIMEOUT_S = 300.0
 PLANTED = {"lost": 5, "duplicate": 3, "torn": 2}
 
 
@@ -118,6 +125,83 @@ def test_what_is_no_run_and_who_may_not_enter_are_said_in_a_sentence(store, sess
             trial.check(session, f"s3a://{BUCKET}/one")
     finally:
         hadoop.unset("fs.s3a.bucket.runs.secret.key")
+
+
+def command(store: ObjectStore, *words: object, **more: str) -> "subprocess.CompletedProcess[str]":
+    """`prozess …` as somebody runs it who is logged in to the store by the environment."""
+    return subprocess.run(
+        [sys.executable, "-m", "prozess.harness.app.cli", *map(str, words)],
+        env={**os.environ, **store.environment, **more},
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_TIMEOUT_S,
+        check=False,
+    )
+
+
+def test_the_command_checks_a_run_at_a_uri_and_leaves_findings_verdict_and_report_there(run, store):
+    uri = store.put(run.path, "commanded")
+    done = command(store, "check", uri, "--engine", "local")
+    assert done.returncode == 1, done.stderr
+    assert f"report     {uri}/report.html" in done.stdout
+    kept = store.folder / BUCKET / "commanded"
+    assert {"verdict.json", "report.html", "junit.xml", "summary.md", "findings"} <= {
+        path.name for path in kept.iterdir()
+    }
+    told = pq.read_table(kept / "findings" / "findings.parquet", columns=["anomaly", "count"]).to_pylist()
+    found = {name: sum(row["count"] for row in told if row["anomaly"] == name) for name in PLANTED}
+    assert found == PLANTED
+
+
+def test_the_command_says_in_a_sentence_what_is_wrong_with_a_uri(run, store):
+    uri = store.put(run.path, "refused")
+    for words, more, said in (
+        ((f"s3a://{BUCKET}/nothing",), {}, "is not a run directory"),
+        (("wasb://container/run",), {}, "there is no way to read wasb://"),
+        ((uri,), {"AWS_SECRET_ACCESS_KEY": "another"}, "how to log in"),
+        ((uri, "--master", "local[2]"), {}, "--master says where Spark is"),
+    ):
+        done = command(store, "check", *words, "--engine", "local", **more)
+        assert done.returncode in (ExitCode.BAD_INPUT, ExitCode.HARNESS_FAILED), done
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_the_second_opinion_on_a_run_at_a_uri_needs_no_path_that_spark_sees(run, store, session, monkeypatch):
+    for name, value in store.environment.items():
+        monkeypatch.setenv(name, value)
+    few = select(list(PLANTED))
+    with opened_run(store.put(run.path, "asked")) as opened:
+        assert opened.tables is not None
+        findings = check_run(opened, CheckOptions(engine="local", anomalies=tuple(few.order)))
+        assert second_opinion(opened, findings, workers=2, session=session) == ()
+        fewer = [f for f in findings if not (f.anomaly == "lost" and f.result.count)]
+        said = second_opinion(opened, fewer, workers=2, session=session)
+    assert [sentence.partition(":")[0] for sentence in said] == ["lost in cell 0"]
+
+
+@pytest.mark.long  # its cheaper neighbour asks for three anomalies
+def test_the_command_asks_for_a_second_opinion_at_a_uri(run, store):
+    done = command(store, "check", store.put(run.path, "oracle"), "--oracle", "--no-report")
+    assert done.returncode == 1, done.stderr
+    assert done.stderr == ""
+
+
+def test_trends_of_runs_in_a_bucket_are_those_of_the_same_runs_here(store, session, tmp_path, monkeypatch):
+    for name, value in store.environment.items():
+        monkeypatch.setenv(name, value)
+    nights = tmp_path / "nights"
+    nights.mkdir()
+    here = [make_run(nights, *told) for told in NIGHTS]
+    torn = make_run(nights, "safe", "20260104T233000", "held", {}, None)
+    (torn / "verdict.json").write_text('{"verdict": "he')
+    address = store.put(nights, "nights")
+    there = runs_below(address)
+    assert [run.address for run in there] == sorted(f"{address}/{path.name}" for path in (*here, torn))
+    assert find_trends(session, there) == find_trends(session, [*here, torn])
+    assert find_trends(session, [*here[:3], *there[3:]]).runs == len(there)
+    with pytest.raises(BadInput, match=r"There is no run below s3a://runs/nowhere"):
+        runs_below(f"s3a://{BUCKET}/nowhere")
 
 
 def test_a_file_uri_is_a_directory(run, session, tmp_path):

@@ -14,9 +14,9 @@ from prozess.harness.report.runs.trends import (
     NightOfTrial,
     Regression,
     Trends,
-    judged_among,
     night_charts,
     regressions,
+    runs_among,
     tell_trends,
     write_trends,
 )
@@ -95,11 +95,11 @@ def test_runs_of_which_none_was_judged_are_refused_and_one_verdict_is_enough(tmp
     with pytest.raises(
         NotJudged, match=r"2 runs were found, and none has a verdict.*prozess check .*safe-1"
     ) as refused:
-        tell_trends([tmp_path], tmp_path / "trends.html", find=None, strict=False)
+        tell_trends([str(tmp_path)], tmp_path / "trends.html", find=None, strict=False)
     assert refused.value.exit_code is ExitCode.UNKNOWN
     assert not (tmp_path / "trends.html").exists()
     (runs[1] / "verdict.json").write_text("{}")
-    assert judged_among(runs) == runs
+    assert runs_among([str(tmp_path)]) == runs
 
 
 def test_the_page_shows_verdicts_numbers_and_what_got_worse(tmp_path):
