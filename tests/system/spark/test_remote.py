@@ -1,6 +1,8 @@
 """`--master` and `--remote`: a Spark cluster and a Spark Connect server find what the local engine finds."""
 
 import importlib.util
+import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -16,10 +18,11 @@ from prozess.harness.app.histories.commands import generate_history
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.checking.kernels import check_locally
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, HistoryUnreadable, MissingTool
+from prozess.harness.history.reader import History
 from prozess.harness.interfaces import Finding
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import Verdict
-from prozess.spark_checkers.engine import HistoryLocation
+from prozess.spark_checkers.engine import HistoryLocation, _Spread
 from prozess.spark_checkers.session import start_session
 from tests.support.servers.object_store import PLAIN_CHECKSUMS, object_store
 from tests.support.servers.spark import connect_server, standalone
@@ -75,6 +78,27 @@ def test_a_standalone_cluster_of_two_workers_finds_what_threads_find(run, machin
         # Each worker ran one executor, with our packages and not with installed ones.
         assert len(list((machine / "work").glob("*/*/stderr"))) == 2
     assert [facts(f) for f in found] == [facts(f) for f in local]
+
+
+@pytest.mark.long
+def test_a_task_whose_python_dies_is_run_again_by_spark(run, machine):
+    died = machine / "died"
+
+    def dies_once(history, number):
+        try:
+            died.touch(exist_ok=False)
+        except FileExistsError:
+            return number, history.rows("sends")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with standalone(machine) as master:
+        session = start_session(master=master)
+        try:
+            done = _Spread(session, run, 4).apply(dies_once, range(4), "one of these dies")
+        finally:
+            session.stop()
+    assert died.exists()
+    assert done == [(number, History.open(run).rows("sends")) for number in range(4)]
 
 
 @pytest.mark.long
