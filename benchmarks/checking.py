@@ -165,7 +165,7 @@ def child(engine: str, path: Path, workers: int, times: int) -> None:
 
     def work() -> None:
         nonlocal edges
-        findings = check(path, checkers)
+        findings = check(RunDirectory(path), checkers)
         failed = {f.result.incomplete for f in findings if "failed:" in (f.result.incomplete or "")}
         found: Counter[str] = Counter()
         for finding in findings:
