@@ -243,8 +243,6 @@ def watermark_regression(history: PartitionHistory) -> KernelResult:
     rows = np.flatnonzero(
         (seen["kind"] == ObservationKind.LEADER_HIGH_WATERMARK) & (seen["node"] >= 0) & (seen["leader_epoch"] >= 0)
     )
-    if not len(rows):
-        return KernelResult(no_witnesses(), count=0, judged=0)
     rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
     rows, life = _of_lives(history, rows)
     time_ns, value, node, epoch = (seen[name][rows] for name in ("time_ns", "value", "node", "leader_epoch"))

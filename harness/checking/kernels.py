@@ -67,15 +67,9 @@ def in_order(findings: Iterable[Finding], checkers: CheckerSet, cells: Sequence[
         if cell is not None and checker is not None and checker.may_be_cut(cell) is not None:
             parts.setdefault((finding.anomaly, min(cell.partitions)), []).append(finding)
         else:
-            whole.append(_without_latencies(finding))
+            whole.append(replace(finding, result=replace(finding.result, latencies=no_latencies())))
     whole += [Finding(name, first, _together(checkers.cell[name], found)) for (name, first), found in parts.items()]
     return sorted(whole, key=lambda finding: (finding.partition, rank[finding.anomaly]))
-
-
-def _without_latencies(finding: Finding) -> Finding:
-    if not len(finding.result.latencies):
-        return finding
-    return replace(finding, result=replace(finding.result, latencies=no_latencies()))
 
 
 def _together(checker: CellChecker, parts: Sequence[Finding]) -> KernelResult:

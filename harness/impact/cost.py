@@ -86,23 +86,13 @@ class Impact:
     windows: np.ndarray
     recoveries: np.ndarray
 
-    @staticmethod
-    def total(parts: Iterable["Impact"], faults: Sequence[FaultTime]) -> "Impact":
-        """Returns the sum of the parts, whose windows and recoveries follow one another in their order."""
-        found, windows, recoveries = no_impact(faults), [], []
-        for part in parts:
-            for sums, own in (
-                (found.acknowledged, part.acknowledged),
-                (found.latencies, part.latencies),
-                (found.unanswered, part.unanswered),
-            ):
-                np.add(sums, own, out=sums)
-            windows += [part.windows] if len(part.windows) else []
-            recoveries += [part.recoveries] if len(part.recoveries) else []
-        return replace(
-            found,
-            windows=np.concatenate([found.windows, *windows]),
-            recoveries=np.concatenate([found.recoveries, *recoveries]),
+    def __add__(self, other: "Impact") -> "Impact":
+        return Impact(
+            self.acknowledged + other.acknowledged,
+            self.latencies + other.latencies,
+            self.unanswered + other.unanswered,
+            np.concatenate([self.windows, other.windows]),
+            np.concatenate([self.recoveries, other.recoveries]),
         )
 
     def percentile_ms(self, fault: int, phase: int, level: int, share: float) -> float | None:
@@ -148,7 +138,7 @@ def impact_of(
         acks = _acks(columns, client_acks)
         timed = ~np.isin(columns["client"], np.asarray(untimed)) if untimed else np.ones(len(acks), dtype=bool)
         done = (columns["outcome"] == Outcome.OK) & (columns["completed_ns"] != MISSING)
-        for level, value in enumerate(LEVELS if faults else ()):
+        for level, value in enumerate(LEVELS):
             mine = (acks == value) & done
             _count_acknowledged(found, level, columns["completed_ns"][mine], faults)
             _count_latencies(found, level, *_times(columns, mine & timed), faults)
@@ -256,15 +246,13 @@ def groups_of(history: History, groups: int) -> list[list[int]]:
 
 def measure(history: History, partitions: Sequence[int], faults: Sequence[FaultTime]) -> Impact:
     """Returns what the faults cost these partitions together."""
-    untimed, sends = history.untimed_senders(), history.files["sends"]
-
-    def of(partition: int) -> Impact:
+    total, untimed, sends = no_impact(faults), history.untimed_senders(), history.files["sends"]
+    for partition in partitions:
         one, groups = history.partition_history(partition), sends.row_groups.get(partition, ())
         # A row group at a time: a partition may have more rows than there is memory for.
         each = partial(_each_group, sends, groups)
-        return impact_of(partition, each, one.client_acks, faults, one.assignment, untimed)
-
-    return Impact.total(map(of, partitions), faults)
+        total += impact_of(partition, each, one.client_acks, faults, one.assignment, untimed)
+    return total
 
 
 def _each_group(file: TableFile, groups: Sequence[int]) -> Iterator[Columns]:
@@ -273,7 +261,7 @@ def _each_group(file: TableFile, groups: Sequence[int]) -> Iterator[Columns]:
 
 def put_together(parts: Iterable[Impact], faults: Sequence[FaultTime]) -> Impact:
     """The sum of parts that came in any order: ascending by partition and time."""
-    total = Impact.total(parts, faults)
+    total = sum(parts, start=no_impact(faults))
     windows = total.windows[np.lexsort((total.windows["begin_ns"], total.windows["partition"]))]
     recoveries = total.recoveries[np.lexsort((total.recoveries["fault"], total.recoveries["partition"]))]
     return replace(total, windows=windows, recoveries=recoveries)

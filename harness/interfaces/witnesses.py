@@ -60,9 +60,9 @@ def no_witnesses() -> np.ndarray:
 def make_witnesses(length: int, columns: Mapping[str, np.ndarray | int]) -> np.ndarray:
     """Returns `length` witnesses with these columns, each an array of that length or one value for all. Other columns
     are unset."""
-    assert columns.keys() <= _UNSET.keys(), columns.keys() - _UNSET.keys()
     made = np.empty(length, dtype=WITNESS)
-    for name, unset in _UNSET.items() if length else ():
+    assert columns.keys() <= _UNSET.keys(), columns.keys() - _UNSET.keys()
+    for name, unset in _UNSET.items():
         made[name] = columns.get(name, unset)
     return made
 

@@ -3,7 +3,6 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
 from itertools import chain
 from typing import Literal
 
@@ -229,15 +228,6 @@ class Plan(Frozen):
     def written(self) -> frozenset[int]:
         """Returns the dense ids of the partitions that our own clients write. Copiers write the others."""
         return frozenset(p for cell in self.cells for p in cell.written)
-
-    @cached_property
-    def readers_of(self) -> Mapping[int, tuple[int, ...]]:
-        """Returns the readers of each partition that has some."""
-        found: dict[int, list[int]] = {}
-        for client in self.clients:
-            for partition in client.partitions if client.role == "reader" else ():
-                found.setdefault(partition, []).append(client.client)
-        return {partition: tuple(clients) for partition, clients in found.items()}
 
     @property
     def broker_ids(self) -> tuple[int, ...]:

@@ -216,7 +216,9 @@ class Evidence:
             coordinator_steps=_aimed_at_coordinator(plan, cell),
             unstated=plan.undescribed,
             topics_may_go=plan.origin == "recorded" and not plan.blind,
-            measured_by=frozenset(CLIENT_NODE + client for client in plan.readers_of.get(partition, ())),
+            measured_by=frozenset(
+                CLIENT_NODE + c.client for c in plan.clients if c.role == "reader" and partition in c.partitions
+            ),
             epoch_starts=self._epoch_starts(partition),
             high_watermarks=self._observed(partition, ObservationKind.HIGH_WATERMARK),
             leader_answers=self._observed(partition, ObservationKind.LEADER_HIGH_WATERMARK, what="leader_epoch"),
@@ -299,10 +301,10 @@ class Evidence:
         An epoch that gave way before it had a record is struck out when the next begins at the same offset
         (LeaderEpochFileCache.assign): it began where the next one did. One later than all of them: at the end of the log.
         """
-        seen, mine = self.observations, self._observations_of(partition)
-        mine = mine[seen["step"][mine] == NONE]
-        starts = mine[seen["kind"][mine] == ObservationKind.REPLICA_EPOCH_START]
-        ends = mine[seen["kind"][mine] == ObservationKind.REPLICA_LOG_END]
+        seen = self.observations
+        mine = (seen["partition"] == partition) & (seen["step"] == NONE)
+        starts = np.flatnonzero(mine & (seen["kind"] == ObservationKind.REPLICA_EPOCH_START))
+        ends = np.flatnonzero(mine & (seen["kind"] == ObservationKind.REPLICA_LOG_END))
         if not len(starts) or not len(ends):
             return None
         found: dict[int, int] = {2**31: int(seen["value"][ends].max())}
@@ -310,22 +312,9 @@ class Evidence:
             found[epoch] = min(start, found.get(epoch, start))
         return found
 
-    def _observations_of(self, partition: int) -> np.ndarray:
-        """The rows of `observations` that are of a partition, ascending."""
-        order, partitions = self._observations_by_partition
-        low, high = np.searchsorted(partitions, (partition, partition + 1))
-        return order[low:high]
-
-    @cached_property
-    def _observations_by_partition(self) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of `observations` by partition, each partition's ascending; and the partition of each."""
-        of = self.observations["partition"]
-        order = np.argsort(of, kind="stable")
-        return order, of[order]
-
     def _observed(self, partition: int, kind: ObservationKind, *, what: str = "value") -> tuple[np.ndarray, np.ndarray]:
-        seen, mine = self.observations, self._observations_of(partition)
-        rows = mine[seen["kind"][mine] == kind]
+        seen = self.observations
+        rows = np.flatnonzero((seen["partition"] == partition) & (seen["kind"] == kind))
         rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
         return seen["time_ns"][rows], seen[what][rows]
 

@@ -187,9 +187,7 @@ def _judge_cell(
         cell, evidence.kafka_version, transaction_version=evidence.feature("transaction.version")
     )
     lived_ns = cell.producer.delivery_timeout_ms * 1_000_000
-    # The same happened to most of a cell's partitions, and what that may explain is asked once.
-    of_partitions = dict.fromkeys(what_happened(e, sends_lived_ns=lived_ns) for e in envelopes.values())
-    happened = [with_readers(each, plan, cell) for each in of_partitions]
+    happened = [with_readers(what_happened(e, sends_lived_ns=lived_ns), plan, cell) for e in envelopes.values()]
     own_doubts = cell_doubts(plan, cell, evidence)
     unread = None if plan.audited else _unread(cell, found)
     judged = {}
