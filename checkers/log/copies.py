@@ -7,7 +7,7 @@ import numpy as np
 
 from prozess.checkers.lookup import differs_from_previous, distinct
 from prozess.harness.interfaces import CopyFacts, KernelResult, PartitionHistory
-from prozess.harness.interfaces.witnesses import WITNESSES_MAX, SnapshotCase, make_witnesses
+from prozess.harness.interfaces.witnesses import WITNESSES_MAX, SnapshotCase, make_witnesses, no_witnesses
 from prozess.harness.schema import MISSING, NONE, Isolation, ObservationKind
 
 # Are the copies of a partition the same? The batch headers of every replica's own segments are compared.
@@ -239,14 +239,14 @@ def snapshot_conflict(history: PartitionHistory) -> KernelResult:
     """
     if history.compacted:
         return KernelResult(make_witnesses(0, {}), count=0, judged=0)
-    found, judged = [make_witnesses(0, {})], 0
+    found, judged = [no_witnesses()], 0
     for node, copy in sorted(history.copies.items()):
         pairs = _compare_snapshot(history, node, copy)
         judged += len(pairs["case"])
         if len(pairs["case"]):
             chosen = {name: values[pairs["case"] > 0] for name, values in pairs.items()}
             found.append(_snapshot_witnesses(history, node, chosen))
-    witnesses = np.concatenate(found)
+    witnesses = np.concatenate(found) if len(found) > 1 else no_witnesses()
     return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), judged, _snapshots_incomplete(history))
 
 

@@ -38,7 +38,7 @@ def lost(history: PartitionHistory) -> KernelResult:
     index = PartitionIndex.of(history)
     sends = index.sends
     if not index.audited:
-        return _lost_unaudited(index, read_in_the_end(index, history.client_clock))
+        return _lost_unaudited(index, history.client_clock)
     if reason := index.incomplete():
         judged = int(np.count_nonzero((sends["outcome"] == Outcome.OK) & (sends["client"] != SENTINEL_CLIENT)))
         return KernelResult(no_witnesses(), count=0, judged=judged, incomplete=reason)
@@ -67,25 +67,24 @@ def lost(history: PartitionHistory) -> KernelResult:
     return KernelResult(witnesses, count, acknowledged_judged + proven_judged, reason if unknown else None)
 
 
-def _lost_unaudited(index: PartitionIndex, read_in_the_end: bool) -> KernelResult:
+def _lost_unaudited(index: PartitionIndex, client_clock: np.ndarray) -> KernelResult:
     """Judges `lost` without an audit. A record is missing if consumers read past its offset and none of them received
     it. No record is missing if consumers received all of them once more after the last send was over."""
     sends, rows, reached = index.sends, *_never_given(index)
     lost_rows = rows[~index.consumed.beyond(sends["log_offset"][rows])]
-    witnesses = no_witnesses()
-    if len(lost_rows):
-        shown = lost_rows[:WITNESSES_MAX]
-        witnesses = _lost_witnesses(
-            index,
-            shown,
-            key=index.send_key[shown],
-            client=sends["client"][shown],
-            sequence=sends["sequence"][shown],
-            offset=sends["log_offset"][shown],
-        )
-    return KernelResult(
-        witnesses, len(lost_rows), reached, None if len(lost_rows) or read_in_the_end else index.incomplete()
+    if not len(lost_rows):
+        everything = read_in_the_end(index, client_clock)
+        return KernelResult(no_witnesses(), 0, reached, None if everything else index.incomplete())
+    shown = lost_rows[:WITNESSES_MAX]
+    witnesses = _lost_witnesses(
+        index,
+        shown,
+        key=index.send_key[shown],
+        client=sends["client"][shown],
+        sequence=sends["sequence"][shown],
+        offset=sends["log_offset"][shown],
     )
+    return KernelResult(witnesses, len(lost_rows), reached)
 
 
 def unseen(history: PartitionHistory) -> KernelResult:
@@ -96,13 +95,15 @@ def unseen(history: PartitionHistory) -> KernelResult:
         return KernelResult(no_witnesses(), count=0, judged=0)
     sends, rows, _ = index.sends, *_never_given(index)
     rows = rows[index.consumed.beyond(sends["log_offset"][rows])]
+    judged = int(np.count_nonzero(sends["outcome"] == Outcome.OK))
+    if not len(rows):
+        return KernelResult(no_witnesses(), 0, judged)
     shown = rows[:WITNESSES_MAX]
     columns = {
         "partition": np.full(len(shown), index.partition),
         **index.records_sent(shown),
         **index.sent(shown),
     }
-    judged = int(np.count_nonzero(sends["outcome"] == Outcome.OK))
     return KernelResult(make_witnesses(len(shown), columns), len(rows), judged)
 
 
@@ -250,6 +251,8 @@ def duplicate(history: PartitionHistory) -> KernelResult:
     index = PartitionIndex.of(history)
     log, found = index.log, index.identities
     extra, first, reason = found.extra, found.extra_first, index.incomplete()
+    if not len(extra):
+        return KernelResult(no_witnesses(), 0, judged=len(log.key), incomplete=reason)
     row = index.send_rows(log.key[extra])
     transactional = row >= 0
     transactional[transactional] = index.sends["transaction"][row[transactional]] != NONE
@@ -277,7 +280,7 @@ def _pairs_in_log(index: PartitionIndex, place: np.ndarray, other: np.ndarray) -
         "other_sequence": sequence[log.rows[other]],
         "other_offset": log.offset[other],
         **index.sent(index.send_rows(log.key[place])),
-        **(index.seen(log.key[place]) if len(place) else {}),
+        **index.seen(log.key[place]),
     }
 
 
@@ -308,15 +311,15 @@ def reordered(history: PartitionHistory) -> KernelResult:
     """
     index = PartitionIndex.of(history)
     log, found, reason = index.log, index.identities, index.incomplete()
-    before = after = np.empty(0, dtype=np.intp)
-    if not found.orderly:
-        is_first = np.zeros(len(log.key), dtype=bool)
-        is_first[found.first] = True
-        is_first &= ~index.never_issued(log.rows) & ~index.sent_elsewhere(log.rows)
-        line = found.grouped[is_first[found.grouped]]
-        key = log.key[line]  # clients come in ascending order, so keys descend only within one
-        descent = np.flatnonzero(key[1:] < key[:-1])
-        before, after = line[descent], line[descent + 1]
+    if found.orderly:
+        return KernelResult(no_witnesses(), 0, judged=len(log.key), incomplete=reason)
+    is_first = np.zeros(len(log.key), dtype=bool)
+    is_first[found.first] = True
+    is_first &= ~index.never_issued(log.rows) & ~index.sent_elsewhere(log.rows)
+    line = found.grouped[is_first[found.grouped]]
+    key = log.key[line]  # clients come in ascending order, so keys descend only within one
+    descent = np.flatnonzero(key[1:] < key[:-1])
+    before, after = line[descent], line[descent + 1]
     cleaned = index.compacted or index.log_start > 0
     count = len(after)
     order = np.argsort(after, kind="stable")[:WITNESSES_MAX]
@@ -386,6 +389,8 @@ def offset_conflict(history: PartitionHistory) -> KernelResult:
         & (index.sends["client"] != SENTINEL_CLIENT)
     )
     judged = len(acknowledged) + index.read_count
+    if not len(index.unmatched_reads) and index.send_confirmed[acknowledged].all():
+        return KernelResult(no_witnesses(), count=0, judged=judged, incomplete=index.incomplete())
     seen = _conflicting(_unconfirmed(index, acknowledged))
     if not len(seen.offset):
         return KernelResult(make_witnesses(0, {}), count=0, judged=judged, incomplete=index.incomplete())
@@ -567,6 +572,8 @@ def _result(
 ) -> KernelResult:
     nothing = np.empty(0, dtype=np.intp)
     late, other = np.concatenate([nothing, *found]), np.concatenate([nothing, *later])
+    if not len(late):
+        return KernelResult(no_witnesses(), 0, judged, incomplete=index.incomplete())
     count = len(late)
     order = np.argsort(late, kind="stable")[:WITNESSES_MAX]
     late, other = late[order], other[order]
@@ -581,6 +588,6 @@ def _result(
         "other_offset": index.log.offset[place[other]],
         "other_ns": sends["invoked_ns"][row[other]],
         **index.sent(row[late]),
-        **(index.seen(index.send_key[row[late]]) if count else {}),
+        **index.seen(index.send_key[row[late]]),
     }
     return KernelResult(make_witnesses(len(late), columns), count, judged, incomplete=index.incomplete())

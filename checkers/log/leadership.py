@@ -203,6 +203,8 @@ def _claims(history: CellHistory) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _ground_truth(table: Mapping[str, np.ndarray]) -> np.ndarray:
     """Returns the rows of one partition's `metadata` that come from the controllers' log, in the order of that log."""
+    if not len(table["source"]):
+        return np.empty(0, dtype=np.intp)
     rows = np.flatnonzero(
         (table["source"] == MetadataSource.CONTROLLER_LOG)
         & np.isin(table["kind"], (MetadataKind.PARTITION, MetadataKind.DELETED))
@@ -243,6 +245,8 @@ def watermark_regression(history: PartitionHistory) -> KernelResult:
     rows = np.flatnonzero(
         (seen["kind"] == ObservationKind.LEADER_HIGH_WATERMARK) & (seen["node"] >= 0) & (seen["leader_epoch"] >= 0)
     )
+    if not len(rows):
+        return KernelResult(no_witnesses(), count=0, judged=0)
     rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
     rows, life = _of_lives(history, rows)
     time_ns, value, node, epoch = (seen[name][rows] for name in ("time_ns", "value", "node", "leader_epoch"))
@@ -311,6 +315,8 @@ def epoch_regression(history: PartitionHistory) -> KernelResult:
     `end_ns`, after `other_sequence` at `begin_ns`. O(n log n).
     """
     table = history.metadata
+    if not len(table["source"]):
+        return KernelResult(no_witnesses(), count=0, judged=0)
     rows = np.flatnonzero(
         (table["source"] == MetadataSource.SAMPLE)
         & (table["kind"] == MetadataKind.PARTITION)

@@ -87,7 +87,7 @@ def _given_although_failed(index: PartitionIndex, failed: np.ndarray, judged: in
     rows = failed[index.consumed.keys.find(index.send_key[failed]) >= 0]
     count, rows = len(rows), rows[:WITNESSES_MAX]
     if not count:
-        return KernelResult(make_witnesses(0, {}), 0, judged, incomplete=index.incomplete())
+        return KernelResult(no_witnesses(), 0, judged, incomplete=index.incomplete())
     key, sends = index.send_key[rows], index.sends
     columns = {
         "partition": np.full(len(rows), index.partition),
@@ -104,6 +104,8 @@ def _records_seen(index: PartitionIndex, rows: np.ndarray) -> KernelResult:
     """Returns a finding with one witness for each record and offset of these rows of `reads`. It names the first reader:
     a consumer before the audit."""
     reads, judged = index.reads, index.read_count
+    if not len(rows):
+        return KernelResult(no_witnesses(), 0, judged, incomplete=index.incomplete())
     audit = ~index.by_consumer[rows]
     order = np.lexsort((reads["read_ns"][rows], audit, index.read_key[rows], reads["log_offset"][rows]))
     rows, audit = rows[order], audit[order]

@@ -17,6 +17,7 @@ from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHisto
 from prozess.harness.interfaces.witnesses import (
     SCAN_NS,
     STALLED_NS,
+    WITNESS,
     WITNESSES_MAX,
     StallCase,
     make_witnesses,
@@ -94,13 +95,16 @@ def skipped(history: PartitionHistory) -> KernelResult:
     before, after = index.uneven_steps
     upwards = (reads["log_offset"][after] > reads["log_offset"][before]) & index.by_consumer[after]
     before, after = before[upwards], after[upwards]
+    judged = int(np.count_nonzero(index.by_consumer & (reads["sender"] != SENTINEL_CLIENT)))
+    reasons = [reason for level_read in _levels_read(index) if (reason := index.incomplete(level_read))]
+    if not len(after):
+        return KernelResult(no_witnesses(), 0, judged, incomplete="; ".join(reasons) or None)
     level = index.fact(index.client_isolation, reads["client"][after], unknown=Isolation.NOT_A_READER)
     committed = level == Isolation.READ_COMMITTED
     parts = [
         _jumps(index, log_level, before[of_level], after[of_level])
         for log_level, of_level in ((Isolation.READ_UNCOMMITTED, ~committed), (Isolation.READ_COMMITTED, committed))
     ]
-    reasons = [reason for level_read in _levels_read(index) if (reason := index.incomplete(level_read))]
     before, after, over = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     count = len(after)
     order = np.argsort(after, kind="stable")[:WITNESSES_MAX]
@@ -119,7 +123,6 @@ def skipped(history: PartitionHistory) -> KernelResult:
         columns["seen_ns"] = index.seen(index.read_key[over])["seen_ns"]
         if sent := index.sent(index.send_rows(index.read_key[over])):
             columns["other_ns"] = sent["begin_ns"]
-    judged = int(np.count_nonzero(index.by_consumer & (reads["sender"] != SENTINEL_CLIENT)))
     if count and not index.audited:  # the records it jumped over were seen, or acknowledged
         reasons = []
     return KernelResult(make_witnesses(len(after), columns), count, judged, incomplete="; ".join(reasons) or None)
@@ -162,6 +165,8 @@ def rewound(history: PartitionHistory) -> KernelResult:
     before, after = index.uneven_steps
     back = reads["log_offset"][after] <= reads["log_offset"][before]
     before, after = before[back], after[back]
+    if not len(after):
+        return KernelResult(no_witnesses(), 0, judged=index.read_count)
     count = len(after)
     before, after = before[:WITNESSES_MAX], after[:WITNESSES_MAX]
     columns = {
@@ -175,8 +180,7 @@ def rewound(history: PartitionHistory) -> KernelResult:
         "other_offset": reads["log_offset"][before],
         "other_ns": reads["read_ns"][before],
     }
-    if count:
-        columns["seen_ns"] = index.seen(index.read_key[after])["seen_ns"]
+    columns["seen_ns"] = index.seen(index.read_key[after])["seen_ns"]
     return KernelResult(make_witnesses(len(after), columns), count, judged=index.read_count)
 
 
@@ -212,13 +216,13 @@ def stalled(history: CellHistory) -> KernelResult:
     """
     index = CellIndex.of(history)
     lives = lives_of(history)
-    found, judged = [no_witnesses()], 0
+    found, judged = [], 0
     for partition in index.partitions:
         mine = [life for life in lives if partition.partition in life.assigned_ns]
         judged += len(mine)
         found += [witness for life in mine for witness in _silences(history, index, partition, life)]
         found.append(_stable_offsets(history, index, partition))
-    witnesses = np.concatenate(found)
+    witnesses = np.concatenate([no_witnesses(), *(some for some in found if len(some))], dtype=WITNESS)
     reasons = [r for partition in index.partitions if (r := partition.incomplete())]
     return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), judged, incomplete="; ".join(reasons) or None)
 
@@ -343,6 +347,8 @@ def _witness(partition: PartitionIndex, row: int, life: ReaderLife, stretch: tup
 def _stable_offsets(history: CellHistory, index: CellIndex, partition: PartitionIndex) -> np.ndarray:
     """Returns a witness for each stretch in which leaders reported the same last stable offset, below the high
     watermark, for longer than any transaction may take."""
+    if not len(history.tables["leader_offsets"]["metric"]):
+        return no_witnesses()
     stable_ns, stable = _series(history.tables["leader_offsets"], "last_stable_offset", partition.partition)
     high_ns, high = _series(history.tables["leader_offsets"], "high_watermark", partition.partition)
     if not len(stable) or not len(high):

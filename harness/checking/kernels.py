@@ -67,9 +67,15 @@ def in_order(findings: Iterable[Finding], checkers: CheckerSet, cells: Sequence[
         if cell is not None and checker is not None and checker.may_be_cut(cell) is not None:
             parts.setdefault((finding.anomaly, min(cell.partitions)), []).append(finding)
         else:
-            whole.append(replace(finding, result=replace(finding.result, latencies=no_latencies())))
+            whole.append(_without_latencies(finding))
     whole += [Finding(name, first, _together(checkers.cell[name], found)) for (name, first), found in parts.items()]
     return sorted(whole, key=lambda finding: (finding.partition, rank[finding.anomaly]))
+
+
+def _without_latencies(finding: Finding) -> Finding:
+    if not len(finding.result.latencies):
+        return finding
+    return replace(finding, result=replace(finding.result, latencies=no_latencies()))
 
 
 def _together(checker: CellChecker, parts: Sequence[Finding]) -> KernelResult:
@@ -78,7 +84,8 @@ def _together(checker: CellChecker, parts: Sequence[Finding]) -> KernelResult:
     assert sharing is not None, checker.anomaly
     results = [finding.result for finding in sorted(parts, key=lambda finding: finding.partition)]
     reasons = dict.fromkeys(result.incomplete for result in results if result.incomplete)
-    witnesses = np.concatenate([result.witnesses for result in results])
+    found = [result.witnesses for result in results if len(result.witnesses)]
+    witnesses = np.concatenate([no_witnesses(), *found], dtype=WITNESS)
     if sharing.by_case:
         witnesses = witnesses[np.argsort(witnesses["case"], kind="stable")]
     windows, _ = merge_windows([result.windows for result in results], [result.latencies for result in results])

@@ -31,7 +31,7 @@ def either(*parts: Truth | np.int8) -> Truth:
 
 def negate(part: Truth | np.int8) -> Truth:
     """Swaps true and false; unknown stays unknown."""
-    return np.where(np.asarray(part) == UNKNOWN, UNKNOWN, 1 - np.asarray(part)).astype(np.int8)
+    return np.asarray(_NOT[np.asarray(part, dtype=np.int8)])
 
 
 def doubted(part: Truth, known: np.ndarray | bool) -> Truth:
@@ -39,6 +39,10 @@ def doubted(part: Truth, known: np.ndarray | bool) -> Truth:
     return np.where(np.logical_or(known, part == FALSE), part, UNKNOWN).astype(np.int8)
 
 
+_NOT = np.array([TRUE, FALSE, UNKNOWN], dtype=np.int8)
+"""What `negate` makes of 0, 1 and -1, which is the last place."""
+_AND = np.array([[FALSE, FALSE, FALSE], [FALSE, TRUE, UNKNOWN], [FALSE, UNKNOWN, UNKNOWN]], dtype=np.int8)
+
+
 def _and(left: Truth | np.int8, right: Truth | np.int8) -> Truth:
-    a, b = np.broadcast_arrays(left, right)
-    return np.where((a == FALSE) | (b == FALSE), FALSE, np.where((a == TRUE) & (b == TRUE), TRUE, UNKNOWN))
+    return np.asarray(_AND[np.asarray(left, dtype=np.int8), np.asarray(right, dtype=np.int8)])

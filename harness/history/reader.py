@@ -56,7 +56,7 @@ class _EachTime(Mapping[int, PartitionHistory]):
     """The histories of partitions, read each time they are asked for, and not kept."""
 
     def __init__(self, history: "History", partitions: Sequence[int]) -> None:
-        self._history, self._partitions = history, tuple(partitions)
+        self._history, self._partitions = history, dict.fromkeys(partitions)
 
     def __getitem__(self, partition: int) -> PartitionHistory:
         if partition not in self._partitions:
@@ -70,6 +70,19 @@ class _EachTime(Mapping[int, PartitionHistory]):
         return len(self._partitions)
 
 
+class _Once(_EachTime):
+    """The histories of partitions, read when they are first asked for, and kept. For one thread."""
+
+    def __init__(self, history: "History", partitions: Sequence[int]) -> None:
+        super().__init__(history, partitions)
+        self._held: dict[int, PartitionHistory] = {}
+
+    def __getitem__(self, partition: int) -> PartitionHistory:
+        if partition not in self._held:
+            self._held[partition] = super().__getitem__(partition)
+        return self._held[partition]
+
+
 class History:
     """The history of a run. It is thread safe, and `open` is cheap enough to be called by every task of an engine."""
 
@@ -79,6 +92,7 @@ class History:
         self._metadata_error_ns = metadata_error_ns(run)
         self._held: dict[str, dict[str, np.ndarray]] = {}
         self._orders: dict[str, Clustered] = {}
+        self._nothing: dict[str, dict[str, np.ndarray]] = {}
         self._cell_tables: dict[int, Mapping[str, SharedRows]] = {}
         self._cell_clients: dict[int, Sequence[PlannedClient]] = {}
         self._lock = threading.Lock()
@@ -124,6 +138,10 @@ class History:
     def _cells(self) -> dict[int, Cell]:
         return {partition: cell for cell in self.plan.cells for partition in cell.partitions}
 
+    def assignment_of(self, partition: int) -> tuple[int, ...]:
+        """Returns the nodes to which a partition was assigned. Empty: nobody knows."""
+        return self._assignments.get(partition, ())
+
     def manifest(self) -> pa.Table:
         """Returns a table with one row for each partition: partition (int32); for each partitioned table `<table>_rows`
         (int64) and `<table>_row_groups` (list of int32)."""
@@ -158,7 +176,7 @@ class History:
             ),
             compacted=partition in self._compacted,
             log_start=self._log_starts.get(partition, 0),
-            assignment=self._assignments.get(partition, ()),
+            assignment=self.assignment_of(partition),
             copies=self._copies.get(partition, {}),
             replicas=PartitionColumns(self.files["replicas"], partition),
             snapshots=self._of_partition("snapshots", partition),
@@ -189,12 +207,11 @@ class History:
         numbers = planned.partitions if only is None else (only.partition,)
         clients = self._clients_of(cell)
         tables: dict[str, Mapping[str, np.ndarray]] = dict(self._of_clients(cell, [c.client for c in clients]))
-        seen = self._observations
-        tables["observations"] = _rows(seen, np.isin(seen["partition"], numbers))
+        tables["observations"] = self._of_partitions("observations", numbers)
         tables["processed"] = PartitionColumns(self.files["processed"], *sorted(numbers))
         tables["metadata"] = self._of_partition("metadata", NONE)
         tables["metrics"] = self._quorum
-        tables["leader_offsets"] = _rows(self._leader_offsets, np.isin(self._leader_offsets["partition"], numbers))
+        tables["leader_offsets"] = self._of_partitions("leader_offsets", numbers)
         return CellHistory(
             cell=planned,
             partitions=self._partitions_of(numbers) if only is None else {only.partition: only},
@@ -229,7 +246,7 @@ class History:
         memory."""
         if sum(map(self.rows_of, partitions)) > CELL_ROWS_HELD:
             return _EachTime(self, partitions)
-        return {p: self.partition_history(p) for p in partitions}
+        return _Once(self, partitions)
 
     def untimed_senders(self) -> list[int]:
         """Returns the clients whose `invoked_ns` is only a lower bound. Verifiable producers report a send when it is
@@ -247,7 +264,7 @@ class History:
         """Returns a whole table, read once."""
         with self._lock:
             if name not in self._held:
-                self._held[name] = self.table(name)
+                self._held[name] = self._leader_offsets() if name == "leader_offsets" else self.table(name)
             return self._held[name]
 
     def _of_partition(self, name: str, partition: int) -> dict[str, np.ndarray]:
@@ -256,14 +273,22 @@ class History:
         with self._lock:
             if name not in self._orders:
                 self._orders[name] = Clustered(table["partition"])
-        return _rows(table, self._orders[name].rows_of(partition))
+                self._nothing[name] = {column: values[:0] for column, values in table.items()}
+        rows = self._orders[name].rows_of(partition)
+        return _rows(table, rows) if len(rows) else self._nothing[name]
+
+    def _of_partitions(self, name: str, partitions: Sequence[int]) -> dict[str, np.ndarray]:
+        """Returns the rows of these partitions of a table that is not clustered, in the order of writing."""
+        if len(partitions) == 1:  # as thousands of times in a row
+            return self._of_partition(name, partitions[0])
+        table = self._small(name)
+        return _rows(table, np.isin(table["partition"], partitions))
 
     @cached_property
     def _quorum(self) -> dict[str, np.ndarray]:
         metrics = self.table("metrics")
         return _rows(metrics, np.isin(metrics["metric"], _OF_THE_QUORUM))
 
-    @cached_property
     def _leader_offsets(self) -> dict[str, np.ndarray]:
         metrics = self.table("metrics")
         return _rows(metrics, np.isin(metrics["metric"], _OF_LEADERS))
@@ -279,7 +304,7 @@ class History:
 
     @cached_property
     def _observations(self) -> dict[str, np.ndarray]:
-        return self.table("observations")
+        return self._small("observations")
 
     @cached_property
     def _audit_claims(self) -> dict[int, dict[int, Claim]]:

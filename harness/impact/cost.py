@@ -86,13 +86,21 @@ class Impact:
     windows: np.ndarray
     recoveries: np.ndarray
 
-    def __add__(self, other: "Impact") -> "Impact":
-        return Impact(
-            self.acknowledged + other.acknowledged,
-            self.latencies + other.latencies,
-            self.unanswered + other.unanswered,
-            np.concatenate([self.windows, other.windows]),
-            np.concatenate([self.recoveries, other.recoveries]),
+    @staticmethod
+    def total(parts: Iterable["Impact"], faults: Sequence[FaultTime]) -> "Impact":
+        """Returns the impact on the partitions of all parts together."""
+        whole, windows, recoveries = no_impact(faults), [np.empty(0, WINDOW)], [np.empty(0, RECOVERY)]
+        for part in parts:
+            if faults:
+                np.add(whole.acknowledged, part.acknowledged, out=whole.acknowledged)
+                np.add(whole.latencies, part.latencies, out=whole.latencies)
+                np.add(whole.unanswered, part.unanswered, out=whole.unanswered)
+            windows += [part.windows] if len(part.windows) else []
+            recoveries += [part.recoveries] if len(part.recoveries) else []
+        return replace(
+            whole,
+            windows=np.concatenate(windows, dtype=WINDOW),
+            recoveries=np.concatenate(recoveries, dtype=RECOVERY),
         )
 
     def percentile_ms(self, fault: int, phase: int, level: int, share: float) -> float | None:
@@ -133,27 +141,31 @@ def impact_of(
     any order: asked for once or twice; `client_acks`: by client id; `untimed`: clients of which it is not known when they
     sent, only by when: what was acknowledged is counted, and no latency or gap is made of it. O(n log n)."""
     found, answers, waited = no_impact(faults), Answers(), False
+    spans = phases_of(faults)
     successes = Successes([time_ns for f in faults for time_ns in (f.struck_ns, f.over_ns) if time_ns is not None])
     for columns in stretches():
         acks = _acks(columns, client_acks)
         timed = ~np.isin(columns["client"], np.asarray(untimed)) if untimed else np.ones(len(acks), dtype=bool)
         done = (columns["outcome"] == Outcome.OK) & (columns["completed_ns"] != MISSING)
-        for level, value in enumerate(LEVELS):
+        for level, value in enumerate(LEVELS) if spans else ():
             mine = (acks == value) & done
-            _count_acknowledged(found, level, columns["completed_ns"][mine], faults)
-            _count_latencies(found, level, *_times(columns, mine & timed), faults)
+            _count_acknowledged(found, level, columns["completed_ns"][mine], spans)
+            _count_latencies(found, level, *_times(columns, mine & timed), spans)
         waiting = (acks != 0) & timed
-        _count_unanswered(found, np.sort(columns["invoked_ns"][waiting & ~done]), faults)
+        if spans:
+            _count_unanswered(found, columns["invoked_ns"][waiting & ~done], spans)
         invoked_ns, completed_ns = _times(columns, waiting & done)
         answers.add(columns["invoked_ns"][waiting], completed_ns)
-        successes.add(invoked_ns, completed_ns)
+        if faults:
+            successes.add(invoked_ns, completed_ns)
         waited |= bool(waiting.any())
-    gaps = answers.gaps()
-    since_ns = waited_since(gaps, lambda: _sent_ns(stretches(), client_acks, untimed))
-    windows = [
-        (partition, _cause(begin_ns, end_ns, faults, assignment, first=bool(first)), begin_ns, end_ns)
-        for begin_ns, end_ns, first in answers.windows(gaps, since_ns).tolist()
-    ]
+    windows = []
+    if len(gaps := answers.gaps()):
+        since_ns = waited_since(gaps, lambda: _sent_ns(stretches(), client_acks, untimed))
+        windows = [
+            (partition, _cause(begin_ns, end_ns, faults, assignment, first=bool(first)), begin_ns, end_ns)
+            for begin_ns, end_ns, first in answers.windows(gaps, since_ns).tolist()
+        ]
     recoveries = [
         (partition, fault.number, successes.after(fault.struck_ns), successes.after(fault.over_ns)) for fault in faults
     ]
@@ -164,10 +176,24 @@ def impact_of(
     )
 
 
+Spans = Sequence[tuple[int, int, tuple[int, int]]]
+"""The phases of faults that there were: the fault's place, the phase's number, and when it began and ended."""
+
+
+def phases_of(faults: Sequence[FaultTime]) -> Spans:
+    """Returns every phase of every fault of which the end is known."""
+    phases = [
+        (place, number, fault.phase(name)) for place, fault in enumerate(faults) for number, name in enumerate(PHASES)
+    ]
+    return [(place, number, span) for place, number, span in phases if span is not None]
+
+
 def _acks(columns: Columns, client_acks: np.ndarray) -> np.ndarray:
     client = columns["client"]
-    if not len(client_acks):
+    if not len(client_acks) or not len(client):
         return np.zeros(len(client))
+    if int(client.min()) >= 0 and int(client.max()) < len(client_acks):
+        return np.asarray(client_acks[client])
     known = (client >= 0) & (client < len(client_acks))
     return np.where(known, client_acks[np.where(known, client, 0)], 0)
 
@@ -246,13 +272,14 @@ def groups_of(history: History, groups: int) -> list[list[int]]:
 
 def measure(history: History, partitions: Sequence[int], faults: Sequence[FaultTime]) -> Impact:
     """Returns what the faults cost these partitions together."""
-    total, untimed, sends = no_impact(faults), history.untimed_senders(), history.files["sends"]
-    for partition in partitions:
-        one, groups = history.partition_history(partition), sends.row_groups.get(partition, ())
+    untimed, sends, client_acks = history.untimed_senders(), history.files["sends"], history.clients.acks
+
+    def each(partition: int) -> Impact:
         # A row group at a time: a partition may have more rows than there is memory for.
-        each = partial(_each_group, sends, groups)
-        total += impact_of(partition, each, one.client_acks, faults, one.assignment, untimed)
-    return total
+        groups = partial(_each_group, sends, sends.row_groups.get(partition, ()))
+        return impact_of(partition, groups, client_acks, faults, history.assignment_of(partition), untimed)
+
+    return Impact.total(map(each, partitions), faults)
 
 
 def _each_group(file: TableFile, groups: Sequence[int]) -> Iterator[Columns]:
@@ -261,7 +288,7 @@ def _each_group(file: TableFile, groups: Sequence[int]) -> Iterator[Columns]:
 
 def put_together(parts: Iterable[Impact], faults: Sequence[FaultTime]) -> Impact:
     """The sum of parts that came in any order: ascending by partition and time."""
-    total = sum(parts, start=no_impact(faults))
+    total = Impact.total(parts, faults)
     windows = total.windows[np.lexsort((total.windows["begin_ns"], total.windows["partition"]))]
     recoveries = total.recoveries[np.lexsort((total.recoveries["fault"], total.recoveries["partition"]))]
     return replace(total, windows=windows, recoveries=recoveries)
@@ -275,36 +302,37 @@ def measure_locally(run: RunDirectory, faults: Sequence[FaultTime], *, workers: 
         return put_together(parts, faults)
 
 
-def _count_acknowledged(found: Impact, level: int, completed_ns: np.ndarray, faults: Sequence[FaultTime]) -> None:
-    completed_ns = np.sort(completed_ns)
-    for place, fault in enumerate(faults):
-        for number, name in enumerate(PHASES):
-            if (span := fault.phase(name)) is not None:
-                low, high = np.searchsorted(completed_ns, span)
-                found.acknowledged[place, number, level] += high - low
+def _count_acknowledged(found: Impact, level: int, completed_ns: np.ndarray, spans: Spans) -> None:
+    completed_ns = np.sort(completed_ns[_inside(completed_ns, spans)])
+    for place, number, span in spans:
+        low, high = np.searchsorted(completed_ns, span)
+        found.acknowledged[place, number, level] += high - low
 
 
-def _count_latencies(
-    found: Impact, level: int, invoked_ns: np.ndarray, completed_ns: np.ndarray, faults: Sequence[FaultTime]
-) -> None:
+def _count_latencies(found: Impact, level: int, invoked_ns: np.ndarray, completed_ns: np.ndarray, spans: Spans) -> None:
+    near = _inside(invoked_ns, spans)
+    invoked_ns, completed_ns = invoked_ns[near], completed_ns[near]
     order = np.argsort(invoked_ns, kind="stable")
     took_us = np.maximum(1, (completed_ns - invoked_ns)[order] // 1_000)
     bins = np.minimum((np.log(took_us) * _BINS_PER_E).astype(np.int64), _BINS - 1)
     invoked_ns = invoked_ns[order]
-    for place, fault in enumerate(faults):
-        for number, name in enumerate(PHASES):
-            if (span := fault.phase(name)) is not None:
-                low, high = np.searchsorted(invoked_ns, span)
-                found.latencies[place, number, level] += np.bincount(bins[low:high], minlength=_BINS)
+    for place, number, span in spans:
+        low, high = np.searchsorted(invoked_ns, span)
+        if high > low:
+            found.latencies[place, number, level] += np.bincount(bins[low:high], minlength=_BINS)
 
 
-def _count_unanswered(found: Impact, invoked_ns: np.ndarray, faults: Sequence[FaultTime]) -> None:
-    """`invoked_ns` ascends."""
-    for place, fault in enumerate(faults):
-        for number, name in enumerate(PHASES):
-            if (span := fault.phase(name)) is not None:
-                low, high = np.searchsorted(invoked_ns, span)
-                found.unanswered[place, number] += high - low
+def _count_unanswered(found: Impact, invoked_ns: np.ndarray, spans: Spans) -> None:
+    invoked_ns = np.sort(invoked_ns[_inside(invoked_ns, spans)])
+    for place, number, span in spans:
+        low, high = np.searchsorted(invoked_ns, span)
+        found.unanswered[place, number] += high - low
+
+
+def _inside(times_ns: np.ndarray, spans: Spans) -> np.ndarray:
+    """Returns bool[n]: may a time be in one of the phases? What lies before all of them or behind them is not sorted."""
+    first_ns, last_ns = min(begin_ns for _, _, (begin_ns, _) in spans), max(end_ns for _, _, (_, end_ns) in spans)
+    return np.asarray((times_ns >= first_ns) & (times_ns < last_ns))
 
 
 def _cause(
@@ -336,6 +364,8 @@ def _cause(
 UNAVAILABLE_NS = NS_PER_S
 """A partition that acknowledged nothing for so long, although it was sent something, was unavailable."""
 _BIN_NS = UNAVAILABLE_NS // 2
+_MANY = 4096
+"""More times than this are thinned out before they are sorted."""
 _BEFORE, _NEVER = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 
@@ -412,6 +442,11 @@ def _lower(found: np.ndarray, place: np.ndarray, values: np.ndarray) -> None:
 
 def _outermost(times_ns: np.ndarray) -> np.ndarray:
     """The first and the last in each of many short times, ascending."""
+    if len(times_ns) > _MANY:
+        # What a client was told came nearly in order: of each stretch of neighbours that share a short time, two matter.
+        starts = np.flatnonzero(np.diff(times_ns // _BIN_NS)) + 1
+        starts = np.concatenate([np.zeros(1, dtype=np.intp), starts])
+        times_ns = np.concatenate([reduce.reduceat(times_ns, starts) for reduce in (np.minimum, np.maximum)])
     times_ns = np.sort(times_ns)
     edge = np.ones(len(times_ns) + 1, dtype=bool)
     edge[1:-1] = np.diff(times_ns // _BIN_NS) != 0

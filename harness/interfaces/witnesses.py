@@ -52,16 +52,21 @@ _UNSET = {
 }
 
 
+_NO_WITNESSES = np.empty(0, dtype=WITNESS)
+
+
 def no_witnesses() -> np.ndarray:
     """Returns an empty array of WITNESS."""
-    return np.empty(0, dtype=WITNESS)
+    return _NO_WITNESSES
 
 
 def make_witnesses(length: int, columns: Mapping[str, np.ndarray | int]) -> np.ndarray:
     """Returns `length` witnesses with these columns, each an array of that length or one value for all. Other columns
     are unset."""
-    made = np.empty(length, dtype=WITNESS)
     assert columns.keys() <= _UNSET.keys(), columns.keys() - _UNSET.keys()
+    if not length:
+        return no_witnesses()
+    made = np.empty(length, dtype=WITNESS)
     for name, unset in _UNSET.items():
         made[name] = columns.get(name, unset)
     return made
@@ -115,14 +120,17 @@ class LateCase(IntEnum):
     """The record was never delivered, and the audit of its partition did not finish."""
 
 
+_NO_WINDOWS, _NO_LATENCIES = np.empty(0, dtype=WINDOW), np.empty(0, dtype=BINNED)
+
+
 def no_windows() -> np.ndarray:
     """Returns an empty array of WINDOW."""
-    return np.empty(0, dtype=WINDOW)
+    return _NO_WINDOWS
 
 
 def no_latencies() -> np.ndarray:
     """Returns an empty array of BINNED."""
-    return np.empty(0, dtype=BINNED)
+    return _NO_LATENCIES
 
 
 def bin_latencies(numbers: np.ndarray, place: np.ndarray, latency_ns: np.ndarray) -> np.ndarray:
@@ -150,7 +158,11 @@ def bin_latencies(numbers: np.ndarray, place: np.ndarray, latency_ns: np.ndarray
 
 def merge_windows(windows: Sequence[np.ndarray], latencies: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Joins the counts of several parts, and returns (WINDOW, BINNED)."""
-    every, binned = np.concatenate([no_windows(), *windows]), _added(np.concatenate([no_latencies(), *latencies]))
+    windows, latencies = [part for part in windows if len(part)], [part for part in latencies if len(part)]
+    if not windows and not latencies:
+        return no_windows(), no_latencies()
+    every = np.concatenate([no_windows(), *windows], dtype=WINDOW)
+    binned = _added(np.concatenate([no_latencies(), *latencies], dtype=BINNED))
     numbers, place = np.unique(every["number"], return_inverse=True)
     columns: dict[str, np.ndarray] = {"number": numbers}
     for name in _SUMMED:

@@ -38,7 +38,7 @@ from prozess.harness.plan.schedule import FaultAction, parse_target
 from prozess.harness.recording.codes import read_texts
 from prozess.harness.recording.metrics import code_of
 from prozess.harness.run_directory import RunDirectory, read_json, read_object
-from prozess.harness.schema import NONE, TABLES, ObservationKind
+from prozess.harness.schema import NONE, TABLES, Clustered, ObservationKind
 
 EVIDENCE_TABLES = ("metadata", "faults", "steps", "clients", "heartbeats", "observations")
 """What judging reads; `replicas` beside them where there are any."""
@@ -169,6 +169,15 @@ class Evidence:
         return {} if self.replicas is None else batches_by_partition(self.replicas)
 
     @cached_property
+    def _seen_by_partition(self) -> Clustered:
+        return Clustered(self.observations["partition"])
+
+    @cached_property
+    def _replicas_by_partition(self) -> Clustered:
+        assert self.replicas is not None, "ask only where segments were read"
+        return Clustered(self.replicas["partition"])
+
+    @cached_property
     def transaction_times(self) -> TransactionTimes | None:
         """When clients began and ended transactions; None = nobody recorded transactions."""
         return None if self.transactions is None else TransactionTimes.of(self.transactions)
@@ -284,7 +293,8 @@ class Evidence:
             return checkpointed
         if self.replicas is None:
             return None
-        rows = np.flatnonzero((self.replicas["partition"] == partition) & (self.replicas["step"] == NONE))
+        rows = self._replicas_by_partition.rows_of(partition)
+        rows = rows[self.replicas["step"][rows] == NONE]
         if not len(rows):
             return None
         epochs, where = np.unique(self.replicas["leader_epoch"][rows], return_inverse=True)
@@ -301,10 +311,10 @@ class Evidence:
         An epoch that gave way before it had a record is struck out when the next begins at the same offset
         (LeaderEpochFileCache.assign): it began where the next one did. One later than all of them: at the end of the log.
         """
-        seen = self.observations
-        mine = (seen["partition"] == partition) & (seen["step"] == NONE)
-        starts = np.flatnonzero(mine & (seen["kind"] == ObservationKind.REPLICA_EPOCH_START))
-        ends = np.flatnonzero(mine & (seen["kind"] == ObservationKind.REPLICA_LOG_END))
+        seen, rows = self.observations, self._seen_by_partition.rows_of(partition)
+        rows = rows[seen["step"][rows] == NONE]
+        starts = rows[seen["kind"][rows] == ObservationKind.REPLICA_EPOCH_START]
+        ends = rows[seen["kind"][rows] == ObservationKind.REPLICA_LOG_END]
         if not len(starts) or not len(ends):
             return None
         found: dict[int, int] = {2**31: int(seen["value"][ends].max())}
@@ -313,8 +323,8 @@ class Evidence:
         return found
 
     def _observed(self, partition: int, kind: ObservationKind, *, what: str = "value") -> tuple[np.ndarray, np.ndarray]:
-        seen = self.observations
-        rows = np.flatnonzero((seen["partition"] == partition) & (seen["kind"] == kind))
+        seen, rows = self.observations, self._seen_by_partition.rows_of(partition)
+        rows = rows[seen["kind"][rows] == kind]
         rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
         return seen["time_ns"][rows], seen[what][rows]
 

@@ -187,7 +187,9 @@ def _judge_cell(
         cell, evidence.kafka_version, transaction_version=evidence.feature("transaction.version")
     )
     lived_ns = cell.producer.delivery_timeout_ms * 1_000_000
-    happened = [with_readers(what_happened(e, sends_lived_ns=lived_ns), plan, cell) for e in envelopes.values()]
+    # Thousands of partitions, but few things that happened to them.
+    happened = dict.fromkeys(what_happened(e, sends_lived_ns=lived_ns) for e in envelopes.values())
+    happened_to_readers = [with_readers(one, plan, cell) for one in happened]
     own_doubts = cell_doubts(plan, cell, evidence)
     unread = None if plan.audited else _unread(cell, found)
     judged = {}
@@ -207,7 +209,7 @@ def _judge_cell(
                 guarantee, _gaps(plan, cell, anomaly, tally, unread), tally, missing, evidence, own_doubts, cell=cell
             ),
             doubt=doubts[0] if doubts else None,
-            possible=_possible(anomaly, configuration, happened),
+            possible=_possible(anomaly, configuration, happened_to_readers),
         )
         gap = why or _gap(tally, envelopes, rule) if outcome is AnomalyOutcome.UNKNOWN else ""
         judged[anomaly] = CellAnomaly(
@@ -280,22 +282,15 @@ def _results_of(anomaly: str, cell: Cell, found: Mapping[tuple[str, int], Findin
     whole = found.get((anomaly, cell.partitions[0]))
     if whole is None:
         return {}
-    where = np.where(
-        np.isin(whole.result.witnesses["partition"], cell.partitions),
-        whole.result.witnesses["partition"],
-        cell.partitions[0],
-    )
-    beyond = whole.result.count - len(where)
-    parts = {p: whole.result.witnesses[where == p] for p in cell.partitions}
-    return {
-        p: replace(
-            whole.result,
-            witnesses=witnesses,
-            count=len(witnesses) + (beyond if p == cell.partitions[0] else 0),
-            judged=whole.result.judged if p == cell.partitions[0] else 0,
-        )
-        for p, witnesses in parts.items()
-    }
+    witnesses, first = whole.result.witnesses, cell.partitions[0]
+    where = np.where(np.isin(witnesses["partition"], cell.partitions), witnesses["partition"], first)
+    shown = {p: witnesses[where == p] for p in np.unique(where).tolist()}
+    nothing = replace(whole.result, witnesses=witnesses[:0], count=0, judged=0)
+    parts = dict.fromkeys(cell.partitions, nothing)
+    parts |= {p: replace(nothing, witnesses=mine, count=len(mine)) for p, mine in shown.items()}
+    beyond = whole.result.count - len(witnesses)
+    parts[first] = replace(parts[first], count=parts[first].count + beyond, judged=whole.result.judged)
+    return parts
 
 
 def _evaluation(
