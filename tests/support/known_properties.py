@@ -44,8 +44,11 @@ CLASSES = {
     "broker": ("kafka.server.KafkaConfig$", "kafka.server.KafkaConfig"),
 }
 """Scope → where its `ConfigDef` is, newest first: topics' moved to Java in 3.5 (KAFKA-14488)."""
+UPDATE_MODES = ("org.apache.kafka.server.config.DynamicBrokerConfig", "kafka.server.DynamicBrokerConfig$")
+"""Where it is told which properties of a broker can be changed while it runs, newest first."""
 Properties = dict[str, dict[str, Any]]
-"""Name → `type`, `default`, of topics' `server` (the broker's property that is its default), of librdkafka's `alias`,
+"""Name → `type`, `default`, of topics' `server` (the broker's property that is its default), of brokers'
+`update` (how it can be changed while they run), of librdkafka's `alias`,
 and what a value may be (`prozess.harness.config.known_properties`): `range`, `beside` (one number more), `values`,
 `values_of_any_case`, `or_by_duration`, `members`, `members_most`, `distinct`, `not_empty`, `one_word`,
 `no_control_characters`; and `other`: a validator's own words, which nobody here reads."""
@@ -57,7 +60,32 @@ and what a value may be (`prozess.harness.config.known_properties`): `range`, `b
 def of_kafka(version: str) -> dict[str, Properties]:
     """Scope → properties. HarnessFailed if a class tells none."""
     with kafka_classes(version) as jvm:
-        return {scope: _properties(jvm, definition_of(jvm, scope)) for scope in CLASSES}
+        found = {scope: _properties(jvm, definition_of(jvm, scope)) for scope in CLASSES}
+        for name, mode in update_modes(jvm).items():
+            if name in found["broker"]:
+                found["broker"][name]["update"] = mode
+        return found
+
+
+def update_modes(jvm: Any) -> dict[str, str]:
+    """The brokers' properties that can be changed while they run, and of what: "per-broker" (one broker, or all), or
+    "cluster-wide" (all). Any other one is read when a broker starts (KIP-226)."""
+    for name in UPDATE_MODES:
+        try:
+            kind = jvm.java.lang.Class.forName(name)
+        except Py4JError:
+            continue
+        owner = kind.getField("MODULE$").get(None) if name.endswith("$") else None
+        for method in kind.getDeclaredMethods():
+            if str(method.getName()) == "dynamicConfigUpdateModes":
+                told = method.invoke(owner, _nothing(jvm))
+                return {str(key): str(value) for key, value in told.items()}
+    raise HarnessFailed(f"No class of {', '.join(UPDATE_MODES)} tells what brokers can be set to while they run.")
+
+
+def _nothing(jvm: Any) -> Any:
+    """No arguments, for a method that is called by reflection."""
+    return jvm.java.lang.reflect.Array.newInstance(jvm.java.lang.Class.forName("java.lang.Object"), 0)
 
 
 def definition_of(jvm: Any, scope: str) -> Any:

@@ -194,6 +194,17 @@ def validate(  # noqa: PLR0913 - the options of a command
             "--kafka-defaults", help="Assume Kafka's defaults for all topic and broker settings that no file has."
         ),
     ] = False,
+    old: Annotated[
+        Path | None,
+        typer.Option(
+            help="The directory with the files of a configuration before a change (producer.*, consumer.*, topic.*, "
+            "server.*, compose.*, application.*), to be compared with --new."
+        ),
+    ] = None,
+    new: Annotated[Path | None, typer.Option(help="The directory with the files after the change.")] = None,
+    output: Annotated[
+        str, typer.Option("--format", help="What to print: text, github, sarif, junit or markdown.")
+    ] = "text",
     client_config: ClientConfigOption = None,
     runs: RunsOption = Path("runs"),
     quiet: QuietOption = False,
@@ -203,7 +214,7 @@ def validate(  # noqa: PLR0913 - the options of a command
     fault."""
     use_login(client_config)
     from prozess.harness.app.conduct import Options
-    from prozess.harness.app.validation.command import Budget, ValidationInput
+    from prozess.harness.app.validation.command import Budget, ValidationInput, compare, refuse_contradictions
     from prozess.harness.app.validation.command import validate as carry_out
 
     given = ValidationInput(
@@ -211,8 +222,12 @@ def validate(  # noqa: PLR0913 - the options of a command
         cluster=cluster, cluster_topic=cluster_topic, applications=tuple(application or ()), profiles=tuple(profile or ()),
         client_version=client_version, kafka_defaults=kafka_defaults, accept=accept, topic_name=topic_name,
     )  # fmt: skip
+    options = Options(runs, "spark", 2, "auto", quiet, as_json)
+    refuse_contradictions(given, old, new, output, as_json=as_json)
+    if old is not None and new is not None:
+        raise typer.Exit(compare(given, old, new, options, format=output))
     budget = Budget(minutes * 60, seed=seed, backend=backend, strict=strict)
-    raise typer.Exit(carry_out(given, budget, Options(runs, "spark", 2, "auto", quiet, as_json)))
+    raise typer.Exit(carry_out(given, budget, options, format=output))
 
 
 @app.command()

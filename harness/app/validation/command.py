@@ -2,6 +2,7 @@
 compared."""
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
@@ -10,6 +11,7 @@ from pathlib import Path
 from prozess.harness.app.conduct import Options, conduct_trial
 from prozess.harness.app.run.outside import LASTING, lacking_faults
 from prozess.harness.app.validation.assumptions import Risks, read_risks
+from prozess.harness.app.validation.change import Change, files_of, show_change
 from prozess.harness.app.validation.clients import translate_consumer, translate_producer
 from prozess.harness.app.validation.comparison import (
     AROUND_S,
@@ -18,6 +20,7 @@ from prozess.harness.app.validation.comparison import (
     WeaknessAttempt,
     WeaknessProvocation,
     attempt_of,
+    closing_line,
     names_of,
     observe,
     steps_of,
@@ -26,6 +29,7 @@ from prozess.harness.app.validation.comparison import (
 from prozess.harness.app.validation.formats.containers import left_at_one_copy, told_bitnamis_way
 from prozess.harness.app.validation.prediction import Prediction, acceptable
 from prozess.harness.app.validation.reading import Reading, Scope, placeholder_in
+from prozess.harness.app.validation.remarks import FORMATS, remarks_of, remarks_of_trials
 from prozess.harness.app.validation.servers import ServerSettings, doubt_across, translate_servers
 from prozess.harness.app.validation.sources import (
     DEFAULT_VERSION,
@@ -111,7 +115,7 @@ def carry_out(prediction: Prediction, budget: Budget, options: Options) -> Done:
         schedules = provocation.chosen(done.attempts, seconds)
         made = steps_of(schedules, here, faults, seconds)
         plan = parts.plan(seed=budget.seed + number, backend=budget.backend, steps=made.steps)
-        conducted = conduct_trial(plan, replace(options, told=not options.as_json))
+        conducted = conduct_trial(plan, replace(options, told=options.told and not options.as_json))
         done.runs.append(conducted.run.path)
         done.observed.append(observe(conducted.verdict, own, done.wanted))
         done.attempts.append(
@@ -234,18 +238,26 @@ class ValidationInput:
     """Risks that somebody has accepted."""
 
 
-def validate(given: ValidationInput, budget: Budget, options: Options, today: date | None = None) -> int:
+def validate(
+    given: ValidationInput, budget: Budget, options: Options, today: date | None = None, *, format: str = "text"
+) -> int:
     """Predicts, runs trials, compares, and returns the exit code: 0 as predicted, 1 violated (or, strict, weak), 2 unknown.
     What was not understood is not run either: it would be a trial of another configuration. `today`: on which risks are
     accepted."""
     risks = Risks() if given.accept is None else read_risks(given.accept, acceptable())
     prediction = Prediction(translate(given), given.kafka_defaults, risks, today or _today())
-    if not options.as_json:
+    told = format == "text" and not options.as_json
+    if told:
         show_prediction(prediction)
-    done = carry_out(prediction, budget, options) if budget.seconds > 0 and not prediction.unclear else Done()
+    quiet = options if told else replace(options, told=False)
+    done = carry_out(prediction, budget, quiet) if budget.seconds > 0 and not prediction.unclear else Done()
     comparison = done.comparison(prediction)
     if options.as_json:
         to_json(comparison)
+    elif not told:
+        remarks = [*remarks_of(prediction, strict=budget.strict), *remarks_of_trials(comparison)]
+        conclusion = closing_line(comparison) if comparison.runs else f"{len(remarks)} remarks, and no trial was run"
+        sys.stdout.write(FORMATS[format](remarks, conclusion))
     elif budget.seconds > 0 and prediction.unclear:
         show_no_trial()
     elif done.runs:
@@ -255,9 +267,60 @@ def validate(given: ValidationInput, budget: Budget, options: Options, today: da
         code = ExitCode.VIOLATED
     elif budget.strict and prediction.unseen and code is ExitCode.HELD:
         code = ExitCode.UNKNOWN
-    if code is not comparison.exit_code and not options.as_json:
+    if code is not comparison.exit_code and told:
         show_strict(prediction)
     return int(code)
+
+
+def refuse_contradictions(
+    given: ValidationInput, old: Path | None, new: Path | None, output: str, *, as_json: bool
+) -> None:
+    """Raises BadInput for options of `validate` that cannot be given together, and for an unknown format."""
+    if output != "text" and output not in FORMATS:
+        raise BadInput(f"--format {output!r} is not known. Known: text, {', '.join(FORMATS)}.")
+    if as_json and (output != "text" or old is not None):
+        raise BadInput(
+            "--json prints the whole result of a prediction. Leave out --format, --old and --new, or --json."
+        )
+    if (old is None) != (new is None):
+        raise BadInput("--old and --new are the two sides of one change. Give both of them.")
+    files = {
+        "--producer": given.producer, "--consumer": given.consumer, "--topic": given.topic, "--broker": given.broker,
+        "--compose": given.compose, "--application": given.applications, "--cluster": given.cluster,
+    }  # fmt: skip
+    if old is not None and (named := [name for name, value in files.items() if value]):
+        raise BadInput(
+            f"{named[0]} names a file, and --old and --new name the directories of all of them. Leave one out."
+        )
+
+
+def compare(given: ValidationInput, old: Path, new: Path, options: Options, *, format: str = "text") -> int:
+    """Says what a change of settings does, from the files of two directories, and returns the exit code: 0 if nothing gets
+    worse, 1 if something is possible that could not happen before, 2 if something becomes unknown. It runs no trial."""
+    risks = Risks() if given.accept is None else read_risks(given.accept, acceptable())
+    sides = [
+        Prediction(translate(_with_files(given, files_of(path))), given.kafka_defaults, risks, _today())
+        for path in (old, new)
+    ]
+    change = Change(*sides)
+    if format == "text":
+        show_change(change, quiet=options.quiet)
+    else:
+        sys.stdout.write(FORMATS[format](change.remarks, change.conclusion))
+    return int(change.exit_code)
+
+
+def _with_files(given: ValidationInput, files: Mapping[str, Sequence[Path]]) -> ValidationInput:
+    named = {part: paths[0] for part, paths in files.items() if part != "applications"}
+    return replace(
+        given,
+        producer=named.get("producer"),
+        consumer=named.get("consumer"),
+        topic=named.get("topic"),
+        broker=named.get("broker"),
+        compose=named.get("compose"),
+        applications=tuple(files.get("applications", ())),
+    )
 
 
 def _today() -> date:

@@ -17,10 +17,17 @@ from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.report.words import MEANINGS, SIGNS
 from prozess.harness.verdict import AnomalyOutcome
 
-_STYLES = {"note": "dim", "weak": "yellow", "but": "yellow", "unclear": "yellow", "unknown": "yellow", "change": "bold"}
+_STYLES = {
+    "note": "dim",
+    "weak": "yellow",
+    "but": "yellow",
+    "unclear": "yellow",
+    "unknown": "yellow",
+    "change": "bold",
+} | {"worse": "red", "look": "yellow", "roll": "yellow"}
 """The style of each line, by its first word."""
 _PROVOKED = {WeaknessState.SHOWN: "●", WeaknessState.NOT_SHOWN: "○", WeaknessState.NOT_TRIED: "–"}
-_CLOSING = {ExitCode.HELD: "✓", ExitCode.VIOLATED: "✗", ExitCode.UNKNOWN: "?"}
+CLOSING = {ExitCode.HELD: "✓", ExitCode.VIOLATED: "✗", ExitCode.UNKNOWN: "?"}
 
 
 def show_prediction(prediction: Prediction) -> None:
@@ -44,10 +51,10 @@ def show_strict(prediction: Prediction) -> None:
             "--strict fails, exit code 1: nobody has accepted these weaknesses and open defects: "
             f"{', '.join(failures)}. Change the settings, or accept the risk (--accept)"
         )
-        sign = _CLOSING[ExitCode.VIOLATED]
+        sign = CLOSING[ExitCode.VIOLATED]
     else:
         told = "; ".join(one.unknown() for one in prediction.unseen)
-        text, sign = f"--strict is unknown, exit code 2: {told}", _CLOSING[ExitCode.UNKNOWN]
+        text, sign = f"--strict is unknown, exit code 2: {told}", CLOSING[ExitCode.UNKNOWN]
     console().print(f"{sign} {escape(text)}", soft_wrap=True)
 
 
@@ -78,7 +85,7 @@ def show_comparison(comparison: Comparison, runs: Sequence[Path]) -> None:
     for of in comparison.provoked:
         what = f"{of.anomaly} by {labels[of.rule]}" if of.rule in labels else of.rule
         out.print(f"{_PROVOKED[of.state]} {escape(f'{what}: {of.sentence()}')}", soft_wrap=True)
-    sign = _CLOSING[comparison.exit_code]
+    sign = CLOSING[comparison.exit_code]
     out.print(f"{sign} {escape(closing_line(comparison))}", soft_wrap=True)
 
 

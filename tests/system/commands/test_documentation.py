@@ -97,6 +97,10 @@ def installed(wheel, tmp_path_factory):
 def outside(tmp_path_factory):
     """A directory of somebody who has configuration files, a trial, and the examples of the documentation."""
     directory = tmp_path_factory.mktemp("outside")
+    for name in ("before", "after", "base/config", "config"):
+        (directory / name).mkdir(parents=True)
+        for path in (ROOT / "docs" / "examples" / "payments").glob("*.properties"):
+            shutil.copy(path, directory / name)
     examples = ROOT / "docs" / "examples"
     shutil.copytree(ROOT / "docs", directory / "docs")
     for name, source in (
@@ -147,7 +151,7 @@ def shortened(command, run):
     if re.match(r"prozess (run|matrix|scenarios) ", command):
         return command.replace("prozess run", "prozess plan", 1).replace(" --client-config client.properties", "")
     if command.startswith("prozess validate"):
-        return f"{command} --minutes 0"
+        return command if "--old" in command else f"{command} --minutes 0"
     return command
 
 
