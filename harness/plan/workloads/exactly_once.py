@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from prozess.harness.plan.plan import Cell, PlannedClient, PlannedPartition
 from prozess.harness.plan.trial import WorkloadSpec
+from prozess.harness.plan.work import ApplicationWork, CopierWork, work_as
 from prozess.harness.plan.workloads.group import group_id_of
 from prozess.harness.plan.workloads.log import plan_readers, plan_sources
 
@@ -35,8 +36,8 @@ def plan_observer(cells: Sequence[Cell], prefix: str) -> PlannedClient:
 def _copiers(cell: Cell) -> list[PlannedClient]:
     """Plans the members of one cell's copying group. `instance` numbers them, and each transactional.id belongs to one
     place."""
-    copier = cell.copier
-    assert copier is not None, cell
+    work = work_as(CopierWork, cell.work)
+    copier = work.configuration
     return [
         PlannedClient(
             client=0,
@@ -48,7 +49,7 @@ def _copiers(cell: Cell) -> list[PlannedClient]:
             cell=cell.cell,
             group_id=group_id_of(cell),
             transactional_id=f"{cell.topic_name}-copier-{instance}" if copier.transactional else None,
-            copier=copier,
+            work=work,
             instance=instance,
         )
         for instance in range(copier.members)
@@ -70,8 +71,7 @@ def plan_application_clients(
 
 
 def _instances(cell: Cell) -> list[PlannedClient]:
-    application = cell.application
-    assert application is not None, cell
+    work = work_as(ApplicationWork, cell.work)
     return [
         PlannedClient(
             client=0,
@@ -80,8 +80,8 @@ def _instances(cell: Cell) -> list[PlannedClient]:
             partitions=cell.partitions,
             cell=cell.cell,
             group_id=group_id_of(cell),
-            application=application,
+            work=work,
             instance=instance,
         )
-        for instance in range(application.instances)
+        for instance in range(work.configuration.instances)
     ]

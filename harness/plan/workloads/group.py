@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from prozess.harness.plan.plan import Cell, PlannedClient, PlannedPartition
 from prozess.harness.plan.trial import WorkloadSpec
+from prozess.harness.plan.work import GroupWork, work_as
 from prozess.harness.plan.workloads.log import plan_readers, plan_sources
 
 
@@ -29,22 +30,23 @@ def plan_clients(
 
 def plan_members(cell: Cell) -> list[PlannedClient]:
     """Plans the members of one cell's group. `instance` numbers them."""
-    assert cell.group is not None, cell
+    work = work_as(GroupWork, cell.work)
+    group = work.configuration
     return [
         PlannedClient(
             client=0,
-            role="member" if cell.group.client == "librdkafka" else "java-member",
+            role="member" if group.client == "librdkafka" else "java-member",
             name=f"member-{cell.name}-{instance}",
             partitions=cell.partitions,
-            producer=cell.producer if cell.group.hands_on else None,
-            isolation_level=cell.group.isolation_level,
+            producer=cell.producer if group.hands_on else None,
+            isolation_level=group.isolation_level,
             cell=cell.cell,
-            group=cell.group,
+            work=work,
             group_id=group_id_of(cell),
             instance=instance,
-            late=instance >= cell.group.members - cell.group.late_members,
+            late=instance >= group.members - group.late_members,
         )
-        for instance in range(cell.group.members)
+        for instance in range(group.members)
     ]
 
 
