@@ -434,7 +434,7 @@ __all__ = [
     "role_named",
 ]
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 MISSING = -(2**63)
 """Stands for a time that never came."""
 NONE = -1

@@ -5,10 +5,11 @@ not known is a mistake of prozess.
 """
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, PlainValidator, Strict, TypeAdapter, ValidationError
 
 
 def _text(value: object) -> str:
@@ -17,8 +18,24 @@ def _text(value: object) -> str:
     return value
 
 
+def _number_of(key: object) -> int:
+    """Returns the number that a key is: JSON has keys of text alone."""
+    if not (isinstance(key, str) and _WHOLE.fullmatch(key)):
+        raise ValueError(f"{key!r} is no number written as a key")
+    return int(key)
+
+
+_WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 Text = Annotated[str, PlainValidator(_text)]
 """Any text. A path, or an error's words, may hold bytes that are no UTF-8, which pydantic's own text may not."""
+Whole = Annotated[int, Strict()]
+"""A whole number. A text of digits is none, and neither is true."""
+Key = Annotated[int, PlainValidator(_number_of)]
+"""A whole number that is the key of an object."""
+Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+"""Any number but an infinite one."""
+Flag = Annotated[bool, Strict()]
+"""True or false. A number is neither."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +66,8 @@ class PauseCommand(Message):
 class SendCommand(Message):
     """Send `count` records to each of these partitions. It is done once all have been issued."""
 
-    partitions: list[int]
-    count: int
+    partitions: list[Whole]
+    count: Whole
     do: Literal["send"] = "send"
 
 
@@ -58,7 +75,7 @@ class SendCommand(Message):
 class BeginCommand(Message):
     """Write to these late partitions too: they exist now."""
 
-    partitions: list[int]
+    partitions: list[Whole]
     do: Literal["begin"] = "begin"
 
 
@@ -87,7 +104,7 @@ class TakeOverCommand(Message):
 class FinishCommand(Message):
     """Send nothing more, and end once every report has come, or after the limit."""
 
-    timeout_s: float
+    timeout_s: Number
     do: Literal["finish"] = "finish"
 
 
@@ -102,7 +119,7 @@ class StopCommand(Message):
 class StallCommand(Message):
     """Do not poll for so long."""
 
-    seconds: float
+    seconds: Number
     do: Literal["stall"] = "stall"
 
 
@@ -110,7 +127,7 @@ class StallCommand(Message):
 class DrainCommand(Message):
     """Say `DrainingEvent` again and again from now on."""
 
-    quiet_s: float
+    quiet_s: Number
     do: Literal["drain"] = "drain"
 
 
@@ -118,7 +135,7 @@ class DrainCommand(Message):
 class FenceCommand(Message):
     """Initialise every transactional.id once more, and say `FencedEvent`."""
 
-    timeout_s: float
+    timeout_s: Number
     do: Literal["fence"] = "fence"
 
 
@@ -126,7 +143,7 @@ class FenceCommand(Message):
 class LookCommand(Message):
     """Record what the groups have committed, and say `LookedEvent`."""
 
-    timeout_s: float
+    timeout_s: Number
     do: Literal["look"] = "look"
 
 
@@ -135,9 +152,9 @@ class FollowCommand(Message):
     """Say `FollowedEvent` once these partitions are committed to their ends, nothing has moved for so long, or the limit has
     passed."""
 
-    partitions: list[int]
-    quiet_s: float
-    timeout_s: float
+    partitions: list[Whole]
+    quiet_s: Number
+    timeout_s: Number
     do: Literal["follow"] = "follow"
 
 
@@ -145,7 +162,7 @@ class FollowCommand(Message):
 class WriteCommand(Message):
     """Write the sentinels, and say `SentinelsEvent`."""
 
-    timeout_s: float
+    timeout_s: Number
     do: Literal["write"] = "write"
 
 
@@ -153,8 +170,8 @@ class WriteCommand(Message):
 class ReadCommand(Message):
     """Read each partition through its sentinel, and say `AuditedEvent`. `through`: dense partition → offset."""
 
-    through: dict[int, int]
-    timeout_s: float
+    through: dict[Key, Whole]
+    timeout_s: Number
     do: Literal["read"] = "read"
 
 
@@ -162,7 +179,7 @@ class ReadCommand(Message):
 class ReachCommand(Message):
     """Say `ReachedEvent` once each of these partitions was read through its offset."""
 
-    through: dict[int, int]
+    through: dict[Key, Whole]
     do: Literal["reach"] = "reach"
 
 
@@ -191,7 +208,7 @@ Command = (
 class Order(Message):
     """A command with its number, which `DoneEvent` repeats."""
 
-    number: int
+    number: Whole
     command: Annotated[Command, Field(discriminator="do")]
 
 
@@ -209,7 +226,7 @@ class ReadyEvent(Message):
 class DoneEvent(Message):
     """The command of this number is carried out."""
 
-    number: int
+    number: Whole
     event: Literal["done"] = "done"
 
 
@@ -217,8 +234,8 @@ class DoneEvent(Message):
 class ChildEvent(Message):
     """A process of its own has begun. `speaks`: the client records what it says, and ends with it."""
 
-    session: int
-    speaks: bool = False
+    session: Whole
+    speaks: Flag = False
     event: Literal["child"] = "child"
 
 
@@ -226,7 +243,7 @@ class ChildEvent(Message):
 class ChildEndedEvent(Message):
     """A process of its own has ended."""
 
-    session: int
+    session: Whole
     event: Literal["child-ended"] = "child-ended"
 
 
@@ -234,7 +251,7 @@ class ChildEndedEvent(Message):
 class EndedEvent(Message):
     """The last message of a client: how it ended, and why."""
 
-    code: int
+    code: Whole
     reason: Text
     event: Literal["ended"] = "ended"
 
@@ -243,8 +260,8 @@ class EndedEvent(Message):
 class DrainingEvent(Message):
     """Where a member of a group is. `at`: dense partition → (position, whether that is the end)."""
 
-    at: dict[int, tuple[int, bool]]
-    processed: int
+    at: dict[Key, tuple[Whole, Flag]]
+    processed: Whole
     event: Literal["draining"] = "draining"
 
 
@@ -275,8 +292,8 @@ class FollowedEvent(Message):
 class SentinelsEvent(Message):
     """The answer to `WriteCommand`, by dense partition: the sentinels' offsets, and why there is none."""
 
-    written: dict[int, int]
-    missing: dict[int, Text]
+    written: dict[Key, Whole]
+    missing: dict[Key, Text]
     event: Literal["sentinels"] = "sentinels"
 
 
@@ -284,8 +301,8 @@ class SentinelsEvent(Message):
 class AuditedEvent(Message):
     """The answer to `ReadCommand`, by dense partition: the offset through which it was read, or why it was not."""
 
-    complete: dict[int, int]
-    incomplete: dict[int, Text]
+    complete: dict[Key, Whole]
+    incomplete: dict[Key, Text]
     event: Literal["audited"] = "audited"
 
 
@@ -310,7 +327,7 @@ Event = Annotated[
 class Fork(Message):
     """Start one process with these clients; it comes with their ends of the control pipes."""
 
-    clients: list[int]
+    clients: list[Whole]
     logs: list[Text]
     log: Text
     """The log of the process."""
@@ -320,8 +337,8 @@ class Fork(Message):
 class Started(Message):
     """A process has started."""
 
-    pid: int
-    clients: list[int]
+    pid: Whole
+    clients: list[Whole]
     event: Literal["started"] = "started"
 
 
@@ -329,8 +346,8 @@ class Started(Message):
 class Exited(Message):
     """A process has ended; `status` is negative for the signal that ended it."""
 
-    pid: int
-    status: int
+    pid: Whole
+    status: Whole
     event: Literal["exited"] = "exited"
 
 

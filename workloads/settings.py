@@ -14,6 +14,7 @@ from prozess.harness.catalogue import RECORDED
 from prozess.harness.config.configuration import IsolationLevel, ProducerConfiguration
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.plan import Plan, PlannedClient
+from prozess.harness.plan.work import ApplicationWork, CompactionWork, ErrorsWork, work_as
 from prozess.workloads.librdkafka import BACKOFF_KEY, BACKOFF_MS, LIMIT_KEY, backoff_limit_ms
 
 Property = str | int | float | bool
@@ -126,8 +127,7 @@ def launch_producer(context: LaunchContext) -> Settings:
 def launch_keyed_producer(context: LaunchContext) -> Settings:
     """Makes the settings of a client with the role `keyed-producer`: a producer's properties. Keys and tombstones are
     drawn by the trial's seed."""
-    compaction = context.planned.compaction
-    assert compaction is not None, context.planned
+    compaction = work_as(CompactionWork, context.planned.work).configuration
     options = {
         "seed": f"{context.plan.seed} {context.planned.name}",
         "keys": compaction.keys,
@@ -139,8 +139,7 @@ def launch_keyed_producer(context: LaunchContext) -> Settings:
 def launch_errors_producer(context: LaunchContext) -> Settings:
     """Makes the settings of a client with the role `errors-producer`: a producer's properties, and the errors that it
     provokes."""
-    provocation = context.planned.provocation
-    assert provocation is not None, context.planned
+    provocation = work_as(ErrorsWork, context.planned.work).configuration
     options = {"error": provocation.error, "every": provocation.every}
     return Settings(launch_producer(context).properties, options)
 
@@ -170,7 +169,7 @@ def copy_rules(context: LaunchContext) -> dict[str, list[int]]:
         source, copy = cell.carriers
         if (source == "value" and not cell.derived) or mine.isdisjoint(cell.partitions):
             continue
-        ours = cell.application is None and copy == "value"
+        ours = not isinstance(cell.work, ApplicationWork) and copy == "value"
         for name, partitions in (
             ("by_header", cell.written if source == "header" else ()),
             ("by_header", cell.derived if copy == "header" else ()),

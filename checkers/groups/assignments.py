@@ -11,6 +11,7 @@ from prozess.harness.checking.checker import Look
 from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, no_witnesses
 from prozess.harness.plan.plan import Cell
+from prozess.harness.plan.work import GroupWork
 from prozess.harness.schema import MISSING, NONE, Role, once, rows_of
 
 # Who owned which partition of a group, and when, by the callbacks that its members recorded.
@@ -88,11 +89,18 @@ class MemberEvents:
         return found
 
 
+def group_of(cell: Cell) -> GroupWork:
+    """Returns the group of a cell that is checked because it has one. AssertionError: it has none."""
+    group = cell.group
+    assert group is not None, cell
+    return group
+
+
 def session_ns(cell: Cell) -> int:
     """Returns how long a member that was just heard of certainly keeps its place: its session timeout, less what may
     have passed since its last heartbeat to the coordinator."""
-    assert cell.session is not None, cell
-    return max(0, cell.session.timeout_ms - cell.session.heartbeat_ms) * NS_PER_MS
+    session = group_of(cell).session
+    return max(0, session.timeout_ms - session.heartbeat_ms) * NS_PER_MS
 
 
 class Ownership:
@@ -101,7 +109,6 @@ class Ownership:
     `known_end_ns` is the same without the cut: until then the member believed that it owned the partition."""
 
     def __init__(self, history: CellHistory, members: Members, partition: int) -> None:
-        assert history.cell.group is not None, history.cell
         table = history.tables["assignments"]
         rows = rows_of(table, partition)
         rows = rows[members.place(table["client"][rows]) >= 0]
@@ -135,8 +142,7 @@ class Ownership:
 def _cuts(history: CellHistory, members: Members, client: np.ndarray, begin_ns: np.ndarray) -> np.ndarray:
     """Returns when each member may have been evicted without knowing: a session after it was last heard of, or
     max.poll.interval.ms after it was last seen to poll. FOREVER: never."""
-    group = history.cell.group
-    assert group is not None
+    group = group_of(history.cell).configuration
     polls = _polls(history)
     cut_ns = np.full(len(client), FOREVER, dtype=np.int64)
     for one in np.unique(client).tolist():
@@ -162,8 +168,7 @@ def _cuts(history: CellHistory, members: Members, client: np.ndarray, begin_ns: 
 def silence_ns(cell: Cell) -> int:
     """Returns the longest silence that is certainly harmless: a member that is heard of, and polls, more often than that
     is never evicted."""
-    assert cell.group is not None, cell
-    return min(session_ns(cell), cell.group.max_poll_interval_ms * NS_PER_MS)
+    return min(session_ns(cell), group_of(cell).configuration.max_poll_interval_ms * NS_PER_MS)
 
 
 def _polls(history: CellHistory) -> Polls:
@@ -238,8 +243,7 @@ def one_instance_may_be_two(history: CellHistory) -> bool:
     """Returns whether one group.instance.id may be two members for a while. In the classic protocol a second process
     with it takes over at once, and the first learns this with its next heartbeat (KIP-345). The consumer protocol
     refuses the second (KIP-848)."""
-    group = history.cell.group
-    assert group is not None
+    group = group_of(history.cell).configuration
     return group.static_membership and group.protocol != "consumer"
 
 

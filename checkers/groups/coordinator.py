@@ -319,7 +319,6 @@ def _orphaned(history: CellHistory, partition: PartitionHistory, members: Member
     last = int(np.argmax(owned.known_end_ns)) if len(owned.client) else -1
     since_ns = max(begin_ns, int(owned.known_end_ns[last])) if last >= 0 else begin_ns
     died = last >= 0 and bool(members.crashed(owned.client[[last]])[0])
-    assert history.cell.group is not None
     within = died and end_ns - int(owned.known_end_ns[last]) < session_ns(history.cell)
     witnesses = make_witnesses(
         1,

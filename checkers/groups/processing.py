@@ -14,6 +14,7 @@ from prozess.checkers.groups.assignments import (
     MemberEvents,
     Members,
     OwnershipResult,
+    group_of,
     one_instance_may_be_two,
     over_partitions,
     span_keys,
@@ -36,7 +37,7 @@ from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, rows_of
 
 def retry_of(cell: Cell) -> dict[int, int]:
     """Returns the retry partition of each partition (dense ids). Empty if the group has no retry topic."""
-    if cell.group is None or not cell.group.hands_on:
+    if cell.group is None or not cell.group.configuration.hands_on:
         return {}
     return dict(zip(cell.written, cell.derived, strict=True))
 
@@ -185,8 +186,7 @@ def unprocessed(history: CellHistory) -> KernelResult:
 
 
 def _unprocessed(history: CellHistory, partition: PartitionHistory, members: Members) -> OwnershipResult:
-    group = history.cell.group
-    assert group is not None
+    group = group_of(history.cell).configuration
     level = Isolation.READ_COMMITTED if group.isolation_level == "read_committed" else Isolation.READ_UNCOMMITTED
     index = PartitionIndex.of(partition)
     log = index.visible if level is Isolation.READ_COMMITTED else index.log
@@ -263,8 +263,7 @@ def group_start(history: CellHistory, partition: int) -> int:
     """Returns the first position that the group resolved. With auto.offset.reset=latest the group owes nothing earlier,
     except of a partition that was added to its subscription later (KIP-1327). A member that is told that there is no
     position (error) begins at the start. FOREVER: no position was resolved."""
-    positions, group = history.tables["positions"], history.cell.group
-    assert group is not None
+    positions, group = history.tables["positions"], group_of(history.cell).configuration
     rows = rows_of(positions, partition)
     event = positions["event"][rows]
     resolved = np.isin(event, (1, 3)) & (positions["log_offset"][rows] >= 0)
@@ -417,8 +416,7 @@ def _one_place(one: np.ndarray, other: np.ndarray, members: Members) -> np.ndarr
 def _tells_lost(history: CellHistory) -> bool:
     """Returns whether members record if a partition was lost or revoked. VerifiableConsumer does not: it leaves
     onPartitionsLost at its default, which is onPartitionsRevoked. [ConsumerRebalanceListener]"""
-    assert history.cell.group is not None, history.cell
-    return history.cell.group.client != "java"
+    return group_of(history.cell).configuration.client != "java"
 
 
 def _why_handed_on_again(history: CellHistory, source: int, members: Members, found: Repeated) -> np.ndarray:
@@ -433,5 +431,4 @@ def _why_handed_on_again(history: CellHistory, source: int, members: Members, fo
 
 
 def _commit_mode(history: CellHistory) -> str:
-    assert history.cell.group is not None, history.cell
-    return history.cell.group.commit
+    return group_of(history.cell).configuration.commit

@@ -9,10 +9,11 @@ import numpy as np
 
 from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
 from prozess.checkers.partition_index import PartitionIndex
-from prozess.harness.config.configuration import PROVOCATIONS, Provocation, is_bad
+from prozess.harness.config.configuration import PROVOCATIONS, Provocation, ProvocationConfiguration, is_bad
 from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
 from prozess.harness.plan.plan import SENTINEL_CLIENT
+from prozess.harness.plan.work import ErrorsWork, work_as
 from prozess.harness.schema import MISSING, NONE, Outcome, ReadFlag, Role
 
 
@@ -231,9 +232,12 @@ def _reported_unseen(index: PartitionIndex) -> np.ndarray:
     return reported
 
 
+def _provoked(history: CellHistory) -> ProvocationConfiguration:
+    return work_as(ErrorsWork, history.cell.work).configuration
+
+
 def _provocation(history: CellHistory) -> Provocation:
-    assert history.cell.provocation is not None, history.cell
-    return PROVOCATIONS[history.cell.provocation.error]
+    return PROVOCATIONS[_provoked(history).error]
 
 
 def _own_sends(history: CellHistory) -> Iterable[tuple[PartitionIndex, np.ndarray]]:
@@ -245,10 +249,9 @@ def _own_sends(history: CellHistory) -> Iterable[tuple[PartitionIndex, np.ndarra
 
 def _bad(history: CellHistory, index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
     """Returns bool[rows]: is the record itself to blame for its error?"""
-    assert history.cell.provocation is not None, history.cell
     if not _provocation(history).of_record:
         return np.zeros(len(rows), dtype=bool)
-    return is_bad(index.sends["sequence"][rows], every=history.cell.provocation.every)
+    return is_bad(index.sends["sequence"][rows], every=_provoked(history).every)
 
 
 def _of_cell(found: list[tuple[PartitionIndex, np.ndarray]], judged: int, incomplete: str | None) -> KernelResult:

@@ -29,6 +29,7 @@ from prozess.harness.config.configuration import Variant
 from prozess.harness.config.existing_clusters import CLIENT_CONFIG, Adoption, AttachOptions, Login, login_here
 from prozess.harness.errors import BadInput, ClusterFailed, NotReady, ProzessError
 from prozess.harness.plan.plan import Plan
+from prozess.harness.plan.work import CopierWork, GroupWork
 from prozess.harness.run_directory import RunDirectory, read_json, write_json
 
 LASTING = ("ssh", "attach")
@@ -145,8 +146,13 @@ def refuse_java(plan: Plan, login: Login | None) -> None:
     if login is None:
         return
     for cell in plan.cells:
-        parts = {"producer": cell.producer, "group": cell.group, "copier": cell.copier}
-        java = [name for name, part in parts.items() if part is not None and part.client == "java"]
+        clients = {"producer": cell.producer.client}
+        match cell.work:
+            case GroupWork(configuration=group):
+                clients["group"] = group.client
+            case CopierWork(configuration=copier):
+                clients["copier"] = copier.client
+        java = [name for name, client in clients.items() if client == "java"]
         if java:
             raise BadInput(
                 f'{cell.topic_name}: {java[0]}.client = "java" cannot log in as {login.source} says, which is for '

@@ -6,7 +6,6 @@ advertises that address.
 """
 
 import argparse
-import json
 import os
 import select
 import signal
@@ -18,89 +17,71 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
-from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from prozess.clusters.install.jars import ensure_agent, ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.clusters.local.cluster import LocalCluster
+from prozess.clusters.local.host_messages import (
+    Answer,
+    Asked,
+    ClusterRequest,
+    CollectLogsRequest,
+    DescribeRequest,
+    DescriptionAnswer,
+    DoneAnswer,
+    FactsAnswer,
+    Failure,
+    HarmedAnswer,
+    HarmRequest,
+    ImpairedRequest,
+    ImpairRequest,
+    LinkRequest,
+    NodeFacts,
+    NodeRequest,
+    ReceivesRequest,
+    Request,
+    SeenAnswer,
+    ServerRequest,
+    SetupRequest,
+    ShutdownRequest,
+    StateAnswer,
+    StateRequest,
+    Told,
+    WaitReadyRequest,
+    decoded,
+    encoded,
+    error_of,
+    failure_of,
+)
 from prozess.clusters.local.relay import Route, relay_command
 from prozess.clusters.machine.archives import CloseConsumer, build_archives
 from prozess.clusters.machine.processes import PIDS_NAME, recording_command, sweep_pids
 from prozess.clusters.machine.sandbox import enter_command
 from prozess.clusters.machine.server_properties import BROKER, node_name, node_roles
 from prozess.clusters.machine.servers import first_port, free_ports
-from prozess.harness import errors, installation
+from prozess.harness import installation
 from prozess.harness.clock import Clock, SystemClock
 from prozess.harness.config.existing_clusters import Login
-from prozess.harness.config.impairments import HARM, IMPAIRMENT, Harm, Impairment
-from prozess.harness.errors import ClusterFailed, HarnessFailed, NotReady, ProzessError
+from prozess.harness.config.impairments import Harm, Impairment
+from prozess.harness.errors import ClusterFailed, HarnessFailed, NotReady
 from prozess.harness.interfaces import Capability, Node, NodeState
 from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import Tristate
-
-# What the two sides say to each other: one JSON object per line, over a socket pair.
-#
-# Request {"id": 7, "node": "broker-1" or null for the cluster, "method": "stop", "arguments": {"timeout_s": 30}}
-# Answer {"id": 7, "result": …} or {"id": 7, "error": {"type": "NotReady", "arguments": {…}}} The first line of the
-# host has id 0: the facts of the cluster it built, or why it could not.
-
-
-FACTS_ID = 0
-CLUSTER_METHODS = frozenset({"setup", "wait_ready", "describe", "collect_logs", "teardown"})
-NODE_METHODS = frozenset(
-    {
-        "state",
-        "os_pid",
-        "start",
-        "kill",
-        "stop",
-        "pause",
-        "resume",
-        "block",
-        "unblock",
-        "receives_from",
-        "impair",
-        "repair",
-        "impaired",
-        "harm",
-    }
-)
-
-
-def encode(message: dict[str, Any]) -> bytes:
-    """A message as one line."""
-    return json.dumps(message, ensure_ascii=False).encode() + b"\n"
-
-
-def error_to_json(error: BaseException) -> dict[str, Any]:
-    """An exception as JSON values from which the other side can raise its like."""
-    if isinstance(error, NotReady):
-        fields = {"awaited": error.awaited, "timeout_s": error.timeout_s, "last_seen": error.last_seen}
-        return {"type": "NotReady", "arguments": fields}
-    if isinstance(error, ProzessError):
-        return {"type": type(error).__name__, "text": str(error)}
-    return {"type": "HarnessFailed", "text": f"{type(error).__name__}: {error}"}
-
-
-def error_from_json(told: dict[str, Any]) -> ProzessError:
-    """The exception that the other side raised."""
-    if told["type"] == "NotReady":
-        return NotReady(**told["arguments"])
-    kind = getattr(errors, told["type"], HarnessFailed)
-    assert isinstance(kind, type), kind
-    assert issubclass(kind, ProzessError), kind
-    return kind(told["text"])
-
 
 # The process `python -m prozess.clusters.local.hosted` in its sandbox, and the conversation with it.
 
 
 HOST_START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 30.0
+FACTS_NUMBER = 0
+"""The number of the host's first message: the facts of the cluster that it has built, or why it could not."""
 _TAIL_BYTES = 2000
+
+
+A = TypeVar("A", bound=Answer)
 
 
 class HostProcess:
@@ -119,9 +100,9 @@ class HostProcess:
         brokers = [node_id for node_id, roles in node_roles(plan.variant).items() if BROKER in roles]
         listeners = listen(brokers)
         self.relay_ports = {broker: listener.getsockname()[1] for broker, listener in listeners.items()}
-        self._pending: dict[int, Future[object]] = {FACTS_ID: Future()}
+        self._pending: dict[int, Future[Answer]] = {FACTS_NUMBER: Future()}
         self._lock = threading.Lock()
-        self._numbers = FACTS_ID
+        self._numbers = FACTS_NUMBER
         self._control, theirs = socket.socketpair()
         try:
             self._process = self._start(theirs, listeners)
@@ -133,9 +114,7 @@ class HostProcess:
         self._reader = threading.Thread(target=self._read, name="cluster host", daemon=True)
         self._reader.start()
         try:
-            facts = self._result(FACTS_ID, "its facts", HOST_START_TIMEOUT_S)
-            assert isinstance(facts, dict), facts
-            self.facts: Mapping[str, Any] = facts
+            self.facts = self._result(FACTS_NUMBER, FactsAnswer, "its facts", HOST_START_TIMEOUT_S)
         except BaseException:
             self.end()
             raise
@@ -162,24 +141,26 @@ class HostProcess:
         finally:
             os.close(parent)
 
-    def call(self, node: str | None, method: str, arguments: Mapping[str, object], *, timeout_s: float) -> object:
-        """Calls a method in the sandbox, and returns its result or raises what it raised. NotReady if there is no answer
+    def ask(self, request: Request, answer: type[A], *, timeout_s: float) -> A:
+        """Has the host carry out a request, and returns its answer or raises what it raised. NotReady if there is none
         in time."""
         with self._lock:
             self._numbers += 1
             number = self._numbers
             self._pending[number] = Future()
-            request = {"id": number, "node": node, "method": method, "arguments": dict(arguments)}
             try:
-                self._control.sendall(encode(request))
+                self._control.sendall(encoded(Asked(number=number, request=request)))
             except OSError as error:
                 del self._pending[number]
                 raise self._gone() from error
-        return self._result(number, f"{method} of {node or 'the cluster'}", timeout_s)
+        of = "the cluster" if isinstance(request, ClusterRequest) else request.node
+        return self._result(number, answer, f"{request.ask} of {of}", timeout_s)
 
-    def _result(self, number: int, awaited: str, timeout_s: float) -> object:
+    def _result(self, number: int, answer: type[A], awaited: str, timeout_s: float) -> A:
         try:
-            return self._pending[number].result(timeout_s)
+            told = self._pending[number].result(timeout_s)
+            assert isinstance(told, answer), f"{told!r} is no {answer.__name__}"
+            return told
         except FutureTimeout as error:
             raise NotReady(
                 awaited=f"the cluster's host to answer: {awaited}", timeout_s=timeout_s, last_seen=self._tail()
@@ -192,9 +173,17 @@ class HostProcess:
         with self._control.makefile("rb") as lines:
             try:
                 for line in lines:
-                    self._resolve(json.loads(line))
-            except (OSError, ValueError):
+                    if line.endswith(b"\n"):  # else the host has died within it
+                        self._resolve(decoded(Told, line))
+            except OSError:
                 pass  # the end of the conversation, as below
+            except AssertionError:
+                self._process.kill()  # nobody waits for an answer that cannot come; the thread's traceback says why
+                raise
+            finally:
+                self._over()
+
+    def _over(self) -> None:
         self._process.wait()
         with self._lock:
             pending, self._pending = self._pending, {}
@@ -202,15 +191,15 @@ class HostProcess:
             future.set_exception(self._gone())
         sweep_pids(self._run)  # without a pid namespace the host's sudden death leaves servers
 
-    def _resolve(self, message: dict[str, Any]) -> None:
+    def _resolve(self, told: Told) -> None:
         with self._lock:
-            future = self._pending.get(message["id"])
+            future = self._pending.get(told.number)
         if future is None:
             return  # given up on
-        if "error" in message:
-            future.set_exception(error_from_json(message["error"]))
+        if isinstance(told.answer, Failure):
+            future.set_exception(error_of(told.answer))
         else:
-            future.set_result(message["result"])
+            future.set_result(told.answer)
 
     def _gone(self) -> HarnessFailed:
         return ClusterFailed(f"The cluster's host process has ended (exit {self._process.poll()}): {self._tail()}")
@@ -273,16 +262,16 @@ class HostedCluster:
 
     @property
     def capabilities(self) -> Mapping[Capability, str]:
-        return {Capability(name): how for name, how in self.facts["capabilities"].items()}
+        return self.facts.capabilities
 
     @property
     def lacks(self) -> Mapping[Capability, str]:
-        return {Capability(name): why for name, why in self.facts["lacks"].items()}
+        return self.facts.lacks
 
     @property
     def bootstrap_servers(self) -> str:
         """The bootstrap servers inside the sandbox; a caller outside wants `relay_servers`."""
-        return str(self.facts["bootstrap_servers"])
+        return self.facts.bootstrap_servers
 
     @property
     def relay_servers(self) -> str:
@@ -292,29 +281,29 @@ class HostedCluster:
     @property
     def observer_servers(self) -> Mapping[int, tuple[str, int]]:
         """The brokers' observer listeners, inside the sandbox."""
-        return self._servers("observer_servers")
+        return self.facts.observer_servers
 
     @property
     def controller_servers(self) -> Mapping[int, tuple[str, int]]:
         """The controllers' listeners, inside the sandbox."""
-        return self._servers("controller_servers")
+        return self.facts.controller_servers
 
     @property
     def zookeeper_servers(self) -> Mapping[int, tuple[str, int]]:
         """The ZooKeeper servers, inside the sandbox; empty in KRaft."""
-        return self._servers("zookeeper_servers")
+        return self.facts.zookeeper_servers
 
     @property
     def metrics_servers(self) -> Mapping[int, tuple[str, int]]:
         """The metrics agents, inside the sandbox; empty if there are none."""
-        return self._servers("metrics_servers")
+        return self.facts.metrics_servers
 
     def refusal_of(self, fault: str, parameters: Mapping[str, Any]) -> str | None:
         """Returns None: what this backend can do, it can do to every link."""
         return None
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> FactsAnswer:
         """What the host said of the cluster that it built. Starts the host if need be, but no server."""
         return self._running().facts
 
@@ -326,21 +315,20 @@ class HostedCluster:
     def setup(self) -> None:
         self.teardown()
         try:
-            self.call(None, "setup", timeout_s=SETUP_TIMEOUT_S)
+            self.do(SetupRequest(), timeout_s=SETUP_TIMEOUT_S)
         except BaseException:
             self.teardown()
             raise
 
     def wait_ready(self, *, timeout_s: float) -> None:
-        self.call(None, "wait_ready", {"timeout_s": timeout_s}, timeout_s=timeout_s + CALL_TIMEOUT_S)
+        self.do(WaitReadyRequest(timeout_s=timeout_s), timeout_s=timeout_s + CALL_TIMEOUT_S)
 
     def describe(self) -> Mapping[str, Any]:
-        found = self.call(None, "describe")
-        assert isinstance(found, dict), found
-        return {**found, "relay_servers": self.relay_servers}
+        found = self.ask(DescribeRequest(), DescriptionAnswer)
+        return {**found.description, "relay_servers": self.relay_servers}
 
     def collect_logs(self, into: Path) -> None:
-        self.call(None, "collect_logs", {"into": str(into.resolve())})
+        self.do(CollectLogsRequest(into=into.resolve()))
 
     def teardown(self) -> None:
         with self._lock:
@@ -348,19 +336,13 @@ class HostedCluster:
         if host is not None:
             host.end()
 
-    def call(
-        self,
-        node: str | None,
-        method: str,
-        arguments: Mapping[str, object] | None = None,
-        *,
-        timeout_s: float = CALL_TIMEOUT_S,
-    ) -> object:
-        """Calls a method in the sandbox; what it raises is raised here."""
-        return self._running().call(node, method, arguments or {}, timeout_s=timeout_s)
+    def do(self, request: Request, *, timeout_s: float = CALL_TIMEOUT_S) -> None:
+        """Has the host carry out a request; what that raises is raised here."""
+        self.ask(request, DoneAnswer, timeout_s=timeout_s)
 
-    def _servers(self, kind: str) -> dict[int, tuple[str, int]]:
-        return {node_id: (host, port) for node_id, host, port in self.facts[kind]}
+    def ask(self, request: Request, answer: type[A], *, timeout_s: float = CALL_TIMEOUT_S) -> A:
+        """Has the host carry out a request, and returns its answer; what that raises is raised here."""
+        return self._running().ask(request, answer, timeout_s=timeout_s)
 
     def _running(self) -> "HostProcess":
         with self._lock:
@@ -389,64 +371,55 @@ class HostedNode:
 
     @property
     def address(self) -> str:
-        return str(self._cluster.facts["nodes"][self._name]["address"])
+        return self._cluster.facts.nodes[self._name].address
 
     @property
     def data_directory(self) -> Path:
-        return Path(self._cluster.facts["nodes"][self._name]["data_directory"])
+        return self._cluster.facts.nodes[self._name].data_directory
 
     @property
     def os_pid(self) -> int | None:
-        found = self._call("os_pid")
-        assert found is None or isinstance(found, int), found
-        return found
+        return self._cluster.ask(StateRequest(node=self._name), StateAnswer).os_pid
 
     def state(self) -> NodeState:
-        return NodeState(str(self._call("state")))
+        return self._cluster.ask(StateRequest(node=self._name), StateAnswer).state
 
     def start(self) -> None:
-        self._call("start")
+        self._cluster.do(ServerRequest(node=self._name, do="start"))
 
     def kill(self) -> None:
-        self._call("kill")
+        self._cluster.do(ServerRequest(node=self._name, do="kill"))
 
     def stop(self, *, timeout_s: float) -> None:
-        self._cluster.call(self._name, "stop", {"timeout_s": timeout_s}, timeout_s=timeout_s + CALL_TIMEOUT_S)
+        self._cluster.do(ShutdownRequest(node=self._name, timeout_s=timeout_s), timeout_s=timeout_s + CALL_TIMEOUT_S)
 
     def pause(self) -> None:
-        self._call("pause")
+        self._cluster.do(ServerRequest(node=self._name, do="pause"))
 
     def resume(self) -> None:
-        self._call("resume")
+        self._cluster.do(ServerRequest(node=self._name, do="resume"))
 
     def block(self, source: Node) -> None:
-        self._call("block", source=source.name)
+        self._cluster.do(LinkRequest(node=self._name, do="block", source=source.name))
 
     def unblock(self, source: Node) -> None:
-        self._call("unblock", source=source.name)
+        self._cluster.do(LinkRequest(node=self._name, do="unblock", source=source.name))
 
     def receives_from(self, source: Node) -> Tristate:
-        told = self._call("receives_from", source=source.name)
-        assert isinstance(told, int), told
-        return Tristate(told)
+        return self._cluster.ask(ReceivesRequest(node=self._name, source=source.name), SeenAnswer).seen
 
     def impair(self, impairment: Impairment) -> None:
-        self._call("impair", impairment=impairment.model_dump(mode="json"))
+        self._cluster.do(ImpairRequest(node=self._name, do="impair", impairment=impairment))
 
     def repair(self, impairment: Impairment) -> None:
-        self._call("repair", impairment=impairment.model_dump(mode="json"))
+        self._cluster.do(ImpairRequest(node=self._name, do="repair", impairment=impairment))
 
     def impaired(self, impairment: Impairment) -> tuple[Tristate, str]:
-        told = self._call("impaired", impairment=impairment.model_dump(mode="json"))
-        assert isinstance(told, list), told
-        seen, what = told
-        return Tristate(seen), str(what)
+        told = self._cluster.ask(ImpairedRequest(node=self._name, impairment=impairment), SeenAnswer)
+        return told.seen, told.what
 
     def harm(self, harm: Harm) -> str:
-        return str(self._call("harm", harm=harm.model_dump(mode="json")))
-
-    def _call(self, method: str, **arguments: object) -> object:
-        return self._cluster.call(self._name, method, arguments)
+        return self._cluster.ask(HarmRequest(node=self._name, harm=harm), HarmedAnswer).what
 
 
 # `python -m prozess.clusters.local.hosted`: runs a LocalCluster inside the sandbox for a caller outside.
@@ -469,57 +442,76 @@ class Host:
         self._control, self._cluster = control, cluster
         self._send_lock = threading.Lock()
 
-    def send(self, message: dict[str, Any]) -> None:
-        """Sends an answer, if anybody is still there."""
+    def send(self, number: int, answer: Answer | Failure) -> None:
+        """Sends the answer to the request of this number, if anybody is still there."""
         with self._send_lock:
             try:
-                self._control.sendall(encode(message))
+                self._control.sendall(encoded(Told(number=number, answer=answer)))
             except OSError as error:
                 print(f"cannot answer: {error}", file=sys.stderr)  # noqa: T201 - the host's log
 
-    def facts(self) -> dict[str, Any]:
-        """The facts of the cluster that do not change while the host lives."""
+    def facts(self) -> FactsAnswer:
+        """Returns the facts of the cluster that do not change while the host lives."""
         cluster = self._cluster
-        return {
-            "isolation": cluster.isolation,
-            "capabilities": dict(cluster.capabilities),
-            "lacks": dict(cluster.lacks),
-            "bootstrap_servers": cluster.bootstrap_servers,
-            "observer_servers": [[i, *server] for i, server in cluster.observer_servers.items()],
-            "controller_servers": [[i, *server] for i, server in cluster.controller_servers.items()],
-            "zookeeper_servers": [[i, *server] for i, server in cluster.zookeeper_servers.items()],
-            "metrics_servers": [[i, *server] for i, server in cluster.metrics_servers.items()],
-            "nodes": {
-                node.name: {"address": node.address, "data_directory": str(node.data_directory)}
-                for node in cluster.nodes
+        return FactsAnswer(
+            isolation=cluster.isolation,
+            capabilities=dict(cluster.capabilities),
+            lacks=dict(cluster.lacks),
+            bootstrap_servers=cluster.bootstrap_servers,
+            observer_servers=dict(cluster.observer_servers),
+            controller_servers=dict(cluster.controller_servers),
+            zookeeper_servers=dict(cluster.zookeeper_servers),
+            metrics_servers=dict(cluster.metrics_servers),
+            nodes={
+                node.name: NodeFacts(address=node.address, data_directory=node.data_directory) for node in cluster.nodes
             },
-        }
+        )
 
-    def answer(self, request: dict[str, Any]) -> None:
+    def answer(self, asked: Asked) -> None:
         """Carries out one request and answers it, whatever comes of it."""
+        request = asked.request
         try:
-            self.send({"id": request["id"], "result": self._call(request)})
+            told: Answer | Failure = (
+                self._of_cluster(request) if isinstance(request, ClusterRequest) else self._of_node(request)
+            )
+            self.send(asked.number, told)
         except Exception as error:  # noqa: BLE001 - raised again at the caller
-            self.send({"id": request["id"], "error": error_to_json(error)})
+            self.send(asked.number, failure_of(error))
 
-    def _call(self, request: Mapping[str, Any]) -> object:
-        method, arguments = request["method"], dict(request["arguments"])
-        if request["node"] is None:
-            assert method in CLUSTER_METHODS, method
-            if "into" in arguments:
-                arguments["into"] = Path(arguments["into"])
-            return getattr(self._cluster, method)(**arguments)
-        assert method in NODE_METHODS, method
+    def _of_cluster(self, request: ClusterRequest) -> Answer:
+        match request:
+            case SetupRequest():
+                self._cluster.setup()
+            case WaitReadyRequest():
+                self._cluster.wait_ready(timeout_s=request.timeout_s)
+            case CollectLogsRequest():
+                self._cluster.collect_logs(request.into)
+            case DescribeRequest():
+                return DescriptionAnswer(description=dict(self._cluster.describe()))
+        return DoneAnswer()
+
+    def _of_node(self, request: NodeRequest) -> Answer:
         nodes = {node.name: node for node in self._cluster.nodes}
-        if "source" in arguments:
-            arguments["source"] = nodes[arguments["source"]]
-        if "impairment" in arguments:
-            arguments["impairment"] = IMPAIRMENT.validate_python(arguments["impairment"])
-        if "harm" in arguments:
-            arguments["harm"] = HARM.validate_python(arguments["harm"])
-        found = getattr(nodes[request["node"]], method)
-        value = found(**arguments) if callable(found) else found
-        return value.value if isinstance(value, Enum) else value
+        node = nodes[request.node]
+        match request:
+            case ServerRequest():
+                {"start": node.start, "kill": node.kill, "pause": node.pause, "resume": node.resume}[request.do]()
+            case ShutdownRequest():
+                node.stop(timeout_s=request.timeout_s)
+            case LinkRequest():
+                {"block": node.block, "unblock": node.unblock}[request.do](nodes[request.source])
+            case ImpairRequest():
+                {"impair": node.impair, "repair": node.repair}[request.do](request.impairment)
+            case StateRequest():
+                return StateAnswer(state=node.state(), os_pid=node.os_pid)
+            case ReceivesRequest():
+                return SeenAnswer(seen=node.receives_from(nodes[request.source]))
+            case ImpairedRequest():
+                seen, what = node.impaired(request.impairment)
+                return SeenAnswer(seen=seen, what=what)
+            case HarmRequest():
+                return HarmedAnswer(what=node.harm(request.harm))
+        return DoneAnswer()
 
     def serve(self, parent: int | None) -> None:
         """Serves requests until the caller ends."""
@@ -541,7 +533,7 @@ class Host:
                 return
             *lines, received = (received + data).split(b"\n")
             for line in lines:
-                pool.submit(self.answer, json.loads(line))
+                pool.submit(self.answer, decoded(Asked, line))
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -557,12 +549,12 @@ def main(argv: list[str] | None = None) -> None:
         run = RunDirectory(options.run)
         cluster = LocalCluster(plan, run, clock=SystemClock(), relay_ports=ports)
     except Exception as error:  # noqa: BLE001 - raised again at the caller
-        control.sendall(encode({"id": FACTS_ID, "error": error_to_json(error)}))
+        control.sendall(encoded(Told(number=FACTS_NUMBER, answer=failure_of(error))))
         return
     host = Host(control, cluster)
     relay = start_relay(cluster, listeners, run)
     try:
-        host.send({"id": FACTS_ID, "result": host.facts()})
+        host.send(FACTS_NUMBER, host.facts())
         host.serve(options.parent)
     finally:
         _end_in_any_case()

@@ -235,7 +235,7 @@ class CellChecker:
         """Returns how the kernel may be given the partitions of this cell one by one. None: it may not."""
         if self.by_partition is None:
             return None
-        in_pairs = self.by_partition.but_in_pairs and cell.group is not None and cell.group.hands_on
+        in_pairs = self.by_partition.but_in_pairs and cell.group is not None and cell.group.configuration.hands_on
         return None if in_pairs else self.by_partition
 
     def is_cut(self, cell: Cell, known: Known) -> bool:

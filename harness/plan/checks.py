@@ -21,6 +21,7 @@ from prozess.harness.plan.schedule import (
     ClientAction,
     FaultAction,
     Send,
+    StallAction,
     Step,
     TakeOver,
     Target,
@@ -89,10 +90,10 @@ def _check_action(plan: Plan, step: Step, nodes: Collection[str]) -> None:
                 nodes=nodes or None,
                 variant=None if plan.backend == "attach" else plan.variant,
             )
-        case ClientAction():
+        case ClientAction() | StallAction():
             for name in step.do.client:
                 _check_client(plan, step, parse_target(client_target(name)))
-                if step.do.do == "stall":
+                if isinstance(step.do, StallAction):
                     _check_stall(plan, step, parse_target(client_target(name)))
         case Send() if step.do.producer is not None:
             _check_producer(plan, step, step.do.producer)

@@ -35,6 +35,7 @@ from prozess.harness.errors import BadInput
 from prozess.harness.plan.plan import Exclusion
 from prozess.harness.plan.schedule import selects
 from prozess.harness.plan.trial import Trial, WorkloadSpec
+from prozess.harness.plan.work import OwnConfiguration
 from prozess.harness.plan.workloads.registry import KINDS
 
 _SCOPES: dict[str, type[Frozen]] = {
@@ -64,12 +65,8 @@ class Combination(Frozen):
     axes: dict[str, str]
     topic: TopicConfiguration
     producer: ProducerConfiguration
-    group: GroupConfiguration | None = None
-    transaction: TransactionConfiguration | None = None
-    compaction: CompactionConfiguration | None = None
-    provocation: ProvocationConfiguration | None = None
-    copier: CopierConfiguration | None = None
-    application: ApplicationConfiguration | None = None
+    own: OwnConfiguration | None = None
+    """The configuration that only its kind of workload has (`WorkloadKind.own`)."""
     delivery: DeliveryBound | None = None
 
 
@@ -220,9 +217,7 @@ def valid_combinations(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Comb
         axes = {"workload": workload.kind} | {key: text_of(value) for key, value in chosen.items()}
         chosen = {key: value for key, value in chosen.items() if value != DEFAULT}
         whole = implied(workload.kind, chosen) | chosen
-        scopes = [*KINDS[workload.kind].scopes, *sorted({SCOPE} & {key.partition(".")[0] for key in whole})]
-        configured: dict[str, Any] = {scope: _configured(scope, whole, made) for scope in scopes}
-        combination = Combination(axes=axes, **configured)
+        combination = _combination(workload.kind, axes, whole, made)
         reason = next((e.reason for e in workload.exclude if selects(e.when, axes)), None)
         reason = reason or KINDS[workload.kind].why_not_here(trial.variant) or why_invalid(combination, trial.variant)
         if reason:
@@ -270,6 +265,16 @@ def _check_key(key: str, kind: str) -> None:
             f"{key!r} is not a setting of a {kind} cell.{hint} Known: {', '.join(sorted(known))}; and any property of "
             f"Kafka's as {scope if scope in scopes else 'topic'}.{_PROPERTY}NAME."
         )
+
+
+def _combination(kind: str, axes: dict[str, str], values: Mapping[str, Any], made: dict[str, Frozen]) -> Combination:
+    fields = {"topic": "topic", "producer": "producer"}
+    if (own := KINDS[kind].own) is not None:
+        fields["own"] = own
+    if any(key.startswith(f"{SCOPE}.") for key in values):
+        fields["delivery"] = SCOPE
+    configured: dict[str, Any] = {field: _configured(scope, values, made) for field, scope in fields.items()}
+    return Combination(axes=axes, **configured)
 
 
 def _configured(scope: str, values: Mapping[str, Any], made: dict[str, Frozen]) -> Frozen:
@@ -368,17 +373,19 @@ def why_invalid_scope(combination: "Combination", variant: Variant) -> str | Non
     """Returns the rule that is broken by settings which only one kind of workload has. None means that they are
     valid."""
     producer = combination.producer
-    if combination.transaction:
-        return _why_invalid_transaction(combination.transaction, producer, variant)
-    if combination.group:
-        return _why_invalid_group(combination.group, producer, variant)
-    if combination.copier:
-        return _why_invalid_copier(combination.copier, producer, variant)
-    if combination.application:
-        return _why_invalid_application(combination.application)
-    if combination.provocation:
-        return _why_invalid_provocation(combination.provocation, producer, variant)
-    return None
+    match combination.own:
+        case TransactionConfiguration() as transaction:
+            return _why_invalid_transaction(transaction, producer, variant)
+        case GroupConfiguration() as group:
+            return _why_invalid_group(group, producer, variant)
+        case CopierConfiguration() as copier:
+            return _why_invalid_copier(copier, producer, variant)
+        case ApplicationConfiguration() as application:
+            return _why_invalid_application(application)
+        case ProvocationConfiguration() as provocation:
+            return _why_invalid_provocation(provocation, producer, variant)
+        case CompactionConfiguration() | None:
+            return None
 
 
 def _why_invalid_group(group: GroupConfiguration, producer: ProducerConfiguration, variant: Variant) -> str | None:

@@ -2,25 +2,21 @@
 `plan.json` is enough to run it again."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Literal
 
 from pydantic import Field, ValidationError
+from pydantic_core import from_json
 
 from prozess.harness import catalogue
 from prozess.harness.config.configuration import (
     BOUNDED,
-    ApplicationConfiguration,
-    CompactionConfiguration,
     ComposeOptions,
-    CopierConfiguration,
     DeliveryBound,
     Frozen,
-    GroupConfiguration,
     IsolationLevel,
     ProducerConfiguration,
-    ProvocationConfiguration,
     TopicConfiguration,
     TransactionConfiguration,
     Variant,
@@ -30,19 +26,24 @@ from prozess.harness.errors import BadInput
 from prozess.harness.plan.alerts import AlertSpec
 from prozess.harness.plan.schedule import FaultAction, Step, selects
 from prozess.harness.plan.trial import Limits, Traffic
+from prozess.harness.plan.work import (
+    PLAIN,
+    WORK_OF_ROLES,
+    ApplicationWork,
+    CellWork,
+    ClientWork,
+    CopierWork,
+    GroupWork,
+    PlainWork,
+    RecordedWork,
+    TransactionsWork,
+)
 from prozess.harness.recording.rows import RECORDER_CLIENT
 from prozess.harness.run_directory import RunDirectory, read_json
 from prozess.harness.schema import FORMAT_VERSION, role_named
 
 SENTINEL_CLIENT = 0
 ISOLATION_LEVELS: tuple[IsolationLevel, ...] = ("read_uncommitted", "read_committed")
-
-
-class GroupSession(Frozen):
-    """How long the group coordinator waits for a heartbeat of a member, and how often members send one."""
-
-    timeout_ms: int
-    heartbeat_ms: int
 
 
 Carrier = Literal["value", "header", "content"]
@@ -60,18 +61,11 @@ class Cell(Frozen):
     axes: dict[str, str]
     topic: TopicConfiguration
     producer: ProducerConfiguration
-    group: GroupConfiguration | None = None
-    transaction: TransactionConfiguration | None = None
-    compaction: CompactionConfiguration | None = None
-    provocation: ProvocationConfiguration | None = None
-    copier: CopierConfiguration | None = None
-    application: ApplicationConfiguration | None = None
+    work: CellWork = PLAIN
     partitions: tuple[int, ...]
     """The dense ids of the partitions. They number all partitions of the plan."""
     late_partitions: tuple[int, ...] = ()
     """The partitions among them that a step adds (`add_partitions`)."""
-    session: GroupSession | None = None
-    """The session of the members of its group."""
     derived_topic_name: str | None = None
     """The topic to which a copier copies, or to which a group sends records that failed. None means that producers
     write every topic."""
@@ -79,6 +73,28 @@ class Cell(Frozen):
     """The partitions among `partitions` that belong to the derived topic."""
     delivery_bound: DeliveryBound | None = None
     """The promise of the trial about deliveries; None means that there is none."""
+
+    @property
+    def group(self) -> GroupWork | None:
+        """Returns the consumer group of the cell, if there is one. Copiers are no such group."""
+        match self.work:
+            case GroupWork():
+                return self.work
+            case RecordedWork(group=group):
+                return group
+            case _:
+                return None
+
+    @property
+    def transaction(self) -> TransactionConfiguration | None:
+        """Returns how the producers of the cell write in transactions, if they do."""
+        match self.work:
+            case TransactionsWork(configuration=configuration):
+                return configuration
+            case RecordedWork(transactions=TransactionsWork(configuration=configuration)):
+                return configuration
+            case _:
+                return None
 
     @property
     def written(self) -> tuple[int, ...]:
@@ -89,33 +105,42 @@ class Cell(Frozen):
     def carriers(self) -> tuple[Carrier, Carrier]:
         """Returns how records carry their identity in the written topic, and in the derived one, where it is the
         identity of the source record."""
-        if self.workload == catalogue.RECORDED:  # values are the application's own
-            return "header", "header"
-        if self.application is not None:
-            return self.application.input_carrier, self.application.output_carrier
-        if self.group is not None and self.group.client == "java":  # VerifiableConsumer prints values as text
-            return "header", "header"
-        # TransactionalMessageCopier knows text alone, and copies no headers.
-        java = self.copier is not None and self.copier.client == "java"
-        return ("header", "content") if java else ("value", "value")
+        match self.work:
+            case RecordedWork():  # values are the application's own
+                return "header", "header"
+            case ApplicationWork(configuration=application):
+                return application.input_carrier, application.output_carrier
+            case GroupWork(configuration=group) if group.client == "java":  # VerifiableConsumer prints values as text
+                return "header", "header"
+            case CopierWork(configuration=copier) if copier.client == "java":
+                # TransactionalMessageCopier knows text alone, and copies no headers.
+                return "header", "content"
+            case _:
+                return "value", "value"
 
     @property
     def delivery(self) -> str | None:
         """Returns how its copiers keep their progress, or say that they do. None if it has no copiers."""
-        if self.copier is not None:
-            return self.copier.delivery
-        return self.application.delivery if self.application is not None else None
+        return self.work.configuration.delivery if isinstance(self.work, CopierWork | ApplicationWork) else None
 
     @property
     def traits(self) -> frozenset[str]:
         """Returns the kinds of workload whose anomalies are judged in the cell: its own, what its copiers also do, and
         BOUNDED where the trial states a delivery bound."""
-        recorded = self.copier is not None and self.copier.client == "librdkafka" and self.copier.transactional
-        bounded = {BOUNDED} if self.delivery_bound is not None else set()
-        if self.workload == catalogue.RECORDED:
-            has = {"group": self.group is not None, "transactions": self.transaction is not None}
-            return frozenset({self.workload, *(trait for trait, there in has.items() if there), *bounded})
-        return frozenset({self.workload, *({"transactions"} if recorded else ()), *bounded})
+        bounded = () if self.delivery_bound is None else (BOUNDED,)
+        return frozenset({self.workload, *self._traits_of_work(), *bounded})
+
+    def _traits_of_work(self) -> Iterator[str]:
+        match self.work:
+            case CopierWork(configuration=copier) if copier.client == "librdkafka" and copier.transactional:
+                yield "transactions"
+            case RecordedWork(group=group, transactions=transactions):
+                if group is not None:
+                    yield "group"
+                if transactions is not None:
+                    yield "transactions"
+            case _:
+                pass
 
 
 class PlannedPartition(Frozen):
@@ -145,14 +170,9 @@ class PlannedClient(Frozen):
     """The only cell that it serves; None if it serves several."""
     number: int = 1
     """The number of this producer among several that are alike (`Traffic.producers`)."""
-    group: GroupConfiguration | None = None
+    work: ClientWork = PLAIN
     group_id: str | None = None
-    transaction: TransactionConfiguration | None = None
     transactional_id: str | None = None
-    compaction: CompactionConfiguration | None = None
-    provocation: ProvocationConfiguration | None = None
-    copier: CopierConfiguration | None = None
-    application: ApplicationConfiguration | None = None
     instance: int = 0
     """Its number among its like: members of its group, producers of its cell, instances of its application."""
     late: bool = False
@@ -278,6 +298,11 @@ def read_plan(run: RunDirectory) -> Plan:
 
 def parse_plan(text: str, *, source: str) -> Plan:
     """Reads a plan from `plan.json`. BadInput if it is not a plan of this version."""
+    if (version := _version_in(text)) != FORMAT_VERSION:
+        raise BadInput(
+            f"{source} has format version {version}; this prozess reads {FORMAT_VERSION}. Use the version of prozess that "
+            "wrote it, or run the trial again."
+        )
     try:
         plan = Plan.model_validate_json(text)
     except ValidationError as error:
@@ -288,8 +313,6 @@ def parse_plan(text: str, *, source: str) -> Plan:
             ) from error
         where = ".".join(map(str, problem["loc"])) or "the file"
         raise BadInput(f"{source} is not a plan of this version: {where}: {problem['msg']}.") from error
-    if plan.format_version != FORMAT_VERSION:
-        raise BadInput(f"{source} has format version {plan.format_version}; this prozess reads {FORMAT_VERSION}.")
     if (impossible := problem_of(plan)) is not None:
         raise BadInput(
             f"{source} is no plan that can be run or checked: {impossible}. Put back the file that was there."
@@ -297,35 +320,14 @@ def parse_plan(text: str, *, source: str) -> Plan:
     return plan
 
 
-HEARTBEAT_MAX_MS = 3_000
-"""The default of heartbeat.interval.ms."""
-
-
-def group_session(group: GroupConfiguration, variant: Variant) -> GroupSession:
-    """Returns the session of a group's members as they are configured.
-
-    In the consumer protocol it is as the brokers are configured or, where they set nothing, by Kafka's defaults.
-    [KIP-848; documentation of 4.3, broker configuration]
-    """
-    if group.protocol == "consumer":
-        brokers = variant.properties
-        return GroupSession(
-            timeout_ms=_ms(brokers, "group.consumer.session.timeout.ms", 45_000),
-            heartbeat_ms=_ms(brokers, "group.consumer.heartbeat.interval.ms", 5_000),
-        )
-    timeout_ms = _ms(group.properties, "session.timeout.ms", group.session_timeout_ms)
-    # Well below the session, which Kafka's documentation asks for: at most a third.
-    heartbeat_ms = min(HEARTBEAT_MAX_MS, max(1, timeout_ms // 4))
-    return GroupSession(
-        timeout_ms=timeout_ms, heartbeat_ms=_ms(group.properties, "heartbeat.interval.ms", heartbeat_ms)
-    )
-
-
-def _ms(properties: Mapping[str, str], key: str, default: int) -> int:
-    text = properties.get(key, str(default))
-    if not text.isdigit():
-        raise BadInput(f"{key} = {text!r}: it is a number of milliseconds. Give a whole number.")
-    return int(text)
+def _version_in(text: str) -> object:
+    """Returns the version that a plan states, asked first because its other keys have the meaning of that version. What
+    cannot tell is taken for a plan of this version, and refused by its keys."""
+    try:
+        document = from_json(text)
+    except ValueError:
+        return FORMAT_VERSION
+    return document.get("format_version", FORMAT_VERSION) if isinstance(document, dict) else FORMAT_VERSION
 
 
 # What a plan.json must satisfy beyond its types, so that everything it names exists: somebody may have edited it.
@@ -382,6 +384,12 @@ def _clients(plan: "Plan") -> Iterator[str]:
             role_named(client.role)
         except KeyError:
             yield f"client {client.client}: role = {client.role!r} is not known"
+        wanted = WORK_OF_ROLES.get(client.role, PlainWork)
+        if plan.origin == "trial" and not isinstance(client.work, wanted):
+            yield (
+                f"client {client.client}: its work is of the kind {client.work.kind}, and a client with the "
+                f"role {client.role} needs the kind {wanted.model_fields['kind'].default}"
+            )
 
 
 def _controls(plan: "Plan") -> Iterator[str]:

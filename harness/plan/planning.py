@@ -13,7 +13,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from prozess.harness import catalogue
-from prozess.harness.config.configuration import Variant
+from prozess.harness.config.configuration import (
+    ApplicationConfiguration,
+    CopierConfiguration,
+    GroupConfiguration,
+    Variant,
+)
 from prozess.harness.errors import BadInput, UnsupportedFault
 from prozess.harness.plan.checks import check_steps, why_nobody
 from prozess.harness.plan.matrix import Combination, expand
@@ -26,7 +31,6 @@ from prozess.harness.plan.plan import (
     Plan,
     PlannedClient,
     PlannedPartition,
-    group_session,
 )
 from prozess.harness.plan.schedule import (
     Each,
@@ -45,6 +49,7 @@ from prozess.harness.plan.schedule import (
     selects,
 )
 from prozess.harness.plan.trial import Trial, WorkloadSpec
+from prozess.harness.plan.work import work_with
 from prozess.harness.plan.workloads.registry import KINDS
 
 
@@ -195,15 +200,9 @@ class _Layout:
             axes=combination.axes,
             topic=combination.topic,
             producer=combination.producer,
-            group=combination.group,
-            transaction=combination.transaction,
-            compaction=combination.compaction,
-            provocation=combination.provocation,
-            copier=combination.copier,
-            application=combination.application,
+            work=work_with(combination.own, trial.variant),
             partitions=tuple(range(first, len(self.partitions))),
             late_partitions=tuple(p.partition for p in self.partitions[first:] if p.late),
-            session=None if combination.group is None else group_session(combination.group, trial.variant),
             derived_topic_name=derived_topic_name,
             derived=tuple(p.partition for p in self.partitions[first:] if p.topic_name == derived_topic_name),
             delivery_bound=combination.delivery,
@@ -214,10 +213,13 @@ class _Layout:
 
 def _derived(trial: Trial, workload: WorkloadSpec, combination: Combination, topic_name: str) -> str | None:
     """Returns the name of the cell's second topic, to which it copies or sends records again. None if it has none."""
-    if combination.copier is not None or combination.application is not None:
-        return f"{topic_name}-copy"
-    if combination.group is None or not combination.group.hands_on:
-        return None
+    match combination.own:
+        case CopierConfiguration() | ApplicationConfiguration():
+            return f"{topic_name}-copy"
+        case GroupConfiguration(hands_on=True):
+            pass
+        case _:
+            return None
     if workload.topics.late_partitions or workload.topics.late_topic_partitions:
         raise BadInput(
             f"Trial {trial.name!r}: a retry topic has as many partitions as the topic, which therefore cannot grow; remove "

@@ -194,29 +194,42 @@ def _several(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
+def _clients(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        parse_target(client_target(name))
+    return names
+
+
+ClientNames = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    BeforeValidator(_several),
+    Field(min_length=1),
+    AfterValidator(_clients),
+]
+"""The clients that are meant, one or several: the name of a planned client, `member(CELL, INSTANCE)` (`*` for every one),
+or `producers`."""
+
+
 class ClientAction(Frozen):
-    """Stops, starts or stalls planned clients.
+    """Stops or starts planned clients.
 
     A client stops in order: a member leaves its group, a producer flushes. A client that starts is a late starter, or a
-    new client in the place of one that ended. A member that stalls does not poll for `seconds`, like a busy
-    application, while its client's heartbeats go on.
+    new client in the place of one that ended.
     """
 
     kind: Literal["client"]
-    do: Literal["stop", "start", "stall"]
-    client: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_several), Field(min_length=1)]
-    """The clients that are meant, one or several: the name of a planned client, `member(CELL, INSTANCE)` (`*` for every
-    one), or `producers`."""
-    seconds: PositiveFloat | None = None
-    """How long to stall the client; only with `stall`."""
+    do: Literal["stop", "start"]
+    client: ClientNames
 
-    @model_validator(mode="after")
-    def _stalls_for_a_time(self) -> "ClientAction":
-        if (self.do == "stall") != (self.seconds is not None):
-            raise ValueError(f'do = {self.do!r}: `seconds` belongs to "stall", which needs it')
-        for name in self.client:
-            parse_target(client_target(name))
-        return self
+
+class StallAction(Frozen):
+    """Stalls planned members of groups: they do not poll, like a busy application, while their clients' heartbeats go on."""
+
+    kind: Literal["client"]
+    do: Literal["stall"]
+    client: ClientNames
+    seconds: PositiveFloat
+    """How long to stall the clients."""
 
 
 class AddPartitions(Frozen):
@@ -352,14 +365,14 @@ Action = Annotated[
     | ResumeSends
     | Send
     | Inspect
-    | ClientAction
+    | Annotated[ClientAction | StallAction, Field(discriminator="do")]
     | TakeOver
     | AddPartitions
     | DeleteRecords,
     Field(discriminator="kind"),
 ]
 
-ClientCommand = PauseSends | ResumeSends | Send | ClientAction | TakeOver
+ClientCommand = PauseSends | ResumeSends | Send | ClientAction | StallAction | TakeOver
 """An action that a workload's clients carry out."""
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.history.convert import History
+from prozess.harness.plan.work import CopierWork
 from prozess.harness.report.charts import of_partitions, partition_name
 from prozess.harness.report.words import brief_nodes
 from prozess.harness.schema import MISSING, NONE, MetadataKind, Outcome, Role
@@ -412,7 +413,7 @@ class Teller:
     ) -> Iterator[Event]:
         """What the members of a group did."""
         cell = self._history.cell_of(witness.partition)
-        if cell is None or (cell.group is None and cell.copier is None):
+        if cell is None or (cell.group is None and not isinstance(cell.work, CopierWork)):
             return
         yield from processing(self._table("processed", witness.partition), subjects, self.name)
         offset = witness.log_offset if witness.log_offset is not None else NONE

@@ -149,7 +149,7 @@ class Cost:
 
 def group_lines(plan: Plan, history: History) -> list[str]:
     """Returns the section on rebalances as lines of Markdown; empty if no cell has a consumer group."""
-    cells = [cell for cell in plan.cells if cell.group is not None]
+    cells = [(cell.cell, work.configuration) for cell in plan.cells if (work := cell.group) is not None]
     if not cells:
         return []
     costs = group_costs(plan, history)
@@ -164,11 +164,10 @@ def group_lines(plan: Plan, history: History) -> list[str]:
         "| group | client | protocol | assigned or revoked | given back | without an owner, s | longest, s |",
         "|" + "---|" * 7,
     ]
-    for cell in cells:
-        cost = costs[cell.cell]
-        assert cell.group is not None
+    for cell, group in cells:
+        cost = costs[cell]
         out.append(
-            f"| {cell.cell} | {cell.group.client} | {cell.group.protocol} | {cost.changes} | {cost.given_back} | "
+            f"| {cell} | {group.client} | {group.protocol} | {cost.changes} | {cost.given_back} | "
             f"{cost.unowned_s:.1f} | {cost.longest_s:.1f} |"
         )
     return out

@@ -19,6 +19,7 @@ from prozess.harness.history.reader import History
 from prozess.harness.interfaces import CellHistory, PartitionHistory
 from prozess.harness.interfaces.witnesses import SCAN_NS
 from prozess.harness.plan.plan import SENTINEL_CLIENT, Cell
+from prozess.harness.plan.work import ErrorsWork
 from prozess.harness.schema import (
     CLIENTS,
     MISSING,
@@ -328,7 +329,7 @@ def empty_facts() -> dict[str, FactRows]:
 def add_partition(facts: Mapping[str, FactRows], partition: PartitionHistory, *, world: int, cell: Cell | None) -> None:
     """Adds what is known of one partition. `cell` None: the partition was not planned."""
     number = partition.partition
-    hands_on = cell is not None and cell.group is not None and cell.group.hands_on
+    hands_on = cell is not None and cell.group is not None and cell.group.configuration.hands_on
     retried_in = dict(zip(cell.written, cell.derived, strict=True)) if cell is not None and hands_on else {}
     facts["fact_partitions"].append(
         (
@@ -354,14 +355,13 @@ def add_partition(facts: Mapping[str, FactRows], partition: PartitionHistory, *,
 
 def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int) -> None:
     """Adds what is known of one cell."""
-    group, session, made = cell.group, cell.session, cell.provocation
     of_group: tuple[Any, ...] = (None, None, None)
     limits: tuple[Any, ...] = (None, None, False, True)
-    if group is not None:
+    if cell.group is not None:
+        group, session = cell.group.configuration, cell.group.session
         of_group = (group.commit, _LEVELS[group.isolation_level], group.auto_offset_reset)
-        silent_ms = None if session is None else max(0, session.timeout_ms - session.heartbeat_ms)
         limits = (
-            None if silent_ms is None else silent_ms * _NS_PER_MS,
+            max(0, session.timeout_ms - session.heartbeat_ms) * _NS_PER_MS,
             group.max_poll_interval_ms * _NS_PER_MS,
             group.static_membership and group.protocol != "consumer",
             group.client != "java",
@@ -370,7 +370,8 @@ def add_cell(facts: Mapping[str, FactRows], cell: Cell, *, world: int) -> None:
     if cell.transaction is not None:
         open_ns = cell.transaction.transaction_timeout_ms * _NS_PER_MS + SCAN_NS
     every = None
-    if made is not None:
+    if isinstance(cell.work, ErrorsWork):
+        made = cell.work.configuration
         provocation = PROVOCATIONS[made.error]
         every = made.every if provocation.of_record else 0
         facts["fact_codes"].extend((world, cell.cell, code) for code in provocation.codes)

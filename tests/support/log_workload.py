@@ -14,7 +14,7 @@ from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.interfaces import Workload
 from prozess.harness.plan.plan import Cell, Plan, PlannedClient
 from prozess.harness.plan.planning import make_plan
-from prozess.harness.plan.schedule import ClientAction, PauseSends, ResumeSends, Send, TakeOver
+from prozess.harness.plan.schedule import ClientAction, PauseSends, ResumeSends, Send, StallAction, TakeOver
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.recording.rows import read_rows
 from prozess.harness.run_directory import RunDirectory
@@ -35,9 +35,14 @@ def send(count: int, cell: Cell | None = None) -> Send:
     return Send(kind="send", count=count, cells={} if cell is None else dict(cell.axes))
 
 
-def on_client(do: Literal["stop", "start", "stall"], client: str, seconds: float | None = None) -> ClientAction:
+def on_client(do: Literal["stop", "start"], client: str) -> ClientAction:
     """The action that stops, starts or stalls these clients."""
-    return ClientAction(kind="client", do=do, client=(client,), seconds=seconds)
+    return ClientAction(kind="client", do=do, client=(client,))
+
+
+def stall(client: str, *, seconds: float) -> StallAction:
+    """The action that stalls one client."""
+    return StallAction(kind="client", do="stall", client=(client,), seconds=seconds)
 
 
 def plan_of(

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.plan.plan import Cell, PlannedClient
 from prozess.harness.plan.trial_files import trial_directories
+from prozess.harness.plan.work import ApplicationWork, CopierWork, work_as
 from prozess.workloads import messages
 from prozess.workloads.client import Client, FatalClient
 from prozess.workloads.settings import LaunchContext, Settings
@@ -262,8 +263,7 @@ JAVA_STOP_S = 15.0
 
 def launch_application(context: LaunchContext) -> Settings:
     """Makes the settings of a client with the role `application`."""
-    planned, application = context.planned, context.planned.application
-    assert application is not None, planned
+    application = work_as(ApplicationWork, context.planned.work).configuration
     words = placeholders(context)
     return Settings(
         {},
@@ -297,8 +297,7 @@ def launch_java_copier(context: LaunchContext) -> Settings:
     """Makes the settings of a client with the role `java-copier`. `--group-mode` subscribes; `--use-group-metadata`
     fences by generation (KIP-447); the number of a partition is required all the same. The tool keeps its own
     settings: no file can be given."""
-    planned, copier = context.planned, context.planned.copier
-    assert copier is not None, planned
+    planned, copier = context.planned, work_as(CopierWork, context.planned.work).configuration
     assert planned.transactional_id is not None, planned
     named = placeholders(context)
     arguments = [

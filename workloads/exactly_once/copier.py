@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.configuration import CopierConfiguration, GroupConfiguration
-from prozess.harness.plan.plan import group_session
+from prozess.harness.plan.work import CopierWork, group_session, work_as
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, SENDS, TRANSACTIONS, Outcome
 from prozess.workloads import messages
@@ -346,8 +346,7 @@ is gone, whatever its timeout, until any connection of the producer changes (lib
 
 def launch_copier(context: LaunchContext) -> Settings:
     """Makes the settings of a client with the role `copier`. The producer's properties are among the options."""
-    planned, copier = context.planned, context.planned.copier
-    assert copier is not None, planned
+    planned, copier = context.planned, work_as(CopierWork, context.planned.work).configuration
     assert planned.group_id is not None, planned
     assert planned.cell is not None, planned
     group = group_of(copier)

@@ -16,6 +16,7 @@ from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.configuration import GroupConfiguration
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.plan import Plan, PlannedClient
+from prozess.harness.plan.work import GroupWork, work_as
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, OBSERVATIONS, READS, ObservationKind
 from prozess.workloads import messages
@@ -443,19 +444,17 @@ def launch_member(context: LaunchContext) -> Settings:
     """Makes the settings of a client with the role `member`. Options: the group's number (its cell) and what the
     application does with what it is given."""
     planned = context.planned
-    group = planned.group
-    assert group is not None, planned
+    work = work_as(GroupWork, planned.work)
+    group = work.configuration
     assert planned.group_id is not None, planned
     assert planned.cell is not None, planned
-    session = context.plan.cells[planned.cell].session
-    assert session is not None, planned
     properties = member_properties(
         group,
         bootstrap_servers=context.servers,
         client_name=planned.name,
         group_id=planned.group_id,
         instance=planned.instance,
-        heartbeat_ms=session.heartbeat_ms,
+        heartbeat_ms=work.session.heartbeat_ms,
     )
     partitions = context.plan.partitions
     topics = sorted({partitions[p].topic_name for p in planned.partitions if not partitions[p].late})

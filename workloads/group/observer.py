@@ -9,6 +9,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient
 
 from prozess.harness.clock import NS_PER_S
+from prozess.harness.plan.work import GroupWork
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, OBSERVATIONS, ObservationKind
 from prozess.workloads import messages
@@ -158,7 +159,7 @@ def launch_observer(context: LaunchContext) -> Settings:
         (group_id, partitions[p].topic_name, partitions[p].number, p)
         for group_id, member in groups.items()
         for p in member.partitions
-        if p in written or member.group is not None
+        if p in written or isinstance(member.work, GroupWork)
     ]
     properties: dict[str, Property] = {
         **FOR_A_BROKEN_CLUSTER,

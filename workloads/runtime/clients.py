@@ -11,7 +11,15 @@ from prozess.harness.clock import Clock
 from prozess.harness.history.progress import SendsTail, progress_of
 from prozess.harness.interfaces import AuditResult, ClientNode, Progress
 from prozess.harness.plan.plan import Plan, PlannedClient
-from prozess.harness.plan.schedule import ClientAction, ClientCommand, PauseSends, ResumeSends, Send, TakeOver
+from prozess.harness.plan.schedule import (
+    ClientAction,
+    ClientCommand,
+    PauseSends,
+    ResumeSends,
+    Send,
+    StallAction,
+    TakeOver,
+)
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import RECORDED_ROLES, SENDING
 from prozess.workloads import messages
@@ -118,7 +126,12 @@ class Clients:
                 self._take_overs.take_over(self._processes, cells, hold=action.hold)
             case ClientAction():
                 for name in action.client:
-                    self._command_places(action, self._places.named(name))
+                    self._stop_or_start(action, self._places.named(name))
+            case StallAction():
+                stall = messages.StallCommand(seconds=action.seconds)
+                for name in action.client:
+                    stalled = self._places.processes_of(self._places.named(name))
+                    self._processes.command(stalled, stall, timeout_s=COMMAND_LIMIT_S)
             case _:
                 assert_never(action)
 
@@ -141,7 +154,7 @@ class Clients:
             timeout_s=SEND_LIMIT_S,
         )
 
-    def _command_places(self, action: ClientAction, nodes: Sequence[ClientNode]) -> None:
+    def _stop_or_start(self, action: ClientAction, nodes: Sequence[ClientNode]) -> None:
         match action.do:
             case "stop":
                 for node in nodes:
@@ -149,12 +162,6 @@ class Clients:
             case "start":
                 for node in nodes:
                     node.start()
-            case "stall":
-                assert action.seconds is not None, action  # the schedule is checked where it is read
-                stalled = self._places.processes_of(nodes)
-                self._processes.command(
-                    stalled, messages.StallCommand(seconds=action.seconds), timeout_s=COMMAND_LIMIT_S
-                )
             case _:
                 assert_never(action.do)
 

@@ -28,6 +28,7 @@ from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.plan.schedule import (
     CLIENT_ROLES,
     ClientAction,
+    StallAction,
     Step,
     Target,
     client_target,
@@ -291,7 +292,7 @@ def share(clients: Sequence[PlannedClient], steps: Sequence[Step]) -> tuple[tupl
 def targets_of(steps: Iterable[Step]) -> Iterator[Target]:
     """Yields the clients that steps name: as targets, and as roles in their parameters."""
     for step in steps:
-        if isinstance(step.do, ClientAction):
+        if isinstance(step.do, ClientAction | StallAction):
             yield from (parse_target(client_target(name)) for name in step.do.client)
         elif step.do is not None:
             yield from (target for text in _texts(step.do.model_dump()) if (target := _client(text)) is not None)

@@ -14,6 +14,7 @@ from prozess.harness.errors import ClusterFailed, NotReady
 from prozess.harness.interfaces import CLIENT_NODE, ClientNode, Node, NodeState
 from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.plan.schedule import client_target, means_client, parse_target
+from prozess.harness.plan.work import GroupWork
 from prozess.harness.processes import ProcessStatus, process_status, session_members
 from prozess.harness.recording.rows import read_rows
 from prozess.harness.schema import ASSIGNMENTS, CLIENTS, NONE, SENDING, SENDS, Outcome, Role, Tristate, role_named
@@ -375,11 +376,11 @@ def has_worked(rows: Path, planned: PlannedClient, client: int, *, partitions: i
     """Tells whether this client, in the place of the planned one, was seen at work
     (`prozess.harness.interfaces.ClientNode.at_work`)? `partitions`: how many of its partitions were there from the
     start."""
-    if planned.group is not None:
+    if isinstance(planned.work, GroupWork):
         written, _ = read_rows(rows, ASSIGNMENTS, client)
         assigned = written["event"] == ASSIGN
         # A group of more members than partitions leaves some without any.
-        enough = partitions >= planned.group.members
+        enough = partitions >= planned.work.configuration.members
         return bool((assigned & (written["partition"] != NONE)).any() if enough else assigned.any())
     if role_named(planned.role) is Role.PRODUCER and not planned.on_standby:
         written, _ = read_rows(rows, SENDS, client)

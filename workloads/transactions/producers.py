@@ -22,6 +22,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from prozess.harness.config.configuration import ProducerConfiguration
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.plan import Plan, PlannedClient
+from prozess.harness.plan.work import TransactionsWork, work_as
 from prozess.harness.schema import Outcome
 from prozess.workloads.client import NowNs
 from prozess.workloads.record.sends import ABORT, COMMIT, DeliveryReport, TransactionRows
@@ -292,11 +293,10 @@ def launch_transactor(context: LaunchContext) -> Settings:
     """Makes the settings of a client with the role `transactor`: one transactional.id."""
     planned = context.planned
     assert planned.producer is not None, planned
-    assert planned.transaction is not None, planned
     assert planned.transactional_id is not None, planned
     if planned.producer.client == "java":
         return Settings({}, {**_options(context), "java": _java(context)})
-    transaction = planned.transaction
+    transaction = work_as(TransactionsWork, planned.work).configuration
     properties = producer_properties(
         living_within(planned.producer, transaction.transaction_timeout_ms),
         bootstrap_servers=context.servers,
@@ -310,8 +310,7 @@ def launch_transactor(context: LaunchContext) -> Settings:
 
 def _options(context: LaunchContext) -> dict[str, Any]:
     """Returns the options of a transactor, whichever producer it has."""
-    planned, transaction = context.planned, context.planned.transaction
-    assert transaction is not None, planned
+    planned, transaction = context.planned, work_as(TransactionsWork, context.planned.work).configuration
     assert planned.transactional_id is not None, planned
     return {
         "transactional_id": owner_of(context.plan, planned.transactional_id),
@@ -330,9 +329,8 @@ def _options(context: LaunchContext) -> dict[str, Any]:
 
 def _java(context: LaunchContext) -> dict[str, Any]:
     """Returns what a `JavaProducer` is made of. Clients are of the version of the variant."""
-    planned, transaction = context.planned, context.planned.transaction
+    planned, transaction = context.planned, work_as(TransactionsWork, context.planned.work).configuration
     assert planned.producer is not None, planned
-    assert transaction is not None, planned
     if find_spec("jpype") is None:
         raise BadInput('producer.client = "java" needs JPype in transactions. Install it: pip install "prozess[java]".')
     runtime = context.toolbox.java()

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from prozess.harness.config.configuration import GroupConfiguration, ProducerConfiguration
-from prozess.harness.plan.plan import GroupSession, PlannedClient
+from prozess.harness.plan.plan import PlannedClient
+from prozess.harness.plan.work import GroupSession, GroupWork, work_as
 from prozess.harness.recording.metrics import agent_flags
 from prozess.workloads.metrics import ATTRIBUTES, HOST
 from prozess.workloads.settings import JavaInstallation, LaunchContext, Settings
@@ -195,12 +196,11 @@ def launch_java_member(context: LaunchContext) -> Settings:
     """Makes the settings of a client with the role `java-member`. Options beside the tool's: the group's id and number
     (its cell), whether it commits by itself, whether its assignments are of all partitions at once, and whether it
     is reset to the end."""
-    planned, group = context.planned, context.planned.group
-    assert group is not None, planned
+    planned, work = context.planned, work_as(GroupWork, context.planned.work)
+    group = work.configuration
     assert planned.cell is not None, planned
     assert planned.group_id is not None, planned
     cell = context.plan.cells[planned.cell]
-    assert cell.session is not None, cell
     arguments = [
         *("--bootstrap-server", context.servers, "--topic", cell.topic_name, "--group-id", planned.group_id),
         *("--reset-policy", group.auto_offset_reset, "--verbose"),
@@ -215,7 +215,7 @@ def launch_java_member(context: LaunchContext) -> Settings:
         "eager": group.protocol == "classic-eager",
         "latest": group.auto_offset_reset == "latest",
     }
-    return java_settings(context, "consumer", arguments, member_file(group, planned.name, cell.session), options)
+    return java_settings(context, "consumer", arguments, member_file(group, planned.name, work.session), options)
 
 
 def member_file(group: GroupConfiguration, client_name: str, session: GroupSession) -> dict[str, str]:

@@ -18,6 +18,7 @@ from prozess.harness.plan.matrix import Combination, expand
 from prozess.harness.plan.plan import Cell, Plan, PlannedClient, PlannedPartition
 from prozess.harness.plan.trial import Limits, Trial
 from prozess.harness.plan.trial_files import parse_trial
+from prozess.harness.plan.work import work_with
 from prozess.harness.recording.codes import Dictionaries
 from prozess.harness.recording.rows import RECORDER_CLIENT
 from prozess.harness.run_directory import RunDirectory, write_json
@@ -179,7 +180,7 @@ def _plan(imported: Imported, options: ImportOptions) -> Plan:
         axes=combination.axes,
         topic=combination.topic,
         producer=combination.producer,
-        transaction=combination.transaction,
+        work=work_with(combination.own, trial.variant),
         partitions=every,
     )
     clients = tuple(

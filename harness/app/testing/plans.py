@@ -26,10 +26,10 @@ from prozess.harness.plan.plan import (
     Plan,
     PlannedClient,
     PlannedPartition,
-    group_session,
 )
 from prozess.harness.plan.schedule import Step
 from prozess.harness.plan.trial import Limits
+from prozess.harness.plan.work import GroupWork, RecordedWork, TransactionsWork, group_session
 
 DELIVERY_MS_MAX = 2**31 - 1
 """message.timeout.ms=0: no limit."""
@@ -124,10 +124,11 @@ class _Parts:
             axes={},
             topic=topic_configuration(topic),
             producer=producer,
-            group=group,
-            transaction=transaction,
+            work=RecordedWork(
+                group=group,
+                transactions=None if transaction is None else TransactionsWork(configuration=transaction),
+            ),
             partitions=topic.partitions,
-            session=None if group is None else group_session(group, self._told.variant),
         )
         self.cells.append(cell.model_copy(update={"axes": _axes(cell, writers)}))
         for index, assignment in enumerate(topic.assignment):
@@ -158,7 +159,7 @@ class _Parts:
         timeout = int(first.get("transaction.timeout.ms", 60_000))
         return configuration, TransactionConfiguration(transaction_timeout_ms=timeout)
 
-    def _group(self, group_id: str, clients: Sequence[RegisteredClient]) -> GroupConfiguration:
+    def _group(self, group_id: str, clients: Sequence[RegisteredClient]) -> GroupWork:
         members = [client for client in clients if group_of(client) == group_id]
         alike = {"commit": "none", "members": 1, "static_membership": False}
         if len({group_of_members([m]).model_copy(update=alike).model_dump_json() for m in members}) > 1:
@@ -166,7 +167,8 @@ class _Parts:
                 f"the members of group {group_id} have different configurations, so prozess cannot judge the "
                 "group; give all its members the same configuration"
             )
-        return group_of_members(members)
+        group = group_of_members(members)
+        return GroupWork(configuration=group, session=group_session(group, self._told.variant))
 
     # Clients.
 
@@ -204,7 +206,6 @@ class _Parts:
                 producer=producer_of(facts.properties),
                 cell=cells[0].cell if cells else None,
                 transactional_id=None if transactional is None else str(transactional),
-                transaction=cells[0].transaction if cells and transactional is not None else None,
             )
         return self._consumer(facts, name)
 
@@ -224,7 +225,6 @@ class _Parts:
             partitions=self._of_cells(cells),
             isolation_level="read_committed" if committed else "read_uncommitted",
             cell=cells[0].cell if cells else None,
-            group=None if group_id is None else group_of_members([facts]),
             group_id=group_id,
         )
 
@@ -310,7 +310,7 @@ def _axes(cell: Cell, writers: Sequence[RegisteredClient]) -> dict[str, str]:
         "producer.acks": cell.producer.acks if writers else "–",
         "producer.enable_idempotence": str(cell.producer.enable_idempotence).lower() if writers else "–",
         "producer.transactions": "yes" if cell.transaction is not None else "no",
-        "group.commit": cell.group.commit if cell.group is not None else "–",
+        "group.commit": cell.group.configuration.commit if cell.group is not None else "–",
     }
     return axes
 

@@ -64,7 +64,7 @@ class Circumstances:
         """Returns the circumstances of a plan whose cells are the user's."""
         topic, variant = plan.cells[0].topic, plan.variant
         name, default = _SESSION_MS.get(variant.metadata_mode, ("broker.session.timeout.ms", "9000"))
-        grouped = [cell for cell in plan.cells if cell.group is not None]
+        grouped = [(cell, work) for cell in plan.cells if (work := cell.group) is not None]
         common = cls(
             replicas=topic.replication_factor,
             brokers=variant.brokers,
@@ -75,18 +75,17 @@ class Circumstances:
         )
         if not grouped:
             return common
-        cell = grouped[0]
-        assert cell.group is not None
-        assert cell.session is not None
-        automatic = cell.group.commit in ("auto", "auto-stored")
+        cell, work = grouped[0]
+        group = work.configuration
+        automatic = group.commit in ("auto", "auto-stored")
         return replace(
             common,
-            groups=tuple(cell.cell for cell in grouped),
-            group_session_s=cell.session.timeout_ms / 1000,
-            static=cell.group.static_membership,
-            commit_interval_s=cell.group.auto_commit_interval_ms / 1000 if automatic else None,
-            unseen_commits=_unseen_commits(cell.group),
-            poll_interval_s=cell.group.max_poll_interval_ms / 1000,
+            groups=tuple(cell.cell for cell, _ in grouped),
+            group_session_s=work.session.timeout_ms / 1000,
+            static=group.static_membership,
+            commit_interval_s=group.auto_commit_interval_ms / 1000 if automatic else None,
+            unseen_commits=_unseen_commits(group),
+            poll_interval_s=group.max_poll_interval_ms / 1000,
             partitions=len(cell.partitions),
         )
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from prozess.harness.config.configuration import PROVOCATIONS, Acks, GroupConfiguration, ProducerConfiguration
 from prozess.harness.plan.plan import Cell
+from prozess.harness.plan.work import CopierWork, ErrorsWork
 
 Version = tuple[int, ...]
 
@@ -53,7 +54,7 @@ TRANSACTION_VERSION_2 = 2
 def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_version: int = 0) -> CellConfiguration:
     """Returns what the table asks of a cell. `kafka_version`: what the cluster really runs; `transaction_version`: the
     level of its feature transaction.version."""
-    producer = cell.producer
+    producer, group = cell.producer, None if cell.group is None else cell.group.configuration
     return CellConfiguration(
         acks=producer.acks,
         idempotent=is_idempotent(producer),
@@ -61,15 +62,15 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
         several_in_flight=producer.max_in_flight > 1,
         lifo=producer.properties.get("queuing.strategy", "fifo") == "lifo",
         several_per_batch=producer.properties.get("batch.num.messages") != "1",
-        refused_by_brokers=cell.provocation is not None and PROVOCATIONS[cell.provocation.error].by_broker,
+        refused_by_brokers=isinstance(cell.work, ErrorsWork) and PROVOCATIONS[cell.work.configuration.error].by_broker,
         librdkafka=producer.client == "librdkafka",
         transactions_before_v2=_before_v2(cell, transaction_version),
         delivery=cell.delivery,
         unclean_enabled=cell.topic.unclean_leader_election_enable,
-        commits_first=cell.group is not None and commits_first(cell.group),
-        resets_to_latest=cell.group is not None and cell.group.auto_offset_reset == "latest",
-        hands_on=cell.group is not None and cell.group.hands_on,
-        hands_on_unawaited=cell.group is not None and cell.group.on_failure == "retry-topic-unawaited",
+        commits_first=group is not None and commits_first(group),
+        resets_to_latest=group is not None and group.auto_offset_reset == "latest",
+        hands_on=group is not None and group.hands_on,
+        hands_on_unawaited=group is not None and group.on_failure == "retry-topic-unawaited",
         faults_excepted=cell.delivery_bound is not None and cell.delivery_bound.except_during_faults,
         version=parse_version(kafka_version),
     )
@@ -77,8 +78,10 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
 
 def _before_v2(cell: Cell, transaction_version: int) -> bool:
     """Has it transactions of version 0 or 1? librdkafka's always are, whatever the brokers allow (librdkafka#5423)."""
-    client = cell.producer.client if cell.copier is None else cell.copier.client
-    transactional = cell.transaction is not None if cell.copier is None else cell.copier.transactional
+    if isinstance(cell.work, CopierWork):
+        client, transactional = cell.work.configuration.client, cell.work.configuration.transactional
+    else:
+        client, transactional = cell.producer.client, cell.transaction is not None
     return transactional and (client == "librdkafka" or transaction_version < TRANSACTION_VERSION_2)
 
 

@@ -1,10 +1,12 @@
-"""The log, compaction and errors workloads: producers write the topic of each cell, and tailing readers read all topics."""
+"""The log, compaction, errors and transactions workloads: producers write the topic of each cell, and tailing readers read
+all topics."""
 
 from collections.abc import Sequence
 from itertools import groupby
 
 from prozess.harness.plan.plan import Cell, PlannedClient, PlannedPartition
 from prozess.harness.plan.trial import WorkloadSpec
+from prozess.harness.plan.work import CompactionWork, ErrorsWork, TransactionsWork, work_as
 
 
 def plan_clients(
@@ -75,9 +77,8 @@ def plan_compaction_clients(
     cells."""
 
     def fate(cell: Cell) -> str:
-        assert cell.compaction is not None, cell
         placement = [partitions[p].assignment for p in cell.partitions]
-        mine = (cell.producer, cell.topic, cell.compaction)
+        mine = (cell.producer, cell.topic, work_as(CompactionWork, cell.work))
         return f"{' '.join(part.model_dump_json() for part in mine)} {placement}"
 
     producers = []
@@ -91,7 +92,7 @@ def plan_compaction_clients(
                 partitions=tuple(sorted(p for cell in served for p in cell.partitions)),
                 traffic=workload.traffic,
                 producer=served[0].producer,
-                compaction=served[0].compaction,
+                work=work_as(CompactionWork, served[0].work),
             )
         )
     return [*producers, *plan_readers(workload, cells, prefix)]
@@ -110,8 +111,48 @@ def plan_errors_clients(
             traffic=workload.traffic,
             producer=cell.producer,
             cell=cell.cell,
-            provocation=cell.provocation,
+            work=work_as(ErrorsWork, cell.work),
         )
         for cell in cells
     ]
     return [*producers, *plan_readers(workload, cells, prefix)]
+
+
+def plan_transactions_clients(
+    workload: WorkloadSpec, cells: Sequence[Cell], partitions: Sequence[PlannedPartition], prefix: str
+) -> list[PlannedClient]:
+    """Plans a transactional producer for each transactional.id of a cell and, where asked for, another that may take it
+    over; then one reader per isolation level, and the client that fences all these ids."""
+    transactors = [client for cell in cells for client in _transactors(workload, cell)]
+    fencer = PlannedClient(
+        client=0,
+        role="fencer",
+        name=f"{prefix}fencer",
+        partitions=tuple(p for cell in cells for p in cell.partitions),
+    )
+    return [*transactors, *plan_readers(workload, cells, prefix), fencer]
+
+
+def _transactors(workload: WorkloadSpec, cell: Cell) -> list[PlannedClient]:
+    """Plans the transactional producers of one cell. `instance` 0 works from the start; 1 stands by. A transactional.id
+    belongs to its cell."""
+    work = work_as(TransactionsWork, cell.work)
+    transaction = work.configuration
+    return [
+        PlannedClient(
+            client=0,
+            role="transactor",
+            name=f"{'standby' if instance else 'transactor'}-{cell.name}-{number}",
+            partitions=cell.partitions,
+            traffic=workload.traffic,
+            producer=cell.producer,
+            cell=cell.cell,
+            isolation_level=None if transaction.reads == "none" else transaction.reads,
+            work=work,
+            transactional_id=f"{cell.topic_name}-{number}",
+            instance=instance,
+            number=number + 1,
+        )
+        for number in range(transaction.transactional_ids)
+        for instance in range(1 + transaction.standby)
+    ]

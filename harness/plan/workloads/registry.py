@@ -5,15 +5,18 @@ A new kind is one file and one entry here (`docs/extending.md`).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from prozess.harness.config.configuration import Variant
 from prozess.harness.plan.plan import Cell, PlannedClient, PlannedPartition
 from prozess.harness.plan.trial import WorkloadSpec
-from prozess.harness.plan.workloads import exactly_once, group, log, transactions, verifiable
+from prozess.harness.plan.workloads import groups, log, verifiable
 
 ClientPlanner = Callable[[WorkloadSpec, Sequence[Cell], Sequence[PlannedPartition], str], Sequence[PlannedClient]]
 """Plans the clients of a workload: (workload, its cells, all partitions of the trial, prefix of names) → clients. Their
 ids are given afterwards."""
+OwnScope = Literal["group", "transaction", "compaction", "provocation", "copier", "application"]
+"""The scopes of `prozess.harness.plan.matrix.SCOPES` of which a kind of workload has one at most."""
 
 
 def _anywhere(variant: Variant) -> str | None:
@@ -26,23 +29,28 @@ class WorkloadKind:
     """A kind of workload: which clients it has, and which settings its cells have."""
 
     plan_clients: ClientPlanner
-    scopes: tuple[str, ...] = ("topic", "producer")
-    """The configurations of each cell, as `base` and `axes` of a trial name them (`prozess.harness.plan.matrix.SCOPES`)."""
+    own: OwnScope | None = None
+    """The configuration that each cell has besides topic and producer, as `base` and `axes` of a trial name it."""
     topics_may_grow: bool = False
     """A step may add partitions to its topics."""
     why_not_here: Callable[[Variant], str | None] = _anywhere
     """Returns why this kind of workload cannot run on a cluster of that variant; None if it can."""
 
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """Returns the configurations of each cell, as `base` and `axes` of a trial name them."""
+        return ("topic", "producer") if self.own is None else ("topic", "producer", self.own)
+
 
 KINDS = {
     "log": WorkloadKind(log.plan_clients, topics_may_grow=True),
-    "group": WorkloadKind(group.plan_clients, ("topic", "producer", "group"), topics_may_grow=True),
-    "compaction": WorkloadKind(log.plan_compaction_clients, ("topic", "producer", "compaction")),
-    "transactions": WorkloadKind(transactions.plan_clients, ("topic", "producer", "transaction")),
+    "group": WorkloadKind(groups.plan_clients, "group", topics_may_grow=True),
+    "compaction": WorkloadKind(log.plan_compaction_clients, "compaction"),
+    "transactions": WorkloadKind(log.plan_transactions_clients, "transaction"),
     "verifiable": WorkloadKind(verifiable.plan_clients),
     "verifiable-share": WorkloadKind(verifiable.plan_share_clients, why_not_here=verifiable.why_no_share_groups),
-    "errors": WorkloadKind(log.plan_errors_clients, ("topic", "producer", "provocation")),
-    "exactly-once": WorkloadKind(exactly_once.plan_clients, ("topic", "producer", "copier")),
-    "application": WorkloadKind(exactly_once.plan_application_clients, ("topic", "producer", "application")),
+    "errors": WorkloadKind(log.plan_errors_clients, "provocation"),
+    "exactly-once": WorkloadKind(groups.plan_copying_clients, "copier"),
+    "application": WorkloadKind(groups.plan_application_clients, "application"),
 }
 """The name of a kind of workload in a trial → what it is."""

@@ -7,6 +7,7 @@ from prozess.harness.config.configuration import DeliveryBound
 from prozess.harness.interfaces import CellHistory
 from prozess.harness.interfaces.witnesses import LateCase
 from prozess.harness.plan.plan import PlannedClient
+from prozess.harness.plan.work import PLAIN
 from prozess.harness.schema import MISSING, NONE
 from tests.support.cells.evidence import ns
 from tests.support.cells.partitions import OK, PARTITION, PRODUCER, READER, READER_COMMITTED, history, table
@@ -14,7 +15,7 @@ from tests.support.cells.transactions import CELL
 
 BOUND = DeliveryBound(latency_s=2, window_s=1, recovery_s=5)
 TRANSACTIONAL = CELL.model_copy(update={"partitions": (PARTITION,), "delivery_bound": BOUND})
-LOG = TRANSACTIONAL.model_copy(update={"workload": "log", "transaction": None})
+LOG = TRANSACTIONAL.model_copy(update={"workload": "log", "work": PLAIN})
 END_S = 100.0
 
 

@@ -7,7 +7,8 @@ from typing import Any
 from prozess.harness.config.configuration import GroupConfiguration, ProducerConfiguration, TopicConfiguration, Variant
 from prozess.harness.interfaces import CellHistory, PartitionHistory
 from prozess.harness.interfaces.witnesses import GroupCase
-from prozess.harness.plan.plan import Cell, group_session
+from prozess.harness.plan.plan import Cell
+from prozess.harness.plan.work import GroupWork, group_session
 from prozess.harness.schema import MISSING, ObservationKind, Outcome, Role
 from tests.support.cells.partitions import OK, PARTITION, PRODUCER, history, table
 
@@ -128,12 +129,11 @@ def cell(
             axes={},
             topic=TopicConfiguration(),
             producer=ProducerConfiguration(),
-            group=configuration,
+            work=GroupWork(configuration=configuration, session=group_session(configuration, Variant())),
             partitions=(PARTITION,) if retry is None else (PARTITION, RETRY),
             derived_topic_name=None if retry is None else "cell-000-retry",
             derived=() if retry is None else (RETRY,),
             late_partitions=(PARTITION,) if late else (),
-            session=group_session(configuration, Variant()),
         ),
         partitions={PARTITION: history(sends, logged, reads, sentinel=sentinel)}
         | ({} if retry is None else {RETRY: replace(retry, partition=RETRY)}),

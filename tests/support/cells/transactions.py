@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from prozess.harness.config.configuration import ProducerConfiguration, TopicConfiguration
+from prozess.harness.config.configuration import ProducerConfiguration, TopicConfiguration, TransactionConfiguration
 from prozess.harness.interfaces import CellHistory
 from prozess.harness.plan.plan import Cell
+from prozess.harness.plan.work import TransactionsWork
 from prozess.harness.schema import MISSING, NONE, TRANSACTIONS, Outcome
 from tests.support.cells.partitions import OK, history
 
@@ -22,6 +23,7 @@ CELL = Cell(
     axes={},
     topic=TopicConfiguration(),
     producer=ProducerConfiguration(enable_idempotence=True),
+    work=TransactionsWork(configuration=TransactionConfiguration()),
     partitions=(A, B),
 )
 

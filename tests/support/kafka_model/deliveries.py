@@ -4,8 +4,9 @@ import random
 
 import numpy as np
 
-from prozess.harness.config.configuration import GroupConfiguration
+from prozess.harness.config.configuration import GroupConfiguration, Variant
 from prozess.harness.interfaces import CellHistory
+from prozess.harness.plan.work import work_with
 from prozess.harness.schema import NONE
 from tests.support.cells.delivery import LOG, TRANSACTIONAL, cell, lives
 from tests.support.cells.evidence import ns
@@ -55,7 +56,7 @@ def _kind(rng):
     if drawn < 0.3:
         reset = rng.choice(("earliest", "latest"))
         kind = LOG.model_copy(
-            update={"workload": "group", "group": GroupConfiguration(auto_offset_reset=reset), "session": None}
+            update={"workload": "group", "work": work_with(GroupConfiguration(auto_offset_reset=reset), Variant())}
         )
         row = {"client": READER, "time_ns": 0, "event": rng.choice((1, 3)), "partition": PARTITION}
         positions = [row | {"log_offset": rng.choice((0, 0, 3))}] if rng.random() < 0.9 else []

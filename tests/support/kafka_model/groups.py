@@ -15,7 +15,8 @@ import numpy as np
 from prozess.harness.config.configuration import GroupConfiguration, ProducerConfiguration, TopicConfiguration
 from prozess.harness.interfaces import CellHistory
 from prozess.harness.interfaces.witnesses import GroupCase
-from prozess.harness.plan.plan import Cell, GroupSession
+from prozess.harness.plan.plan import Cell
+from prozess.harness.plan.work import GroupSession, GroupWork
 from prozess.harness.schema import MISSING, NONE, Isolation, ObservationKind, Role
 from tests.support.cells.partitions import FAIL, INFO, OK, PARTITION, PRODUCER, history, read_row, table
 
@@ -33,11 +34,13 @@ CELL = Cell(
     axes={},
     topic=TopicConfiguration(),
     producer=ProducerConfiguration(),
-    group=GroupConfiguration(
-        commit="sync-after", session_timeout_ms=SESSION_S * 1000, isolation_level="read_uncommitted"
+    work=GroupWork(
+        configuration=GroupConfiguration(
+            commit="sync-after", session_timeout_ms=SESSION_S * 1000, isolation_level="read_uncommitted"
+        ),
+        session=GroupSession(timeout_ms=SESSION_S * 1000, heartbeat_ms=SESSION_S * 250),
     ),
     partitions=(PARTITION,),
-    session=GroupSession(timeout_ms=SESSION_S * 1000, heartbeat_ms=SESSION_S * 250),
 )
 Row = dict[str, int]
 

@@ -62,6 +62,6 @@ def test_each_error_came_about_and_good_records_lived(finished):
         mine = np.isin(sends["partition"], cell.partitions) & (sends["client"] != 0)
         assert np.count_nonzero(sends["outcome"][mine] == Outcome.OK) > 50, cell.name
         if cell.producer.acks == "all":
-            code = PROVOCATIONS[cell.provocation.error].code
+            code = PROVOCATIONS[cell.work.configuration.error].code
             assert np.count_nonzero(sends["code"][mine] == code) > 5, cell.name
             assert set(sends["code"][mine].tolist()) == {0, code}, cell.name

@@ -18,7 +18,7 @@ from prozess.nemesis.registry import FAULTS
 from prozess.nemesis.roles import TargetMissing
 from prozess.workloads.record.members import ASSIGN, LOST
 from tests.processes.workloads.group.test_member import group_plan, members
-from tests.support.log_workload import CLOCK, RESUME, ClientBench, bench, on_client
+from tests.support.log_workload import CLOCK, RESUME, ClientBench, bench, on_client, stall
 
 
 class Place:
@@ -200,7 +200,7 @@ def test_a_member_that_stalls_beyond_its_poll_interval_loses_its_partitions_and_
     with bench(plan, tmp_path) as b:
         flowing(b)
         (member,) = members(b)
-        b.workload.command(on_client("stall", "member(0,0)", seconds=4))
+        b.workload.command(stall("member(0,0)", seconds=4))
         begun_ns = CLOCK.monotonic_ns()
         b.until(lambda: (b.rows("assignments", member)["event"] == LOST).any(), "lost partitions")
         events = b.rows("assignments", member)

@@ -9,6 +9,7 @@ import pytest
 
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.plan import Plan
+from prozess.harness.plan.work import GroupWork
 from prozess.harness.schema import Role, role_named
 from prozess.workloads.settings import LaunchContext, Settings, launch_reader
 from prozess.workloads.verifiable import settings
@@ -20,7 +21,11 @@ PROTOCOLS = ["classic-eager", "classic-cooperative", "consumer"]
 
 def test_members_of_both_clients_stand_side_by_side_and_each_cell_is_written_as_its_members_read():
     plan = plan_of(client=["librdkafka", "java"])
-    members = {c.role: [m.cell for m in plan.clients if m.role == c.role] for c in plan.clients if c.group is not None}
+    members = {
+        c.role: [m.cell for m in plan.clients if m.role == c.role]
+        for c in plan.clients
+        if isinstance(c.work, GroupWork)
+    }
     assert members == {"member": [0, 0], "java-member": [1, 1]}
     assert role_named("java-member") is Role.MEMBER
     written = {c.role: c.partitions for c in plan.clients if c.role in ("producer", "text-producer")}
@@ -49,7 +54,7 @@ def test_readers_and_the_audit_find_the_identity_of_text_in_its_header():
 )
 def test_what_the_tool_cannot_do_is_left_out_with_the_reason(setting, words):
     plan = plan_of(client=["librdkafka", "java"], **setting)
-    assert [cell.group.client for cell in plan.cells if cell.group] == ["librdkafka"]
+    assert [cell.group.configuration.client for cell in plan.cells if cell.group] == ["librdkafka"]
     (left_out,) = plan.excluded
     assert words in left_out.reason
 

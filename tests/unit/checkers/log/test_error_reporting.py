@@ -12,6 +12,7 @@ from prozess.harness.plan.matrix import expand
 from prozess.harness.plan.plan import Cell
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
+from prozess.harness.plan.work import ErrorsWork, work_as
 from prozess.harness.schema import MISSING, NONE
 from tests.support.cells.partitions import (
     CLIENTS,
@@ -166,11 +167,10 @@ def test_an_error_that_is_a_state_is_known_by_its_code_alone():
 @pytest.mark.parametrize("error", list(PROVOCATIONS))
 def test_every_error_can_be_planned_and_implies_the_limit_it_breaks(error):
     made = cell(error)
-    assert made.provocation is not None
-    assert made.provocation.error == error
+    assert work_as(ErrorsWork, made.work).configuration.error == error
     for key, value in PROVOCATIONS[error].implied.items():
         scope, _, name = key.partition(".")
-        configuration = getattr(made, scope)
+        configuration = made.work.configuration if scope == "provocation" else getattr(made, scope)
         told = configuration.properties.get(name.removeprefix("properties."), getattr(configuration, name, None))
         assert str(told) == str(value), key
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prozess.checkers.reading.lateness import Stillness, late
-from prozess.harness.config.configuration import GroupConfiguration
+from prozess.harness.config.configuration import GroupConfiguration, Variant
 from prozess.harness.interfaces.witnesses import (
     WINDOW,
     LateCase,
@@ -18,6 +18,7 @@ from prozess.harness.interfaces.witnesses import (
     merge_windows,
     percentiles,
 )
+from prozess.harness.plan.work import work_with
 from prozess.harness.schema import MISSING, NONE
 from tests.support.cells.delivery import END_S, LOG, TRANSACTIONAL, cell, found, lives, read, sent, windows
 from tests.support.cells.evidence import ns
@@ -182,7 +183,7 @@ def test_times_of_different_clocks_are_not_compared_in_silence():
 
 def group_of(sends, reads, *, reset="earliest", start=0, event=1):
     group = GroupConfiguration(auto_offset_reset=reset)
-    kind = LOG.model_copy(update={"workload": "group", "group": group, "session": None})
+    kind = LOG.model_copy(update={"workload": "group", "work": work_with(group, Variant())})
     lived = [lives(PRODUCER), lives(READER, end_s=20, killed=True), lives(READER_2)]
     position = {"client": READER, "time_ns": 0, "event": event, "partition": PARTITION, "log_offset": start}
     roles = {READER: "member", READER_2: "member"}

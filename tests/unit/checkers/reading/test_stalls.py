@@ -15,6 +15,7 @@ from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_wi
 from prozess.harness.interfaces import CellHistory
 from prozess.harness.interfaces.witnesses import STALLED_NS, StallCase, make_witnesses
 from prozess.harness.plan.plan import PlannedClient
+from prozess.harness.plan.work import TransactionsWork
 from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.schema import MISSING, NONE, Outcome
 from tests.support.cells.evidence import DICTIONARIES, fault, ns, state
@@ -61,7 +62,8 @@ def cell(
 
 
 def replace_cell(timeout_ms):
-    return CELL.model_copy(update={"transaction": TransactionConfiguration(transaction_timeout_ms=timeout_ms)})
+    configuration = TransactionConfiguration(transaction_timeout_ms=timeout_ms)
+    return CELL.model_copy(update={"work": TransactionsWork(configuration=configuration)})
 
 
 def found(history):

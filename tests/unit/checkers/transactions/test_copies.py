@@ -19,6 +19,7 @@ from prozess.harness.config.configuration import (
 from prozess.harness.interfaces import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import CopyCase
 from prozess.harness.plan.plan import Cell
+from prozess.harness.plan.work import ApplicationWork, CopierWork
 from prozess.harness.schema import NONE, OBSERVATIONS, ORIGIN_SEQUENCE_BITS, ObservationKind, Role
 from tests.support.cells.partitions import CLIENTS, OK, PRODUCER, PRODUCER_2, history
 
@@ -32,13 +33,16 @@ CELL = Cell(
     axes={},
     topic=TopicConfiguration(),
     producer=ProducerConfiguration(enable_idempotence=True),
-    copier=CopierConfiguration(),
+    work=CopierWork(configuration=CopierConfiguration()),
     partitions=(SOURCE, COPY),
     derived_topic_name="cell-000-copy",
     derived=(COPY,),
 )
 BY_CONTENT = CELL.model_copy(
-    update={"copier": None, "application": ApplicationConfiguration(command=("copy",)), "workload": "application"}
+    update={
+        "work": ApplicationWork(configuration=ApplicationConfiguration(command=("copy",))),
+        "workload": "application",
+    }
 )
 
 

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from prozess.harness.errors import BadInput
 from prozess.harness.plan.schedule import Between, ClientAction, Elapsed, FaultAction, Step, draw, parse_target
+from prozess.harness.plan.trial_files import parse_trial
 
 
 def waiting(low: float, high: float) -> Step:
@@ -65,6 +67,21 @@ def test_anything_else_is_refused_with_the_rule(text):
 def test_a_client_that_is_named_as_no_role_can_be_is_refused_with_the_rule(name):
     with pytest.raises(ValidationError, match="is not a role; give leader"):
         ClientAction(kind="client", do="stop", client=name)
+
+
+@pytest.mark.parametrize(
+    ("do", "says"),
+    [
+        ({"do": "stop", "seconds": 3}, "do.client.stop.seconds is not a known key"),
+        ({"do": "stall"}, "do.client.stall.seconds = .*Field required"),
+        ({"do": "stall", "seconds": 0}, "do.client.stall.seconds = 0: Input should be greater than 0"),
+        ({"do": "pause"}, "'pause' .* does not match any of the expected tags: 'stop', 'start', 'stall'"),
+    ],
+)
+def test_only_a_stall_lasts_for_a_time_and_it_needs_one(do, says):
+    document = {"name": "x", "title": "t", "steps": [{"name": "a", "do": {"kind": "client", "client": "b"} | do}]}
+    with pytest.raises(BadInput, match=says):
+        parse_trial(document, source="x.toml")
 
 
 def test_a_fault_without_targets_is_refused():

@@ -70,7 +70,7 @@ def test_who_assigns_itself_partitions_is_a_reader():
 def test_how_a_group_commits_is_what_it_did(properties, how, commit):
     cell = plan_of(consumer(1, "orders", how=how, **properties)).cells[0]
     assert cell.group is not None
-    assert cell.group.commit == commit
+    assert cell.group.configuration.commit == commit
 
 
 def test_producers_that_differ_on_one_topic_are_a_doubt():

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prozess.harness.config.configuration import GroupConfiguration, ProducerConfiguration, TopicConfiguration
+from prozess.harness.config.configuration import GroupConfiguration, ProducerConfiguration, TopicConfiguration, Variant
 from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import NATURES, FaultNature, fault_records, no_timeline, timelines
 from prozess.harness.guarantees.facts.registry import FACTS
@@ -21,6 +21,7 @@ from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import NEVER_EXCUSES, configuration_of
 from prozess.harness.guarantees.verdict.evaluation import Judgement, condition, evaluate
 from prozess.harness.plan.plan import Cell
+from prozess.harness.plan.work import work_with
 from prozess.harness.schema import NONE
 from tests.support.cells.evidence import DICTIONARIES, MS, fault, ns, state, witnesses
 from tests.support.cells.partitions import table
@@ -55,7 +56,7 @@ class Settings:
         )
         group = GroupConfiguration(commit=self.commit, isolation_level=self.isolation)
         named = {"cell": 0, "name": "cell", "workload": "group", "topic_name": "cell-000", "axes": {}}
-        return Cell(**named, topic=topic, producer=producer, group=group, partitions=(0,))
+        return Cell(**named, topic=topic, producer=producer, work=work_with(group, Variant()), partitions=(0,))
 
 
 def every_settings() -> Iterator[Settings]:
