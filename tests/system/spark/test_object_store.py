@@ -17,6 +17,7 @@ from prozess.checkers.registry import select
 from prozess.harness.app.histories.commands import generate_history
 from prozess.harness.checking.kernels import check_locally
 from prozess.harness.errors import BadInput, HistoryUnreadable
+from prozess.harness.history.reader import History
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import Verdict
 from prozess.spark_checkers.session import start_session
@@ -67,7 +68,7 @@ def test_a_run_in_a_bucket_is_checked_there_and_keeps_what_was_found(run, store,
         row.anomaly: row["sum(count)"] for row in trial.findings(session, uri).groupBy("anomaly").sum("count").collect()
     }
     here: dict[str, int] = {}
-    for finding in check_locally(run, select(), workers=2):
+    for finding in check_locally(History.open(run), select(), workers=2):
         here[finding.anomaly] = here.get(finding.anomaly, 0) + finding.result.count
     assert found == here
     assert {name: found[name] for name in PLANTED} == PLANTED

@@ -16,6 +16,7 @@ from prozess.harness.app.histories.commands import generate_history
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.checking.kernels import check_locally
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, HistoryUnreadable, MissingTool
+from prozess.harness.history.reader import History
 from prozess.harness.interfaces import Finding
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import Verdict
@@ -68,7 +69,7 @@ def checked(run: RunDirectory, *words: str) -> list[Finding]:
 
 @pytest.mark.long
 def test_a_standalone_cluster_of_two_workers_finds_what_threads_find(run, machine):
-    local = check_locally(run, select(), workers=1)
+    local = check_locally(History.open(run), select(), workers=1)
     assert sum(f.result.count for f in local) >= 8
     with standalone(machine) as master:
         found = checked(run, "--master", master)
@@ -79,7 +80,7 @@ def test_a_standalone_cluster_of_two_workers_finds_what_threads_find(run, machin
 
 @pytest.mark.long
 def test_a_spark_connect_server_finds_what_threads_find(run, machine):
-    local = check_locally(run, select(), workers=1)
+    local = check_locally(History.open(run), select(), workers=1)
     with connect_server(machine) as remote:
         found = checked(run, "--remote", remote)
     assert [facts(f) for f in found] == [facts(f) for f in local]
@@ -90,7 +91,7 @@ def test_workers_that_do_not_see_the_drivers_disk_read_a_run_in_an_object_store(
     need("namespaces")
     for name, value in PLAIN_CHECKSUMS.items():
         monkeypatch.setenv(name, value)
-    local = check_locally(run, select(), workers=1)
+    local = check_locally(History.open(run), select(), workers=1)
     with object_store(machine) as store, standalone(machine, hidden=[run.path.parent]) as master:
         session = start_session(master=master)
         try:
