@@ -11,6 +11,8 @@ many records each, which read, too: 24 M rows have 2 M of three records.
 Makes a history with planted anomalies (PLANTED), so that every timed check is also seen to find exactly them. Everything is
 measured in one go on one machine; the ratios say more than the seconds. Times are wall clock; cold is a fresh process from
 its start to the findings, warm the best of three more in the same process. CPU seconds are of all processes, for one check.
+The command is `prozess check --no-report` with the same engine, from the start of its process to its end: it also proves the
+files, starts Python, measures what faults cost, judges, and writes.
 """
 
 import argparse
@@ -165,7 +167,7 @@ def child(engine: str, path: Path, workers: int, times: int) -> None:
 
     def work() -> None:
         nonlocal edges
-        findings = check(RunDirectory(path), checkers)
+        findings = check(History.open(RunDirectory(path)), checkers)
         failed = {f.result.incomplete for f in findings if "failed:" in (f.result.incomplete or "")}
         found: Counter[str] = Counter()
         for finding in findings:
@@ -194,6 +196,23 @@ def measure(engine: str, path: Path, workers: int, times: int) -> tuple[float, d
     return cold, json.loads(rest)
 
 
+def command(engine: str, path: Path, workers: int) -> tuple[float, float, float]:
+    """Runs `prozess check` as a person does. Returns the wall clock, the CPU seconds of all its processes, and the most
+    memory of any of them in MB."""
+    prozess = [sys.executable, "-c", "import sys; from prozess.harness.app.cli import main; sys.exit(main())"]
+    asked = ["check", str(path), "--engine", engine, "--workers", str(workers), "--no-report"]
+    begin = time.perf_counter()
+    with tempfile.TemporaryFile() as told:
+        number = subprocess.Popen([*prozess, *asked], stdout=told, stderr=told).pid
+        _, status, used = os.wait4(number, 0)  # of this process and those that it waited for, and of no others
+        taken = time.perf_counter() - begin
+        told.seek(0)
+        # The verdict: anomalies were planted.
+        code = os.waitstatus_to_exitcode(status)
+        assert code in (1, 2), f"prozess check ended with {code}: {told.read().decode()}"
+    return taken, used.ru_utime + used.ru_stime, used.ru_maxrss / 1e3
+
+
 def report(run: RunDirectory, rows: int, engines: Sequence[str], workers: int, times: int) -> None:
     """Measures everything and prints the table."""
     plan = parse_plan(run.plan.read_text(encoding="utf-8"), source="benchmark")
@@ -214,6 +233,8 @@ def report(run: RunDirectory, rows: int, engines: Sequence[str], workers: int, t
         _line(f"{engine}, cold process", rows, cold, floor, None if times else warm["cpu"], warm["peak_mb"])
         if times:
             _line(f"{engine}, warm", rows, warm["warm"], floor, warm["cpu"], warm["peak_mb"])
+        whole, cpu, peak_mb = command(engine, run.path, workers)
+        _line(f"{engine}, the command", rows, whole, floor, cpu, peak_mb)
         if warm["edges"]:
             print(f"{warm['edges']:,.0f} dependencies between transactions")
     _count_things(run)

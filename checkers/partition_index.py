@@ -187,8 +187,10 @@ class PartitionIndex(Indexed):
 
     def fact(self, table: np.ndarray, client: np.ndarray, *, unknown: int) -> np.ndarray:
         """Returns `table[client]` for each client, and `unknown` for a client that is not of the trial."""
-        if not len(table):
+        if not len(table) or not len(client):
             return np.full(len(client), unknown, dtype=np.int64)
+        if int(client.min()) >= 0 and int(client.max()) < len(table):
+            return np.asarray(table[client])
         known = (client >= 0) & (client < len(table))
         looked_up: np.ndarray = np.where(known, table[np.where(known, client, 0)], unknown)
         return looked_up
@@ -250,6 +252,11 @@ class PartitionIndex(Indexed):
         assert not len(key) or key[0] >= 0, "a send of no client"
         assert (key[1:] > key[:-1]).all(), "sends are not in the order (client, sequence)"
         return key
+
+    @lazy
+    def send_acks(self) -> np.ndarray:
+        """int[sends]: the acks with which each record was sent; 0 of a client that is not of the trial."""
+        return self.fact(self.client_acks, self.sends["client"], unknown=0)
 
     @lazy
     def _send_places(self) -> Lookup:

@@ -67,7 +67,7 @@ class Short:
 def short_of_replicas(history: PartitionHistory) -> Short:
     """Returns the sends that `under_acknowledged` finds."""
     sends, table, wanted = history.sends, history.metadata, history.min_insync_replicas
-    acks = PartitionIndex.of(history).fact(history.client_acks, sends["client"], unknown=0)
+    acks = PartitionIndex.of(history).send_acks
     rows = np.flatnonzero(
         (sends["outcome"] == Outcome.OK)
         & (sends["completed_ns"] != MISSING)

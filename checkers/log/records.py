@@ -224,6 +224,9 @@ def _reported_unseen(index: PartitionIndex) -> np.ndarray:
     such senders costs nothing."""
     sends = index.sends
     without_reply = np.flatnonzero((index.client_acks == 0) & (index.client_role == Role.PRODUCER))
+    if not len(without_reply):
+        return without_reply
+    without_reply = without_reply.astype(sends["client"].dtype)  # or the whole column is converted
     begin = np.searchsorted(sends["client"], without_reply, side="left").tolist()
     end = np.searchsorted(sends["client"], without_reply, side="right").tolist()
     parts = [np.arange(a, b) for a, b in zip(begin, end, strict=True) if b > a]

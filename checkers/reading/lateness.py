@@ -269,8 +269,11 @@ def _first_given(index: PartitionIndex, place: Recipient) -> np.ndarray:
     rows = np.concatenate([np.empty(0, dtype=np.intp), *runs])
     if len(runs) > 1:
         rows = rows[np.argsort(index.reads["read_ns"][rows], kind="stable")]
-    send = index.send_rows(index.read_key[rows])
-    rows, send = rows[send >= 0][::-1], send[send >= 0][::-1]
+    send = index.sends_of_reads(rows)
+    given = send >= 0
+    if not given.all():
+        rows, send = rows[given], send[given]
+    rows, send = rows[::-1], send[::-1]
     first = np.full(len(index.sends["client"]), -1, dtype=np.intp)
     first[send] = rows  # of several numpy keeps the last, which is the earliest
     return first

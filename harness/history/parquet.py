@@ -70,6 +70,8 @@ class TableFile:
         """Where the file is, for people."""
         self._whole: Mapping[str, np.ndarray] | None = None
         self._asked = 0
+        self._told: dict[str, list[int | None]] = {}
+        self._readers = threading.local()
         try:
             self.metadata: Any = pq.read_metadata(self._file, filesystem=self._filesystem)
         except FileNotFoundError as error:
@@ -89,7 +91,14 @@ class TableFile:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves out the rows: whoever is sent the file reads them there."""
-        return {**self.__dict__, "_whole": None, "_asked": 0}
+        return {name: value for name, value in self.__dict__.items() if name != "_readers"} | {
+            "_whole": None,
+            "_asked": 0,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Opens nothing: each thread has readers of its own."""
+        self.__dict__.update(state, _readers=threading.local())
 
     @property
     def torn_rows(self) -> int:
@@ -172,20 +181,29 @@ class TableFile:
         found = self._constants(columns, groups)
         decoded = [name for name in columns if name not in found]
         try:
-            # A reader per call: they are cheap with a parsed footer, and not safe to share between threads.
             if decoded:
-                with pq.ParquetFile(
-                    self._file,
-                    metadata=self.metadata,
-                    memory_map=self._filesystem is None,
-                    pre_buffer=self._filesystem is not None,
-                    page_checksum_verification=True,
-                    filesystem=self._filesystem,
-                ) as file:
-                    table = file.read_row_groups(groups, columns=decoded, use_threads=False)
+                table = self._reader().read_row_groups(groups, columns=decoded, use_threads=False)
         except (OSError, pa.ArrowException) as error:
+            self._readers.mine = None
             raise self._unreadable(f"is torn ({_first_line(error)})") from error
         return {name: found[name] if name in found else to_numpy(table.column(name)) for name in columns}
+
+    def _reader(self) -> pq.ParquetFile:
+        """Returns this thread's reader: readers are not safe to share. What is far away is read by a new one each time,
+        because a reader keeps what it has fetched."""
+        held: pq.ParquetFile | None = getattr(self._readers, "mine", None)
+        if held is not None:
+            return held
+        made = pq.ParquetFile(
+            self._file,
+            metadata=self.metadata,
+            memory_map=self._filesystem is None,
+            pre_buffer=self._filesystem is not None,
+            page_checksum_verification=True,
+            filesystem=self._filesystem,
+        )
+        self._readers.mine = made if self._filesystem is None else None
+        return made
 
     def constant(self, column: str, row_groups: Sequence[int]) -> np.ndarray | None:
         """Returns the one value that a column has in all of these row groups, by the statistics. None: it has several
@@ -195,19 +213,26 @@ class TableFile:
 
     def _constants(self, columns: Sequence[str], groups: Sequence[int]) -> dict[str, np.ndarray]:
         """Returns those of these columns that have one value in each of these row groups."""
-        parts = [self.metadata.row_group(group) for group in groups]
-        lengths = [int(part.num_rows) for part in parts]
+        starts = self._starts
+        lengths = [starts[group + 1] - starts[group] for group in groups]
         found = {}
         for name in columns if sum(lengths) else ():
-            values = []
-            for part in parts:
-                statistics = part.column(self.table.column_names.index(name)).statistics
-                if statistics is None or not statistics.has_min_max or statistics.min != statistics.max:
-                    break
-                values.append(statistics.min)
-            else:
+            told = self._told[name] if name in self._told else self._values(name)
+            values = [told[group] for group in groups]
+            if None not in values:
                 found[name] = _repeated(np.array(values, dtype=self.table.empty()[name].dtype), lengths)
         return found
+
+    def _values(self, column: str) -> list[int | None]:
+        """Returns the one value that a column has in each row group, by the statistics; None where it has several. It is
+        asked again and again, and thousands of row groups take a while."""
+        place, values = self.table.column_names.index(column), []
+        for group in range(self.metadata.num_row_groups):
+            statistics = self.metadata.row_group(group).column(place).statistics
+            one = statistics is not None and statistics.has_min_max and statistics.min == statistics.max
+            values.append(statistics.min if one else None)
+        self._told[column] = values
+        return values
 
     def _fact(self, name: str) -> str:
         held = self.metadata.metadata or {}

@@ -294,9 +294,8 @@ def put_together(parts: Iterable[Impact], faults: Sequence[FaultTime]) -> Impact
     return replace(total, windows=windows, recoveries=recoveries)
 
 
-def measure_locally(run: RunDirectory, faults: Sequence[FaultTime], *, workers: int) -> Impact:
-    """What the faults of a run cost, measured by threads of this process. HistoryUnreadable if the history cannot be read."""
-    history = History.open(run)
+def measure_locally(history: History, faults: Sequence[FaultTime], *, workers: int) -> Impact:
+    """What the faults of a run cost, measured by threads of this process. HistoryUnreadable if a page is damaged."""
     with ThreadPoolExecutor(workers, thread_name_prefix="measure") as pool:
         parts = pool.map(lambda group: measure(history, group, faults), groups_of(history, 2 * workers))
         return put_together(parts, faults)

@@ -88,6 +88,7 @@ CHECKER = """
 import sys
 from pathlib import Path
 from prozess.harness.checking.kernels import check_locally
+from prozess.harness.history.reader import History
 from prozess.checkers.registry import select
 from prozess.harness.schema import Outcome
 from tests.support.small_runs import START_NS, make_small
@@ -97,7 +98,7 @@ outcomes = (Outcome.OK, Outcome.INFO, Outcome.FAIL, Outcome.INFO)
 sends = [{"sequence": n, "outcome": outcome, "partition": 0} for n, outcome in enumerate(outcomes)]
 made.send(1, [row | {"invoked_ns": START_NS, "completed_ns": START_NS + 5} for row in sends])
 made.history()
-found = [f.result for f in check_locally(made.run, select(), workers=1) if f.anomaly == "undecided"]
+found = [f.result for f in check_locally(History.open(made.run), select(), workers=1) if f.anomaly == "undecided"]
 print([int(sequence) for result in found for sequence in result.witnesses["sequence"]])
 """
 

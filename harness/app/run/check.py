@@ -32,7 +32,7 @@ ENGINES: tuple[str, ...] = get_args(EngineName)
 class CheckHistory(Protocol):
     """Runs checkers over a stored history."""
 
-    def __call__(self, run: RunDirectory, checkers: "CheckerSet") -> list[Finding]:
+    def __call__(self, history: History, checkers: "CheckerSet") -> list[Finding]:
         """Returns findings ordered by partition, then as `checkers`. HistoryUnreadable; HarnessFailed if it fails."""
         ...
 
@@ -40,7 +40,7 @@ class CheckHistory(Protocol):
 class MeasureImpact(Protocol):
     """Measures what faults cost."""
 
-    def __call__(self, run: RunDirectory, faults: Sequence[FaultTime]) -> Impact:
+    def __call__(self, history: History, faults: Sequence[FaultTime]) -> Impact:
         """Returns rates, latencies and gaps (`prozess.harness.impact`). HistoryUnreadable; HarnessFailed if it fails."""
         ...
 
@@ -66,9 +66,10 @@ def spark_engine(workers: int, session: "SparkSession | None") -> Engine:
     assert session is not None, "who asks for Spark has started it"
     from prozess.spark_checkers.engine import check_with_spark, measure_with_spark
 
+    # Its tasks open the history where they are.
     return Engine(
-        partial(check_with_spark, workers=workers, session=session),
-        partial(measure_with_spark, workers=workers, session=session),
+        lambda history, checkers: check_with_spark(history.run, checkers, workers=workers, session=session),
+        lambda history, faults: measure_with_spark(history.run, faults, workers=workers, session=session),
     )
 
 
@@ -119,9 +120,10 @@ def _check(run: RunDirectory, options: CheckOptions, condition: Condition) -> Se
     from prozess.checkers.registry import select  # it imports every kernel: only who checks needs them
 
     engine = engine_named(options.engine, workers=options.workers, session=options.session)
-    findings = engine.check(run, select(options.anomalies))
+    history = History.open(run)
+    findings = engine.check(history, select(options.anomalies))
     write_findings(run, findings)
-    run.impact.write_text(_impact(run, engine).model_dump_json(indent=1), encoding="utf-8")
+    run.impact.write_text(_impact(history, engine).model_dump_json(indent=1), encoding="utf-8")
     return findings
 
 
@@ -134,12 +136,11 @@ def ensure_proven_history(run: RunDirectory, condition: Condition) -> None:
         seal_history(run)
 
 
-def _impact(run: RunDirectory, engine: Engine) -> ImpactShown:
+def _impact(history: History, engine: Engine) -> ImpactShown:
     """Measures what the faults cost. A measurement that fails is noted, and leaves the verdict as it is."""
     try:
-        history = History.open(run)
         faults, names = fault_times(history), fault_names(history)
-        found = engine.measure(run, faults)
+        found = engine.measure(history, faults)
         awaited_ns = history.table("steps")["awaited_ns"]
         schedule_ns = int(awaited_ns.min()) if len(awaited_ns) else None
         return summarise(found, faults, names, reactions_of(history), schedule_ns=schedule_ns)

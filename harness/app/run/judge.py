@@ -80,7 +80,7 @@ def _judged(run: RunDirectory, findings: Sequence[Finding] | None, decide: Seque
         tables["commits"] = history.files["commits"].read(COMMIT_COLUMNS)
     if history.rows("metrics"):
         tables["metrics"] = history.files["metrics"].read(METRIC_COLUMNS)
-    evidence = Evidence.from_run(run, plan, tables)
+    evidence = Evidence.from_run(history, plan, tables)
     verdict = judge(plan, read_findings(run) if findings is None else findings, evidence, decide=decide)
     if plan.alerts:
         verdict = with_alerts(verdict, _alerts(plan, history, evidence, verdict))

@@ -121,10 +121,11 @@ class Evidence:
         )
 
     @staticmethod
-    def from_run(run: RunDirectory, plan: Plan, tables: Mapping[str, Columns]) -> "Evidence":
+    def from_run(history: History, plan: Plan, tables: Mapping[str, Columns]) -> "Evidence":
         """Reads the evidence of a run from its tables and its other files. HistoryUnreadable if one of them is torn."""
         assert plan.variant.brokers < 63, "broker masks have 63 bits"
-        incomplete = {t: f"{n} rows were torn and left out" for t, n in History.open(run).torn_rows.items()}
+        run = history.run
+        incomplete = {t: f"{n} rows were torn and left out" for t, n in history.torn_rows.items()}
         if not run.clock.exists():
             incomplete["clock.json"] = "the trial's clock never started"
         dead = run.path / "dead_clients.json"

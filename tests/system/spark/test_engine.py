@@ -124,7 +124,7 @@ def facts(finding: Finding) -> tuple[str, int, int, int, str | None, bytes]:
 
 def test_both_engines_find_the_same_bit_for_bit(run, session):
     anomalies = ["unread", "failing"]
-    local = check_locally(run, select(anomalies), workers=2)
+    local = check_locally(History.open(run), select(anomalies), workers=2)
     assert sum(f.result.count for f in local) > 1_000
     for workers in (1, 2, 3):
         spark = check_with_spark(run, select(anomalies), workers=workers, session=session)
@@ -205,10 +205,10 @@ def generated(tmp_path):
 
 
 def test_a_partition_in_pieces_has_the_findings_that_it_has_as_a_whole_with_both_engines(generated, session):
-    whole = check_locally(generated, select(), workers=1)
+    whole = check_locally(History.open(generated), select(), workers=1)
     assert sum(f.result.count for f in whole) >= 18
     limit = History.open(generated).rows_of(0) // 4
-    in_pieces = check_locally(generated, select(), workers=2, rows_max=limit)
+    in_pieces = check_locally(History.open(generated), select(), workers=2, rows_max=limit)
     assert [facts(f) for f in in_pieces] == [facts(f) for f in whole]
     in_spark = check_with_spark(generated, select(), workers=2, session=session, rows_max=limit)
     assert [facts(f) for f in in_spark] == [facts(f) for f in whole]
@@ -218,7 +218,7 @@ def test_a_cell_shared_out_by_partitions_has_the_findings_that_it_has_as_a_whole
     planted = "torn=3,lost-transaction=2,aborted-read=4,early-read=2,unprocessed=2,commit-regression=2,two-owners=1"
     path = tmp_path / "cells"
     generate_history(path, rows=20_000, partitions=5, plant=planted, workloads=["transactions", "group"], seed=5)
-    whole = check_locally(RunDirectory(path), select(), workers=1)
+    whole = check_locally(History.open(RunDirectory(path)), select(), workers=1)
     assert sum(f.result.count for f in whole) >= 16
     in_spark = check_with_spark(RunDirectory(path), select(), workers=2, session=session, rows_max=2_000)
     assert [facts(f) for f in in_spark] == [facts(f) for f in whole]
@@ -229,7 +229,7 @@ def test_what_faults_cost_is_the_same_with_both_engines(generated, session):
     times = history.files["sends"].read(["invoked_ns"])["invoked_ns"]
     quarter = int(times.max()) // 4
     faults = [FaultTime(1, quarter, 2 * quarter, frozenset({1})), FaultTime(2, 3 * quarter, None)]
-    local = measure_locally(generated, faults, workers=1)
+    local = measure_locally(History.open(generated), faults, workers=1)
     spark = measure_with_spark(generated, faults, workers=2, session=session)
     assert local.acknowledged.sum() > 0
     assert len(local.recoveries) == 2 * len(history.partitions)

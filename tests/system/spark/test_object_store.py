@@ -18,6 +18,7 @@ from prozess.harness.app.histories.commands import generate_history
 from prozess.harness.app.run.check import CheckOptions, check_run
 from prozess.harness.checking.kernels import check_locally
 from prozess.harness.errors import BadInput, ExitCode, HistoryUnreadable
+from prozess.harness.history.reader import History
 from prozess.harness.history.store import opened_run, runs_below
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import Verdict
@@ -74,7 +75,7 @@ def test_a_run_in_a_bucket_is_checked_there_and_keeps_what_was_found(run, store,
         row.anomaly: row["sum(count)"] for row in trial.findings(session, uri).groupBy("anomaly").sum("count").collect()
     }
     here: dict[str, int] = {}
-    for finding in check_locally(run, select(), workers=2):
+    for finding in check_locally(History.open(run), select(), workers=2):
         here[finding.anomaly] = here.get(finding.anomaly, 0) + finding.result.count
     assert found == here
     assert {name: found[name] for name in PLANTED} == PLANTED

@@ -71,7 +71,7 @@ def checked(run: RunDirectory, *words: str) -> list[Finding]:
 
 @pytest.mark.long
 def test_a_standalone_cluster_of_two_workers_finds_what_threads_find(run, machine):
-    local = check_locally(run, select(), workers=1)
+    local = check_locally(History.open(run), select(), workers=1)
     assert sum(f.result.count for f in local) >= 8
     with standalone(machine) as master:
         found = checked(run, "--master", master)
@@ -103,7 +103,7 @@ def test_a_task_whose_python_dies_is_run_again_by_spark(run, machine):
 
 @pytest.mark.long
 def test_a_spark_connect_server_finds_what_threads_find(run, machine):
-    local = check_locally(run, select(), workers=1)
+    local = check_locally(History.open(run), select(), workers=1)
     with connect_server(machine) as remote:
         found = checked(run, "--remote", remote)
     assert [facts(f) for f in found] == [facts(f) for f in local]
@@ -114,7 +114,7 @@ def test_workers_that_do_not_see_the_drivers_disk_read_a_run_in_an_object_store(
     need("namespaces")
     for name, value in PLAIN_CHECKSUMS.items():
         monkeypatch.setenv(name, value)
-    local = check_locally(run, select(), workers=1)
+    local = check_locally(History.open(run), select(), workers=1)
     with object_store(machine) as store, standalone(machine, hidden=[run.path.parent]) as master:
         session = start_session(master=master)
         try:

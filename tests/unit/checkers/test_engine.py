@@ -70,7 +70,7 @@ def run(tmp_path, kernels):
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_every_partition_is_checked_by_every_kernel_in_order(run, workers):
-    findings = check_locally(run, select(["failing", "odd"]), workers=workers)
+    findings = check_locally(History.open(run), select(["failing", "odd"]), workers=workers)
     assert [(f.partition, f.anomaly) for f in findings] == [(p, a) for p in range(3) for a in ("failing", "odd")]
     odd = [f.result for f in findings if f.anomaly == "odd"]
     assert [(r.count, r.judged, r.incomplete) for r in odd] == [(15, 30, None), (15, 30, None), (15, 32, None)]
@@ -79,7 +79,7 @@ def test_every_partition_is_checked_by_every_kernel_in_order(run, workers):
 
 
 def test_a_kernel_that_raises_has_judged_nothing_and_says_why(run, caplog):
-    results = {f.partition: f.result for f in check_locally(run, select(["failing"]), workers=2)}
+    results = {f.partition: f.result for f in check_locally(History.open(run), select(["failing"]), workers=2)}
     assert (results[0].incomplete, results[0].judged) == (None, 1)
     assert (results[1].count, results[1].judged) == (0, 0)
     assert results[1].incomplete == "the kernel failing failed: ZeroDivisionError: one is odd"
@@ -92,12 +92,12 @@ def test_a_kernel_that_raises_has_judged_nothing_and_says_why(run, caplog):
 
 def test_how_a_kernel_came_to_fail_is_told_to_those_who_ask(run, caplog):
     caplog.set_level("DEBUG", "prozess.harness.checking.kernels")
-    check_locally(run, select(["failing"]), workers=1)
+    check_locally(History.open(run), select(["failing"]), workers=1)
     assert "Traceback" in caplog.text
 
 
 def test_a_kernel_that_contradicts_itself_has_judged_nothing(run):
-    results = [f.result for f in check_locally(run, select(["wrong"]), workers=1)]
+    results = [f.result for f in check_locally(History.open(run), select(["wrong"]), workers=1)]
     assert all(
         r.judged == 0 and "counts" not in str(r.count) and "the kernel wrong failed" in str(r.incomplete)
         for r in results
@@ -107,7 +107,7 @@ def test_a_kernel_that_contradicts_itself_has_judged_nothing(run):
 
 def test_a_rotten_page_makes_what_needs_it_unknown_and_nothing_else(run):
     rot(run, "sends", row_group=0, column="sequence")  # of partition 0
-    results = {f.partition: f.result for f in check_locally(run, select(["odd"]), workers=2)}
+    results = {f.partition: f.result for f in check_locally(History.open(run), select(["odd"]), workers=2)}
     assert "HistoryUnreadable: table sends" in str(results[0].incomplete)
     assert [results[p].incomplete for p in (1, 2)] == [None, None]
 
@@ -123,12 +123,12 @@ def test_a_column_that_has_one_value_in_each_row_group_is_not_decoded(run, monke
 def test_an_unreadable_history_is_an_error_for_the_user(run):
     (run.history / "reads.parquet").write_bytes(b"")
     with pytest.raises(HistoryUnreadable, match="table reads"):
-        check_locally(run, select(["odd"]), workers=1)
+        check_locally(History.open(run), select(["odd"]), workers=1)
 
 
 def test_an_unknown_anomaly_is_an_error_for_the_user(run):
     with pytest.raises(BadInput, match=r"anomaly 'ood' is not known. Known: .*failing, .*odd, .*wrong"):
-        check_locally(run, select(["ood"]), workers=1)
+        check_locally(History.open(run), select(["ood"]), workers=1)
 
 
 SEEDS = st.integers(0, 2**32)

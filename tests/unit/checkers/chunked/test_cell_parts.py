@@ -180,9 +180,9 @@ def run(tmp_path_factory):
 
 def test_an_engine_finds_the_same_in_cells_that_are_too_large_for_one_place(run):
     checkers = select(OF_CELLS)
-    whole = check_locally(run, checkers, workers=2)
+    whole = check_locally(History.open(run), checkers, workers=2)
     assert sum(finding.result.count for finding in whole) >= 10
-    cut = check_locally(run, checkers, workers=2, rows_max=500)
+    cut = check_locally(History.open(run), checkers, workers=2, rows_max=500)
     assert [said(f) for f in cut] == [said(f) for f in whole]
 
 

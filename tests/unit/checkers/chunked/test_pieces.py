@@ -195,12 +195,12 @@ def generated(tmp_path_factory):
 
 @pytest.mark.parametrize("pieces", [2, 4, 9])
 def test_the_local_engine_finds_the_same_in_pieces_read_from_files(generated, pieces):
-    whole = check_locally(generated, select(), workers=1)
+    whole = check_locally(History.open(generated), select(), workers=1)
     assert {f.anomaly for f in whole if f.result.count} >= set(CHECKERS) - {"untold"}
     history = History.open(generated)
     largest = max(history.rows_of(p) for p in history.partitions)
     assert len(history.files["reads"].row_groups[0]) > 2
-    found = check_locally(generated, select(), workers=2, rows_max=largest // pieces)
+    found = check_locally(History.open(generated), select(), workers=2, rows_max=largest // pieces)
     assert facts(found) == facts(whole)
 
 
@@ -208,7 +208,7 @@ def test_a_cell_in_its_partitions_has_the_delivery_windows_that_it_has_as_a_whol
     history = History.open(generated)
     late = select(["late"])
     whole = in_order(check_cell(history.cell_history(0), late.cell), late, [])
-    assert facts(check_locally(generated, late, workers=2)) == facts(whole)
+    assert facts(check_locally(History.open(generated), late, workers=2)) == facts(whole)
     assert len(whole[0].result.windows) > 0
 
 
@@ -235,7 +235,7 @@ def test_a_partition_of_which_a_piece_cannot_be_looked_at_is_unknown_and_the_oth
     names = ["lost", "stalled", "late"]
     findings = {
         (f.anomaly, f.partition): f.result
-        for f in check_locally(RunDirectory(path), select(names), workers=2, rows_max=length)
+        for f in check_locally(History.open(RunDirectory(path)), select(names), workers=2, rows_max=length)
     }
     for name, partition in (("lost", 1), ("late", 0), ("stalled", 0)):
         assert f"the kernel {name} failed: HistoryUnreadable: table reads" in str(findings[name, partition].incomplete)

@@ -211,7 +211,7 @@ def run_of(made: Plan, path) -> RunDirectory:
 def evidence_of(run: RunDirectory, made: Plan) -> Evidence:
     ensure_history(run)
     history = History.open(run)
-    return Evidence.from_run(run, made, {name: history.table(name) for name in EVIDENCE_TABLES})
+    return Evidence.from_run(history, made, {name: history.table(name) for name in EVIDENCE_TABLES})
 
 
 def test_evidence_is_read_from_the_files_of_a_run(tmp_path):
