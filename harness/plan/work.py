@@ -130,6 +130,18 @@ def work_with(own: OwnConfiguration | None, variant: Variant) -> PlainWork | Con
             return ApplicationWork(configuration=own)
 
 
+def configurations_of(work: CellWork) -> tuple[OwnConfiguration, ...]:
+    """Returns the configurations that the work has: none, one, or those of a test's clients."""
+    match work:
+        case PlainWork():
+            return ()
+        case RecordedWork():
+            parts = (work.group, work.transactions)
+            return tuple(part.configuration for part in parts if part is not None)
+        case _:
+            return (work.configuration,)
+
+
 WORK_OF_ROLES: Mapping[str, type[ConfiguredWork]] = {
     "member": GroupWork,
     "java-member": GroupWork,

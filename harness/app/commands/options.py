@@ -10,7 +10,7 @@ import typer
 from prozess.harness.errors import BadInput
 
 if TYPE_CHECKING:
-    from prozess.harness.plan.plan import Plan
+    from prozess.harness.plan.plan import Cell, Plan, PlannedClient
 
 
 def complete_trials() -> list[str]:
@@ -179,9 +179,18 @@ def load_plan(trial: str, *, seed: int, settings: list[str] | None, isolation: s
 
 def client_properties(plan: "Plan") -> set[str]:
     """Returns the names of all client properties that the plan's cells and clients set by Kafka's own name."""
-    parts = ("producer", "group", "transaction", "compaction", "provocation", "copier")
-    owners = [*plan.cells, *plan.clients]
-    return {n for o in owners for p in parts if (held := getattr(o, p, None)) is not None for n in held.properties}
+    from prozess.harness.config.configuration import ApplicationConfiguration
+    from prozess.harness.plan.work import configurations_of
+
+    names: set[str] = set()
+    owners: list[Cell | PlannedClient] = [*plan.cells, *plan.clients]
+    for owner in owners:
+        if owner.producer is not None:
+            names.update(owner.producer.properties)
+        for own in configurations_of(owner.work):
+            if not isinstance(own, ApplicationConfiguration):  # which has its own settings in its command
+                names.update(own.properties)
+    return names
 
 
 def chosen(backend: str | None, variant: str | None, settings: list[str] | None) -> list[str] | None:

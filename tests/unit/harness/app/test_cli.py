@@ -1,6 +1,7 @@
 """The command line: exit codes, one sentence per error, and nothing heavy loaded for help."""
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from prozess.harness.app.conduct import EXIT_CODES, SparkAhead, is_quiet_from_he
 from prozess.harness.clock import FakeClock
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, Interrupted, MissingTool, NotReady
 from prozess.harness.plan.planning import make_plan
-from prozess.harness.plan.trial_files import load_trial
+from prozess.harness.plan.trial_files import load_trial, parse_trial
 from prozess.harness.verdict import Verdict
 
 
@@ -116,6 +117,30 @@ def test_a_plan_file_is_run_as_it_stands(tmp_path):
         options.load_plan(str(tmp_path), seed=9, settings=["seed=1"])
     with pytest.raises(BadInput, match="cannot be read"):
         options.load_plan(str(tmp_path / "none.json"), seed=9, settings=None)
+
+
+@pytest.mark.parametrize(
+    ("workload", "scope"),
+    [
+        ("log", "producer"),
+        ("group", "group"),
+        ("transactions", "transaction"),
+        ("compaction", "compaction"),
+        ("errors", "provocation"),
+        ("exactly-once", "copier"),
+    ],
+)
+@pytest.mark.parametrize("among", ["cells", "clients"])
+def test_a_plan_file_may_not_carry_a_secret_in_any_configuration(tmp_path, workload, scope, among):
+    base = {"provocation.error": "timeout"} if workload == "errors" else {}
+    plan = make_plan(parse_trial({"name": "x", "title": "t", "workload": workload, "base": base}, source="x"), seed=1)
+    document = json.loads(plan.model_dump_json())
+    named = [one if scope == "producer" else one["work"] for one in document[among]]
+    configurations = [one["producer" if scope == "producer" else "configuration"] for one in named if len(one) > 1]
+    next(filter(None, configurations))["properties"]["sasl.password"] = "secret"
+    (tmp_path / "plan.json").write_text(json.dumps(document))
+    with pytest.raises(BadInput, match=r"sasl\.password"):
+        options.load_plan(str(tmp_path), seed=1, settings=None)
 
 
 def test_settings_are_toml_values_and_anything_else_is_text():
