@@ -249,8 +249,9 @@ def validate(
     told = format == "text" and not options.as_json
     if told:
         show_prediction(prediction)
-    quiet = options if told else replace(options, told=False)
-    done = carry_out(prediction, budget, quiet) if budget.seconds > 0 and not prediction.unclear else Done()
+    done = Done()
+    if budget.seconds > 0 and not prediction.unclear:
+        done = carry_out(prediction, budget, options if told else replace(options, told=False))
     comparison = done.comparison(prediction)
     if options.as_json:
         to_json(comparison)

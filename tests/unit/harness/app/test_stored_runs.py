@@ -192,7 +192,7 @@ def read_only(runs):
 @pytest.mark.parametrize("command", ["check", "report"])
 def test_a_run_that_cannot_be_written_is_refused_with_the_way_out(read_only, command):
     options = Options(Path(), "local", 2, "auto", quiet=True, as_json=False)
-    work = partial(recheck, read_only.path, options) if command == "check" else partial(report, read_only.path)
+    work = partial(recheck, read_only, options) if command == "check" else partial(report, read_only.path)
     with pytest.raises(BadInput, match=r"cannot be written, .*Make it writable, or copy the run"):
         work()
 
