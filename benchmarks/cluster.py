@@ -33,6 +33,7 @@ from prozess import spark as trial
 from prozess.checkers.registry import select
 from prozess.harness.app.histories.synthetic.history import GenerateOptions, generate
 from prozess.harness.checking.kernels import check_locally
+from prozess.harness.history.reader import History
 from prozess.harness.run_directory import RunDirectory
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -139,8 +140,7 @@ def check_twice(path: Path, master: str, workers: int, work: Path, store: Object
                 expect_planted(((row[0], row[1]) for row in rows), path)
 
             check()
-            tracker, last = session.sparkContext.statusTracker(), -1
-            last = max(tracker.getJobIdsForGroup(None))
+            last = max(session.sparkContext.statusTracker().getJobIdsForGroup(None))
             before_s, began_s, before_bytes = cpu_s(work / "work"), time.monotonic(), counted.sent_bytes
             trial.check(session, run, workers=workers)
             took_s, used_s = time.monotonic() - began_s, cpu_s(work / "work") - before_s
@@ -170,7 +170,7 @@ def main() -> int:
         stored = sum(file.stat().st_size for file in (path / "history").iterdir())
         print(f"{asked.rows:,} rows, {asked.partitions} partitions, {stored / 1e6:,.0f} MB of Parquet")
         began_s = time.monotonic()
-        findings = check_locally(RunDirectory(path), select(), workers=1)
+        findings = check_locally(History.open(RunDirectory(path)), select(), workers=1)
         floor_s = time.monotonic() - began_s
         expect_planted(((f.anomaly, f.result.count) for f in findings), path)
         print(f"floor: the local engine with one worker, kernels alone: {floor_s:.1f} s, load {os.getloadavg()[0]:.1f}")
