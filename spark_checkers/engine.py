@@ -38,6 +38,8 @@ from prozess.harness.run_directory import RunDirectory
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from prozess.spark_checkers.session import Batches, NumberedWork
+
 TASKS_PER_WORKER = 2
 """How many tasks each worker gets: enough to level out what the balance by rows misses. Each further task costs about 20
 ms."""
@@ -48,11 +50,10 @@ UNIT_COST_ROWS = 5_000
 
 
 _PICKLED = pa.schema([("number", pa.int64()), ("result", pa.binary())])
-Batches = Iterator[pa.RecordBatch]
 
 
 def check_with_spark(
-    run: RunDirectory,
+    history: History,
     checkers: CheckerSet,
     *,
     workers: int,
@@ -77,11 +78,10 @@ def check_with_spark(
 
         session = start_session(master=f"local[{workers}]")
         try:
-            return check_with_spark(run, checkers, workers=workers, session=session, rows_max=rows_max)
+            return check_with_spark(history, checkers, workers=workers, session=session, rows_max=rows_max)
         finally:
             session.stop()
-    history = History.open(run)
-    spread = _Spread(session, run, TASKS_PER_WORKER * workers)
+    spread = _Spread(session, history.run, TASKS_PER_WORKER * workers)
     units = units_of(history, checkers, partial(spread.perform, checkers), rows_max=rows_max)
     return in_order(spread.check(units, checkers), checkers, history.plan.cells)
 
@@ -182,7 +182,7 @@ class _Spread:
         found = {number: pickle.loads(result) for number, result in zip(numbers, results, strict=True)}
         return [found[number] for number in range(len(items))]
 
-    def _collect(self, tasks: int, work: Callable[[Batches], Batches], schema: pa.Schema, what: str) -> pa.Table:
+    def _collect(self, tasks: int, work: "NumberedWork", schema: pa.Schema, what: str) -> pa.Table:
         with _described(self._session, f"prozess check {self._name}: {what}"):
             return _collect(self._session, tasks, work, schema)
 
@@ -217,29 +217,26 @@ _DESCRIPTION = "spark.job.description"
 
 
 def measure_with_spark(
-    run: RunDirectory, faults: Sequence[FaultTime], *, workers: int, session: "SparkSession"
+    history: History, faults: Sequence[FaultTime], *, workers: int, session: "SparkSession"
 ) -> Impact:
     """Returns what faults cost, as the local engine measures it. HistoryUnreadable; HarnessFailed if Spark fails."""
-    groups = groups_of(History.open(run), TASKS_PER_WORKER * workers)
-    spread = _Spread(session, run, len(groups))
+    groups = groups_of(history, TASKS_PER_WORKER * workers)
+    spread = _Spread(session, history.run, len(groups))
     what = f"the cost of faults: {len(faults)}, groups of partitions: {len(groups)}"
     parts = spread.apply(lambda history, group: measure(history, group, faults), groups, what) if groups else []
     return put_together(parts, faults)
 
 
-def _checking(
-    place: HistoryLocation, checkers: CheckerSet, tasks: Sequence[Sequence[Unit]]
-) -> Callable[[Batches], Batches]:
-    def check_tasks(batches: Batches) -> Batches:
+def _checking(place: HistoryLocation, checkers: CheckerSet, tasks: Sequence[Sequence[Unit]]) -> "NumberedWork":
+    def check_tasks(numbers: Iterator[int]) -> "Batches":
         """Runs in Spark's Python worker: takes numbers of tasks and yields findings.
 
         The checkers come with it, pickled: a kernel as the name of its module and its own, and the worker imports it.
         """
         history = place.open_here()
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for unit in tasks[number]:
-                    yield findings_to_arrow(check_unit(history, unit, checkers))
+        for number in numbers:
+            for unit in tasks[number]:
+                yield findings_to_arrow(check_unit(history, unit, checkers))
 
     return check_tasks
 
@@ -249,28 +246,23 @@ def _applying(
     function: Callable[[History, Any], Any],
     items: Sequence[Any],
     tasks: Sequence[Sequence[int]],
-) -> Callable[[Batches], Batches]:
-    def apply_to_items(batches: Batches) -> Batches:
+) -> "NumberedWork":
+    def apply_to_items(numbers: Iterator[int]) -> "Batches":
         """Runs in Spark's Python worker: takes numbers of tasks and yields the results of their items."""
         history = place.open_here()
-        for batch in batches:
-            for number in (item for task in batch.column(0).to_pylist() for item in tasks[task]):
-                result = pickle.dumps(function(history, items[number]))
-                yield pa.record_batch([pa.array([number]), pa.array([result])], schema=_PICKLED)
+        for number in (item for task in numbers for item in tasks[task]):
+            result = pickle.dumps(function(history, items[number]))
+            yield pa.record_batch([pa.array([number]), pa.array([result])], schema=_PICKLED)
 
     return apply_to_items
 
 
-def _collect(session: "SparkSession", tasks: int, work: Callable[[Batches], Batches], schema: pa.Schema) -> pa.Table:
-    from pyspark.sql.pandas.types import from_arrow_schema
+def _collect(session: "SparkSession", tasks: int, work: "NumberedWork", schema: pa.Schema) -> pa.Table:
+    from prozess.spark_checkers.session import last_line, map_numbers
 
     try:
-        # `range` gives each of its partitions exactly one number, without a shuffle.
-        numbers = session.range(0, tasks, 1, numPartitions=tasks)
-        return numbers.mapInArrow(work, from_arrow_schema(schema)).toArrow()
+        return map_numbers(session, tasks, work, schema, tasks=tasks).toArrow()
     except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
-        from prozess.spark_checkers.session import last_line
-
         if module := _MISSING_MODULE.search(str(error)):
             raise MissingTool(
                 f"the Python of Spark's workers has no {module[1]}, which a check needs. Install prozess there, in this "

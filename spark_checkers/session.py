@@ -33,7 +33,9 @@ from filelock import FileLock, Timeout
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
+from pyspark.sql import DataFrame
 from pyspark.sql import SparkSession as SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from prozess.harness import installation
 from prozess.harness.cache import make_cache
@@ -469,6 +471,22 @@ def prepare_workers(session: SparkSession, scratch: Path) -> None:
         ) from error
 
 
+Batches = Iterator[pa.RecordBatch]
+NumberedWork = Callable[[Iterator[int]], Batches]
+"""What a task does in a Python worker: it takes the numbers that are its own, and yields rows."""
+
+
+def map_numbers(session: SparkSession, count: int, work: NumberedWork, schema: pa.Schema, *, tasks: int) -> DataFrame:
+    """Returns the rows that `work` yields for the numbers below `count`, which at most so many tasks share out evenly."""
+
+    def of_batches(batches: Batches) -> Batches:
+        return work(number for batch in batches for number in batch.column(0).to_pylist())
+
+    # `range` gives each of its partitions its numbers without a shuffle.
+    numbers = session.range(0, count, 1, numPartitions=min(count, tasks))
+    return numbers.mapInArrow(of_batches, from_arrow_schema(schema))
+
+
 def last_line(error: Exception) -> str:
     """Returns the last words of an error. If it happened in a Python worker, these are the worker's own words."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -481,7 +499,7 @@ def last_line(error: Exception) -> str:
 def _run_one_task(session: SparkSession) -> None:
     needed = (*NEEDED, _PACKAGE)
 
-    def import_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def import_all(batches: Batches) -> Batches:
         for name in needed:
             import_module(name)
         yield from batches

@@ -13,7 +13,7 @@ from prozess.harness.history.manifest import is_intact
 from prozess.harness.history.store import StoredRun
 from prozess.harness.report.runs.trends import Measure, NightOfTrial, Trends
 from prozess.harness.run_directory import RunDirectory
-from prozess.spark_checkers.session import last_line
+from prozess.spark_checkers.session import Batches, last_line, map_numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,19 +127,16 @@ def _read(
 
 def _stored_texts(spark: "SparkSession", runs: Sequence[StoredRun]) -> "DataFrame | None":
     """Returns a row for each verdict and impact of stored runs that is as the run's manifest says. None: no run is stored."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     if not runs:
         return None
 
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for run in (runs[number] for batch in batches for number in batch.column(0).to_pylist()):
-            rows = list(_intact_texts(run))
-            yield pa.RecordBatch.from_pylist([{"path": path, "text": text} for path, text in rows], _TEXTS)
+    def read(numbers: Iterator[int]) -> Batches:
+        for number in numbers:
+            rows = [{"path": path, "text": text} for path, text in _intact_texts(runs[number])]
+            yield pa.RecordBatch.from_pylist(rows, _TEXTS)
 
-    numbers = spark.range(0, len(runs), 1, numPartitions=min(len(runs), TASKS_MAX))
     try:
-        return numbers.mapInArrow(read, from_arrow_schema(_TEXTS)).localCheckpoint()
+        return map_numbers(spark, len(runs), read, _TEXTS, tasks=TASKS_MAX).localCheckpoint()
     except Exception as error:  # pyspark's, py4j's, or a lost connection: all mean that Spark failed
         raise HarnessFailed(f"Spark could not read the runs: {last_line(error)}") from error
 

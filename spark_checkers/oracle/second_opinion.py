@@ -27,6 +27,7 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, TABLES
 from prozess.spark_checkers.oracle import groups, log, reading
 from prozess.spark_checkers.oracle.views import REVEALED_VIEWS, VIEWS, facts_of, fill
+from prozess.spark_checkers.session import Batches, map_numbers, start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -149,8 +150,6 @@ def second_opinion(
     be judged without an audit is compared (`not_compared`). HistoryUnreadable, HarnessFailed (Spark).
     """
     if session is None:
-        from prozess.spark_checkers.session import start_session
-
         session = start_session(master=f"local[{workers}]")
         try:
             return second_opinion(run, findings, workers=workers, session=session)
@@ -399,8 +398,6 @@ def _table_of_run(session: "SparkSession", run: RunDirectory, name: str) -> "Dat
 def _stored_table(session: "SparkSession", store: "TableStore", name: str) -> "DataFrame":
     """Returns the same of a table in an object store: workers read it with pyarrow, logged in as whoever asks, so Spark needs
     no connector and no path that all see. It is read once, and kept."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     schema = parquet_schema(TABLES[name]).append(pa.field("row", pa.int64()))
     with store.filesystem.open_input_file(store.path(name)) as file:
         footer = pq.read_metadata(file)
@@ -409,12 +406,11 @@ def _stored_table(session: "SparkSession", store: "TableStore", name: str) -> "D
     if not sizes:
         return session.createDataFrame(schema.empty_table())
 
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read(groups: Iterator[int]) -> Batches:
         with pq.ParquetFile(store.filesystem.open_input_file(store.path(name)), pre_buffer=True) as file:
-            for group in (number for batch in batches for number in batch.column(0).to_pylist()):
+            for group in groups:
                 table = file.read_row_group(group)
                 rows = pa.array(range(first[group], first[group] + table.num_rows), pa.int64())
                 yield from table.append_column("row", rows).cast(schema).to_batches(max_chunksize=ROWS_PER_BATCH)
 
-    groups = session.range(0, len(sizes), 1, numPartitions=min(len(sizes), TASKS_MAX))
-    return groups.mapInArrow(read, from_arrow_schema(schema)).localCheckpoint(eager=False)
+    return map_numbers(session, len(sizes), read, schema, tasks=TASKS_MAX).localCheckpoint(eager=False)

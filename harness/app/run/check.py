@@ -66,10 +66,9 @@ def spark_engine(workers: int, session: "SparkSession | None") -> Engine:
     assert session is not None, "who asks for Spark has started it"
     from prozess.spark_checkers.engine import check_with_spark, measure_with_spark
 
-    # Its tasks open the history where they are.
     return Engine(
-        lambda history, checkers: check_with_spark(history.run, checkers, workers=workers, session=session),
-        lambda history, faults: measure_with_spark(history.run, faults, workers=workers, session=session),
+        partial(check_with_spark, workers=workers, session=session),
+        partial(measure_with_spark, workers=workers, session=session),
     )
 
 

@@ -127,13 +127,13 @@ def test_both_engines_find_the_same_bit_for_bit(run, session):
     local = check_locally(History.open(run), select(anomalies), workers=2)
     assert sum(f.result.count for f in local) > 1_000
     for workers in (1, 2, 3):
-        spark = check_with_spark(run, select(anomalies), workers=workers, session=session)
+        spark = check_with_spark(History.open(run), select(anomalies), workers=workers, session=session)
         assert [facts(f) for f in spark] == [facts(f) for f in local]
 
 
 def test_the_kernels_run_in_processes_of_spark(run, session, monkeypatch):
     monkeypatch.setattr("prozess.spark_checkers.engine.ROWS_PER_TASK_MIN", 1)
-    findings = check_with_spark(run, select(["process"]), workers=2, session=session)
+    findings = check_with_spark(History.open(run), select(["process"]), workers=2, session=session)
     assert [f.partition for f in findings] == list(range(8))
     pids = {int(f.result.witnesses["sequence"][0]) for f in findings}
     assert os.getpid() not in pids
@@ -145,21 +145,21 @@ def test_the_kernels_run_in_processes_of_spark(run, session, monkeypatch):
 def test_an_unreadable_history_is_told_before_spark_is_asked(run, session):
     (run.history / "sends.parquet").unlink()
     with pytest.raises(HistoryUnreadable, match="table sends"):
-        check_with_spark(run, select(["unread"]), workers=2, session=session)
+        check_with_spark(History.open(run), select(["unread"]), workers=2, session=session)
 
 
 def test_what_goes_wrong_in_spark_is_one_sentence(run, session, monkeypatch):
     units = [Unit(0, None, 1), Unit(10**9, None, 1), Unit(None, 10**9, 1)]
     monkeypatch.setattr("prozess.spark_checkers.engine.units_of", lambda *_, **__: units)
     with pytest.raises(HarnessFailed, match=r"Spark could not check the history: .*--engine local"):
-        check_with_spark(run, select(["process"]), workers=2, session=session)
+        check_with_spark(History.open(run), select(["process"]), workers=2, session=session)
 
 
 def test_spark_shows_what_each_job_is_for_and_afterwards_the_session_describes_jobs_as_before(run, session):
     context = session.sparkContext
     context.setJobDescription("mine")
     try:
-        check_with_spark(run, select(["unread"]), workers=2, session=session)
+        check_with_spark(History.open(run), select(["unread"]), workers=2, session=session)
         session.range(3).count()
         jobs = context._jsc.sc().statusStore().jobsList(None)
         newest = sorted(
@@ -173,8 +173,8 @@ def test_spark_shows_what_each_job_is_for_and_afterwards_the_session_describes_j
 
 
 def test_a_module_that_the_workers_lack_is_named_with_the_way_out(session):
-    def work(batches):
-        yield from batches
+    def work(numbers):
+        yield pa.record_batch({"id": [*numbers]})
         importlib.import_module("somewhere_else")
 
     with pytest.raises(MissingTool, match=r"workers has no somewhere_else.*spark\.pyspark\.python"):
@@ -210,7 +210,7 @@ def test_a_partition_in_pieces_has_the_findings_that_it_has_as_a_whole_with_both
     limit = History.open(generated).rows_of(0) // 4
     in_pieces = check_locally(History.open(generated), select(), workers=2, rows_max=limit)
     assert [facts(f) for f in in_pieces] == [facts(f) for f in whole]
-    in_spark = check_with_spark(generated, select(), workers=2, session=session, rows_max=limit)
+    in_spark = check_with_spark(History.open(generated), select(), workers=2, session=session, rows_max=limit)
     assert [facts(f) for f in in_spark] == [facts(f) for f in whole]
 
 
@@ -220,7 +220,7 @@ def test_a_cell_shared_out_by_partitions_has_the_findings_that_it_has_as_a_whole
     generate_history(path, rows=20_000, partitions=5, plant=planted, workloads=["transactions", "group"], seed=5)
     whole = check_locally(History.open(RunDirectory(path)), select(), workers=1)
     assert sum(f.result.count for f in whole) >= 16
-    in_spark = check_with_spark(RunDirectory(path), select(), workers=2, session=session, rows_max=2_000)
+    in_spark = check_with_spark(History.open(RunDirectory(path)), select(), workers=2, session=session, rows_max=2_000)
     assert [facts(f) for f in in_spark] == [facts(f) for f in whole]
 
 
@@ -230,7 +230,7 @@ def test_what_faults_cost_is_the_same_with_both_engines(generated, session):
     quarter = int(times.max()) // 4
     faults = [FaultTime(1, quarter, 2 * quarter, frozenset({1})), FaultTime(2, 3 * quarter, None)]
     local = measure_locally(History.open(generated), faults, workers=1)
-    spark = measure_with_spark(generated, faults, workers=2, session=session)
+    spark = measure_with_spark(History.open(generated), faults, workers=2, session=session)
     assert local.acknowledged.sum() > 0
     assert len(local.recoveries) == 2 * len(history.partitions)
     for name in ("acknowledged", "latencies", "windows", "recoveries"):
@@ -242,7 +242,7 @@ def test_an_empty_history_has_findings_that_judged_nothing(run, session):
         rows.unlink()
     write_history(run)
     assert History.open(run).rows("sends") == 0
-    findings = check_with_spark(run, select(["unread"]), workers=2, session=session)
+    findings = check_with_spark(History.open(run), select(["unread"]), workers=2, session=session)
     assert [(f.partition, f.result.judged) for f in findings] == [(p, 0) for p in range(8)]
 
 
