@@ -22,7 +22,7 @@ from prozess.harness.app.run.judge import judge_run
 from prozess.harness.checking.findings import read_facts, read_found_witnesses
 from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.history.manifest import Condition, condition_of
-from prozess.harness.history.store import Setting, opened_run, uri_of
+from prozess.harness.history.store import Setting, opened_run, place_of
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import TABLES
 from prozess.harness.verdict import TrialVerdict
@@ -101,7 +101,7 @@ def _checked(spark: "SparkSession", run: Path | str) -> Iterator[RunDirectory]:
 def _opened(spark: "SparkSession", run: Path | str, *, kept: bool = False) -> AbstractContextManager[RunDirectory]:
     """A context in which a run is open, wherever it is, logged in as the session is. `kept`: what is written beside the
     tables is copied to it."""
-    return opened_run(run, _setting_of(spark) if uri_of(run) else None, kept=kept)
+    return opened_run(run, _setting_of(spark) if isinstance(place_of(run), str) else None, kept=kept)
 
 
 def _setting_of(spark: "SparkSession") -> Setting:

@@ -146,9 +146,9 @@ def recheck(run: RunDirectory, options: Options, *, oracle: bool = False, decide
     """Checks, judges and, if wanted, reports an existing run. Returns the exit code.
 
     `oracle`: first ask for a second opinion; HarnessFailed if it differs. `decide`: names of the guarantees that
-    decide, instead of the plan's; BadInput for one that cannot.
+    decide, instead of the plan's; BadInput for one that cannot. Who gives options has refused those that contradict one
+    another, before a run far away was read.
     """
-    options.refuse_contradictions()
     run.refuse_read_only()
     named = parse_decide(decide)
     seconds = Seconds(SystemClock())

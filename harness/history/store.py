@@ -166,21 +166,23 @@ def opened_run(run: Path | str, setting: Setting | None = None, *, kept: bool = 
     configuration files say. `kept`: what is written beside the tables is copied to the run at the end, unless the block
     failed. Raises BadInput, HistoryUnreadable.
     """
-    address = uri_of(run)
-    if address is None:
-        yield RunDirectory.existing(Path(str(run).removeprefix("file://")))
+    place = place_of(run)
+    if isinstance(place, Path):
+        yield RunDirectory.existing(place)
         return
-    stored = stored_run(address, setting)
+    stored = stored_run(place, setting)
     with stored.opened() as directory:
         yield directory
         if kept:
             stored.keep(directory)
 
 
-def uri_of(run: Path | str) -> str | None:
-    """Returns the URI if that is what somebody gave; None for a directory here, also as `file://`."""
+def place_of(run: Path | str) -> Path | str:
+    """Returns where a run is: the path of a directory here, which somebody may also give as `file://`, or else its URI."""
     matched = _URI.fullmatch(run) if isinstance(run, str) else None
-    return None if matched is None or matched["scheme"] == "file" else run.rstrip("/")  # type: ignore[union-attr]
+    if matched is None:
+        return Path(run)
+    return Path(matched["path"]) if matched["scheme"] == "file" else matched[0].rstrip("/")
 
 
 def stored_run(address: str, setting: Setting | None = None) -> StoredRun:

@@ -13,11 +13,11 @@ from pathlib import Path
 from rich.markup import escape
 
 from prozess.harness.app.validation.prediction import Prediction
-from prozess.harness.app.validation.reading import SCOPES, Scope
+from prozess.harness.app.validation.reading import SCOPES, Scope, settings_of
 from prozess.harness.app.validation.remarks import Level, Remark
 from prozess.harness.app.validation.servers import REPLICATION
 from prozess.harness.app.validation.terminal import CLOSING, causes
-from prozess.harness.config.known_properties import Setting, Settings, default_of, properties_of, trimmed
+from prozess.harness.config.known_properties import Setting, default_of, properties_of, trimmed
 from prozess.harness.console import console
 from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.guarantees.verdict.sentences import number_of
@@ -119,7 +119,7 @@ class Change:
         return tuple(change for scope in SCOPES for change in self._of(scope))
 
     def _of(self, scope: Scope) -> Iterator[SettingChange]:
-        sides = [_settings(prediction, scope) for prediction in (self.old, self.new)]
+        sides = [settings_of(prediction.parts.readings, scope) for prediction in (self.old, self.new)]
         if all(side is None for side in sides):
             return
         known = properties_of(scope, "java", self.new.parts.version)
@@ -134,9 +134,9 @@ class Change:
     @cached_property
     def standings(self) -> Mapping[str, tuple[Standing, Standing]]:
         """Anomaly → what is said of it before and after, of those that are said to be anything."""
-        sides = [standings_of(prediction) for prediction in (self.old, self.new)]
-        names = dict.fromkeys([*sides[0], *sides[1]])
-        return {name: tuple(side.get(name, Standing.NOT_JUDGED) for side in sides) for name in names}  # type: ignore[misc]
+        before, after = standings_of(self.old), standings_of(self.new)
+        of_neither = Standing.NOT_JUDGED
+        return {name: (before.get(name, of_neither), after.get(name, of_neither)) for name in {**before, **after}}
 
     @cached_property
     def remarks(self) -> tuple[Remark, ...]:
@@ -288,11 +288,6 @@ def standings_of(prediction: Prediction) -> dict[str, Standing]:
     found |= {name: Standing.BROKEN for one in prediction.defects for name in one.anomalies if name in found}
     found |= {name: Standing.POSSIBLE for concern in prediction.concerns for name in concern.denies}
     return found | {weakness.guarantee.anomaly: Standing.POSSIBLE for weakness in prediction.weaknesses}
-
-
-def _settings(prediction: Prediction, scope: Scope) -> Settings | None:
-    found = [reading.scopes[scope] for reading in prediction.parts.readings if scope in reading.scopes]
-    return found[0] if found else None
 
 
 def _default(name: str, known: Mapping[str, Mapping[str, object]]) -> str | None:

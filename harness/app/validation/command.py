@@ -28,7 +28,7 @@ from prozess.harness.app.validation.comparison import (
 )
 from prozess.harness.app.validation.formats.containers import left_at_one_copy, told_bitnamis_way
 from prozess.harness.app.validation.prediction import Prediction, acceptable
-from prozess.harness.app.validation.reading import Reading, Scope, placeholder_in
+from prozess.harness.app.validation.reading import Reading, Scope, placeholder_in, settings_of
 from prozess.harness.app.validation.remarks import FORMATS, remarks_of, remarks_of_trials
 from prozess.harness.app.validation.servers import ServerSettings, doubt_across, translate_servers
 from prozess.harness.app.validation.sources import (
@@ -344,7 +344,7 @@ def translate(given: ValidationInput) -> ConfigurationParts:
         "producer": given.producer, "consumer": given.consumer, "topic": given.topic, "broker": given.broker
     }  # fmt: skip
     readings = read_all(files, given.applications, given.profiles, given.topic_name)
-    producer, consumer = _of(readings, "producer"), _of(readings, "consumer")
+    producer, consumer = settings_of(readings, "producer"), settings_of(readings, "consumer")
     if producer is None and consumer is None:
         raise BadInput(_no_client(given, readings))
     live = None
@@ -389,11 +389,6 @@ def translate(given: ValidationInput) -> ConfigurationParts:
     )
 
 
-def _of(readings: Sequence[Reading], scope: Scope) -> Settings | None:
-    """There is one at most: whoever reads the files refuses two."""
-    return next((reading.scopes[scope] for reading in readings if scope in reading.scopes), None)
-
-
 def _no_client(given: ValidationInput, readings: Sequence[Reading]) -> str:
     told = "; ".join(reading.summary() for reading in readings)
     doubts = [each.sentence() for reading in readings for each in reading.unclear[:2]]
@@ -410,7 +405,7 @@ def _clients(wanted: str, readings: Sequence[Reading], version: str) -> dict[Sco
     run), else what was asked for, or can be seen from the names of all files that do not tell."""
     libraries = {scope: reading.library for reading in readings for scope in reading.scopes if reading.library}
     silent = [reading for reading in readings if not reading.library]
-    guessed = _client(wanted, _of(silent, "producer"), _of(silent, "consumer"), version)
+    guessed = _client(wanted, settings_of(silent, "producer"), settings_of(silent, "consumer"), version)
     parts: tuple[Scope, ...] = ("producer", "consumer")
     return {s: guessed if s not in libraries else "java" if libraries[s] == "java" else "librdkafka" for s in parts}
 
@@ -459,7 +454,7 @@ def _refuse_two_sources(given: ValidationInput) -> None:
 
 
 def _servers(given: ValidationInput, readings: Sequence[Reading], version: str, live: Live | None) -> ServerSettings:
-    topic, broker = _of(readings, "topic"), _of(readings, "broker")
+    topic, broker = settings_of(readings, "topic"), settings_of(readings, "broker")
     if live is not None:
         topic = topic if live.topic is None else live.topic
         found = translate_servers(topic, live.broker, version, live.brokers)

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 import javaproperties
 import yaml
 
-from prozess.harness.config.known_properties import Setting
+from prozess.harness.config.known_properties import Setting, Settings
 from prozess.harness.errors import BadInput
 
 Scope = Literal["producer", "consumer", "topic", "broker"]
@@ -135,6 +135,11 @@ class Reading:
         parts += [f"{len(self.aside)} not of Kafka"] if self.aside else []
         parts += [f"{len(self.unclear)} not understood"] if self.unclear else []
         return f"{self.path}, {self.format}: {', '.join(parts)}"
+
+
+def settings_of(readings: Iterable[Reading], scope: Scope) -> Settings | None:
+    """Returns the settings of this part; None if no file has it. One has it at most: whoever reads the files refuses two."""
+    return next((reading.scopes[scope] for reading in readings if scope in reading.scopes), None)
 
 
 def _over(

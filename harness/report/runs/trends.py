@@ -16,7 +16,7 @@ from rich.table import Table
 
 from prozess.harness.console import console
 from prozess.harness.errors import ExitCode, NotJudged
-from prozess.harness.history.store import StoredRun, runs_below, uri_of
+from prozess.harness.history.store import StoredRun, place_of, runs_below
 from prozess.harness.report.html import environment
 from prozess.harness.report.runs import run_directories
 from prozess.harness.report.words import VERDICT_SIGNS
@@ -79,9 +79,10 @@ class Regression:
 def runs_among(places: Sequence[str]) -> list[Path | StoredRun]:
     """Returns the runs in these directories and at these URIs, and below them. BadInput if there is none; NotJudged if all
     are in directories here, and none has a verdict."""
-    here = [Path(place.removeprefix("file://")) for place in places if uri_of(place) is None]
+    told = [place_of(place) for place in places]
+    here = [place for place in told if isinstance(place, Path)]
     found: list[Path | StoredRun] = [*run_directories(here)] if here else []
-    stored = [run for place in places if (address := uri_of(place)) is not None for run in runs_below(address)]
+    stored = [run for place in told if isinstance(place, str) for run in runs_below(place)]
     if not stored and not any((run / "verdict.json").is_file() for run in found if isinstance(run, Path)):
         raise nothing_judged(found)
     return [*found, *stored]
