@@ -18,7 +18,7 @@ from prozess.checkers.lookup import (
 from prozess.harness.history.participants import nobody_audited
 from prozess.harness.interfaces import PartitionHistory
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, ReadFlag, Role
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, ReadFlag, Role, of_clients
 
 # The log of one partition as arrays.
 
@@ -151,7 +151,7 @@ def read_in_the_end(index: "PartitionIndex", client_clock: np.ndarray) -> bool:
     sends, reads = index.sends, index.reads
     consumer = np.flatnonzero(index.by_consumer)
     who = np.unique(np.concatenate([sends["client"], reads["client"][consumer]]))
-    clocks = index.fact(client_clock, who, unknown=NONE)
+    clocks = of_clients(client_clock, who, unknown=NONE)
     if len(clocks) and (clocks[0] == NONE or (clocks != clocks[0]).any()):
         return False
     over_ns = max(
@@ -184,16 +184,6 @@ class PartitionIndex(Indexed):
         self.compacted, self.log_start = history.compacted, history.log_start
 
     # Who.
-
-    def fact(self, table: np.ndarray, client: np.ndarray, *, unknown: int) -> np.ndarray:
-        """Returns `table[client]` for each client, and `unknown` for a client that is not of the trial."""
-        if not len(table) or not len(client):
-            return np.full(len(client), unknown, dtype=np.int64)
-        if int(client.min()) >= 0 and int(client.max()) < len(table):
-            return np.asarray(table[client])
-        known = (client >= 0) & (client < len(table))
-        looked_up: np.ndarray = np.where(known, table[np.where(known, client, 0)], unknown)
-        return looked_up
 
     @lazy
     def reader_runs(self) -> list[tuple[int, int, int]]:
@@ -238,7 +228,7 @@ class PartitionIndex(Indexed):
     @lazy
     def consumed_committed(self) -> Consumed:
         """What consumers at read_committed received."""
-        level = self.fact(self.client_isolation, self.reads["client"], unknown=Isolation.NOT_A_READER)
+        level = of_clients(self.client_isolation, self.reads["client"], unknown=Isolation.NOT_A_READER)
         rows = self.by_consumer & (level == Isolation.READ_COMMITTED)
         return Consumed(self.read_key[rows], self.reads["log_offset"][rows])
 
@@ -256,7 +246,7 @@ class PartitionIndex(Indexed):
     @lazy
     def send_acks(self) -> np.ndarray:
         """int[sends]: the acks with which each record was sent; 0 of a client that is not of the trial."""
-        return self.fact(self.client_acks, self.sends["client"], unknown=0)
+        return of_clients(self.client_acks, self.sends["client"], unknown=0)
 
     @lazy
     def _send_places(self) -> Lookup:
@@ -394,7 +384,7 @@ class PartitionIndex(Indexed):
         limit = np.where(self.client_issued == NONE, _FOREVER, self.client_issued)
         limit = np.where((self.client_role == Role.PRODUCER) | (self.client_role == Role.MEMBER), limit, 0)
         readable = self.read_key[rows] != UNREADABLE
-        phantom: np.ndarray = (sequence < 0) | (sequence >= self.fact(limit, sender, unknown=0))
+        phantom: np.ndarray = (sequence < 0) | (sequence >= of_clients(limit, sender, unknown=0))
         phantom &= readable & (sender != SENTINEL_CLIENT)
         return phantom
 

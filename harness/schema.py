@@ -105,6 +105,16 @@ def rows_of(rows: Mapping[str, np.ndarray], partition: int) -> np.ndarray:
     return once(rows, Clustered, lambda: Clustered(rows["partition"])).rows_of(partition)
 
 
+def of_clients(table: np.ndarray, client: np.ndarray, *, unknown: int) -> np.ndarray:
+    """Returns `table[client]` for each client, and `unknown` for a client that is not of the trial."""
+    if not len(table) or not len(client):
+        return np.full(len(client), unknown, dtype=np.int64)
+    if int(client.min()) >= 0 and int(client.max()) < len(table):
+        return np.asarray(table[client])
+    known = (client >= 0) & (client < len(table))
+    return np.where(known, table[np.where(known, client, 0)], unknown)
+
+
 def once(rows: Mapping[str, np.ndarray], name: object, make: Callable[[], T]) -> T:
     """Returns what `make` computes from these rows. It is computed once if the rows are shared. Two threads may both
     compute it, with the same result."""

@@ -28,7 +28,7 @@ from prozess.harness.checking.checker import Cuts, Failed, Job, PartitionChecker
 from prozess.harness.checking.kernels import check_partition, failed
 from prozess.harness.history.parquet import UNBOUNDED
 from prozess.harness.interfaces import CellHistory, Finding, KernelResult, PartitionHistory
-from prozess.harness.interfaces.witnesses import STALLED_NS, WITNESSES_MAX
+from prozess.harness.interfaces.witnesses import STALLED_NS, WITNESSES_MAX, join_witnesses
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.schema import MISSING, NONE, Role
 
@@ -127,7 +127,7 @@ def find_late(source: Source, left: PartitionHistory, parts: Sequence[KernelResu
     assert source.cell is not None, "late is judged in cells"
     cell = source.cell()
     every = [late(replace(cell, partitions={left.partition: left})), *parts]
-    witnesses = np.concatenate([part.witnesses for part in every])
+    witnesses = join_witnesses(part.witnesses for part in every)
     order = np.lexsort((witnesses["sequence"], witnesses["client"]))[:WITNESSES_MAX]
     return replace(put_together(every), witnesses=witnesses[order])
 

@@ -16,7 +16,7 @@ from prozess.checkers.lookup import Lookup, differs_from_previous, distinct, ide
 from prozess.checkers.partition_index import Log, PartitionIndex, grouped_by_client
 from prozess.harness.interfaces import PartitionHistory
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import MISSING, NONE, Outcome
+from prozess.harness.schema import MISSING, NONE, Outcome, of_clients
 
 _NOTHING = np.empty(0, dtype=np.int64)
 _LEAST = np.iinfo(np.int64).min
@@ -121,7 +121,7 @@ class Piece:
         wrong |= (reads["sender"] == SENTINEL_CLIENT) | index.sent_elsewhere(np.arange(len(wrong)))
         plain[self.read_place[wrong & (self.read_place >= 0)]] = False
         well = index.send_confirmed & (sends["outcome"] == Outcome.OK) & (sends["completed_ns"] != MISSING)
-        well &= (sends["code"] == 0) & (index.fact(index.client_acks, sends["client"], unknown=0) != 0)
+        well &= (sends["code"] == 0) & (index.send_acks != 0)
         well[short_of_replicas(self.history).rows] = False
         there = self.send_place >= 0
         plain &= np.bincount(self.send_place[there], minlength=len(plain)) == 1
@@ -182,7 +182,7 @@ class Piece:
     def sent(self, rows: np.ndarray) -> PieceSends:
         """Returns what other pieces must know of these rows of `sends`."""
         index = self.index
-        clock = index.fact(self.history.client_clock, index.sends["client"][rows], unknown=NONE)
+        clock = of_clients(self.history.client_clock, index.sends["client"][rows], unknown=NONE)
         return PieceSends(index.send_key[rows], index.sends["invoked_ns"][rows], clock)
 
     def _asked(self, context: PieceContext) -> np.ndarray:
@@ -254,9 +254,7 @@ class Piece:
         """Returns int[k]: the clock of the client of each of these sends. NONE where there is no send (-1)."""
         if not len(self.index.sends["client"]):
             return np.full(len(send), NONE, dtype=np.int64)
-        clock = self.index.fact(
-            self.history.client_clock, self.index.sends["client"][np.maximum(send, 0)], unknown=NONE
-        )
+        clock = of_clients(self.history.client_clock, self.index.sends["client"][np.maximum(send, 0)], unknown=NONE)
         return np.asarray(np.where(send >= 0, clock, NONE)).astype(np.int64)
 
     @staticmethod
@@ -300,7 +298,7 @@ def counts_of(
 ) -> dict[str, int]:
     """Returns how much plain records add to what kernels judged. `plain` is bool[L(p)]; `send` and `clock` belong to
     each record; `read` (bool[reads]) says which reads show plain records."""
-    acks = index.fact(index.client_acks, index.sends["client"][send[plain]], unknown=0)
+    acks = of_clients(index.client_acks, index.sends["client"][send[plain]], unknown=0)
     return {
         "records": int(np.count_nonzero(plain)),
         "acks_all": int(np.count_nonzero(acks == -1)),

@@ -9,7 +9,7 @@ from prozess.checkers.lookup import ascends, distinct, lazy
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.harness.checking.checker import Look
 from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
-from prozess.harness.interfaces.witnesses import WITNESSES_MAX, no_witnesses
+from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses
 from prozess.harness.plan.plan import Cell
 from prozess.harness.plan.work import GroupWork
 from prozess.harness.schema import MISSING, NONE, Role, once, rows_of
@@ -257,7 +257,7 @@ def over_partitions(
     """Returns what a kernel finds in each partition of the cell, put together."""
     members = Members.of(history)
     found = [one(history, partition, members) for partition in history.partitions.values()]
-    witnesses = np.concatenate([no_witnesses(), *(w for w, _, _ in found)])
+    witnesses = join_witnesses(w for w, _, _ in found)
     reasons = list(dict.fromkeys(reason for _, _, reason in found if reason))
     return KernelResult(
         witnesses[:WITNESSES_MAX],

@@ -13,7 +13,7 @@ from prozess.checkers.groups.assignments import (
     session_ns,
 )
 from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
-from prozess.harness.interfaces.witnesses import WITNESSES_MAX, GroupCase, make_witnesses, no_witnesses
+from prozess.harness.interfaces.witnesses import WITNESSES_MAX, GroupCase, join_witnesses, make_witnesses, no_witnesses
 from prozess.harness.schema import MISSING, ObservationKind, Outcome, rows_of
 
 _BEFORE_ALL = -1
@@ -114,13 +114,13 @@ def commit_regression(history: CellHistory) -> KernelResult:
     after `other_offset` of `other_client` had been acknowledged at `other_ns`; `case` SOUGHT where the member had sought.
     O(n log n).
     """
-    found, judged = [no_witnesses()], 0
+    found, judged = list[np.ndarray](), 0
     for partition in history.partitions:
         commits = Commits(history, partition)
         judged += len(commits.rows)
         if len(commits.rows):
             found += [_regressing(history, partition, commits), _seen_regressed(history, partition, commits)]
-    witnesses = np.concatenate(found)
+    witnesses = join_witnesses(found)
     return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), judged)
 
 

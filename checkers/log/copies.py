@@ -7,7 +7,13 @@ import numpy as np
 
 from prozess.checkers.lookup import differs_from_previous, distinct
 from prozess.harness.interfaces import CopyFacts, KernelResult, PartitionHistory
-from prozess.harness.interfaces.witnesses import WITNESSES_MAX, SnapshotCase, make_witnesses, no_witnesses
+from prozess.harness.interfaces.witnesses import (
+    WITNESSES_MAX,
+    SnapshotCase,
+    join_witnesses,
+    make_witnesses,
+    no_witnesses,
+)
 from prozess.harness.schema import MISSING, NONE, Isolation, ObservationKind
 
 # Are the copies of a partition the same? The batch headers of every replica's own segments are compared.
@@ -60,9 +66,9 @@ def diverged(history: PartitionHistory) -> KernelResult:
     overlap are, unless they were the same one before (CLEANED). O(n) for copies that are equal.
     """
     if len(history.assignment) < 2:
-        return KernelResult(make_witnesses(0, {}), count=0, judged=0)
+        return KernelResult(no_witnesses(), count=0, judged=0)
     found, judged = _compare(history) if history.copies else ([], 0)
-    witnesses = np.concatenate(found) if found else make_witnesses(0, {})
+    witnesses = join_witnesses(found)
     witnesses = witnesses[np.argsort(witnesses["log_offset"], kind="stable")]
     return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), judged, _incomplete(history))
 
@@ -238,15 +244,15 @@ def snapshot_conflict(history: PartitionHistory) -> KernelResult:
     and what only batches could tell that retention took away. O(n log n), no loop but over copies.
     """
     if history.compacted:
-        return KernelResult(make_witnesses(0, {}), count=0, judged=0)
-    found, judged = [no_witnesses()], 0
+        return KernelResult(no_witnesses(), count=0, judged=0)
+    found, judged = list[np.ndarray](), 0
     for node, copy in sorted(history.copies.items()):
         pairs = _compare_snapshot(history, node, copy)
         judged += len(pairs["case"])
         if len(pairs["case"]):
             chosen = {name: values[pairs["case"] > 0] for name, values in pairs.items()}
             found.append(_snapshot_witnesses(history, node, chosen))
-    witnesses = np.concatenate(found) if len(found) > 1 else no_witnesses()
+    witnesses = join_witnesses(found)
     return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), judged, _snapshots_incomplete(history))
 
 

@@ -10,7 +10,7 @@ from prozess.checkers.partition_index import PartitionIndex, read_in_the_end
 from prozess.harness.interfaces import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import MISSING, NONE, Isolation, Outcome
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, of_clients
 
 # These kernels do not ask whether a finding was permitted. They are O(n) where observers agree with the log. Only what
 # does not agree is sorted.
@@ -135,7 +135,7 @@ def _proven_by_transaction(index: PartitionIndex) -> np.ndarray:
     proven = np.zeros(len(sends["outcome"]), dtype=bool)
     if not len(doubtful):
         return proven
-    level = index.fact(index.client_isolation, index.reads["client"], unknown=Isolation.NOT_A_READER)
+    level = of_clients(index.client_isolation, index.reads["client"], unknown=Isolation.NOT_A_READER)
     seen = index.send_rows(distinct(index.read_key[level == Isolation.READ_COMMITTED]))
     seen = seen[seen >= 0]
     seen = seen[sends["transaction"][seen] != NONE]
@@ -199,7 +199,7 @@ def _lost_proven(
     tombstone[row >= 0] = sends["size"][row[row >= 0]] == NONE
     transactional = np.zeros(len(rows), dtype=bool)
     transactional[row >= 0] = sends["transaction"][row[row >= 0]] != NONE
-    level = index.fact(index.client_isolation, index.reads["client"][rows], unknown=Isolation.NOT_A_READER)
+    level = of_clients(index.client_isolation, index.reads["client"][rows], unknown=Isolation.NOT_A_READER)
     kept &= ~transactional | (level == Isolation.READ_COMMITTED)
     offset = index.reads["log_offset"][rows]
     kept &= ~index.may_be_cleaned(record_key=index.reads["key"][rows], offset=offset, tombstone=tombstone)
@@ -393,7 +393,7 @@ def offset_conflict(history: PartitionHistory) -> KernelResult:
         return KernelResult(no_witnesses(), count=0, judged=judged, incomplete=index.incomplete())
     seen = _conflicting(_unconfirmed(index, acknowledged))
     if not len(seen.offset):
-        return KernelResult(make_witnesses(0, {}), count=0, judged=judged, incomplete=index.incomplete())
+        return KernelResult(no_witnesses(), count=0, judged=judged, incomplete=index.incomplete())
     witnesses, count = _witnesses(index, seen)
     return KernelResult(witnesses, count, judged, incomplete=index.incomplete())
 
@@ -511,7 +511,7 @@ def time_travel(history: PartitionHistory) -> KernelResult:
     sends = index.sends
     invoked_ns = sends["invoked_ns"][row]
     completed_ns = np.where(_acknowledged(index, row, place), sends["completed_ns"][row], _NEVER)
-    clock = index.fact(history.client_clock, sends["client"][row], unknown=NONE)
+    clock = of_clients(history.client_clock, sends["client"][row], unknown=NONE)
     judged = 0
     found: list[np.ndarray] = []
     later: list[np.ndarray] = []

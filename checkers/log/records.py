@@ -11,10 +11,10 @@ from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.harness.config.configuration import PROVOCATIONS, Provocation, ProvocationConfiguration, is_bad
 from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
-from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
+from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses, make_witnesses, no_witnesses
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.plan.work import ErrorsWork, work_as
-from prozess.harness.schema import MISSING, NONE, Outcome, ReadFlag, Role
+from prozess.harness.schema import MISSING, NONE, Outcome, ReadFlag, Role, of_clients
 
 
 def phantom(history: PartitionHistory) -> KernelResult:
@@ -178,7 +178,7 @@ def unenforced(history: CellHistory) -> KernelResult:
         refused = told & (bad | (not made.of_record))
         inside = index.identities.find(index.send_key[rows]) >= 0
         if made.by_broker:
-            acks = index.fact(index.client_acks, index.sends["client"][rows], unknown=NONE)
+            acks = of_clients(index.client_acks, index.sends["client"][rows], unknown=NONE)
             handed_over = (acks == 0) & (index.sends["outcome"][rows] == Outcome.OK)
             refused |= handed_over & ~inside & (bad | (not made.of_record))
         accepted = bad & inside
@@ -212,10 +212,10 @@ def _silent(index: PartitionIndex, told_ns: np.ndarray) -> tuple[np.ndarray, int
     many sends of such clients failed with an error."""
     sends = index.sends
     open_rows = np.flatnonzero(sends["completed_ns"] == MISSING)
-    due_ns = index.fact(told_ns, sends["client"][open_rows], unknown=MISSING)
+    due_ns = of_clients(told_ns, sends["client"][open_rows], unknown=MISSING)
     silent = open_rows[(sends["invoked_ns"][open_rows] < due_ns) & (sends["client"][open_rows] != SENTINEL_CLIENT)]
     failed = np.flatnonzero((sends["code"] != 0) & (sends["client"] != SENTINEL_CLIENT))
-    lived = index.fact(told_ns, sends["client"][failed], unknown=MISSING) != MISSING
+    lived = of_clients(told_ns, sends["client"][failed], unknown=MISSING) != MISSING
     return silent, int(np.count_nonzero(lived))
 
 
@@ -259,7 +259,7 @@ def _bad(history: CellHistory, index: PartitionIndex, rows: np.ndarray) -> np.nd
 
 def _of_cell(found: list[tuple[PartitionIndex, np.ndarray]], judged: int, incomplete: str | None) -> KernelResult:
     witnesses = [_witnesses(index, rows) for index, rows in found if len(rows)]
-    together = np.concatenate(witnesses)[:WITNESSES_MAX] if witnesses else no_witnesses()
+    together = join_witnesses(witnesses)[:WITNESSES_MAX]
     return KernelResult(together, sum(len(rows) for _, rows in found), judged, incomplete=incomplete)
 
 

@@ -15,6 +15,7 @@ from prozess.harness.interfaces.witnesses import (
     WITNESSES_MAX,
     LateCase,
     bin_latencies,
+    join_witnesses,
     make_windows,
     make_witnesses,
     merge_windows,
@@ -23,7 +24,7 @@ from prozess.harness.interfaces.witnesses import (
     percentiles,
 )
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import MISSING, NONE, Outcome
+from prozess.harness.schema import MISSING, NONE, Outcome, of_clients
 
 # When clients stood still, by the gaps between their heartbeats. What is late because its observer stood still proves
 # nothing.
@@ -194,7 +195,7 @@ def put_together(parts: Sequence[KernelResult]) -> KernelResult:
     """Returns what `late` finds in a cell, from what it found in parts of it, in their order."""
     windows, latencies = merge_windows([part.windows for part in parts], [part.latencies for part in parts])
     return KernelResult(
-        np.concatenate([no_witnesses(), *(part.witnesses for part in parts)])[:WITNESSES_MAX],
+        join_witnesses(part.witnesses for part in parts)[:WITNESSES_MAX],
         count=sum(part.count for part in parts),
         judged=sum(part.judged for part in parts),
         incomplete="; ".join(dict.fromkeys(part.incomplete for part in parts if part.incomplete)) or None,
@@ -221,7 +222,7 @@ def _clocks_differ(index: PartitionIndex, clocks: np.ndarray, places: Sequence[R
     """Returns why the times of producers and of consumers cannot be compared. None: they can."""
     senders = index.sends["client"]
     whose = np.concatenate([senders[differs_from_previous(senders)], *(place.clients for place in places)])
-    told = index.fact(clocks, whose, unknown=NONE)
+    told = of_clients(clocks, whose, unknown=NONE)
     if len(told) and (told[0] == NONE or (told != told[0]).any()):
         return f"the producers and the consumers of partition {index.partition} used different clocks"
     return None

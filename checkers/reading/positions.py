@@ -17,15 +17,15 @@ from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHisto
 from prozess.harness.interfaces.witnesses import (
     SCAN_NS,
     STALLED_NS,
-    WITNESS,
     WITNESSES_MAX,
     StallCase,
+    join_witnesses,
     make_witnesses,
     no_witnesses,
 )
 from prozess.harness.plan.plan import SENTINEL_CLIENT, PlannedClient
 from prozess.harness.recording.metrics import MICRO, code_of
-from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, Role
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, Role, of_clients
 
 DIRTY_GONE = 0
 """Case of `dirty-read`: no record stands where it was read."""
@@ -99,7 +99,7 @@ def skipped(history: PartitionHistory) -> KernelResult:
     reasons = [reason for level_read in _levels_read(index) if (reason := index.incomplete(level_read))]
     if not len(after):
         return KernelResult(no_witnesses(), 0, judged, incomplete="; ".join(reasons) or None)
-    level = index.fact(index.client_isolation, reads["client"][after], unknown=Isolation.NOT_A_READER)
+    level = of_clients(index.client_isolation, reads["client"][after], unknown=Isolation.NOT_A_READER)
     committed = level == Isolation.READ_COMMITTED
     parts = [
         _jumps(index, log_level, before[of_level], after[of_level])
@@ -216,13 +216,13 @@ def stalled(history: CellHistory) -> KernelResult:
     """
     index = CellIndex.of(history)
     lives = lives_of(history)
-    found, judged = [], 0
+    found, judged = list[np.ndarray](), 0
     for partition in index.partitions:
         mine = [life for life in lives if partition.partition in life.assigned_ns]
         judged += len(mine)
         found += [witness for life in mine for witness in _silences(history, index, partition, life)]
         found.append(_stable_offsets(history, index, partition))
-    witnesses = np.concatenate([no_witnesses(), *(some for some in found if len(some))], dtype=WITNESS)
+    witnesses = join_witnesses(found)
     reasons = [r for partition in index.partitions if (r := partition.incomplete())]
     return KernelResult(witnesses[:WITNESSES_MAX], len(witnesses), judged, incomplete="; ".join(reasons) or None)
 
@@ -292,7 +292,7 @@ def _silences(
 def _visible_since(partition: PartitionIndex, log: Log) -> np.ndarray:
     """Returns int64[records of the log]: since when this record, or a later one, was certainly visible."""
     sends, send = partition.sends, partition.send_rows(log.key)
-    acks = partition.fact(partition.client_acks, partition.reads["sender"][log.rows], unknown=0)
+    acks = of_clients(partition.client_acks, partition.reads["sender"][log.rows], unknown=0)
     told = (send >= 0) & (acks != 0)
     told[told] = sends["outcome"][send[told]] == Outcome.OK
     since_ns: np.ndarray = partition.reads["read_ns"][log.rows].copy()
@@ -356,7 +356,7 @@ def _stable_offsets(history: CellHistory, index: CellIndex, partition: Partition
     new = np.flatnonzero(np.concatenate([[True], stable[1:] != stable[:-1]]))
     last = np.concatenate([new[1:], [len(stable)]]) - 1
     long = np.flatnonzero(stable_ns[last] - stable_ns[new] >= STALLED_NS)
-    found = [no_witnesses()]
+    found = []
     for begin, end in zip(new[long].tolist(), last[long].tolist(), strict=True):
         above = high_ns[(high > stable[begin]) & (high_ns >= stable_ns[begin]) & (high_ns <= stable_ns[end])]
         if not len(above):
@@ -367,7 +367,7 @@ def _stable_offsets(history: CellHistory, index: CellIndex, partition: Partition
             columns = {"partition": partition.partition, "log_offset": int(stable[begin])}
             columns |= {"begin_ns": begin_ns, "end_ns": end_ns, "case": StallCase.STABLE_OFFSET}
             found.append(make_witnesses(1, columns))
-    return np.concatenate(found)
+    return join_witnesses(found)
 
 
 def _series(

@@ -13,7 +13,7 @@ import numpy as np
 from prozess.checkers.lookup import Lookup, differs_from_previous
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.harness.interfaces import CellHistory, KernelResult
-from prozess.harness.interfaces.witnesses import WITNESSES_MAX, CopyCase, make_witnesses, no_witnesses
+from prozess.harness.interfaces.witnesses import WITNESSES_MAX, CopyCase, join_witnesses, make_witnesses
 from prozess.harness.schema import MISSING, NONE, Isolation, ObservationKind, Role
 
 
@@ -142,7 +142,7 @@ def _missing(
     chosen = np.flatnonzero(below & (source.key >= 0))
     rank = _rank(source.key[chosen])
     chosen = chosen[rank >= _Counted(copy.key).of(source.key[chosen])]
-    parts = [no_witnesses()]
+    parts = []
     for place, index in enumerate(sources):
         mine = chosen[source.which[chosen] == place]
         rows = source.row[mine]
@@ -156,7 +156,7 @@ def _missing(
             **index.sent(index.send_rows(index.read_key[rows])),
         }
         parts.append(make_witnesses(len(mine), columns))
-    return np.concatenate(parts)
+    return join_witnesses(parts)
 
 
 def _repeated(source: _Side, copy: _Side, copies: Sequence[PartitionIndex], *, whole: bool) -> np.ndarray:
@@ -187,7 +187,7 @@ def _of_copies(
 ) -> np.ndarray:
     """Returns one witness for each of these copies, in the partition where it stands. `client` and `sequence` are the
     copier's."""
-    parts = [no_witnesses()]
+    parts = []
     for place, index in enumerate(copies):
         mine = np.flatnonzero(copy.which[chosen] == place)
         rows = copy.row[chosen[mine]]
@@ -202,4 +202,4 @@ def _of_copies(
         if first is not None:
             columns["other_offset"] = copy.offset[first[mine]]
         parts.append(make_witnesses(len(mine), columns))
-    return np.concatenate(parts)
+    return join_witnesses(parts)

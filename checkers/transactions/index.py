@@ -22,7 +22,7 @@ from prozess.checkers.lookup import (
 )
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.harness.interfaces import CellHistory
-from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, once
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, of_clients, once
 
 
 class CellIndex(Indexed):
@@ -228,7 +228,7 @@ class CellIndex(Indexed):
             index = self.partitions[position]
             rows = np.flatnonzero(index.by_consumer)
             rows, transaction = self.transactions_of_reads(position, rows)
-            level = index.fact(index.client_isolation, index.reads["client"][rows], unknown=Isolation.NOT_A_READER)
+            level = of_clients(index.client_isolation, index.reads["client"][rows], unknown=Isolation.NOT_A_READER)
             self._consumed[position] = rows, transaction, level
         return self._consumed[position]
 

@@ -11,8 +11,8 @@ import numpy as np
 from prozess.checkers.lookup import differs_from_previous, distinct
 from prozess.checkers.transactions.index import CellIndex
 from prozess.harness.interfaces import CellHistory, KernelResult
-from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
-from prozess.harness.schema import MISSING, NONE, Isolation
+from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses, make_witnesses, no_witnesses
+from prozess.harness.schema import MISSING, NONE, Isolation, of_clients
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -150,7 +150,7 @@ def _of_records(index: CellIndex, rows: np.ndarray, columns: dict[str, np.ndarra
 def of_reads(index: CellIndex, of: Callable[[int], np.ndarray]) -> KernelResult:
     """Returns a finding of the reads that `of` chooses (rows for each partition). It has one witness for each record and
     isolation level, which names the first reader. read_committed comes before read_uncommitted."""
-    parts: list[np.ndarray] = [no_witnesses()]
+    parts: list[np.ndarray] = []
     judged = 0
     for position, partition in enumerate(index.partitions):
         judged += len(index.consumed(position)[0]) + len(partition.visible.rows)
@@ -158,7 +158,7 @@ def of_reads(index: CellIndex, of: Callable[[int], np.ndarray]) -> KernelResult:
         if not len(rows):
             continue
         reads = partition.reads
-        level = partition.fact(partition.client_isolation, reads["client"][rows], unknown=Isolation.READ_UNCOMMITTED)
+        level = of_clients(partition.client_isolation, reads["client"][rows], unknown=Isolation.READ_UNCOMMITTED)
         case = np.where(level == Isolation.READ_COMMITTED, AT_READ_COMMITTED, AT_READ_UNCOMMITTED)
         audit = ~partition.by_consumer[rows]
         order = np.lexsort((reads["read_ns"][rows], audit, partition.read_key[rows], case))
@@ -174,7 +174,7 @@ def of_reads(index: CellIndex, of: Callable[[int], np.ndarray]) -> KernelResult:
             **partition.sent(partition.send_rows(partition.read_key[rows])),
         }
         parts.append(make_witnesses(len(rows), columns))
-    found = np.concatenate(parts)
+    found = join_witnesses(parts)
     found = found[np.argsort(found["case"], kind="stable")]
     return KernelResult(found[:WITNESSES_MAX], len(found), judged, incomplete=index.incomplete)
 
@@ -236,7 +236,7 @@ def information_cycle(history: CellHistory) -> KernelResult:
     """
     index = CellIndex.of(history)
     edges, judged = _read(index)
-    found, count = [no_witnesses()], 0
+    found, count = list[np.ndarray](), 0
     for level, case in (
         (Isolation.READ_COMMITTED, AT_READ_COMMITTED),
         (Isolation.READ_UNCOMMITTED, AT_READ_UNCOMMITTED),
@@ -246,7 +246,7 @@ def information_cycle(history: CellHistory) -> KernelResult:
             mine = inside.chosen(members)
             found.append(_witness(index, mine, shortest_cycle(mine.writer, mine.reader), case))
         count += int(number.max(initial=-1)) + 1
-    return KernelResult(np.concatenate(found)[:WITNESSES_MAX], count, judged)
+    return KernelResult(join_witnesses(found)[:WITNESSES_MAX], count, judged)
 
 
 def write_cycle(history: CellHistory) -> KernelResult:
@@ -264,7 +264,7 @@ def write_cycle(history: CellHistory) -> KernelResult:
     alone[by_write] = components(inside.writer[by_write], inside.reader[by_write])
     counted = np.zeros(int(number.max(initial=-1)) + 1, dtype=bool)
     counted[number[by_write]] = True
-    found = [no_witnesses()]
+    found = []
     for one in np.flatnonzero(counted)[:WITNESSES_MAX].tolist():
         members, case = number == one, BY_WRITES
         if (alone[members] >= 0).any():  # perhaps several times: of the first
@@ -272,7 +272,7 @@ def write_cycle(history: CellHistory) -> KernelResult:
         mine = inside.chosen(members)
         first = int(np.flatnonzero(mine.level == Isolation.NOT_A_READER)[0])
         found.append(_witness(index, mine, shortest_cycle(mine.writer, mine.reader, first), case))
-    return KernelResult(np.concatenate(found), int(np.count_nonzero(counted)), judged)
+    return KernelResult(join_witnesses(found), int(np.count_nonzero(counted)), judged)
 
 
 # Edges.

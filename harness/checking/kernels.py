@@ -34,6 +34,7 @@ from prozess.harness.interfaces.witnesses import (
     WINDOW,
     WITNESS,
     WITNESSES_MAX,
+    join_witnesses,
     merge_windows,
     no_latencies,
     no_witnesses,
@@ -84,8 +85,7 @@ def _together(checker: CellChecker, parts: Sequence[Finding]) -> KernelResult:
     assert sharing is not None, checker.anomaly
     results = [finding.result for finding in sorted(parts, key=lambda finding: finding.partition)]
     reasons = dict.fromkeys(result.incomplete for result in results if result.incomplete)
-    found = [result.witnesses for result in results if len(result.witnesses)]
-    witnesses = np.concatenate([no_witnesses(), *found], dtype=WITNESS)
+    witnesses = join_witnesses(result.witnesses for result in results if len(result.witnesses))
     if sharing.by_case:
         witnesses = witnesses[np.argsort(witnesses["case"], kind="stable")]
     windows, _ = merge_windows([result.windows for result in results], [result.latencies for result in results])

@@ -11,7 +11,18 @@ from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.interfaces import CopyFacts
 from prozess.harness.plan.plan import SENTINEL_CLIENT, Plan
 from prozess.harness.recording.rows import RECORDER_CLIENT
-from prozess.harness.schema import MISSING, NONE, READS, Isolation, ObservationKind, Outcome, ReadFlag, Role, role_named
+from prozess.harness.schema import (
+    MISSING,
+    NONE,
+    READS,
+    Isolation,
+    ObservationKind,
+    Outcome,
+    ReadFlag,
+    Role,
+    of_clients,
+    role_named,
+)
 
 # Through which sentinel an audit read.
 #
@@ -265,10 +276,7 @@ class RevealedReads(Mapping[str, np.ndarray]):
         """For each of REVEALED, ascending by offset: does a read show the record, or else an acknowledgement? And the
         row of `reads` or of `sends` that does."""
         reads, sends = self._reads, self._sends
-        client = reads["client"]
-        level = np.full(len(client), Isolation.NOT_A_READER)
-        known = (client >= 0) & (client < len(self._isolation))
-        level[known] = self._isolation[client[known]]
+        level = of_clients(self._isolation, reads["client"], unknown=Isolation.NOT_A_READER)
         given = (reads["log_offset"] != NONE) & ((reads["flags"] & ReadFlag.CORRUPT) == 0)
         told = np.flatnonzero((sends["outcome"] == Outcome.OK) & (sends["log_offset"] != NONE))
         of_all = _last_at(sends, told, reads, np.flatnonzero(given))

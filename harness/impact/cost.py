@@ -25,7 +25,7 @@ from prozess.harness.plan.plan import parse_plan
 from prozess.harness.plan.schedule import FaultAction, Step
 from prozess.harness.recording.codes import read_texts
 from prozess.harness.run_directory import RunDirectory, read_object, read_resolved
-from prozess.harness.schema import MISSING, Outcome, Tristate
+from prozess.harness.schema import MISSING, Outcome, Tristate, of_clients
 
 AROUND_NS = 10 * NS_PER_S
 """The time before a fault and after its end for which rates and latencies are measured."""
@@ -189,13 +189,7 @@ def phases_of(faults: Sequence[FaultTime]) -> Spans:
 
 
 def _acks(columns: Columns, client_acks: np.ndarray) -> np.ndarray:
-    client = columns["client"]
-    if not len(client_acks) or not len(client):
-        return np.zeros(len(client))
-    if int(client.min()) >= 0 and int(client.max()) < len(client_acks):
-        return np.asarray(client_acks[client])
-    known = (client >= 0) & (client < len(client_acks))
-    return np.where(known, client_acks[np.where(known, client, 0)], 0)
+    return of_clients(client_acks, columns["client"], unknown=0)
 
 
 def _times(columns: Columns, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

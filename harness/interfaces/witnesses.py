@@ -1,7 +1,7 @@
 """Witnesses are the records and observations that show an anomaly. A kernel returns each with its `case`, and the
 guarantees judge them one by one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -58,6 +58,12 @@ _NO_WITNESSES = np.empty(0, dtype=WITNESS)
 def no_witnesses() -> np.ndarray:
     """Returns an empty array of WITNESS."""
     return _NO_WITNESSES
+
+
+def join_witnesses(parts: Iterable[np.ndarray]) -> np.ndarray:
+    """Returns these arrays of WITNESS one after the other. There may be none."""
+    # NumPy asks for each part, field by field, what type they all have in common, unless it is told.
+    return np.concatenate([no_witnesses(), *parts], dtype=WITNESS)
 
 
 def make_witnesses(length: int, columns: Mapping[str, np.ndarray | int]) -> np.ndarray:

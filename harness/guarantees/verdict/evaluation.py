@@ -14,7 +14,7 @@ from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, both, 
 from prozess.harness.guarantees.table import TABLE, Guarantee, Rule, RuleEffect
 from prozess.harness.guarantees.table.rules import NEVER_EXCUSES, CellConfiguration
 from prozess.harness.interfaces import KernelResult
-from prozess.harness.interfaces.witnesses import no_witnesses
+from prozess.harness.interfaces.witnesses import join_witnesses
 from prozess.harness.verdict import WindowJudged
 
 
@@ -192,7 +192,7 @@ def tally_of(
     evaluation: Callable[[int, np.ndarray], Evaluation],
 ) -> Tally:
     """Judge every witness of these partitions. What an absence finding says where the audit is incomplete is unknown."""
-    witnesses, judgements = [no_witnesses()], [np.empty(0, np.int8)]
+    witnesses, judgements = list[np.ndarray](), [np.empty(0, np.int8)]
     rules, possible = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     spoilt: dict[str, None] = {}
     for partition, result in results.items():
@@ -208,7 +208,7 @@ def tally_of(
         rules.append(judged.rule)
         possible.append(judged.possible)
     return Tally(
-        witnesses=np.concatenate(witnesses),
+        witnesses=join_witnesses(witnesses),
         judgement=np.concatenate(judgements),
         rule=np.concatenate(rules),
         possible=np.concatenate(possible),

@@ -39,7 +39,7 @@ from prozess.harness.app.histories.synthetic.log import BATCH, EARLIER_NS, MISRE
 from prozess.harness.app.histories.synthetic.plants import PLANTS
 from prozess.harness.checking.findings import write_whole
 from prozess.harness.history.parquet import from_numpy, from_strings
-from prozess.harness.interfaces.witnesses import WITNESS, make_witnesses, no_witnesses
+from prozess.harness.interfaces.witnesses import WITNESS, join_witnesses, make_witnesses
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE
 
@@ -70,9 +70,7 @@ def write_planted(run: RunDirectory, cells: Sequence[GeneratedCell], *, two_cont
                 witnesses["partition"] = partition.partition
                 found[name].append(witnesses)
     lengths = np.array([sum(map(len, parts)) for parts in found.values()])
-    stacked = np.concatenate(
-        [part for parts in found.values() for part in parts if len(part)] or [no_witnesses()], dtype=WITNESS
-    )
+    stacked = join_witnesses(part for parts in found.values() for part in parts if len(part))
     names = from_strings(list(found)).take(from_numpy(np.repeat(np.arange(len(found)), lengths)))
     write_whole(run.planted, pa.table([names, *(from_numpy(stacked[name]) for name in _COLUMNS)], schema=PLANTED))
 
