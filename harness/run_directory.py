@@ -62,7 +62,7 @@ class RunDirectory:
 
     @property
     def address(self) -> str:
-        """Where the run is, for people: its path, or its URI."""
+        """Returns where the run is, for people: its path, or its URI."""
         return str(self.path.resolve()) if self.tables is None else self.tables.run_address
 
     @property

@@ -1,4 +1,4 @@
-"""Who owned which partition of a group, and when, by the callbacks and polls of its members."""
+"""Finds out which member of a group owned which partition, and when, by the callbacks and polls of its members."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

@@ -28,33 +28,33 @@ class HostMessage(BaseModel):
 
 
 class SetupRequest(HostMessage):
-    """Start the servers."""
+    """Asks the host to start the servers."""
 
     ask: Literal["setup"] = "setup"
 
 
 class WaitReadyRequest(HostMessage):
-    """Wait until every broker is ready."""
+    """Asks the host to wait until every broker is ready."""
 
     timeout_s: float
     ask: Literal["wait_ready"] = "wait_ready"
 
 
 class DescribeRequest(HostMessage):
-    """Say what the cluster is: `DescriptionAnswer`."""
+    """Asks the host what the cluster is: `DescriptionAnswer`."""
 
     ask: Literal["describe"] = "describe"
 
 
 class CollectLogsRequest(HostMessage):
-    """Copy the servers' logs into this directory."""
+    """Asks the host to copy the servers' logs into this directory."""
 
     into: Path
     ask: Literal["collect_logs"] = "collect_logs"
 
 
 class ServerRequest(HostMessage):
-    """Start, kill, pause or resume the server of a node."""
+    """Asks the host to start, kill, pause or resume the server of a node."""
 
     node: str
     do: Literal["start", "kill", "pause", "resume"]
@@ -62,7 +62,7 @@ class ServerRequest(HostMessage):
 
 
 class ShutdownRequest(HostMessage):
-    """Shut the server of a node down."""
+    """Asks the host to shut the server of a node down."""
 
     node: str
     timeout_s: float
@@ -70,14 +70,14 @@ class ShutdownRequest(HostMessage):
 
 
 class StateRequest(HostMessage):
-    """Say what state the server of a node is in: `StateAnswer`."""
+    """Asks the host what state the server of a node is in: `StateAnswer`."""
 
     node: str
     ask: Literal["state"] = "state"
 
 
 class LinkRequest(HostMessage):
-    """Block what comes to a node from another, or let it through again."""
+    """Asks the host to block what comes to a node from another, or to let it through again."""
 
     node: str
     do: Literal["block", "unblock"]
@@ -86,7 +86,7 @@ class LinkRequest(HostMessage):
 
 
 class ReceivesRequest(HostMessage):
-    """Say whether anything comes to a node from another: `SeenAnswer`."""
+    """Asks the host whether anything comes to a node from another: `SeenAnswer`."""
 
     node: str
     source: str
@@ -94,7 +94,7 @@ class ReceivesRequest(HostMessage):
 
 
 class ImpairRequest(HostMessage):
-    """Impair a node, or repair it."""
+    """Asks the host to impair a node, or to repair it."""
 
     node: str
     do: Literal["impair", "repair"]
@@ -103,7 +103,7 @@ class ImpairRequest(HostMessage):
 
 
 class ImpairedRequest(HostMessage):
-    """Say whether a node is impaired, and what tells: `SeenAnswer`."""
+    """Asks the host whether a node is impaired, and what tells: `SeenAnswer`."""
 
     node: str
     impairment: Impairment
@@ -111,7 +111,7 @@ class ImpairedRequest(HostMessage):
 
 
 class HarmRequest(HostMessage):
-    """Harm what a node has stored, and say what was done: `HarmedAnswer`."""
+    """Asks the host to harm what a node has stored, and what was done: `HarmedAnswer`."""
 
     node: str
     harm: Harm

@@ -222,10 +222,9 @@ def runs_below(address: str) -> list[StoredRun]:
 
 
 def _s3(setting: Setting, *, bucket: str) -> "fs.FileSystem":
-    """An object store with S3's protocol, as the settings of Hadoop's s3a connector describe it. What they leave out, the
-    environment and the AWS configuration files say, as for any other program. What the environment here says goes along to
-    Spark's workers; their own files are theirs."""
-
+    """Returns an object store with S3's protocol, as the settings of Hadoop's s3a connector describe it. What they leave out,
+    the environment and the AWS configuration files say, as for any other program. What the environment here says goes along
+    to Spark's workers; their own files are theirs."""
     from pyarrow import fs
 
     def s3a(name: str) -> str | None:

@@ -289,7 +289,7 @@ def put_together(parts: Iterable[Impact], faults: Sequence[FaultTime]) -> Impact
 
 
 def measure_locally(history: History, faults: Sequence[FaultTime], *, workers: int) -> Impact:
-    """What the faults of a run cost, measured by threads of this process. HistoryUnreadable if a page is damaged."""
+    """Returns what the faults of a run cost, measured by threads of this process. HistoryUnreadable if a page is damaged."""
     with ThreadPoolExecutor(workers, thread_name_prefix="measure") as pool:
         parts = pool.map(lambda group: measure(history, group, faults), groups_of(history, 2 * workers))
         return put_together(parts, faults)

@@ -99,7 +99,7 @@ def read_application(run: RunDirectory) -> ApplicationVerdict:
 
 
 def with_application(verdict: TrialVerdict, found: ApplicationVerdict) -> TrialVerdict:
-    """The same verdict, for which the application counts, too: what its test forbids violates, and what could not be judged
+    """Returns the verdict when the application counts, too: what its test forbids violates, and what could not be judged
     although it should have been is unknown."""
     wrong, doubts = found.of(AnomalyOutcome.VIOLATED), found.doubts()
     seen = ", ".join(f"{one.anomaly} {one.count:,} in {one.where}" for one in found.anomalies if one.count)

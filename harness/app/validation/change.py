@@ -161,7 +161,7 @@ class Change:
                         yield Remark(Level.ERROR, weakness.rule.id, sentence, self._origin(name))
 
     def _origin(self, anomaly: str) -> str:
-        """Where the changed setting stands that a remedy of this anomaly would change."""
+        """Returns where the changed setting stands that a remedy of this anomaly would change."""
         weak = next((w for w in self.new.weaknesses if w.guarantee.anomaly == anomaly), None)
         changed = {change.new.origin for change in self.settings if change.new is not None}
         origins = [] if weak is None else [self.new.parts.origins.get(each, "") for each in self.new.remedy(weak)]
@@ -181,7 +181,7 @@ class Change:
                 yield Remark(Level.WARNING, doubt.rule or f"unclear:{doubt.name}", doubt.sentence(), doubt.origin)
 
     def _operations(self) -> Iterator[Remark]:
-        """What must be done for the change to take effect, and what Kafka refuses."""
+        """Yields what must be done for the change to take effect, and what Kafka refuses."""
         of_broker = properties_of("broker", "java", self.new.parts.version)
         for change in self.settings:
             origin = "" if change.new is None else change.new.origin

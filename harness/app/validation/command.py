@@ -401,8 +401,8 @@ def _no_client(given: ValidationInput, readings: Sequence[Reading]) -> str:
 
 
 def _clients(wanted: str, readings: Sequence[Reading], version: str) -> dict[Scope, Client]:
-    """Whose properties each part has: its library's where the file tells it (librdkafka stands in for those that are not
-    run), else what was asked for, or can be seen from the names of all files that do not tell."""
+    """Returns the client whose properties each part has: its library's where the file tells it (librdkafka stands in for
+    those that are not run), else what was asked for, or can be seen from the names of all files that do not tell."""
     libraries = {scope: reading.library for reading in readings for scope in reading.scopes if reading.library}
     silent = [reading for reading in readings if not reading.library]
     guessed = _client(wanted, settings_of(silent, "producer"), settings_of(silent, "consumer"), version)

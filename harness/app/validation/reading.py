@@ -302,7 +302,7 @@ def json_value(text: str) -> FileValue:
 
 
 def _lines_of_keys(text: str) -> Iterator[int]:
-    """In the order of the text, which is that of the document: a mapping's key comes before what it holds."""
+    """Returns lines in the order of the text, which is that of the document: a mapping's key comes before what it holds."""
     line, place = 1, 0
     for found in _KEY_OR_TEXT.finditer(text):
         line += text.count("\n", place, found.start())

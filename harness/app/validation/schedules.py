@@ -136,7 +136,7 @@ def _extra_s(step: Step) -> float:
 
 
 def _seconds(text: str) -> float:
-    """Of milliseconds. What is no number the cluster itself refuses; until then it is as long as Kafka's longest default."""
+    """Returns milliseconds as seconds. The cluster refuses what is no number; it counts as Kafka's longest default."""
     return int(text) / 1000 if text.isdigit() else 18.0
 
 
@@ -194,8 +194,8 @@ def _one_down(here: Circumstances) -> list[dict[str, Any]]:
 
 
 def _lost_answers(here: Circumstances) -> list[dict[str, Any]]:
-    """As the trial `lost-answers`; the leader dies besides, because clients wait for an answer for 30 s and longer, and
-    for a connection that ended not at all. Its records are on the followers, or on its disk, by then."""
+    """Returns the steps of the trial `lost-answers`; the leader dies besides, because clients wait for an answer for 30 s and
+    longer, and for a connection that ended not at all. Its records are on the followers, or on its disk, by then."""
     cut = {"others": "clients", "direction": "from-targets"}
     return [
         _fault("what a leader answers is lost", "partition", "leader(0)", after_s=2, **cut),
@@ -220,7 +220,7 @@ def _lost_requests(here: Circumstances) -> list[dict[str, Any]]:
 
 
 def _moves(_: Circumstances) -> list[dict[str, Any]]:
-    """As the trial `kafka`: leaders change while nothing is wrong with any broker."""
+    """Returns the steps of the trial `kafka`: leaders change while nothing is wrong with any broker."""
     steps = []
     for number in (1, 2, 3):
         changed = f"other leaders are preferred, round {number}"
@@ -234,7 +234,7 @@ def _moves(_: Circumstances) -> list[dict[str, Any]]:
 
 
 def _unreplicated(here: Circumstances) -> list[dict[str, Any]]:
-    """As the trials `smoke` and `failovers`: what the leader alone has dies with its leadership."""
+    """Returns the steps of the trials `smoke` and `failovers`: what the leader alone has dies with its leadership."""
     still = "its followers stand still"
     return [
         _fault(still, "pause", "followers(0)", after_s=2),
@@ -285,7 +285,7 @@ def _uncommitted(here: Circumstances) -> list[dict[str, Any]]:
 
 
 def _deleted(_: Circumstances) -> list[dict[str, Any]]:
-    """As the trial `group-offsets`: retention takes what the group has not read."""
+    """Returns steps of the trial `group-offsets`: retention takes what the group has not read."""
     cells = {"workload": "group"}
     return [
         _step("the members are stopped", 2, kind="client", do="stop", client="member(*,*)"),
@@ -296,7 +296,7 @@ def _deleted(_: Circumstances) -> list[dict[str, Any]]:
 
 
 def _same_instance(here: Circumstances) -> list[dict[str, Any]]:
-    """As the trial `group-offsets`."""
+    """Returns steps of the trial `group-offsets`: a second process has the group.instance.id of a member."""
     (group, *_) = here.groups
     return [
         _fault("a second process with a group.instance.id", "duplicate-member", f"member({group},1)", after_s=2),
@@ -332,7 +332,7 @@ def _offsets_down(here: Circumstances) -> list[dict[str, Any]]:
 
 
 def _transactions_down(here: Circumstances) -> list[dict[str, Any]]:
-    """As `one broker down`, of the broker that leads a transactional.id's partition of __transaction_state."""
+    """Returns the steps of `one broker down`, for the broker that leads a transactional.id's part of __transaction_state."""
     (cell, *_) = here.transactions
     return [
         _fault("the transactions' coordinator dies", "kill", f"transaction-coordinator({cell})", after_s=2),
@@ -343,7 +343,7 @@ def _transactions_down(here: Circumstances) -> list[dict[str, Any]]:
 
 
 def _unclean(here: Circumstances) -> list[dict[str, Any]]:
-    """As the trial `unclean`: who dies first, and so has the least, returns first, and alone."""
+    """Returns the steps of the trial `unclean`: who dies first, and so has the least, returns first, and alone."""
     first = f"follower(0, {here.replicas - 1})"
     others = ("leader(0)", "in-sync-followers(0)") if here.replicas > 2 else ("leader(0)",)
     died = "a follower dies"

@@ -59,7 +59,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Trends:
-    """Over all runs that were found."""
+    """The trends of all runs that were found."""
 
     nights: tuple[NightOfTrial, ...]
     measures: tuple[Measure, ...]
