@@ -53,12 +53,27 @@ _OF_FILES = 0o700
 
 
 @dataclass(frozen=True, slots=True)
+class LostRows:
+    """Rows of one table that are damaged: whoever reads the run reads as if they were not there."""
+
+    table: str
+    partitions: frozenset[int]
+    """The partitions of which the table has damaged rows."""
+    whole: bool
+    """Whether nothing of the file can be read, so that all of its rows are lost."""
+    why: str
+    """What is wrong, as a clause."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunDirectory:
     """The directory of one run. It only names paths; `create` makes the directories."""
 
     path: Path
     tables: "TableStore | None" = None
     """Where the tables of the history are, if they are not in `history/`: in an object store, for example."""
+    lost: tuple[LostRows, ...] = ()
+    """What of the tables is damaged. Nothing that the rest says is known of these partitions."""
 
     @property
     def address(self) -> str:

@@ -21,7 +21,8 @@ from prozess.harness.app.run.check import CheckOptions, check_run, ensure_proven
 from prozess.harness.app.run.judge import judge_run
 from prozess.harness.checking.findings import read_facts, read_found_witnesses
 from prozess.harness.errors import BadInput, HistoryUnreadable
-from prozess.harness.history.manifest import Condition, condition_of
+from prozess.harness.history.manifest import Condition, condition_of, plan_of
+from prozess.harness.history.reader import unreadable_cells
 from prozess.harness.history.store import Setting, opened_run, place_of
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import TABLES
@@ -52,7 +53,8 @@ def findings(spark: "SparkSession", run: Path | str) -> "DataFrame":
     """Returns one row for each checker and partition (or cell) of a run that was checked: its number (`finding`, from 0),
     anomaly, partition, cell, count, judged, and why it is incomplete, if it is.
 
-    BadInput if the run was not checked yet; HistoryUnreadable if files of the run or of its findings are damaged.
+    Of a cell of which rows are damaged, `incomplete` names the file. BadInput if the run was not checked yet;
+    HistoryUnreadable if other files of the run or its findings are damaged, or if rows were damaged since it was checked.
     """
     with _checked(spark, run) as directory:
         return spark.createDataFrame(read_facts(directory))
@@ -69,33 +71,54 @@ def history(spark: "SparkSession", run: Path | str, table: str) -> "DataFrame":
     """Returns a table of what was recorded, such as "sends" or "reads" (docs/spark.md names them all). It is made from the
     rows if that has not been done yet. Spark reads it itself, so for a URI it needs its own connector to that file system.
 
-    BadInput if there is no such run or table; HistoryUnreadable if files of the run are damaged: `check` says which.
+    BadInput if there is no such run or table; HistoryUnreadable if the table or other files of the run are damaged: `check`
+    says which.
     """
     if table not in TABLES:
         raise BadInput(f"a history has no table {table!r}. Its tables are {', '.join(sorted(TABLES))}.")
     with _opened(spark, run) as directory:
-        ensure_proven_history(directory, _undamaged(directory, run))
+        condition = _known(directory, run)
+        if any(lost.table == table for lost in condition.lost):
+            raise _damaged(run, condition)
+        ensure_proven_history(directory, condition)
         if directory.tables is not None:
             return spark.read.parquet(f"{run}/history/{table}.parquet")
         # A URI: without a scheme Spark would look on the file system that is the session's default.
         return spark.read.parquet((directory.history / f"{table}.parquet").resolve().as_uri())
 
 
-def _undamaged(directory: RunDirectory, run: Path | str) -> Condition:
+def _known(directory: RunDirectory, run: Path | str) -> Condition:
+    """Returns the condition of a run, of which no more than rows of known partitions is damaged."""
     condition = condition_of(directory, ("recorded", "history", "judged"))
-    if condition.damaged:
-        raise HistoryUnreadable(f"{run} is damaged: {'; '.join(condition.doubts)}.")
+    if condition.damaged and not condition.bounded:
+        raise _damaged(run, condition)
     return condition
+
+
+def _damaged(run: Path | str, condition: Condition) -> HistoryUnreadable:
+    return HistoryUnreadable(f"{run} is damaged: {'; '.join(condition.doubts)}.")
 
 
 @contextmanager
 def _checked(spark: "SparkSession", run: Path | str) -> Iterator[RunDirectory]:
     """A run whose findings are those of what was recorded: of damaged files an earlier check may have left some."""
     with _opened(spark, run) as directory:
-        _undamaged(directory, run)
+        condition = _known(directory, run)
         if not (directory.findings / "findings.parquet").is_file():
             raise BadInput(f"{run} has not been checked yet. Call prozess.spark.check, or run `prozess check`.")
+        if condition.bounded and _older(directory, condition):
+            raise HistoryUnreadable(
+                f"{run} was damaged after it was checked: {'; '.join(condition.doubts)}. Call prozess.spark.check again: it "
+                "keeps what was found in the cells that this does not concern."
+            )
         yield directory
+
+
+def _older(directory: RunDirectory, condition: Condition) -> bool:
+    """Returns whether there are findings in cells of which rows are damaged now."""
+    facts = read_facts(directory).to_pylist()
+    cells = unreadable_cells(plan_of(directory, condition), condition.lost)
+    return any(fact["cell"] in cells and fact["incomplete"] is None for fact in facts)
 
 
 def _opened(spark: "SparkSession", run: Path | str, *, kept: bool = False) -> AbstractContextManager[RunDirectory]:

@@ -12,7 +12,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from prozess.harness.checking.kernels import (
     perform,
     shared_out,
     units_of,
+    unread,
 )
 from prozess.harness.errors import HarnessFailed, HistoryUnreadable, MissingTool
 from prozess.harness.history.reader import History
@@ -83,7 +84,7 @@ def check_with_spark(
             session.stop()
     spread = _Spread(session, history.run, TASKS_PER_WORKER * workers)
     units = units_of(history, checkers, partial(spread.perform, checkers), rows_max=rows_max)
-    return in_order(spread.check(units, checkers), checkers, history.plan.cells)
+    return in_order([*spread.check(units, checkers), *unread(history, checkers)], checkers, history.plan.cells)
 
 
 def tasks_of(rows: Sequence[int], *, tasks_max: int) -> list[list[int]]:
@@ -134,7 +135,7 @@ class HistoryLocation:
         with tempfile.TemporaryDirectory() as directory:
             for name, content in self.beside.items():
                 (Path(directory) / name).write_bytes(content)
-            return History.open(RunDirectory(Path(directory), self.run.tables))
+            return History.open(replace(self.run, path=Path(directory)))
 
 
 _OPENED: dict[str, History] = {}

@@ -333,10 +333,13 @@ def _check_and_judge(
 ) -> TrialVerdict:
     view.phase("check", engine=options.engine)
     try:
-        session = None if condition.damaged else seconds.measure("check: wait for Spark", spark.session)
+        read = not condition.damaged or condition.bounded
+        session = None if not read else seconds.measure("check: wait for Spark", spark.session)
         check = CheckOptions(engine=engine_name(options.engine), workers=options.workers, session=session)
         findings = seconds.measure("check", lambda: check_run(run, check, condition))
-        if oracle and not condition.damaged:
+        if oracle and condition.damaged:
+            view.note("The second opinion was not asked for: files of the run are damaged.")
+        elif oracle:
             left_out = seconds.measure(
                 "oracle", lambda: compare_with_oracle(run, workers=options.workers, session=session)
             )

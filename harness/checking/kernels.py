@@ -133,18 +133,18 @@ def checkers_of(unit: Unit, cell: Cell | None, checkers: CheckerSet) -> Mapping[
 
 
 def units_of(history: History, checkers: CheckerSet, each: Each, *, rows_max: int = ROWS_MAX) -> list[Unit]:
-    """Returns every unit that has a checker, the largest first, so that no large one begins when all others are done.
-    `each` looks now at the pieces of partitions with more than `rows_max` rows; what is left of them is small. It also
-    gathers what must be known of cells that have more rows than that, or than CELL_ROWS_MAX, so that they can be checked
-    a partition at a time."""
+    """Returns every unit that has a checker, the largest first, so that no large one begins when all others are done. A
+    cell of which rows are damaged has none. `each` looks now at the pieces of partitions with more than `rows_max` rows;
+    what is left of them is small. It also gathers what must be known of cells that have more rows than that, or than
+    CELL_ROWS_MAX, so that they can be checked a partition at a time."""
     left = _remainders(history, checkers, each, rows_max)
     known = _gather(history, checkers, each, min(rows_max, CELL_ROWS_MAX))
     units = []
-    for partition in history.partitions:
+    for partition in _readable(history):
         place = history.cell_of(partition)
         facts = known.get(place.cell, {}) if place is not None else {}
         units.append(Unit(partition, None, history.rows_of(partition), left.get(partition), facts))
-    for cell in history.plan.cells:
+    for cell in _readable_cells(history):
         facts = known.get(cell.cell, {})
         whole = [c for c in checkers.cell.values() if c.applies(cell.traits) and not c.is_cut(cell, facts)]
         if whole:
@@ -154,15 +154,39 @@ def units_of(history: History, checkers: CheckerSet, each: Each, *, rows_max: in
     return sorted(units, key=lambda unit: unit.rows, reverse=True)
 
 
+def _readable_cells(history: History) -> list[Cell]:
+    return [cell for cell in history.plan.cells if cell.cell not in history.unreadable]
+
+
+def _readable(history: History) -> list[int]:
+    """Returns the partitions of no cell of which rows are damaged."""
+    lost = {p for cell in history.unreadable for p in history.plan.cells[cell].partitions}
+    lost = lost.union(*(rows.partitions for rows in history.run.lost))  # some may be of no cell
+    return [partition for partition in history.partitions if partition not in lost]
+
+
+def unread(history: History, checkers: CheckerSet) -> list[Finding]:
+    """Returns the findings of the cells of which rows are damaged: nothing was judged, and the reason says why."""
+    found = []
+    for number, why in history.unreadable.items():
+        cell = history.plan.cells[number]
+        nothing = KernelResult(no_witnesses(), count=0, judged=0, incomplete=f"the evidence is damaged: {why}")
+        found += [Finding(name, partition, nothing) for partition in cell.partitions for name in checkers.kernels]
+        applying = (name for name, checker in checkers.cell.items() if checker.applies(cell.traits))
+        found += [Finding(name, min(cell.partitions), nothing) for name in applying]
+    return found
+
+
 def _gather(history: History, checkers: CheckerSet, each: Each, rows_max: int) -> Mapping[int, Known]:
     """Returns what is known of the partitions together, for each cell with more than `rows_max` rows."""
-    rows = {cell.cell: {p: history.rows_of(p) for p in cell.partitions} for cell in history.plan.cells}
+    readable = _readable_cells(history)
+    rows = {cell.cell: {p: history.rows_of(p) for p in cell.partitions} for cell in readable}
     found: dict[int, dict[str, Any]] = {}
     for facts in checkers.facts.values():
         asking = [checker for checker in checkers.cell.values() if checker.knows == facts]
         cells = {
             cell.cell: rows[cell.cell]
-            for cell in history.plan.cells
+            for cell in readable
             if len(cell.partitions) > 1
             and sum(rows[cell.cell].values()) > rows_max
             and any(checker.applies(cell.traits) for checker in asking)
@@ -235,7 +259,7 @@ def _piecewise(checkers: CheckerSet) -> Mapping[str, PartitionChecker]:
 
 
 def _remainders(history: History, checkers: CheckerSet, each: Each, rows_max: int) -> Mapping[int, PartitionRemainder]:
-    cuts = {p: cut for p in history.partitions if (cut := cuts_of(history, p, rows_max=rows_max)) is not None}
+    cuts = {p: cut for p in _readable(history) if (cut := cuts_of(history, p, rows_max=rows_max)) is not None}
     cuts = {p: cut for p, cut in cuts.items() if checkers.pieces.may_be_split(history.partition_history(p))}
     asked = {p: _streamed(history, p, checkers) for p in cuts}
     cuts = {p: cut for p, cut in cuts.items() if asked[p] or _piecewise(checkers)}
@@ -361,4 +385,4 @@ def check_locally(history: History, checkers: CheckerSet, *, workers: int, rows_
         units = units_of(history, checkers, lambda jobs: list(pool.map(do, jobs)), rows_max=rows_max)
         parts = pool.map(lambda unit: check_unit(history, unit, checkers), units)
         found = [finding for findings in parts for finding in findings]
-    return in_order(found, checkers, history.plan.cells)
+    return in_order([*found, *unread(history, checkers)], checkers, history.plan.cells)

@@ -25,10 +25,11 @@ from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import HistoryUnreadable, NotJudged, ProzessError
 from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.recording.rows import damaged_rows, rows_in
-from prozess.harness.run_directory import RunDirectory, write_json
+from prozess.harness.run_directory import LostRows, RunDirectory, write_json
+from prozess.harness.schema import TABLES
 
 Part = Literal["recorded", "history", "judged"]
-FORMAT = 1
+FORMAT = 2
 RECORDED = (
     "plan.json",
     "source.json",
@@ -45,8 +46,19 @@ RECORDED = (
 )
 """The files beside the rows that a verdict, a report or a replay rests on. A run has those of them that it came to
 write."""
+_PIECE_BYTES = 8 << 20
 JUDGED = ("verdict.json", "impact.json")
 NO_MANIFEST = "its run did not end in order: it has no manifest.json, which would prove that its files are whole"
+
+
+class RowGroupProof(Frozen):
+    """What one row group of a table was: so a damage costs only the partitions that it concerns."""
+
+    partition: int
+    begin: int = Field(ge=0)
+    """Where it begins in the file, in bytes."""
+    size: int = Field(gt=0)
+    sha256: str
 
 
 class FileProof(Frozen):
@@ -58,12 +70,16 @@ class FileProof(Frozen):
     sha256: str
     rows: int | None = None
     """How many rows a table has."""
+    row_groups: tuple[RowGroupProof, ...] = ()
+    """Of a table that is clustered by partition: what each row group was."""
+    rest: str = ""
+    """Of such a table: the SHA-256 of everything else, which is above all the footer."""
 
 
 class Manifest(Frozen):
     """The whole of `manifest.json`."""
 
-    format: Literal[1] = FORMAT  # type: ignore[assignment] # the constant is that literal
+    format: Literal[2] = FORMAT  # type: ignore[assignment] # the constant is that literal
     files: dict[str, FileProof]
     """For each path within the run directory, what the file was."""
     damaged: dict[str, str] = Field(default_factory=dict)
@@ -84,6 +100,13 @@ class Condition:
     """Whether there is a manifest. A run that was killed has none."""
     damaged: Mapping[str, str] = field(default_factory=dict)
     """For each damaged path within the run directory, what is wrong with it."""
+    lost: tuple[LostRows, ...] = ()
+    """The damaged rows, if all damage is in rows of known partitions."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether files are damaged, and it is proven which partitions that concerns. All others are as they were written."""
+        return self.sealed and bool(self.damaged) and len(self.lost) == len(self.damaged)
 
     @property
     def whole(self) -> bool:
@@ -136,7 +159,8 @@ def condition_of(run: RunDirectory, parts: Sequence[Part] = ("recorded", "histor
     wanted = {name: proof for name, proof in manifest.files.items() if proof.part in parts}
     if (spared := _removed_whole(run, manifest)) is not None:
         wanted = {name: proof for name, proof in wanted.items() if not name.startswith(spared)}
-    damaged = dict(manifest.damaged) | _compared(run, wanted)
+    differing = _compared(run, wanted)
+    damaged = dict(manifest.damaged) | differing
     there = {"recorded": _recorded(run), "history": _tables(run), "judged": _judged(run)}
     known = {proof.part for proof in manifest.files.values()}
     for part in (part for part in parts if part in known):
@@ -144,7 +168,48 @@ def condition_of(run: RunDirectory, parts: Sequence[Part] = ("recorded", "histor
         damaged |= {
             name: "was added later: the manifest does not name it" for name in names if name not in manifest.files
         }
-    return Condition(sealed=True, damaged=dict(sorted(damaged.items())))
+    told = [_lost(run, name, wanted[name], why) for name, why in sorted(differing.items())]
+    lost = tuple(one for one in told if one is not None)
+    return Condition(True, dict(sorted(damaged.items())), lost if len(lost) == len(damaged) else ())
+
+
+def _lost(run: RunDirectory, name: str, proof: FileProof, why: str) -> LostRows | None:
+    """Returns which rows of a file that differs are damaged. None: it is no table that is clustered by partition, so the
+    damage may concern everything."""
+    path = run.path / name
+    if path.parent != run.history or not proof.rest:
+        return None
+    every = frozenset(group.partition for group in proof.row_groups)
+    whole = LostRows(path.stem, every, whole=True, why=why)
+    try:
+        with _opened(run, path) as file:
+            if file.size() != proof.size or _rest(file, proof.row_groups, proof.size) != proof.rest:
+                return whole  # without the footer nobody can say where the values of a column are
+            damaged = {g.partition for g in proof.row_groups if _sha256(file, g.begin, g.size) != g.sha256}
+    except OSError:
+        return whole
+    return LostRows(path.stem, frozenset(damaged), whole=False, why=why)
+
+
+def _opened(run: RunDirectory, path: Path) -> pa.NativeFile:
+    return pa.OSFile(str(path)) if run.tables is None else run.tables.open(path.name)
+
+
+def _rest(file: pa.NativeFile, groups: Sequence[RowGroupProof], size: int) -> str:
+    """Returns the SHA-256 of what is between the row groups, before and after them."""
+    digest, at = hashlib.sha256(), 0
+    for group in sorted(groups, key=lambda group: group.begin):
+        digest.update(file.read_at(max(0, group.begin - at), at))
+        at = group.begin + group.size
+    digest.update(file.read_at(max(0, size - at), at))
+    return digest.hexdigest()
+
+
+def _sha256(file: pa.NativeFile, begin: int, size: int) -> str:
+    digest = hashlib.sha256()
+    for at in range(begin, begin + size, _PIECE_BYTES):
+        digest.update(file.read_at(min(_PIECE_BYTES, begin + size - at), at))
+    return digest.hexdigest()
 
 
 def _removed_whole(run: RunDirectory, manifest: Manifest) -> str | None:
@@ -268,7 +333,8 @@ def _name(run: RunDirectory, path: Path) -> str:
 def _proofs(run: RunDirectory, paths: Iterable[Path]) -> dict[str, FileProof]:
     def prove(path: Path) -> FileProof:
         size, sha256 = _digest(path)
-        return FileProof(part=_part_of(run, path), size=size, sha256=sha256, rows=_rows(path))
+        proof = FileProof(part=_part_of(run, path), size=size, sha256=sha256, rows=_rows(path))
+        return _with_row_groups(path, proof) if path.parent == run.history else proof
 
     found = list(paths)
     with _pool() as pool:
@@ -304,6 +370,33 @@ def _digest(path: Path) -> tuple[int, str]:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return file.tell(), digest
+
+
+def _with_row_groups(path: Path, proof: FileProof) -> FileProof:
+    """Adds what each row group is, if the table is clustered by partition."""
+    table = TABLES.get(path.stem)
+    if table is None or not table.partitioned:
+        return proof
+    metadata = pq.read_metadata(path)
+    column = table.column_names.index("partition")
+    found = []
+    with pa.OSFile(str(path)) as file:
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            statistics = group.column(column).statistics
+            if not group.num_rows or statistics is None or statistics.min != statistics.max:
+                return proof  # it is not what we write: then a damage concerns everything
+            begin, end = _extent(group)
+            digest = _sha256(file, begin, end - begin)
+            found.append(RowGroupProof(partition=statistics.min, begin=begin, size=end - begin, sha256=digest))
+        return proof.model_copy(update={"row_groups": tuple(found), "rest": _rest(file, found, proof.size)})
+
+
+def _extent(group: pq.RowGroupMetaData) -> tuple[int, int]:
+    """Returns where the pages of a row group begin and end in the file."""
+    columns = [group.column(number) for number in range(group.num_columns)]
+    begins = [min(c.data_page_offset, c.dictionary_page_offset or c.data_page_offset) for c in columns]
+    return min(begins), max(begin + c.total_compressed_size for begin, c in zip(begins, columns, strict=True))
 
 
 def _rows(path: Path) -> int | None:

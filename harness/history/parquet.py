@@ -72,8 +72,14 @@ class TableFile:
         self._asked = 0
         self._told: dict[str, list[int | None]] = {}
         self._readers = threading.local()
+        lost = next((lost for lost in run.lost if lost.table == table.name), None)
+        self._lost = frozenset() if lost is None else lost.partitions
+        """The partitions of which rows are damaged: it is as if there were none."""
+        if lost is not None and lost.whole:
+            self.metadata, self.rows = _without_rows(table), 0
+            return
         try:
-            self.metadata: Any = pq.read_metadata(self._file, filesystem=self._filesystem)
+            self.metadata = pq.read_metadata(self._file, filesystem=self._filesystem)
         except FileNotFoundError as error:
             raise self._unreadable("is missing") from error
         except (OSError, pa.ArrowException) as error:
@@ -88,6 +94,8 @@ class TableFile:
             raise self._unreadable(f"does not have the columns {', '.join(table.column_names)}")
         if self._fact("rows") != str(self.rows):
             raise self._unreadable(f"has {self.rows} rows instead of {self._fact('rows')}")
+        if self._lost:
+            self.rows = sum(self._starts[group + 1] - self._starts[group] for group in self.intact)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves out the rows: whoever is sent the file reads them there."""
@@ -113,6 +121,10 @@ class TableFile:
     @cached_property
     def row_groups(self) -> dict[int, tuple[int, ...]]:
         """The row groups of each partition of a partitioned table, by the statistics of the footer."""
+        return {p: groups for p, groups in self._every_row_group.items() if p not in self._lost}
+
+    @cached_property
+    def _every_row_group(self) -> dict[int, tuple[int, ...]]:
         column = self.table.column_names.index("partition")
         found: dict[int, list[int]] = {}
         for number in range(self.metadata.num_row_groups):
@@ -144,7 +156,7 @@ class TableFile:
         A column that has one value in each of them, by the footer's statistics, is not decoded, and takes no memory if it is
         the same one in all of them.
         """
-        groups = list(range(self.metadata.num_row_groups) if row_groups is None else row_groups)
+        groups = list(self.intact if row_groups is None else row_groups)
         if row_groups is not None and (held := self._whole_if_small()) is not None:
             return {name: self._slice(held[name], groups) for name in columns}
         return self._decoded(columns, groups)
@@ -154,7 +166,7 @@ class TableFile:
         for each would cost more than its rows. None: it is not so, or a page is damaged, which is said of its own row
         group alone."""
         count = self.metadata.num_row_groups
-        if count < ROW_GROUPS_MANY or self.rows > min(WHOLE_ROWS_MAX, count * READ_WHOLE_ROWS):
+        if self._lost or count < ROW_GROUPS_MANY or self.rows > min(WHOLE_ROWS_MAX, count * READ_WHOLE_ROWS):
             return None
         with _DECODING:
             self._asked += 1
@@ -172,12 +184,21 @@ class TableFile:
         return array
 
     @cached_property
+    def intact(self) -> Sequence[int]:
+        """The row groups that are not damaged, in order."""
+        if not self._lost:
+            return range(self.metadata.num_row_groups)
+        return sorted(group for groups in self.row_groups.values() for group in groups)
+
+    @cached_property
     def _starts(self) -> list[int]:
         """The first row of each row group, and the number of all rows."""
         lengths = [int(self.metadata.row_group(group).num_rows) for group in range(self.metadata.num_row_groups)]
         return [0, *accumulate(lengths)]
 
     def _decoded(self, columns: Sequence[str], groups: Sequence[int]) -> dict[str, np.ndarray]:
+        if not groups:
+            return {name: self.table.empty()[name] for name in columns}
         found = self._constants(columns, groups)
         decoded = [name for name in columns if name not in found]
         try:
@@ -354,6 +375,14 @@ def _stretch(rows: np.ndarray) -> np.ndarray | slice:
     """Returns rows that follow one another as a slice, so that taking them copies nothing."""
     first, last = int(rows[0]), int(rows[-1]) + 1
     return slice(first, last) if last - first == len(rows) else rows
+
+
+def _without_rows(table: Table) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """Returns the footer of a file of this table without rows."""
+    written = pa.BufferOutputStream()
+    with pq.ParquetWriter(written, parquet_schema(table)) as writer:
+        writer.add_key_value_metadata(key_value_metadata(table.name, rows=0, torn_rows=0, start_monotonic_ns=0))
+    return pq.read_metadata(pa.BufferReader(written.getvalue()))
 
 
 def _repeated(values: np.ndarray, lengths: Sequence[int]) -> np.ndarray:

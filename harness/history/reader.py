@@ -28,7 +28,7 @@ from prozess.harness.history.participants import (
 from prozess.harness.interfaces import CellHistory, CopyFacts, PartitionHistory
 from prozess.harness.plan.plan import Cell, Plan, PlannedClient, parse_plan
 from prozess.harness.recording.metrics import code_of
-from prozess.harness.run_directory import RunDirectory, read_object
+from prozess.harness.run_directory import LostRows, RunDirectory, read_object
 from prozess.harness.schema import NONE, TABLES, Clustered, SharedRows
 
 PARTITIONED = tuple(name for name, table in TABLES.items() if table.partitioned)
@@ -50,6 +50,16 @@ def metadata_error_ns(run: RunDirectory) -> int:
     if not run.clock.exists():
         return NO_CLOCK_ERROR_NS
     return METADATA_RESOLUTION_NS + int(read_object(run.clock).get("wall_error_ns", NO_CLOCK_ERROR_NS))
+
+
+def unreadable_cells(plan: Plan, lost: Sequence[LostRows]) -> Mapping[int, str]:
+    """Returns the cells of which rows are damaged, and which files are, as a clause."""
+    found = {}
+    for cell in plan.cells:
+        told = [f"history/{one.table}.parquet {one.why}" for one in lost if one.partitions & set(cell.partitions)]
+        if told:
+            found[cell.cell] = "; ".join(told)
+    return found
 
 
 class _EachTime(Mapping[int, PartitionHistory]):
@@ -129,6 +139,11 @@ class History:
     def rows_of(self, partition: int) -> int:
         """Returns how many rows a partition has, over all partitioned tables."""
         return sum(self.files[name].rows_of(partition) for name in PARTITIONED)
+
+    @cached_property
+    def unreadable(self) -> Mapping[int, str]:
+        """The cells of which rows are damaged, and the files that are, as a clause. Nothing is judged in them."""
+        return unreadable_cells(self.plan, self.run.lost)
 
     def cell_of(self, partition: int) -> Cell | None:
         """Returns the cell of a partition. None: the partition was not planned."""

@@ -57,6 +57,10 @@ class TableStore:
         """Returns the names of the files that are there, in order."""
         return [name for name, _ in files_in(self.filesystem, self.directory) if name.endswith(".parquet")]
 
+    def open(self, name: str) -> pa.NativeFile:
+        """Opens a file to be read anywhere. Raises OSError."""
+        return self.filesystem.open_input_file(f"{self.directory}/{name}")
+
     def digest(self, name: str) -> tuple[int, str]:
         """Returns the size of a file in bytes, and its SHA-256. Raises OSError."""
         with self.filesystem.open_input_stream(f"{self.directory}/{name}") as stream:

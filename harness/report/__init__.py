@@ -2,13 +2,14 @@
 
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from prozess.harness.checking.findings import write_findings
 from prozess.harness.errors import BadInput, HistoryUnreadable
-from prozess.harness.guarantees.verdict.doubts import doubted, unlooked
+from prozess.harness.guarantees.verdict.doubts import doubted, partly_unlooked, unlooked
 from prozess.harness.history.convert import History
 from prozess.harness.history.manifest import Condition, condition_of, plan_of, said_of_unproven
 from prozess.harness.history.parquet import ensure_every_table
@@ -21,12 +22,15 @@ from prozess.harness.verdict import TrialVerdict
 def report_run(run: RunDirectory, condition: Condition | None = None) -> list[Path]:
     """Write every report of a judged run, return their paths. BadInput if the run was not judged yet.
 
-    `condition`: of the run's files, if it is known already. Of a run with damaged ones the reports say that everything is
-    unknown, and why, whatever verdict.json says; NotJudged if its plan cannot be read.
+    `condition`: of the run's files, if it is known already. Of a run with damaged ones the reports say that everything that
+    rests on them is unknown, and why, whatever verdict.json says; NotJudged if its plan cannot be read.
     """
     if not run.verdict.is_file():
         raise BadInput(f"{run.path} has no verdict.json yet. Run `prozess check {run.path}` first.")
     condition = condition or condition_of(run, ("recorded", "history", "judged"))
+    if condition.bounded:
+        verdict = partly_unlooked(read_verdict(run), plan_of(run, condition), condition.lost, condition.doubts)
+        return _write(replace(run, lost=condition.lost), verdict, counted=False)
     if condition.damaged:
         return _report_damaged(run, condition)
     with said_of_unproven(run, condition):

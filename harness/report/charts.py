@@ -198,10 +198,11 @@ def _bins(edges: np.ndarray, times_ns: np.ndarray) -> np.ndarray:
 def sends_in_parts(history: History) -> Iterator[Columns]:
     """The whole table, row groups together up to ROWS_AT_A_TIME, so that memory does not grow with the run."""
     file = history.files["sends"]
-    sizes = np.cumsum([file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)])
+    groups = np.array(file.intact, dtype=np.int64)
+    sizes = np.cumsum([file.metadata.row_group(group).num_rows for group in groups.tolist()])
     if not len(sizes):
         return
-    for part in np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(sizes // ROWS_AT_A_TIME)) + 1):
+    for part in np.split(groups, np.flatnonzero(np.diff(sizes // ROWS_AT_A_TIME)) + 1):
         yield file.read(_COLUMNS, part.tolist())
 
 
@@ -212,7 +213,7 @@ def span_of_sends(history: History) -> tuple[float, float] | None:
         return None
     names = list(file.table.column_names)
     first_ns, last_ns = [], []
-    for number in range(file.metadata.num_row_groups):
+    for number in file.intact:
         group = file.metadata.row_group(number)
         if not group.num_rows:
             continue

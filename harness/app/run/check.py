@@ -1,7 +1,7 @@
 """The check stage: reads the history of a run, runs every checker over it, and writes the findings. It needs no cluster."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
@@ -104,12 +104,13 @@ class CheckOptions:
 def check_run(run: RunDirectory, options: CheckOptions, condition: Condition | None = None) -> Sequence[Finding]:
     """Runs every checker over the run's history and writes `findings/`. HistoryUnreadable if the history cannot be read.
 
-    `condition`: the condition of the run's files, if it is known already. Damaged files are not read: nothing is found in
-    them, and the judge says why.
+    `condition`: the condition of the run's files, if it is known already. Damaged rows are not read: nothing is found in
+    their cells, and the judge says why. If other files are damaged, nothing is read at all.
     """
     condition = condition or condition_of(run)
-    if condition.damaged:
+    if condition.damaged and not condition.bounded:
         return ()
+    run = replace(run, lost=condition.lost)
     with said_of_unproven(run, condition):
         return _check(run, options, condition)
 
@@ -137,6 +138,9 @@ def ensure_proven_history(run: RunDirectory, condition: Condition) -> None:
 
 def _impact(history: History, engine: Engine) -> ImpactShown:
     """Measures what the faults cost. A measurement that fails is noted, and leaves the verdict as it is."""
+    if history.run.lost:
+        damaged = ", ".join(f"history/{one.table}.parquet" for one in history.run.lost)
+        return ImpactShown(incomplete=f"the evidence is damaged: {damaged}")
     try:
         faults, names = fault_times(history), fault_names(history)
         found = engine.measure(history, faults)

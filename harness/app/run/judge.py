@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees import Evidence, judge
-from prozess.harness.guarantees.verdict.doubts import doubted, unlooked
+from prozess.harness.guarantees.verdict.doubts import doubted, partly_unlooked, unlooked
 from prozess.harness.history.convert import History
 from prozess.harness.history.manifest import Condition, condition_of, plan_of, said_of_unproven, seal_judged
 from prozess.harness.interfaces import Finding
@@ -51,18 +52,21 @@ def judge_run(
     given.
 
     `condition`: the condition of the run's files, as for `check_run`. What rests on files that are damaged, or that
-    nothing proves, is unknown. `decide`: the guarantees that were chosen to decide, instead of the plan's. NotJudged if
-    the plan itself cannot be read.
+    nothing proves, is unknown; if rows of some cells are, the others are judged, and the run is unknown. `decide`: the
+    guarantees that were chosen to decide, instead of the plan's. NotJudged if the plan itself cannot be read.
     """
     condition = condition or condition_of(run)
-    if condition.damaged:
+    if condition.damaged and not condition.bounded:
         verdict = unlooked(plan_of(run, condition), condition.doubts)
     else:
         with said_of_unproven(run, condition):
-            verdict = _judged(run, findings, decide)
-        verdict = verdict if condition.sealed else doubted(verdict, condition.doubts)
+            verdict = _judged(replace(run, lost=condition.lost), findings, decide)
+        if condition.damaged:
+            verdict = partly_unlooked(verdict, plan_of(run, condition), condition.lost, condition.doubts)
+        elif not condition.sealed:
+            verdict = doubted(verdict, condition.doubts)
     run.verdict.write_text(verdict.model_dump_json(indent=1), encoding="utf-8")
-    if condition.whole:
+    if condition.whole or condition.bounded:
         seal_judged(run)
     return verdict
 

@@ -4,6 +4,7 @@ A doubt takes a *held* or *permitted, not seen* away and makes it unknown; what 
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -14,10 +15,12 @@ from prozess.harness.guarantees.evidence.ground_truth import text_of
 from prozess.harness.guarantees.evidence.trial import DEFECT, Evidence
 from prozess.harness.guarantees.facts.truncation import elected_unclean
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.verdict.sentences import sentence
+from prozess.harness.guarantees.verdict.sentences import at_risk, sentence
+from prozess.harness.history.reader import unreadable_cells
 from prozess.harness.interfaces import CLIENT_NODE
 from prozess.harness.plan.plan import Cell, Plan, PlannedClient
 from prozess.harness.plan.schedule import FaultAction
+from prozess.harness.run_directory import LostRows
 from prozess.harness.schema import NONE, RECORDED_ROLES, Role, StepOutcome, Tristate, role_named
 from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict
 
@@ -191,37 +194,73 @@ NAMED_MAX = 16
 def unlooked(plan: Plan, doubts: Sequence[str]) -> TrialVerdict:
     """Returns the verdict on a run into which nobody looked, because its damaged files may say anything. `doubts`: why,
     worst first."""
-    cells = tuple(
-        CellVerdict(
-            cell=cell.cell,
-            name=cell.name,
-            workload=cell.workload,
-            axes=cell.axes,
-            verdict=Verdict.UNKNOWN,
-            anomalies={
-                name: CellAnomaly(anomaly=name, outcome=AnomalyOutcome.UNKNOWN, verdict=Verdict.UNKNOWN)
-                for name, guarantee in TABLE.items()
-                if guarantee.applies(cell.traits) and name not in not_asked(cell)
-            },
-        )
-        for cell in plan.cells
-    )
+    cells = tuple(map(_blank, plan.cells))
     blank = TrialVerdict(
         verdict=Verdict.UNKNOWN, sentence="", trial=plan.trial, title=plan.title, seed=plan.seed, cells=cells
     )
     return doubted(blank, doubts)
 
 
+def _blank(cell: Cell) -> CellVerdict:
+    """Returns the verdict on a cell into which nobody looked."""
+    return CellVerdict(
+        cell=cell.cell,
+        name=cell.name,
+        workload=cell.workload,
+        axes=cell.axes,
+        verdict=Verdict.UNKNOWN,
+        anomalies={
+            name: CellAnomaly(anomaly=name, outcome=AnomalyOutcome.UNKNOWN, verdict=Verdict.UNKNOWN)
+            for name, guarantee in TABLE.items()
+            if guarantee.applies(cell.traits) and name not in not_asked(cell)
+        },
+    )
+
+
+def partly_unlooked(verdict: TrialVerdict, plan: Plan, lost: Sequence[LostRows], doubts: Sequence[str]) -> TrialVerdict:
+    """Returns the verdict on a run of which rows are damaged. The cells that this concerns are unknown, whatever the verdict
+    says of them; all others are as they were judged, by rows that are proven. The run as a whole is unknown. `lost`: the
+    damaged rows; `doubts`: the damaged files, worst first."""
+    unreadable = unreadable_cells(plan, lost)
+    cells = tuple(
+        _doubted(_blank(plan.cells[cell.cell]), sentence(f"the evidence is damaged: {unreadable[cell.cell]}"))
+        if cell.cell in unreadable
+        else cell
+        for cell in verdict.cells
+    )
+    others = Counter(str(cell.verdict) for cell in cells if cell.cell not in unreadable)
+    told = ", ".join(f"{count:,} {name}" for name, count in sorted(others.items()))
+    more = f" (and {len(doubts) - 1:,} more)" if len(doubts) > 1 else ""
+    concerned = f"{len(unreadable):,} of {len(cells):,} cells {'is' if len(unreadable) == 1 else 'are'} not judged."
+    rest = f" Judged by intact files: {told}." if told else ""
+    reason = sentence(doubts[0])
+    alerts = tuple(alert.model_copy(update={"verdict": Verdict.UNKNOWN, "reason": reason}) for alert in verdict.alerts)
+    return verdict.model_copy(
+        update={
+            "verdict": Verdict.UNKNOWN,
+            "sentence": f"Unknown: {doubts[0].rstrip('.')}{more}. {concerned}{rest}",
+            "cells": cells,
+            "unknown_reasons": tuple(dict.fromkeys((*_named(doubts), *verdict.unknown_reasons))),
+            "alerts": alerts,
+            "facts": at_risk(cells),
+            "of_kafka": None if verdict.of_kafka is None else Verdict.UNKNOWN,
+        }
+    )
+
+
+def _named(doubts: Sequence[str]) -> list[str]:
+    if len(doubts) <= NAMED_MAX:
+        return list(doubts)
+    return [*doubts[:NAMED_MAX], f"{len(doubts) - NAMED_MAX:,} more files are damaged"]
+
+
 def doubted(verdict: TrialVerdict, doubts: Sequence[str]) -> TrialVerdict:
     """The same with everything that was judged unknown, because of `doubts` (at least one, worst first). What was found is
     still told, and counts for nothing: no promise is kept, and none is broken, by files that nothing proves."""
     assert doubts, "there must be a reason to doubt"
-    named = list(doubts[:NAMED_MAX])
-    if len(doubts) > NAMED_MAX:
-        named.append(f"{len(doubts) - NAMED_MAX:,} more files are damaged")
     reason = sentence(doubts[0])
     alerts = tuple(alert.model_copy(update={"verdict": Verdict.UNKNOWN, "reason": reason}) for alert in verdict.alerts)
-    reasons = dict.fromkeys((*named, *verdict.unknown_reasons))
+    reasons = dict.fromkeys((*_named(doubts), *verdict.unknown_reasons))
     more = f" (and {len(doubts) - 1:,} more)" if len(doubts) > 1 else ""
     found = {name: count for name, count in verdict.findings.items() if count}
     return verdict.model_copy(

@@ -18,6 +18,7 @@ from prozess.harness.app.histories.commands import generate_history
 from prozess.harness.app.run.check import CheckOptions, check_run
 from prozess.harness.checking.kernels import check_locally
 from prozess.harness.errors import BadInput, ExitCode, HistoryUnreadable
+from prozess.harness.history.manifest import read_manifest
 from prozess.harness.history.reader import History
 from prozess.harness.history.store import opened_run, runs_below
 from prozess.harness.run_directory import RunDirectory
@@ -26,7 +27,14 @@ from prozess.spark_checkers.oracle.second_opinion import second_opinion
 from prozess.spark_checkers.session import start_session
 from prozess.spark_checkers.trends import find_trends
 from tests.support.paths import ROOT
-from tests.support.servers.object_store import BUCKET, CONNECTOR, PLAIN_CHECKSUMS, ObjectStore, jars, object_store
+from tests.support.servers.object_store import (
+    BUCKET,
+    CONNECTOR,
+    PLAIN_CHECKSUMS,
+    ObjectStore,
+    jars,
+    object_store,
+)
 from tests.support.stored_runs import recorded_run
 from tests.system.spark.test_trends import RUNS as NIGHTS
 from tests.system.spark.test_trends import make_run
@@ -98,8 +106,32 @@ def test_what_was_changed_or_removed_in_the_bucket_makes_the_verdict_unknown_by_
     assert verdict.verdict is Verdict.UNKNOWN
     assert any("history/sends.parquet has changed since it was written" in why for why in verdict.unknown_reasons)
     assert any("history/reads.parquet is missing" in why for why in verdict.unknown_reasons)
-    with pytest.raises(HistoryUnreadable, match=r"s3a://runs/changed is damaged: .*sends\.parquet"):
+    assert trial.findings(session, uri).where("incomplete is null").count() == 0, "each cell has rows in `reads`"
+    store.filesystem.delete_file(f"{BUCKET}/changed/history/clients.parquet")
+    with pytest.raises(HistoryUnreadable, match=r"s3a://runs/changed is damaged: .*clients\.parquet"):
         trial.findings(session, uri)
+
+
+def test_a_row_group_that_is_damaged_in_the_bucket_costs_its_own_cell(run, store, session):
+    uri = store.put(run.path, "rotten")
+    mine = History.open(run).plan.cells[1]
+    groups = read_manifest(run).files["history/sends.parquet"].row_groups
+    begin = next(group.begin for group in groups if group.partition == mine.partitions[0])
+    content = bytearray((run.history / "sends.parquet").read_bytes())
+    content[begin + 30] ^= 1
+    with store.filesystem.open_output_stream(f"{BUCKET}/rotten/history/sends.parquet") as there:
+        there.write(bytes(content))
+    verdict = trial.check(session, uri)
+    assert verdict.verdict is Verdict.UNKNOWN
+    assert [cell.verdict for cell in verdict.cells] == [Verdict.VIOLATED, Verdict.UNKNOWN]
+    reasons = {anomaly.reason for anomaly in verdict.cells[1].anomalies.values()}
+    assert all("history/sends.parquet has changed since it was written" in reason for reason in reasons)
+    assert verdict.findings["lost"] == PLANTED["lost"]
+    found = trial.findings(session, uri)
+    assert (
+        found.where("anomaly = 'lost' and incomplete is null").groupBy().sum("count").collect()[0][0] == PLANTED["lost"]
+    )
+    assert {row.cell for row in found.where("incomplete is not null").collect()} == {1}
 
 
 def test_a_history_that_is_not_there_is_made_from_the_rows_and_copied_there(store, session, tmp_path):

@@ -1,4 +1,5 @@
-"""Damage to a stored run, wherever it is, leaves everything unknown, by name: nothing held, nothing violated, no traceback.
+"""Damage to a stored run, wherever it is, leaves everything that rests on it unknown, by name: the run is neither held nor
+violated, and there is no traceback.
 
 PROZESS_FUZZ multiplies the number of cases (`make fuzz`); `tests.fuzzing.damaged_runs` does the same to runs of any size.
 """
@@ -16,12 +17,14 @@ import pytest
 
 from prozess.harness.app.commands.offline import report
 from prozess.harness.app.conduct import Options, recheck, replay_plan
+from prozess.harness.checking.findings import read_findings
 from prozess.harness.errors import BadInput, HistoryUnreadable
-from prozess.harness.history.manifest import condition_of, refuse_damaged, seal_history
+from prozess.harness.history.manifest import condition_of, read_manifest, refuse_damaged, seal_history
+from prozess.harness.history.reader import History
 from prozess.harness.report import report_run
 from prozess.harness.verdict import TrialVerdict, Verdict
 from tests.support.damages import KINDS, copied, judged, manifest_removed, reported, result_damaged
-from tests.support.stored_runs import MAKERS
+from tests.support.stored_runs import MAKERS, generated_run
 
 MORE = int(os.environ.get("PROZESS_FUZZ", "1"))
 TRIES = 2
@@ -58,7 +61,9 @@ def test_runs_that_nobody_touched_are_whole_and_checked_again_they_say_the_same(
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_whatever_is_damaged_everything_is_unknown_and_the_damage_is_named(runs, tmp_path, kind):
+def test_whatever_is_damaged_the_run_is_unknown_the_damage_is_named_and_other_cells_are_judged_as_before(
+    runs, tmp_path, kind
+):
     rng, names, done = random.Random(kind.__name__), sorted(runs), 0
     for number in range(TRIES * MORE):
         for name in names:
@@ -73,11 +78,94 @@ def test_whatever_is_damaged_everything_is_unknown_and_the_damage_is_named(runs,
                 assert "plan.json" in found, (what, found)  # nothing can be judged without a plan
                 continue
             assert found.verdict is Verdict.UNKNOWN, (name, what)
-            assert {cell.verdict for cell in found.cells} <= {Verdict.UNKNOWN}, (name, what)
+            before = TrialVerdict.model_validate_json(runs[name].verdict.read_text(encoding="utf-8"))
+            for cell in found.cells:
+                assert cell.verdict is Verdict.UNKNOWN or cell in before.cells, (name, what)
             assert "the evidence is damaged: " in found.unknown_reasons[0], (name, what)
             if done == 1:
                 assert reported(run).startswith("# unknown"), (name, what)
     assert done >= TRIES * MORE, "this kind of damage is possible in too few runs to show anything"
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """Two cells, of a log and of a group, with something lost in the first one."""
+    run = generated_run(tmp_path / "mixed", "log", "group", lost=3)
+    plan = History.open(run).plan
+    assert [cell.workload for cell in plan.cells] == ["log", "group"]
+    return run, plan
+
+
+def bytes_of(run, table, partition):
+    """Where the pages of its first row group are."""
+    groups = read_manifest(run).files[f"history/{table}.parquet"].row_groups
+    group = next(group for group in groups if group.partition == partition)
+    return group.begin, group.begin + group.size
+
+
+@pytest.mark.parametrize("place", ["first page", "last byte"])
+def test_damage_in_a_row_group_costs_its_own_cell_and_what_was_found_in_others_stays(mixed, place):
+    run, plan = mixed
+    before = TrialVerdict.model_validate_json(run.verdict.read_text(encoding="utf-8"))
+    begin, end = bytes_of(run, "sends", plan.cells[1].partitions[1])
+    path = run.history / "sends.parquet"
+    content = bytearray(path.read_bytes())
+    content[begin + 40 if place == "first page" else end - 1] ^= 4
+    path.write_bytes(content)
+    found = verdict_of(run)
+    assert found.verdict is Verdict.UNKNOWN
+    assert found.cells[0] == before.cells[0]
+    assert found.findings["lost"] == 3
+    assert found.cells[1].verdict is Verdict.UNKNOWN
+    reasons = {anomaly.reason for anomaly in found.cells[1].anomalies.values()}
+    (reason,) = reasons
+    assert "history/sends.parquet has changed since it was written" in reason
+    assert "1 of 2 cells is not judged. Judged by intact files: 1 violated." in found.sentence
+    told = {(f.partition in plan.cells[1].partitions, f.result.incomplete is not None) for f in read_findings(run)}
+    assert told == {(True, True), (False, False)}
+    assert reported(run).startswith("# unknown")
+    page = (run.path / "report.html").read_text(encoding="utf-8")
+    assert "records <b>not counted: the evidence is damaged</b>" in page
+    assert verdict_of(run) == found, "and so it is the next time"
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "footer"])
+def test_a_table_that_cannot_be_read_costs_the_cells_that_have_rows_in_it(mixed, damage):
+    run, plan = mixed
+    before = TrialVerdict.model_validate_json(run.verdict.read_text(encoding="utf-8"))
+    for table, concerned in (("processed", {1}), ("reads", {0, 1})):
+        path = run.history / f"{table}.parquet"
+        content = bytearray(path.read_bytes())
+        path.unlink()
+        if damage == "cut":
+            path.write_bytes(content[: len(content) * 2 // 3])
+        if damage == "footer":
+            content[-40] ^= 1
+            path.write_bytes(content)
+        found = verdict_of(run)
+        assert found.verdict is Verdict.UNKNOWN
+        for cell in plan.cells:
+            assert (found.cells[cell.cell] == before.cells[cell.cell]) == (cell.cell not in concerned), table
+        assert reported(run).startswith("# unknown")
+
+
+def test_a_verdict_that_is_older_than_the_damage_is_not_repeated(mixed):
+    run, plan = mixed
+    begin, _ = bytes_of(run, "reads", plan.cells[0].partitions[0])
+    path = run.history / "reads.parquet"
+    content = bytearray(path.read_bytes())
+    content[begin + 30] ^= 1
+    path.write_bytes(content)
+    assert reported(run).startswith("# unknown")
+    assert "violated" not in (run.path / "summary.md").read_text(encoding="utf-8").splitlines()[0]
+
+
+def test_of_a_table_that_is_not_clustered_a_damage_may_concern_everything(mixed):
+    run, _ = mixed
+    (run.history / "commits.parquet").unlink()
+    found = verdict_of(run)
+    assert {cell.verdict for cell in found.cells} == {Verdict.UNKNOWN}
+    assert "None of 2 cells is judged" in found.sentence
 
 
 def test_a_run_without_a_manifest_is_unknown_and_tells_what_was_found(runs, tmp_path):

@@ -1,0 +1,89 @@
+"""What a manifest proves of a table whose file differs: which partitions that concerns."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import fs
+
+from prozess.harness.history.manifest import condition_of, read_manifest
+from prozess.harness.history.reader import History, unreadable_cells
+from prozess.harness.history.store import StoredRun
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import TABLES
+from tests.support.stored_runs import generated_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return generated_run(tmp_path_factory.mktemp("generated") / "run", "log", "group")
+
+
+def of_table(run, table):
+    return read_manifest(run).files[f"history/{table}.parquet"]
+
+
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), table=st.sampled_from(["sends", "processed"]))
+def test_a_flipped_bit_concerns_the_partition_whose_row_group_has_it_and_elsewhere_all_that_have_rows(
+    run, place, bit, table
+):
+    path, proof = run.history / f"{table}.parquet", of_table(run, table)
+    whole = path.read_bytes()
+    at = int(place * len(whole))
+    within = {g.partition for g in proof.row_groups if g.begin <= at < g.begin + g.size}
+    try:
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
+        condition = condition_of(run)
+        assert condition.bounded
+        assert list(condition.damaged) == [f"history/{table}.parquet"]
+        (lost,) = condition.lost
+        assert lost.partitions == (within or {g.partition for g in proof.row_groups})
+        assert lost.whole == (not within)
+        here = StoredRun(fs.LocalFileSystem(), str(run.path), "there").tables
+        assert condition_of(RunDirectory(run.path, here)).lost == condition.lost, "and so it is at a URI"
+    finally:
+        path.write_bytes(whole)
+
+
+def test_the_row_groups_of_a_manifest_are_the_whole_file_but_its_ends(run):
+    for name, table in TABLES.items():
+        proof = of_table(run, name)
+        if not table.partitioned:
+            assert (proof.row_groups, proof.rest) == ((), "")
+            continue
+        at = 4  # PAR1
+        for group in proof.row_groups:
+            assert group.begin == at
+            at += group.size
+        assert at < proof.size
+    assert {g.partition for g in of_table(run, "sends").row_groups} == set(History.open(run).partitions)
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 0.5, 2.0])
+def test_a_file_of_another_size_concerns_all_that_have_rows_in_it(run, size):
+    path, proof = run.history / "processed.parquet", of_table(run, "processed")
+    whole = path.read_bytes()
+    try:
+        path.write_bytes((whole * 2)[: int(size * len(whole)) if isinstance(size, float) else size])
+        (lost,) = condition_of(run).lost
+    finally:
+        path.write_bytes(whole)
+    assert (lost.whole, lost.partitions) == (True, {group.partition for group in proof.row_groups})
+    plan = History.open(run).plan
+    assert [plan.cells[cell].workload for cell in unreadable_cells(plan, [lost])] == ["group"]
+
+
+def test_damage_that_may_concern_everything_is_not_bounded_whatever_else_is_damaged(run):
+    sends, plan = run.history / "sends.parquet", run.plan
+    content, text = sends.read_bytes(), plan.read_bytes()
+    try:
+        sends.write_bytes(content[:-1])
+        assert condition_of(run).bounded
+        plan.write_bytes(text + b" ")
+        condition = condition_of(run)
+    finally:
+        sends.write_bytes(content)
+        plan.write_bytes(text)
+    assert list(condition.damaged) == ["history/sends.parquet", "plan.json"]
+    assert not condition.bounded
+    assert condition.lost == ()
+    assert condition_of(run).whole
