@@ -37,6 +37,7 @@ from prozess.harness.interfaces import Finding
 from prozess.harness.run_directory import RunDirectory
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from prozess.spark_checkers.session import Batches, NumberedWork
@@ -73,11 +74,10 @@ def check_with_spark(
     """
     assert workers > 0, workers
     if session is None:
-        from prozess.spark_checkers.session import (
-            start_session,  # importing pyspark takes time that a caller may not have spent
-        )
+        # Importing pyspark takes time that a caller may not have spent.
+        from prozess.spark_checkers.session import local_master, start_session
 
-        session = start_session(master=f"local[{workers}]")
+        session = start_session(master=local_master(workers))
         try:
             return check_with_spark(history, checkers, workers=workers, session=session, rows_max=rows_max)
         finally:
@@ -142,8 +142,37 @@ _OPENED: dict[str, History] = {}
 """The history that this worker has open. A worker is a process that Spark gives one task at a time."""
 
 
+class _Tally:
+    """Counts what the tasks of one job did: each attempt at a task counts where it succeeded. Spark Connect has nothing that
+    counts."""
+
+    def __init__(self, session: "SparkSession", names: Sequence[str]) -> None:
+        context = _context(session)
+        self._counters = {} if context is None else {name: context.accumulator(0) for name in (*names, _FAILED)}
+
+    def add(self, name: str, count: int) -> None:
+        """Counts so many more. Called on the workers."""
+        if name in self._counters:
+            self._counters[name] += count
+
+    def begin(self) -> None:
+        """Counts the attempts at this task that failed before. Called on the workers."""
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        self.add(_FAILED, task.attemptNumber() if task is not None else 0)
+
+    def told(self) -> str:
+        """Returns the counters in words. Empty if nothing counted."""
+        return ", ".join(f"{name}: {counter.value:,}" for name, counter in self._counters.items())
+
+
+_FAILED = "failed attempts"
+
+
 class _Spread:
-    """Has work done by Spark's workers. Each job says in Spark's UI and event log what it is for."""
+    """Has work done by Spark's workers. Each job says in Spark's UI and event log what it is for, and a small one after it
+    what was done."""
 
     def __init__(self, session: "SparkSession", run: RunDirectory, tasks_max: int) -> None:
         self._session, self._tasks_max = session, tasks_max
@@ -153,11 +182,12 @@ class _Spread:
     def check(self, units: Sequence[Unit], checkers: CheckerSet) -> list[Finding]:
         """Returns what the checkers find in these units."""
         tasks = tasks_of([unit.rows for unit in units], tasks_max=self._tasks_max)
-        work = _checking(self._place, checkers, [[units[number] for number in task] for task in tasks])
         if not tasks:
             return []
+        tally = _Tally(self._session, ("partitions", "cells", "rows", "findings", "witnesses"))
+        work = _checking(self._place, checkers, [[units[number] for number in task] for task in tasks], tally)
         what = f"checkers: {len(checkers.order)}, {_counted(units)}"
-        return findings_from_arrow(self._collect(len(tasks), work, FINDINGS_SCHEMA, what))
+        return findings_from_arrow(self._collect(len(tasks), work, FINDINGS_SCHEMA, what, tally))
 
     def perform(self, checkers: CheckerSet, jobs: Sequence[Job | Look]) -> list[Any]:
         """Returns the result of each job, in their order."""
@@ -177,15 +207,32 @@ class _Spread:
         """Returns `function(history, item)` for each item, in their order. `what` says what the job is for. `tasks` has the
         numbers of the items of each task. None: a task for each item."""
         tasks = [[number] for number in range(len(items))] if tasks is None else tasks
-        work = _applying(self._place, function, items, tasks)
-        done = self._collect(len(tasks), work, _PICKLED, what)
+        tally = _Tally(self._session, ("done",))
+        work = _applying(self._place, function, items, tasks, tally)
+        done = self._collect(len(tasks), work, _PICKLED, what, tally)
         numbers, results = (column.to_pylist() for column in done.columns)
         found = {number: pickle.loads(result) for number, result in zip(numbers, results, strict=True)}
         return [found[number] for number in range(len(items))]
 
-    def _collect(self, tasks: int, work: "NumberedWork", schema: pa.Schema, what: str) -> pa.Table:
+    def _collect(self, tasks: int, work: "NumberedWork", schema: pa.Schema, what: str, tally: _Tally) -> pa.Table:
         with _described(self._session, f"prozess check {self._name}: {what}"):
-            return _collect(self._session, tasks, work, schema)
+            done = _collect(self._session, tasks, work, schema)
+        if (context := _context(self._session)) is not None:
+            subject = what.partition(":")[0]
+            with _described(self._session, f"prozess check {self._name}: done: {subject}: {tally.told()}"):
+                virtual_machine: Any = context._jvm
+                context._jsc.parallelize(virtual_machine.java.util.ArrayList(), 1).count()
+        return done
+
+
+def _context(session: "SparkSession") -> "SparkContext | None":
+    """Returns the context of a session. None: it is one of Spark Connect, which has none."""
+    from pyspark.errors import PySparkAttributeError
+
+    try:
+        return session.sparkContext
+    except PySparkAttributeError:
+        return None
 
 
 def _counted(units: Sequence[Unit]) -> str:
@@ -198,11 +245,8 @@ def _counted(units: Sequence[Unit]) -> str:
 def _described(session: "SparkSession", description: str) -> Iterator[None]:
     """A context in which jobs of this thread have that description in Spark's UI and event log, and after which they have
     again what they had. Spark Connect has no way to describe a job."""
-    from pyspark.errors import PySparkAttributeError
-
-    try:
-        context = session.sparkContext
-    except PySparkAttributeError:
+    context = _context(session)
+    if context is None:
         yield
         return
     before = context.getLocalProperty(_DESCRIPTION)
@@ -228,16 +272,24 @@ def measure_with_spark(
     return put_together(parts, faults)
 
 
-def _checking(place: HistoryLocation, checkers: CheckerSet, tasks: Sequence[Sequence[Unit]]) -> "NumberedWork":
+def _checking(
+    place: HistoryLocation, checkers: CheckerSet, tasks: Sequence[Sequence[Unit]], tally: _Tally
+) -> "NumberedWork":
     def check_tasks(numbers: Iterator[int]) -> "Batches":
         """Runs in Spark's Python worker: takes numbers of tasks and yields findings.
 
         The checkers come with it, pickled: a kernel as the name of its module and its own, and the worker imports it.
         """
+        tally.begin()
         history = place.open_here()
         for number in numbers:
             for unit in tasks[number]:
-                yield findings_to_arrow(check_unit(history, unit, checkers))
+                found = check_unit(history, unit, checkers)
+                tally.add("cells" if unit.partition is None else "partitions", 1)
+                tally.add("rows", unit.rows)
+                tally.add("findings", len(found))
+                tally.add("witnesses", sum(finding.result.count for finding in found))
+                yield findings_to_arrow(found)
 
     return check_tasks
 
@@ -247,12 +299,15 @@ def _applying(
     function: Callable[[History, Any], Any],
     items: Sequence[Any],
     tasks: Sequence[Sequence[int]],
+    tally: _Tally,
 ) -> "NumberedWork":
     def apply_to_items(numbers: Iterator[int]) -> "Batches":
         """Runs in Spark's Python worker: takes numbers of tasks and yields the results of their items."""
+        tally.begin()
         history = place.open_here()
         for number in (item for task in numbers for item in tasks[task]):
             result = pickle.dumps(function(history, items[number]))
+            tally.add("done", 1)
             yield pa.record_batch([pa.array([number]), pa.array([result])], schema=_PICKLED)
 
     return apply_to_items

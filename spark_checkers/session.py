@@ -42,6 +42,9 @@ from prozess.harness.cache import make_cache
 from prozess.harness.errors import BadInput, HarnessFailed, MissingTool, NotReady, ProzessError
 from prozess.harness.run_directory import read_json, write_json
 
+TASK_ATTEMPTS = 4
+"""How often Spark tries a task on this machine: as often as a cluster does. A worker that was killed, by the kernel that has
+no memory left for example, costs its tasks alone."""
 JVM_TIMEOUT_S = 120.0
 """How long the virtual machine may take from its launch until it answers. 4 s is usual."""
 _JVM = "-Xms128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError"
@@ -53,7 +56,11 @@ _lock = threading.Lock()
 
 
 def start_session(
-    *, master: str = "local[2]", remote: str | None = None, java_home: str | None = None, archive: str | None = None
+    *,
+    master: str = f"local[2,{TASK_ATTEMPTS}]",
+    remote: str | None = None,
+    java_home: str | None = None,
+    archive: str | None = None,
 ) -> SparkSession:
     """Starts a Spark session. It may be called from any thread. A second call in this process returns the session that
     is there.
@@ -430,6 +437,11 @@ NEEDED = ("numpy", "pyarrow", "pydantic", "scipy")
 """The packages that the kernels import."""
 _PACKAGE = __name__.partition(".")[0]
 """The package of the kernels, and of what runs them."""
+
+
+def local_master(workers: int) -> str:
+    """Returns the Spark master that runs so many tasks at a time on this machine."""
+    return f"local[{workers},{TASK_ATTEMPTS}]"
 
 
 def is_elsewhere(master: str) -> bool:

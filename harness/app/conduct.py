@@ -289,9 +289,9 @@ class SparkAhead:
 
     def _start(self) -> None:
         from prozess.clusters.install.tools import find_java, spark_java_home
-        from prozess.spark_checkers.session import start_session
+        from prozess.spark_checkers.session import local_master, start_session
 
-        master = self._options.master or f"local[{self._options.workers}]"
+        master = self._options.master or local_master(self._options.workers)
         try:
             if self._options.remote is not None:
                 self._session = start_session(remote=self._options.remote)

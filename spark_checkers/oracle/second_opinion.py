@@ -27,7 +27,7 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, TABLES
 from prozess.spark_checkers.oracle import groups, log, reading
 from prozess.spark_checkers.oracle.views import REVEALED_VIEWS, VIEWS, facts_of, fill
-from prozess.spark_checkers.session import Batches, map_numbers, start_session
+from prozess.spark_checkers.session import Batches, local_master, map_numbers, start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -150,7 +150,7 @@ def second_opinion(
     be judged without an audit is compared (`not_compared`). HistoryUnreadable, HarnessFailed (Spark).
     """
     if session is None:
-        session = start_session(master=f"local[{workers}]")
+        session = start_session(master=local_master(workers))
         try:
             return second_opinion(run, findings, workers=workers, session=session)
         finally:

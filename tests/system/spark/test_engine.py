@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from prozess.harness.checking.findings import read_findings
 from prozess.harness.checking.kernels import Unit, check_locally
 from prozess.harness.errors import BadInput, HarnessFailed, HistoryUnreadable, MissingTool
 from prozess.harness.history.convert import History, write_history
+from prozess.harness.history.manifest import condition_of, read_manifest
 from prozess.harness.impact.cost import FaultTime, measure_locally
 from prozess.harness.interfaces import Finding
 from prozess.harness.interfaces.witnesses import WITNESS
@@ -62,19 +64,30 @@ def process(history):
     return KernelResult(make_witnesses(1, witness), count=1, judged=1, incomplete="päid")
 
 
+def dying(history):
+    """It kills its process at the first attempt."""
+    import signal
+
+    try:
+        os.close(os.open(MARK, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return process(history)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def failing(history):
     if history.partition % 2:
         raise OSError("partition is odd")
     return KernelResult(no_witnesses(), count=0, judged=0)
 '''
-NAMES = ("unread", "process", "failing")
+NAMES = ("unread", "process", "dying", "failing")
 
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory, need):
     need("java")
     folder = tmp_path_factory.mktemp("kernels")
-    (folder / "kernels_for_spark.py").write_text(KERNELS, encoding="utf-8")
+    (folder / "kernels_for_spark.py").write_text(f"MARK = {str(folder / 'died')!r}\n{KERNELS}", encoding="utf-8")
     before = signal.getsignal(signal.SIGINT), os.environ.get("JAVA_HOME"), os.environ.get("PYSPARK_PYTHON")
     started = []
     thread = threading.Thread(target=lambda: started.append(start_session()))
@@ -155,21 +168,40 @@ def test_what_goes_wrong_in_spark_is_one_sentence(run, session, monkeypatch):
         check_with_spark(History.open(run), select(["process"]), workers=2, session=session)
 
 
-def test_spark_shows_what_each_job_is_for_and_afterwards_the_session_describes_jobs_as_before(run, session):
+def described(session):
+    """The descriptions of the session's jobs, the newest first."""
+    jobs = session.sparkContext._jsc.sc().statusStore().jobsList(None)
+    known = [jobs.apply(number) for number in range(jobs.size())]
+    told = {job.jobId(): job.description().get() for job in known if job.description().isDefined()}
+    return [told[number] for number in sorted(told, reverse=True)]
+
+
+def test_spark_shows_what_each_job_is_for_and_did_and_afterwards_the_session_describes_jobs_as_before(run, session):
     context = session.sparkContext
     context.setJobDescription("mine")
     try:
-        check_with_spark(History.open(run), select(["unread"]), workers=2, session=session)
+        found = check_with_spark(History.open(run), select(["unread"]), workers=2, session=session)
         session.range(3).count()
-        jobs = context._jsc.sc().statusStore().jobsList(None)
-        newest = sorted(
-            ((jobs.apply(n).jobId(), jobs.apply(n).description().get()) for n in range(jobs.size())), reverse=True
-        )
+        newest = described(session)
     finally:
         context.setJobDescription(None)
-    assert newest[0][1] == "mine"
-    said = [description for _, description in newest if "prozess check" in description]
-    assert said[0] == f"prozess check {run.path.name}: checkers: 1, partitions: 8, cells: 0, rows: 60,000"
+    assert newest[0] == "mine"
+    said = [description for description in newest if "prozess check" in description]
+    witnesses = sum(finding.result.count for finding in found)
+    assert said[0] == (
+        f"prozess check {run.path.name}: done: checkers: partitions: 8, cells: 0, rows: 60,000, findings: 8, "
+        f"witnesses: {witnesses:,}, failed attempts: 0"
+    )
+    assert said[1] == f"prozess check {run.path.name}: checkers: 1, partitions: 8, cells: 0, rows: 60,000"
+
+
+def test_a_task_whose_worker_was_killed_is_tried_again_and_nothing_is_counted_twice(run, session, monkeypatch):
+    monkeypatch.setattr("prozess.spark_checkers.engine.ROWS_PER_TASK_MIN", 1)
+    findings = check_with_spark(History.open(run), select(["dying"]), workers=2, session=session)
+    assert [finding.partition for finding in findings] == list(range(8))
+    assert {finding.result.incomplete for finding in findings} == {"päid"}
+    done = next(description for description in described(session) if ": done: " in description)
+    assert done.endswith("partitions: 8, cells: 0, rows: 60,000, findings: 8, witnesses: 8, failed attempts: 1")
 
 
 def test_a_module_that_the_workers_lack_is_named_with_the_way_out(session):
@@ -339,16 +371,49 @@ def test_in_a_given_session_a_run_has_the_findings_of_the_local_engine_and_its_c
         assert in_session.history(session, tmp_path / "run", table).count() == opened.rows(table), table
 
 
-def test_of_a_damaged_run_a_session_gets_no_findings_of_an_earlier_check(session, tmp_path):
+def test_of_damaged_rows_a_session_gets_no_findings_of_an_earlier_check_and_those_of_other_cells_again(
+    session, tmp_path
+):
+    kinds = ["log", "transactions"]
+    generate_history(tmp_path / "run", rows=4000, partitions=3, plant="lost=2", workloads=kinds, seed=5)
+    assert in_session.check(session, tmp_path / "run").verdict is Verdict.VIOLATED
+    run = RunDirectory(tmp_path / "run")
+    damaged = run.history / "sends.parquet"
+    concerned = History.open(run).plan.cells[1]
+    groups = read_manifest(run).files["history/sends.parquet"].row_groups
+    begin = next(group.begin for group in groups if group.partition == concerned.partitions[0])
+    content = bytearray(damaged.read_bytes())
+    content[begin + 30] ^= 1
+    damaged.write_bytes(content)
+    for asked in (in_session.findings, in_session.witnesses):
+        with pytest.raises(HistoryUnreadable, match=r"was damaged after it was checked: .*sends\.parquet.*check again"):
+            asked(session, run.path)
+    verdict = in_session.check(session, run.path)
+    assert verdict.verdict is Verdict.UNKNOWN
+    assert [cell.verdict for cell in verdict.cells] == [Verdict.VIOLATED, Verdict.UNKNOWN]
+    assert "sends.parquet has changed since it was written" in verdict.unknown_reasons[0]
+    found = in_session.findings(session, run.path)
+    assert found.where("anomaly = 'lost'").groupBy().sum("count").collect()[0][0] == 2
+    assert {row.cell for row in found.where("incomplete is not null").collect()} == {1}
+    assert found.where("incomplete is null and cell = 1").count() == 0
+    assert found.where("incomplete like '%sends.parquet has changed%'").count() > 0
+    check_run(run, CheckOptions(engine="local"))
+    damaged_run = replace(run, lost=condition_of(run).lost)
+    assert [facts(f) for f in read_findings(run)] == [
+        facts(f) for f in check_with_spark(History.open(damaged_run), select(), workers=2, session=session)
+    ]
+    with pytest.raises(HistoryUnreadable, match=r"is damaged: .*sends\.parquet"):
+        in_session.history(session, run.path, "sends")
+    assert in_session.history(session, run.path, "reads").count() > 0
+
+
+def test_of_a_run_whose_damage_may_concern_everything_a_session_gets_nothing(session, tmp_path):
     generate_history(tmp_path / "run", rows=4000, partitions=3, plant="lost=2", workloads=["log"], seed=5)
     assert in_session.check(session, tmp_path / "run").verdict is Verdict.VIOLATED
-    damaged = RunDirectory(tmp_path / "run").history / "sends.parquet"
-    content = bytearray(damaged.read_bytes())
-    content[len(content) // 2] ^= 1
-    damaged.write_bytes(content)
+    (tmp_path / "run" / "history" / "clients.parquet").unlink()
     assert in_session.check(session, tmp_path / "run").verdict is Verdict.UNKNOWN
     for asked in (in_session.findings, in_session.witnesses, partial(in_session.history, table="sends")):
-        with pytest.raises(HistoryUnreadable, match=r"is damaged: .*sends\.parquet"):
+        with pytest.raises(HistoryUnreadable, match=r"is damaged: .*clients\.parquet"):
             asked(session, tmp_path / "run")
 
 
