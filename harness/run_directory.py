@@ -64,6 +64,11 @@ class LostRows:
     why: str
     """What is wrong, as a clause."""
 
+    @property
+    def file(self) -> str:
+        """The damaged file, by its path within the run directory."""
+        return f"history/{self.table}.parquet"
+
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:

@@ -17,6 +17,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from prozess.harness.app.run.check import CheckOptions, check_run, ensure_proven_history
 from prozess.harness.app.run.judge import judge_run
 from prozess.harness.checking.findings import read_facts, read_found_witnesses
@@ -90,7 +92,7 @@ def history(spark: "SparkSession", run: Path | str, table: str) -> "DataFrame":
 def _known(directory: RunDirectory, run: Path | str) -> Condition:
     """Returns the condition of a run, of which no more than rows of known partitions is damaged."""
     condition = condition_of(directory, ("recorded", "history", "judged"))
-    if condition.damaged and not condition.bounded:
+    if not condition.readable:
         raise _damaged(run, condition)
     return condition
 
@@ -116,9 +118,10 @@ def _checked(spark: "SparkSession", run: Path | str) -> Iterator[RunDirectory]:
 
 def _older(directory: RunDirectory, condition: Condition) -> bool:
     """Returns whether there are findings in cells of which rows are damaged now."""
-    facts = read_facts(directory).to_pylist()
-    cells = unreadable_cells(plan_of(directory, condition), condition.lost)
-    return any(fact["cell"] in cells and fact["incomplete"] is None for fact in facts)
+    facts = read_facts(directory)
+    cells = np.array(list(unreadable_cells(plan_of(directory, condition), condition.lost)), dtype=np.int64)
+    judged = facts["incomplete"].is_null().to_numpy()
+    return bool((np.isin(facts["cell"].to_numpy(), cells) & judged).any())
 
 
 def _opened(spark: "SparkSession", run: Path | str, *, kept: bool = False) -> AbstractContextManager[RunDirectory]:
@@ -129,12 +132,12 @@ def _opened(spark: "SparkSession", run: Path | str, *, kept: bool = False) -> Ab
 
 def _setting_of(spark: "SparkSession") -> Setting:
     """Returns what gives a setting of Hadoop's in this session: the value, or None."""
-    from pyspark.errors import PySparkAttributeError
+    from prozess.spark_checkers.session import context_of
 
-    try:
-        hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    except PySparkAttributeError:  # Spark Connect: only what was given as spark.hadoop.…
+    context = context_of(spark)
+    if context is None:  # only what was given as spark.hadoop.…
         return lambda name: spark.conf.get(f"spark.hadoop.{name}", None)
+    hadoop = context._jsc.hadoopConfiguration()
 
     def setting(name: str) -> str | None:
         value = hadoop.get(name)
@@ -144,10 +147,8 @@ def _setting_of(spark: "SparkSession") -> Setting:
 
 
 def _parallelism(spark: "SparkSession") -> int:
-    """How many tasks the session works on at a time. A session of Spark Connect does not say: 2."""
-    from pyspark.errors import PySparkAttributeError
+    """Returns how many tasks the session works on at a time. A session of Spark Connect does not say: 2."""
+    from prozess.spark_checkers.session import context_of
 
-    try:
-        return max(1, int(spark.sparkContext.defaultParallelism))
-    except PySparkAttributeError:
-        return 2
+    context = context_of(spark)
+    return 2 if context is None else max(1, int(context.defaultParallelism))

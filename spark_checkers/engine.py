@@ -37,7 +37,6 @@ from prozess.harness.interfaces import Finding
 from prozess.harness.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from prozess.spark_checkers.session import Batches, NumberedWork
@@ -142,12 +141,18 @@ _OPENED: dict[str, History] = {}
 """The history that this worker has open. A worker is a process that Spark gives one task at a time."""
 
 
+_FAILED = "failed attempts"
+"""What a tally calls the attempts at its tasks that failed."""
+
+
 class _Tally:
     """Counts what the tasks of one job did: each attempt at a task counts where it succeeded. Spark Connect has nothing that
     counts."""
 
     def __init__(self, session: "SparkSession", names: Sequence[str]) -> None:
-        context = _context(session)
+        from prozess.spark_checkers.session import context_of
+
+        context = context_of(session)
         self._counters = {} if context is None else {name: context.accumulator(0) for name in (*names, _FAILED)}
 
     def add(self, name: str, count: int) -> None:
@@ -165,9 +170,6 @@ class _Tally:
     def told(self) -> str:
         """Returns the counters in words. Empty if nothing counted."""
         return ", ".join(f"{name}: {counter.value:,}" for name, counter in self._counters.items())
-
-
-_FAILED = "failed attempts"
 
 
 class _Spread:
@@ -215,24 +217,16 @@ class _Spread:
         return [found[number] for number in range(len(items))]
 
     def _collect(self, tasks: int, work: "NumberedWork", schema: pa.Schema, what: str, tally: _Tally) -> pa.Table:
+        from prozess.spark_checkers.session import context_of
+
         with _described(self._session, f"prozess check {self._name}: {what}"):
             done = _collect(self._session, tasks, work, schema)
-        if (context := _context(self._session)) is not None:
+        if (context := context_of(self._session)) is not None:
             subject = what.partition(":")[0]
             with _described(self._session, f"prozess check {self._name}: done: {subject}: {tally.told()}"):
                 virtual_machine: Any = context._jvm
                 context._jsc.parallelize(virtual_machine.java.util.ArrayList(), 1).count()
         return done
-
-
-def _context(session: "SparkSession") -> "SparkContext | None":
-    """Returns the context of a session. None: it is one of Spark Connect, which has none."""
-    from pyspark.errors import PySparkAttributeError
-
-    try:
-        return session.sparkContext
-    except PySparkAttributeError:
-        return None
 
 
 def _counted(units: Sequence[Unit]) -> str:
@@ -245,7 +239,9 @@ def _counted(units: Sequence[Unit]) -> str:
 def _described(session: "SparkSession", description: str) -> Iterator[None]:
     """A context in which jobs of this thread have that description in Spark's UI and event log, and after which they have
     again what they had. Spark Connect has no way to describe a job."""
-    context = _context(session)
+    from prozess.spark_checkers.session import context_of
+
+    context = context_of(session)
     if context is None:
         yield
         return

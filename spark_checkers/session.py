@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyspark
 from filelock import FileLock, Timeout
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkAttributeError, PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame
 from pyspark.sql import SparkSession as SparkSession
@@ -55,9 +55,14 @@ _PREFIX, _HELD = "prozess-spark-", "held"
 _lock = threading.Lock()
 
 
+def local_master(workers: int) -> str:
+    """Returns the Spark master that runs so many tasks at a time on this machine."""
+    return f"local[{workers},{TASK_ATTEMPTS}]"
+
+
 def start_session(
     *,
-    master: str = f"local[2,{TASK_ATTEMPTS}]",
+    master: str | None = None,
     remote: str | None = None,
     java_home: str | None = None,
     archive: str | None = None,
@@ -65,9 +70,10 @@ def start_session(
     """Starts a Spark session. It may be called from any thread. A second call in this process returns the session that
     is there.
 
-    `master`: where the tasks run. `remote`: address of a Spark Connect server (`sc://host:port`) instead; needs no Java.
-    `java_home`: the Java to use; None = JAVA_HOME, else `java` of the PATH. `archive`: its options about class-data archives;
-    None = it uses ours, which is made first if need be. End it with `session.stop()`.
+    `master`: where the tasks run; None = here, two at a time. `remote`: address of a Spark Connect server
+    (`sc://host:port`) instead; needs no Java. `java_home`: the Java to use; None = JAVA_HOME, else `java` of the PATH.
+    `archive`: its options about class-data archives; None = it uses ours, which is made first if need be. End it with
+    `session.stop()`.
 
     Raises MissingTool without Java 17, NotReady if it does not come up, HarnessFailed or BadInput if Spark refuses.
     """
@@ -77,6 +83,7 @@ def start_session(
             session = connect(remote)
             prepare_workers(session, directory)
             return session
+        master = master or local_master(2)
         configuration = _configuration(master, directory)
         try:
             if SparkContext._gateway is None:
@@ -439,9 +446,12 @@ _PACKAGE = __name__.partition(".")[0]
 """The package of the kernels, and of what runs them."""
 
 
-def local_master(workers: int) -> str:
-    """Returns the Spark master that runs so many tasks at a time on this machine."""
-    return f"local[{workers},{TASK_ATTEMPTS}]"
+def context_of(session: SparkSession) -> SparkContext | None:
+    """Returns the context of a session. None: it is one of Spark Connect, which has none."""
+    try:
+        return session.sparkContext
+    except PySparkAttributeError:
+        return None
 
 
 def is_elsewhere(master: str) -> bool:

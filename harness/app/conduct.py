@@ -333,8 +333,7 @@ def _check_and_judge(
 ) -> TrialVerdict:
     view.phase("check", engine=options.engine)
     try:
-        read = not condition.damaged or condition.bounded
-        session = None if not read else seconds.measure("check: wait for Spark", spark.session)
+        session = seconds.measure("check: wait for Spark", spark.session) if condition.readable else None
         check = CheckOptions(engine=engine_name(options.engine), workers=options.workers, session=session)
         findings = seconds.measure("check", lambda: check_run(run, check, condition))
         if oracle and condition.damaged:

@@ -170,7 +170,7 @@ def unread(history: History, checkers: CheckerSet) -> list[Finding]:
     found = []
     for number, why in history.unreadable.items():
         cell = history.plan.cells[number]
-        nothing = KernelResult(no_witnesses(), count=0, judged=0, incomplete=f"the evidence is damaged: {why}")
+        nothing = KernelResult(no_witnesses(), count=0, judged=0, incomplete=why)
         found += [Finding(name, partition, nothing) for partition in cell.partitions for name in checkers.kernels]
         applying = (name for name, checker in checkers.cell.items() if checker.applies(cell.traits))
         found += [Finding(name, min(cell.partitions), nothing) for name in applying]

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,7 +29,7 @@ from prozess.harness.run_directory import LostRows, RunDirectory, write_json
 from prozess.harness.schema import TABLES
 
 Part = Literal["recorded", "history", "judged"]
-FORMAT = 2
+FORMAT: Final = 2
 RECORDED = (
     "plan.json",
     "source.json",
@@ -79,7 +79,7 @@ class FileProof(Frozen):
 class Manifest(Frozen):
     """The whole of `manifest.json`."""
 
-    format: Literal[2] = FORMAT  # type: ignore[assignment] # the constant is that literal
+    format: Literal[2] = FORMAT
     files: dict[str, FileProof]
     """For each path within the run directory, what the file was."""
     damaged: dict[str, str] = Field(default_factory=dict)
@@ -101,12 +101,17 @@ class Condition:
     damaged: Mapping[str, str] = field(default_factory=dict)
     """For each damaged path within the run directory, what is wrong with it."""
     lost: tuple[LostRows, ...] = ()
-    """The damaged rows, if all damage is in rows of known partitions."""
+    """The damaged rows, if all damage is in rows of known partitions; otherwise none."""
 
     @property
     def bounded(self) -> bool:
         """Whether files are damaged, and it is proven which partitions that concerns. All others are as they were written."""
-        return self.sealed and bool(self.damaged) and len(self.lost) == len(self.damaged)
+        return bool(self.lost)
+
+    @property
+    def readable(self) -> bool:
+        """Whether anything of the run may be read: of one whose damage is not bounded, no file means what it says."""
+        return not self.damaged or self.bounded
 
     @property
     def whole(self) -> bool:
@@ -333,8 +338,14 @@ def _name(run: RunDirectory, path: Path) -> str:
 def _proofs(run: RunDirectory, paths: Iterable[Path]) -> dict[str, FileProof]:
     def prove(path: Path) -> FileProof:
         size, sha256 = _digest(path)
-        proof = FileProof(part=_part_of(run, path), size=size, sha256=sha256, rows=_rows(path))
-        return _with_row_groups(path, proof) if path.parent == run.history else proof
+        proof = FileProof(part=_part_of(run, path), size=size, sha256=sha256)
+        if path.suffix == ".rows":
+            return proof.model_copy(update={"rows": rows_in(path)})
+        if path.suffix != ".parquet":
+            return proof
+        footer = _footer(path)
+        proof = proof.model_copy(update={"rows": int(footer.num_rows)})
+        return _with_row_groups(path, footer, proof) if path.parent == run.history else proof
 
     found = list(paths)
     with _pool() as pool:
@@ -372,17 +383,16 @@ def _digest(path: Path) -> tuple[int, str]:
         return file.tell(), digest
 
 
-def _with_row_groups(path: Path, proof: FileProof) -> FileProof:
+def _with_row_groups(path: Path, footer: pq.FileMetaData, proof: FileProof) -> FileProof:
     """Adds what each row group is, if the table is clustered by partition."""
     table = TABLES.get(path.stem)
     if table is None or not table.partitioned:
         return proof
-    metadata = pq.read_metadata(path)
     column = table.column_names.index("partition")
     found = []
     with pa.OSFile(str(path)) as file:
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
             statistics = group.column(column).statistics
             if not group.num_rows or statistics is None or statistics.min != statistics.max:
                 return proof  # it is not what we write: then a damage concerns everything
@@ -399,13 +409,9 @@ def _extent(group: pq.RowGroupMetaData) -> tuple[int, int]:
     return min(begins), max(begin + c.total_compressed_size for begin, c in zip(begins, columns, strict=True))
 
 
-def _rows(path: Path) -> int | None:
-    if path.suffix == ".rows":
-        return rows_in(path)
-    if path.suffix != ".parquet":
-        return None
+def _footer(path: Path) -> pq.FileMetaData:
     try:
-        return int(pq.read_metadata(path).num_rows)
+        return pq.read_metadata(path)
     except (OSError, pa.ArrowException) as error:
         raise HistoryUnreadable(f"{path} cannot be read: {error}.") from error
 

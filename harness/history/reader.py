@@ -53,12 +53,12 @@ def metadata_error_ns(run: RunDirectory) -> int:
 
 
 def unreadable_cells(plan: Plan, lost: Sequence[LostRows]) -> Mapping[int, str]:
-    """Returns the cells of which rows are damaged, and which files are, as a clause."""
+    """Returns the cells of which rows are damaged, and the reason that names the files, as a clause."""
     found = {}
     for cell in plan.cells:
-        told = [f"history/{one.table}.parquet {one.why}" for one in lost if one.partitions & set(cell.partitions)]
+        told = [f"{one.file} {one.why}" for one in lost if one.partitions & set(cell.partitions)]
         if told:
-            found[cell.cell] = "; ".join(told)
+            found[cell.cell] = f"the evidence is damaged: {'; '.join(told)}"
     return found
 
 
@@ -142,7 +142,7 @@ class History:
 
     @cached_property
     def unreadable(self) -> Mapping[int, str]:
-        """The cells of which rows are damaged, and the files that are, as a clause. Nothing is judged in them."""
+        """The cells of which rows are damaged, and the reason, as a clause. Nothing is judged in them."""
         return unreadable_cells(self.plan, self.run.lost)
 
     def cell_of(self, partition: int) -> Cell | None:

@@ -45,7 +45,7 @@ class Panel:
     height: int = 110
 
     def as_json(self) -> dict[str, Any]:
-        """As `chart.js` reads it."""
+        """Returns the panel as `chart.js` reads it."""
         return {
             "title": self.title,
             "kind": self.kind,
@@ -73,7 +73,7 @@ class Lanes:
     kinds: Sequence[str]
 
     def as_json(self) -> dict[str, Any]:
-        """As `chart.js` reads it."""
+        """Returns the lanes as `chart.js` reads them."""
         return {
             "title": self.title,
             "kind": "lanes",
@@ -136,7 +136,7 @@ class SendTraffic:
 
     @property
     def width_s(self) -> float:
-        """Of a bin."""
+        """How long a bin lasts."""
         return float(self.edges_s[1] - self.edges_s[0])
 
     def rates(self, level: int, outcome: Outcome) -> np.ndarray:
@@ -182,7 +182,7 @@ def make_traffic(
 
 
 def edges_of(first_s: float, last_s: float) -> np.ndarray:
-    """Of bins from before `first_s` to behind `last_s`, a multiple of BIN_S wide, BINS_MAX at most."""
+    """Returns the edges of at most BINS_MAX bins from before `first_s` to behind `last_s`, a multiple of BIN_S wide."""
     width_s = BIN_S * max(1, np.ceil((last_s - first_s) / BIN_S / (BINS_MAX - 2)))
     first, last = np.floor(first_s / width_s), np.floor(last_s / width_s) + 1
     edges: np.ndarray = np.arange(first, last + 1) * width_s
@@ -496,7 +496,7 @@ def _beyond(at_s: np.ndarray, bins: dict[float, list[DeliveryWindow]]) -> Panel 
 
 
 def _latency(at_s: np.ndarray, bins: dict[float, list[DeliveryWindow]], found: Sequence[Deliveries]) -> Panel | None:
-    """Of the slowest cell in each bin, beside the bounds."""
+    """Returns the panel of the slowest cell's delivery in each bin, beside the bounds."""
     series = []
     for style, (name, column) in enumerate(_DELIVERY_LATENCIES.items()):
         known = [[value for w in windows if (value := getattr(w, column)) is not None] for windows in bins.values()]

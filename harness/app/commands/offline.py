@@ -124,10 +124,10 @@ def trends(
 
     def find(runs: Sequence[Path | StoredRun]) -> Trends:
         from prozess.clusters.install.tools import find_java, spark_java_home
-        from prozess.spark_checkers.session import local_master, start_session
+        from prozess.spark_checkers.session import start_session
         from prozess.spark_checkers.trends import find_trends
 
-        spark = start_session(master=master or local_master(2), java_home=str(spark_java_home(find_java())))
+        spark = start_session(master=master, java_home=str(spark_java_home(find_java())))
         try:
             return find_trends(spark, runs)
         finally:

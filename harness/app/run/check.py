@@ -108,7 +108,7 @@ def check_run(run: RunDirectory, options: CheckOptions, condition: Condition | N
     their cells, and the judge says why. If other files are damaged, nothing is read at all.
     """
     condition = condition or condition_of(run)
-    if condition.damaged and not condition.bounded:
+    if not condition.readable:
         return ()
     run = replace(run, lost=condition.lost)
     with said_of_unproven(run, condition):
@@ -139,7 +139,7 @@ def ensure_proven_history(run: RunDirectory, condition: Condition) -> None:
 def _impact(history: History, engine: Engine) -> ImpactShown:
     """Measures what the faults cost. A measurement that fails is noted, and leaves the verdict as it is."""
     if history.run.lost:
-        damaged = ", ".join(f"history/{one.table}.parquet" for one in history.run.lost)
+        damaged = ", ".join(one.file for one in history.run.lost)
         return ImpactShown(incomplete=f"the evidence is damaged: {damaged}")
     try:
         faults, names = fault_times(history), fault_names(history)

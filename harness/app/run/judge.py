@@ -56,7 +56,7 @@ def judge_run(
     guarantees that were chosen to decide, instead of the plan's. NotJudged if the plan itself cannot be read.
     """
     condition = condition or condition_of(run)
-    if condition.damaged and not condition.bounded:
+    if not condition.readable:
         verdict = unlooked(plan_of(run, condition), condition.doubts)
     else:
         with said_of_unproven(run, condition):

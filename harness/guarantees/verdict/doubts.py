@@ -144,7 +144,7 @@ def _deaths(served: Sequence[PlannedClient], evidence: Evidence) -> tuple[dict[s
 
 
 def _planned_name(name: str) -> str:
-    """Of the client that was planned: who takes its place is called NAME~2, and so on."""
+    """Returns the name of the client that was planned: who takes its place is called NAME~2, and so on."""
     return name.partition("~")[0]
 
 
@@ -223,29 +223,37 @@ def partly_unlooked(verdict: TrialVerdict, plan: Plan, lost: Sequence[LostRows],
     damaged rows; `doubts`: the damaged files, worst first."""
     unreadable = unreadable_cells(plan, lost)
     cells = tuple(
-        _doubted(_blank(plan.cells[cell.cell]), sentence(f"the evidence is damaged: {unreadable[cell.cell]}"))
-        if cell.cell in unreadable
-        else cell
+        _doubted(_blank(plan.cells[cell.cell]), sentence(unreadable[cell.cell])) if cell.cell in unreadable else cell
         for cell in verdict.cells
     )
     others = Counter(str(cell.verdict) for cell in cells if cell.cell not in unreadable)
     told = ", ".join(f"{count:,} {name}" for name, count in sorted(others.items()))
-    more = f" (and {len(doubts) - 1:,} more)" if len(doubts) > 1 else ""
     concerned = f"{len(unreadable):,} of {len(cells):,} cells {'is' if len(unreadable) == 1 else 'are'} not judged."
     rest = f" Judged by intact files: {told}." if told else ""
-    reason = sentence(doubts[0])
-    alerts = tuple(alert.model_copy(update={"verdict": Verdict.UNKNOWN, "reason": reason}) for alert in verdict.alerts)
     return verdict.model_copy(
         update={
-            "verdict": Verdict.UNKNOWN,
-            "sentence": f"Unknown: {doubts[0].rstrip('.')}{more}. {concerned}{rest}",
+            **_unknown_as_a_whole(verdict, doubts),
+            "sentence": f"{_because(doubts)} {concerned}{rest}",
             "cells": cells,
-            "unknown_reasons": tuple(dict.fromkeys((*_named(doubts), *verdict.unknown_reasons))),
-            "alerts": alerts,
             "facts": at_risk(cells),
-            "of_kafka": None if verdict.of_kafka is None else Verdict.UNKNOWN,
         }
     )
+
+
+def _unknown_as_a_whole(verdict: TrialVerdict, doubts: Sequence[str]) -> dict[str, object]:
+    """Returns what becomes unknown of a whole run, whichever of its cells are."""
+    unknown = {"verdict": Verdict.UNKNOWN, "reason": sentence(doubts[0])}
+    return {
+        "verdict": Verdict.UNKNOWN,
+        "unknown_reasons": tuple(dict.fromkeys((*_named(doubts), *verdict.unknown_reasons))),
+        "alerts": tuple(alert.model_copy(update=unknown) for alert in verdict.alerts),
+        "of_kafka": None if verdict.of_kafka is None else Verdict.UNKNOWN,
+    }
+
+
+def _because(doubts: Sequence[str]) -> str:
+    more = f" (and {len(doubts) - 1:,} more)" if len(doubts) > 1 else ""
+    return f"Unknown: {doubts[0].rstrip('.')}{more}."
 
 
 def _named(doubts: Sequence[str]) -> list[str]:
@@ -255,26 +263,20 @@ def _named(doubts: Sequence[str]) -> list[str]:
 
 
 def doubted(verdict: TrialVerdict, doubts: Sequence[str]) -> TrialVerdict:
-    """The same with everything that was judged unknown, because of `doubts` (at least one, worst first). What was found is
-    still told, and counts for nothing: no promise is kept, and none is broken, by files that nothing proves."""
+    """Returns the same verdict with everything that was judged unknown, because of `doubts` (at least one, worst first). What
+    was found is still told, and counts for nothing: no promise is kept, and none is broken, by files that nothing proves."""
     assert doubts, "there must be a reason to doubt"
     reason = sentence(doubts[0])
-    alerts = tuple(alert.model_copy(update={"verdict": Verdict.UNKNOWN, "reason": reason}) for alert in verdict.alerts)
-    reasons = dict.fromkeys((*_named(doubts), *verdict.unknown_reasons))
-    more = f" (and {len(doubts) - 1:,} more)" if len(doubts) > 1 else ""
     found = {name: count for name, count in verdict.findings.items() if count}
     return verdict.model_copy(
         update={
-            "verdict": Verdict.UNKNOWN,
-            "sentence": f"Unknown: {doubts[0].rstrip('.')}{more}. {_cells(len(verdict.cells))} judged.{_told(found)}",
+            **_unknown_as_a_whole(verdict, doubts),
+            "sentence": f"{_because(doubts)} {_cells(len(verdict.cells))} judged.{_told(found)}",
             "cells": tuple(_doubted(cell, reason) for cell in verdict.cells),
             "controls": (),
             "not_proven": (),
-            "unknown_reasons": tuple(reasons),
-            "alerts": alerts,
             "facts": {},
             "application": None if verdict.application is None else verdict.application.doubted(),
-            "of_kafka": None if verdict.of_kafka is None else Verdict.UNKNOWN,
         }
     )
 
