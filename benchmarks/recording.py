@@ -26,7 +26,6 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from prozess.clusters.local.hosted import HostedCluster
 from prozess.clusters.machine.sandbox import ISOLATION_VARIABLE
 from prozess.harness.clock import SystemClock
 from prozess.harness.plan.planning import make_plan
@@ -39,6 +38,7 @@ from prozess.workloads.log.producer import ISSUE_MAX
 from prozess.workloads.log.reader import CONSUME_RECORDS_MAX, CONSUME_S, ReadRows, without_errors
 from prozess.workloads.record.identity import encoder
 from prozess.workloads.record.sends import Issuing, Reports, completer
+from tests.support.servers.hosted import HostedCluster
 
 TOPIC, READ_TOPIC = "bench", "bench-read"
 PARTITIONS = tuple((number, READ_TOPIC, number) for number in range(4))

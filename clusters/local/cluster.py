@@ -10,6 +10,7 @@ it. What keeps the nodes apart where there are no namespaces, and what that cost
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from prozess.clusters.install.jars import metrics_agent
 from prozess.clusters.links.latency import DelayConnections
 from prozess.clusters.links.links import API_VERSIONS, FOUR_LETTERS, ClientCuts, LinkEnd, Links
 from prozess.clusters.links.support import WAYS, harmers, impairers, refusals
+from prozess.clusters.local.relay import Route, relay_command
 from prozess.clusters.machine.processes import (
     PIDS_NAME,
     Guardian,
@@ -47,7 +49,7 @@ from prozess.clusters.machine.sandbox import (
     isolation_here,
 )
 from prozess.clusters.machine.server_properties import BROKER, CONTROLLER, ZOOKEEPER, Placement, shaping_settings
-from prozess.clusters.machine.servers import NodeServers, PlacedServers, place_nodes
+from prozess.clusters.machine.servers import NodeServers, PlacedServers, first_port, free_ports, place_nodes
 from prozess.clusters.parts import AnyHarmer, AnyImpairer, HasParts, Parts
 from prozess.clusters.protocol.readiness import Readiness
 from prozess.harness.clock import Clock, wait_until
@@ -435,6 +437,22 @@ class LocalCluster(PlacedServers):
             self.teardown()
             raise
 
+    def start_relay(self, listeners: Mapping[int, socket.socket]) -> subprocess.Popen[bytes]:
+        """Starts the relay as a process of its own, so that what it carries does not wait for our threads.
+
+        `listeners`: broker id → listening socket outside. They are the relay's alone from then on."""
+        routes = [
+            Route(listeners[broker].fileno(), address, port, self.relay_address)
+            for broker, (address, port) in self.client_servers.items()
+        ]
+        command = relay_command(routes)
+        if self._network is None:
+            command = recording_command(command, name="relay", into=self._run.path / PIDS_NAME)
+        relay = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[route.listener for route in routes])
+        for listener in listeners.values():
+            listener.close()
+        return relay
+
     def wait_ready(self, *, timeout_s: float) -> None:
         Readiness(self.observer_servers, timeout_s=timeout_s, clock=self._clock, check_alive=self._check_alive).wait(
             self._servers.features
@@ -553,6 +571,18 @@ class LocalCluster(PlacedServers):
                     f"{node.name} ended by itself (exit {code}). Its last log lines, from "
                     f"{self._log_of(node.name)}:\n{node.log_tail()}"
                 )
+
+
+def listen(brokers: Sequence[int]) -> dict[int, socket.socket]:
+    """Opens a listening socket on 127.0.0.1 for each broker, for a relay to inherit."""
+    listeners = {}
+    for broker, port in zip(brokers, free_ports(["127.0.0.1"], len(brokers), first=first_port()), strict=True):
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen(128)
+        listeners[broker] = listener
+    return listeners
 
 
 # Another version of Kafka on a node of the local backend: its server is started from other jars, with the data it has.

@@ -9,7 +9,6 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from prozess.clusters.existing.attach import AttachCluster
-from prozess.clusters.local.hosted import HostedCluster
 from prozess.harness.app.run.outside import check_capabilities
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.config.impairments import CLIENTS, Bandwidth, Latency, ResetConnections
@@ -26,6 +25,7 @@ from tests.contract.test_cluster_contract import (
     test_each_capability_is_either_there_or_lacking_with_a_reason as check_capabilities_of,
 )
 from tests.support.servers.clusters import READY_S, end_at_once, new_run, plan_of
+from tests.support.servers.hosted import HostedCluster
 
 pytestmark = pytest.mark.cluster
 CLOCK = SystemClock()

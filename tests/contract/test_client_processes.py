@@ -10,7 +10,6 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from prozess.clusters.local.hosted import HostedCluster
 from prozess.clusters.machine.sandbox import ISOLATION_VARIABLE
 from prozess.harness.app.wiring import TOOLBOX
 from prozess.harness.clock import SystemClock, wait_until
@@ -23,6 +22,7 @@ from prozess.workloads.runtime.clients import Clients
 from prozess.workloads.runtime.fork_server import share
 from tests.support.log_workload import RESUME, on_client
 from tests.support.servers.clusters import READY_S, new_run
+from tests.support.servers.hosted import HostedCluster
 
 pytestmark = pytest.mark.cluster
 CLOCK = SystemClock()

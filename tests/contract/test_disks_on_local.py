@@ -10,7 +10,6 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from prozess.clusters.disks.volumes import devices_of
-from prozess.clusters.local.hosted import HostedCluster, HostedNode
 from prozess.harness.app.wiring import heal_run
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.config.impairments import (
@@ -28,6 +27,7 @@ from prozess.harness.plan.plan import Plan
 from prozess.harness.schema import Tristate
 from prozess.workloads.librdkafka import close
 from tests.support.servers.clusters import READY_S, new_run, processes_naming
+from tests.support.servers.hosted import HostedCluster, HostedNode
 from tests.support.servers.impaired_nodes import equipped, seen
 
 pytestmark = pytest.mark.cluster

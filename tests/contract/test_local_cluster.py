@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from prozess.clusters.local.hosted import HostedCluster
 from prozess.clusters.machine.processes import sweep_pids
 from prozess.clusters.machine.sandbox import ISOLATION_VARIABLE
 from prozess.harness.clock import SystemClock, wait_until
@@ -20,6 +19,7 @@ from prozess.harness.interfaces import Capability, NodeState
 from prozess.harness.run_directory import RunDirectory
 from prozess.workloads.librdkafka import close
 from tests.support.servers.clusters import READY_S, enter_with_jars, new_run, plan_of, processes_naming
+from tests.support.servers.hosted import HostedCluster
 
 pytestmark = pytest.mark.cluster
 CLOCK = SystemClock()
@@ -164,7 +164,7 @@ def test_nothing_is_left_after_teardown(tmp_path: Path) -> None:
 _CALLER = """
 import sys
 from pathlib import Path
-from prozess.clusters.local.hosted import HostedCluster
+from tests.support.servers.hosted import HostedCluster
 from prozess.workloads.librdkafka import close
 from prozess.harness.clock import SystemClock
 from prozess.harness.plan.plan import parse_plan

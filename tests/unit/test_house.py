@@ -23,7 +23,7 @@ ALIKE = {
 BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(PACKAGES)})\b", re.MULTILINE)
 """Where an import that lacks `prozess.` may be: the syntax tree tells, but takes longer than all else here."""
 
-SOURCE_FILES_MAX = 342
+SOURCE_FILES_MAX = 340
 """The goal is 330. A file more needs one fewer elsewhere, or a reason to raise this: the last ones were for what a change of
 settings does, and for the formats of other programs, which are new subjects."""
 

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from prozess.clusters.local.cluster import LocalCluster
-from prozess.clusters.local.hosted import start_relay
 from prozess.clusters.protocol.admin import Admin
 from prozess.harness import catalogue
 from prozess.harness.app.run.child import EventLog, InterruptibleClock, carry_out, events_on_standard_output
@@ -181,7 +180,7 @@ class Session:
         self._start_relay: Callable[[], subprocess.Popen[bytes] | None]
         if ports:
             relayed = LocalCluster(plan, run, clock=clock, isolation=isolation, relay_ports=ports)
-            self._cluster, self._start_relay = relayed, lambda: start_relay(relayed, listeners, run)
+            self._cluster, self._start_relay = relayed, lambda: relayed.start_relay(listeners)
         else:
             self._cluster = catalogue.BACKENDS.named(plan.backend)(plan, run, clock=clock, isolation=isolation)
             self._start_relay = lambda: None

@@ -164,7 +164,7 @@ class ClusterSession:
 
     def __init__(self, plan: Plan, run: RunDirectory, *, isolation: str) -> None:
         """Starts the cluster, and returns once it accepts writes. HarnessFailed, with the reason, if it does not."""
-        from prozess.clusters.local.hosted import listen
+        from prozess.clusters.local.cluster import listen
 
         self.plan, self.run = plan, run
         run.create()

@@ -32,9 +32,9 @@ WORLD = os.environ.get("PROZESS_WORLD")
 """Inside `tests.support.servers.ssh`: where its machines are said."""
 BACKENDS = [
     pytest.param(("tests.support.fake_cluster.cluster:FakeCluster", KRAFT), id="fake"),
-    pytest.param(("prozess.clusters.local.hosted:HostedCluster", KRAFT), id="local", marks=pytest.mark.cluster),
+    pytest.param(("tests.support.servers.hosted:HostedCluster", KRAFT), id="local", marks=pytest.mark.cluster),
     pytest.param(
-        ("prozess.clusters.local.hosted:HostedCluster", ZOOKEEPER),
+        ("tests.support.servers.hosted:HostedCluster", ZOOKEEPER),
         id="local-zookeeper",
         marks=[pytest.mark.cluster, pytest.mark.long],
     ),

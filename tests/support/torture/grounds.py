@@ -12,12 +12,12 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 
 from prozess.clusters.existing.ssh import BALLAST, SshCluster
-from prozess.clusters.local.hosted import HostedCluster
 from prozess.harness.clock import SystemClock
 from prozess.harness.interfaces import NodeState
 from prozess.workloads.librdkafka import close
 from tests.support.paths import ROOT
 from tests.support.servers.clusters import READY_S, enter_with_jars, new_run, plan_of
+from tests.support.servers.hosted import HostedCluster
 from tests.support.servers.ssh import VARIABLE
 
 CLOCK = SystemClock()

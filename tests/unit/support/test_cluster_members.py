@@ -2,11 +2,11 @@
 
 import pytest
 
-from prozess.clusters.local.hosted import HostedCluster
 from prozess.harness.interfaces import Cluster
 from prozess.workloads.roles import ClientServers
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.mock_kafka import mock_kafka
+from tests.support.servers.hosted import HostedCluster
 
 
 def members(protocol):

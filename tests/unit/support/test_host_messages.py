@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.clusters.local import host_messages as messages
-from prozess.clusters.local.host_messages import Asked, FactsAnswer, NodeFacts, Told, decoded, encoded
 from prozess.harness.config.impairments import FrozenDisk, Wipe
 from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed, HistoryUnreadable, MissingTool, NotReady
 from prozess.harness.interfaces import Capability, NodeState
 from prozess.harness.schema import Tristate
+from tests.support.servers import host_messages as messages
+from tests.support.servers.host_messages import Asked, FactsAnswer, NodeFacts, Told, decoded, encoded
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]))
 NUMBERS = st.integers(-(2**31), 2**31)

@@ -1,6 +1,6 @@
-"""A local cluster for a caller outside the sandbox: pytest, an application's own tests.
+"""A local cluster for a caller outside the sandbox: a contract test, or a benchmark.
 
-`python -m prozess.clusters.local.hosted` runs it inside; the caller forwards to it. Clients outside reach the brokers
+`python -m tests.support.servers.hosted` runs it inside; the caller forwards to it. Clients outside reach the brokers
 through the relay: this process binds 127.0.0.1:PORT per broker and passes the listening sockets in, and each broker
 advertises that address.
 """
@@ -22,8 +22,21 @@ from typing import Any, TypeVar
 
 from prozess.clusters.install.jars import ensure_agent, ensure_jars
 from prozess.clusters.install.tools import find_java
-from prozess.clusters.local.cluster import LocalCluster
-from prozess.clusters.local.host_messages import (
+from prozess.clusters.local.cluster import LocalCluster, listen
+from prozess.clusters.machine.archives import CloseConsumer, build_archives
+from prozess.clusters.machine.processes import sweep_pids
+from prozess.clusters.machine.sandbox import enter_command
+from prozess.clusters.machine.server_properties import BROKER, node_name, node_roles
+from prozess.harness.clock import Clock, SystemClock
+from prozess.harness.config.existing_clusters import Login
+from prozess.harness.config.impairments import Harm, Impairment
+from prozess.harness.errors import ClusterFailed, HarnessFailed, NotReady
+from prozess.harness.interfaces import Capability, Node, NodeState
+from prozess.harness.plan.plan import Plan, parse_plan
+from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import Tristate
+from tests.support.paths import ROOT
+from tests.support.servers.host_messages import (
     Answer,
     Asked,
     ClusterRequest,
@@ -55,24 +68,6 @@ from prozess.clusters.local.host_messages import (
     error_of,
     failure_of,
 )
-from prozess.clusters.local.relay import Route, relay_command
-from prozess.clusters.machine.archives import CloseConsumer, build_archives
-from prozess.clusters.machine.processes import PIDS_NAME, recording_command, sweep_pids
-from prozess.clusters.machine.sandbox import enter_command
-from prozess.clusters.machine.server_properties import BROKER, node_name, node_roles
-from prozess.clusters.machine.servers import first_port, free_ports
-from prozess.harness import installation
-from prozess.harness.clock import Clock, SystemClock
-from prozess.harness.config.existing_clusters import Login
-from prozess.harness.config.impairments import Harm, Impairment
-from prozess.harness.errors import ClusterFailed, HarnessFailed, NotReady
-from prozess.harness.interfaces import Capability, Node, NodeState
-from prozess.harness.plan.plan import Plan, parse_plan
-from prozess.harness.run_directory import RunDirectory
-from prozess.harness.schema import Tristate
-
-# The process `python -m prozess.clusters.local.hosted` in its sandbox, and the conversation with it.
-
 
 HOST_START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 30.0
@@ -85,7 +80,7 @@ A = TypeVar("A", bound=Answer)
 
 
 class HostProcess:
-    """`python -m prozess.clusters.local.hosted` in its sandbox, and the conversation with it."""
+    """`python -m tests.support.servers.hosted` in its sandbox, and the conversation with it."""
 
     def __init__(self, plan: Plan, run: RunDirectory, *, close: CloseConsumer) -> None:
         self._run = run
@@ -127,10 +122,10 @@ class HostProcess:
             for broker, listener in listeners.items():
                 arguments += ["--relay", f"{broker}:{listener.fileno()}"]
             inherited = [theirs.fileno(), parent, *(listener.fileno() for listener in listeners.values())]
-            paths = [str(installation.SEARCH_PATH), os.environ.get("PYTHONPATH", "")]
+            paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
             with (self._run.logs / "host.log").open("ab") as log:
                 return subprocess.Popen(
-                    enter_command([sys.executable, "-P", "-m", "prozess.clusters.local.hosted", *arguments]),
+                    enter_command([sys.executable, "-P", "-m", "tests.support.servers.hosted", *arguments]),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -221,18 +216,6 @@ class HostProcess:
             self._process.wait(END_TIMEOUT_S)
         self._reader.join(END_TIMEOUT_S)
         self._control.close()
-
-
-def listen(brokers: Sequence[int]) -> dict[int, socket.socket]:
-    """Opens a listening socket on 127.0.0.1 for each broker."""
-    listeners = {}
-    for broker, port in zip(brokers, free_ports(["127.0.0.1"], len(brokers), first=first_port()), strict=True):
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", port))
-        listener.listen(128)
-        listeners[broker] = listener
-    return listeners
 
 
 CALL_TIMEOUT_S = 60.0
@@ -422,7 +405,7 @@ class HostedNode:
         return self._cluster.ask(HarmRequest(node=self._name, harm=harm), HarmedAnswer).what
 
 
-# `python -m prozess.clusters.local.hosted`: runs a LocalCluster inside the sandbox for a caller outside.
+# `python -m tests.support.servers.hosted`: runs a LocalCluster inside the sandbox for a caller outside.
 #
 # Serves requests from an inherited socket, each in a thread, so that a wait does not
 # hold up a fault. The end of the caller, told by the end of the socket or by a pidfd (which does not depend on who
@@ -552,7 +535,7 @@ def main(argv: list[str] | None = None) -> None:
         control.sendall(encoded(Told(number=FACTS_NUMBER, answer=failure_of(error))))
         return
     host = Host(control, cluster)
-    relay = start_relay(cluster, listeners, run)
+    relay = cluster.start_relay(listeners)
     try:
         host.send(FACTS_NUMBER, host.facts())
         host.serve(options.parent)
@@ -561,30 +544,8 @@ def main(argv: list[str] | None = None) -> None:
         try:
             cluster.teardown()
         finally:
-            if relay is not None:
-                relay.kill()
-                relay.wait()
-
-
-def start_relay(
-    cluster: LocalCluster, listeners: Mapping[int, socket.socket], run: RunDirectory
-) -> subprocess.Popen[bytes] | None:
-    """Starts the relay as a process of its own, so that what it carries does not wait for our threads.
-
-    The listeners are its alone from then on."""
-    if not listeners:
-        return None
-    routes = [
-        Route(listeners[broker].fileno(), address, port, cluster.relay_address)
-        for broker, (address, port) in cluster.client_servers.items()
-    ]
-    command = relay_command(routes)
-    if cluster.isolation != "namespaces":
-        command = recording_command(command, name="relay", into=run.path / PIDS_NAME)
-    relay = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[route.listener for route in routes])
-    for listener in listeners.values():
-        listener.close()
-    return relay
+            relay.kill()
+            relay.wait()
 
 
 def _end_in_any_case() -> None:
@@ -594,7 +555,7 @@ def _end_in_any_case() -> None:
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="prozess.clusters.local.hosted")
+    parser = argparse.ArgumentParser(prog="tests.support.servers.hosted")
     parser.add_argument("--control", type=int, required=True, help="inherited socket")
     parser.add_argument("--parent", type=int, help="inherited pidfd of the caller")
     parser.add_argument("--plan", type=Path, required=True)
