@@ -22,10 +22,10 @@ from prozess.clusters.install.repository import repository_of
 from prozess.clusters.install.tools import TOXIPROXY_NAMES, TOXIPROXY_VERSION, find_java, toxiproxy_server
 from prozess.clusters.links.support import refusals
 from prozess.clusters.machine import sandbox
-from prozess.harness.cache import cache_directory
 from prozess.harness.config.configuration import version_numbers
 from prozess.harness.config.impairments import Capability
 from prozess.harness.errors import BadInput, ProzessError
+from prozess.harness.installation import cache_directory
 
 PROBE_TIMEOUT_S = 20.0
 COMMAND_TIMEOUT_S = 8.0

@@ -22,7 +22,7 @@ events.jsonl       progress of the run stage, one JSON object per line
 recovery.json      list of what the cluster did not reach in time when it was healed; missing = the run did not get
                    so far
 hanging.json       list of the transactions that were still open when the audit began, and what became of them
-                   (harness/app/run/hanging_transactions.py); missing = nobody looked
+                   (harness/app/run/administration.py); missing = nobody looked
 logs/              server logs of the nodes, output of the clients
 history/           Parquet, one file per table; partitioned tables have one row group per partition
 findings/          stage check: findings.parquet, witnesses.parquet, windows.parquet

@@ -5,7 +5,7 @@ A new fault is one file and one entry here (`docs/extending.md`).
 
 from prozess.harness.interfaces import Fault, UndoAction
 from prozess.nemesis import clients, disk, healing, links, partition, process
-from prozess.nemesis.kafka import configure, elections, reassign, rollout
+from prozess.nemesis.kafka import changes, elections, rollout
 
 FAULTS: dict[str, type[Fault]] = {
     "kill": process.Kill,
@@ -20,8 +20,8 @@ FAULTS: dict[str, type[Fault]] = {
     "half-open": links.HalfOpen,
     "elect-preferred": elections.ElectPreferred,
     "elect-unclean": elections.ElectUnclean,
-    "reassign": reassign.Reassign,
-    "configure": configure.Configure,
+    "reassign": changes.Reassign,
+    "configure": changes.Configure,
     "move-controller": elections.MoveController,
     "rolling-restart": rollout.RollingRestart,
     "upgrade": rollout.Upgrade,
@@ -48,7 +48,7 @@ UNDO_ACTIONS: dict[str, type[UndoAction]] = {
     "repair": healing.Repair,
     "drop-checkpoint": healing.WithoutCheckpoint,
     "nothing": healing.Nothing,
-    "reassign": reassign.ReassignBack,
-    "configure": configure.ConfigureBack,
+    "reassign": changes.ReassignBack,
+    "configure": changes.ConfigureBack,
 }
 """The name of an undo in the journal → its class."""

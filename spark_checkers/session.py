@@ -38,8 +38,8 @@ from pyspark.sql import SparkSession as SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from prozess.harness import installation
-from prozess.harness.cache import make_cache
 from prozess.harness.errors import BadInput, HarnessFailed, MissingTool, NotReady, ProzessError
+from prozess.harness.installation import make_cache
 from prozess.harness.run_directory import read_json, write_json
 
 TASK_ATTEMPTS = 4

@@ -59,10 +59,10 @@ from prozess.clusters.machine.servers import (
     new_kafka_uuid,
 )
 from prozess.clusters.parts import Parts
-from prozess.harness.cache import make_cache
 from prozess.harness.clock import Clock
 from prozess.harness.config.impairments import CLIENTS
 from prozess.harness.errors import ClusterFailed, HarnessFailed
+from prozess.harness.installation import make_cache
 from prozess.harness.interfaces import Capability
 from prozess.harness.plan.checks import capabilities_needed
 from prozess.harness.plan.plan import Plan

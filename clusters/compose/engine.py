@@ -25,9 +25,8 @@ from filelock import FileLock, Timeout
 from prozess.clusters.install.jars import ensure_jars
 from prozess.clusters.machine.processes import captured
 from prozess.harness import installation
-from prozess.harness.cache import make_cache
 from prozess.harness.errors import BadInput, ClusterFailed, MissingTool, NotReady
-from prozess.harness.installation import of_an_extra
+from prozess.harness.installation import make_cache, of_an_extra
 from prozess.harness.run_directory import RunDirectory
 
 with of_an_extra("Docker"):

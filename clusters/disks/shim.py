@@ -21,10 +21,10 @@ from typing import Any
 
 from prozess.clusters.files.metadata_log import write_down
 from prozess.clusters.machine.processes import captured
-from prozess.harness.cache import make_cache, sha256_of
 from prozess.harness.clock import Clock
 from prozess.harness.config.impairments import ClockShift
 from prozess.harness.errors import HarnessFailed, ProzessError
+from prozess.harness.installation import make_cache, sha256_of
 from prozess.harness.interfaces import Node, NodeState
 from prozess.harness.recording.metrics import HEADERS, PATH
 from prozess.harness.schema import Tristate

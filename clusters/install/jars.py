@@ -24,8 +24,8 @@ from filelock import FileLock, Timeout
 
 from prozess.clusters.install.locks import Coordinates, LockedJar, format_lock, locked_versions, parse_lock, read_lock
 from prozess.clusters.install.tools import Progress, find_java
-from prozess.harness.cache import cache_directory, make_cache, sha256_of, sums_in
 from prozess.harness.errors import BadInput, MissingTool, NotReady
+from prozess.harness.installation import cache_directory, make_cache, sha256_of, sums_in
 
 if TYPE_CHECKING:
     from prozess.clusters.install.repository import Repository

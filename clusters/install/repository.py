@@ -24,9 +24,9 @@ from urllib3.exceptions import NameResolutionError
 from urllib3.util import Retry
 
 from prozess.clusters.install.locks import Coordinates, LockedJar
-from prozess.harness.cache import home_directory, sha256_of
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.errors import BadInput, MissingTool
+from prozess.harness.installation import home_directory, sha256_of
 
 CENTRAL = "https://repo.maven.apache.org/maven2"
 FETCH_TIMEOUT_S = 900.0

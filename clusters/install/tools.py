@@ -20,8 +20,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from prozess.clusters.install.builder import build
-from prozess.harness.cache import cache_directory, make_cache, sha256_of, sums_in
 from prozess.harness.errors import MissingTool, NotReady
+from prozess.harness.installation import cache_directory, make_cache, sha256_of, sums_in
 
 Progress = Callable[[str], None]
 """A function that is given sentences for a person while something is fetched or built."""

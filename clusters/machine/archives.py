@@ -31,9 +31,9 @@ from filelock import FileLock, Timeout
 from prozess.clusters.install.jars import class_path
 from prozess.clusters.install.tools import JavaRuntime, java_identity
 from prozess.clusters.machine.server_properties import HEAP, JVM_FLAGS
-from prozess.harness.cache import make_cache, sha256_of
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock, wait_until
 from prozess.harness.errors import ClusterFailed, HarnessFailed, NotReady
+from prozess.harness.installation import make_cache, sha256_of
 from prozess.harness.run_directory import write_json
 
 BUILD_TIMEOUT_S = 120.0

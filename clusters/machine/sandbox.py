@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Literal, TypeVar, cast, get_args
 
 from prozess.clusters.machine.processes import captured
-from prozess.harness.cache import cache_directory
 from prozess.harness.errors import BadInput, HarnessFailed, MissingTool
+from prozess.harness.installation import cache_directory
 from prozess.harness.schema import Tristate
 
 Isolation = Literal["namespaces", "signals"]

@@ -38,9 +38,9 @@ from prozess.clusters.machine.server_properties import (
 from prozess.clusters.machine.server_properties import MAIN_CLASS as ZOOKEEPER_MAIN
 from prozess.clusters.machine.server_properties import ZOOKEEPER_JVM_FLAGS as ZOOKEEPER_FLAGS
 from prozess.clusters.protocol.client import Cursor, Malformed
-from prozess.harness.cache import make_cache
 from prozess.harness.config.configuration import FIRST_CONTROLLER_ID, FIRST_ZOOKEEPER_ID, Variant
 from prozess.harness.errors import ClusterFailed, NotReady
+from prozess.harness.installation import make_cache
 from prozess.harness.recording.metrics import agent_flags
 
 KAFKA_MAIN = "kafka.Kafka"

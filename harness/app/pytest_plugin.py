@@ -182,8 +182,8 @@ def trial(request: pytest.FixtureRequest) -> RunTrial:
 @pytest.fixture
 def _prozess_recording(request: pytest.FixtureRequest) -> Iterator[Recording]:
     """Records what the test does; its verdict is asked for when the test's own code is over."""
+    from prozess.harness.app.testing.outcome import hidden_in_threads
     from prozess.harness.app.testing.recording import Recording, directory_for
-    from prozess.harness.app.testing.tracebacks import hidden_in_threads
     from prozess.harness.errors import ProzessError
     from prozess.harness.watchdog import say_to
 
@@ -291,7 +291,7 @@ def _hide_our_frames(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     """The user's own line and the error's text, in place of the frames of prozess; --full-trace shows those."""
     if call.excinfo is None or _RECORDING not in item.stash or item.config.getoption("fulltrace"):
         return
-    from prozess.harness.app.testing.tracebacks import hide_our_frames
+    from prozess.harness.app.testing.outcome import hide_our_frames
     from prozess.harness.errors import ProzessError
 
     error = call.excinfo.value

@@ -19,7 +19,7 @@ from prozess.harness.config.configuration import version_numbers
 from prozess.harness.errors import BadInput
 
 Property = Mapping[str, Any]
-"""What is known of one property; see `tests.support.known_properties`."""
+"""What is known of one property; see `tools.known_properties`."""
 
 PLACEHOLDERS = ("${", "{{", "$(", "%{", "#{", "<%")
 """The beginnings of placeholders, which Spring, Compose, Helm, Jinja, Kubernetes, Quarkus or Connect's configuration

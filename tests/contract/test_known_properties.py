@@ -12,7 +12,7 @@ from prozess.clusters.install.locks import locked_versions
 from prozess.harness.app.validation.clients import translate_consumer, translate_producer
 from prozess.harness.config.known_properties import Setting, problem, properties_of
 from prozess.harness.errors import BadInput
-from tests.support.known_properties import (
+from tools.known_properties import (
     CLASSES,
     VERSIONS,
     answer,
@@ -278,7 +278,7 @@ def _ours(translate, mix, client, version, **more):
 
 def test_the_file_is_small():
     """It comes with the package: of each version only what differs from the one before it."""
-    from tests.support.known_properties import DATA
+    from tools.known_properties import DATA
 
     assert DATA.stat().st_size < 200_000
     assert set(json.loads(DATA.read_text(encoding="utf-8"))["kafka"]) == set(VERSIONS)

@@ -12,7 +12,7 @@ import pytest
 from tests.support.paths import ROOT
 
 PACKAGES = ("checkers", "clusters", "harness", "nemesis", "spark_checkers", "workloads")
-OTHER_CODE = ("benchmarks", "docs", "tests", "trials")
+OTHER_CODE = ("benchmarks", "docs", "tests", "tools", "trials")
 
 FILES_IN_A_FOLDER_MAX = 25
 ALIKE = {
@@ -23,9 +23,8 @@ ALIKE = {
 BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(PACKAGES)})\b", re.MULTILINE)
 """Where an import that lacks `prozess.` may be: the syntax tree tells, but takes longer than all else here."""
 
-SOURCE_FILES_MAX = 340
-"""The goal is 330. A file more needs one fewer elsewhere, or a reason to raise this: the last ones were for what a change of
-settings does, and for the formats of other programs, which are new subjects."""
+SOURCE_FILES_MAX = 331
+"""The goal is 330. A file more needs one fewer elsewhere, or a reason to raise this."""
 
 NO_MIRROR = {
     "support": "tests of tests/support, which mirrors nothing",

@@ -1,7 +1,7 @@
 """Lock files: exactly which jars make up one version of Kafka, with checksums, so that what was fetched can be verified.
 
 One file per version, `kafka-VERSION.lock`: comment lines, then `SHA-256  bytes  group:artifact:version[:classifier]` per
-jar. Made by `python -m tests.support.kafka_lock VERSION` from a real fetch; reviewed and committed like code.
+jar. Made by `python -m tools.kafka_lock VERSION` from a real fetch; reviewed and committed like code.
 """
 
 import re

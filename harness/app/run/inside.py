@@ -18,6 +18,7 @@ from pathlib import Path
 
 from prozess.clusters.protocol.admin import Admin
 from prozess.harness import catalogue
+from prozess.harness.app.run.administration import TrialTopics, end_hanging
 from prozess.harness.app.run.child import EventLog, InterruptibleClock, carry_out, events_on_standard_output
 from prozess.harness.app.run.cluster_state import (
     Inspector,
@@ -26,10 +27,8 @@ from prozess.harness.app.run.cluster_state import (
     keep_ground_truth,
     measure_wall_offset,
 )
-from prozess.harness.app.run.hanging_transactions import end_hanging
 from prozess.harness.app.run.metrics_sampler import MetricsSampler
 from prozess.harness.app.run.schedule_runner import Actors, Context, Recovery, ScheduleRunner, wait_whole
-from prozess.harness.app.run.topics import TrialTopics
 from prozess.harness.app.wiring import TOOLBOX
 from prozess.harness.clock import NS_PER_S, wait_until
 from prozess.harness.config.existing_clusters import only_if

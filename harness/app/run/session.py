@@ -24,12 +24,11 @@ from typing import Any
 from prozess.clusters.local.cluster import LocalCluster
 from prozess.clusters.protocol.admin import Admin
 from prozess.harness import catalogue
+from prozess.harness.app.run.administration import TrialTopics, end_hanging
 from prozess.harness.app.run.child import EventLog, InterruptibleClock, carry_out, events_on_standard_output
 from prozess.harness.app.run.cluster_state import Inspector, Sampler, keep_ground_truth, measure_wall_offset
-from prozess.harness.app.run.hanging_transactions import end_hanging
 from prozess.harness.app.run.kill_rows import rows_from_json, write_rows
 from prozess.harness.app.run.schedule_runner import Actors, Context, ScheduleRunner, wait_whole
-from prozess.harness.app.run.topics import TrialTopics
 from prozess.harness.app.wiring import TOOLBOX
 from prozess.harness.config.existing_clusters import only_if
 from prozess.harness.errors import ProzessError

@@ -39,21 +39,21 @@ END_S = 30.0
 """How long an application may take to end by itself after SIGTERM."""
 GONE_S = 20.0
 _WORDS_MAX = 500
-_RECORDED_PROCESS = "prozess.harness.app.testing.recorded_process"
+_PROCESS = "prozess.harness.app.testing.application_process"
 Killed = Callable[["RunningApplication", int, int, int | None], None]
 """Told of (application, when it was about to die, when it was seen to be dead, number of its crash point; None = the test
 killed it): the history is to have it."""
 
 
 class ApplicationProcess:
-    """One process of an application, from its start to its end; a guard holds it (`prozess.harness.app.testing.guard`)."""
+    """One process of an application, from its start to its end; a guard holds it (`application_process.py`)."""
 
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], cwd: Path, logs: tuple[Path, Path]
     ) -> None:
         """Starts the process. BadInput if it cannot be started."""
         self._guard = subprocess.Popen(
-            [sys.executable, "-P", "-m", "prozess.harness.app.testing.guard", *map(str, logs), "--", *command],
+            [sys.executable, "-P", "-m", _PROCESS, "guard", *map(str, logs), "--", *command],
             env=dict(environment), cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         self._said = b""
@@ -277,7 +277,7 @@ def command_of(target: str | Sequence[str], arguments: Sequence[str]) -> tuple[l
         raise BadInput(
             f"run_application({target!r}): there is no such file. Give its path from where pytest runs, or a whole one."
         )
-    command = [sys.executable, "-P", "-m", _RECORDED_PROCESS, "application", target, *map(str, arguments)]
+    command = [sys.executable, "-P", "-m", _PROCESS, "application", target, *map(str, arguments)]
     return command, Path(target).stem if target.endswith(".py") else module.rpartition(".")[2]
 
 
@@ -512,7 +512,7 @@ class RecordedCommands:
                 "name bootstrap.servers in configuration."
             )
         properties = json.dumps({**servers, **told, "client.id": chosen})
-        runner = [sys.executable, "-P", "-m", _RECORDED_PROCESS, "command", role, properties]
+        runner = [sys.executable, "-P", "-m", _PROCESS, "command", role, properties]
         application = self._applications(
             [*runner, *map(str, words)], name=chosen, environment=environment, cwd=cwd, kind=RecordedCommand
         )

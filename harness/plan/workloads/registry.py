@@ -10,7 +10,7 @@ from typing import Literal
 from prozess.harness.config.configuration import Variant
 from prozess.harness.plan.plan import Cell, PlannedClient, PlannedPartition
 from prozess.harness.plan.trial import WorkloadSpec
-from prozess.harness.plan.workloads import groups, log, verifiable
+from prozess.harness.plan.workloads import clients
 
 ClientPlanner = Callable[[WorkloadSpec, Sequence[Cell], Sequence[PlannedPartition], str], Sequence[PlannedClient]]
 """Plans the clients of a workload: (workload, its cells, all partitions of the trial, prefix of names) → clients. Their
@@ -43,14 +43,14 @@ class WorkloadKind:
 
 
 KINDS = {
-    "log": WorkloadKind(log.plan_clients, topics_may_grow=True),
-    "group": WorkloadKind(groups.plan_clients, "group", topics_may_grow=True),
-    "compaction": WorkloadKind(log.plan_compaction_clients, "compaction"),
-    "transactions": WorkloadKind(log.plan_transactions_clients, "transaction"),
-    "verifiable": WorkloadKind(verifiable.plan_clients),
-    "verifiable-share": WorkloadKind(verifiable.plan_share_clients, why_not_here=verifiable.why_no_share_groups),
-    "errors": WorkloadKind(log.plan_errors_clients, "provocation"),
-    "exactly-once": WorkloadKind(groups.plan_copying_clients, "copier"),
-    "application": WorkloadKind(groups.plan_application_clients, "application"),
+    "log": WorkloadKind(clients.plan_log_clients, topics_may_grow=True),
+    "group": WorkloadKind(clients.plan_group_clients, "group", topics_may_grow=True),
+    "compaction": WorkloadKind(clients.plan_compaction_clients, "compaction"),
+    "transactions": WorkloadKind(clients.plan_transactions_clients, "transaction"),
+    "verifiable": WorkloadKind(clients.plan_verifiable_clients),
+    "verifiable-share": WorkloadKind(clients.plan_share_clients, why_not_here=clients.why_no_share_groups),
+    "errors": WorkloadKind(clients.plan_errors_clients, "provocation"),
+    "exactly-once": WorkloadKind(clients.plan_copying_clients, "copier"),
+    "application": WorkloadKind(clients.plan_application_clients, "application"),
 }
 """The name of a kind of workload in a trial → what it is."""

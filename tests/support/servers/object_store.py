@@ -15,8 +15,8 @@ from pyarrow import fs
 from prozess.clusters.install.locks import parse_lock
 from prozess.clusters.install.repository import fetch_locked, repository_of
 from prozess.clusters.install.tools import find_java
-from prozess.harness.cache import make_cache
 from prozess.harness.clock import SystemClock, wait_until
+from prozess.harness.installation import make_cache
 from tests.support.paths import ROOT
 
 LOCKS = ROOT / "tests" / "support" / "data"

@@ -31,9 +31,9 @@ from prozess.clusters.install.locks import (
     parse_lock,
     read_lock,
 )
-from prozess.harness import cache
-from prozess.harness.cache import cache_directory, make_cache, sha256_of
+from prozess.harness import installation as cache
 from prozess.harness.errors import BadInput, MissingTool
+from prozess.harness.installation import cache_directory, make_cache, sha256_of
 
 VERSION = "9.8.7"
 IVY = """#!{python}

@@ -7,9 +7,9 @@ import pytest
 
 from prozess.clusters.install.tools import TOXIPROXY_VERSION, ensure_toxiproxy, toxiproxy_server
 from prozess.clusters.links.links import fits, probes_for
-from prozess.harness.cache import sha256_of
 from prozess.harness.config.impairments import Capability
 from prozess.harness.errors import MissingTool
+from prozess.harness.installation import sha256_of
 from prozess.harness.plan.checks import capabilities_needed
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial

@@ -8,7 +8,7 @@ import pytest
 from prozess.clusters.install.tools import JavaRuntime
 from prozess.clusters.machine import archives as module
 from prozess.clusters.machine.archives import archive_flags, build_archives, class_data_archive
-from prozess.harness.cache import sha256_of
+from prozess.harness.installation import sha256_of
 from prozess.workloads.librdkafka import close
 
 

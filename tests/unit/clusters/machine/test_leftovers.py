@@ -171,12 +171,12 @@ def test_the_sandbox_looks_for_the_cache_of_who_started_it(tmp_path, monkeypatch
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.delenv("PROZESS_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr("prozess.harness.cache.os.geteuid", lambda: 65534)
+    monkeypatch.setattr("prozess.harness.installation.os.geteuid", lambda: 65534)
     expected = Path(pwd.getpwuid(65534).pw_dir, ".cache", "prozess")
     need("namespaces")
     code = textwrap.dedent("""
         import json, os
-        from prozess.harness.cache import cache_directory
+        from prozess.harness.installation import cache_directory
         print(json.dumps(str(cache_directory())))
     """)
     done = subprocess.run(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from prozess.clusters.protocol.client import Cursor, compact_string
 from prozess.clusters.protocol.requests import abort_marker_request
-from prozess.harness.app.run.hanging_transactions import LIMIT_S, NOT_EXCUSED, end_hanging, state_was_destroyed
+from prozess.harness.app.run.administration import LIMIT_S, NOT_EXCUSED, end_hanging, state_was_destroyed
 from prozess.harness.clock import NS_PER_S, FakeClock
 from prozess.harness.errors import ClusterFailed, HistoryUnreadable
 from prozess.harness.interfaces.cluster import CoordinatedTransaction, OpenTransaction

@@ -9,14 +9,7 @@ import numpy as np
 import pytest
 
 from prozess.harness.app.run_process import StopRequest
-from prozess.harness.app.runs.scenarios import newest, next_seed, scenarios
-from prozess.harness.errors import BadInput, ExitCode
-from prozess.harness.guarantees.evidence.ground_truth import FOREVER, NATURES, FaultRecord, Timeline
-from prozess.harness.impact.cost import ImpactShown
-from prozess.harness.plan.planning import make_plan
-from prozess.harness.plan.trial import SCENARIOS, covered
-from prozess.harness.plan.trial_files import known_trials, load_trial
-from prozess.harness.report.runs.scenarios import (
+from prozess.harness.app.runs.scenarios import (
     BEGIN,
     END,
     Controls,
@@ -25,12 +18,21 @@ from prozess.harness.report.runs.scenarios import (
     ScenarioRow,
     cells,
     controls_of,
+    newest,
+    next_seed,
     row_of,
     rows_of,
+    scenarios,
     table_text,
     took_s,
     write_table,
 )
+from prozess.harness.errors import BadInput, ExitCode
+from prozess.harness.guarantees.evidence.ground_truth import FOREVER, NATURES, FaultRecord, Timeline
+from prozess.harness.impact.cost import ImpactShown
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.plan.trial import SCENARIOS, covered
+from prozess.harness.plan.trial_files import known_trials, load_trial
 from prozess.harness.report.terminal import show_scenarios
 from prozess.harness.schema import NONE, Tristate
 from prozess.harness.verdict import ControlResult, TrialVerdict, Verdict

@@ -9,7 +9,6 @@ import pytest
 from prozess.checkers.registry import CHECKERS, select
 from prozess.harness.catalogue import FAULTS, RECORDED
 from prozess.harness.config.configuration import BOUNDED, ProducerConfiguration
-from prozess.harness.guarantees.document import DOCUMENT, render
 from prozess.harness.guarantees.evidence.ground_truth import NATURES, FaultNature
 from prozess.harness.guarantees.facts.registry import FACTS, LIFE_FACTS, could_be
 from prozess.harness.guarantees.table import TABLE, RuleEffect
@@ -19,6 +18,7 @@ from prozess.harness.guarantees.verdict.judge import CONTROLS, KINDS
 from prozess.harness.plan.workloads import registry as workloads
 from tests.support.abstract_inputs import DIMENSIONS, FAILOVER, STRONGEST, Inputs, configurations_of, decide, events_of
 from tests.support.anomalies import ANOMALIES, OF_CELLS, OF_PARTITIONS
+from tools.guarantees_page import DOCUMENT, render
 
 
 def test_an_anomaly_has_a_name_a_checker_and_a_promise_or_is_only_counted():
@@ -209,4 +209,4 @@ def test_every_control_names_known_things():
 
 
 def test_the_document_is_up_to_date():
-    assert DOCUMENT.read_text(encoding="utf-8") == render(), "run python -m prozess.harness.guarantees.document"
+    assert DOCUMENT.read_text(encoding="utf-8") == render(), "run python -m tools.guarantees_page"

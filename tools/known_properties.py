@@ -1,5 +1,5 @@
 """`harness/config/known_properties.json`, from the programs themselves: `python -m
-tests.support.known_properties` writes it anew.
+tools.known_properties` writes it anew.
 
 Kafka's own configuration classes are asked for their `ConfigDef`; librdkafka prints its CONFIGURATION.md. From both: name,
 default, type and what a value may be of every property, so that a misspelt one is noticed, an unset one has its true

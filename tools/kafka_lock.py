@@ -1,4 +1,4 @@
-"""Writes the lock of a version of Kafka: `python -m tests.support.kafka_lock VERSION` prints it.
+"""Writes the lock of a version of Kafka: `python -m tools.kafka_lock VERSION` prints it.
 
 Redirect it to `clusters/install/locks/kafka-VERSION.lock`, review it, and commit it like code.
 """
@@ -33,7 +33,7 @@ def resolved_lock(
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m tests.support.kafka_lock VERSION > clusters/install/locks/kafka-VERSION.lock")
+        sys.exit("usage: python -m tools.kafka_lock VERSION > clusters/install/locks/kafka-VERSION.lock")
     try:
         sys.stdout.write(resolved_lock(sys.argv[1], progress=lambda text: sys.stderr.write(f"{text}\n")))
     except ProzessError as error:

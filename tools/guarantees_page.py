@@ -1,4 +1,4 @@
-"""Writes `docs/guarantees.md` from the guarantee table: `python -m prozess.harness.guarantees.document`."""
+"""Writes `docs/guarantees.md` from the guarantee table: `python -m tools.guarantees_page`."""
 
 import sys
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ DOCUMENT = installation.SEARCH_PATH / "docs" / "guarantees.md"
 _HEAD = """\
 # The guarantee table
 
-<!-- Made from harness/guarantees by `python -m prozess.harness.guarantees.document`. Change the code, not this page. -->
+<!-- Made from harness/guarantees by `python -m tools.guarantees_page`. Change the code, not this page. -->
 
 This page lists, for each anomaly, when it is permitted and when it is forbidden. That depends on the configuration of \
 the cell (one combination of settings, with topics and clients of its own) and on what really happened to its \
