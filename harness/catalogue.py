@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from prozess.harness.checking.checker import Checker
-    from prozess.harness.interfaces import Backend, Fault
+    from prozess.harness.interfaces import AnyFault, Backend
 
 Value = TypeVar("Value")
 
@@ -53,7 +53,7 @@ class Catalogue(Mapping[str, Value]):
         return self._source()
 
 
-FAULTS: "Catalogue[type[Fault]]" = Catalogue("fault")
+FAULTS: "Catalogue[type[AnyFault]]" = Catalogue("fault")
 """The class of each fault that a step may name."""
 BACKENDS: "Catalogue[Backend]" = Catalogue("backend")
 """The function of each backend, which makes the cluster of a plan."""

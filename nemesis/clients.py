@@ -2,10 +2,10 @@
 or move the clock of a producer."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
@@ -20,7 +20,10 @@ from prozess.nemesis.roles import TargetMissing, is_client
 # What faults of clients share: their targets, and the proof that somebody new has a place and does its work.
 
 
-class ClientFault(Fault):
+P = TypeVar("P", bound=Frozen)
+
+
+class ClientFault(Fault[P]):
     """A fault whose targets are clients. A subclass has its own `name`, `parameters_model`, `apply` and `verify`."""
 
     of_clients = True
@@ -29,7 +32,7 @@ class ClientFault(Fault):
         self._before: dict[str, int | None] = {}
         """Place of a client → the id of the client that had it before the fault."""
 
-    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+    def undos(self, scene: FaultContext, parameters: P) -> Sequence[Undo]:
         """Plans to start every client again that is gone when the fault is healed."""
         return [Undo(action="start", node=place.name) for place in self._places(scene.targets)]
 
@@ -91,7 +94,7 @@ class RestartParameters(Frozen):
     timeout_s: PositiveFloat = 45.0
 
 
-class RestartClients(ClientFault):
+class RestartClients(ClientFault[RestartParameters]):
     """Restarts consumers or producers one after the other: one ends, its successor starts and works, then the next one
     ends. Groups are restarted side by side, and so are producers.
 
@@ -102,22 +105,22 @@ class RestartClients(ClientFault):
     parameters_model = RestartParameters
     ends_itself = True
 
-    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+    def apply(self, scene: FaultContext, parameters: RestartParameters) -> None:
         places = self._places(scene.targets)
         self._before = {place.name: place.client for place in places}
         for turn in rounds(places):
             for place in turn:
-                if parameters["how"] == "kill":
+                if parameters.how == "kill":
                     place.kill()
                 else:
-                    place.stop(timeout_s=parameters["timeout_s"])
-            if parameters["away_s"]:
-                scene.clock.sleep(parameters["away_s"])
+                    place.stop(timeout_s=parameters.timeout_s)
+            if parameters.away_s:
+                scene.clock.sleep(parameters.away_s)
             for place in turn:
                 place.start()
-            await_work(turn, clock=scene.clock, timeout_s=parameters["timeout_s"])
+            await_work(turn, clock=scene.clock, timeout_s=parameters.timeout_s)
 
-    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+    def verify(self, scene: FaultContext, parameters: RestartParameters) -> Sequence[Effect]:
         return verify_successors(self._places(scene.targets), self._before, scene.clock)
 
 
@@ -144,7 +147,7 @@ class StormParameters(Frozen):
     timeout_s: PositiveFloat = 45.0
 
 
-class RebalanceStorm(ClientFault):
+class RebalanceStorm(ClientFault[StormParameters]):
     """Lets members of consumer groups leave and join, one at a time, at times and in an order that a seed decides.
 
     The effect is that members left, and that new members in their places were assigned partitions.
@@ -154,21 +157,21 @@ class RebalanceStorm(ClientFault):
     parameters_model = StormParameters
     ends_itself = True
 
-    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+    def apply(self, scene: FaultContext, parameters: StormParameters) -> None:
         places = self._places(scene.targets)
         self._before = {place.name: place.client for place in places}
-        rng = random.Random(str(parameters["seed"]))
-        until_ns = scene.clock.monotonic_ns() + int(parameters["duration_s"] * NS_PER_S)
+        rng = random.Random(str(parameters.seed))
+        until_ns = scene.clock.monotonic_ns() + int(parameters.duration_s * NS_PER_S)
         while True:
-            scene.clock.sleep(min(rng.expovariate(parameters["rate_hz"]), _left_s(until_ns, scene.clock)))
+            scene.clock.sleep(min(rng.expovariate(parameters.rate_hz), _left_s(until_ns, scene.clock)))
             if scene.clock.monotonic_ns() >= until_ns:
                 break
             _leave_or_join(rng.choice(places), rng, parameters)
         for place in places:
             place.start()
-        await_work(places, clock=scene.clock, timeout_s=parameters["timeout_s"])
+        await_work(places, clock=scene.clock, timeout_s=parameters.timeout_s)
 
-    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+    def verify(self, scene: FaultContext, parameters: StormParameters) -> Sequence[Effect]:
         """Observes the clients that have a successor. A storm after which no client has one had no effect."""
         places = self._places(scene.targets)
         changed = [place for place in places if place.client != self._before[place.name]]
@@ -181,14 +184,14 @@ def _left_s(until_ns: int, clock: Clock) -> float:
     return max(0.0, (until_ns - clock.monotonic_ns()) / NS_PER_S)
 
 
-def _leave_or_join(place: ClientNode, rng: random.Random, parameters: Mapping[str, Any]) -> None:
-    crash = {"stop": False, "kill": True, "both": rng.random() < 0.5}[parameters["how"]]  # drawn in any case
+def _leave_or_join(place: ClientNode, rng: random.Random, parameters: StormParameters) -> None:
+    crash = {"stop": False, "kill": True, "both": rng.random() < 0.5}[parameters.how]  # drawn in any case
     if place.state() is NodeState.STOPPED:
         place.start()
     elif crash:
         place.kill()
     else:
-        place.stop(timeout_s=parameters["timeout_s"])
+        place.stop(timeout_s=parameters.timeout_s)
 
 
 class DuplicateParameters(Frozen):
@@ -198,7 +201,7 @@ class DuplicateParameters(Frozen):
     timeout_s: PositiveFloat = 30.0
 
 
-class DuplicateMember(ClientFault):
+class DuplicateMember(ClientFault[DuplicateParameters]):
     """Starts a second process with the group.instance.id of a static member that is alive. The classic protocol fences
     the old process (KIP-345: FENCED_INSTANCE_ID), and the consumer protocol refuses the new one (KIP-848:
     UNRELEASED_INSTANCE_ID).
@@ -209,14 +212,14 @@ class DuplicateMember(ClientFault):
     name = "duplicate-member"
     parameters_model = DuplicateParameters
 
-    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+    def apply(self, scene: FaultContext, parameters: DuplicateParameters) -> None:
         for place in self._places(scene.targets):
             self._before[place.name] = place.client
             place.duplicate()
 
-    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+    def verify(self, scene: FaultContext, parameters: DuplicateParameters) -> Sequence[Effect]:
         watches = [Watch(p.name, None, partial(self._one_left, p)) for p in scene.targets if is_client(p)]
-        return observe(watches, clock=scene.clock, timeout_s=parameters["timeout_s"])
+        return observe(watches, clock=scene.clock, timeout_s=parameters.timeout_s)
 
     def _one_left(self, place: ClientNode) -> Observation:
         left = place.clients_alive
@@ -255,7 +258,7 @@ class ClientClockParameters(Frozen):
         return self
 
 
-class ClientClock(ImpairingFault):
+class ClientClock(ImpairingFault[ClientClockParameters]):
     """The wall clock of a producer's process jumps, stays off, or drifts, while the process runs.
 
     A producer stamps its records by its wall clock (CreateTime), and Kafka retains, rolls and looks up records by this
@@ -272,12 +275,12 @@ class ClientClock(ImpairingFault):
     observe_s = 30.0
     moves_client_clocks = True
 
-    def impairments(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[tuple[Node, Impairment]]:
+    def impairments(self, scene: FaultContext, parameters: ClientClockParameters) -> Sequence[tuple[Node, Impairment]]:
         places = places_of(scene.targets, fault=self.name)
         for place in places:
             if place.client_role not in STAMPING:
                 raise TargetMissing(
                     f"{place.name} stamps no records of its own, so nobody could see its clock. Name producers."
                 )
-        shift = ClockShift(offset_ms=parameters["offset_ms"], drift_ppm=parameters["drift_ppm"])
+        shift = ClockShift(offset_ms=parameters.offset_ms, drift_ppm=parameters.drift_ppm)
         return [(place, shift) for place in places]

@@ -1,8 +1,8 @@
 """Faults of a node's disk: it is full, slow, hanging or failing, its directory is wiped, a file is corrupted, or
 unsynced writes are lost."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Collection, Sequence
+from typing import Literal
 
 from pydantic import Field
 
@@ -29,7 +29,7 @@ class FullDiskParameters(Frozen):
     left_bytes: int = Field(default=0, ge=0, le=2**40)
 
 
-class FillDisk(ImpairingFault):
+class FillDisk(ImpairingFault[FullDiskParameters]):
     """Fills the file system of a node's data until no room is left.
 
     A broker whose log directory fails takes it offline, and ends when it was the only one (KIP-112): so healing frees
@@ -42,10 +42,10 @@ class FillDisk(ImpairingFault):
     needs = frozenset({Capability.FILL_DISK})
     parameters_model = FullDiskParameters
 
-    def impairments(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[tuple[Node, Impairment]]:
-        return [(node, FullDisk(left_bytes=parameters["left_bytes"])) for node in scene.targets]
+    def impairments(self, scene: FaultContext, parameters: FullDiskParameters) -> Sequence[tuple[Node, Impairment]]:
+        return [(node, FullDisk(left_bytes=parameters.left_bytes)) for node in scene.targets]
 
-    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+    def undos(self, scene: FaultContext, parameters: FullDiskParameters) -> Sequence[Undo]:
         """Plans to free the room first and then to start the node. TargetMissing if a node does not run, because this
         fault must not start it."""
         return [*start_again(scene), *super().undos(scene, parameters)]
@@ -66,7 +66,7 @@ class SlowDiskParameters(Frozen):
     bytes_per_s: int = Field(default=65_536, ge=4096, le=10_000_000)
 
 
-class SlowDownDisk(ImpairingFault):
+class SlowDownDisk(ImpairingFault[SlowDiskParameters]):
     """Limits the rate at which a node's writes reach its disk.
 
     Most of what Kafka writes goes to the page cache only, and Kafka never waits for the disk. Topics with
@@ -81,14 +81,14 @@ class SlowDownDisk(ImpairingFault):
     parameters_model = SlowDiskParameters
     observe_s = 20.0
 
-    def impairments(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[tuple[Node, Impairment]]:
+    def impairments(self, scene: FaultContext, parameters: SlowDiskParameters) -> Sequence[tuple[Node, Impairment]]:
         for node in scene.targets:
             if node.state() is NodeState.STOPPED:
                 raise TargetMissing(f"the disk of {node.name} is not in use: it has no process now.")
-        return [(node, SlowDisk(bytes_per_s=parameters["bytes_per_s"])) for node in scene.targets]
+        return [(node, SlowDisk(bytes_per_s=parameters.bytes_per_s)) for node in scene.targets]
 
 
-class HangDisk(ImpairingFault):
+class HangDisk(ImpairingFault[NoParameters]):
     """Freezes the file system of a node's data with fsfreeze(8). A process that writes to it waits, and cannot even be
     killed.
 
@@ -103,7 +103,7 @@ class HangDisk(ImpairingFault):
     needs = frozenset({Capability.FREEZE_DISK})
     parameters_model = NoParameters
 
-    def impairments(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[tuple[Node, Impairment]]:
+    def impairments(self, scene: FaultContext, parameters: NoParameters) -> Sequence[tuple[Node, Impairment]]:
         for node in scene.targets:
             if node.state() is NodeState.STOPPED:
                 raise TargetMissing(f"the disk of {node.name} is not in use: it has no process now.")
@@ -116,7 +116,7 @@ class DiskErrorParameters(Frozen):
     how: Literal["read-only", "io-error"] = "io-error"
 
 
-class FailDisk(ImpairingFault):
+class FailDisk(ImpairingFault[DiskErrorParameters]):
     """Makes the file system of a node's data fail: it becomes read-only after an error, or every access is an I/O
     error.
 
@@ -131,10 +131,10 @@ class FailDisk(ImpairingFault):
     needs = frozenset({Capability.FAIL_DISK})
     parameters_model = DiskErrorParameters
 
-    def impairments(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[tuple[Node, Impairment]]:
-        return [(node, FailedDisk(how=parameters["how"])) for node in scene.targets]
+    def impairments(self, scene: FaultContext, parameters: DiskErrorParameters) -> Sequence[tuple[Node, Impairment]]:
+        return [(node, FailedDisk(how=parameters.how)) for node in scene.targets]
 
-    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+    def undos(self, scene: FaultContext, parameters: DiskErrorParameters) -> Sequence[Undo]:
         """Plans to repair the disk first and then to start the node."""
         return [*start_again(scene), *super().undos(scene, parameters)]
 
@@ -142,7 +142,7 @@ class FailDisk(ImpairingFault):
 KEPT = "the metadata log is not wiped, it is the cluster itself"
 
 
-class WipeDirectory(HarmingFault):
+class WipeDirectory(HarmingFault[NoParameters]):
     """Kills a broker and replaces its data directory by an empty one, formatted as an operator would do it: for the
     same cluster and node id, with a new directory id (KIP-858). Healing starts the broker.
 
@@ -163,7 +163,7 @@ class WipeDirectory(HarmingFault):
         keepers = [name for name in nodes if name.startswith(("controller", "zookeeper"))]
         return None if keepers or not nodes else f"brokers are controllers here: {KEPT}"
 
-    def harm(self, scene: FaultContext, node: Node, parameters: Mapping[str, Any]) -> Harm:
+    def harm(self, scene: FaultContext, node: Node, parameters: NoParameters) -> Harm:
         return Wipe()
 
     def check(self, scene: FaultContext, node: Node) -> None:
@@ -182,7 +182,7 @@ class CorruptParameters(Frozen):
     seed: int | str | None = None
 
 
-class CorruptFile(HarmingFault):
+class CorruptFile(HarmingFault[CorruptParameters]):
     """Kills a broker and changes bytes in one of its files. Healing starts the broker; with a broken checkpoint it is
     started at once.
 
@@ -202,22 +202,22 @@ class CorruptFile(HarmingFault):
     needs = frozenset({Capability.KILL, Capability.CHANGE_FILES})
     parameters_model = CorruptParameters
 
-    def harm(self, scene: FaultContext, node: Node, parameters: Mapping[str, Any]) -> Harm:
-        if parameters["partition"] not in scene.partitions:
-            raise TargetMissing(f"the plan has no partition {parameters['partition']}.")
-        topic, number = scene.partitions[parameters["partition"]]
+    def harm(self, scene: FaultContext, node: Node, parameters: CorruptParameters) -> Harm:
+        if parameters.partition not in scene.partitions:
+            raise TargetMissing(f"the plan has no partition {parameters.partition}.")
+        topic, number = scene.partitions[parameters.partition]
         return Corrupt(
-            file=parameters["file"],
+            file=parameters.file,
             topic=topic,
             number=number,
-            bytes=parameters["bytes"],
-            seed=f"{parameters['seed']} {node.name}",
+            bytes=parameters.bytes,
+            seed=f"{parameters.seed} {node.name}",
         )
 
-    def starts(self, parameters: Mapping[str, Any]) -> bool:
-        return bool(parameters["file"] == "checkpoint")
+    def starts(self, parameters: CorruptParameters) -> bool:
+        return bool(parameters.file == "checkpoint")
 
-    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+    def undos(self, scene: FaultContext, parameters: CorruptParameters) -> Sequence[Undo]:
         """Plans to remove a broken checkpoint first and then to start the node."""
         starts = super().undos(scene, parameters)
         if not self.starts(parameters):
@@ -225,7 +225,7 @@ class CorruptFile(HarmingFault):
         return [*starts, *(Undo(action="drop-checkpoint", node=node.name) for node in scene.targets)]
 
 
-class LosePower(HarmingFault):
+class LosePower(HarmingFault[NoParameters]):
     """Cuts the power of nodes: they are gone at once, and so is everything that they had not synced to the disk
     (fsync). Every target loses its power at the same time, so give several targets, or a role that means several, for a
     power cut of the whole room.
@@ -243,7 +243,7 @@ class LosePower(HarmingFault):
     parameters_model = NoParameters
     kills_first = False
 
-    def harm(self, scene: FaultContext, node: Node, parameters: Mapping[str, Any]) -> Harm:
+    def harm(self, scene: FaultContext, node: Node, parameters: NoParameters) -> Harm:
         return PowerLoss()
 
     def check(self, scene: FaultContext, node: Node) -> None:

@@ -1,12 +1,11 @@
-"""What faults have in common: how an effect is observed, and base classes for faults that impair nodes, harm them, or
-harm links."""
+"""What faults have in common: how an effect is observed, and base classes for faults that impair nodes or harm them."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.config.configuration import Frozen
@@ -83,6 +82,9 @@ def watch_state(node: Node, wanted: NodeState, *, seen: str) -> Watch:
 # Parameters of faults, checked when a trial is planned, long before the fault strikes.
 
 
+P = TypeVar("P", bound=Frozen)
+
+
 class NoParameters(Frozen):
     """The parameters of a fault that takes none."""
 
@@ -90,7 +92,7 @@ class NoParameters(Frozen):
 # What faults share that impair nodes for a time: a fault of this kind says which impairment each target gets.
 
 
-class ImpairingFault(Fault):
+class ImpairingFault(Fault[P]):
     """A fault that impairs its targets until it is healed. A subclass has its own `name`, `needs`, `parameters_model`
     and `impairments`."""
 
@@ -98,21 +100,21 @@ class ImpairingFault(Fault):
     """The effect must be seen within this time."""
 
     @abstractmethod
-    def impairments(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[tuple[Node, Impairment]]:
+    def impairments(self, scene: FaultContext, parameters: P) -> Sequence[tuple[Node, Impairment]]:
         """Returns (node, how it is impaired) for each target. TargetMissing if one cannot be impaired now. It changes
         nothing."""
 
-    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+    def undos(self, scene: FaultContext, parameters: P) -> Sequence[Undo]:
         return [
             Undo.of("repair", node.name, peer_of(impairment), **impairment.model_dump(mode="json"))
             for node, impairment in self.impairments(scene, parameters)
         ]
 
-    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+    def apply(self, scene: FaultContext, parameters: P) -> None:
         for node, impairment in self.impairments(scene, parameters):
             node.impair(impairment)
 
-    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+    def verify(self, scene: FaultContext, parameters: P) -> Sequence[Effect]:
         watches = [
             Watch(node.name, peer_of(impairment), partial(node.impaired, impairment))
             for node, impairment in self.impairments(scene, parameters)
@@ -131,7 +133,7 @@ def peer_of(impairment: Impairment) -> str | None:
 # What was done is seen by whoever does it (`Node.harm`), at the only moment at which it can be.
 
 
-class HarmingFault(Fault):
+class HarmingFault(Fault[P]):
     """A fault that harms all its targets at the same time; they are down until it is healed. A subclass has its own
     `name`, `needs`, `parameters_model`, `check` and `harm`."""
 
@@ -142,22 +144,22 @@ class HarmingFault(Fault):
         self._done: dict[str, str] = {}
 
     @abstractmethod
-    def harm(self, scene: FaultContext, node: Node, parameters: Mapping[str, Any]) -> Harm:
+    def harm(self, scene: FaultContext, node: Node, parameters: P) -> Harm:
         """Returns the harm that is done to that node."""
 
-    def starts(self, parameters: Mapping[str, Any]) -> bool:
+    def starts(self, parameters: P) -> bool:
         """Tells whether the node is started again at once, to see how it copes with the harm."""
         return False
 
     def check(self, scene: FaultContext, node: Node) -> None:
         """Raises TargetMissing if the harm cannot be done to that node now. It changes nothing."""
 
-    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+    def undos(self, scene: FaultContext, parameters: P) -> Sequence[Undo]:
         for node in scene.targets:
             self.check(scene, node)
         return [Undo(action="start", node=node.name) for node in scene.targets]
 
-    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+    def apply(self, scene: FaultContext, parameters: P) -> None:
         def strike(node: Node) -> str:
             if self.kills_first:
                 node.kill()
@@ -170,7 +172,7 @@ class HarmingFault(Fault):
             done = [(node.name, pool.submit(strike, node)) for node in scene.targets]
         self._done = {name: future.result() for name, future in done}
 
-    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+    def verify(self, scene: FaultContext, parameters: P) -> Sequence[Effect]:
         if self.starts(parameters):
             return [Effect(node=name, effect=Tristate.YES, detail=said) for name, said in self._done.items()]
         watches = [watch_state(node, NodeState.STOPPED, seen=self._done.get(node.name, "")) for node in scene.targets]
@@ -184,57 +186,3 @@ def _unseen(effect: Effect) -> Effect:
     return effect.model_copy(
         update={"effect": Tristate.UNKNOWN, "detail": "the process is gone, and nothing else seen"}
     )
-
-
-# What faults share that do a harm to links in rounds, and are over when they return.
-
-
-Link = tuple[str, str | None]
-"""A link as (node, peer). None as the peer means every peer."""
-
-
-class RepeatedHarm(Fault):
-    """A fault that harms links several times: `times` rounds, and `every_s` between one and the next. A subclass has
-    its own `name`, `needs`, `parameters_model`, `links`, `harm` and `seen`."""
-
-    role_parameters = frozenset({"others"})
-    ends_itself = True
-    later_may_fail = False
-    """True means that a round after the first may find nothing to harm."""
-
-    def __init__(self) -> None:
-        self._done: dict[Link, list[str]] = {}
-
-    @abstractmethod
-    def links(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Link]:
-        """Returns the links that are harmed, each once in every round."""
-
-    @abstractmethod
-    def harm(self, peer: str | None, parameters: Mapping[str, Any]) -> Harm:
-        """Returns the harm that is done to the link with that peer."""
-
-    @abstractmethod
-    def seen(self, node: str, peer: str | None, done: Sequence[str]) -> Effect:
-        """Returns the effect on a link. `done`: what the node said of each round that did not fail."""
-
-    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
-        """Plans nothing: the harm ends by itself."""
-        return [Undo(action="nothing", node=node, peer=peer) for node, peer in self.links(scene, parameters)]
-
-    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
-        """Harms each link `times` times. HarnessFailed if there is nothing to harm, unless it is a later round and
-        `later_may_fail`."""
-        for number in range(parameters["times"]):
-            if number:
-                scene.clock.sleep(parameters["every_s"])
-            for node, peer in self.links(scene, parameters):
-                try:
-                    done = scene.node(node).harm(self.harm(peer, parameters))
-                except HarnessFailed:
-                    if number and self.later_may_fail:
-                        continue
-                    raise
-                self._done.setdefault((node, peer), []).append(done)
-
-    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
-        return [self.seen(node, peer, self._done.get((node, peer), [])) for node, peer in self.links(scene, parameters)]

@@ -1,9 +1,10 @@
 """Faults of network links: packets are lost, late or slowed down, connections are reset, and a node vanishes without a
 word."""
 
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -24,7 +25,7 @@ from prozess.harness.errors import HarnessFailed
 from prozess.harness.interfaces import Capability, Effect, Fault, FaultContext, Node, NodeState, Undo
 from prozess.harness.plan.schedule import is_role, parse_target
 from prozess.harness.schema import Tristate
-from prozess.nemesis.faults import ImpairingFault, Link, RepeatedHarm, observe, watch_state
+from prozess.nemesis.faults import ImpairingFault, observe, watch_state
 from prozess.nemesis.roles import TargetMissing
 
 PEERS = ("all", "brokers", "controllers", "zookeepers", "followers", CLIENTS, "everybody")
@@ -89,7 +90,7 @@ class LatencyParameters(Frozen):
         return self
 
 
-class DelayLinks(ImpairingFault):
+class DelayLinks(ImpairingFault[LatencyParameters]):
     """Everything that passes between the targets and others is late, on every connection, whoever opened it. Open
     connections are closed and must be made again.
 
@@ -102,15 +103,13 @@ class DelayLinks(ImpairingFault):
     role_parameters = frozenset({"others"})
     observe_s = 60.0
 
-    def impairments(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[tuple[Node, Impairment]]:
-        checked = LatencyParameters.model_validate(parameters)
-
-        there, back = checked.latency_ms, checked.back_ms
-        late = partial(Latency, jitter_ms=checked.jitter_ms)
+    def impairments(self, scene: FaultContext, parameters: LatencyParameters) -> Sequence[tuple[Node, Impairment]]:
+        there, back = parameters.latency_ms, parameters.back_ms
+        late = partial(Latency, jitter_ms=parameters.jitter_ms)
 
         found: list[tuple[Node, Impairment]] = []
         for node in scene.targets:
-            for other in names_of(checked.others):
+            for other in names_of(parameters.others):
                 found.append((node, late(peer=other, latency_ms=there, back_ms=back)))
                 if other != CLIENTS:  # who open connections, and take none
                     mirrored = (there, None) if back is None else (back, there)
@@ -128,7 +127,7 @@ class LossParameters(Frozen):
     """Whose packets are lost. None means everybody's, those of clients included."""
 
 
-class LosePackets(ImpairingFault):
+class LosePackets(ImpairingFault[LossParameters]):
     """A share of the packets that others send to the targets never arrives. TCP sends them again, ever more slowly.
 
     The effect is that of many datagrams about this share does not arrive.
@@ -139,10 +138,9 @@ class LosePackets(ImpairingFault):
     parameters_model = LossParameters
     role_parameters = frozenset({"others"})
 
-    def impairments(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[tuple[Node, Impairment]]:
-        checked = LossParameters.model_validate(parameters)
-        sources = names_of(checked.others) or (None,)
-        return [(node, Loss(share=checked.share, source=source)) for node in scene.targets for source in sources]
+    def impairments(self, scene: FaultContext, parameters: LossParameters) -> Sequence[tuple[Node, Impairment]]:
+        sources = names_of(parameters.others) or (None,)
+        return [(node, Loss(share=parameters.share, source=source)) for node in scene.targets for source in sources]
 
 
 class BandwidthParameters(Frozen):
@@ -166,7 +164,7 @@ class BandwidthParameters(Frozen):
         return self
 
 
-class LimitBandwidth(ImpairingFault):
+class LimitBandwidth(ImpairingFault[BandwidthParameters]):
     """What the targets send goes out at a low rate, to everybody together or to each of some others.
 
     The effect is that a transfer of known size takes as long as it must.
@@ -178,11 +176,10 @@ class LimitBandwidth(ImpairingFault):
     role_parameters = frozenset({"others"})
     observe_s = 20.0
 
-    def impairments(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[tuple[Node, Impairment]]:
-        checked = BandwidthParameters.model_validate(parameters)
-        peers = names_of(checked.others) or (None,)
-        found = [(n, Bandwidth(bytes_per_s=checked.bytes_per_s, peer=p)) for n in scene.targets for p in peers]
-        if (back := checked.back_bytes_per_s) is not None:
+    def impairments(self, scene: FaultContext, parameters: BandwidthParameters) -> Sequence[tuple[Node, Impairment]]:
+        peers = names_of(parameters.others) or (None,)
+        found = [(n, Bandwidth(bytes_per_s=parameters.bytes_per_s, peer=p)) for n in scene.targets for p in peers]
+        if (back := parameters.back_bytes_per_s) is not None:
             named = (peer for peer in peers if peer is not None)
             found += [(scene.node(p), Bandwidth(bytes_per_s=back, peer=n.name)) for p in named for n in scene.targets]
         return found
@@ -195,7 +192,7 @@ class HalfOpenParameters(Frozen):
     silent: bool = True
 
 
-class HalfOpen(Fault):
+class HalfOpen(Fault[HalfOpenParameters]):
     """A node vanishes without a word, as if its power or its cable were pulled: no FIN and no RST is sent. Others keep
     their connections to it, send into nothing, and find out by timeouts only.
 
@@ -212,7 +209,7 @@ class HalfOpen(Fault):
     def __init__(self) -> None:
         self._done: dict[str, str] = {}
 
-    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+    def undos(self, scene: FaultContext, parameters: HalfOpenParameters) -> Sequence[Undo]:
         undos = []
         for node in scene.targets:
             if node.state() is NodeState.STOPPED:
@@ -226,7 +223,7 @@ class HalfOpen(Fault):
                 ]
         return undos
 
-    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+    def apply(self, scene: FaultContext, parameters: HalfOpenParameters) -> None:
         """Makes the nodes vanish. HarnessFailed if everybody was told of their end, so that it was an ordinary one, or
         might have been."""
         for node in scene.targets:
@@ -236,10 +233,10 @@ class HalfOpen(Fault):
             for way in _client_cuts():
                 node.impair(way)
             self._done[node.name] = node.harm(Vanish())
-            if not parameters["silent"]:
+            if not parameters.silent:
                 self._join_again(scene, node)
 
-    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+    def verify(self, scene: FaultContext, parameters: HalfOpenParameters) -> Sequence[Effect]:
         watches = [watch_state(node, NodeState.STOPPED, seen=self._done.get(node.name, "")) for node in scene.targets]
         return [
             effect
@@ -266,6 +263,9 @@ def _others(scene: FaultContext, node: Node) -> list[Node]:
     return [other for other in scene.cluster.nodes if other.roles and other.name != node.name]
 
 
+# What faults share that do a harm to links in rounds, and are over when they return.
+
+
 BEYOND_S = 1.0
 """How much longer than their latency the open connections stay late, so that what was sent at first can arrive."""
 
@@ -280,32 +280,6 @@ class LateConnectionsParameters(Frozen):
     every_s: float = Field(default=1.0, ge=0, le=60)
 
 
-class LateConnections(RepeatedHarm):
-    """All open connections become late at once, while new connections are not late. So a request that its client has
-    given up and sent again arrives after the second one was answered long ago. The fault is over when it returns.
-
-    The effect is that an answer on one of the open connections comes as late as it must.
-    """
-
-    name = "late-connections"
-    needs = frozenset({Capability.DELAY})
-    parameters_model = LateConnectionsParameters
-
-    def links(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Link]:
-        """Returns (who is called, who calls) for each link."""
-        others = names_of(parameters["others"])
-        return [(node.name, other) for node in scene.targets for other in others if other != node.name]
-
-    def harm(self, peer: str | None, parameters: Mapping[str, Any]) -> Harm:
-        assert peer is not None
-        latency_ms = parameters["latency_ms"]
-        return DelayOpen(peer=peer, latency_ms=latency_ms, lasts_s=latency_ms / 1000 + BEYOND_S)
-
-    def seen(self, node: str, peer: str | None, done: Sequence[str]) -> Effect:
-        detail = f"{len(done)} times, the last: {done[-1]}" if done else "nothing was late"
-        return Effect(node=node, peer=peer, effect=Tristate.YES if done else Tristate.NO, detail=detail)
-
-
 class ResetParameters(Frozen):
     """`others`: whose connections are reset; None means everybody's, those of clients included. `times`: how often.
     `every_s`: the time between one round and the next."""
@@ -317,7 +291,87 @@ class ResetParameters(Frozen):
     """The time between one round and the next."""
 
 
-class Reset(RepeatedHarm):
+Link = tuple[str, str | None]
+"""A link as (node, peer). None as the peer means every peer."""
+
+
+R = TypeVar("R", bound=LateConnectionsParameters | ResetParameters)
+
+
+class RepeatedHarm(Fault[R]):
+    """A fault that harms links several times: `times` rounds, and `every_s` between one and the next. A subclass has
+    its own `name`, `needs`, `parameters_model`, `links`, `harm` and `seen`."""
+
+    role_parameters = frozenset({"others"})
+    ends_itself = True
+    later_may_fail = False
+    """True means that a round after the first may find nothing to harm."""
+
+    def __init__(self) -> None:
+        self._done: dict[Link, list[str]] = {}
+
+    @abstractmethod
+    def links(self, scene: FaultContext, parameters: R) -> Sequence[Link]:
+        """Returns the links that are harmed, each once in every round."""
+
+    @abstractmethod
+    def harm(self, peer: str | None, parameters: R) -> Harm:
+        """Returns the harm that is done to the link with that peer."""
+
+    @abstractmethod
+    def seen(self, node: str, peer: str | None, done: Sequence[str]) -> Effect:
+        """Returns the effect on a link. `done`: what the node said of each round that did not fail."""
+
+    def undos(self, scene: FaultContext, parameters: R) -> Sequence[Undo]:
+        """Plans nothing: the harm ends by itself."""
+        return [Undo(action="nothing", node=node, peer=peer) for node, peer in self.links(scene, parameters)]
+
+    def apply(self, scene: FaultContext, parameters: R) -> None:
+        """Harms each link `times` times. HarnessFailed if there is nothing to harm, unless it is a later round and
+        `later_may_fail`."""
+        for number in range(parameters.times):
+            if number:
+                scene.clock.sleep(parameters.every_s)
+            for node, peer in self.links(scene, parameters):
+                try:
+                    done = scene.node(node).harm(self.harm(peer, parameters))
+                except HarnessFailed:
+                    if number and self.later_may_fail:
+                        continue
+                    raise
+                self._done.setdefault((node, peer), []).append(done)
+
+    def verify(self, scene: FaultContext, parameters: R) -> Sequence[Effect]:
+        return [self.seen(node, peer, self._done.get((node, peer), [])) for node, peer in self.links(scene, parameters)]
+
+
+class LateConnections(RepeatedHarm[LateConnectionsParameters]):
+    """All open connections become late at once, while new connections are not late. So a request that its client has
+    given up and sent again arrives after the second one was answered long ago. The fault is over when it returns.
+
+    The effect is that an answer on one of the open connections comes as late as it must.
+    """
+
+    name = "late-connections"
+    needs = frozenset({Capability.DELAY})
+    parameters_model = LateConnectionsParameters
+
+    def links(self, scene: FaultContext, parameters: LateConnectionsParameters) -> Sequence[Link]:
+        """Returns (who is called, who calls) for each link."""
+        others = names_of(parameters.others)
+        return [(node.name, other) for node in scene.targets for other in others if other != node.name]
+
+    def harm(self, peer: str | None, parameters: LateConnectionsParameters) -> Harm:
+        assert peer is not None
+        latency_ms = parameters.latency_ms
+        return DelayOpen(peer=peer, latency_ms=latency_ms, lasts_s=latency_ms / 1000 + BEYOND_S)
+
+    def seen(self, node: str, peer: str | None, done: Sequence[str]) -> Effect:
+        detail = f"{len(done)} times, the last: {done[-1]}" if done else "nothing was late"
+        return Effect(node=node, peer=peer, effect=Tristate.YES if done else Tristate.NO, detail=detail)
+
+
+class Reset(RepeatedHarm[ResetParameters]):
     """Ends open connections of the targets with an RST, as a firewall does that restarts. Clients and brokers open new
     ones. Requests that were under way may have been carried out or not. The fault is over at once.
 
@@ -330,11 +384,11 @@ class Reset(RepeatedHarm):
     later_may_fail = True
     """A later round may come before the next connection is there."""
 
-    def links(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Link]:
-        others = names_of(parameters["others"]) or (None,)
+    def links(self, scene: FaultContext, parameters: ResetParameters) -> Sequence[Link]:
+        others = names_of(parameters.others) or (None,)
         return [(node.name, peer) for node in scene.targets for peer in others]
 
-    def harm(self, peer: str | None, parameters: Mapping[str, Any]) -> Harm:
+    def harm(self, peer: str | None, parameters: ResetParameters) -> Harm:
         return ResetConnections(peer=peer)
 
     def seen(self, node: str, peer: str | None, done: Sequence[str]) -> Effect:

@@ -8,12 +8,13 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 from prozess.harness import catalogue
 from prozess.harness.clock import Clock
+from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import ClusterFailed, HarnessFailed, NotReady, TargetMissing
-from prozess.harness.interfaces import AdminProtocol, Effect, Fault, FaultContext, Node, Targets, Undo
+from prozess.harness.interfaces import AdminProtocol, AnyFault, Effect, FaultContext, Node, Targets, Undo
 from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.plan.schedule import FaultAction, Step
 from prozess.harness.run_directory import RunDirectory, read_json, write_json
@@ -46,14 +47,22 @@ class StruckFault:
         return Tristate.YES if seen == {Tristate.YES} else Tristate.UNKNOWN
 
 
+@runtime_checkable
+class _Seeded(Protocol):
+    """Parameters of a fault that draws something."""
+
+    @property
+    def seed(self) -> str | int | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Aim:
     """A fault that is about to be made, with its roles resolved to nodes."""
 
-    fault: Fault
+    fault: AnyFault
     scene: FaultContext
     """The cluster and the targets: the nodes that the roles mean now."""
-    parameters: Mapping[str, Any]
+    parameters: Frozen
     resolved: tuple[tuple[str, tuple[str, ...]], ...]
     """(role, names of nodes) for each role of the step."""
     undos: tuple[Undo, ...]
@@ -176,13 +185,16 @@ class Nemesis:
             found |= {node.name: node for node in nodes}
         targets = tuple(found.values())
         scene = replace(self._scene, targets=targets, roles=tuple(action.targets))
-        parameters = fault.parameters_model.model_validate(action.parameters).model_dump()
-        if "seed" in parameters and parameters["seed"] is None:  # the plan's, so that the same plan does the same
-            parameters["seed"] = f"{self._plan.seed} {step_name}"
-        for name in sorted(fault.role_parameters):
-            if parameters[name] is not None:
-                parameters[name] = self._roles.side(parameters[name], targets=targets, roles=action.targets)
-                resolved.append((name, parameters[name]))
+        parameters: Frozen = fault.parameters_model.model_validate(action.parameters)
+        if (
+            isinstance(parameters, _Seeded) and parameters.seed is None
+        ):  # the plan's, so that the same plan does the same
+            parameters = parameters.model_copy(update={"seed": f"{self._plan.seed} {step_name}"})
+        for name, others in dict(parameters).items():
+            if name in fault.role_parameters and others is not None:
+                side = self._roles.side(others, targets=targets, roles=action.targets)
+                parameters = parameters.model_copy(update={name: side})
+                resolved.append((name, side))
         undos = tuple(fault.undos(scene, parameters))
         resolved += fault.drawn(scene, parameters).items()  # what a seed decided beside the roles
         return _Aim(fault, scene, parameters, tuple(resolved), undos)
@@ -215,7 +227,7 @@ class Nemesis:
                 "step": step.name,
                 "role": role,
                 "nodes": list(nodes),
-                "parameters": dict(aim.parameters),
+                "parameters": aim.parameters.model_dump(),
                 "time_ns": now_ns,
             }
             for role, nodes in aim.resolved

@@ -4,7 +4,7 @@ shape made of several cuts."""
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -165,7 +165,7 @@ def cuts(targets: Sequence[str], others: Sequence[str], direction: Direction) ->
     return {"both": inward + outward, "to-targets": inward, "from-targets": outward}[direction]
 
 
-class Partition(Fault):
+class Partition(Fault[PartitionParameters]):
     """Drops what one side sends to the other, both ways or one way, or cuts the targets into a shape.
 
     An idle partition's ISR does not shrink, however long its replicas are cut apart, because a follower with the same
@@ -181,20 +181,20 @@ class Partition(Fault):
     parameters_model = PartitionParameters
     role_parameters = frozenset({"others"})
 
-    def spares(self, parameters: Mapping[str, Any]) -> frozenset[Capability]:
+    def spares(self, parameters: PartitionParameters) -> frozenset[Capability]:
         """Returns what the fault does not need because only links of clients are cut."""
-        only_clients = parameters.get("others") in (CLIENTS, [CLIENTS], (CLIENTS,))
+        only_clients = parameters.others in (CLIENTS, (CLIENTS,))
         return frozenset({Capability.BLOCK}) if only_clients else frozenset()
 
-    def needs_for(self, parameters: Mapping[str, Any]) -> frozenset[Capability]:
+    def needs_for(self, parameters: PartitionParameters) -> frozenset[Capability]:
         """Returns what the backend must also be able to do because links of clients are cut."""
-        return capabilities_for(PartitionParameters.model_validate(dict(parameters)).others)
+        return capabilities_for(parameters.others)
 
-    def drawn(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
+    def drawn(self, scene: FaultContext, parameters: PartitionParameters) -> Mapping[str, tuple[str, ...]]:
         """Returns what the seed decides, for the record of the run: part of the shape → nodes."""
         return self._shape(scene, parameters).parts
 
-    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+    def undos(self, scene: FaultContext, parameters: PartitionParameters) -> Sequence[Undo]:
         return [
             Undo.of("repair", node, CLIENTS, **client_cut.model_dump(mode="json"))
             if client_cut is not None
@@ -202,39 +202,37 @@ class Partition(Fault):
             for node, source, client_cut in map(_placed, self._shape(scene, parameters).cuts)
         ]
 
-    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+    def apply(self, scene: FaultContext, parameters: PartitionParameters) -> None:
         for node, source, client_cut in map(_placed, self._shape(scene, parameters).cuts):
             if client_cut is not None:
                 scene.node(node).impair(client_cut)
             else:
                 scene.node(node).block(scene.node(source))
 
-    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+    def verify(self, scene: FaultContext, parameters: PartitionParameters) -> Sequence[Effect]:
         edges = self._shape(scene, parameters).cuts
         effects = observe([_watch_cut(scene, *edge) for edge in edges], clock=scene.clock)
-        checked = PartitionParameters.model_validate(parameters)
-        if checked.shape == "sides" and checked.direction != "both":
+        if parameters.shape == "sides" and parameters.direction != "both":
             ways = [(source, receiver) for receiver, source in edges]
             open_effects = observe([_watch_open(scene, *way) for way in ways], clock=scene.clock)
             return [_one_way(cut, way) for cut, way in zip(effects, open_effects, strict=True)]
-        if checked.shape in GRUDGES:
+        if parameters.shape in GRUDGES:
             ways = open_ways([node.name for node in scene.targets], edges)
             open_effects = observe([_watch_open(scene, *way) for way in ways], clock=scene.clock)
             return _whole_shape(effects, open_effects)
         return effects
 
-    def _shape(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Grudge:
-        checked = PartitionParameters.model_validate(parameters)
+    def _shape(self, scene: FaultContext, parameters: PartitionParameters) -> Grudge:
         targets = [node.name for node in scene.targets]
-        if checked.shape == "sides":
-            return Grudge(tuple(cuts(targets, names_of(checked.others), checked.direction)), {})
-        if checked.shape == "isolate":
+        if parameters.shape == "sides":
+            return Grudge(tuple(cuts(targets, names_of(parameters.others), parameters.direction)), {})
+        if parameters.shape == "isolate":
             return Grudge(tuple(isolated(targets, [n.name for n in scene.cluster.nodes if n.roles])), {})
-        rng = random.Random(str(checked.seed))
+        rng = random.Random(str(parameters.seed))
         try:
-            if checked.by == "rack":
+            if parameters.by == "rack":
                 return halves(targets, rng, scene.racks)
-            return GRUDGES[checked.shape](targets, rng)
+            return GRUDGES[parameters.shape](targets, rng)
         except ValueError as error:
             raise TargetMissing(f"{error}.") from error
 

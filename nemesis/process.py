@@ -1,7 +1,6 @@
 """Faults of a node's process: signals kill, stop or pause it, and its wall clock is moved."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from pydantic import Field, model_validator
 
@@ -12,7 +11,7 @@ from prozess.nemesis.faults import ImpairingFault, NoParameters, observe, watch_
 from prozess.nemesis.roles import TargetMissing
 
 
-class Kill(Fault):
+class Kill(Fault[NoParameters]):
     """Kills the process of a node at once, with SIGKILL. Its files stay as the kernel has them, so nothing that was
     written is lost.
 
@@ -23,7 +22,7 @@ class Kill(Fault):
     needs = frozenset({Capability.KILL})
     parameters_model = NoParameters
 
-    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+    def undos(self, scene: FaultContext, parameters: NoParameters) -> Sequence[Undo]:
         """Plans to start each target again. TargetMissing if one has no process, because this fault must not start the
         target of another one."""
         for node in scene.targets:
@@ -31,11 +30,11 @@ class Kill(Fault):
                 raise TargetMissing(f"{node.name} cannot be killed: it has no process now.")
         return [Undo(action="start", node=node.name) for node in scene.targets]
 
-    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+    def apply(self, scene: FaultContext, parameters: NoParameters) -> None:
         for node in scene.targets:
             node.kill()
 
-    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+    def verify(self, scene: FaultContext, parameters: NoParameters) -> Sequence[Effect]:
         return observe(
             [watch_state(node, NodeState.STOPPED, seen="the process is gone") for node in scene.targets],
             clock=scene.clock,
@@ -49,7 +48,7 @@ class StopParameters(Frozen):
     timeout_s: float = Field(default=30.0, gt=0, le=600)
 
 
-class Stop(Fault):
+class Stop(Fault[StopParameters]):
     """Stops a node in an orderly way, with SIGTERM. A broker hands its leaderships over first, and writes its
     snapshots.
 
@@ -60,7 +59,7 @@ class Stop(Fault):
     needs = frozenset({Capability.STOP})
     parameters_model = StopParameters
 
-    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+    def undos(self, scene: FaultContext, parameters: StopParameters) -> Sequence[Undo]:
         """Plans to start each target again. TargetMissing if one does not run, because it could not shut down."""
         for node in scene.targets:
             state = node.state()
@@ -68,18 +67,18 @@ class Stop(Fault):
                 raise TargetMissing(f"{node.name} cannot be shut down: its process is {state}.")
         return [Undo(action="start", node=node.name) for node in scene.targets]
 
-    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+    def apply(self, scene: FaultContext, parameters: StopParameters) -> None:
         for node in scene.targets:
-            node.stop(timeout_s=parameters["timeout_s"])
+            node.stop(timeout_s=parameters.timeout_s)
 
-    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+    def verify(self, scene: FaultContext, parameters: StopParameters) -> Sequence[Effect]:
         return observe(
             [watch_state(node, NodeState.STOPPED, seen="the process is gone") for node in scene.targets],
             clock=scene.clock,
         )
 
 
-class Pause(Fault):
+class Pause(Fault[NoParameters]):
     """Pauses the process of a node with SIGSTOP. Its connections stay open, and its socket buffers keep filling.
     SIGCONT ends the pause.
 
@@ -94,18 +93,18 @@ class Pause(Fault):
     needs = frozenset({Capability.PAUSE})
     parameters_model = NoParameters
 
-    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+    def undos(self, scene: FaultContext, parameters: NoParameters) -> Sequence[Undo]:
         """Plans to resume each target. TargetMissing if one is not running, because it could not be paused."""
         for node in scene.targets:
             if (state := node.state()) is not NodeState.RUNNING:
                 raise TargetMissing(f"{node.name} cannot be paused: it is {state} already.")
         return [Undo(action="resume", node=node.name) for node in scene.targets]
 
-    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+    def apply(self, scene: FaultContext, parameters: NoParameters) -> None:
         for node in scene.targets:
             node.pause()
 
-    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+    def verify(self, scene: FaultContext, parameters: NoParameters) -> Sequence[Effect]:
         return observe(
             [watch_state(node, NodeState.PAUSED, seen="the process stands still") for node in scene.targets],
             clock=scene.clock,
@@ -141,7 +140,7 @@ class ClockParameters(Frozen):
         return self
 
 
-class ClockSkew(ImpairingFault):
+class ClockSkew(ImpairingFault[ClockParameters]):
     """The wall clock of a node jumps, stays off, or drifts, while the node runs.
 
     Kafka uses its wall clock for record timestamps (LogAppendTime), for retention, for the age of transactions and
@@ -157,18 +156,16 @@ class ClockSkew(ImpairingFault):
     parameters_model = ClockParameters
     observe_s = 20.0
 
-    def impairments(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[tuple[Node, Impairment]]:
+    def impairments(self, scene: FaultContext, parameters: ClockParameters) -> Sequence[tuple[Node, Impairment]]:
         for node in scene.targets:
             if "zookeeper" in node.roles:
                 raise TargetMissing(
                     f"{node.name} is a ZooKeeper server, and the recorded times go by its clock. Name brokers."
                 )
-            if "controller" in node.roles and (
-                parameters["drift_ppm"] or abs(parameters["offset_ms"]) < CONTROLLER_LEAST_MS
-            ):
+            if "controller" in node.roles and (parameters.drift_ppm or abs(parameters.offset_ms) < CONTROLLER_LEAST_MS):
                 raise TargetMissing(
                     f"{node.name} is a controller, and the times of leaders and replicas come from its clock. Move it by "
                     f"{CONTROLLER_LEAST_MS} ms or more and without drift, so that prozess can tell these times apart."
                 )
-        shift = ClockShift(offset_ms=parameters["offset_ms"], drift_ppm=parameters["drift_ppm"])
+        shift = ClockShift(offset_ms=parameters.offset_ms, drift_ppm=parameters.drift_ppm)
         return [(node, shift) for node in scene.targets]

@@ -3,11 +3,11 @@
 A new fault is one file and one entry here (`docs/extending.md`).
 """
 
-from prozess.harness.interfaces import Fault, UndoAction
+from prozess.harness.interfaces import AnyFault, UndoAction
 from prozess.nemesis import clients, disk, healing, links, partition, process
 from prozess.nemesis.kafka import changes, elections, rollout
 
-FAULTS: dict[str, type[Fault]] = {
+FAULTS: dict[str, type[AnyFault]] = {
     "kill": process.Kill,
     "stop": process.Stop,
     "pause": process.Pause,

@@ -7,14 +7,14 @@ from prozess.harness import catalogue
 
 if TYPE_CHECKING:
     from prozess.harness.checking.checker import Checker
-    from prozess.harness.interfaces import Backend, Fault
+    from prozess.harness.interfaces import AnyFault, Backend
 
 # `harness` imports no other package of prozess. Here the registries of its catalogue learn where their values are. Python
 # runs this before any module of prozess, in every process, so it does not matter who imports what first. Each dictionary is
 # imported only when somebody reads it.
 
 
-def _faults() -> "Mapping[str, type[Fault]]":
+def _faults() -> "Mapping[str, type[AnyFault]]":
     from prozess.nemesis.registry import FAULTS
 
     return FAULTS

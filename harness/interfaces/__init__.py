@@ -16,6 +16,7 @@ from pydantic import Field
 from prozess.harness.config.configuration import Frozen
 from prozess.harness.interfaces.cluster import (
     AdminProtocol,
+    AnyFault,
     Backend,
     BrokerView,
     Capability,
@@ -40,6 +41,7 @@ __all__ = [
     "ALL_CLIENTS_NODE",
     "CLIENT_NODE",
     "AdminProtocol",
+    "AnyFault",
     "AuditResult",
     "Backend",
     "BrokerView",

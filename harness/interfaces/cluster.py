@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from prozess.harness.clock import Clock
 from prozess.harness.config.configuration import Frozen, Variant
@@ -492,15 +492,19 @@ class FaultContext:
         raise ClusterFailed(f"There is no node {name!r}. Nodes: {known}.")
 
 
-class Fault(Protocol):
-    """A fault that a trial can ask for: how it is made, how its effect is observed, and what will undo it.
+P = TypeVar("P", bound=Frozen)
+
+
+class Fault(Protocol[P]):
+    """A fault that a trial can ask for, with parameters of the type `P`: how it is made, how its effect is observed, and
+    what will undo it.
 
     Every fault is a subclass. What has a value here, a fault says only where it differs. Nothing that is needed to undo a
     fault may live in it: that is in its `Undo` values.
     """
 
     name: str
-    parameters_model: type[Frozen]
+    parameters_model: type[P]
     """The model that the `parameters` of a step must satisfy. Other keys are refused."""
     needs: frozenset[Capability] = frozenset()
     """The capabilities that the backend must have."""
@@ -523,34 +527,39 @@ class Fault(Protocol):
         return None
 
     @staticmethod
-    def means_nothing(variant: Variant, parameters: Frozen) -> str | None:
-        """Returns why the fault has no meaning on a cluster of this variant, or None if it has one. `parameters` are
-        checked already."""
+    def means_nothing(variant: Variant, parameters: P) -> str | None:
+        """Returns why the fault has no meaning on a cluster of this variant with these parameters, or None if it has
+        one."""
         return None
 
-    def needs_for(self, parameters: Mapping[str, Any]) -> frozenset[Capability]:
+    def needs_for(self, parameters: P) -> frozenset[Capability]:
         """Returns the capabilities that the backend must have besides `needs`, because of these parameters."""
         return frozenset()
 
-    def spares(self, parameters: Mapping[str, Any]) -> frozenset[Capability]:
+    def spares(self, parameters: P) -> frozenset[Capability]:
         """Returns the capabilities of `needs` that the backend need not have, because of these parameters."""
         return frozenset()
 
-    def drawn(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
+    def drawn(self, scene: FaultContext, parameters: P) -> Mapping[str, tuple[str, ...]]:
         """Returns what the seed decided besides the roles, as name → nodes, for `resolved.json`."""
         return {}
 
-    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+    def undos(self, scene: FaultContext, parameters: P) -> Sequence[Undo]:
         """Returns what will undo the fault. It is journaled before `apply`, and this changes nothing."""
         ...
 
-    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+    def apply(self, scene: FaultContext, parameters: P) -> None:
         """Makes the fault. A fault that takes time, such as a storm, waits by the clock that it is given."""
         ...
 
-    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+    def verify(self, scene: FaultContext, parameters: P) -> Sequence[Effect]:
         """Observes whether the fault took effect, within a stated limit."""
         ...
+
+
+AnyFault = Fault[Any]
+"""A fault of which nobody knows which parameters it has: it was looked up by its name, and so its own `parameters_model`
+makes them."""
 
 
 class UndoAction(Protocol):

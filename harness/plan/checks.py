@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from prozess.harness import catalogue
-from prozess.harness.config.configuration import Variant
+from prozess.harness.config.configuration import Frozen, Variant
 from prozess.harness.config.impairments import CLIENTS, Capability
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.plan import Plan
@@ -231,16 +231,16 @@ def check_parameters(
     targets: Sequence[str] | None = None,
     nodes: Collection[str] | None = None,
     variant: Variant | None = None,
-) -> None:
-    """Raises BadInput with the value, the rule and the way out if a step gives `fault_name` parameters that it does not
-    take.
+) -> Frozen:
+    """Returns the parameters that a step gives `fault_name`, as that fault has them. BadInput with the value, the rule and
+    the way out if it does not take them.
 
     With the step's `targets` and the names of the cluster's `nodes`, what the parameters name is checked against them too;
     with the cluster's `variant`, whether the fault means anything there.
     """
     fault = catalogue.FAULTS.named(fault_name)
     try:
-        checked = fault.parameters_model.model_validate(dict(parameters))
+        checked: Frozen = fault.parameters_model.model_validate(dict(parameters))
     except ValidationError as error:
         problem = error.errors()[0]
         known = sorted(fault.parameters_model.model_fields)
@@ -254,7 +254,8 @@ def check_parameters(
     if variant is not None and (why := fault.means_nothing(variant, checked)) is not None:
         raise BadInput(f"fault {fault_name!r}: {why}.")
     for name in sorted(fault.role_parameters):
-        _check_roles(f"fault {fault_name!r}: {name}", getattr(checked, name), targets, nodes)
+        _check_roles(f"fault {fault_name!r}: {name}", dict(checked)[name], targets, nodes)
+    return checked
 
 
 def _check_clients(fault_name: str, targets: Sequence[str]) -> None:

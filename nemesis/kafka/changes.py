@@ -49,7 +49,7 @@ class ConfigureParameters(Frozen):
     properties: Annotated[dict[str, Text], BeforeValidator(_harmless), Field(min_length=1)]
 
 
-class Configure(Fault):
+class Configure(Fault[ConfigureParameters]):
     """Changes the configuration of topics or brokers under load (KIP-339), and puts it back exactly as it was.
 
     Changes to the promises themselves are refused, because verdicts go by the configuration that the plan states.
@@ -60,21 +60,21 @@ class Configure(Fault):
     name = "configure"
     parameters_model = ConfigureParameters
 
-    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+    def undos(self, scene: FaultContext, parameters: ConfigureParameters) -> Sequence[Undo]:
         """Plans to put back what was set for exactly these resources. A property that was not set is deleted again."""
-        _refuse_less(scene, parameters["properties"], _resources(scene))
+        _refuse_less(scene, parameters.properties, _resources(scene))
         return [
-            changes_back(scene, resource, parameters["properties"], node=node)
+            changes_back(scene, resource, parameters.properties, node=node)
             for resource, node in _resources(scene).items()
         ]
 
-    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+    def apply(self, scene: FaultContext, parameters: ConfigureParameters) -> None:
         for resource in _resources(scene):
-            scene.admin.alter_configs(resource, parameters["properties"], timeout_s=CHANGE_S)
+            scene.admin.alter_configs(resource, parameters.properties, timeout_s=CHANGE_S)
 
-    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+    def verify(self, scene: FaultContext, parameters: ConfigureParameters) -> Sequence[Effect]:
         watches = [
-            Watch(node, None, partial(_has, scene, resource, parameters["properties"]))
+            Watch(node, None, partial(_has, scene, resource, parameters.properties))
             for resource, node in _resources(scene).items()
         ]
         return observe(watches, clock=scene.clock)
@@ -208,7 +208,7 @@ def reassigned(seen: PartitionView, how: How, brokers: Sequence[int]) -> tuple[i
     return tuple(spare[0] if broker == gone else broker for broker in replicas)
 
 
-class Reassign(Fault):
+class Reassign(Fault[ReassignParameters]):
     """Moves replicas to other brokers, or makes them more or fewer (KIP-455). Healing puts them exactly where they
     were.
 
@@ -223,14 +223,14 @@ class Reassign(Fault):
         self._wanted: dict[PartitionKey, tuple[int, ...]] = {}
         self._nodes: dict[PartitionKey, str] = {}
 
-    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+    def undos(self, scene: FaultContext, parameters: ReassignParameters) -> Sequence[Undo]:
         """Plans to put the replicas back where they are now. TargetMissing if one is being moved already, because its
         way back would not be known."""
         named, moving = named_partitions(scene), scene.admin.reassignments()
         if busy := sorted(named.keys() & moving.keys()):
             raise TargetMissing(f"{text_of(busy[0])} is being reassigned already.")
         brokers = sorted(scene.admin.living_brokers(self._anyone(scene)) or ())
-        self._wanted = {key: reassigned(seen, parameters["how"], brokers) for key, seen in named.items()}
+        self._wanted = {key: reassigned(seen, parameters.how, brokers) for key, seen in named.items()}
         self._nodes = {key: broker_name(scene, leader_of(seen)) for key, seen in named.items()}
         back = [
             Undo.of("reassign", self._nodes[key], topic=key[0], number=key[1], replicas=list(seen.replicas))
@@ -242,18 +242,18 @@ class Reassign(Fault):
     def _anyone(scene: FaultContext) -> int:
         return next(n.node_id for n in scene.cluster.nodes if "broker" in n.roles and n.os_pid is not None)
 
-    def _throttles(self, scene: FaultContext, parameters: Mapping[str, Any]) -> list[Undo]:
+    def _throttles(self, scene: FaultContext, parameters: ReassignParameters) -> list[Undo]:
         """Plans the end of throttling last, so that it is undone first: the way back is not throttled."""
-        if parameters["throttle_bytes_per_s"] is None:
+        if parameters.throttle_bytes_per_s is None:
             return []
         return [
             changes_back(scene, resource, properties, node=node)
             for resource, node, properties in self._throttled(scene, parameters)
         ]
 
-    def _throttled(self, scene: FaultContext, parameters: Mapping[str, Any]) -> list[tuple[str, str, dict[str, str]]]:
+    def _throttled(self, scene: FaultContext, parameters: ReassignParameters) -> list[tuple[str, str, dict[str, str]]]:
         """Returns (resource, node, properties) for each resource that is throttled."""
-        rate = str(parameters["throttle_bytes_per_s"])
+        rate = str(parameters.throttle_bytes_per_s)
         topics = dict.fromkeys(topic for topic, _ in self._wanted)
         first = {topic: node for (topic, _), node in reversed(self._nodes.items())}
         brokers = [n for n in scene.cluster.nodes if "broker" in n.roles]
@@ -262,18 +262,18 @@ class Reassign(Fault):
             *((f"topic:{topic}", first[topic], dict.fromkeys(_THROTTLED, "*")) for topic in topics),
         ]
 
-    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
-        if parameters["throttle_bytes_per_s"] is not None:
+    def apply(self, scene: FaultContext, parameters: ReassignParameters) -> None:
+        if parameters.throttle_bytes_per_s is not None:
             for resource, _, properties in self._throttled(scene, parameters):
                 scene.admin.alter_configs(resource, properties)
         scene.admin.reassign(self._wanted, timeout_s=ASK_S)
 
-    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+    def verify(self, scene: FaultContext, parameters: ReassignParameters) -> Sequence[Effect]:
         watches = [
-            Watch(self._nodes[key], None, partial(_arrived, scene, key, wanted, begun=not parameters["done"]))
+            Watch(self._nodes[key], None, partial(_arrived, scene, key, wanted, begun=not parameters.done))
             for key, wanted in self._wanted.items()
         ]
-        return observe(watches, clock=scene.clock, timeout_s=parameters["timeout_s"])
+        return observe(watches, clock=scene.clock, timeout_s=parameters.timeout_s)
 
 
 def _arrived(scene: FaultContext, key: PartitionKey, wanted: Sequence[int], *, begun: bool = False) -> Observation:

@@ -1,9 +1,9 @@
 """Faults that move leadership: preferred elections, unclean elections, and a new active controller."""
 
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import PositiveFloat
 
@@ -31,7 +31,7 @@ class ElectParameters(Frozen):
     timeout_s: PositiveFloat = 20.0
 
 
-class Elect(Fault):
+class Elect(Fault[ElectParameters]):
     """Asks Kafka to elect a leader for those of the targets, `partition(p)`, that need one. A subclass has its own
     `name`, `unclean` and `needs_one`."""
 
@@ -47,7 +47,7 @@ class Elect(Fault):
     def needs_one(self, seen: PartitionView) -> bool:
         """Tells whether the election could change anything."""
 
-    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+    def undos(self, scene: FaultContext, parameters: ElectParameters) -> Sequence[Undo]:
         """Plans nothing to undo, but the journal names the brokers that are to lead. TargetMissing if no target needs
         the election."""
         named = named_partitions(scene)
@@ -58,13 +58,13 @@ class Elect(Fault):
         first = dict.fromkeys(seen.replicas[0] for seen in self._before.values())
         return [Undo(action="nothing", node=broker_name(scene, broker)) for broker in first]
 
-    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
-        refused = scene.admin.elect_leaders(list(self._before), unclean=self.unclean, timeout_s=parameters["timeout_s"])
+    def apply(self, scene: FaultContext, parameters: ElectParameters) -> None:
+        refused = scene.admin.elect_leaders(list(self._before), unclean=self.unclean, timeout_s=parameters.timeout_s)
         if bad := {key: why for key, why in refused.items() if not why.startswith(NOT_NEEDED)}:
             key, why = next(iter(bad.items()))
             raise ClusterFailed(f"{len(bad)} of {len(self._before)} elections failed, such as {text_of(key)}: {why}.")
 
-    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+    def verify(self, scene: FaultContext, parameters: ElectParameters) -> Sequence[Effect]:
         watches = [
             Watch(broker_name(scene, seen.replicas[0]), None, partial(self._look, scene, key, seen))
             for key, seen in self._before.items()
@@ -125,7 +125,7 @@ class MoveControllerParameters(Frozen):
     timeout_s: PositiveFloat = 30.0
 
 
-class MoveController(Fault):
+class MoveController(Fault[MoveControllerParameters]):
     """Ends the active controller, so that another one leads the metadata quorum. Undone by starting the old one, which
     then follows.
 
@@ -152,7 +152,7 @@ class MoveController(Fault):
             return f"it needs {QUORUM_MIN} controllers, and there are {len(controllers)}; set variant.controllers"
         return None
 
-    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+    def undos(self, scene: FaultContext, parameters: MoveControllerParameters) -> Sequence[Undo]:
         (node,) = scene.targets
         if (state := node.state()) is not NodeState.RUNNING:
             raise TargetMissing(f"{node.name} cannot resign: its process is {state}.")
@@ -160,18 +160,18 @@ class MoveController(Fault):
             raise TargetMissing(f"{node.name} is not the active controller, {active} is.")
         return [Undo(action="start", node=node.name)]
 
-    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+    def apply(self, scene: FaultContext, parameters: MoveControllerParameters) -> None:
         (node,) = scene.targets
-        if parameters["how"] == "kill":
+        if parameters.how == "kill":
             node.kill()
         else:
-            node.stop(timeout_s=parameters["timeout_s"])
+            node.stop(timeout_s=parameters.timeout_s)
 
-    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+    def verify(self, scene: FaultContext, parameters: MoveControllerParameters) -> Sequence[Effect]:
         (node,) = scene.targets
 
         def probe() -> Observation:
             now = scene.admin.active_controller()
             return Tristate(int(now not in (None, node.node_id))), f"controller {now} is active, it was {node.node_id}"
 
-        return observe([Watch(node.name, None, probe)], clock=scene.clock, timeout_s=parameters["timeout_s"])
+        return observe([Watch(node.name, None, probe)], clock=scene.clock, timeout_s=parameters.timeout_s)

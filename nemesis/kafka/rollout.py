@@ -2,9 +2,9 @@
 new features."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
@@ -36,7 +36,50 @@ class RollingRestartParameters(Frozen):
     timeout_s: PositiveFloat = 60.0
 
 
-class RollingRestart(Fault):
+R = TypeVar("R", bound=RollingRestartParameters)
+
+
+class Rollout(Fault[R]):
+    """A fault that ends one server after the other and starts it again. A subclass has its own `name`, `needs` and
+    `parameters_model`, and may start a server in another way."""
+
+    ends_itself = True
+
+    def __init__(self) -> None:
+        self._before: dict[str, Identity] = {}
+
+    def undos(self, scene: FaultContext, parameters: R) -> Sequence[Undo]:
+        """Plans to start every server that is down. TargetMissing if one does not run, because another fault holds
+        it."""
+        for node in scene.targets:
+            if (state := node.state()) is not NodeState.RUNNING:
+                raise TargetMissing(f"{node.name} cannot be restarted: its process is {state}.")
+        return [Undo(action="start", node=node.name) for node in scene.targets]
+
+    def apply(self, scene: FaultContext, parameters: R) -> None:
+        self._before = {node.name: identity_of(node) for node in scene.targets}
+        for node in in_order(scene.targets, parameters):
+            if parameters.how == "kill":
+                node.kill()
+            else:
+                node.stop(timeout_s=parameters.timeout_s)
+            if parameters.away_s:
+                scene.clock.sleep(parameters.away_s)
+            self.start_again(node, parameters)
+            await_back(node, scene, parameters)
+
+    def start_again(self, node: Node, parameters: R) -> None:
+        """Starts a node that is down."""
+        node.start()
+
+    def verify(self, scene: FaultContext, parameters: R) -> Sequence[Effect]:
+        return observe(
+            [Watch(node.name, None, partial(_restarted, node, self._before[node.name])) for node in scene.targets],
+            clock=scene.clock,
+        )
+
+
+class RollingRestart(Rollout[RollingRestartParameters]):
     """Restarts one server after the other, as operators do for a new version or configuration.
 
     With `wait = "isr"` the next server ends only when all replicas are in sync again, as Kafka's documentation asks for
@@ -47,48 +90,14 @@ class RollingRestart(Fault):
 
     name = "rolling-restart"
     needs = frozenset({Capability.KILL, Capability.STOP})
-    parameters_model: type[RollingRestartParameters] = RollingRestartParameters
-    ends_itself = True
-
-    def __init__(self) -> None:
-        self._before: dict[str, Identity] = {}
-
-    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
-        """Plans to start every server that is down. TargetMissing if one does not run, because another fault holds
-        it."""
-        for node in scene.targets:
-            if (state := node.state()) is not NodeState.RUNNING:
-                raise TargetMissing(f"{node.name} cannot be restarted: its process is {state}.")
-        return [Undo(action="start", node=node.name) for node in scene.targets]
-
-    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
-        self._before = {node.name: identity_of(node) for node in scene.targets}
-        for node in in_order(scene.targets, parameters):
-            if parameters["how"] == "kill":
-                node.kill()
-            else:
-                node.stop(timeout_s=parameters["timeout_s"])
-            if parameters["away_s"]:
-                scene.clock.sleep(parameters["away_s"])
-            self.start_again(node, parameters)
-            await_back(node, scene, parameters)
-
-    def start_again(self, node: Node, parameters: Mapping[str, Any]) -> None:
-        """Starts a node that is down."""
-        node.start()
-
-    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
-        return observe(
-            [Watch(node.name, None, partial(_restarted, node, self._before[node.name])) for node in scene.targets],
-            clock=scene.clock,
-        )
+    parameters_model = RollingRestartParameters
 
 
-def in_order(nodes: Sequence[Node], parameters: Mapping[str, Any]) -> list[Node]:
+def in_order(nodes: Sequence[Node], parameters: RollingRestartParameters) -> list[Node]:
     """Returns the nodes in the order of their turns."""
     named = list(nodes)
-    if parameters["order"] == "seed":
-        random.Random(str(parameters["seed"])).shuffle(named)
+    if parameters.order == "seed":
+        random.Random(str(parameters.seed)).shuffle(named)
     return named
 
 
@@ -98,12 +107,12 @@ def identity_of(node: Node) -> Identity:
     return pid, None if pid is None else identify(pid)
 
 
-def await_back(node: Node, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+def await_back(node: Node, scene: FaultContext, parameters: RollingRestartParameters) -> None:
     """Waits between two nodes, as the parameter `wait` says."""
-    if parameters["wait"] != "none":
-        await_unfenced(scene, node, timeout_s=parameters["timeout_s"])
-    if parameters["wait"] == "isr":
-        await_whole_isr(scene, timeout_s=parameters["timeout_s"])
+    if parameters.wait != "none":
+        await_unfenced(scene, node, timeout_s=parameters.timeout_s)
+    if parameters.wait == "isr":
+        await_whole_isr(scene, timeout_s=parameters.timeout_s)
 
 
 def _restarted(node: Node, before: Identity) -> Observation:
@@ -122,7 +131,7 @@ class UpgradeParameters(RollingRestartParameters):
     timeout_s: float = Field(default=120.0, gt=0)
 
 
-class Upgrade(RollingRestart):
+class Upgrade(Rollout[UpgradeParameters]):
     """Shuts down one server after the other and starts it with another version of Kafka, which stays.
 
     This is how Kafka's documentation upgrades a cluster ("Upgrading"): one server after the other, each time waiting
@@ -137,9 +146,8 @@ class Upgrade(RollingRestart):
     parameters_model = UpgradeParameters
 
     @staticmethod
-    def means_nothing(variant: Variant, parameters: Frozen) -> str | None:
+    def means_nothing(variant: Variant, parameters: UpgradeParameters) -> str | None:
         """Returns why this would be no upgrade of such a cluster, or None if it would be one."""
-        assert isinstance(parameters, UpgradeParameters)
         version, oldest = parameters.version, variant.oldest_version
         if version_numbers(version) <= version_numbers(oldest):
             return f"version = {version!r} is no newer than {oldest}, which the servers run. Give a newer one"
@@ -160,10 +168,10 @@ class Upgrade(RollingRestart):
         super().__init__()
         self._done: dict[str, str] = {}
 
-    def start_again(self, node: Node, parameters: Mapping[str, Any]) -> None:
-        self._done[node.name] = node.harm(Install(version=parameters["version"]))
+    def start_again(self, node: Node, parameters: UpgradeParameters) -> None:
+        self._done[node.name] = node.harm(Install(version=parameters.version))
 
-    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+    def verify(self, scene: FaultContext, parameters: UpgradeParameters) -> Sequence[Effect]:
         seen = super().verify(scene, parameters)
         return [
             e.model_copy(update={"detail": f"{e.detail}; {self._done.get(e.node, 'no version seen')}"}) for e in seen
@@ -178,7 +186,7 @@ class MigrateParameters(RollingRestartParameters):
     timeout_s: float = 120.0
 
 
-class Migrate(RollingRestart):
+class Migrate(Rollout[MigrateParameters]):
     """Takes servers one stage further on the way from ZooKeeper to KRaft (KIP-866), one after the other.
 
     The documented order is ("ZooKeeper to KRaft Migration"): the controllers are started at the stage `migrating`. Then
@@ -199,7 +207,7 @@ class Migrate(RollingRestart):
         self._done: dict[str, str] = {}
 
     @staticmethod
-    def means_nothing(variant: Variant, parameters: Frozen) -> str | None:
+    def means_nothing(variant: Variant, parameters: MigrateParameters) -> str | None:
         """Returns why there is nothing to migrate on such a cluster, or None if there is something."""
         if variant.metadata_mode != "zookeeper":
             return (
@@ -210,13 +218,13 @@ class Migrate(RollingRestart):
             return "there are no controllers to migrate to. Set variant.migration_controllers, 3 for one"
         return None
 
-    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+    def undos(self, scene: FaultContext, parameters: MigrateParameters) -> Sequence[Undo]:
         """Plans the same as a rolling restart. Controllers that never ran are started by the fault itself."""
         if _fresh(scene.targets):
             return [Undo(action="nothing", node=node.name) for node in scene.targets]
         return super().undos(scene, parameters)
 
-    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
+    def apply(self, scene: FaultContext, parameters: MigrateParameters) -> None:
         if not _fresh(scene.targets):
             super().apply(scene, parameters)
         else:  # a quorum needs a majority: all of them, then each is awaited
@@ -224,14 +232,14 @@ class Migrate(RollingRestart):
             for node in scene.targets:
                 self.start_again(node, parameters)
             for node in scene.targets:
-                await_back(node, scene, {**parameters, "wait": "unfenced"})
-        if parameters["stage"] == "migrating" and all("broker" in node.roles for node in scene.targets):
-            _await_takeover(scene, timeout_s=parameters["timeout_s"])
+                await_back(node, scene, parameters.model_copy(update={"wait": "unfenced"}))
+        if parameters.stage == "migrating" and all("broker" in node.roles for node in scene.targets):
+            _await_takeover(scene, timeout_s=parameters.timeout_s)
 
-    def start_again(self, node: Node, parameters: Mapping[str, Any]) -> None:
-        self._done[node.name] = node.harm(MigrationStep(stage=parameters["stage"]))
+    def start_again(self, node: Node, parameters: MigrateParameters) -> None:
+        self._done[node.name] = node.harm(MigrationStep(stage=parameters.stage))
 
-    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+    def verify(self, scene: FaultContext, parameters: MigrateParameters) -> Sequence[Effect]:
         seen = super().verify(scene, parameters)
         return [e.model_copy(update={"detail": f"{e.detail}; {self._done.get(e.node, 'nothing done')}"}) for e in seen]
 
@@ -266,7 +274,7 @@ class FinalizeFeaturesParameters(Frozen):
     timeout_s: PositiveFloat = 30.0
 
 
-class FinalizeFeatures(Fault):
+class FinalizeFeatures(Fault[FinalizeFeaturesParameters]):
     """Switches on what brokers of a new version can do, for the whole cluster, as `kafka-features upgrade` does once
     every server has that version (KIP-584, KIP-1022). It is not undone. The target is only named: any broker passes the
     request on.
@@ -283,7 +291,7 @@ class FinalizeFeatures(Fault):
         self._before: dict[str, int] = {}
 
     @staticmethod
-    def means_nothing(variant: Variant, parameters: Frozen) -> str | None:
+    def means_nothing(variant: Variant, parameters: FinalizeFeaturesParameters) -> str | None:
         """Returns why there are no features to finalize on such a cluster, or None if there are some."""
         if variant.metadata_mode == "zookeeper" and not variant.migration_controllers:
             return (
@@ -292,27 +300,26 @@ class FinalizeFeatures(Fault):
             )
         return None
 
-    def undos(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Undo]:
+    def undos(self, scene: FaultContext, parameters: FinalizeFeaturesParameters) -> Sequence[Undo]:
         """Plans nothing to undo. TargetMissing if every level is already as it is wanted, because nothing would be
         switched on."""
         now, highest = scene.admin.features(), scene.admin.supported_features()
         wanted = {
             feature: highest.get(feature, 0) if level == "latest" else level
-            for feature, level in FinalizeFeaturesParameters.model_validate(dict(parameters)).features.items()
+            for feature, level in parameters.features.items()
         }
         if all(now.get(feature, 0) == level for feature, level in wanted.items()):
             raise TargetMissing(f"{self.name}: the levels are {wanted} already; there is nothing to switch on.")
         return [Undo(action="nothing", node=node.name) for node in scene.targets]
 
-    def apply(self, scene: FaultContext, parameters: Mapping[str, Any]) -> None:
-        checked = FinalizeFeaturesParameters.model_validate(dict(parameters))
+    def apply(self, scene: FaultContext, parameters: FinalizeFeaturesParameters) -> None:
         self._before = dict(scene.admin.features())
         highest = scene.admin.supported_features()
-        for feature, level in checked.features.items():
+        for feature, level in parameters.features.items():
             self._wanted[feature] = highest.get(feature, 0) if level == "latest" else level
-            scene.admin.update_feature(feature, self._wanted[feature], timeout_s=checked.timeout_s)
+            scene.admin.update_feature(feature, self._wanted[feature], timeout_s=parameters.timeout_s)
 
-    def verify(self, scene: FaultContext, parameters: Mapping[str, Any]) -> Sequence[Effect]:
+    def verify(self, scene: FaultContext, parameters: FinalizeFeaturesParameters) -> Sequence[Effect]:
         def told() -> bool:
             now = scene.admin.features()
             return all(now.get(feature, 0) == level for feature, level in self._wanted.items())

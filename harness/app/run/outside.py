@@ -8,18 +8,21 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from prozess.harness import catalogue
 from prozess.harness.app.run.supervisor import start_supervisor
 from prozess.harness.clock import SystemClock
+from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, Interrupted, ProzessError, UnsupportedFault
-from prozess.harness.interfaces import Capability, Cluster, Fault
+from prozess.harness.interfaces import AnyFault, Capability, Cluster
 from prozess.harness.plan.checks import check_parameters, versions_installed
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan, mixed_faults
@@ -56,10 +59,10 @@ def check_capabilities(plan: Plan, run: RunDirectory, *, isolation: str) -> None
         if not isinstance(step.do, FaultAction):
             continue
         fault = catalogue.FAULTS.named(step.do.fault)
-        check_parameters(step.do.fault, step.do.parameters, targets=step.do.targets, nodes=nodes)
+        checked = check_parameters(step.do.fault, step.do.parameters, targets=step.do.targets, nodes=nodes)
         if (why := why_no_client_clocks(fault)) is not None:
             raise UnsupportedFault(f"Step {step.name!r}: {step.do.fault!r}: {why}.")
-        for capability in sorted(fault_needs(fault, step.do.parameters)):
+        for capability in sorted(fault_needs(fault, checked)):
             if capability not in cluster.capabilities:
                 why = cluster.lacks.get(capability, "it has no such capability")
                 raise UnsupportedFault(
@@ -70,7 +73,7 @@ def check_capabilities(plan: Plan, run: RunDirectory, *, isolation: str) -> None
             raise UnsupportedFault(f"Step {step.name!r}: {step.do.fault!r} on the {plan.backend} backend: {why}.")
 
 
-def why_no_client_clocks(fault: type[Fault]) -> str | None:
+def why_no_client_clocks(fault: type[AnyFault]) -> str | None:
     """Returns why this machine cannot move clients' clocks as the fault wants; None if it can, or if the fault moves
     none."""
     if not fault.moves_client_clocks:
@@ -81,7 +84,7 @@ def why_no_client_clocks(fault: type[Fault]) -> str | None:
     return None if support.path is not None else f"clocks of clients cannot be moved here: {support.reason}"
 
 
-def fault_needs(fault: type[Fault], parameters: Mapping[str, Any]) -> frozenset[Capability]:
+def fault_needs(fault: type[AnyFault], parameters: Frozen) -> frozenset[Capability]:
     """Returns the capabilities that a fault needs with these parameters: some need more with some of them, or less."""
     made = fault()
     return (made.needs | made.needs_for(parameters)) - made.spares(parameters)
@@ -112,7 +115,11 @@ def _why_not(mixed: MixFault, cluster: Cluster) -> str | None:
     fault = catalogue.FAULTS.named(mixed.fault)
     for drawn in product(*(alternatives(value) for value in mixed.parameters.values())):
         parameters = dict(zip(mixed.parameters, drawn, strict=True))
-        for capability in sorted(fault_needs(fault, parameters)):
+        try:
+            needs = fault_needs(fault, fault.parameters_model.model_validate(parameters))
+        except ValidationError:
+            needs = fault.needs  # what is wrong with these parameters is reported when they are drawn
+        for capability in sorted(needs):
             if capability not in cluster.capabilities:
                 return str(cluster.lacks.get(capability, f"this backend cannot {capability}"))
         if (why := cluster.refusal_of(mixed.fault, parameters)) is not None:

@@ -253,7 +253,9 @@ class TestNemesis:
         fault = catalogue.FAULTS.named(action.fault)
         nodes = self._session.facts["nodes"]
         variant = self._session.variant
-        check_parameters(action.fault, action.parameters, targets=action.targets, nodes=nodes, variant=variant)
+        checked = check_parameters(
+            action.fault, action.parameters, targets=action.targets, nodes=nodes, variant=variant
+        )
         if (why := why_no_client_clocks(fault)) is not None:
             raise BadInput(f"nemesis: {action.fault!r}: {why}.")
         for text in action.targets:
@@ -262,7 +264,7 @@ class TestNemesis:
                 raise BadInput(f"nemesis: {text} {why}.")
             if target.node is not None and target.node not in nodes:
                 raise BadInput(f"nemesis: there is no node {target.node!r}. Nodes: {', '.join(nodes)}.")
-        needs, lacks = fault_needs(fault, action.parameters), self._session.facts["lacks"]
+        needs, lacks = fault_needs(fault, checked), self._session.facts["lacks"]
         for capability in sorted(needs):
             if str(capability) not in self._session.facts["capabilities"]:
                 why = lacks.get(str(capability), "it has no such capability")

@@ -13,7 +13,7 @@ from prozess.harness.interfaces import ALL_CLIENTS_NODE, Capability
 from prozess.harness.plan.plan import parse_plan
 from prozess.harness.plan.schedule import FaultAction, Step
 from prozess.harness.schema import Tristate
-from prozess.nemesis.partition import Partition, cuts
+from prozess.nemesis.partition import Partition, PartitionParameters, cuts
 from tests.support.nemesis_bench import bench as bench
 from tests.support.nemesis_bench import really_cut
 
@@ -160,11 +160,12 @@ def test_everybody_is_every_node_and_the_clients(bench):
 
 
 def test_only_a_cut_of_clients_needs_a_backend_that_can_cut_clients():
-    assert Partition().needs_for({"others": ["clients", "broker-2"]}) == {Capability.CUT_CLIENTS}
-    assert Partition().needs_for({"others": "everybody"}) == {Capability.CUT_CLIENTS}
-    assert Partition().needs_for({}) == Partition().needs_for({"shape": "ring"}) == frozenset()
-    assert Partition().spares({"others": "clients"}) == Partition().spares({"others": ["clients"]}) == Partition.needs
-    assert Partition().spares({"others": "everybody"}) == Partition().spares({}) == frozenset()
+    cut, given = Partition(), PartitionParameters.model_validate
+    assert cut.needs_for(given({"others": ["clients", "broker-2"]})) == {Capability.CUT_CLIENTS}
+    assert cut.needs_for(given({"others": "everybody"})) == {Capability.CUT_CLIENTS}
+    assert cut.needs_for(given({})) == cut.needs_for(given({"shape": "ring"})) == frozenset()
+    assert cut.spares(given({"others": "clients"})) == cut.spares(given({"others": ["clients"]})) == Partition.needs
+    assert cut.spares(given({"others": "everybody"})) == cut.spares(given({})) == frozenset()
 
 
 SIDE = st.sets(st.sampled_from("abcdef"), min_size=1)

@@ -13,7 +13,7 @@ from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.schema import NONE, SENDING, Outcome, Tristate
-from prozess.nemesis.clients import DuplicateMember, RebalanceStorm, RestartClients, rounds
+from prozess.nemesis.clients import DuplicateMember, RebalanceStorm, RestartClients, RestartParameters, rounds
 from prozess.nemesis.registry import FAULTS
 from prozess.nemesis.roles import TargetMissing
 from prozess.workloads.record.members import ASSIGN, LOST
@@ -52,7 +52,7 @@ class Place:
 
 def strike(fault: Any, places: list[Any], clock: Any = None, **parameters: Any) -> list[Any]:
     clock = clock or FakeClock()
-    checked = fault.parameters_model.model_validate(parameters).model_dump()
+    checked = fault.parameters_model.model_validate(parameters)
     scene = FaultContext(None, None, clock, targets=tuple(places))
     fault.undos(scene, checked)
     fault.apply(scene, checked)
@@ -89,7 +89,7 @@ def test_a_node_of_the_cluster_and_a_dead_client_cannot_be_restarted():
 def test_what_is_undone_is_the_absence_of_each_client():
     places = [Place("a"), Place("b")]
     scene = FaultContext(None, None, FakeClock(), targets=tuple(places))
-    assert RestartClients().undos(scene, {}) == [Undo(action="start", node=name) for name in "ab"]
+    assert RestartClients().undos(scene, RestartParameters()) == [Undo(action="start", node=name) for name in "ab"]
 
 
 def test_a_storm_is_the_same_for_the_same_seed_and_leaves_everybody_there():

@@ -17,7 +17,7 @@ from prozess.harness.plan.checks import check_parameters
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.schema import Tristate
-from prozess.nemesis.clients import ClientClock, RestartClients
+from prozess.nemesis.clients import ClientClock, ClientClockParameters, RestartClients
 from prozess.nemesis.roles import TargetMissing
 from tests.processes.nemesis.clients.test_clients import Place
 from tests.support.log_workload import CLOCK, RESUME, bench
@@ -144,7 +144,7 @@ def test_who_was_started_without_it_or_writes_nothing_cannot_be_moved(tmp_path):
 
 
 def test_who_stamps_no_records_is_no_target():
-    parameters = {"offset_ms": 60_000.0, "drift_ppm": 0.0}
+    parameters = ClientClockParameters(offset_ms=60_000.0)
     with pytest.raises(TargetMissing, match="m stamps no records"):
         ClientClock().undos(FaultContext(None, None, CLOCK, targets=(Place("m"),)), parameters)
     (undo,) = ClientClock().undos(FaultContext(None, None, CLOCK, targets=(Place("p", role="producer"),)), parameters)
