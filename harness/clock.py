@@ -42,22 +42,6 @@ class SystemClock:
         time.sleep(seconds)  # noqa: TID251 - the one place that sleeps
 
 
-class FakeClock:
-    """A clock for tests. `sleep` advances it at once."""
-
-    def __init__(self, start_ns: int = 0) -> None:
-        self.now_ns = start_ns
-
-    def monotonic_ns(self) -> int:
-        return self.now_ns
-
-    def wall_ns(self) -> int:
-        return self.now_ns
-
-    def sleep(self, seconds: float) -> None:
-        self.now_ns += int(seconds * NS_PER_S)
-
-
 RESTS, REST_MAX_S = 3, 0.3
 """How long `wait_until` rests between two probes: this many times as long as the last probe took, but at most so many
 seconds."""

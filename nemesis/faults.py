@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.config.configuration import Frozen
-from prozess.harness.config.impairments import Harm, Impairment
+from prozess.harness.config.impairments import Bandwidth, ClientCut, Harm, Impairment, Latency, Loss
 from prozess.harness.errors import HarnessFailed
 from prozess.harness.interfaces import Effect, Fault, FaultContext, Node, NodeState, Undo
 from prozess.harness.schema import Tristate
@@ -124,8 +124,13 @@ class ImpairingFault(Fault[P]):
 
 def peer_of(impairment: Impairment) -> str | None:
     """Returns the other end of the link that an impairment is about; None if it is about no link."""
-    found = getattr(impairment, "peer", None) or getattr(impairment, "source", None)
-    return str(found) if found else None
+    match impairment:
+        case ClientCut() | Bandwidth() | Latency():
+            return impairment.peer
+        case Loss():
+            return impairment.source
+        case _:
+            return None
 
 
 # What faults share that harm nodes once: there is nothing to take back but a process that ended.

@@ -50,8 +50,8 @@ def _java() -> str | None:
 
 
 def _docker() -> str | None:
-    from prozess.clusters.compose.engine import engine_problem
     from prozess.clusters.compose.network import network_problem
+    from tests.support.tools import engine_problem
 
     return engine_problem() or network_problem()
 

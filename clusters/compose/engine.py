@@ -153,16 +153,6 @@ def _see_that_it_may_be_used(host: str) -> None:
             raise MissingTool(f"No Docker engine answers ({host}: {error.strerror or error}). {_way_out()}") from error
 
 
-def engine_problem() -> str | None:
-    """Why the compose backend cannot be used here; None if it can."""
-    try:
-        connect().close()
-        command(["compose", "version"], timeout_s=20.0)
-    except (BadInput, MissingTool, ClusterFailed) as error:
-        return str(error)
-    return None
-
-
 def command(
     arguments: Sequence[str],
     *,

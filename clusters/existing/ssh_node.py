@@ -286,7 +286,6 @@ def _counted(address: str) -> list[str]:
 
 SIGNAL_TIMEOUT_S = 30.0
 START_TIMEOUT_S = 60.0
-PROBES = 3
 _INTERVAL_S = 0.1
 _SEVERAL = 9
 # A child that has not become another program yet is its parent once more: only the eldest count.

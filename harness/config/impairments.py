@@ -241,5 +241,3 @@ Harm = Annotated[
     Wipe | Corrupt | DropCheckpoint | PowerLoss | ResetConnections | Vanish | DelayOpen | Install | MigrationStep,
     Field(discriminator="kind"),
 ]
-HARM: TypeAdapter[Harm] = TypeAdapter(Harm)
-"""Converts harms from and to JSON."""

@@ -20,6 +20,7 @@ from prozess.harness.plan.schedule import (
     Behind,
     ClientAction,
     FaultAction,
+    OfCells,
     Send,
     StallAction,
     Step,
@@ -44,9 +45,8 @@ def check_steps(plan: Plan) -> None:
         if isinstance(step.after, Behind):
             _check_brokers(plan, step, (step.after.node, *step.after.records))
         for part in (step.do, step.after):
-            selector = getattr(part, "cells", None)
-            if selector and not plan.cells_matching(selector):
-                raise BadInput(f"Step {step.name!r}: no cell matches {selector}. Use values of `axes`.")
+            if isinstance(part, OfCells) and part.cells and not plan.cells_matching(part.cells):
+                raise BadInput(f"Step {step.name!r}: no cell matches {part.cells}. Use values of `axes`.")
 
 
 def _check_migration(plan: Plan) -> None:

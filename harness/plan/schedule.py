@@ -372,6 +372,10 @@ Action = Annotated[
     Field(discriminator="kind"),
 ]
 
+OfCells = (
+    Acked | Settled | LeaderMoved | Offline | IsrIs | Behind | Send | Inspect | TakeOver | AddPartitions | DeleteRecords
+)
+"""The conditions and actions that select cells."""
 ClientCommand = PauseSends | ResumeSends | Send | ClientAction | StallAction | TakeOver
 """An action that a workload's clients carry out."""
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from prozess.harness.clock import FakeClock
 from prozess.harness.errors import StorageFull
 from prozess.harness.interfaces import NodeState, PartitionView, TopicSpec
 from prozess.harness.plan.planning import make_plan
@@ -12,6 +11,7 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, TABLES, FaultPhase, Tristate
 from prozess.nemesis.journal import read_journal
 from prozess.nemesis.nemesis import Nemesis
+from tests.support.clock import FakeClock
 from tests.support.fake_cluster.cluster import FakeCluster
 
 TRIAL = {

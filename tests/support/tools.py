@@ -1,9 +1,11 @@
-"""Tools that need not be there, for clients that are launched and not started."""
+"""Tools that need not be there: for clients that are launched and not started, and Docker, which may be missing."""
 
 from pathlib import Path
 from types import SimpleNamespace
 
+from prozess.clusters.compose.engine import command, connect
 from prozess.clusters.disks import shim
+from prozess.harness.errors import BadInput, ClusterFailed, MissingTool
 from prozess.workloads.settings import Toolbox
 
 PRETENDED = Toolbox(
@@ -13,3 +15,13 @@ PRETENDED = Toolbox(
     clocks=shim,
 )
 """A Java and two jars that need not exist."""
+
+
+def engine_problem() -> str | None:
+    """Why the compose backend cannot be used here; None if it can."""
+    try:
+        connect().close()
+        command(["compose", "version"], timeout_s=20.0)
+    except (BadInput, MissingTool, ClusterFailed) as error:
+        return str(error)
+    return None

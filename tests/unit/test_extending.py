@@ -46,7 +46,7 @@ def extended(tmp_path_factory):
     for package in PACKAGES:
         shutil.copytree(ROOT / package, place / "prozess" / package)
     shutil.copy2(ROOT / "prozess/__init__.py", place / "prozess")
-    for kind in ("checker", "fault", "workload", "backend"):
+    for kind in ("checker", "fault", "workload", "backend", "format of configuration files"):
         (new, text), (registry, entry) = blocks(kind)
         assert not (place / "prozess" / new).exists(), f"{new}: there is such a file already"
         (place / "prozess" / new).write_text(text, encoding="utf-8")
@@ -145,3 +145,21 @@ cluster.wait_ready(timeout_s=1.5)
 
 def test_the_backend_of_the_page_is_made_for_a_trial_that_names_it(extended, tmp_path):
     assert run_in(extended, BACKEND, tmp_path / "run") == "SlowCluster\n3.0\n"
+
+
+FORMAT = """
+import json
+import sys
+from pathlib import Path
+from prozess.harness.app.validation.sources import read_file
+
+path = Path(sys.argv[1])
+path.write_text(json.dumps({"acme": {"out.acks": "1", "log-level": "info", "colour": "red"}}))
+reading = read_file(path, ["producer"])
+print({name: setting.value for name, setting in reading.scopes["producer"].items()})
+print([unclear.name for unclear in reading.unclear])
+"""
+
+
+def test_the_format_of_the_page_is_read_and_what_it_does_not_know_is_unclear(extended, tmp_path):
+    assert run_in(extended, FORMAT, tmp_path / "settings.json") == "{'acks': '1'}\n['acme.colour']\n"

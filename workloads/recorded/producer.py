@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from prozess.harness.errors import BadInput, NotReady
+from prozess.harness.errors import BadInput
 from prozess.harness.interfaces.application import RegisteredTopic
 from prozess.harness.recording.codes import identity_text
 from prozess.harness.recording.rows import RowWriter
@@ -289,12 +289,6 @@ class RecordedProducer(Producer):
     def in_flight(self) -> int:
         """How many records have no report yet."""
         return len(self)
-
-    def await_delivered(self, *, timeout_s: float) -> None:
-        """Waits for every delivery report. NotReady if some are missing."""
-        left = self.flush(timeout_s)
-        if left:
-            raise NotReady(awaited="delivery of every record", timeout_s=timeout_s, last_seen=f"{left} in flight")
 
 
 crashes_at(

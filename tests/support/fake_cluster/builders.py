@@ -2,11 +2,11 @@
 
 import pytest
 
-from prozess.harness.clock import FakeClock
 from prozess.harness.interfaces import TopicSpec
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.run_directory import RunDirectory
+from tests.support.clock import FakeClock
 from tests.support.fake_cluster.cluster import FakeCluster
 
 TOPIC = TopicSpec("t", ((1, 2, 3),))

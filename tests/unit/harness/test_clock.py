@@ -2,8 +2,9 @@
 
 import pytest
 
-from prozess.harness.clock import REST_MAX_S, FakeClock, wait_until
+from prozess.harness.clock import REST_MAX_S, wait_until
 from prozess.harness.errors import NotReady
+from tests.support.clock import FakeClock
 
 
 def looks(took_s, *, timeout_s=10.0, interval_s=0.02):

@@ -11,13 +11,14 @@ from contextlib import ExitStack
 import pytest
 
 from prozess.harness.app.wiring import heal_run
-from prozess.harness.clock import FakeClock, SystemClock, wait_until
+from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import BadInput
 from prozess.harness.interfaces import Undo
 from prozess.harness.processes import boot_id, identify, is_running, process_status
 from prozess.harness.run_directory import RunDirectory
 from prozess.nemesis.crash_recovery import hold_alive, read_pids
 from prozess.nemesis.journal import Journal, UndoState, read_journal
+from tests.support.clock import FakeClock
 
 CLOCK = SystemClock()
 

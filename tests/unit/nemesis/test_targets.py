@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.harness.clock import FakeClock
 from prozess.harness.interfaces import NodeState, PartitionView
 from prozess.nemesis.roles import AGREE_S, Roles, TargetMissing, majority_view
+from tests.support.clock import FakeClock
 
 KEY = ("cell-000", 0)
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from prozess.harness.clock import FakeClock
 from prozess.harness.errors import BadInput
 from prozess.harness.interfaces import PartitionView
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.schedule import TakeOver
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.nemesis.roles import TRANSACTION_STATE, Roles, TargetMissing
+from tests.support.clock import FakeClock
 from tests.unit.harness.app.run.test_schedule_runner import Scripted, plan_with, run
 from tests.unit.nemesis.test_targets import FakeCluster, FakeNode
 

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prozess.harness.clock import FakeClock
 from prozess.harness.errors import BadInput
 from prozess.harness.interfaces import CLIENT_NODE, FaultContext, NodeState, Undo
 from prozess.harness.plan.checks import check_parameters
@@ -18,6 +17,7 @@ from prozess.nemesis.registry import FAULTS
 from prozess.nemesis.roles import TargetMissing
 from prozess.workloads.record.members import ASSIGN, LOST
 from tests.processes.workloads.group.test_member import group_plan, members
+from tests.support.clock import FakeClock
 from tests.support.log_workload import CLOCK, RESUME, ClientBench, bench, on_client, stall
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from prozess.clusters.compose.engine import endpoint, engine_problem, sweep_run
+from prozess.clusters.compose.engine import endpoint, sweep_run
 from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.run_directory import RunDirectory
+from tests.support.tools import engine_problem
 
 
 def context(directory: Path, name: str, host: str) -> None:

@@ -22,8 +22,8 @@ from prozess.clusters.install.repository import (
     realm_of,
     repository_of,
 )
-from prozess.harness.clock import FakeClock
 from prozess.harness.errors import BadInput, MissingTool
+from tests.support.clock import FakeClock
 
 VERSION = "9.8.7"
 LOGIN = "Basic " + base64.b64encode(b"me:s ecret").decode()

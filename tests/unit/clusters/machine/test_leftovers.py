@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from prozess.clusters.compose.engine import connect, engine_problem
+from prozess.clusters.compose.engine import connect
 from prozess.clusters.disks import volumes
 from prozess.clusters.disks.volumes import ControlGroup, group_prefix, runs_with_groups
 from prozess.clusters.install.tools import ensure_toxiproxy
@@ -26,6 +26,7 @@ from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.errors import MissingTool
 from prozess.harness.run_directory import RunDirectory
 from tests.support.paths import ROOT
+from tests.support.tools import engine_problem
 
 ENGINE = ROOT / "compose" / "engine.sh"
 BUILDS = "from prozess.clusters.install.tools import ensure_toxiproxy; ensure_toxiproxy()"

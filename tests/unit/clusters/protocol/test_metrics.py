@@ -16,7 +16,6 @@ from prozess.clusters.protocol.client import Cursor
 from prozess.clusters.protocol.metrics import BROKER, ERRORS, attributes_of, reads, values
 from prozess.clusters.protocol.requests import describe_producers_request, list_transactions_request
 from prozess.harness.app.run.metrics_sampler import Changes, JmxOfNode, LeaderSampler, MetricRows, Quorum
-from prozess.harness.clock import FakeClock
 from prozess.harness.interfaces.cluster import CoordinatedTransaction, OpenTransaction
 from prozess.harness.recording.metrics import BY_NAME, FIXED_CODE, METRICS, MetricTable, Origin, code_of, known_metric
 from prozess.harness.recording.rows import Recorder, read_rows
@@ -26,6 +25,7 @@ from prozess.harness.schema import METRICS as TABLE
 from prozess.harness.schema import OBSERVATIONS
 from prozess.harness.verdict import AlertResult, Verdict
 from prozess.workloads.metrics import Statistics, samples
+from tests.support.clock import FakeClock
 
 S = 1_000_000_000
 

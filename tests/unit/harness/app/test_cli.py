@@ -12,11 +12,11 @@ import pytest
 from prozess.harness.app import cli
 from prozess.harness.app.commands import options
 from prozess.harness.app.conduct import EXIT_CODES, SparkAhead, is_quiet_from_here, new_run_directory
-from prozess.harness.clock import FakeClock
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, Interrupted, MissingTool, NotReady
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import load_trial, parse_trial
 from prozess.harness.verdict import Verdict
+from tests.support.clock import FakeClock
 
 
 def called(monkeypatch, *arguments):

@@ -1,14 +1,26 @@
 """Schedules: seeds, targets, round trips."""
 
 import random
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import BadInput
-from prozess.harness.plan.schedule import Between, ClientAction, Elapsed, FaultAction, Step, draw, parse_target
+from prozess.harness.plan import schedule
+from prozess.harness.plan.schedule import (
+    Between,
+    ClientAction,
+    Elapsed,
+    FaultAction,
+    OfCells,
+    Step,
+    draw,
+    parse_target,
+)
 from prozess.harness.plan.trial_files import parse_trial
 
 
@@ -87,3 +99,8 @@ def test_only_a_stall_lasts_for_a_time_and_it_needs_one(do, says):
 def test_a_fault_without_targets_is_refused():
     with pytest.raises(ValidationError):
         FaultAction(kind="fault", fault="kill", targets=())
+
+
+def test_whatever_selects_cells_is_known_to_so_that_its_selector_is_checked():
+    kinds = [kind for kind in vars(schedule).values() if isinstance(kind, type) and issubclass(kind, Frozen)]
+    assert {kind for kind in kinds if "cells" in kind.model_fields} == set(get_args(OfCells))

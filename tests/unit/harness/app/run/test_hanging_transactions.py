@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from prozess.clusters.protocol.client import Cursor, compact_string
 from prozess.clusters.protocol.requests import abort_marker_request
 from prozess.harness.app.run.administration import LIMIT_S, NOT_EXCUSED, end_hanging, state_was_destroyed
-from prozess.harness.clock import NS_PER_S, FakeClock
+from prozess.harness.clock import NS_PER_S
 from prozess.harness.errors import ClusterFailed, HistoryUnreadable
 from prozess.harness.interfaces.cluster import CoordinatedTransaction, OpenTransaction
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.report.tables import hanging_lines, read_hanging
 from prozess.harness.run_directory import RunDirectory, read_json, write_json
+from tests.support.clock import FakeClock
 from tests.unit.clusters.protocol.test_admin import METADATA, SILENT, administer, metadata
 
 __all__ = ["administer"]  # the fixture

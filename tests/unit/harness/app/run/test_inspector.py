@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 from prozess.checkers.log.copies import MISSING_THERE, diverged
 from prozess.harness.app.run.cluster_state import Inspector
-from prozess.harness.clock import FakeClock
 from prozess.harness.history.convert import History, write_history
 from prozess.harness.interfaces import CopyFacts
 from prozess.harness.plan.plan import SENTINEL_CLIENT
@@ -14,6 +13,7 @@ from prozess.harness.recording.rows import Recorder
 from prozess.harness.report.summary import replica_lines
 from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.schema import NONE, Isolation, ObservationKind
+from tests.support.clock import FakeClock
 from tests.unit.clusters.files.test_segments import batch
 
 TRIAL = {

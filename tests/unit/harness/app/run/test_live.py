@@ -12,7 +12,6 @@ from rich.console import Console
 
 from prozess.harness.app.run import progress
 from prozess.harness.app.run.progress import LiveLeaders, ProgressView, Pulse, Watcher
-from prozess.harness.clock import FakeClock
 from prozess.harness.config.existing_clusters import AttachOptions
 from prozess.harness.interfaces import Undo
 from prozess.harness.plan.planning import make_plan
@@ -22,6 +21,7 @@ from prozess.harness.recording.rows import Recorder, RowWriter
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import METADATA, MISSING, NONE, SENDING, SENDS, MetadataKind, MetadataSource, Outcome
 from prozess.nemesis.journal import Journal
+from tests.support.clock import FakeClock
 from tests.support.examples import examples
 
 VIEWS = st.lists(

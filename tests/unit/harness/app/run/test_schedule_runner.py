@@ -5,13 +5,14 @@ from collections import defaultdict
 import pytest
 
 from prozess.harness.app.run.schedule_runner import Actors, Context, ScheduleRunner, Snapshot, evaluate
-from prozess.harness.clock import NS_PER_S, FakeClock
+from prozess.harness.clock import NS_PER_S
 from prozess.harness.errors import ClusterFailed, TargetMissing
 from prozess.harness.interfaces import PartitionView, Progress
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.schedule import Acked, Behind, Elapsed, IsrIs, LeaderMoved, Offline, Settled
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.schema import MISSING, StepOutcome
+from tests.support.clock import FakeClock
 
 PAUSE = {"kind": "fault", "fault": "pause", "targets": ["followers(0)"]}
 

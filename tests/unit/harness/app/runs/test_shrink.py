@@ -35,7 +35,6 @@ from prozess.harness.app.runs.shrink_search import (
     with_steps,
     without_clients,
 )
-from prozess.harness.clock import FakeClock
 from prozess.harness.errors import BadInput, HarnessFailed
 from prozess.harness.plan.checks import check_steps
 from prozess.harness.plan.plan import parse_plan
@@ -44,6 +43,7 @@ from prozess.harness.plan.schedule import Elapsed, FaultAction, HealAction, Step
 from prozess.harness.plan.trial_files import known_trials, load_trial
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import CellAnomaly, CellVerdict, FaultShown, TrialVerdict, Verdict
+from tests.support.clock import FakeClock
 from tests.support.examples import examples
 
 WANTED = Wanted(anomaly="lost", workload="log", axes={"producer.acks": "all"})
