@@ -155,7 +155,8 @@ class Launcher:
             rate_hz=planned.traffic.rate_hz if planned.role in SENDING else 0,
             value_bytes=planned.traffic.value_bytes,
             unacknowledged_max=planned.traffic.unacknowledged_max,
-            options=settings.options | ({"late": late} if late else {}),
+            late=tuple(late),
+            options=settings.options.model_dump(mode="json"),
         )
         isolation = ISOLATION[planned.isolation_level] if planned.isolation_level else Isolation.NOT_A_READER
         return ClientLaunch(spec=spec, rows=self._run.rows, planned=planned.client, isolation=int(isolation))

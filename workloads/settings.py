@@ -8,14 +8,18 @@ measured, so they are here in one place, for the report to state. A configuratio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict
 
 from prozess.harness.catalogue import RECORDED
-from prozess.harness.config.configuration import IsolationLevel, ProducerConfiguration
+from prozess.harness.config.configuration import Error, IsolationLevel, ProducerConfiguration
 from prozess.harness.errors import BadInput
+from prozess.harness.interfaces import ClientSpec
 from prozess.harness.plan.plan import Plan, PlannedClient
 from prozess.harness.plan.work import ApplicationWork, CompactionWork, ErrorsWork, work_as
 from prozess.workloads.librdkafka import BACKOFF_KEY, BACKOFF_MS, LIMIT_KEY, backoff_limit_ms
+from prozess.workloads.record.identity import CopyRules
 
 Property = str | int | float | bool
 FOREIGN = frozenset({"verifiable", "verifiable-share"})
@@ -86,12 +90,26 @@ class LaunchContext:
     toolbox: Toolbox
 
 
+class RoleOptions(BaseModel):
+    """What only the clients of one role need. It is made from the plan, and read once in the client's process."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Options = TypeVar("Options", bound=RoleOptions)
+
+
+def options_of(spec: ClientSpec, model: type[Options]) -> Options:
+    """Returns the options of a client as its role has them."""
+    return model.model_validate(spec.options)
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of one client: librdkafka's properties, and what only its role needs (JSON values)."""
+    """The settings of one client: librdkafka's properties, and what only its role needs."""
 
     properties: dict[str, Property]
-    options: dict[str, Any] = field(default_factory=dict)
+    options: RoleOptions = field(default_factory=RoleOptions)
 
 
 FOR_A_BROKEN_CLUSTER: dict[str, Property] = {
@@ -124,24 +142,49 @@ def launch_producer(context: LaunchContext) -> Settings:
     )
 
 
+class KeyedOptions(RoleOptions):
+    """What a keyed producer draws, and from which seed."""
+
+    seed: str
+    keys: int
+    tombstone_share: float
+
+
 def launch_keyed_producer(context: LaunchContext) -> Settings:
     """Makes the settings of a client with the role `keyed-producer`: a producer's properties. Keys and tombstones are
     drawn by the trial's seed."""
     compaction = work_as(CompactionWork, context.planned.work).configuration
-    options = {
-        "seed": f"{context.plan.seed} {context.planned.name}",
-        "keys": compaction.keys,
-        "tombstone_share": compaction.tombstone_share,
-    }
+    options = KeyedOptions(
+        seed=f"{context.plan.seed} {context.planned.name}",
+        keys=compaction.keys,
+        tombstone_share=compaction.tombstone_share,
+    )
     return Settings(launch_producer(context).properties, options)
+
+
+class ErrorsOptions(RoleOptions):
+    """The name of the error that is provoked, and with every how many turns."""
+
+    error: Error
+    every: int
 
 
 def launch_errors_producer(context: LaunchContext) -> Settings:
     """Makes the settings of a client with the role `errors-producer`: a producer's properties, and the errors that it
     provokes."""
     provocation = work_as(ErrorsWork, context.planned.work).configuration
-    options = {"error": provocation.error, "every": provocation.every}
+    options = ErrorsOptions(error=provocation.error, every=provocation.every)
     return Settings(launch_producer(context).properties, options)
+
+
+class ReaderOptions(RoleOptions):
+    """How a reader finds out who sent a record."""
+
+    foreign: tuple[int, ...] = ()
+    """Partitions whose records carry the identity of Kafka's verifiable clients."""
+    senders: tuple[int, ...] | None = None
+    """The clients whose records these are, if others may write there, too."""
+    copies: CopyRules = CopyRules()
 
 
 def launch_reader(context: LaunchContext) -> Settings:
@@ -154,15 +197,16 @@ def launch_reader(context: LaunchContext) -> Settings:
     told = sorted(set(planned.partitions) & {p for client in commands for p in client.partitions})
     return Settings(
         reader_properties(planned.isolation_level, bootstrap_servers=context.servers, client_name=planned.name),
-        ({"foreign": foreign} if foreign else {})
-        | ({"foreign": told, "senders": [client.client for client in commands]} if told else {})
-        | copy_rules(context),
+        ReaderOptions(
+            foreign=tuple(told or foreign),
+            senders=tuple(client.client for client in commands) if told else None,
+            copies=copy_rules(context),
+        ),
     )
 
 
-def copy_rules(context: LaunchContext) -> dict[str, list[int]]:
-    """Returns where the identity is in the cells that have a derived topic, or text in the written one: as the options
-    of a reader, see `prozess.workloads.record.identity.CopyRules`."""
+def copy_rules(context: LaunchContext) -> CopyRules:
+    """Returns where the identity is in the cells that have a derived topic, or text in the written one."""
     rules: dict[str, list[int]] = {}
     mine = set(context.planned.partitions)
     for cell in context.plan.cells:
@@ -178,7 +222,7 @@ def copy_rules(context: LaunchContext) -> dict[str, list[int]]:
             ("shared", cell.partitions if cell.workload == RECORDED else ()),
         ):
             rules.setdefault(name, []).extend(p for p in partitions if p in mine)
-    return {name: partitions for name, partitions in rules.items() if partitions}
+    return CopyRules(**{name: tuple(partitions) for name, partitions in rules.items()})
 
 
 def launch_sentinel(context: LaunchContext) -> Settings:

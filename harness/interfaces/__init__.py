@@ -90,8 +90,10 @@ class ClientSpec(Frozen):
     value_bytes: int = 100
     unacknowledged_max: int = 1000
     """How many records of one partition may wait for their acknowledgement. The client withholds what exceeds this."""
+    late: tuple[int, ...] = ()
+    """The partitions (dense ids) that do not exist yet. A producer writes to them once it is told that they do."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """The options that only clients of this role have, as JSON values. The role documents them."""
+    """The options that only clients of this role have, as JSON values. The role has a model of them."""
 
 
 @dataclass(frozen=True, slots=True)

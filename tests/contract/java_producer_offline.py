@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException
 
 from prozess.clusters.install.jars import ensure_jars
 from prozess.clusters.install.tools import find_java
-from prozess.workloads.transactions.producers import JavaProducer
+from prozess.workloads.transactions.producers import JavaOptions, JavaProducer
 
 NOBODY = "127.0.0.1:1"
 VALUE = bytes([0, 127, 200, 255])
@@ -27,11 +27,11 @@ def problem(call):
 def main():
     runtime = Path(find_java().executable).resolve()
     properties = {"bootstrap.servers": NOBODY, "transactional.id": "t", "max.block.ms": 100}
-    java = {
-        "library": str(runtime.parents[1] / "lib" / "server" / "libjvm.so"),
-        "jars": [str(jar) for jar in ensure_jars(sys.argv[1])],
-        "properties": properties,
-    }
+    java = JavaOptions(
+        library=str(runtime.parents[1] / "lib" / "server" / "libjvm.so"),
+        jars=tuple(str(jar) for jar in ensure_jars(sys.argv[1])),
+        properties=properties,
+    )
     producer = JavaProducer(java, on_delivery=lambda error, record: None)
     seen = {
         "nobody answers": problem(lambda: producer.init_transactions(0.1)),
@@ -39,7 +39,7 @@ def main():
         "nothing is reported": producer.poll(0.01),
     }
     producer.purge(blocking=False)
-    del java["properties"]["transactional.id"]
+    del java.properties["transactional.id"]
     reports = []
     plain = JavaProducer(java, on_delivery=lambda error, record: reports.append((error, record)))
     seen["refused"] = problem(lambda: plain.produce("topic", VALUE, None, 0))

@@ -16,7 +16,7 @@ from prozess.harness.plan.trial_files import trial_directories
 from prozess.harness.plan.work import ApplicationWork, CopierWork, work_as
 from prozess.workloads import messages
 from prozess.workloads.client import Client, FatalClient
-from prozess.workloads.settings import LaunchContext, Settings
+from prozess.workloads.settings import LaunchContext, RoleOptions, Settings, options_of
 from prozess.workloads.verifiable.clients import Tool, die_with_parent
 from prozess.workloads.verifiable.settings import java_command, written
 
@@ -57,12 +57,12 @@ class ChildProcess(Protocol):
         ...
 
 
-def look_after(child: ChildProcess, client: Client) -> None:
+def look_after(child: ChildProcess, client: Client, *, stop_s: float) -> None:
     """Returns once the client was told to stop and its child has ended; until then it beats and obeys for the client.
 
-    A child that does not end within `stop_s` of the options is killed. ApplicationFailed if it fails before.
+    A child that does not end within `stop_s` is killed. ApplicationFailed if it fails before.
     """
-    limit_ns = int(float(client.spec.options["stop_s"]) * NS_PER_S)
+    limit_ns = int(stop_s * NS_PER_S)
     stopped_ns: int | None = None
     try:
         while stopped_ns is None or not child.ended():
@@ -80,13 +80,21 @@ def look_after(child: ChildProcess, client: Client) -> None:
         child.kill()
 
 
+class ApplicationOptions(RoleOptions):
+    """How an application of the user's is started, and how long it may take to end."""
+
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    stop_s: float
+
+
 class Application:
-    """Runs an application of the user's (role `application`). Options: command, environment, stop_s. It has a session
+    """Runs an application of the user's (role `application`). It has a session
     of its own, so that what it starts is hit by faults, and ended, with it. Its output goes to `logs/NAME.stdout`
     and `.stderr`."""
 
     def __init__(self, client: Client) -> None:
-        self._client, self._options = client, client.spec.options
+        self._client, self._options = client, options_of(client.spec, ApplicationOptions)
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
@@ -97,17 +105,17 @@ class Application:
             self._errors = logs / f"{name}.stderr"
             try:
                 self._process = subprocess.Popen(
-                    list(self._options["command"]),
+                    list(self._options.command),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=errors,
-                    env=os.environ | dict(self._options["environment"]),
+                    env=os.environ | self._options.environment,
                     preexec_fn=_in_a_session_of_its_own,
                 )
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 raise ApplicationFailed(f"it could not be started: {error}") from error
         self._client.control.tell(messages.ChildEvent(session=self._process.pid))
-        look_after(self, self._client)
+        look_after(self, self._client, stop_s=self._options.stop_s)
 
     def issued(self) -> int:
         """Returns 0: an application records nothing."""
@@ -154,6 +162,14 @@ class Application:
             return
 
 
+class CopierToolOptions(RoleOptions):
+    """How Kafka's copier is started, and how long it may take to end."""
+
+    command: tuple[str, ...]
+    files: dict[str, str]
+    stop_s: float
+
+
 class JavaCopier:
     """Runs Kafka's TransactionalMessageCopier (role `java-copier`). Options: command, files, stop_s.
 
@@ -162,7 +178,7 @@ class JavaCopier:
     """
 
     def __init__(self, client: Client) -> None:
-        self._client, self._options = client, client.spec.options
+        self._client, self._options = client, options_of(client.spec, CopierToolOptions)
         self._tool: Tool | None = None
         self._failed, self._again_ns = 0, 0
         self._before = self._copied = 0
@@ -171,7 +187,7 @@ class JavaCopier:
 
     def run(self) -> None:
         """Returns once it was told to stop and the tool has ended. ApplicationFailed if the tool keeps failing."""
-        look_after(self, self._client)
+        look_after(self, self._client, stop_s=self._options.stop_s)
 
     def issued(self) -> int:
         """Returns 0: the tool records nothing."""
@@ -206,7 +222,7 @@ class JavaCopier:
                 raise ApplicationFailed(f"the tool ended {self._failed} times in a row, last with exit code {code}")
 
     def _start(self) -> None:
-        command = written(self._options["command"], self._options["files"], self._client.rows.parent / "tools")
+        command = written(self._options.command, self._options.files, self._client.rows.parent / "tools")
         try:
             self._tool = Tool(command, now_ns=self._client.now_ns, parse=parse_status)
         except OSError as error:
@@ -267,11 +283,11 @@ def launch_application(context: LaunchContext) -> Settings:
     words = placeholders(context)
     return Settings(
         {},
-        {
-            "command": [word.format_map(words) for word in application.command],
-            "environment": {name: value.format_map(words) for name, value in application.environment.items()},
-            "stop_s": application.stop_s,
-        },
+        ApplicationOptions(
+            command=tuple(word.format_map(words) for word in application.command),
+            environment={name: value.format_map(words) for name, value in application.environment.items()},
+            stop_s=application.stop_s,
+        ),
     )
 
 
@@ -310,7 +326,7 @@ def launch_java_copier(context: LaunchContext) -> Settings:
     version = context.plan.variant.kafka_version
     runtime, jars = context.toolbox.java(), context.toolbox.jars(version)
     command, files = java_command(version, "org.apache.kafka.tools.TransactionalMessageCopier", runtime, jars)
-    return Settings({}, {"command": [*command, *arguments], "files": files, "stop_s": JAVA_STOP_S})
+    return Settings({}, CopierToolOptions(command=(*command, *arguments), files=files, stop_s=JAVA_STOP_S))
 
 
 def _cell_of(context: LaunchContext, planned: PlannedClient) -> Cell:

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -15,14 +14,21 @@ from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, SENDS, TRANSACTIONS, Outcome
 from prozess.workloads import messages
 from prozess.workloads.client import Client
-from prozess.workloads.group.member import CONSUME_S, SLICE_MS, GroupMember, member_properties, outputs_of
+from prozess.workloads.group.member import (
+    CONSUME_S,
+    SLICE_MS,
+    GroupMember,
+    MemberOptions,
+    member_properties,
+    outputs_of,
+)
 from prozess.workloads.group.positions import next_offsets
 from prozess.workloads.librdkafka import logged_in
 from prozess.workloads.log.producer import POLL_S
 from prozess.workloads.record.identity import copy_encoder
 from prozess.workloads.record.members import IN_TRANSACTION
 from prozess.workloads.record.sends import ABORT, COMMIT, TransactionalSends, TransactionRows, completer
-from prozess.workloads.settings import LaunchContext, Property, Settings, producer_properties
+from prozess.workloads.settings import LaunchContext, Property, Settings, options_of, producer_properties
 from prozess.workloads.transactions.producers import (
     Ended,
     TransactionCalls,
@@ -50,26 +56,25 @@ STOP_NS = 10 * NS_PER_S
 
 class GroupCopier(GroupMember):
     """A member of a group that copies what it reads into another topic (role `copier`). It obeys the commands of
-    GroupMember. Options, beside those of a member: delivery, producer (its properties), outputs (triples: dense id
-    of an input partition, and of the output partition; topic; number), transactional_id (number), abort_share,
-    seed."""
+    GroupMember."""
 
     def __init__(self, client: Client) -> None:
-        spec, options = client.spec, client.spec.options
-        self._delivery = str(options["delivery"])
+        spec, options = client.spec, options_of(client.spec, CopierOptions)
+        self._properties = options.producer
+        self._delivery = options.delivery
         self._transactional = self._delivery in ("exactly-once", "transaction-alone")
-        self._abort_share, self._random = float(options["abort_share"]), random.Random(options["seed"])
-        self._outputs = {source: (dense, topic, number) for source, dense, topic, number in options["outputs"]}
+        self._abort_share, self._random = options.abort_share, random.Random(options.seed)
+        self._outputs = {source: (dense, topic, number) for source, dense, topic, number in options.outputs}
         self._encode = copy_encoder(sender=spec.client, value_bytes=spec.value_bytes)
         writer = RowWriter(client.rows, SENDS, spec.client)
         self._sends = TransactionalSends(writer, client.now_ns, value_bytes=spec.value_bytes)
         self._report = (
             self._sends.reported
             if self._transactional
-            else completer(writer, options["producer"], client.now_ns, lambda partition, error: None)
+            else completer(writer, options.producer, client.now_ns, lambda partition, error: None)
         )
         rows = RowWriter(client.rows, TRANSACTIONS, spec.client)
-        self._transactions = TransactionRows(rows, client.now_ns, transactional_id=int(options["transactional_id"]))
+        self._transactions = TransactionRows(rows, client.now_ns, transactional_id=options.transactional_id)
         self._calls = TransactionCalls(
             now_ns=client.now_ns, breathe=lambda: self._breathe(POLL_S), given_up=self._given_up
         )
@@ -84,7 +89,7 @@ class GroupCopier(GroupMember):
         self._commit_ns = 0
         """When transaction-alone commits next."""
         self._stopped_ns: int | None = None
-        super().__init__(client)
+        super().__init__(client, options)
 
     def issued(self) -> int:
         """Returns how many copies were tried: each has a sequence of its own."""
@@ -261,7 +266,7 @@ class GroupCopier(GroupMember):
             return False
         self._instance += 1
         callbacks = {"on_delivery": partial(self._reported, self._instance), "error_cb": self._producer_error}
-        producer = Producer(logged_in({**self._client.spec.options["producer"], **callbacks}))
+        producer = Producer(logged_in({**self._properties, **callbacks}))
         self._dead, self._in_flight = None, 0
         if self._transactional:
             self._transactions.initialising()
@@ -344,8 +349,21 @@ is gone, whatever its timeout, until any connection of the producer changes (lib
 2.16.0). Idle ones are closed, so that one does."""
 
 
+class CopierOptions(MemberOptions):
+    """What a copier does, beside what a member does."""
+
+    outputs: tuple[tuple[int, int, str, int], ...]
+    """(dense id of an input partition, and of the output partition; topic; number)."""
+    delivery: str
+    abort_share: float
+    seed: str
+    transactional_id: int
+    producer: dict[str, Property]
+    """The properties of its producer."""
+
+
 def launch_copier(context: LaunchContext) -> Settings:
-    """Makes the settings of a client with the role `copier`. The producer's properties are among the options."""
+    """Makes the settings of a client with the role `copier`."""
     planned, copier = context.planned, work_as(CopierWork, context.planned.work).configuration
     assert planned.group_id is not None, planned
     assert planned.cell is not None, planned
@@ -359,22 +377,22 @@ def launch_copier(context: LaunchContext) -> Settings:
         heartbeat_ms=group_session(group, context.plan.variant).heartbeat_ms,
     )
     transactional_id = planned.transactional_id
-    options: dict[str, Any] = {
-        "group": planned.cell,
-        "commit": "none",
-        "processing_ms": copier.processing_ms,
-        "batch": copier.batch,
-        "eager": copier.protocol == "classic-eager",
-        "subscribe": [context.plan.cells[planned.cell].topic_name],
-        "failure_share": group.failure_share,
-        "retry_after_ms": group.retry_after_ms,
-        "outputs": outputs_of(context.plan, planned),
-        "delivery": copier.delivery,
-        "abort_share": copier.abort_share,
-        "seed": f"{context.plan.seed}-{planned.name}",
-        "transactional_id": owner_of(context.plan, transactional_id) if transactional_id else planned.client,
-        "producer": _producer(context, copier),
-    }
+    options = CopierOptions(
+        group=planned.cell,
+        commit="none",
+        processing_ms=copier.processing_ms,
+        batch=copier.batch,
+        eager=copier.protocol == "classic-eager",
+        subscribe=(context.plan.cells[planned.cell].topic_name,),
+        failure_share=group.failure_share,
+        retry_after_ms=group.retry_after_ms,
+        outputs=outputs_of(context.plan, planned),
+        delivery=copier.delivery,
+        abort_share=copier.abort_share,
+        seed=f"{context.plan.seed}-{planned.name}",
+        transactional_id=owner_of(context.plan, transactional_id) if transactional_id else planned.client,
+        producer=_producer(context, copier),
+    )
     return Settings(properties, options)
 
 

@@ -7,7 +7,6 @@ inside `consume` and `close`, between two batches. It outlives a consumer that d
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -27,6 +26,7 @@ from prozess.workloads.group.positions import (
     MemberCommits,
     MemberPositions,
     Retries,
+    RetryOptions,
     RetryTopic,
     chosen,
     next_offsets,
@@ -34,7 +34,7 @@ from prozess.workloads.group.positions import (
 )
 from prozess.workloads.librdkafka import close, last_resort, logged_in
 from prozess.workloads.log.reader import ReadRows
-from prozess.workloads.record.identity import rules_from
+from prozess.workloads.record.identity import CopyRules
 from prozess.workloads.record.members import (
     ASSIGN,
     CLOSE,
@@ -49,8 +49,10 @@ from prozess.workloads.settings import (
     FOR_A_BROKEN_CLUSTER,
     LaunchContext,
     Property,
+    RoleOptions,
     Settings,
     copy_rules,
+    options_of,
     producer_properties,
 )
 
@@ -61,24 +63,41 @@ REPORT_NS = 100_000_000
 STALL_SLICE_S = 0.05
 
 
+class MemberOptions(RoleOptions):
+    """What a member subscribes to, and what its application does with what it is given."""
+
+    group: int
+    """The number of the group: its cell."""
+    subscribe: tuple[str, ...]
+    failure_share: float
+    retry_after_ms: float
+    commit: str
+    processing_ms: float
+    batch: int
+    eager: bool
+    retry_topic: RetryOptions | None = None
+    copies: CopyRules = CopyRules()
+
+
 class GroupMember:
     """A member of a consumer group (role `member`). Commands: stall, drain, stop."""
 
-    def __init__(self, client: Client) -> None:
-        spec, options = client.spec, client.spec.options
+    def __init__(self, client: Client, options: MemberOptions | None = None) -> None:
+        spec, options = client.spec, options or options_of(client.spec, MemberOptions)
+        self._subscribed = options.subscribe
         self._client, self._now_ns = client, client.now_ns
-        self._batch = int(options["batch"])
-        self._processing_ms = float(options["processing_ms"])
-        self._eager = bool(options["eager"])
-        group, rows = int(options["group"]), client.rows
+        self._batch = options.batch
+        self._processing_ms = options.processing_ms
+        self._eager = options.eager
+        group, rows = options.group, client.rows
         self._reads = ReadRows(
-            RowWriter(rows, READS, spec.client), spec.partitions, client.now_ns, copies=rules_from(options)
+            RowWriter(rows, READS, spec.client), spec.partitions, client.now_ns, copies=options.copies
         )
         self._positions = MemberPositions(client, self._reads, eager=self._eager)
         self._observations = RowWriter(rows, OBSERVATIONS, spec.client)
         self._answerers = Answerers(self._observations)
         self._processed = ProcessedRows(rows, spec.client, group)
-        self._commits = MemberCommits(client, self._reads, on_error=self._on_error)
+        self._commits = MemberCommits(client, self._reads, how=options.commit, group=group, on_error=self._on_error)
         self._assignments = AssignmentRows(rows, spec.client, group, client.now_ns, incremental=not self._eager)
         self._names = {dense: (topic, number) for dense, topic, number in spec.partitions}
         self._dense = {name: dense for dense, name in self._names.items()}
@@ -89,10 +108,8 @@ class GroupMember:
         """`_busy`: it has a batch, all of which `next_offset` has already left behind."""
         self._stalled_until_ns = 0
         """Until then Kafka is asked nothing, as by an application that is busy with something else."""
-        self._failure_share, handing_on = float(options["failure_share"]), options.get("retry_topic")
-        self._retries = Retries(
-            share=0.0 if handing_on else self._failure_share, after_ms=float(options["retry_after_ms"])
-        )
+        self._failure_share, handing_on = options.failure_share, options.retry_topic
+        self._retries = Retries(share=0.0 if handing_on else self._failure_share, after_ms=options.retry_after_ms)
         self._retry_topic: RetryTopic | None = None
         if handing_on:
             self._retry_topic = RetryTopic(client, handing_on, between=self._between, stopped=lambda: self._stopped)
@@ -160,7 +177,7 @@ class GroupMember:
         of_brokers = self._client.statistics.callbacks_of_brokers(self._answerers.told)
         consumer = Consumer(logged_in({**spec.properties, **callbacks, **of_brokers}))
         consumer.subscribe(
-            list(spec.options["subscribe"]),
+            list(self._subscribed),
             on_assign=self._on_assign,
             on_revoke=self._on_revoke,
             on_lost=self._on_lost,
@@ -441,8 +458,7 @@ ASSIGNORS = {"classic-eager": "range", "classic-cooperative": "cooperative-stick
 
 
 def launch_member(context: LaunchContext) -> Settings:
-    """Makes the settings of a client with the role `member`. Options: the group's number (its cell) and what the
-    application does with what it is given."""
+    """Makes the settings of a client with the role `member`."""
     planned = context.planned
     work = work_as(GroupWork, planned.work)
     group = work.configuration
@@ -458,45 +474,45 @@ def launch_member(context: LaunchContext) -> Settings:
     )
     partitions = context.plan.partitions
     topics = sorted({partitions[p].topic_name for p in planned.partitions if not partitions[p].late})
-    options: dict[str, Any] = {
-        "group": planned.cell,
+    options = MemberOptions(
+        group=planned.cell,
         # librdkafka takes what begins with ^ for a regular expression. [rd_kafka_subscribe]
-        "subscribe": [f"^{topic}.*" for topic in topics] if group.subscription == "pattern" else topics,
-        "failure_share": group.failure_share,
-        "retry_after_ms": group.retry_after_ms,
-        "commit": group.commit,
-        "processing_ms": group.processing_ms,
-        "batch": group.batch,
-        "eager": group.protocol == "classic-eager",
-        "retry_topic": _retry_topic(context, group) if group.hands_on else None,
-        **copy_rules(context),
-    }
+        subscribe=tuple(f"^{topic}.*" for topic in topics) if group.subscription == "pattern" else tuple(topics),
+        failure_share=group.failure_share,
+        retry_after_ms=group.retry_after_ms,
+        commit=group.commit,
+        processing_ms=group.processing_ms,
+        batch=group.batch,
+        eager=group.protocol == "classic-eager",
+        retry_topic=_retry_topic(context, group) if group.hands_on else None,
+        copies=copy_rules(context),
+    )
     return Settings(properties, options)
 
 
-def outputs_of(plan: Plan, planned: PlannedClient) -> list[tuple[int, int, str, int]]:
+def outputs_of(plan: Plan, planned: PlannedClient) -> tuple[tuple[int, int, str, int], ...]:
     """Returns (input partition, output partition of the same number, its topic and number) for every input partition."""
     assert planned.cell is not None, planned
     cell = plan.cells[planned.cell]
     outputs = [plan.partitions[p] for p in cell.derived]
-    return [(source, o.partition, o.topic_name, o.number) for source, o in zip(cell.written, outputs, strict=True)]
+    return tuple((source, o.partition, o.topic_name, o.number) for source, o in zip(cell.written, outputs, strict=True))
 
 
-def _retry_topic(context: LaunchContext, group: GroupConfiguration) -> dict[str, Any]:
+def _retry_topic(context: LaunchContext, group: GroupConfiguration) -> RetryOptions:
     """Returns what `RetryTopic` needs: a member sends as the producers of its cell do."""
     planned = context.planned
     assert planned.producer is not None, planned
-    return {
-        "producer": producer_properties(
+    return RetryOptions(
+        producer=producer_properties(
             planned.producer,
             bootstrap_servers=context.servers,
             client_name=planned.name,
             partitions=len(planned.partitions),
             unacknowledged_max=HANDED_ON_MAX,
         ),
-        "outputs": outputs_of(context.plan, planned),
-        "awaited": group.on_failure == "retry-topic",
-    }
+        outputs=outputs_of(context.plan, planned),
+        awaited=group.on_failure == "retry-topic",
+    )
 
 
 def member_properties(

@@ -18,7 +18,7 @@ from prozess.workloads.librdkafka import logged_in
 from prozess.workloads.log.reader import Offsets
 from prozess.workloads.metrics import INTERVAL_PROPERTY
 from prozess.workloads.record.members import in_order
-from prozess.workloads.settings import FOR_A_BROKEN_CLUSTER, LaunchContext, Property, Settings
+from prozess.workloads.settings import FOR_A_BROKEN_CLUSTER, LaunchContext, Property, RoleOptions, Settings, options_of
 
 POLL_S = 0.02
 FOLLOW_S = 0.3
@@ -41,9 +41,10 @@ class CommittedObserver:
         self._counters = Counters()
         statistics: dict[str, Any] = {INTERVAL_PROPERTY: STATISTICS_MS, "stats_cb": self._counters.told}
         self._admin = AdminClient(logged_in({**client.spec.properties, **statistics}))
-        self._stable = bool(client.spec.options["stable"])
+        options = options_of(client.spec, ObserverOptions)
+        self._stable = options.stable
         self._groups: dict[str, dict[tuple[str, int], int]] = {}
-        for group_id, topic, number, dense in client.spec.options["committed"]:
+        for group_id, topic, number, dense in options.committed:
             self._groups.setdefault(group_id, {})[topic, number] = dense
 
     def run(self) -> None:
@@ -148,9 +149,17 @@ class CommittedObserver:
         return {dense: max(NONE, partition.offset) for dense, partition in found.items()}
 
 
+class ObserverOptions(RoleOptions):
+    """What an observer looks up."""
+
+    committed: tuple[tuple[str, str, int, int], ...]
+    """(group.id, topic, number, dense id) of every partition of every group."""
+    stable: bool
+    """Whether it waits for open transactions (require_stable)."""
+
+
 def launch_observer(context: LaunchContext) -> Settings:
-    """Makes the settings of a client with the role `observer`. Options: (group.id, topic, number, dense id) of every
-    partition of every group it looks at."""
+    """Makes the settings of a client with the role `observer`."""
     wanted = set(context.planned.partitions)
     groups = {c.group_id: c for c in context.plan.clients if c.group_id and wanted.intersection(c.partitions)}
     partitions = context.plan.partitions
@@ -167,7 +176,7 @@ def launch_observer(context: LaunchContext) -> Settings:
         "client.id": context.planned.name,
     }
     in_transactions = any(c.transactional_id is not None for c in context.plan.clients if c.group_id in groups)
-    return Settings(properties, {"committed": looked_up, "stable": in_transactions})
+    return Settings(properties, ObserverOptions(committed=tuple(looked_up), stable=in_transactions))
 
 
 # Who answered a look-up of committed offsets: the group's coordinator, as librdkafka says of its own connections.

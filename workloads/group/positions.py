@@ -3,7 +3,6 @@ takes them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from confluent_kafka import (
@@ -37,6 +36,7 @@ from prozess.workloads.record.members import (
     by_partition,
 )
 from prozess.workloads.record.sends import TransactionalSends, completer
+from prozess.workloads.settings import Property, RoleOptions
 
 # Where a group member stands in its partitions: assigned, reset, sought, paused, resumed; each a row of `positions`.
 
@@ -193,15 +193,17 @@ _UNANSWERED = KafkaError(KafkaError._TIMED_OUT)
 class MemberCommits:
     """The commits of one member. `on_error` is called with the error of a refused synchronous commit."""
 
-    def __init__(self, client: Client, reads: ReadRows, *, on_error: Callable[[KafkaError], None]) -> None:
+    def __init__(
+        self, client: Client, reads: ReadRows, *, how: str, group: int, on_error: Callable[[KafkaError], None]
+    ) -> None:
         spec = client.spec
         self._client, self._reads, self._on_error = client, reads, on_error
-        self._how = str(spec.options["commit"])
+        self._how = how
         self._names = {dense: (topic, number) for dense, topic, number in spec.partitions}
         self._dense = {name: dense for dense, name in self._names.items()}
         self._uncommitted: dict[int, int] = {}
         """The next offset by partition, of records that are processed and not yet committed by us."""
-        self.rows = CommitRows(client.rows, spec.client, int(spec.options["group"]), client.now_ns)
+        self.rows = CommitRows(client.rows, spec.client, group, client.now_ns)
         self.owing: dict[int, int] = {}
         """The next offset by partition, of processed records whose commit was refused. It is tried again while the
         partition is owned."""
@@ -407,30 +409,39 @@ STOP_NS = 10 * NS_PER_S
 """How long a member that was told to stop goes on waiting for its sends to the retry topic."""
 
 
+class RetryOptions(RoleOptions):
+    """How a member sends to the retry topic."""
+
+    producer: dict[str, Property]
+    """The properties of its producer."""
+    outputs: tuple[tuple[int, int, str, int], ...]
+    """(dense id of a partition, and of its retry partition; topic; number)."""
+    awaited: bool
+
+
 class RetryTopic:
     """Sends records whose processing failed to the retry topic. Every send is a row of `sends`, written before it is
     tried."""
 
     def __init__(
-        self, client: Client, options: Mapping[str, Any], *, between: Callable[[], None], stopped: Callable[[], bool]
+        self, client: Client, options: RetryOptions, *, between: Callable[[], None], stopped: Callable[[], bool]
     ) -> None:
-        """`options`: producer (its properties), outputs (dense id of a partition, and of its retry partition; topic; number),
-        awaited. `between` is called while waiting; `stopped`: was the member told to stop?"""
+        """`between` is called while waiting; `stopped`: was the member told to stop?"""
         self._client, self._between, self._stopped = client, between, stopped
-        self._awaited = bool(options["awaited"])
-        outputs: Sequence[tuple[int, int, str, int]] = options["outputs"]
+        self._awaited = options.awaited
+        outputs = options.outputs
         self._retry_of = {source: dense for source, dense, _, _ in outputs}
         self._names = {dense: (topic, number) for _, dense, topic, number in outputs}
         self._value_bytes = client.spec.value_bytes
         self._encode = copy_encoder(sender=client.spec.client, value_bytes=self._value_bytes)
         writer = RowWriter(client.rows, SENDS, client.spec.client)
         self._sends = TransactionalSends(writer, client.now_ns, value_bytes=self._value_bytes)
-        self._complete = completer(writer, options["producer"], client.now_ns, lambda partition, error: None)
+        self._complete = completer(writer, options.producer, client.now_ns, lambda partition, error: None)
         self._in_flight = 0
         self._again: list[tuple[int, bytes]] = []
         """The (retry partition, header of the failed record) of sends that have to be tried again."""
         callbacks = {"on_delivery": self._reported, "error_cb": client.on_error}
-        self._producer = Producer(logged_in({**options["producer"], **callbacks}))
+        self._producer = Producer(logged_in({**options.producer, **callbacks}))
 
     @property
     def issued(self) -> int:

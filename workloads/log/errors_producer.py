@@ -22,6 +22,7 @@ from prozess.workloads.librdkafka import logged_in
 from prozess.workloads.log.producer import LogProducer
 from prozess.workloads.record.identity import encoder, key_id
 from prozess.workloads.record.sends import PartitionName
+from prozess.workloads.settings import ErrorsOptions, options_of
 
 # A producer that provokes errors which no retry can heal, beside records that are well; and records who was told what.
 #
@@ -48,9 +49,9 @@ class ErrorsProducer(LogProducer):
     obeys the commands of LogProducer."""
 
     def __init__(self, client: Client) -> None:
-        options = client.spec.options
-        self._error, self._every = str(options["error"]), int(options["every"])
-        self._provocation = PROVOCATIONS[options["error"]]
+        options = options_of(client.spec, ErrorsOptions)
+        self._error, self._every = options.error, options.every
+        self._provocation = PROVOCATIONS[options.error]
         self._turns_taken = 0
         super().__init__(client)
         self._bad_bytes = self._provocation.value_bytes or client.spec.value_bytes

@@ -31,7 +31,7 @@ from prozess.workloads.record.sends import (
     completer,
     completer_at,
 )
-from prozess.workloads.settings import offsets_are_told
+from prozess.workloads.settings import KeyedOptions, offsets_are_told, options_of
 
 # A send's row is written before produce() and completed in place by its delivery report; a row nobody completes is
 # INFO. So nothing that reached Kafka is missing from the history, whoever is killed when. What a partition's cap of
@@ -112,8 +112,7 @@ class LogProducer:
         )
         callbacks = {"on_delivery": self._reports.reported, "error_cb": client.on_error, **client.statistics.callbacks}
         self._producer = self._made({**spec.properties, **callbacks})
-        late = set(spec.options.get("late", ()))
-        self._partitions = tuple(partition for partition in spec.partitions if partition[0] not in late)
+        self._partitions = tuple(partition for partition in spec.partitions if partition[0] not in spec.late)
         """The partitions that it writes to now."""
         self._resumed, self._stopped = False, False
         self._due_ns, self._turn = 0.0, 0
@@ -335,11 +334,9 @@ class KeyedProducer(LogProducer):
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
-        options = client.spec.options
-        self._draw = drawing(
-            random.Random(options["seed"]), keys=options["keys"], tombstone_share=options["tombstone_share"]
-        )
-        keys = [_KEY.pack(number) for number in range(options["keys"])]
+        options = options_of(client.spec, KeyedOptions)
+        self._draw = drawing(random.Random(options.seed), keys=options.keys, tombstone_share=options.tombstone_share)
+        keys = [_KEY.pack(number) for number in range(options.keys)]
         self._keys = [(key, key_id(key)) for key in keys]
         self._encode_header = encoder(sender=client.spec.client, value_bytes=VALUE_BYTES_MIN)
         self._complete = completer_at(self._sends, client.spec.properties, client.now_ns, self._settled)

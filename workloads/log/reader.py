@@ -35,10 +35,9 @@ from prozess.workloads.record.identity import (
     decode_foreign,
     identity_values,
     key_ids,
-    rules_from,
 )
 from prozess.workloads.record.members import ASSIGNED, RESET
-from prozess.workloads.settings import FOR_A_BROKEN_CLUSTER
+from prozess.workloads.settings import FOR_A_BROKEN_CLUSTER, ReaderOptions, options_of
 
 CONSUME_RECORDS_MAX = 2_000
 CONSUME_S = 0.05
@@ -142,15 +141,15 @@ class PartitionConsumer:
 
     def __init__(self, client: Client, *, start_offsets: Mapping[int, int]) -> None:
         """`start_offsets`: where to begin, by dense partition; 0 for partitions that are not in it."""
-        spec = client.spec
+        spec, options = client.spec, options_of(client.spec, ReaderOptions)
         self._client, self._spec = client, spec
         self.rows = ReadRows(
             RowWriter(client.rows, READS, spec.client),
             spec.partitions,
             client.now_ns,
-            foreign=spec.options.get("foreign", ()),
-            senders=spec.options.get("senders"),
-            copies=rules_from(spec.options),
+            foreign=options.foreign,
+            senders=options.senders,
+            copies=options.copies,
         )
         self._positions = RowWriter(client.rows, POSITIONS, spec.client)
         self._names = {dense: (topic, number) for dense, topic, number in spec.partitions}

@@ -4,7 +4,7 @@ a copy."""
 import hashlib
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import cast
@@ -342,8 +342,3 @@ def _mask(size: int, chosen: Sequence[int]) -> np.ndarray:
     mask = np.zeros(size, dtype=bool)
     mask[list(chosen)] = True
     return mask
-
-
-def rules_from(options: Mapping[str, Sequence[int]]) -> CopyRules:
-    """Makes the rules from the options of a reader (`prozess.workloads.settings.launch_reader`)."""
-    return CopyRules(**{name: tuple(options.get(name, ())) for name in CopyRules.__slots__})

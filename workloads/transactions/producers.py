@@ -9,13 +9,13 @@ transaction must be aborted.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -29,6 +29,7 @@ from prozess.workloads.record.sends import ABORT, COMMIT, DeliveryReport, Transa
 from prozess.workloads.settings import (
     LaunchContext,
     Property,
+    RoleOptions,
     Settings,
     producer_properties,
     reader_properties,
@@ -100,21 +101,26 @@ def java_machine(library: str, jars: Sequence[str]) -> ModuleType:
     return jpype
 
 
+class JavaOptions(RoleOptions):
+    """What a `JavaProducer` needs: `library` is libjvm, `properties` are as Java spells them."""
+
+    library: str
+    jars: tuple[str, ...]
+    properties: dict[str, Property]
+
+
 class JavaProducer:
     """Kafka's own Java producer, with those of confluent_kafka's methods that are used here. A timeout given to them
     is the producer's own `max.block.ms`."""
 
-    def __init__(
-        self, java: Mapping[str, Any], *, on_delivery: Callable[[KafkaError | None, DeliveryReport], None]
-    ) -> None:
-        """`java`: `library` (libjvm), `jars`, and `properties` of the producer, as Java spells them."""
-        self._jpype = java_machine(java["library"], java["jars"])
+    def __init__(self, java: JavaOptions, *, on_delivery: Callable[[KafkaError | None, DeliveryReport], None]) -> None:
+        self._jpype = java_machine(java.library, java.jars)
         self._record = self._jpype.JClass("org.apache.kafka.clients.producer.ProducerRecord")
         self._integer = self._jpype.JClass("java.lang.Integer")
         self._on_delivery = on_delivery
         self._pending: deque[tuple[JavaFuture, bytes]] = deque()
         properties = self._jpype.JClass("java.util.Properties")()
-        for key, value in java["properties"].items():
+        for key, value in java.properties.items():
             properties.setProperty(key, str(value))
         serializer = self._jpype.JClass("org.apache.kafka.common.serialization.ByteArraySerializer")
         self._producer = self._jpype.JClass("org.apache.kafka.clients.producer.KafkaProducer")(
@@ -295,7 +301,7 @@ def launch_transactor(context: LaunchContext) -> Settings:
     assert planned.producer is not None, planned
     assert planned.transactional_id is not None, planned
     if planned.producer.client == "java":
-        return Settings({}, {**_options(context), "java": _java(context)})
+        return Settings({}, _options(context, _java(context)))
     transaction = work_as(TransactionsWork, planned.work).configuration
     properties = producer_properties(
         living_within(planned.producer, transaction.transaction_timeout_ms),
@@ -305,29 +311,48 @@ def launch_transactor(context: LaunchContext) -> Settings:
         unacknowledged_max=planned.traffic.unacknowledged_max,
     )
     properties = within_transaction(properties, planned.transactional_id, timeout_ms=transaction.transaction_timeout_ms)
-    return Settings(properties | dict(transaction.properties), {**_options(context), "java": None})
+    return Settings(properties | dict(transaction.properties), _options(context, None))
 
 
-def _options(context: LaunchContext) -> dict[str, Any]:
-    """Returns the options of a transactor, whichever producer it has."""
+class TransactorOptions(RoleOptions):
+    """What a transactor does. `hold_whole`: of a transaction that is held all is written before, else half."""
+
+    transactional_id: int
+    standby: bool
+    records: int
+    dwell_ms: float
+    abort_share: float
+    timeout_share: float
+    transaction_timeout_ms: int
+    rate_hz: float
+    reads: dict[str, Property] | None
+    """The properties of the consumer inside the transactions; None: they do not read."""
+    hold_whole: bool
+    seed: str
+    java: JavaOptions | None
+    """None: its producer is librdkafka's."""
+
+
+def _options(context: LaunchContext, java: JavaOptions | None) -> TransactorOptions:
     planned, transaction = context.planned, work_as(TransactionsWork, context.planned.work).configuration
     assert planned.transactional_id is not None, planned
-    return {
-        "transactional_id": owner_of(context.plan, planned.transactional_id),
-        "standby": planned.on_standby,
-        "records": transaction.records,
-        "dwell_ms": transaction.dwell_ms,
-        "abort_share": transaction.abort_share,
-        "timeout_share": transaction.timeout_share,
-        "transaction_timeout_ms": transaction.transaction_timeout_ms,
-        "rate_hz": transaction.rate_hz,
-        "reads": _reading_properties(context),
-        "hold_whole": planned.number % 2 == 0,
-        "seed": f"{context.plan.seed}-{planned.name}",
-    }
+    return TransactorOptions(
+        transactional_id=owner_of(context.plan, planned.transactional_id),
+        standby=planned.on_standby,
+        records=transaction.records,
+        dwell_ms=transaction.dwell_ms,
+        abort_share=transaction.abort_share,
+        timeout_share=transaction.timeout_share,
+        transaction_timeout_ms=transaction.transaction_timeout_ms,
+        rate_hz=transaction.rate_hz,
+        reads=_reading_properties(context),
+        hold_whole=planned.number % 2 == 0,
+        seed=f"{context.plan.seed}-{planned.name}",
+        java=java,
+    )
 
 
-def _java(context: LaunchContext) -> dict[str, Any]:
+def _java(context: LaunchContext) -> JavaOptions:
     """Returns what a `JavaProducer` is made of. Clients are of the version of the variant."""
     planned, transaction = context.planned, work_as(TransactionsWork, context.planned.work).configuration
     assert planned.producer is not None, planned
@@ -348,7 +373,7 @@ def _java(context: LaunchContext) -> dict[str, Any]:
         **planned.producer.properties,
     }
     library = Path(runtime.executable).resolve().parents[1] / "lib" / "server" / "libjvm.so"
-    return {"library": str(library), "jars": [str(jar) for jar in jars], "properties": properties}
+    return JavaOptions(library=str(library), jars=tuple(str(jar) for jar in jars), properties=properties)
 
 
 def _reading_properties(context: LaunchContext) -> dict[str, Property] | None:
@@ -378,6 +403,12 @@ def within_transaction(
     }
 
 
+class FencerOptions(RoleOptions):
+    """The transactional.ids that are fenced, each as (number, text)."""
+
+    transactional_ids: tuple[tuple[int, str], ...]
+
+
 def launch_fencer(context: LaunchContext) -> Settings:
     """Makes the settings of a client with the role `fencer`: every transactional.id that others use on its partitions."""
     mine = set(context.planned.partitions)
@@ -388,7 +419,9 @@ def launch_fencer(context: LaunchContext) -> Settings:
     own: dict[str, Property] = {"enable.idempotence": True, "transaction.timeout.ms": FENCING_TRANSACTION_MS}
     return Settings(
         properties | own,
-        options={"transactional_ids": [(owner_of(context.plan, text), text) for text in dict.fromkeys(ids)]},
+        FencerOptions(
+            transactional_ids=tuple((owner_of(context.plan, text), text) for text in dict.fromkeys(ids)),
+        ),
     )
 
 

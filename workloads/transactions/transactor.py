@@ -27,7 +27,15 @@ from prozess.workloads.record.sends import (
     TransactionalSends,
     TransactionRows,
 )
-from prozess.workloads.transactions.producers import SLICE_S, AnyProducer, JavaProducer, TransactionCalls
+from prozess.workloads.settings import options_of
+from prozess.workloads.transactions.producers import (
+    SLICE_S,
+    AnyProducer,
+    FencerOptions,
+    JavaProducer,
+    TransactionCalls,
+    TransactorOptions,
+)
 
 # Every call into librdkafka's transactional interface is answered by its own rules
 # (see below); where the instance is dead, a new one takes its place in this process.
@@ -71,22 +79,19 @@ class Task:
 class Transactor:
     """A transactional producer (role `transactor`). It starts paused; commands: resume, pause, send, finish, stop;
     hold, go_on, take_over.
-
-    Options: transactional_id (number), standby, records, dwell_ms, abort_share, timeout_share, transaction_timeout_ms,
-    rate_hz, seed, hold_whole (of a transaction that is held all is written before, else half), reads (properties of the
-    consumer inside the transactions, or None), java (what a `JavaProducer` needs, or None: it is librdkafka's).
     """
 
     def __init__(self, client: Client) -> None:
         spec = client.spec
-        self._client, self._spec, self._now_ns, self._options = client, spec, client.now_ns, spec.options
+        self._client, self._spec, self._now_ns = client, spec, client.now_ns
+        self._options = options_of(spec, TransactorOptions)
         sends = RowWriter(client.rows, SENDS, spec.client)
         self._sends = TransactionalSends(sends, client.now_ns, value_bytes=spec.value_bytes)
         rows = RowWriter(client.rows, TRANSACTIONS, spec.client)
-        self._rows = TransactionRows(rows, client.now_ns, transactional_id=spec.options["transactional_id"])
+        self._rows = TransactionRows(rows, client.now_ns, transactional_id=self._options.transactional_id)
         self._encode = encoder(sender=spec.client, value_bytes=spec.value_bytes)
-        self._random = random.Random(spec.options["seed"])
-        reads = spec.options["reads"]
+        self._random = random.Random(self._options.seed)
+        reads = self._options.reads
         self._inside = None if reads is None else InsideReader(client, reads)
         self._in_flight = 0
         self._problem: KafkaError | None = None
@@ -95,7 +100,7 @@ class Transactor:
         """Why the instance can no longer be used."""
         self._fresh: AnyProducer | None = self._make()
         self._producer: AnyProducer | None = None
-        self._idle, self._superseded, self._held = bool(spec.options["standby"]), False, False
+        self._idle, self._superseded, self._held = self._options.standby, False, False
         self._resumed, self._stopped = False, False
         self._finish_by_ns: int | None = None
         self._due_ns = self._again_ns = 0
@@ -185,7 +190,7 @@ class Transactor:
     # Instances.
 
     def _make(self) -> AnyProducer:
-        if java := self._options["java"]:
+        if java := self._options.java:
             return JavaProducer(java, on_delivery=self._reported)
         callbacks = {"on_delivery": self._reported, "error_cb": self._client.on_error}
         return Producer(logged_in({**self._spec.properties, **callbacks, **self._client.statistics.callbacks}))
@@ -228,15 +233,15 @@ class Transactor:
         now_ns = self._now_ns()
         if not self._resumed or now_ns < self._due_ns:
             return None
-        self._due_ns = max(self._due_ns + int(NS_PER_S / self._options["rate_hz"]), now_ns)
-        draw, late = self._random.random(), self._options["timeout_share"]
-        end = End.LATE if draw < late else End.ABORT if draw < late + self._options["abort_share"] else End.COMMIT
+        self._due_ns = max(self._due_ns + int(NS_PER_S / self._options.rate_hz), now_ns)
+        draw, late = self._random.random(), self._options.timeout_share
+        end = End.LATE if draw < late else End.ABORT if draw < late + self._options.abort_share else End.COMMIT
         return Task(end, self._round())
 
     def _round(self) -> list[PartitionName]:
         """Returns the partitions of a transaction's records: all partitions in turn."""
         partitions, first = self._spec.partitions, self._turn
-        self._turn += self._options["records"]
+        self._turn += self._options.records
         return [partitions[turn % len(partitions)] for turn in range(first, self._turn)]
 
     def _transact(self, task: Task) -> None:
@@ -260,12 +265,12 @@ class Transactor:
             self._inside.read(READ_S, self._breathe)
         if task.end is End.HELD:
             # A zombie is found out when it writes; one that has nothing more to write, when it commits.
-            before = len(rest) if self._options["hold_whole"] else len(rest) // 2
+            before = len(rest) if self._options.hold_whole else len(rest) // 2
             self._issue(transaction, rest[:before])
             self._await_reports()
             self._hold(task)
             rest = rest[before:]
-        if self._options["dwell_ms"]:
+        if self._options.dwell_ms:
             self._issue(transaction, rest[: len(rest) // 2])
             self._dwell()
             rest = rest[len(rest) // 2 :]
@@ -318,12 +323,12 @@ class Transactor:
 
     def _dwell(self) -> None:
         """Waits, as an application does that works between its sends."""
-        until_ns = self._now_ns() + self._options["dwell_ms"] * 1_000_000
+        until_ns = self._now_ns() + self._options.dwell_ms * 1_000_000
         while self._now_ns() < until_ns and not self._problem and self._finish_by_ns is None and not self._stopped:
             self._breathe(POLL_S)
 
     def _outlive_timeout(self) -> None:
-        lasting_ns = self._options["transaction_timeout_ms"] * 1_000_000 + LATE_NS
+        lasting_ns = self._options.transaction_timeout_ms * 1_000_000 + LATE_NS
         until_ns = self._rows.current.begun_ns + lasting_ns
         while self._now_ns() < until_ns and self._finish_by_ns is None and not self._stopped:
             self._breathe(POLL_S)
@@ -411,10 +416,10 @@ class InsideReader:
 
 class Fencer:
     """Ends every open transaction (role `fencer`). On `fence` it initialises each id and tells `fenced` with those it
-    could not, and why. Option: transactional_ids, pairs of (number, text)."""
+    could not, and why."""
 
     def __init__(self, client: Client) -> None:
-        self._client, self._ids = client, client.spec.options["transactional_ids"]
+        self._client, self._ids = client, options_of(client.spec, FencerOptions).transactional_ids
         self._writer = RowWriter(client.rows, TRANSACTIONS, client.spec.client)
         self._stopped = False
 

@@ -39,7 +39,8 @@ from prozess.workloads.client import Client, FatalClient, NowNs
 from prozess.workloads.metrics import JavaMetrics
 from prozess.workloads.record.identity import SENTINEL_KEY, key_id
 from prozess.workloads.record.members import ASSIGN, ASSIGNED, REVOKE, SYNC, in_order
-from prozess.workloads.verifiable.settings import written
+from prozess.workloads.settings import options_of
+from prozess.workloads.verifiable.settings import ConsumerToolOptions, ProducerToolOptions, ToolCommand, written
 
 # A verifiable client as a child process: started, listened to, stopped. It dies with the process that started it.
 #
@@ -163,16 +164,15 @@ UNTOLD_ERROR = -1
 class ToolClient(ABC):
     """The base of clients that run a tool: the tool is started, listened to, and ended by commands."""
 
-    def __init__(self, client: Client) -> None:
-        self._client, self._spec = client, client.spec
+    def __init__(self, client: Client, command: ToolCommand) -> None:
+        self._client, self._spec, self._command = client, client.spec, command
         self._dense = {(topic, number): dense for dense, topic, number in client.spec.partitions}
         self._tool: Tool | None = None
         self._stopped = False
         self._end_by_ns: int | None = None
         self.shutdown_complete = False
         self._not_understood: str | None = None
-        kind = client.spec.options.get("metrics")
-        self._metrics = JavaMetrics(kind, client.statistics, client.now_ns) if kind else None
+        self._metrics = JavaMetrics(command.metrics, client.statistics, client.now_ns) if command.metrics else None
 
     def run(self) -> None:
         """Runs the tool until it has ended because it was told to. FatalClient if it ends by itself, whatever its exit
@@ -202,8 +202,7 @@ class ToolClient(ABC):
 
     def _begin(self) -> None:
         if self._tool is None:
-            options = self._spec.options
-            command = written(options["command"], options["files"], self._client.rows.parent / "tools")
+            command = written(self._command.command, self._command.files, self._client.rows.parent / "tools")
             parse = parse_event if self._metrics is None else self._metrics.heard(parse_event)
             self._tool = Tool(command, now_ns=self._client.now_ns, parse=parse)
             # A kill hits the tool first: what it said is recorded.
@@ -270,14 +269,15 @@ class ConfirmedNumbers:
 
 
 class VerifiableProducer(ToolClient):
-    """Runs a verifiable producer (role `verifiable-producer`). Options: `command`, `files`, `report_limit_ms` (the
-    most that passes between send() and report). Starts its tool when first resumed; `finish` and `stop` end it."""
+    """Runs a verifiable producer (role `verifiable-producer`). Starts its tool when first resumed; `finish` and `stop`
+    end it."""
 
     def __init__(self, client: Client) -> None:
-        super().__init__(client)
+        options = options_of(client.spec, ProducerToolOptions)
+        super().__init__(client, options.tool)
         self._sends = RowWriter(client.rows, SENDS, client.spec.client)
         self._seen = ConfirmedNumbers()
-        self._limit_ns = int(client.spec.options["report_limit_ms"]) * 1_000_000
+        self._limit_ns = options.report_limit_ms * 1_000_000
 
     def issued(self) -> int:
         """Returns NONE, not known: what was sent and never reported left no event."""
@@ -343,13 +343,14 @@ class VerifiableConsumer(ToolClient):
     `files`, `group` (number of its group). Starts its tool at once; `stop` ends it."""
 
     def __init__(self, client: Client) -> None:
-        super().__init__(client)
+        options = options_of(client.spec, ConsumerToolOptions)
+        super().__init__(client, options.tool)
         directory, number = client.rows, client.spec.client
         self._reads = RowWriter(directory, READS, number)
         self._positions = RowWriter(directory, POSITIONS, number)
         self._assignments = RowWriter(directory, ASSIGNMENTS, number)
         self._commits = RowWriter(directory, COMMITS, number)
-        self._group = int(client.spec.options["group"])
+        self._group = options.group
         self._spans = 0
         self._span: dict[int, int] = {}
         self._next: dict[int, int] = {}
@@ -453,10 +454,11 @@ class VerifiableShareConsumer(ToolClient):
     when it was confirmed; never, if it was refused."""
 
     def __init__(self, client: Client) -> None:
-        super().__init__(client)
+        options = options_of(client.spec, ConsumerToolOptions)
+        super().__init__(client, options.tool)
         self._reads = RowWriter(client.rows, READS, client.spec.client)
         self._processed = RowWriter(client.rows, PROCESSED, client.spec.client)
-        self._group = int(client.spec.options["group"])
+        self._group = options.group
         self._given: dict[tuple[int, int], tuple[int, int, int]] = {}
         """The records that are not acknowledged yet: (dense partition, offset) → (read_ns, sender, sequence)."""
         self._begin()

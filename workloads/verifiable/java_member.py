@@ -29,8 +29,9 @@ from prozess.workloads.client import Client
 from prozess.workloads.log.producer import text_identity
 from prozess.workloads.record.identity import SENTINEL_KEY, key_id
 from prozess.workloads.record.members import ASSIGN, ASSIGNED, CLOSE, RESET, REVOKE, SYNC, AssignmentRows, in_order
-from prozess.workloads.settings import FOR_A_BROKEN_CLUSTER
+from prozess.workloads.settings import FOR_A_BROKEN_CLUSTER, options_of
 from prozess.workloads.verifiable.clients import NO_CODE, UNTOLD_ERROR, Tool, ToolClient, encoded
+from prozess.workloads.verifiable.settings import JavaMemberOptions
 
 # The tool has no processing of its own: printing a record is its effect, and it commits after it (`--enable-
 # autocommit`: with a later poll). So a record counts as processed when it was printed. It tells the moment of each
@@ -51,21 +52,18 @@ class JavaMember(ToolClient):
     """Makes the client that looks offsets up."""
 
     def __init__(self, client: Client) -> None:
-        super().__init__(client)
-        options, rows, number = client.spec.options, client.rows, client.spec.client
-        self._group, self._auto = int(options["group"]), bool(options["auto"])
+        options = options_of(client.spec, JavaMemberOptions)
+        super().__init__(client, options.tool)
+        rows, number = client.rows, client.spec.client
+        self._group, self._auto = options.group, options.auto
         self._reads, self._processed = RowWriter(rows, READS, number), RowWriter(rows, PROCESSED, number)
         self._commits = JavaCommitRows(RowWriter(rows, COMMITS, number), self._group)
-        self._assignments = AssignmentRows(
-            rows, number, self._group, client.now_ns, incremental=not bool(options["eager"])
-        )
+        self._assignments = AssignmentRows(rows, number, self._group, client.now_ns, incremental=not options.eager)
         self._owned: set[int] = set()
         self._draining, self._report_ns = False, 0
         self._begin()
         # After the tool was forked: what looks offsets up has threads.
-        self._positions = JavaPositions(
-            client, str(options["group_id"]), latest=bool(options["latest"]), make_admin=self.make_admin
-        )
+        self._positions = JavaPositions(client, options.group_id, latest=options.latest, make_admin=self.make_admin)
 
     def run(self) -> None:
         """Runs the tool until `stop`, when it leaves the group, and until its end. See `ToolClient.run`."""

@@ -8,14 +8,13 @@ Both get the same options and the same file of properties, in Java's spelling. W
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from prozess.harness.config.configuration import GroupConfiguration, ProducerConfiguration
 from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.plan.work import GroupSession, GroupWork, work_as
 from prozess.harness.recording.metrics import agent_flags
 from prozess.workloads.metrics import ATTRIBUTES, HOST
-from prozess.workloads.settings import JavaInstallation, LaunchContext, Settings
+from prozess.workloads.settings import JavaInstallation, LaunchContext, RoleOptions, Settings
 
 MAX_BLOCK_MS = 10_000
 KEYS = 100
@@ -36,6 +35,34 @@ _LOG4J1 = (
 )
 
 
+class ToolCommand(RoleOptions):
+    """How a tool is started."""
+
+    command: tuple[str, ...]
+    files: dict[str, str]
+    """What is written when the client starts: name, `@name` in the command → text."""
+    metrics: str | None = None
+    """The kind of tool whose metrics are read; None: none are."""
+
+
+class ToolOptions(RoleOptions):
+    """What every client that runs a tool needs."""
+
+    tool: ToolCommand
+
+
+class ProducerToolOptions(ToolOptions):
+    """A producer's. `report_limit_ms`: the most that passes between send() and its report."""
+
+    report_limit_ms: int
+
+
+class ConsumerToolOptions(ToolOptions):
+    """A consumer's. `group`: the number of its group, which is its cell."""
+
+    group: int
+
+
 def launch_verifiable_producer(context: LaunchContext) -> Settings:
     """Makes the settings of a client with the role `verifiable-producer`."""
     planned = context.planned
@@ -47,9 +74,8 @@ def launch_verifiable_producer(context: LaunchContext) -> Settings:
         *("--value-prefix", str(planned.client), "--repeating-keys", str(KEYS)),
     ]
     limit_ms = planned.producer.delivery_timeout_ms + MAX_BLOCK_MS
-    return _settings(
-        context, "producer", arguments, producer_file(planned.producer, planned.name), {"report_limit_ms": limit_ms}
-    )
+    tool = _tool(context, "producer", arguments, producer_file(planned.producer, planned.name))
+    return Settings({}, ProducerToolOptions(tool=tool, report_limit_ms=limit_ms))
 
 
 def launch_verifiable_consumer(context: LaunchContext) -> Settings:
@@ -62,7 +88,7 @@ def launch_verifiable_consumer(context: LaunchContext) -> Settings:
         *("--reset-policy", "earliest", "--verbose"),
     ]
     file = {"isolation.level": str(planned.isolation_level), "client.id": planned.name}
-    return _settings(context, "consumer", arguments, file, {"group": planned.cell})
+    return Settings({}, ConsumerToolOptions(tool=_tool(context, "consumer", arguments, file), group=planned.cell))
 
 
 def launch_verifiable_share_consumer(context: LaunchContext) -> Settings:
@@ -75,8 +101,8 @@ def launch_verifiable_share_consumer(context: LaunchContext) -> Settings:
         *("--bootstrap-server", context.servers, "--topic", _topic(context), "--group-id", planned.group_id),
         *("--acknowledgement-mode", "sync", "--offset-reset-strategy", "earliest", "--verbose"),
     ]
-    options = {"group": planned.cell}
-    return java_settings(context, "share-consumer", arguments, {"client.id": planned.name}, options)
+    tool = java_tool(context, "share-consumer", arguments, {"client.id": planned.name})
+    return Settings({}, ConsumerToolOptions(tool=tool, group=planned.cell))
 
 
 def producer_file(configuration: ProducerConfiguration, client_name: str) -> dict[str, str]:
@@ -103,21 +129,17 @@ def file_option(kind: str, kafka_version: str) -> str:
     return "--command-config" if (major, minor) >= (4, 2) else f"--{kind}.config"
 
 
-def _settings(
-    context: LaunchContext, kind: str, arguments: list[str], file: Mapping[str, str], options: Mapping[str, int]
-) -> Settings:
-    """Makes the command of one tool. Its file is written when the client starts (`files` of the options)."""
+def _tool(context: LaunchContext, kind: str, arguments: list[str], file: Mapping[str, str]) -> ToolCommand:
+    """Makes the command of one tool."""
     planned = context.planned
     if client_of(planned) == "java":
-        return java_settings(context, kind, arguments, file, options)
+        return java_tool(context, kind, arguments, file)
     name, files = _file_of(planned, kind, file)
     ours = [sys.executable, "-P", "-m", "prozess.workloads.verifiable.tools", kind]
-    return Settings({}, {"command": [*ours, *arguments, "--command-config", f"@{name}"], "files": files, **options})
+    return ToolCommand(command=(*ours, *arguments, "--command-config", f"@{name}"), files=files)
 
 
-def java_settings(
-    context: LaunchContext, kind: str, arguments: list[str], file: Mapping[str, str], options: Mapping[str, Any]
-) -> Settings:
+def java_tool(context: LaunchContext, kind: str, arguments: list[str], file: Mapping[str, str]) -> ToolCommand:
     """Makes the command of Kafka's own tool."""
     version = context.plan.variant.kafka_version
     name, files = _file_of(context.planned, kind, file)
@@ -126,9 +148,8 @@ def java_settings(
     metrics = context.plan.metrics and kind in ATTRIBUTES
     agent = context.toolbox.metrics_agent() if metrics else None
     java, more = java_command(version, main, runtime, jars, flags=agent_flags(agent, host=HOST, port=0))
-    command = [*java, *arguments, file_option(kind, version), f"@{name}"]
-    told: dict[str, Any] = {"metrics": kind} if metrics else {}
-    return Settings({}, {"command": command, "files": files | more, **told, **options})
+    command = (*java, *arguments, file_option(kind, version), f"@{name}")
+    return ToolCommand(command=command, files=files | more, metrics=kind if metrics else None)
 
 
 def _file_of(planned: PlannedClient, kind: str, file: Mapping[str, str]) -> tuple[str, dict[str, str]]:
@@ -160,7 +181,7 @@ def _topic(context: LaunchContext) -> str:
     return topic
 
 
-def written(command: list[str], files: Mapping[str, str], directory: Path) -> list[str]:
+def written(command: Sequence[str], files: Mapping[str, str], directory: Path) -> list[str]:
     """Writes the files into that directory, and returns the command with their paths for `@name`. `@tools-directory`
     is the directory."""
     directory.mkdir(exist_ok=True)
@@ -192,10 +213,20 @@ FOR_A_BROKEN_CLUSTER = {
 the cluster's."""
 
 
+class JavaMemberOptions(ConsumerToolOptions):
+    """How Kafka's consumer works as a member of a group."""
+
+    group_id: str
+    auto: bool
+    """Whether it commits by itself."""
+    eager: bool
+    """Whether its assignments are of all partitions at once."""
+    latest: bool
+    """Whether it is reset to the end."""
+
+
 def launch_java_member(context: LaunchContext) -> Settings:
-    """Makes the settings of a client with the role `java-member`. Options beside the tool's: the group's id and number
-    (its cell), whether it commits by itself, whether its assignments are of all partitions at once, and whether it
-    is reset to the end."""
+    """Makes the settings of a client with the role `java-member`."""
     planned, work = context.planned, work_as(GroupWork, context.planned.work)
     group = work.configuration
     assert planned.cell is not None, planned
@@ -208,14 +239,15 @@ def launch_java_member(context: LaunchContext) -> Settings:
         *(("--group-instance-id", f"{planned.group_id}-{planned.instance}") if group.static_membership else ()),
         *(("--enable-autocommit",) if group.commit == "auto" else ()),
     ]
-    options = {
-        "group": planned.cell,
-        "group_id": planned.group_id,
-        "auto": group.commit == "auto",
-        "eager": group.protocol == "classic-eager",
-        "latest": group.auto_offset_reset == "latest",
-    }
-    return java_settings(context, "consumer", arguments, member_file(group, planned.name, work.session), options)
+    options = JavaMemberOptions(
+        tool=java_tool(context, "consumer", arguments, member_file(group, planned.name, work.session)),
+        group=planned.cell,
+        group_id=planned.group_id,
+        auto=group.commit == "auto",
+        eager=group.protocol == "classic-eager",
+        latest=group.auto_offset_reset == "latest",
+    )
+    return Settings({}, options)
 
 
 def member_file(group: GroupConfiguration, client_name: str, session: GroupSession) -> dict[str, str]:

@@ -48,7 +48,7 @@ def test_it_is_given_topics_group_and_a_transactional_id_of_its_place():
     (planned,) = [c for c in plan.clients if c.role == "java-copier"]
     words = launch_java_copier(
         LaunchContext(plan=plan, planned=planned, servers="h:1", limit_s=0, toolbox=PRETENDED)
-    ).options["command"]
+    ).options.command
     assert (
         words[words.index("org.apache.kafka.tools.TransactionalMessageCopier") - 1]
         == "/jars/4.3.1/a.jar:/jars/4.3.1/b.jar"

@@ -72,9 +72,8 @@ class Ear:
 
     def __init__(self, path: Path, *, auto: bool = False, latest: bool = False) -> None:
         self.now_ms, self.path, self.admin = 0, path, Admin()
-        self.client = QuietClient(path)
+        self.client = QuietClient(path, group=0, auto=auto, eager=True, latest=latest, group_id="g")
         self.client.now_ns = lambda: self.now_ms * MS  # type: ignore[method-assign]
-        self.client.spec.options.update({"auto": auto, "eager": True, "latest": latest, "group_id": "g"})
         self.told: list[messages.Event] = []
         self.client.control = SimpleNamespace(tell=self.told.append)
         admin = self.admin

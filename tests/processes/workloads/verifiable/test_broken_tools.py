@@ -15,6 +15,7 @@ from prozess.harness.interfaces import ClientSpec
 from prozess.workloads.roles import ROLES
 from prozess.workloads.settings import Settings
 from prozess.workloads.verifiable.clients import VerifiableConsumer, VerifiableProducer
+from prozess.workloads.verifiable.settings import ConsumerToolOptions, ToolCommand
 from tests.processes.workloads.verifiable.test_clients import plan_of, tools_of
 from tests.support.examples import examples
 from tests.support.log_workload import bench
@@ -39,7 +40,8 @@ def consumer_is(monkeypatch, tmp_path):
     """Every verifiable consumer is this command, which is given the path of the file that says it has spoken."""
 
     def run(command: list[str]) -> None:
-        made = Settings({}, {"command": [*command, str(tmp_path / SPOKEN)], "files": {}, "group": 0})
+        tool = ToolCommand(command=(*command, str(tmp_path / SPOKEN)), files={})
+        made = Settings({}, ConsumerToolOptions(tool=tool, group=0))
         launched = replace(ROLES["verifiable-consumer"], launch=lambda context: made)
         monkeypatch.setitem(ROLES, "verifiable-consumer", launched)
 
@@ -132,7 +134,7 @@ class HeardTool:
 class QuietClient:
     """What a client of a tool asks of its process when it takes an event."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, **options: object) -> None:
         self.rows = path
         self.spec = ClientSpec(
             client=5,
@@ -140,7 +142,7 @@ class QuietClient:
             name="fuzzed",
             bootstrap_servers="",
             partitions=((0, "cell", 0), (1, "cell", 1)),
-            options={"command": [sys.executable, "-c", ""], "files": {}, "group": 0, "report_limit_ms": 1},
+            options={"tool": {"command": [sys.executable, "-c", ""], "files": {}}, **options},
         )
 
     def now_ns(self) -> int:
@@ -150,9 +152,11 @@ class QuietClient:
         assert isinstance(text, str)
 
 
-@pytest.mark.parametrize("kind", [VerifiableProducer, VerifiableConsumer])
-def test_no_event_whatever_it_says_breaks_a_client(kind, tmp_path_factory):
-    client = QuietClient(tmp_path_factory.mktemp("rows"))
+@pytest.mark.parametrize(
+    ("kind", "options"), [(VerifiableProducer, {"report_limit_ms": 1}), (VerifiableConsumer, {"group": 0})]
+)
+def test_no_event_whatever_it_says_breaks_a_client(kind, options, tmp_path_factory):
+    client = QuietClient(tmp_path_factory.mktemp("rows"), **options)
     work = unstarted(kind)(client)
 
     @settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -11,7 +11,8 @@ from prozess.harness.errors import BadInput
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.work import GroupWork
 from prozess.harness.schema import Role, role_named
-from prozess.workloads.settings import LaunchContext, Settings, launch_reader
+from prozess.workloads.record.identity import CopyRules
+from prozess.workloads.settings import LaunchContext, ReaderOptions, Settings, launch_reader
 from prozess.workloads.verifiable import settings
 from tests.processes.workloads.verifiable.members import plan_of
 from tests.support.tools import PRETENDED
@@ -38,7 +39,7 @@ def test_readers_and_the_audit_find_the_identity_of_text_in_its_header():
     for role in ("reader", "audit"):
         planned = next(c for c in plan.clients if c.role == role)
         context = LaunchContext(plan=plan, planned=planned, servers="h:1", limit_s=0, toolbox=PRETENDED)
-        assert launch_reader(context).options == {"by_header": list(plan.cells[1].partitions)}
+        assert launch_reader(context).options == ReaderOptions(copies=CopyRules(by_header=plan.cells[1].partitions))
 
 
 @pytest.mark.parametrize(
@@ -75,13 +76,13 @@ def launched(plan: Plan, instance: int = 0) -> Settings:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_it_is_told_its_protocol_where_the_tool_takes_it_from(protocol):
     made = launched(plan_of(protocol=protocol, session_timeout_ms=7000, batch=30))
-    words = made.options["command"]
+    words = made.options.tool.command
     told = dict(pairwise(words))
     assert "org.apache.kafka.tools.VerifiableConsumer" in words
     assert "--verbose" in words
     assert "--enable-autocommit" not in words
     assert told["--topic"] == "cell-000"
-    (file,) = (text for name, text in made.options["files"].items() if name.startswith("consumer-"))
+    (file,) = (text for name, text in made.options.tool.files.items() if name.startswith("consumer-"))
     assert "max.poll.records=30\n" in file
     if protocol == "consumer":
         assert told["--group-protocol"] == "consumer"
@@ -95,8 +96,8 @@ def test_it_is_told_its_protocol_where_the_tool_takes_it_from(protocol):
 
 def test_static_members_keep_the_id_of_their_place_and_automatic_commits_their_interval():
     made = launched(plan_of(static_membership=True, commit="auto", auto_commit_interval_ms=700), instance=1)
-    told = dict(pairwise(made.options["command"]))
+    told = dict(pairwise(made.options.tool.command))
     assert told["--group-instance-id"] == "prozess-cell-000-1"
-    assert "--enable-autocommit" in made.options["command"]
-    assert made.options["auto"]
-    assert any("auto.commit.interval.ms=700\n" in text for text in made.options["files"].values())
+    assert "--enable-autocommit" in made.options.tool.command
+    assert made.options.auto
+    assert any("auto.commit.interval.ms=700\n" in text for text in made.options.tool.files.values())

@@ -42,7 +42,7 @@ def acknowledged(*offsets: object, success: bool = True) -> dict[str, object]:
 
 def recorded(path: Path, *events: dict[str, object]) -> tuple[np.ndarray, np.ndarray, str | None]:
     """Rows of `reads` and `processed`, and what was not understood."""
-    work = unstarted(VerifiableShareConsumer)(QuietClient(path))
+    work = unstarted(VerifiableShareConsumer)(QuietClient(path, group=0))
     for event in events:
         work._take(HeardTool(), event)
     work.close()
@@ -70,11 +70,11 @@ def test_the_tool_is_kafkas_own_whoever_produces():
     made = launch_verifiable_share_consumer(
         LaunchContext(plan=plan, planned=planned, servers="h:1", limit_s=0, toolbox=PRETENDED)
     )
-    command = made.options["command"]
+    command = made.options.tool.command
     assert "org.apache.kafka.tools.VerifiableShareConsumer" in command
     assert command[command.index("--acknowledgement-mode") + 1] == "sync"
     assert command[command.index("--group-id") + 1] == planned.group_id
-    assert made.options["group"] == planned.cell
+    assert made.options.group == planned.cell
 
 
 def test_every_read_is_a_span_of_its_own_and_an_acknowledgement_is_processing(tmp_path):

@@ -190,7 +190,7 @@ def test_idle_connections_of_a_copier_are_closed_unless_the_trial_says_otherwise
     plan = plan_of("exactly-once", base)
     copier = next(c for c in plan.clients if c.role == "copier")
     settings = launch_copier(LaunchContext(plan=plan, planned=copier, servers="a:1", limit_s=0, toolbox=PRETENDED))
-    assert settings.options["producer"]["connections.max.idle.ms"] == idle_ms
+    assert settings.options.producer["connections.max.idle.ms"] == idle_ms
 
 
 def test_a_command_is_given_the_names_of_this_run():
@@ -198,10 +198,10 @@ def test_a_command_is_given_the_names_of_this_run():
     plan = plan_of("application", {"application.command": command, "application.environment": {"IN": "{input}"}})
     (client,) = [c for c in plan.clients if c.role == "application"]
     settings = launch_application(LaunchContext(plan=plan, planned=client, servers="a:1", limit_s=0, toolbox=PRETENDED))
-    assert settings.options["command"] == [
+    assert settings.options.command == (
         "copy", "a:1", "cell-000>cell-000-copy", "prozess-cell-000-0", "{}", "at-least-once",
-    ]  # fmt: skip
-    assert settings.options["environment"] == {"IN": "cell-000"}
+    )  # fmt: skip
+    assert settings.options.environment == {"IN": "cell-000"}
 
 
 @pytest.mark.parametrize(
@@ -228,4 +228,6 @@ def test_a_command_is_given_the_names_of_this_run():
 def test_readers_know_where_identity_is(kind, base, rules):
     plan = plan_of(kind, base)
     audit = next(c for c in plan.clients if c.role == "audit")
-    assert copy_rules(LaunchContext(plan=plan, planned=audit, servers="a:1", limit_s=0, toolbox=PRETENDED)) == rules
+    assert copy_rules(
+        LaunchContext(plan=plan, planned=audit, servers="a:1", limit_s=0, toolbox=PRETENDED)
+    ) == CopyRules(**{name: tuple(partitions) for name, partitions in rules.items()})

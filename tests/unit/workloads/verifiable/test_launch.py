@@ -32,8 +32,8 @@ def context_of(role: str, client: str, version: str = "4.3.1") -> LaunchContext:
 
 
 def test_the_java_tools_get_their_class_their_options_and_a_file(tmp_path):
-    settings = launch_verifiable_producer(context_of("verifiable-producer", "java"))
-    command = written(settings.options["command"], settings.options["files"], tmp_path / "tools")
+    tool = launch_verifiable_producer(context_of("verifiable-producer", "java")).options.tool
+    command = written(tool.command, tool.files, tmp_path / "tools")
     assert command[0] == "/jvm/bin/java"
     at = command.index("org.apache.kafka.tools.VerifiableProducer")
     assert command[at - 1] == "/jars/4.3.1/a.jar:/jars/4.3.1/b.jar"
@@ -50,26 +50,26 @@ def test_java_tools_carry_the_metrics_agent_if_metrics_are_wanted_and_others_nev
         ("verifiable-consumer", launch_verifiable_consumer, "consumer"),
     ):
         context = context_of(role, "java")
-        options = launch(context).options
-        (flag,) = (word for word in options["command"] if word.startswith("-javaagent:"))
+        tool = launch(context).options.tool
+        (flag,) = (word for word in tool.command if word.startswith("-javaagent:"))
         assert flag.startswith("-javaagent:/jars/agent.jar=host=127.0.0.1,port=0,")
-        assert options["metrics"] == kind
-        silent = launch(replace(context, plan=context.plan.model_copy(update={"metrics": False}))).options
-        ours = launch(context_of(role, "librdkafka")).options
+        assert tool.metrics == kind
+        silent = launch(replace(context, plan=context.plan.model_copy(update={"metrics": False}))).options.tool
+        ours = launch(context_of(role, "librdkafka")).options.tool
         for other in (silent, ours):
-            assert "metrics" not in other
-            assert not any("-javaagent" in word for word in other["command"])
+            assert other.metrics is None
+            assert not any("-javaagent" in word for word in other.command)
 
 
 def test_an_older_java_tool_has_another_option_and_another_logging():
-    options = launch_verifiable_consumer(context_of("verifiable-consumer", "java", "3.9.2")).options
-    assert "--consumer.config" in options["command"]
-    assert any(part.startswith("-Dlog4j.configuration=file:") for part in options["command"])
+    tool = launch_verifiable_consumer(context_of("verifiable-consumer", "java", "3.9.2")).options.tool
+    assert "--consumer.config" in tool.command
+    assert any(part.startswith("-Dlog4j.configuration=file:") for part in tool.command)
 
 
 def test_both_kinds_get_the_same_options():
     java, ours = (
-        launch_verifiable_consumer(context_of("verifiable-consumer", client)).options["command"]
+        launch_verifiable_consumer(context_of("verifiable-consumer", client)).options.tool.command
         for client in ("java", "librdkafka")
     )
     assert java[java.index("--bootstrap-server") :] == ours[ours.index("--bootstrap-server") :]
