@@ -283,7 +283,7 @@ _QUESTIONS = (
     _Question(
         "loop disks",
         _loop_disks,
-        "No frozen, slow or failing disks, full ones take memory, and power loss is modelled by recorded fsyncs.",
+        "No frozen, slow or failing disks; full disks take memory, and power loss is modelled by recorded fsyncs.",
     ),
     _Question("disk throttles", _disk_groups, "No slow disks: a disk's speed is limited by a control group."),
     _Question("c compiler", _compiler, "No power loss without root and no clock faults: both preload a small library."),
@@ -299,6 +299,6 @@ _QUESTIONS = (
     _Question(
         "cores",
         _cores,
-        "Starved observers: verdicts on timing (unavailability, stalls) become unknown, and runs are slow.",
+        "The observers run late: verdicts on timing (unavailability, stalls) become unknown, and runs are slow.",
     ),
 )

@@ -161,7 +161,7 @@ def _heal(run: RunDirectory, note: dict[str, Any], clock: Clock, sweepers: Sweep
     if contents.open and not left:
         # Its processes are gone, and with them what was done to them.
         Journal(run.journal).mark(contents.open, UndoState.UNDONE)
-        done.append(f"{len(contents.open)} undos of the journal are settled: nothing they were about is left")
+        done.append(f"{len(contents.open)} undos of the journal need nothing more: what they were to undo is gone")
     return HealReport(run.path, tuple(found), tuple(done), tuple(left))
 
 
@@ -291,7 +291,7 @@ def heal_lasting(run: RunDirectory, *, clock: Clock, reach: Reach) -> Healed:
     healed = Healed()
     if not run.lasting.exists():
         return healed
-    healed.found.append("the run was not finished with a cluster that was there before it")
+    healed.found.append("the run still used a cluster that was there before it")
     try:
         plan = parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan))
         cluster, admin = reach(plan, run, clock=clock)

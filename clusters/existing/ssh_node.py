@@ -160,13 +160,13 @@ class SshHost:
             ) from error
         except paramiko.AuthenticationException as error:
             client.close()
-            raise BadInput(f"{self.where} does not let us in: {error}. Set ssh.user and ssh.key_file.") from error
+            raise BadInput(f"{self.where} refuses the login: {error}. Set ssh.user and ssh.key_file.") from error
         except (paramiko.SSHException, OSError) as error:
             client.close()
             if "not found in known_hosts" in str(error):
                 raise BadInput(
                     f"The host key of {self.where} is not in {known}. Compare it with the machine's own, and put it there "
-                    f"(`ssh-keyscan -p {self._node.port} {self._node.host}` says it)."
+                    f"(`ssh-keyscan -p {self._node.port} {self._node.host}` prints it)."
                 ) from error
             raise HarnessFailed(f"{self.where} cannot be reached: {error}.") from error
         return client

@@ -148,7 +148,7 @@ class _Parser:
 
     def end(self) -> None:
         if self.at < len(self.tokens):
-            raise ValueError(f"{self.tokens[self.at][1]!r} is too much; join rules with `and` or `or`")
+            raise ValueError(f"{self.tokens[self.at][1]!r} does not belong there; join rules with `and` or `or`")
 
     def _joined(self, word: Literal["and", "or"], depth: int) -> Expression:
         def part() -> Expression:
@@ -358,7 +358,7 @@ def _judge(
         next(why for v, why in found if v is verdict) if verdict is not Verdict.HELD else "; ".join(w for _, w in found)
     )
     if verdict is Verdict.UNKNOWN and absent:
-        why += f"; nobody ever told {', '.join(absent)}"
+        why += f"; nobody ever reported {', '.join(absent)}"
     in_trial = grid_s >= 0
     return _result(
         alert,

@@ -432,7 +432,7 @@ def _why_invalid_protocol(protocol: str, properties: Mapping[str, str], variant:
     classic_only = {"session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"}
     of_brokers = sorted(classic_only & set(properties))
     if of_brokers:
-        return f"group.protocol=consumer has no {of_brokers[0]}: it is the brokers' to set (KIP-848)"
+        return f"group.protocol=consumer has no {of_brokers[0]}: the brokers set it (KIP-848)"
     return None
 
 
@@ -443,9 +443,9 @@ def _why_invalid_provocation(
     if producer.client != "librdkafka":
         return f"errors are provoked by librdkafka clients only, not by producer.client={producer.client}"
     if made.value_bytes and made.by_broker and producer.compression_type != "none":
-        return f"compression.type={producer.compression_type} makes a record that is {provocation.error} a small one"
+        return f"compression.type={producer.compression_type} makes records too small to provoke {provocation.error}"
     if provocation.error == "timeout" and producer.acks == "0":
-        return "acks=0 counts as delivered what is in the buffer of a socket: nothing would time out"
+        return "with acks=0 a record counts as delivered once it is in a socket buffer, so nothing would time out"
     if provocation.error == "invalid-timestamp" and version_numbers(variant.oldest_version) < (3, 6):
         return f"message.timestamp.before.max.ms needs brokers of 3.6 or later, not {variant.oldest_version} (KIP-937)"
     if provocation.error == "not-authorised" and variant.metadata_mode == "zookeeper":
@@ -491,7 +491,7 @@ def _why_invalid_copier(copier: CopierConfiguration, producer: ProducerConfigura
     if copier.abort_share and not copier.transactional:
         return f"abort_share={copier.abort_share:g} needs transactions, which delivery={copier.delivery} has none of"
     if copier.client == "java" and (copier.delivery, copier.protocol) != ("exactly-once", "classic-eager"):
-        return "TransactionalMessageCopier is exactly-once alone, with the range assignor of the classic protocol"
+        return "TransactionalMessageCopier can only do exactly-once, with the range assignor of the classic protocol"
     if copier.client == "java" and copier.abort_share:
         return "TransactionalMessageCopier aborts a third of its transactions, or none: it knows no abort_share"
     if why := _why_invalid_protocol(copier.protocol, copier.properties, variant):

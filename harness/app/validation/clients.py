@@ -185,10 +185,10 @@ def _refuse_librdkafka_producer(reader: SettingReader) -> None:
     if reader.true("enable.idempotence") or transactional:
         threshold = reader.number("queue.buffering.backpressure.threshold")
         if reader.given("queue.buffering.backpressure.threshold") is not None and threshold > 1:
-            why = "must be 1 of an idempotent producer (rd_kafka_conf_finalize)"
+            why = "must be 1 for an idempotent producer (rd_kafka_conf_finalize)"
             _refuse(reader, "queue.buffering.backpressure.threshold", why, "Set it to 1, or leave it out.")
         if reader.text("queuing.strategy").lower() != "fifo":
-            why = "must be fifo of an idempotent producer (rd_kafka_topic_conf_finalize)"
+            why = "must be fifo for an idempotent producer (rd_kafka_topic_conf_finalize)"
             _refuse(reader, "queuing.strategy", why, "Set it to fifo, or leave it out.")
     elif reader.given("enable.gapless.guarantee") is not None and reader.true("enable.gapless.guarantee"):
         why = "needs enable.idempotence=true (rd_kafka_conf_finalize)"
@@ -227,7 +227,7 @@ def _refuse_what_brokers_say(reader: SettingReader, *, new: bool) -> None:
     )
     for name in (*_OF_BROKERS, *more):
         if reader.given(name) is not None:
-            why = f"is the brokers' to say with group.protocol=consumer (KIP-848, {source})"
+            why = f"is decided by the brokers with group.protocol=consumer (KIP-848, {source})"
             _refuse(reader, name, why, f"Leave {name} out, or set group.protocol=classic.")
 
 
@@ -293,7 +293,7 @@ _LEFT_OUT_BY_PREFIX: dict[str, str] = {
     "schema.registry.": "they write records of their own",
     "key.": "they write records of their own",
     "value.": "they write records of their own",
-    "metric": "the application's own code",
+    "metric": "they do not run your application's own code",
     "debug": "they log by themselves",
     "log": "they log by themselves",
 }

@@ -262,9 +262,9 @@ def _unfinished(here: Circumstances) -> list[dict[str, Any]]:
     session_s = 3.0 if here.static else here.group_session_s + 3
     return [
         _step("the members are stopped", 2, kind="client", do="stop", client="member(*,*)"),
-        _step("one returns to what piled up", away_s, kind="client", do="start", client=f"member({group},0)"),
-        _fault("it dies amid it", "kill", f"member({group},0)", after_s=min(interval_s, 20) + 1.5),
-        _heal("a new one in its place", after_s=1),
+        _step("one member returns to the backlog", away_s, kind="client", do="start", client=f"member({group},0)"),
+        _fault("that member dies before it has caught up", "kill", f"member({group},0)", after_s=min(interval_s, 20) + 1.5),
+        _heal("a new member takes its place", after_s=1),
         _step("and the other", 0, kind="client", do="start", client=f"member({group},1)"),
         _step("the session of the dead one is over", session_s),
     ]
@@ -279,7 +279,7 @@ def _uncommitted(here: Circumstances) -> list[dict[str, Any]]:
     return [
         _fault("a member dies", "kill", f"member({group},1)", after_s=2),
         _fault("and the other, half an interval later", "kill", f"member({group},0)", after_s=half_s),
-        _heal("new ones in their places", after_s=1),
+        _heal("new members take their places", after_s=1),
         _step("the session of the dead one is over", 3.0 if here.static else here.group_session_s + 3),
     ]
 
@@ -349,8 +349,8 @@ def _unclean(here: Circumstances) -> list[dict[str, Any]]:
     died = "a follower dies"
     steps = [
         _fault(died, "kill", first, after_s=2),
-        _fault("all dies that is in sync", "kill", *others, after_s=here.broker_session_s + 5),
-        _heal("who died first returns", died, after_s=here.broker_session_s + 2),
+        _fault("every in-sync replica dies", "kill", *others, after_s=here.broker_session_s + 5),
+        _heal("the replica that died first returns", died, after_s=here.broker_session_s + 2),
         _heal("the others return", after_s=here.broker_session_s + 6),
         _whole(),
     ]
@@ -405,11 +405,11 @@ SCHEDULES: Mapping[str, WeaknessSchedule] = {
         WeaknessSchedule("lost requests", "a leader that hears no client dies", _lost_requests),
         WeaknessSchedule("moves", "leaders change under load, three times there and back", _moves, _needs_copies),
         WeaknessSchedule("deleted", "what the group has not read is deleted", _deleted),
-        WeaknessSchedule("unfinished", "a member dies amid what it was given", _unfinished),
+        WeaknessSchedule("unfinished", "a member dies while it processes a batch", _unfinished),
         WeaknessSchedule("uncommitted", "two members die between automatic commits", _uncommitted, _needs_interval),
         WeaknessSchedule("same instance", "a second process with a group.instance.id", _same_instance, _needs_static),
         WeaknessSchedule("coordinator cut", "the group's coordinator hears no broker for a session", _coordinator_cut),
-        WeaknessSchedule("unclean", "all that is in sync dies, and who is not returns first", _unclean, _needs_quorum),
+        WeaknessSchedule("unclean", "every in-sync replica dies, and one that is out of sync returns first", _unclean, _needs_quorum),
     )
 }
 """In the order in which they are carried out: what needs members that commit steadily comes before what leaves them with
@@ -476,8 +476,8 @@ _NOT_THERE: Mapping[str, str] = {
 }
 """The first part of a rule's id, where nothing of that kind is in a trial."""
 _NO_SCHEDULE: Mapping[str, str] = {
-    "internal-offsets/unclean": "these trials allow unclean elections of your topic alone: what one of __consumer_offsets "
-    "takes away prozess could not tell from a loss that Kafka does not permit",
+    "internal-offsets/unclean": "these trials allow unclean elections of your topic only: prozess could not tell what an "
+    "unclean election of __consumer_offsets removes from a loss that Kafka does not permit",
     "unclean/asked": "the prediction leaves out an operator who asks for an unclean election",
     "reprocessed/sought": "the trials' members never seek, and no file says whether your application does",
     "commit-regression/sought": "the trials' members never seek, and no file says whether your application does",

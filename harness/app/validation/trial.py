@@ -292,7 +292,7 @@ def doubts_of_client(client: Client, client_version: str | None, version: str, a
     origin = "--client-version"
     if client == "librdkafka":
         if client_version != librdkafka_version():
-            why = f"is {client_version}: the properties of {librdkafka_version()} alone are known, and trials run that one"
+            why = f"is {client_version}: prozess knows only {librdkafka_version()}, and the trials run that version"
             yield Unclear("librdkafka", origin, why, OTHER_CLIENT)
         return
     yield from doubts_of_kafka(client_version, origin, ask)

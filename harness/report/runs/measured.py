@@ -284,15 +284,17 @@ def measured_text(runs: Sequence[Measured]) -> str:
         "Known defect: violated, and by nothing but what the guarantee table knows as an open defect of others.",
         _runs(runs),
         "### Clusters",
-        "Of two numbers the first is the median, the second the worst. A leader was killed: until the metadata log had the "
-        "next leader; until every broker that lived named it; until a record that was sent since was acknowledged.",
+        "Of two numbers the first is the median, and the second is the worst. The times after the kill of a leader last until "
+        "the metadata log had the next leader; until every live broker named it; until a record that was sent after the kill "
+        "was acknowledged.",
         _clusters(runs),
         "### Faults, by backend",
         _faults(runs),
         "### What Kafka did",
-        "Led: partitions that were led by whom the fault was aimed at; moved: had another leader, known to every broker that "
-        "it was not aimed at, before the next fault. Times are from when the fault was made. ISR left: of the copies that "
-        "were in sync. Unanswered: records sent while it lasted that were never acknowledged, refused ones among them.",
+        "Led: partitions that the target of the fault led. Moved: those of them that had another leader before the next fault, "
+        "and every other broker knew it. Times count from the moment when the fault was made. ISR left: how many of the "
+        "target's in-sync replicas left the ISR. Unanswered: records that were sent while the fault lasted and were never "
+        "acknowledged, refused ones among them.",
         _reactions(runs),
     ]
     if whys := refused(runs):

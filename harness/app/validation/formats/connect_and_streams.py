@@ -194,7 +194,7 @@ def _unknown(reading: Reading, name: str, setting: Setting, whose: str) -> None:
     known = any(name in properties_of(scope, "java", version) for scope in _CLIENTS for version in versions())
     why = f"is no property of {whose} that prozess knows"
     if known:
-        why = f"is of the clients of a worker's own topics; its connectors' have producer.{name}, consumer.{name}"
+        why = f"is for the worker's own topics; for connectors' clients write producer.{name} or consumer.{name}"
     reading.doubt(name, setting.origin, why, f"unknown-property:{name}")
 
 
@@ -304,7 +304,7 @@ def _guarantee(found: Sequence[tuple[str, Setting]], reading: Reading) -> Settin
         reading.doubt("processing.guarantee", setting.origin, why)
         return None
     if setting.value in ("exactly_once", "exactly_once_beta"):
-        why = f"is {setting.value}, which Kafka 4.0 has no more (KIP-732): say {_EXACTLY_ONCE}"
+        why = f"is {setting.value}, which Kafka 4.0 removed (KIP-732): write {_EXACTLY_ONCE}"
         reading.doubt("processing.guarantee", setting.origin, why)
         return None
     if setting.value != _EXACTLY_ONCE:

@@ -113,10 +113,10 @@ SARAMA = Library(
         "consumer.interceptors": "is code of the application",
         "producer.transaction.retry.backofffunc": "is code of the application",
         "producer.retry.backofffunc": "is code of the application",
-        "producer.retry.maxbufferlength": "lets messages fail that wait to be sent again, which librdkafka cannot be told",
-        "producer.retry.maxbufferbytes": "lets messages fail that wait to be sent again, which librdkafka cannot be told",
-        "consumer.offsets.retention": "lets committed offsets expire, which librdkafka cannot be told",
-        "consumer.group.resetinvalidoffsets": "decides what happens to offsets that are gone: librdkafka cannot be told",
+        "producer.retry.maxbufferlength": "lets messages fail that wait to be sent again, for which librdkafka has no setting",
+        "producer.retry.maxbufferbytes": "lets messages fail that wait to be sent again, for which librdkafka has no setting",
+        "consumer.offsets.retention": "lets committed offsets expire, for which librdkafka has no setting",
+        "consumer.group.resetinvalidoffsets": "decides what happens to offsets that are gone: librdkafka has no such setting",
     },
 )  # fmt: skip
 _ONLY_SARAMA = (
@@ -252,10 +252,10 @@ FRANZ_GO = Library(
     },
     aside=frozenset(_ASIDE_OF_FRANZ_GO.split()),
     unclear={
-        "AllowIdempotentProduceCancellation": "gives up what idempotence rules out, librdkafka cannot be told",
+        "AllowIdempotentProduceCancellation": "gives up what idempotence rules out, for which librdkafka has no setting",
         "StopProducerOnDataLossDetected": "is something that librdkafka cannot be told",
-        "ConsumeStartOffset": "is where a group begins, not where it goes on after a loss: librdkafka has one for both",
-        "ServerSideBalancer": "is the new protocol of groups with franz-go's own member, which is not run here",
+        "ConsumeStartOffset": "is where a group begins, not where it goes on after a loss: librdkafka has one setting for both",
+        "ServerSideBalancer": "is the new group protocol with franz-go's own client, which prozess does not run",
         "ShareGroup": "is a share group, of which nothing is promised here",
         "OnPartitionsRevoked": "is code of the application",
         "OnPartitionsLost": "is code of the application",

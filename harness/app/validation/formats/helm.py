@@ -186,11 +186,11 @@ class _Chart:
         """Why it is not told whether these properties are those of the brokers."""
         replaced = any(at(self.values, *above, "config") for above in ((), ("controller",), ("broker",)))
         if key in _APPENDED and replaced:
-            return "is beside config, which takes the place of what the chart writes: write it in there"
+            return "stands beside config, which replaces what the chart writes: write it into config"
         if role and len(self._roles()) > 1:
             return "is for some brokers only, and prozess judges one set of brokers"
         if key == _SINCE_CHART_32 and any(self.values.get(other) for other in _TO_CHART_31):
-            return f"is read by charts since 32 alone, and {' and '.join(_TO_CHART_31)} by older ones alone"
+            return f"is read only by charts from 32 on, and {' and '.join(_TO_CHART_31)} only by older ones"
         return None
 
     def _roles(self) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ _PREFIXES = """
 _FORBIDDEN = tuple(_PREFIXES.split())
 """What Strimzi ignores in `config`, whatever it is set to (KafkaClusterSpec.FORBIDDEN_PREFIXES)."""
 _EPHEMERAL = "is ephemeral: a broker whose pod is deleted loses its disk, which no promise here takes into account"
-_NO_WORKER = "is a connector without its worker: what its clients are set to, its KafkaConnect decides"
+_NO_WORKER = "is a connector without its worker: its KafkaConnect decides how its clients are set"
 
 
 def _strimzi(document: FileValue) -> bool:

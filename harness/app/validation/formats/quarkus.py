@@ -141,12 +141,12 @@ def _take_other(name: str, setting: Setting, reading: Reading) -> None:
     if any(each.name == name for each in reading.unclear):
         return
     if name.startswith("quarkus.kafka-streams."):
-        why = "is of a Streams application: give its settings in a .properties file of their own (docs: Kafka Streams)"
+        why = "belongs to a Streams application: give its settings in a .properties file of their own (docs: Kafka Streams)"
         reading.doubt(name, setting.origin, why)
     elif name.startswith("quarkus.") or "kafka" not in name.lower():
         reading.aside.append(name)
     else:
-        why = "is no name of Quarkus': only the application's code knows what it does with it"
+        why = "is not a name that Quarkus reads: only the application's code knows what it means"
         reading.doubt(name, setting.origin, why, f"unknown-property:{name}")
 
 

@@ -304,10 +304,10 @@ class _Application:
                 name, setting.origin, "is of Spring Cloud Stream, whose binder has defaults of its own (acks=1)"
             )
         elif name in ("spring.config.import", "spring.config.additionallocation", "spring.config.location"):
-            why = "takes settings from elsewhere, which may be Kafka's and count more than these"
+            why = "takes settings from elsewhere, which may set Kafka's properties and override these"
             self.reading.doubt(name, setting.origin, why, f"unknown-property:{name}")
         elif "kafka" in name.lower():
-            why = "is no name of Spring Boot's: only the application's code knows what it does with it"
+            why = "is not a name that Spring Boot reads: only the application's code knows what it means"
             self.reading.doubt(name, setting.origin, why, f"unknown-property:{name}")
         else:
             self.reading.aside.append(name)
@@ -334,7 +334,7 @@ class _Application:
             value = setting.value if placeholder_in(setting.value) else known[1](setting.value)
             if value is None:
                 self.reading.doubt(
-                    f"spring.kafka.{rest}", setting.origin, f"has the value {setting.value!r}, which is none"
+                    f"spring.kafka.{rest}", setting.origin, f"cannot have the value {setting.value!r}"
                 )
             elif known[0] == "transactional.id" and not value:
                 self.reading.doubt(
@@ -370,7 +370,7 @@ class _Application:
         elif _ASIDE.fullmatch(rest):
             reading.aside.append(name)
         elif rest.startswith("streams."):
-            why = "is of a Streams application: give its settings in a .properties file of their own (docs: Kafka Streams)"
+            why = "belongs to a Streams application: give its settings in a .properties file of their own (docs: Kafka Streams)"
             reading.doubt(name, setting.origin, why)
         else:
             reading.doubt(name, setting.origin, "is no name of Spring Boot's that prozess knows")

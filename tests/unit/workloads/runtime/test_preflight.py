@@ -45,7 +45,7 @@ def run(monkeypatch, tmp_path, text: str) -> int:
         ('base = { "producer.properties.compression.level" = "high" }', "Invalid value"),
         (
             'workload = "group"\nbase = { "group.protocol" = "consumer", "group.properties.session.timeout.ms" = 6000 }',
-            "it is the brokers' to set (KIP-848)",
+            "the brokers set it (KIP-848)",
         ),
         ('workload = "group"\nbase = { "group.properties.isolation.level" = "x" }', "set group.isolation_level"),
         (

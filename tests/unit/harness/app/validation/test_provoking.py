@@ -137,13 +137,13 @@ def test_an_unclean_election_lets_the_first_that_died_return_alone():
     names = [step.name for step in SCHEDULES["unclean"].steps(PROVOCATION.circumstances)]
     assert [name.removeprefix("unclean: ") for name in names] == [
         "a follower dies",
-        "all dies that is in sync",
-        "who died first returns",
+        "every in-sync replica dies",
+        "the replica that died first returns",
         "the others return",
         "every replica is in sync",
     ]
     by_name = {step.name: step for step in SCHEDULES["unclean"].steps(PROVOCATION.circumstances)}
-    died, away = by_name["unclean: a follower dies"], by_name["unclean: all dies that is in sync"]
+    died, away = by_name["unclean: a follower dies"], by_name["unclean: every in-sync replica dies"]
     assert died.do.targets == ("follower(0, 2)",)
     assert set(away.do.targets) == {"leader(0)", "in-sync-followers(0)"}
     assert isinstance(away.after, Elapsed)
