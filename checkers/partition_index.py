@@ -172,7 +172,8 @@ def read_in_the_end(index: "PartitionIndex", client_clock: np.ndarray) -> bool:
 
 
 class PartitionIndex(Indexed):
-    """What several kernels need to know of one partition. Each part is computed once, when it is first asked for."""
+    """Describes what several kernels need to know of one partition. Each part is computed once, when it is first asked
+    for."""
 
     def __init__(self, history: PartitionHistory) -> None:
         # Not the history itself: the cache must not keep it alive.
@@ -208,7 +209,7 @@ class PartitionIndex(Indexed):
 
     @lazy
     def by_consumer(self) -> np.ndarray:
-        """bool[reads]: did a consumer read this, and not the audit?"""
+        """Returns bool[reads]: did a consumer read this, and not the audit?"""
         consumer = np.ones(len(self.reads["client"]), dtype=bool)
         for a, b, client in self.reader_runs:
             consumer[a:b] = not self.has(client, self.client_role, Role.AUDIT)
@@ -216,18 +217,18 @@ class PartitionIndex(Indexed):
 
     @lazy
     def read_count(self) -> int:
-        """How many records were read by anyone, without the sentinels."""
+        """Returns how many records were read by anyone, without the sentinels."""
         given = self.reads["sender"] != SENTINEL_CLIENT
         return int(np.count_nonzero(given if self.audited else given & self.by_consumer))
 
     @lazy
     def consumed(self) -> Consumed:
-        """What consumers received, whatever their isolation level."""
+        """Returns what consumers received, whatever their isolation level."""
         return Consumed(self.read_key[self.by_consumer], self.reads["log_offset"][self.by_consumer])
 
     @lazy
     def consumed_committed(self) -> Consumed:
-        """What consumers at read_committed received."""
+        """Returns what consumers at read_committed received."""
         level = of_clients(self.client_isolation, self.reads["client"], unknown=Isolation.NOT_A_READER)
         rows = self.by_consumer & (level == Isolation.READ_COMMITTED)
         return Consumed(self.read_key[rows], self.reads["log_offset"][rows])
@@ -236,8 +237,8 @@ class PartitionIndex(Indexed):
 
     @lazy
     def send_key(self) -> np.ndarray:
-        """int64[sends]: the identity of each record that was sent. It strictly ascends, because rows are in the order
-        (client, sequence)."""
+        """Returns int64[sends]: the identity of each record that was sent. It strictly ascends, because rows are in the
+        order (client, sequence)."""
         key = identity_keys(self.sends["client"], self.sends["sequence"])
         assert not len(key) or key[0] >= 0, "a send of no client"
         assert (key[1:] > key[:-1]).all(), "sends are not in the order (client, sequence)"
@@ -258,8 +259,8 @@ class PartitionIndex(Indexed):
 
     @lazy
     def _acknowledged_at(self) -> np.ndarray:
-        """intp[log + 1]: for each position of L(p) a row of `sends` that was acknowledged there, -1 where there is none.
-        The last entry is -1."""
+        """Returns intp[log + 1]: for each position of L(p) a row of `sends` that was acknowledged there, -1 where there
+        is none. The last entry is -1."""
         found = np.full(len(self.log.rows) + 1, -1, dtype=np.intp)
         found[self.send_position] = np.arange(len(self.send_position))
         found[-1] = -1
@@ -278,8 +279,8 @@ class PartitionIndex(Indexed):
 
     @lazy
     def read_key(self) -> np.ndarray:
-        """int64[reads]: the identity of each record that was read. UNREADABLE where the record was corrupt, or is a copy
-        without an identity of its own."""
+        """Returns int64[reads]: the identity of each record that was read. UNREADABLE where the record was corrupt, or
+        is a copy without an identity of its own."""
         flags = self.reads["flags"]
         unreadable = (flags & (ReadFlag.CORRUPT | ReadFlag.ANONYMOUS)) != 0 if flags.any() else None
         return identity_keys(self.reads["sender"], self.reads["sequence"], unreadable)
@@ -298,7 +299,7 @@ class PartitionIndex(Indexed):
 
     @lazy
     def identities(self) -> LogIdentities:
-        """The records of L(p) by identity."""
+        """Returns the records of L(p) by identity."""
         return LogIdentities(self.log, self.reads["sender"][self.log.rows])
 
     def incomplete(self, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> str | None:
@@ -311,8 +312,8 @@ class PartitionIndex(Indexed):
 
     @lazy
     def sentinel_ns(self) -> int | None:
-        """When the sentinel at the end of L(p) was sent. What happened before that happened to the log that the audit
-        read."""
+        """Returns when the sentinel at the end of L(p) was sent. What happened before that happened to the log that the
+        audit read."""
         rows = np.flatnonzero(self.sends["client"] == SENTINEL_CLIENT)
         at_end = rows[self.sends["log_offset"][rows] == self.audit_end.get(Isolation.READ_UNCOMMITTED, NONE)]
         rows = at_end if len(at_end) else rows
@@ -320,7 +321,7 @@ class PartitionIndex(Indexed):
 
     @lazy
     def read_position(self) -> np.ndarray:
-        """intp[reads]: the position in L(p) of the offset that was read, -1 where L(p) has no record."""
+        """Returns intp[reads]: the position in L(p) of the offset that was read, -1 where L(p) has no record."""
         return self.log.positions.find(self.reads["log_offset"])
 
     @lazy
@@ -333,12 +334,13 @@ class PartitionIndex(Indexed):
 
     @lazy
     def send_position(self) -> np.ndarray:
-        """intp[sends]: the position in L(p) of the acknowledged offset, -1 where it is not known or L(p) has no record."""
+        """Returns intp[sends]: the position in L(p) of the acknowledged offset, -1 where it is not known or L(p) has no
+        record."""
         return self.log.positions.find(self.sends["log_offset"])
 
     @lazy
     def send_confirmed(self) -> np.ndarray:
-        """bool[sends]: does L(p) have this record at the offset that was acknowledged?"""
+        """Returns bool[sends]: does L(p) have this record at the offset that was acknowledged?"""
         return self.agrees(self.send_position, self.send_key)
 
     def agrees(self, position: np.ndarray, key: np.ndarray) -> np.ndarray:
@@ -371,7 +373,7 @@ class PartitionIndex(Indexed):
 
     @lazy
     def unreadable_positions(self) -> bool:
-        """Whether L(p) holds records whose identity could not be read."""
+        """Returns whether L(p) holds records whose identity could not be read."""
         return bool((self.log.key == UNREADABLE).any())
 
     # What a record says of itself.
@@ -416,7 +418,7 @@ class PartitionIndex(Indexed):
 
     @lazy
     def tombstones(self) -> Tombstones:
-        """The tombstones that producers sent. The log does not have all of them, because tombstones expire."""
+        """Returns the tombstones that producers sent. The log does not have all of them, because tombstones expire."""
         return Tombstones(self.sends)
 
     @lazy

@@ -1,4 +1,5 @@
-"""What a backend can do to its nodes beyond their processes: a part for each kind of impairment and of harm.
+"""This module says what a backend can do to its nodes beyond their processes: a part for each kind of impairment and of
+harm.
 
 A part is asked for one node at a time. It keeps nothing that a second process would need: what is impaired is seen.
 """
@@ -103,7 +104,7 @@ class HasParts:
 
 
 def node_facts(node: Node) -> dict[str, Any]:
-    """What a cluster's `describe` says of each node, as JSON values."""
+    """Returns what a cluster's `describe` says of each node, as JSON values."""
     return {
         "id": node.node_id,
         "roles": sorted(node.roles),

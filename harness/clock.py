@@ -17,11 +17,11 @@ class Clock(Protocol):
     """Monotonic time, wall time, and the only way to wait."""
 
     def monotonic_ns(self) -> int:
-        """CLOCK_MONOTONIC, nanoseconds."""
+        """Returns CLOCK_MONOTONIC in nanoseconds."""
         ...
 
     def wall_ns(self) -> int:
-        """CLOCK_REALTIME, nanoseconds since the epoch."""
+        """Returns CLOCK_REALTIME, in nanoseconds since the epoch."""
         ...
 
     def sleep(self, seconds: float) -> None:

@@ -20,7 +20,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the process returns to its caller."""
+    """The exit code that the process returns to its caller."""
 
     HELD = 0
     VIOLATED = 1
@@ -52,17 +52,17 @@ class Interrupted(ProzessError):
 
 
 class NotJudged(ProzessError):
-    """What was asked about has no verdict. The text says how to get one."""
+    """Says that what was asked about has no verdict. The text says how to get one."""
 
     exit_code = ExitCode.UNKNOWN
 
 
 class HarnessFailed(ProzessError):
-    """prozess could not do its work. This says nothing about Kafka."""
+    """Says that prozess could not do its work. This says nothing about Kafka."""
 
 
 class MissingTool(HarnessFailed):
-    """Something that this machine must have is missing."""
+    """Says that something which this machine must have is missing."""
 
 
 class NotReady(HarnessFailed):
@@ -82,7 +82,7 @@ class TargetMissing(ClusterFailed):
 
 
 class StorageFull(HarnessFailed):
-    """There is no room left where the history is written."""
+    """Says that there is no room left where the history is written."""
 
 
 class HistoryUnreadable(HarnessFailed):

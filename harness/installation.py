@@ -32,8 +32,8 @@ EXTRAS = {"aiokafka": "aiokafka", "docker": "docker", "testcontainers": "docker"
 
 @contextmanager
 def of_an_extra(what: str) -> Iterator[None]:
-    """A context for imports. If a module of an extra is missing, it raises MissingTool with the command that installs
-    it. `what` is what needs the module, for the sentence."""
+    """Yields a context for imports. If a module of an extra is missing, it raises MissingTool with the command that
+    installs it. `what` is what needs the module, for the sentence."""
     try:
         yield
     except ModuleNotFoundError as error:

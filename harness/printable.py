@@ -16,7 +16,8 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u206
 
 
 def printable(text: str) -> str:
-    r"""The text with each character that a terminal would obey, or cannot encode, written as `\x1b` or `\u202e`."""
+    r"""Returns the text with each character that a terminal would obey, or cannot encode, written as `\x1b` or
+    `\u202e`."""
     return _UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text)
 
 

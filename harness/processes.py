@@ -24,7 +24,7 @@ class ProcessIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """What /proc says about one process."""
+    """Describes what /proc says about one process."""
 
     identity: ProcessIdentity
     state: str

@@ -1,5 +1,5 @@
-"""Where the files of a run are. Every stage reads its input here and writes its output here, so each stage can be
-repeated alone.
+"""This module says where the files of a run are. Every stage reads its input here and writes its output here, so each
+stage can be repeated alone.
 
 plan.json          stage plan: enough to run it again
 rows/              stage run: rows as the clients wrote them (harness/recording/rows.py); they survive any SIGKILL
@@ -66,7 +66,7 @@ class LostRows:
 
     @property
     def file(self) -> str:
-        """The damaged file, by its path within the run directory."""
+        """Returns the damaged file, by its path within the run directory."""
         return f"history/{self.table}.parquet"
 
 
@@ -87,7 +87,7 @@ class RunDirectory:
 
     @property
     def name(self) -> str:
-        """The last part of its address."""
+        """Returns the last part of its address."""
         return self.address.rpartition("/")[2]
 
     @property
@@ -153,12 +153,12 @@ class RunDirectory:
 
     @property
     def nodes(self) -> Path:
-        """The data directories of local nodes, while these run."""
+        """Returns the data directories of local nodes, while these run."""
         return self.path / "nodes"
 
     @property
     def source(self) -> Path:
-        """How a history was imported or generated: {"command", …}. Only such runs have it."""
+        """Returns how a history was imported or generated: {"command", …}. Only such runs have it."""
         return self.path / "source.json"
 
     @property
@@ -180,12 +180,12 @@ class RunDirectory:
 
     @property
     def manifest(self) -> Path:
-        """What every file was that a verdict rests on (prozess.harness.history.manifest)."""
+        """Returns what every file was that a verdict rests on (prozess.harness.history.manifest)."""
         return self.path / "manifest.json"
 
     @property
     def application(self) -> Path:
-        """What a test found of its application (prozess.harness.verdict.ApplicationVerdict)."""
+        """Returns what a test found of its application (prozess.harness.verdict.ApplicationVerdict)."""
         return self.path / "application.json"
 
     @property

@@ -48,7 +48,7 @@ class Table:
 
     @cached_property
     def row_format(self) -> str:
-        """The format of the same row for `struct`: one value for each column, then the mark."""
+        """Returns the format of the same row for `struct`: one value for each column, then the mark."""
         return "<" + "".join({"i8": "q", "i4": "i"}[c.kind] for c in self.columns) + "4x" * self._padded + "q"
 
     @cached_property
@@ -454,7 +454,8 @@ ORIGIN_SEQUENCE_BITS = 40
 
 
 class Outcome(IntEnum):
-    """How a send ended. OK took effect, FAIL certainly did not, and INFO may have done either. If in doubt, it is INFO."""
+    """Says how a send ended. OK took effect, FAIL certainly did not, and INFO may have done either. If in doubt, it is
+    INFO."""
 
     INFO = 0
     OK = 1
@@ -462,7 +463,7 @@ class Outcome(IntEnum):
 
 
 class Role(IntEnum):
-    """What a client was for."""
+    """Describes what a client was for."""
 
     PRODUCER = 1
     READER = 2
@@ -579,8 +580,9 @@ class MetadataKind(IntEnum):
 
 
 class MetadataSource(IntEnum):
-    """Who reported a row of `metadata`. Only CONTROLLER_LOG is ground truth. SAMPLE is for display. DESCRIBED is weaker
-    evidence, used where the controllers' log cannot be read (`prozess.harness.guarantees.evidence.ground_truth`)."""
+    """Says who reported a row of `metadata`. Only CONTROLLER_LOG is ground truth. SAMPLE is for display. DESCRIBED is
+    weaker evidence, used where the controllers' log cannot be read
+    (`prozess.harness.guarantees.evidence.ground_truth`)."""
 
     CONTROLLER_LOG = 1
     SAMPLE = 2
@@ -609,7 +611,7 @@ class Tristate(IntEnum):
 
 
 class StepOutcome(IntEnum):
-    """How a step of the schedule ended."""
+    """Says how a step of the schedule ended."""
 
     DONE = 1
     TIMED_OUT = 2

@@ -21,7 +21,7 @@ class Verdict(StrEnum):
 
 
 class AnomalyOutcome(StrEnum):
-    """What became of one anomaly in one cell: what the configuration allows, and what was seen."""
+    """Describes what became of one anomaly in one cell: what the configuration allows, and what was seen."""
 
     HELD = "held"
     """The anomaly is forbidden, and was not seen."""
@@ -103,7 +103,7 @@ class CellAnomaly(Frozen):
 
     @property
     def by_known_defects(self) -> bool:
-        """Whether everything forbidden is proven to come from known defects."""
+        """Returns whether everything forbidden is proven to come from known defects."""
         return 0 < self.forbidden == sum(self.known.values())
 
 
@@ -141,7 +141,7 @@ class ControlResult(Frozen):
 
     @property
     def fired(self) -> bool:
-        """Whether at least one of its cells showed the anomaly."""
+        """Returns whether at least one of its cells showed the anomaly."""
         return bool(self.fired_in)
 
 
@@ -214,12 +214,12 @@ class ApplicationGap(Frozen):
     """Whether the test forbids one of them: then not to know is not to pass."""
 
     def sentence(self) -> str:
-        """For a person."""
+        """Returns a sentence for a person."""
         return f"{', '.join(self.anomalies)} in {self.where}: {self.why}; {self.add}"
 
 
 class ApplicationVerdict(Frozen):
-    """What a test found of the application under test: the whole of `application.json`."""
+    """Describes what a test found of the application under test: the whole of `application.json`."""
 
     anomalies: tuple[ApplicationAnomaly, ...] = ()
     not_judged: tuple[ApplicationGap, ...] = ()
@@ -274,7 +274,7 @@ class TrialVerdict(Frozen):
 
     @property
     def by_known_defects(self) -> bool:
-        """Whether the verdict is violated, and only by what is proven to come from known defects of others."""
+        """Returns whether the verdict is violated, and only by what is proven to come from known defects of others."""
         judged = [judged for cell in self.cells for judged in cell.anomalies.values()]
         forbidden = [of for of in judged if of.verdict is Verdict.VIOLATED]
         others = any(alert.verdict is Verdict.VIOLATED for alert in self.alerts)

@@ -42,7 +42,7 @@ GONE_S = 10.0
 
 
 class SweepReport(Protocol):
-    """What a sweep found of a run, what it removed, and what is left, in one sentence each."""
+    """Describes what a sweep found of a run, what it removed, and what is left, in one sentence each."""
 
     @property
     def found(self) -> tuple[str, ...]: ...
@@ -71,7 +71,7 @@ class Sweepers:
 
 @dataclass(frozen=True, slots=True)
 class HealReport:
-    """What `heal_run` found, what it did, and what is left, in sentences for people."""
+    """Describes what `heal_run` found, what it did, and what is left, in sentences for people."""
 
     run: Path
     found: tuple[str, ...]
@@ -278,7 +278,7 @@ class _NoRecorder:
 
 @dataclass(slots=True)
 class Healed:
-    """What was undone, in sentences like those of `prozess.nemesis.crash_recovery.HealReport`."""
+    """Describes what was undone, in sentences like those of `prozess.nemesis.crash_recovery.HealReport`."""
 
     found: list[str] = field(default_factory=list)
     done: list[str] = field(default_factory=list)

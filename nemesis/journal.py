@@ -57,7 +57,8 @@ class JournalEntry(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class JournalContents:
-    """What a journal contains. `unreadable` holds the lines that are no entry; a torn last line does not count."""
+    """Describes what a journal contains. `unreadable` holds the lines that are no entry; a torn last line does not
+    count."""
 
     entries: tuple[JournalEntry, ...]
     """The last state of each id, in the order in which they were planned."""
@@ -116,7 +117,7 @@ class Journal:
 
     @property
     def next_number(self) -> int:
-        """The number that the next fault gets."""
+        """Returns the number that the next fault gets."""
         return max((entry.number for entry in self._entries.values()), default=-1) + 1
 
     def plan(
@@ -201,7 +202,7 @@ def _sync_directory(path: Path) -> None:
 
 
 class RecorderProtocol(Protocol):
-    """What the nemesis needs of `prozess.harness.recording.rows.Recorder`."""
+    """Describes what the nemesis needs of `prozess.harness.recording.rows.Recorder`."""
 
     def write(self, table: str, **columns: int) -> object:
         """Writes one row. Columns that are missing are unset."""

@@ -96,8 +96,8 @@ def tasks_of(rows: Sequence[int], *, tasks_max: int) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class HistoryLocation:
-    """Where the history of one check is. A worker that has several tasks of the check opens the history once, and keeps
-    what it read of small tables and computed from them. It forgets what the last check opened."""
+    """Says where the history of one check is. A worker that has several tasks of the check opens the history once, and
+    keeps what it read of small tables and computed from them. It forgets what the last check opened."""
 
     run: RunDirectory
     check: str

@@ -117,7 +117,7 @@ def _guarantee(guarantee: Guarantee) -> Iterator[str]:
 
 
 def main() -> None:
-    """Write the page into the checkout."""
+    """Writes the page into the checkout."""
     DOCUMENT.parent.mkdir(exist_ok=True)
     DOCUMENT.write_text(render(), encoding="utf-8")
     sys.stdout.write(f"wrote {DOCUMENT}\n")

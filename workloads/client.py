@@ -232,7 +232,7 @@ class Client:
 
 
 class Work(Protocol):
-    """What a client of some role does. It is built from its `Client`."""
+    """Describes what a client of some role does. It is built from its `Client`."""
 
     def run(self) -> None:
         """Works until the work is done or `stop` was commanded. FatalClient, StorageFull and Orphaned end it early."""

@@ -1,5 +1,5 @@
-"""What every client of librdkafka needs beside its properties: a login, a limit to its retry back-off, and a close
-that cannot hang."""
+"""This module says what every client of librdkafka needs beside its properties: a login, a limit to its retry back-off,
+and a close that cannot hang."""
 
 import faulthandler
 import sys

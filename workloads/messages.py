@@ -1,4 +1,5 @@
-"""What the run stage, the fork server and the client processes say to each other: typed values, and their one encoding.
+"""This module says what the run stage, the fork server and the client processes say to each other: typed values, and
+their one encoding.
 
 A message is a JSON object. It is checked once, where it is decoded. Both ends are this very code, so a message that is
 not known is a mistake of prozess.
@@ -117,7 +118,7 @@ class StopCommand(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StallCommand(Message):
-    """Do not poll for so long."""
+    """Tells a member not to poll for so long."""
 
     seconds: Number
     do: Literal["stall"] = "stall"
@@ -258,7 +259,7 @@ class EndedEvent(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainingEvent(Message):
-    """Where a member of a group is. `at`: dense partition → (position, whether that is the end)."""
+    """Says where a member of a group is. `at`: dense partition → (position, whether that is the end)."""
 
     at: dict[Key, tuple[Whole, Flag]]
     processed: Whole

@@ -55,7 +55,7 @@ from prozess.workloads.verifiable.settings import (
 
 @dataclass(frozen=True, slots=True)
 class ClientRole:
-    """How a client is launched, and what it does."""
+    """Says how a client is launched, and what it does."""
 
     work: Callable[[Client], Work]
     """What runs in the client's process."""
@@ -120,7 +120,7 @@ class Launcher:
 
     @property
     def observer_servers(self) -> str:
-        """The observer's listeners, which no fault touches, as `bootstrap.servers`."""
+        """Returns the observer's listeners, which no fault touches, as `bootstrap.servers`."""
         return ",".join(f"{host}:{port}" for host, port in self._cluster.observer_servers.values())
 
     def launch(self, planned: PlannedClient) -> ClientLaunch:

@@ -1,4 +1,4 @@
-"""How clients are configured: librdkafka's properties, and what else a client is launched with. Pure.
+"""This module says how clients are configured: librdkafka's properties, and what else a client is launched with. Pure.
 
 The back-offs are lowered for a cluster that is being broken: with the defaults (reconnect.backoff.max.ms 10 s,
 topic.metadata.refresh.interval.ms 5 min) the time to recover would be the client's and not the cluster's. They shape what is
@@ -67,8 +67,8 @@ class ClientClocks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """What clients need of the machine they run on, and no workload finds by itself. Each is looked for when a client
-    needs it, and no earlier: MissingTool then, if it is not there."""
+    """Describes what clients need of the machine they run on, and no workload finds by itself. Each is looked for when
+    a client needs it, and no earlier: MissingTool then, if it is not there."""
 
     java: Callable[[], JavaInstallation]
     jars: Callable[[str], Sequence[Path]]
@@ -80,7 +80,7 @@ class Toolbox:
 
 @dataclass(frozen=True, slots=True)
 class LaunchContext:
-    """What the settings of a client are made from."""
+    """Describes what the settings of a client are made from."""
 
     plan: Plan
     planned: PlannedClient

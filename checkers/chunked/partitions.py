@@ -43,7 +43,7 @@ LATE, STALLED = "late", "stalled"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one client received in sequence, in a stretch of `reads`."""
+    """Holds what one client received in sequence, in a stretch of `reads`."""
 
     client: int
     begin_ns: int
@@ -167,8 +167,8 @@ class KeptRows:
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """What the first look at a piece shows. `kept` belongs to a range of offsets, as far as the piece knows by itself.
-    `offsets`, `edges` and `runs` belong to rows of `reads`."""
+    """Describes what the first look at a piece shows. `kept` belongs to a range of offsets, as far as the piece knows
+    by itself. `offsets`, `edges` and `runs` belong to rows of `reads`."""
 
     residue: Residue
     kept: KeptRows | None = None
@@ -221,8 +221,8 @@ def remainders(
 
 @dataclass(frozen=True, slots=True)
 class Remainder:
-    """What is left of a partition: the numbers of its rows, ascending, and what must be known of the plain records that
-    were left out."""
+    """Describes what is left of a partition: the numbers of its rows, ascending, and what must be known of the plain
+    records that were left out."""
 
     sends: np.ndarray
     reads: np.ndarray

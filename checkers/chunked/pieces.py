@@ -34,7 +34,7 @@ class PieceSends:
 
 @dataclass(frozen=True, slots=True)
 class Residue:
-    """What is kept of a piece: rows of the whole partition's tables, and what other pieces must know of them."""
+    """Describes what is kept of a piece: rows of the whole partition's tables, and what other pieces must know of them."""
 
     sends: np.ndarray
     """int64: the rows of `sends` that are kept."""
@@ -55,7 +55,7 @@ class Residue:
 
 @dataclass(frozen=True, slots=True)
 class PieceContext:
-    """What one piece must know of all other pieces, to say which of its plain records must be kept."""
+    """Describes what one piece must know of all other pieces, to say which of its plain records must be kept."""
 
     keys: np.ndarray
     """Identities that something in another piece names, ascending."""

@@ -33,7 +33,7 @@ class Suspects:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What one partition alone shows of the transactions of its cell. The fields are those of `Known`."""
+    """Describes what one partition alone shows of the transactions of its cell. The fields are those of `Known`."""
 
     audited: bool
     reason: str | None

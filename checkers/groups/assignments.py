@@ -129,13 +129,13 @@ class Ownership:
 
     @lazy
     def cut_ns(self) -> np.ndarray:
-        """When the member may have been evicted without knowing. It is before `begin_ns` if the member heard so late of
-        this assignment that it may have been evicted before."""
+        """Returns when the member may have been evicted without knowing. It is before `begin_ns` if the member heard so
+        late of this assignment that it may have been evicted before."""
         return _cuts(self._history, self._members, self.client, self.begin_ns)
 
     @lazy
     def end_ns(self) -> np.ndarray:
-        """When the ownership certainly held no longer: `known_end_ns` or `cut_ns`, whichever was first."""
+        """Returns when the ownership certainly held no longer: `known_end_ns` or `cut_ns`, whichever was first."""
         return np.asarray(np.minimum(self.known_end_ns, self.cut_ns))
 
 

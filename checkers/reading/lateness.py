@@ -124,7 +124,7 @@ NEVER = np.iinfo(np.int64).max
 
 
 class DeliveryState(IntEnum):
-    """What became of a record at one recipient. With several recipients the greatest state counts."""
+    """Describes what became of a record at one recipient. With several recipients the greatest state counts."""
 
     IN_TIME = 0
     OPEN = 1

@@ -109,7 +109,7 @@ def _unfinished(
 
 
 class _Counted:
-    """How often each key stands on one side."""
+    """Says how often each key stands on one side."""
 
     def __init__(self, keys: np.ndarray) -> None:
         ordered = np.sort(keys[keys != NONE])

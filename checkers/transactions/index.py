@@ -1,4 +1,5 @@
-"""What the kernels of transactions share: the transactions of a cell, their records, and who saw which of them.
+"""This module says what the kernels of transactions share: the transactions of a cell, their records, and who saw which
+of them.
 
 It is built once for a cell, from whole arrays; loops run over partitions. V(p) is the audit at read_committed, L(p) the
 audit at read_uncommitted. The row of a transaction says what its client knows. If the client does not know whether a
@@ -58,7 +59,7 @@ class CellIndex(Indexed):
 
     @property
     def begun_keys(self) -> tuple[np.ndarray, np.ndarray]:
-        """When transactions began, ascending; and for each transaction its client and the rank of its begin."""
+        """Returns when transactions began, ascending; and for each transaction its client and the rank of its begin."""
         return once(self._table, "begun_keys", self._begun_keys)
 
     def _begun_keys(self) -> tuple[np.ndarray, np.ndarray]:
@@ -69,8 +70,8 @@ class CellIndex(Indexed):
 
     @property
     def read_until_ns(self) -> np.ndarray:
-        """int64[transactions]: until when its client reads inside the transaction. Of an imported transaction it is
-        known only when it was over; its client does one thing at a time."""
+        """Returns int64[transactions]: until when its client reads inside the transaction. Of an imported transaction
+        it is known only when it was over; its client does one thing at a time."""
         column = "end_invoked_ns" if self.audited else "completed_ns"
 
         def make() -> np.ndarray:
@@ -85,7 +86,7 @@ class CellIndex(Indexed):
 
     @lazy
     def _all_rows(self) -> Sequence[tuple[np.ndarray, np.ndarray]]:
-        """For each partition: the rows of `sends` in transactions that entered the client's queue, and their
+        """Returns for each partition the rows of `sends` in transactions that entered the client's queue, and their
         transactions (-1: not recorded)."""
         found = []
         for position, index in enumerate(self.partitions):
@@ -107,7 +108,7 @@ class CellIndex(Indexed):
 
     @lazy
     def unrecorded(self) -> int:
-        """How many records belong to a transaction that has no row."""
+        """Returns how many records belong to a transaction that has no row."""
         return sum(int(np.count_nonzero(place < 0)) for _, place in self._all_rows)
 
     @lazy
@@ -116,17 +117,17 @@ class CellIndex(Indexed):
 
     @lazy
     def transaction(self) -> np.ndarray:
-        """intp[records]: the index of its transaction in `transactions`."""
+        """Returns intp[records]: the index of its transaction in `transactions`."""
         return np.concatenate([place[place >= 0] for _, place in self._all_rows] or [np.empty(0, dtype=np.intp)])
 
     @lazy
     def which(self) -> np.ndarray:
-        """intp[records]: the index of its partition in `partitions`."""
+        """Returns intp[records]: the index of its partition in `partitions`."""
         return np.repeat(np.arange(len(self.partitions)), [len(rows) for rows in self._rows])
 
     @lazy
     def row(self) -> np.ndarray:
-        """intp[records]: its row in `sends` of that partition."""
+        """Returns intp[records]: its row in `sends` of that partition."""
         return np.concatenate([*self._rows, np.empty(0, dtype=np.intp)])
 
     def of_sends(self, name: str) -> np.ndarray:
@@ -135,7 +136,7 @@ class CellIndex(Indexed):
 
     @lazy
     def visible_at(self) -> np.ndarray:
-        """intp[records]: its position in V of its partition, -1 if V does not show it."""
+        """Returns intp[records]: its position in V of its partition, -1 if V does not show it."""
 
         def find(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
             send = index.sends_of_reads(index.visible.rows)
@@ -152,12 +153,13 @@ class CellIndex(Indexed):
 
     @lazy
     def missing(self) -> np.ndarray:
-        """bool[records]: V is known, should show the record if its transaction was committed, and does not show it."""
+        """Returns bool[records]: V is known, should show the record if its transaction was committed, and does not show
+        it."""
         return np.asarray((self.visible_at < 0) & ~self._over_partitions(_excused).astype(bool))
 
     @lazy
     def shown(self) -> np.ndarray:
-        """bool[transactions]: does V show a record of it?"""
+        """Returns bool[transactions]: does V show a record of it?"""
         if self.known:
             return self._told("shown")
         return self._any_of(self.visible_at >= 0)
@@ -187,7 +189,7 @@ class CellIndex(Indexed):
 
     @lazy
     def seen_committed(self) -> np.ndarray:
-        """bool[transactions]: did a read_committed consumer receive a record of it?"""
+        """Returns bool[transactions]: did a read_committed consumer receive a record of it?"""
         if self.known:
             return self._told("seen_committed")
         found = np.zeros(len(self.transactions), dtype=bool)
@@ -198,8 +200,8 @@ class CellIndex(Indexed):
 
     @lazy
     def committed(self) -> np.ndarray:
-        """bool[transactions]: was its commit confirmed? A commit in doubt counts as well, if somebody was shown a record
-        of it."""
+        """Returns bool[transactions]: was its commit confirmed? A commit in doubt counts as well, if somebody was shown
+        a record of it."""
         return self._of_all("committed", self._committed)
 
     def _committed(self) -> np.ndarray:
@@ -394,30 +396,30 @@ class Transactions:
 
     @lazy
     def aborted(self) -> np.ndarray:
-        """bool[n]: an abort was invoked and never a commit, so no one may see it at read_committed."""
+        """Returns bool[n]: an abort was invoked and never a commit, so no one may see it at read_committed."""
         return np.asarray(self.columns["ended_by"] == ABORT)
 
     @lazy
     def commit_invoked_ns(self) -> np.ndarray:
-        """int64[n]: when its commit was invoked. NEVER: it was not."""
+        """Returns int64[n]: when its commit was invoked. NEVER: it was not."""
         invoked = (self.columns["ended_by"] == COMMIT) & (self.columns["end_invoked_ns"] != MISSING)
         return np.asarray(np.where(invoked, self.columns["end_invoked_ns"], NEVER))
 
     @lazy
     def committing(self) -> int:
-        """How many commits were invoked."""
+        """Returns how many commits were invoked."""
         return int(np.count_nonzero(self.commit_invoked_ns != NEVER))
 
     @lazy
     def zombie(self) -> np.ndarray:
-        """bool[n]: was its commit invoked when a later instance had already been initialised?"""
+        """Returns bool[n]: was its commit invoked when a later instance had already been initialised?"""
         since, _ = self.superseded
         return np.asarray((self.commit_invoked_ns != NEVER) & (self.commit_invoked_ns > since))
 
     @lazy
     def in_time(self) -> np.ndarray:
-        """intp[n]: the rank of each transaction by when its commit was invoked (of an imported one: when it was over). A
-        read at read_committed leads forward in this order, unless it is an early one."""
+        """Returns intp[n]: the rank of each transaction by when its commit was invoked (of an imported one: when it was
+        over). A read at read_committed leads forward in this order, unless it is an early one."""
         invoked_ns, over_ns = self.commit_invoked_ns, self.columns["completed_ns"]
         order = np.argsort(np.where((invoked_ns == NEVER) & (over_ns != MISSING), over_ns, invoked_ns), kind="stable")
         rank = np.empty(len(order), dtype=np.intp)
@@ -456,8 +458,8 @@ class Transactions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
-    """What must be known of all partitions of a cell to judge its transactions in each of them. Bits are packed, one for
-    each transaction of the cell."""
+    """Describes what must be known of all partitions of a cell to judge its transactions in each of them. Bits are
+    packed, one for each transaction of the cell."""
 
     audited: bool
     incomplete: str | None

@@ -82,7 +82,7 @@ def compose_cluster(
     *,
     clock: Clock,
 ) -> "ComposeCluster | OwnComposeCluster":
-    """The cluster of a plan: of the file that it names, or of one that is written for the run."""
+    """Returns the cluster of a plan: of the file that it names, or of one that is written for the run."""
     return (
         ComposeCluster(plan, run, clock=clock)
         if plan.compose.file is None
@@ -140,7 +140,8 @@ class ComposeCluster(PlacedServers, ContainersCluster):
 
     @property
     def client_address(self) -> str:
-        """The address of clients on the host in the data network: `ComposeNode.block_address` takes it to cut them off."""
+        """Returns the address of clients on the host in the data network: `ComposeNode.block_address` takes it to cut
+        them off."""
         return f"{self._prefixes['data']}.1"
 
     # Faults
@@ -227,7 +228,7 @@ class ComposeCluster(PlacedServers, ContainersCluster):
         return find_image("kafka", version, wanted=options.kafka_image, zookeeper=self._zookeeper)
 
     def _id_of_cluster(self) -> str:
-        """The id of the cluster. With ZooKeeper, brokers make it up when they first start."""
+        """Returns the id of the cluster. With ZooKeeper, brokers make it up when they first start."""
         return self._cluster_id or next(
             filter(None, (cluster_id_in(p.data_directory / "meta.properties") for p in self._placements)), ""
         )
@@ -294,8 +295,8 @@ class ComposeCluster(PlacedServers, ContainersCluster):
                 return
 
     def _preloads(self, name: str) -> Mapping[str, str]:
-        """The environment that preloads a library into the server. The file that it writes to is made first, so that it
-        can be bound."""
+        """Returns the environment that preloads a library into the server. The file that it writes to is made first, so
+        that it can be bound."""
         found = self._equipment.environment(name)
         if str(syncs := self._equipment.syncs_of(name)) in found.values():
             syncs.touch()
@@ -415,7 +416,7 @@ def groups_can_be_left() -> bool:
 
 
 def served_ports(node: Placement) -> tuple[int, ...]:
-    """The ports on which a node serves in the network that faults touch."""
+    """Returns the ports on which a node serves in the network that faults touch."""
     quorum = [node.controller_port] if {CONTROLLER, ZOOKEEPER} & node.roles else []
     return (node.data_port, *quorum) if node.roles != {CONTROLLER} else tuple(quorum)
 

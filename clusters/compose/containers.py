@@ -113,7 +113,7 @@ class ComposeNode(HasParts):
 
     @property
     def container_name(self) -> str:
-        """The name of the server's container."""
+        """Returns the name of the server's container."""
         return self._place.container
 
     @property
@@ -123,7 +123,7 @@ class ComposeNode(HasParts):
 
     @property
     def died(self) -> int | None:
-        """The exit code of a server that ended for good although nobody here asked it to; else None."""
+        """Returns the exit code of a server that ended for good although nobody here asked it to; else None."""
         if self._asked_to_end or (self._guardian is not None and self._guardian.undecided):
             return None
         return self._ended()
@@ -283,7 +283,7 @@ class ComposeNode(HasParts):
         self.network.close_probe()
 
     def log_tail(self) -> str:
-        """The last lines of the server's log that say something: stack frames are left out."""
+        """Returns the last lines of the server's log that say something: stack frames are left out."""
         try:
             text = self._client().api.logs(self._place.container, tail=60).decode(errors="replace")
         except PROBLEMS:
@@ -364,7 +364,7 @@ class ContainersCluster(ABC):
 
     @cached_property
     def _cuts_lacking(self) -> str | None:
-        """Why nodes cannot be cut off here; None if they can."""
+        """Returns why nodes cannot be cut off here; None if they can."""
         if not by_exec():
             return None
         if all(has_tools(image) for image in self._images_of_networks()):
@@ -375,11 +375,11 @@ class ContainersCluster(ABC):
 
     @abstractmethod
     def _images_of_networks(self) -> Collection[str]:
-        """The images of the containers that hold the nodes' networks: where namespaces cannot be entered, cuts are made in
-        them."""
+        """Returns the images of the containers that hold the nodes' networks: where namespaces cannot be entered, cuts
+        are made in them."""
 
     def _more(self) -> Mapping[Capability, str]:
-        """The capabilities beyond processes and cuts."""
+        """Returns the capabilities beyond processes and cuts."""
         return {}
 
     def _lacks_of_more(self) -> Mapping[Capability, str]:
@@ -389,7 +389,7 @@ class ContainersCluster(ABC):
     @property
     @abstractmethod
     def observer_servers(self) -> Mapping[int, tuple[str, int]]:
-        """Per broker id: (host, port) of its observer listener."""
+        """Returns, for each broker id, (host, port) of its observer listener."""
 
     def setup(self) -> None:
         self.teardown()

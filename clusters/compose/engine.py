@@ -84,7 +84,7 @@ class EngineClient(Protocol):
 
 
 def compose_directory() -> Path:
-    """The folder `compose/`: that of the checkout, or the copy in the wheel."""
+    """Returns the folder `compose/`: that of the checkout, or the copy in the wheel."""
     if (directory := installation.folder("compose")) is None:
         raise MissingTool("This installation has no folder `compose`. Install prozess again.")
     return directory
@@ -185,7 +185,7 @@ def command(
 
 
 def run_label(run: RunDirectory) -> str:
-    """The value of the label of everything that belongs to this run."""
+    """Returns the value of the label of everything that belongs to this run."""
     return str(run.path.resolve())
 
 

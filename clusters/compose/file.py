@@ -57,7 +57,7 @@ class Heaps:
 
 @dataclass(frozen=True, slots=True)
 class ComposeSetting:
-    """What a Compose file must know of a cluster besides its variant."""
+    """Describes what a Compose file must know of a cluster besides its variant."""
 
     images: Mapping[str, str]
     """The name of a node → its image."""
@@ -80,7 +80,8 @@ def place_in_networks(variant: Variant, directory: Path, prefixes: Mapping[str, 
 
 
 def host_number(node_id: int) -> int:
-    """The last number of a node's addresses: brokers 11…, controllers 31…, ZooKeeper servers 51…; the gateway has 1."""
+    """Returns the last number of a node's addresses: brokers 11…, controllers 31…, ZooKeeper servers 51…; the gateway
+    has 1."""
     if node_id >= FIRST_ZOOKEEPER_ID:
         return node_id - FIRST_ZOOKEEPER_ID + 1 + _BEFORE_ZOOKEEPERS
     if node_id >= FIRST_CONTROLLER_ID:
@@ -89,7 +90,7 @@ def host_number(node_id: int) -> int:
 
 
 def in_order(variant: Variant) -> list[tuple[int, frozenset[str]]]:
-    """The node ids and their roles, brokers last."""
+    """Returns the node ids and their roles, brokers last."""
     return sorted(node_roles(variant).items(), key=lambda item: (BROKER in item[1], item[0]))
 
 
@@ -160,7 +161,7 @@ def run_document(
     project: str,
     prefixes: Mapping[str, str],
 ) -> Document:
-    """The Compose file of one run: two networks, and two containers per node."""
+    """Returns the Compose file of one run: two networks, and two containers per node."""
     services: dict[str, Any] = {}
     for node in placements:
         services |= _run_services(variant, node, placements, setting, run_label)
@@ -215,7 +216,7 @@ def _kafka(variant: Variant, node: Placement, nodes: Sequence[Placement], settin
 
 
 def _zookeeper(node: Placement, setting: ComposeSetting) -> dict[str, Any]:
-    """The service of a ZooKeeper server. The official image takes a configuration file if there is one."""
+    """Returns the service of a ZooKeeper server. The official image takes a configuration file if there is one."""
     return {
         # The image writes `myid` where it is not: of a server whose data was wiped.
         "environment": {"ZOO_MY_ID": str(zookeeper_number(node.node_id)), "JVMFLAGS": zookeeper_flags(setting)},
@@ -227,12 +228,12 @@ def _zookeeper(node: Placement, setting: ComposeSetting) -> dict[str, Any]:
 
 
 def zookeeper_flags(setting: ComposeSetting) -> str:
-    """The options of a ZooKeeper server's JVM."""
+    """Returns the options of a ZooKeeper server's JVM."""
     return " ".join([setting.heaps.zookeeper, *JVM_FLAGS, *ZOOKEEPER_FLAGS])
 
 
 def zookeeper_file(node: Placement) -> Path:
-    """The path of a node's zoo.cfg on the host."""
+    """Returns the path of a node's zoo.cfg on the host."""
     return node.data_directory.with_name("zoo.cfg")
 
 
@@ -241,7 +242,7 @@ def _bind(source: Path, target: str, *, read_only: bool = False) -> dict[str, An
 
 
 def text_of(document: Document, *, comment: str = "", escape: bool = True) -> str:
-    """A document as YAML in block style, with every text in JSON's quotes.
+    """Returns a document as YAML in block style, with every text in JSON's quotes.
 
     `escape`: a `$` in it is a `$`, and no variable of Compose."""
     head = "".join(f"# {line}".rstrip() + "\n" for line in comment.splitlines())
@@ -284,7 +285,7 @@ environment of apache/kafka; `prozess images build` builds one), {variables}, PO
 
 
 def persons_file(variant: Variant, *, name: str) -> str:
-    """The whole file for a person, as YAML."""
+    """Returns the whole file for a person, as YAML."""
     zookeeper = variant.metadata_mode == "zookeeper"
     images = {
         # The official image has no ZooKeeper mode.
@@ -312,7 +313,7 @@ def persons_file(variant: Variant, *, name: str) -> str:
 
 
 def persons_document(variant: Variant, setting: ComposeSetting) -> Document:
-    """The Compose file for a person: nodes find each other by the names of their services."""
+    """Returns the Compose file for a person: nodes find each other by the names of their services."""
     placements = tuple(
         placement_of(
             variant, node_id, roles, Path(), *[node_name(node_id, roles)] * 2, relay_port=FIRST_PORT - 1 + node_id
@@ -381,7 +382,7 @@ def _persons_zookeeper(node: Placement, nodes: tuple[Placement, ...], setting: C
 
 
 def _health(host: str, port: int) -> dict[str, Any]:
-    """A health check: is the port open? In KRaft a broker's port opens once it is unfenced."""
+    """Returns a health check: is the port open? In KRaft a broker's port opens once it is unfenced."""
     return {
         "healthcheck": {
             "test": ["CMD-SHELL", f"nc -z {host} {port}"],

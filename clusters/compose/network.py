@@ -47,7 +47,7 @@ def free_prefixes(taken: Iterable[str], *, first: int, routes: str | None = None
 
 
 def _routed(routes: str) -> list[ipaddress.IPv4Network]:
-    """The networks in /proc/net/route (hexadecimal, little-endian), without the default route."""
+    """Returns the networks in /proc/net/route (hexadecimal, little-endian), without the default route."""
     found = []
     for line in routes.splitlines()[1:]:
         words = line.split()
@@ -58,7 +58,7 @@ def _routed(routes: str) -> list[ipaddress.IPv4Network]:
 
 
 def network_problem() -> str | None:
-    """Why network namespaces of containers cannot be entered from here; None if they can."""
+    """Returns why network namespaces of containers cannot be entered from here; None if they can."""
     if os.geteuid() != 0:
         return "entering a container's network namespace needs root"
     if shutil.which("iptables", path=TOOLS_PATH) is None:
@@ -133,7 +133,7 @@ class NodeNetwork:
             raise HarnessFailed(f"Packets of {self._name} ({match} {address}) are still dropped.")
 
     def _ruled(self, arguments: Sequence[str]) -> bool:
-        """Did iptables do it? Exit 1: no such rule or chain; others are faults of its own (iptables(8))."""
+        """Returns whether iptables did it. Exit 1: no such rule or chain; others are faults of its own (iptables(8))."""
         done = self.run_as_root(["iptables", "-w", "10", *arguments])
         if done.returncode not in (0, 1, 2):
             raise HarnessFailed(f"iptables in {self._name}'s network refused: {done.stderr.strip()[-300:]}")
@@ -165,7 +165,7 @@ def first_number(label: str) -> int:
 
 
 def subnets_of(networks: Sequence[Mapping[str, object]]) -> list[str]:
-    """The IPv4 subnets in the engine's answer about its networks."""
+    """Returns the IPv4 subnets in the engine's answer about its networks."""
     found = []
     for network in networks:
         ipam = network.get("IPAM")

@@ -83,7 +83,7 @@ class KafkaTrialContainer(DockerContainer):
         return self._node
 
     def get_bootstrap_server(self) -> str:
-        """The bootstrap server for clients on this machine, the same after every restart."""
+        """Returns the bootstrap server for clients on this machine, the same after every restart."""
         return f"127.0.0.1:{self._port}"
 
     def start(self) -> "KafkaTrialContainer":

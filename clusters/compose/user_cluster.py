@@ -122,7 +122,7 @@ def _server(name: str, service: Mapping[str, Any], told: ComposeService | None, 
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What is known of one service: the trial's word counts first, then its labels, then its environment."""
+    """Describes what is known of one service: the trial's word counts first, then its labels, then its environment."""
 
     name: str
     service: Mapping[str, Any]
@@ -228,17 +228,17 @@ class OwnComposeCluster(ContainersCluster):
 
     @property
     def zookeeper_servers(self) -> Mapping[int, tuple[str, int]]:
-        """Empty: the observer does not ask the ZooKeeper of the file."""
+        """Returns no servers: the observer does not ask the ZooKeeper of the file."""
         return {}
 
     @property
     def metrics_servers(self) -> Mapping[int, tuple[str, int]]:
-        """Empty: the file's servers have no metrics agents of prozess."""
+        """Returns no servers: the file's servers have no metrics agents of prozess."""
         return {}
 
     @property
     def client_address(self) -> str:
-        """The address of clients on the host: the gateway of the first broker's network."""
+        """Returns the address of clients on the host: the gateway of the first broker's network."""
         broker = next(s for s in self._servers if BROKER in s.roles)
         return self._network_of(broker, "Gateway")
 

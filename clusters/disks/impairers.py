@@ -54,7 +54,7 @@ _FILL_BYTES = 4 * 1024**2
 
 
 class DiskPart:
-    """What the parts that break disks share. `disk_of` is asked each time."""
+    """Describes what the parts that break disks share. `disk_of` is asked each time."""
 
     def __init__(self, disk_of: DiskOf, clock: Clock) -> None:
         self._disk_of, self._clock = disk_of, clock
@@ -222,7 +222,7 @@ def write_probe(directory: Path, *, size: int = PROBE_BYTES) -> int | None:
 
 
 def sizes(directory: Path) -> dict[str, int]:
-    """The bytes of every log segment under `directory`, by its path there."""
+    """Returns the bytes of every log segment under `directory`, by its path there."""
     return {str(path.relative_to(directory)): path.stat().st_size for path in directory.rglob("*.log")}
 
 
@@ -394,7 +394,7 @@ class Equipped:
 
 
 class Equipment:
-    """What the nodes of one cluster are equipped with. Nothing is touched before `install`."""
+    """Describes what the nodes of one cluster are equipped with. Nothing is touched before `install`."""
 
     def __init__(
         self,
@@ -438,7 +438,7 @@ class Equipment:
 
     @property
     def lacks(self) -> Mapping[Capability, str]:
-        """The faults of disks and clocks that cannot be made here, and why."""
+        """Returns the faults of disks and clocks that cannot be made here, and why."""
         ours = OF_DISKS | {Capability.LOSE_POWER}
         why = disk_support().reason if self._mounts else "no mount namespace here, so no disks for nodes"
         lacking = {capability: why for capability in ours - self.capabilities.keys()}
@@ -464,7 +464,7 @@ class Equipment:
 
     @property
     def impairers(self) -> Mapping[str, AnyImpairer]:
-        """The parts that impair disks and clocks, by kind of impairment."""
+        """Returns the parts that impair disks and clocks, by kind of impairment."""
         return {
             "full-disk": FullDisks(self.disk_of, self._clock),
             "frozen-disk": FrozenDisks(self.disk_of, self._clock),
@@ -475,7 +475,7 @@ class Equipment:
 
     @property
     def harmers(self) -> Mapping[str, AnyHarmer]:
-        """The parts that harm disks and files, by kind of harm."""
+        """Returns the parts that harm disks and files, by kind of harm."""
         by_disks = self.has_disks and self._powerless_disks
         power: AnyHarmer = DisksWithoutPower(self.disk_of, self._clock) if by_disks else RecordedPower(self.syncs_of)
         return {
@@ -502,7 +502,7 @@ class Equipment:
         return self._nodes[name].ours / "clock"
 
     def group_of(self, name: str) -> ControlGroup:
-        """The node's control group for block devices, whether it exists or not.
+        """Returns the node's control group for block devices, whether it exists or not.
 
         It is named by the run, so that it is found when all else is gone."""
         return ControlGroup((groups_support()[0] or Path("/nowhere")) / f"{group_prefix(self._run)}{name}")

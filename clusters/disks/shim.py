@@ -55,7 +55,8 @@ def shim_support() -> ShimSupport:
 
 
 def client_shim() -> ShimSupport:
-    """The shim for processes with librdkafka. Its waits go by the wall clock, too, and must be told the true time."""
+    """Returns the shim for processes with librdkafka. Its waits go by the wall clock, too, and must be told the true
+    time."""
     if not hasattr(ctypes.CDLL(None), "pthread_cond_clockwait"):
         return ShimSupport(None, "it takes glibc 2.30, whose waits can be told which clock is meant")
     return _support()
@@ -85,7 +86,7 @@ def _build(compiler: str, into: Path) -> None:
 
 
 def environment(shim: Path, *, clock: Path | None = None, syncs: Path | None = None) -> dict[str, str]:
-    """The environment that preloads the shim into a process. `clock`: a file that `set_clock` has made before."""
+    """Returns the environment that preloads the shim into a process. `clock`: a file that `set_clock` has made before."""
     told = {CLOCK_VARIABLE: clock, SYNCS_VARIABLE: syncs}
     return {"LD_PRELOAD": str(shim), **{name: str(path) for name, path in told.items() if path is not None}}
 
@@ -207,7 +208,7 @@ class OffBy:
 
     @property
     def text(self) -> str:
-        """A sentence for a person."""
+        """Returns a sentence for a person."""
         middle_s, around_s = (self.least_ns + self.most_ns) / 2 / S_NS, (self.most_ns - self.least_ns) / 2 / S_NS
         return f"off by {middle_s:+.3f} s (± {around_s:.3f})"
 
@@ -262,7 +263,7 @@ class ShiftedClocks:
         return Tristate.UNKNOWN, f"its JVM's clock is {off.text}, and not by {wanted_ns / S_NS:+.3f} s"
 
     def off_by(self, node: Node) -> OffBy | None:
-        """What the node's JVM says its clock is off by; None if it does not say."""
+        """Returns what the node's JVM says its clock is off by; None if it does not say."""
         agent = self._agent_of(node)
         if agent is None:
             return None

@@ -57,7 +57,7 @@ class Disk:
 
     @property
     def ballast(self) -> Path:
-        """The path of the file that fills the disk."""
+        """Returns the path of the file that fills the disk."""
         return self.mount_point / ".ballast"
 
     @property
@@ -77,7 +77,7 @@ class Disk:
 
     @property
     def number(self) -> str:
-        """The major and minor number of its device, by which control groups know it."""
+        """Returns the major and minor number of its device, by which control groups know it."""
         device = self.mount_point.stat().st_dev
         return f"{os.major(device)}:{os.minor(device)}"
 
@@ -385,7 +385,7 @@ class ControlGroup:
 
 @cache
 def groups_support() -> tuple[Path | None, str]:
-    """Where control groups can be made, and how; None with the reason if they cannot. Found by making one."""
+    """Returns where control groups can be made, and how; None with the reason if they cannot. Found by making one."""
     reasons = []
     _remove_trials()
     for root, control in ((_V1, "blkio.throttle.write_bps_device"), (_V2, "io.max")):

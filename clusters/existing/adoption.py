@@ -1,4 +1,5 @@
-"""What prozess does with a cluster that was there before a run: it finds out what it is, and leaves it as it was.
+"""This module says what prozess does with a cluster that was there before a run: it finds out what it is, and leaves it
+as it was.
 
 From its `setup` to a complete `teardown` a run is marked (`lasting.json`), with what must be known to leave everything as it
 was found: another process, after a SIGKILL, goes on from there (`prozess heal`).
@@ -53,7 +54,7 @@ class Marker:
 
     @property
     def found(self) -> dict[str, str] | None:
-        """What was given to `set`; None if the run has left nothing in the cluster."""
+        """Returns what was given to `set`; None if the run has left nothing in the cluster."""
         return {k: str(v) for k, v in read_json(self._path).items()} if self._path.exists() else None
 
     def clear(self) -> None:
@@ -129,7 +130,7 @@ class Kafka:
 
 
 def login_for(attach: AttachOptions) -> Login | None:
-    """How to log in now to a cluster that a plan names.
+    """Returns how to log in now to a cluster that a plan names.
 
     BadInput if the run logged in and nobody says how any more: its secrets are in none of its files."""
     login = login_here()
@@ -200,7 +201,7 @@ def adopt_plan(plan: Plan, run: RunDirectory, *, clock: Clock) -> Plan:
 
 
 def settings_of(admin: Admin, broker: int, variant: Variant) -> dict[str, str]:
-    """The settings that shape a trial: as that broker tells them, else as the trial has them."""
+    """Returns the settings that shape a trial: as that broker tells them, else as the trial has them."""
     described: Mapping[str, str | None] = {}
     with suppress(ClusterFailed, BadInput, NotReady):
         described = admin.describe_configs(brokers=[broker], timeout_s=ASK_TIMEOUT_S)[f"broker:{broker}"]
@@ -227,7 +228,7 @@ _RELEASES = ("3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "4.0", "4.1", "4.2
 
 
 def release_of(supported: Mapping[str, int]) -> str | None:
-    """The release, such as "4.3", of brokers that support these feature levels.
+    """Returns the release, such as "4.3", of brokers that support these feature levels.
 
     None if they do not tell, as with ZooKeeper, or if it is newer than what is known here. What is finalized may be older
     than the brokers, and tells nothing."""

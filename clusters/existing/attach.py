@@ -99,7 +99,7 @@ class Toxiproxy:
             self._ask("DELETE", f"/proxies/{name}/toxics/{toxic}")
 
     def toxics(self, name: str) -> Mapping[str, Mapping[str, Any]]:
-        """The toxics of a proxy: name → what the server says of it."""
+        """Returns the toxics of a proxy: name → what the server says of it."""
         told = self._ask("GET", f"/proxies/{name}/toxics")
         assert isinstance(told, list), told
         return {toxic["name"]: toxic for toxic in told}
@@ -187,7 +187,7 @@ class AttachNode(HasParts):
 
     @property
     def os_pid(self) -> int | None:
-        """None: the server's process is not known."""
+        """Returns None: the server's process is not known."""
         return None
 
     @property
@@ -196,7 +196,7 @@ class AttachNode(HasParts):
         return self._toxiproxy()
 
     def state(self) -> NodeState:
-        """Running if it answers, else stopped: whether it is dead, paused or cut off cannot be told."""
+        """Returns running if it answers, else stopped: whether it is dead, paused or cut off cannot be told."""
         answers = self._wire.ask(self._id, api_versions_request(), timeout_s=NODE_TIMEOUT_S)
         return NodeState.STOPPED if answers is None else NodeState.RUNNING
 
@@ -224,7 +224,7 @@ class AttachNode(HasParts):
         """Does nothing: it never was blocked."""
 
     def receives_from(self, source: Node) -> Tristate:
-        """Unknown: nobody here can look."""
+        """Returns unknown: nobody here can look."""
         return Tristate.UNKNOWN
 
     def close(self) -> None:
@@ -247,7 +247,7 @@ _KB = 1000
 
 
 def _server(node: AttachNode, peer: str | None) -> Toxiproxy:
-    """The toxiproxy of a link. HarnessFailed if it is not one of the trial's clients, or nothing is in between."""
+    """Returns the toxiproxy of a link. HarnessFailed if it is not one of the trial's clients, or nothing is in between."""
     if peer != CLIENTS:
         raise HarnessFailed(
             f"{node.name}: only the link to the trial's own clients can be impaired here (peer {CLIENTS!r})."
@@ -395,7 +395,7 @@ class AttachCluster:
 
     @cached_property
     def _no_detour(self) -> str | None:
-        """Why nothing can be put between clients and brokers here; None if it can."""
+        """Returns why nothing can be put between clients and brokers here; None if it can."""
         if (why := detour.problem()) is not None:
             return f"clients cannot be given a network of their own here: {why}"
         try:
@@ -422,7 +422,7 @@ class AttachCluster:
         return {capability: why for capability, why in lacking.items() if capability not in self.capabilities}
 
     def refusal_of(self, fault: str, parameters: Mapping[str, Any]) -> str | None:
-        """Why this fault of links cannot be made with these parameters; None if it can."""
+        """Returns why this fault of links cannot be made with these parameters; None if it can."""
         if fault in LINK_FAULTS and parameters.get("others") not in (CLIENTS, [CLIENTS], (CLIENTS,)):
             return f'only the links of the trial\'s own clients can be broken: others = "{CLIENTS}"'
         return None
@@ -437,22 +437,22 @@ class AttachCluster:
 
     @property
     def controller_servers(self) -> Mapping[int, tuple[str, int]]:
-        """Empty: controllers are not reached."""
+        """Returns no servers: controllers are not reached."""
         return {}
 
     @property
     def zookeeper_servers(self) -> Mapping[int, tuple[str, int]]:
-        """Empty: only brokers are reached."""
+        """Returns no servers: only brokers are reached."""
         return {}
 
     @property
     def metrics_servers(self) -> Mapping[int, tuple[str, int]]:
-        """Empty: nothing runs in the servers."""
+        """Returns no servers: nothing runs in the servers."""
         return {}
 
     @property
     def client_prefix(self) -> Sequence[str]:
-        """The words before the command of the clients' process that put it into their network."""
+        """Returns the words before the command of the clients' process that put it into their network."""
         return [] if self._detour is None else self._detour.enter_command
 
     def setup(self) -> None:

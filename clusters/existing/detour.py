@@ -40,7 +40,7 @@ class Broker:
 
     @classmethod
     def at(cls, host: str, port: int) -> "Broker":
-        """The broker that advertises this host and port. HarnessFailed if the host has no address."""
+        """Returns the broker that advertises this host and port. HarnessFailed if the host has no address."""
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
@@ -64,7 +64,7 @@ def _unshare() -> list[str]:
 
 @cache
 def problem() -> str | None:
-    """Why clients cannot be given a network of their own here; None if they can. Tried for real, once."""
+    """Returns why clients cannot be given a network of their own here; None if they can. Tried for real, once."""
     for tool in ("unshare", "nsenter", "ip", "mount"):
         if shutil.which(tool, path=_PATH) is None:
             return f"`{tool}` is not installed (util-linux, iproute2)"

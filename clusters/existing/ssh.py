@@ -118,7 +118,7 @@ class SshCluster:
         return {**lacking, **self._problems}
 
     def refusal_of(self, fault: str, parameters: Mapping[str, Any]) -> str | None:
-        """Why this fault of links cannot be made with these parameters; None if it can."""
+        """Returns why this fault of links cannot be made with these parameters; None if it can."""
         return refusal_of(fault, parameters)
 
     @property
@@ -135,12 +135,12 @@ class SshCluster:
 
     @property
     def zookeeper_servers(self) -> Mapping[int, tuple[str, int]]:
-        """Empty: the observer does not ask ZooKeeper on machines that are reached by ssh."""
+        """Returns no servers: the observer does not ask ZooKeeper on machines that are reached by ssh."""
         return {}
 
     @property
     def metrics_servers(self) -> Mapping[int, tuple[str, int]]:
-        """Empty: nothing is put into the servers."""
+        """Returns no servers: nothing is put into the servers."""
         return {}
 
     def setup(self) -> None:
@@ -407,7 +407,7 @@ class SshLinks(Links):
 
 
 def impairers_of(links: SshLinks, nodes: Callable[[], Sequence[SshNode]]) -> dict[str, AnyImpairer]:
-    """The parts that impair links, by kind of impairment."""
+    """Returns the parts that impair links, by kind of impairment."""
 
     def prepare(name: str) -> None:
         next(node for node in nodes() if node.name == name).firewall.ensure_chain()
@@ -416,7 +416,7 @@ def impairers_of(links: SshLinks, nodes: Callable[[], Sequence[SshNode]]) -> dic
 
 
 def problems_of(node: SshNode) -> dict[Capability, str]:
-    """The faults of links that the node's machine cannot make, each with the reason."""
+    """Returns the faults of links that the node's machine cannot make, each with the reason."""
     found = {}
     for capability, script in _TRIED.items():
         done = node.host.run_as_root(["unshare", "-n", "sh", "-c", script])
@@ -429,7 +429,7 @@ def problems_of(node: SshNode) -> dict[Capability, str]:
 
 
 def refusal_of(fault: str, parameters: Mapping[str, object]) -> str | None:
-    """Why this fault of links cannot be made with these parameters; None if it can."""
+    """Returns why this fault of links cannot be made with these parameters; None if it can."""
     others = parameters.get("others")
     if fault not in FAULTS or not (others is None or others in (CLIENTS, "everybody") or _names_clients(others)):
         return None
@@ -517,7 +517,7 @@ class SshFullDisks:
 
 
 def problem_of(node: SshNode) -> str | None:
-    """Why the node's disk cannot be filled; None if it can."""
+    """Returns why the node's disk cannot be filled; None if it can."""
     if node.remote_data is None:
         return f"ssh.data_directory does not say where {node.name} has its data"
     done = node.host.run_with_rights(_PROBLEM.format(directory=_directory(node)))

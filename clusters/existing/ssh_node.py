@@ -44,7 +44,7 @@ class SshHost:
 
     @property
     def where(self) -> str:
-        """The machine's name and address, for errors."""
+        """Returns the machine's name and address, for errors."""
         return f"{self._node.name} ({self._node.host}:{self._node.port})"
 
     def run(self, script: str, *, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
@@ -213,7 +213,7 @@ class Firewall:
         self._run, self._name = run_as_root, name
 
     def problem(self) -> str | None:
-        """Why iptables cannot be used there; None if it can. Changes nothing."""
+        """Returns why iptables cannot be used there; None if it can. Changes nothing."""
         done = self._run(["iptables", "-w", "10", "-S", "INPUT"])
         return None if done.returncode == 0 else (done.stderr.strip().splitlines() or ["iptables does not work"])[-1]
 
@@ -407,7 +407,7 @@ class SshNode(HasParts):
         return self.filled(self._node.pid_pattern or self._options.pid_pattern)
 
     def filled(self, command: str) -> str:
-        """A command with the node's own id, name and host filled in."""
+        """Returns a command with the node's own id, name and host filled in."""
         for key, value in (("{id}", str(self.node_id)), ("{name}", self.name), ("{host}", self._node.host)):
             command = command.replace(key, value)
         return command

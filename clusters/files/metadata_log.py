@@ -117,7 +117,7 @@ class Stamps:
         return Stamps(moved, wall_minus_monotonic_ns=wall_minus_monotonic_ns)
 
     def time_ns(self, stamp_ms: int) -> int:
-        """The time of the next record, in ns of CLOCK_MONOTONIC."""
+        """Returns the time of the next record, in ns of CLOCK_MONOTONIC."""
         said_ns = stamp_ms * 1_000_000 - self._wall_minus_monotonic_ns
         if not self._moved:
             return said_ns

@@ -52,7 +52,7 @@ _CRC32C = _crc32c_table()
 
 
 def crc32c(data: bytes) -> int:
-    """Castagnoli's checksum. It does some MB/s, which is enough for metadata logs and not for data."""
+    """Returns Castagnoli's checksum. It does some MB/s, which is enough for metadata logs and not for data."""
     table, value = _CRC32C, 0xFFFFFFFF
     for byte in data:
         value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
@@ -228,7 +228,8 @@ def parse_snapshot(data: bytes, offset: int) -> ProducerSnapshot:
 
 
 def _files(log: Path) -> list[Path]:
-    """The snapshot files by offset. Kafka names a snapshot by its offset in 20 digits; others (`.deleted`) do not count."""
+    """Returns the snapshot files by offset. Kafka names a snapshot by its offset in 20 digits; others (`.deleted`) do
+    not count."""
     return sorted(path for path in log.glob("*.snapshot") if len(path.stem) == 20 and path.stem.isdigit())
 
 
@@ -372,7 +373,7 @@ def read_headers(path: Path, expected: np.ndarray | None = None) -> tuple[np.nda
 
 
 def batch_starts(headers: np.ndarray) -> np.ndarray:
-    """The positions where a segment's batches begin, as int64[n]."""
+    """Returns the positions where a segment's batches begin, as int64[n]."""
     return np.asarray(_ends(headers) - headers["length"] - LENGTH_FROM)
 
 
@@ -437,7 +438,7 @@ def _read_snapshots(log: Path) -> tuple[ProducerSnapshot, ...]:
 
 
 def _segments(directory: Path) -> list[Path]:
-    """The segments of a log, in order.
+    """Returns the segments of a log, in order.
 
     Kafka names a segment by its base offset in 20 digits; others (`.deleted`, `.cleaned`, `.swap`) are no part of the log."""
     return sorted(path for path in directory.glob("*.log") if len(path.stem) == 20 and path.stem.isdigit())

@@ -267,7 +267,7 @@ def committed_transactions(directories: Sequence[Path]) -> list[Transaction]:
 
 
 def _past_of(end: tuple[int, int], stretches: Sequence[Stretch]) -> list[Transaction]:
-    """All transactions up to `end` (zxid, checksum), the ensemble's first one first."""
+    """Returns all transactions up to `end` (zxid, checksum), the ensemble's first one first."""
     past: list[Transaction] = []
     while True:
         known = [(found, stretch) for stretch in stretches if (found := stretch.up_to(*end))]
@@ -281,7 +281,7 @@ def _past_of(end: tuple[int, int], stretches: Sequence[Stretch]) -> list[Transac
 
 
 def _in_a_snapshot(zxid: int, stretches: Sequence[Stretch]) -> list[Transaction]:
-    """The snapshot that one of these stretches follows. They begin with that transaction."""
+    """Returns the snapshot that one of these stretches follows. They begin with that transaction."""
     given = [stretch.given for stretch in stretches if stretch.given is not None]
     if not given:
         raise HistoryUnreadable(f"No ZooKeeper server's log or snapshot tells what was before transaction {zxid:#x}.")
@@ -339,7 +339,7 @@ _EMPTY = {
 
 
 def halves(topic_id: UUID) -> dict[str, int]:
-    """A topic's id as its two columns, signed."""
+    """Returns a topic's id as its two columns, signed."""
     high, low = struct.unpack(">qq", topic_id.bytes)
     return {"topic_id_high": high, "topic_id_low": low}
 
@@ -363,7 +363,7 @@ class PartitionState:
     recovering: int = 0
 
     def columns(self, partition: int) -> dict[str, int]:
-        """The columns of a row about it. `partition`: its dense id."""
+        """Returns the columns of a row about it. `partition`: its dense id."""
         return {"partition": partition, **asdict(self)}
 
 

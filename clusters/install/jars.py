@@ -78,7 +78,7 @@ def ensure_jars(
 
 
 def jar_facts(version: str, *, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """What versions.json says of the jars of a version; empty if they are not in the cache.
+    """Returns what versions.json says of the jars of a version; empty if they are not in the cache.
 
     `verified`: do they have the sums of the lock that comes with prozess? `sha256`: the sum of the list of all their sums
     and names."""
@@ -91,7 +91,8 @@ def jar_facts(version: str, *, environment: Mapping[str, str] = os.environ) -> d
 
 
 def class_path(jars: tuple[Path, ...]) -> str:
-    """The one class path that every JVM of a version uses. Class-data archives are valid for exactly this string."""
+    """Returns the one class path that every JVM of a version uses. Class-data archives are valid for exactly this
+    string."""
     return ":".join(map(str, jars))
 
 
@@ -291,7 +292,7 @@ _LAYOUT = "layout/[organisation]/[artifact]/[revision]/[artifact]-[revision](-[c
 
 
 def roots(version: str) -> tuple[Coordinates, ...]:
-    """The artifacts that a broker, its tools and their logging need, before dependencies.
+    """Returns the artifacts that a broker, its tools and their logging need, before dependencies.
 
     kafka_2.13 has no logging binding of its own: up to 3.x the release's is slf4j-reload4j, from 4.0 on Log4j 2
     (KIP-653, KIP-1013); slf4j stays at 1.7, hence log4j-slf4j-impl.
@@ -351,7 +352,7 @@ def find_ivy() -> Path | None:
 
 
 def module_text(coordinates: Sequence[Coordinates]) -> str:
-    """The text of an Ivy module that depends on these."""
+    """Returns the text of an Ivy module that depends on these."""
     dependencies = "\n".join(
         f"    <dependency org={quoteattr(one.group)} name={quoteattr(one.artifact)} rev={quoteattr(one.version)}/>"
         for one in coordinates

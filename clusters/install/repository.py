@@ -54,7 +54,7 @@ class Repository:
     """The proxy; None for what `HTTPS_PROXY` and its like say."""
 
     def url(self, coordinates: Coordinates, file_name: str = "") -> str:
-        """The address of an artifact's jar, or of the file of that name beside it."""
+        """Returns the address of an artifact's jar, or of the file of that name beside it."""
         parts = (*coordinates.group.split("."), coordinates.artifact, coordinates.version)
         return "/".join((self.address.rstrip("/"), *parts, file_name or coordinates.file_name))
 
@@ -72,7 +72,7 @@ def repository_of(environment: Mapping[str, str] = os.environ) -> Repository:
 
 
 class MavenSettings:
-    """What Maven's settings files say of Maven Central (https://maven.apache.org/settings.html).
+    """Describes what Maven's settings files say of Maven Central (https://maven.apache.org/settings.html).
 
     The user's come before those of the installation: mirrors, repositories of active profiles, servers and proxies."""
 

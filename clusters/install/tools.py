@@ -160,7 +160,7 @@ def _ask(executable: Path, origin: str) -> JavaRuntime | str:
 
 
 def _major(version: str) -> int:
-    """The major version: 17 of "17.0.15", 8 of "1.8.0_402"; 0 if it is no version."""
+    """Returns the major version: 17 of "17.0.15", 8 of "1.8.0_402"; 0 if it is no version."""
     match = re.match(r"(?:1\.)?(\d+)", version)
     return int(match[1]) if match else 0
 

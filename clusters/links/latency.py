@@ -279,7 +279,7 @@ def _checked(end: LinkEnd, arguments: Sequence[str]) -> None:
 
 
 def ways_of(opener: LinkEnd, end: LinkEnd) -> list[Way]:
-    """The ways to a node, one for each port on which it serves. Empty if it serves on none."""
+    """Returns the ways to a node, one for each port on which it serves. Empty if it serves on none."""
     return [_at_opener(opener, end, port) if opener.has_rules else _at_node(opener, end, port) for port in end.ports]
 
 
@@ -313,7 +313,7 @@ def _at_node(opener: LinkEnd, end: LinkEnd, port: int) -> Way:
 
 
 def _listen_port(other: LinkEnd, index: int) -> int:
-    """The port on which the proxy listens in its namespace: another one for every port of every node."""
+    """Returns the port on which the proxy listens in its namespace: another one for every port of every node."""
     return LISTEN_FIRST + int(other.address.rpartition(".")[2]) * 8 + index
 
 
@@ -381,7 +381,8 @@ class LateLinks:
         self._links, self._delays, self._clock = links, delays, clock
 
     def harm(self, node: Node, harm: DelayOpen) -> str:
-        """Does it. HarnessFailed if nobody had a connection, another latency is on the link, or nothing was late."""
+        """Makes the open connections late. HarnessFailed if nobody had a connection, another latency is on the link, or
+        nothing was late."""
         end, opener = self._links[node.name], self._links[harm.peer]
         before = len(self._open(opener, end))
         if not before:
@@ -443,7 +444,7 @@ class LateLinks:
         return len(self._open(opener, end)) - 1
 
     def _open(self, opener: LinkEnd, end: LinkEnd) -> set[tuple[str, str]]:
-        """The connections that the opener made to the node's own ports."""
+        """Returns the connections that the opener made to the node's own ports."""
         ports = {str(port) for port in end.ports}
         return {pair for pair in connections(opener, end) if pair[1].rpartition(":")[2] in ports}
 

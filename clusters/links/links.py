@@ -33,7 +33,7 @@ _BURST = 40
 
 
 class NetworkSeam(Protocol):
-    """How a backend acts in the network namespace of one end."""
+    """Says how a backend acts in the network namespace of one end."""
 
     def run_as_root(self, argv: Sequence[str], *, text: str | None = None) -> subprocess.CompletedProcess[str]:
         """Runs a command of this host there, as root. The caller judges what it returns.
@@ -232,7 +232,8 @@ class Vanishing:
         self._links = links
 
     def harm(self, node: Node, harm: Vanish) -> str:
-        """Does it. HarnessFailed if nobody is left with a connection that goes nowhere."""
+        """Makes the node vanish without closing its connections. HarnessFailed if nobody is left with a connection that
+        goes nowhere."""
         end = self._links[node.name]
         node.kill()
         for other in self._links.besides(node.name):
@@ -331,7 +332,7 @@ class LossyLinks:
 
 
 def probes_for(share: float) -> int:
-    """How many datagrams show a loss of that share almost certainly."""
+    """Returns how many datagrams show a loss of that share almost certainly."""
     wanted = math.ceil(math.log(CHANCE_OF_NO_LOSS) / math.log1p(-share))
     return min(max(wanted, PROBES_MIN), PROBES_MAX)
 
@@ -412,8 +413,8 @@ class LimitedLinks:
         return (Tristate.YES if took_s >= SEEN_SHARE * MEASURE_S else Tristate.NO), seen
 
     def _number(self, impairment: Bandwidth) -> int:
-        """The number of class and filter: from the peer's address, so that any process finds it. Anybody's filter is asked
-        last."""
+        """Returns the number of class and filter: from the peer's address, so that any process finds it. Anybody's
+        filter is asked last."""
         return _ANYBODY if impairment.peer is None else self._number_of(impairment.peer)
 
     def _number_of(self, peer: str) -> int:
@@ -426,7 +427,7 @@ def _burst(impairment: Bandwidth) -> int:
 
 
 def _device(end: LinkEnd) -> str:
-    """The device with the end's address."""
+    """Returns the device with the end's address."""
     told = _run(end, "ip", "-json", "-4", "address", "show")
     for device in json.loads(told):
         if any(address.get("local") == end.address for address in device.get("addr_info", ())):
@@ -435,7 +436,7 @@ def _device(end: LinkEnd) -> str:
 
 
 def _classes(end: LinkEnd, device: str) -> dict[int, int]:
-    """The number of each of our classes → its bytes per second."""
+    """Returns the number of each of our classes → its bytes per second."""
     found = {}
     for line in _run(end, "tc", "class", "show", "dev", device).splitlines():
         words = line.split()
@@ -504,7 +505,7 @@ class ClientCuts:
         return Tristate.YES, f"datagrams of {way[0]} do not arrive at {way[1]}"
 
     def _rule(self, node: Node, impairment: ClientCut) -> tuple[str | None, str]:
-        """Where the packets are dropped, and the address that they come from."""
+        """Returns where the packets are dropped, and the address that they come from."""
         if impairment.way == "to-node":
             return node.name, self._links[CLIENTS].address
         return None, node.address

@@ -28,12 +28,13 @@ WAYS: Mapping[Capability, str] = {
 
 
 def impairers(links: Links, delays: DelayConnections) -> dict[str, AnyImpairer]:
-    """The parts that impair links, by kind of impairment. `delays`: the part for latency, which whoever made it closes."""
+    """Returns the parts that impair links, by kind of impairment. `delays`: the part for latency, which whoever made it
+    closes."""
     return {"loss": LossyLinks(links), "bandwidth": LimitedLinks(links), "latency": delays}
 
 
 def harmers(links: Links, delays: DelayConnections, clock: Clock) -> dict[str, AnyHarmer]:
-    """The parts that harm links, by kind of harm. `delays`: the part for latency of the same links."""
+    """Returns the parts that harm links, by kind of harm. `delays`: the part for latency of the same links."""
     return {
         "reset-connections": ConnectionResets(links, clock),
         "vanish": Vanishing(links),
@@ -122,7 +123,7 @@ def _redirecting() -> str:
 
 
 def _resetting() -> str:
-    """Why connections cannot be reset here, by really ending one over loopback; "" if they can."""
+    """Returns why connections cannot be reset here, by really ending one over loopback; "" if they can."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port), _COMMAND_TIMEOUT_S) as ours:

@@ -74,7 +74,7 @@ _TAIL_BYTES = 4000
 
 @dataclass(frozen=True, slots=True)
 class ServerLaunch:
-    """How to start the server of a node."""
+    """Says how to start the server of a node."""
 
     command: Callable[[], Sequence[str]]
     """Gives the command, at each start."""
@@ -125,7 +125,7 @@ class LocalNode(HasParts):
 
     @property
     def placement(self) -> Placement:
-        """Every address and port of the node."""
+        """Returns every address and port of the node."""
         return self._placement
 
     @property
@@ -135,7 +135,8 @@ class LocalNode(HasParts):
 
     @property
     def died(self) -> int | None:
-        """The exit code (negative: a signal) of a server that ended for good although nobody here asked it to; else None."""
+        """Returns the exit code (negative: a signal) of a server that ended for good although nobody here asked it to;
+        else None."""
         with self._lock:
             if self._process is None or self._asked_to_end or (self._guardian is not None and self._guardian.undecided):
                 return None
@@ -287,7 +288,7 @@ class LocalNode(HasParts):
         self._probe.close()
 
     def log_tail(self) -> str:
-        """The last lines of the server's log that say something: stack frames are left out."""
+        """Returns the last lines of the server's log that say something: stack frames are left out."""
         try:
             with self._launch.log.open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
@@ -366,7 +367,7 @@ class LocalCluster(PlacedServers):
 
     @property
     def isolation(self) -> Isolation:
-        """How nodes are kept apart."""
+        """Returns how nodes are kept apart."""
         return self._isolation
 
     def refusal_of(self, fault: str, parameters: Mapping[str, Any]) -> str | None:
@@ -405,17 +406,17 @@ class LocalCluster(PlacedServers):
 
     @property
     def client_servers(self) -> Mapping[int, tuple[str, int]]:
-        """The host and port of each broker's CLIENT listener, to which a relay connects; empty without a relay."""
+        """Returns the host and port of each broker's CLIENT listener, to which a relay connects; empty without a relay."""
         return {p.node_id: (p.data_address, p.client_port) for p in self._having(BROKER) if p.client_port}
 
     @property
     def client_address(self) -> str:
-        """The address of this process's workload clients: `LocalNode.block_address` takes it to cut them off."""
+        """Returns the address of this process's workload clients: `LocalNode.block_address` takes it to cut them off."""
         return address_of(RUN_STAGE_HOST, DATA) if self._network is not None else "127.0.0.1"
 
     @property
     def relay_address(self) -> str | None:
-        """The address from which a relay calls, other than `client_address`; None for the system's choice."""
+        """Returns the address from which a relay calls, other than `client_address`; None for the system's choice."""
         return address_of(RELAY_HOST, DATA) if self._network is not None else None
 
     def setup(self) -> None:

@@ -52,7 +52,7 @@ class Route:
 
 
 def relay_command(routes: Sequence[Route]) -> list[str]:
-    """The command of a relay process; start it with `pass_fds=[route.listener for route in routes]`."""
+    """Returns the command of a relay process; start it with `pass_fds=[route.listener for route in routes]`."""
     return [sys.executable, "-P", "-m", "prozess.clusters.local.relay", *map(str, routes)]
 
 

@@ -231,7 +231,7 @@ _TAIL_LINES = 3
 
 
 def telling_tail(text: str) -> str:
-    """The last lines of a server's log that say something: stack frames are left out."""
+    """Returns the last lines of a server's log that say something: stack frames are left out."""
     lines = [line.strip() for line in text.splitlines()]
     return " | ".join([x for x in lines if x and not x.startswith(("at ", "... "))][-_TAIL_LINES:]) or "(nothing)"
 

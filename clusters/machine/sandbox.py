@@ -53,7 +53,7 @@ _PROVE = (
 
 @dataclass(frozen=True, slots=True)
 class SandboxSupport:
-    """How nodes can be kept apart on this machine."""
+    """Says how nodes can be kept apart on this machine."""
 
     level: Isolation
     reason: str
@@ -134,7 +134,7 @@ def _lesser(why: str) -> SandboxSupport:
 
 
 def _try(prefix: Sequence[str]) -> str | None:
-    """Why the namespaces of that command do not do what is needed; None if they do."""
+    """Returns why the namespaces of that command do not do what is needed; None if they do."""
     try:
         done = captured([*prefix, "sh", "-c", _INSIDE + _PROVE], timeout_s=TRIAL_TIMEOUT_S)
     except subprocess.TimeoutExpired:
@@ -178,7 +178,7 @@ _LOCAL_LAST = [f"rule add pref {_LOCAL_PREFERENCE} lookup local", "rule del pref
 
 
 def address_of(host: int, network: str) -> str:
-    """The address of the node with that host number (1…254) on that network."""
+    """Returns the address of the node with that host number (1…254) on that network."""
     return f"{SUBNETS[network]}.{host}"
 
 
@@ -296,7 +296,8 @@ def _attach(name: str, host: int) -> list[str]:
 
 
 def _neighbours(network: str, owners: Mapping[int, int], me: int) -> list[str]:
-    """The lines that make permanent neighbours. `owners`: host number of each address → whose interface it is on."""
+    """Returns the lines that make permanent neighbours. `owners`: host number of each address → whose interface it is
+    on."""
     return [
         f"neigh replace {address_of(host, network)} lladdr {_mac_of(owner, network)} dev {network} nud permanent"
         for host, owner in owners.items()
@@ -429,7 +430,7 @@ class DatagramProbe:
 
 
 def bound(address: str, port: int = PROBE_PORT) -> socket.socket:
-    """A socket for datagrams there, in the network namespace of the thread that calls."""
+    """Returns a socket for datagrams there, in the network namespace of the thread that calls."""
     found = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     found.settimeout(PROBE_TIMEOUT_S)
     found.bind((address, port))

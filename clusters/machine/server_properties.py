@@ -88,7 +88,7 @@ OURS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where one node is: the addresses and ports of its listeners, and its data directory.
+    """Says where one node is: the addresses and ports of its listeners, and its data directory.
 
     A ZooKeeper server listens for clients at `data_port` of each of its addresses, for its peers at `controller_port`
     (followers) and `controller_observer_port` (elections)."""
@@ -116,19 +116,20 @@ class Placement:
 
 
 def node_name(node_id: int, roles: frozenset[str]) -> str:
-    """The name of a node: `broker-1`; `controller-3001` if it is no broker; `zookeeper-1` by ZooKeeper's own number."""
+    """Returns the name of a node: `broker-1`; `controller-3001` if it is no broker; `zookeeper-1` by ZooKeeper's own
+    number."""
     if ZOOKEEPER in roles:
         return f"{ZOOKEEPER}-{zookeeper_number(node_id)}"
     return f"{BROKER if BROKER in roles else CONTROLLER}-{node_id}"
 
 
 def zookeeper_number(node_id: int) -> int:
-    """The number of the server in its ensemble (`myid`)."""
+    """Returns the number of the server in its ensemble (`myid`)."""
     return node_id - FIRST_ZOOKEEPER_ID + 1
 
 
 def node_roles(variant: Variant) -> dict[int, frozenset[str]]:
-    """The roles of each node id. BadInput for a variant that this backend does not run."""
+    """Returns the roles of each node id. BadInput for a variant that this backend does not run."""
     check_variant(variant)
     if unknown := sorted(OURS & variant.properties.keys()):
         raise BadInput(f"variant.properties sets {unknown[0]!r}, which the local backend sets itself. Remove it.")
@@ -146,8 +147,8 @@ def _roles_of(node_id: int) -> frozenset[str]:
 def server_properties(
     variant: Variant, node: Placement, nodes: Sequence[Placement], *, stage: Stage | None = None
 ) -> dict[str, str]:
-    """The server.properties of `node`. The variant's properties are laid over the defaults, never over `OURS`. `stage`:
-    None = as the variant begins."""
+    """Returns the server.properties of `node`. The variant's properties are laid over the defaults, never over `OURS`.
+    `stage`: None = as the variant begins."""
     stage = stage or ("zookeeper" if variant.metadata_mode == "zookeeper" else "kraft")
     names = _listener_names(stage, nodes)
     return {
@@ -209,7 +210,8 @@ def _listeners(node: Placement) -> dict[str, str]:
 
 
 def _defaults(variant: Variant) -> dict[str, str]:
-    """The defaults of a small, fast cluster. Session and lag settings stay Kafka's own unless the trial sets them."""
+    """Returns the defaults of a small, fast cluster. Session and lag settings stay Kafka's own unless the trial sets
+    them."""
     replicas = min(3, variant.brokers)
     internal = {
         "offsets.topic.num.partitions": 3,
@@ -250,7 +252,7 @@ def shaping_settings(variant: Variant) -> dict[str, str]:
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
-    """The text of a Java .properties file. Backslashes and line ends in values are escaped."""
+    """Returns the text of a Java .properties file. Backslashes and line ends in values are escaped."""
     return "".join(f"{key}={_escaped(value)}\n" for key, value in properties.items())
 
 
@@ -259,7 +261,7 @@ def _escaped(value: str) -> str:
 
 
 def logging_properties(version: str) -> tuple[str, str, str]:
-    """The logging configuration: its file name, its text, and the JVM option up to and with `=`.
+    """Returns the logging configuration: its file name, its text, and the JVM option up to and with `=`.
 
     Servers log to stdout, one line per event, with milliseconds."""
     if int(version.split(".")[0]) >= 4:
@@ -362,7 +364,7 @@ SESSION_MAX_MS = 3_600_000
 
 
 def zookeeper_properties(node: Placement, nodes: Sequence[Placement], *, own_network: bool) -> dict[str, str]:
-    """The zoo.cfg of `node`.
+    """Returns the zoo.cfg of `node`.
 
     `own_network`: it has a network namespace of its own, in which it listens everywhere, for the observer too."""
     servers = [n for n in nodes if ZOOKEEPER in n.roles]

@@ -83,7 +83,7 @@ class NodeServers:
 
     @property
     def cluster_id(self) -> str:
-        """The id of the cluster. With ZooKeeper, brokers make it up when they first start; "" before that."""
+        """Returns the id of the cluster. With ZooKeeper, brokers make it up when they first start; "" before that."""
         if not self._cluster_id:
             for placement in self._placements:
                 self._cluster_id = self._cluster_id or cluster_id_in(placement.data_directory / "meta.properties")
@@ -229,7 +229,7 @@ _FIRST_CONTROLLER_HOST, _FIRST_ZOOKEEPER_HOST = 11, 21
 
 
 def host_number(node_id: int) -> int:
-    """The last number of a node's addresses: brokers 1…9, isolated controllers 11…, ZooKeeper servers 21…"""
+    """Returns the last number of a node's addresses: brokers 1…9, isolated controllers 11…, ZooKeeper servers 21…"""
     if node_id >= FIRST_ZOOKEEPER_ID:
         return node_id - FIRST_ZOOKEEPER_ID + _FIRST_ZOOKEEPER_HOST
     return node_id if node_id < FIRST_CONTROLLER_ID else node_id - FIRST_CONTROLLER_ID + _FIRST_CONTROLLER_HOST
@@ -327,7 +327,7 @@ class PlacedServers(ABC):
 
     @property
     def zookeeper_servers(self) -> Mapping[int, tuple[str, int]]:
-        """The host and port at which the observer reaches each ZooKeeper server, by node id; empty in KRaft."""
+        """Returns the host and port at which the observer reaches each ZooKeeper server, by node id; empty in KRaft."""
         return {p.node_id: (p.observer_address, p.data_port) for p in self._having(ZOOKEEPER)}
 
     @property
@@ -391,7 +391,7 @@ def format_directory(directory: Path, *, node_id: int, cluster_id: str, checkpoi
 def bootstrap_checkpoint(
     version: str, *, java: Path, jars: Sequence[Path], cache: Path, features: Mapping[str, int] | None = None
 ) -> bytes:
-    """The bootstrap checkpoint of `version`, from the cache or made there by StorageTool (about a second).
+    """Returns the bootstrap checkpoint of `version`, from the cache or made there by StorageTool (about a second).
 
     `features`: levels other than those of the version (KIP-1022).
 

@@ -159,7 +159,7 @@ def _close(brokers: WireClient, controllers: WireClient, threads: ThreadPoolExec
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """What a broker that takes itself for the leader says of a partition's offsets. None if it did not tell."""
+    """Describes what a broker that takes itself for the leader says of a partition's offsets. None if it did not tell."""
 
     node: int
     leader_epoch: int
@@ -216,7 +216,7 @@ class AdminViews(AdminConnections):
     def described(
         self, node_id: int, topics: Sequence[str], *, timeout_s: float = 2.0
     ) -> Mapping[tuple[str, int], DescribedPartition] | None:
-        """What exactly this broker's copy of the metadata says of these topics (KIP-966).
+        """Returns what exactly this broker's copy of the metadata says of these topics (KIP-966).
 
         None if it does not answer, or is older than 3.8 and cannot."""
         deadline_ns = self._deadline_ns(timeout_s)
@@ -244,7 +244,7 @@ class AdminViews(AdminConnections):
         return self._zookeeper.leader(timeout_s=timeout_s)
 
     def zookeeper_serving(self, *, timeout_s: float = 2.0) -> frozenset[int]:
-        """The node ids of the ZooKeeper servers that say that they lead or follow."""
+        """Returns the node ids of the ZooKeeper servers that say that they lead or follow."""
         states = self._zookeeper.states(timeout_s=timeout_s)
         return frozenset(node for node, state in states.items() if state is not None)
 
@@ -265,7 +265,8 @@ class AdminViews(AdminConnections):
         return None if answer is None or answer.leader < 0 else (answer.leader, answer.leader_epoch)
 
     def quorum_ends(self, *, timeout_s: float = 2.0) -> Mapping[int, int] | None:
-        """Where each controller's copy of the metadata log ends, as the active controller knows by their fetches.
+        """Returns where each controller's copy of the metadata log ends, as the active controller knows by their
+        fetches.
 
         None if none claims to be active. A controller that is away keeps its last value."""
         answer = self._quorum(timeout_s)
@@ -307,8 +308,8 @@ class AdminViews(AdminConnections):
         raise NotReady(awaited="feature levels from any broker", timeout_s=timeout_s, last_seen="no broker answered")
 
     def supported_features(self, *, brokers: Sequence[int] | None = None, timeout_s: float = 5.0) -> Mapping[str, int]:
-        """The highest level of each feature that all of these brokers (None: all that live) tell. NotReady if one is
-        silent."""
+        """Returns the highest level of each feature that all of these brokers (None: all that live) tell. NotReady if
+        one is silent."""
         deadline_ns = self._deadline_ns(timeout_s)
         asked = self._running_brokers() if brokers is None else brokers
         told = [self._ask(node, api_versions_request(), deadline_ns) for node in asked]
@@ -324,7 +325,8 @@ class AdminViews(AdminConnections):
     def log_starts_and_ends(
         self, topics: Sequence[str], *, timeout_s: float = 5.0
     ) -> Mapping[tuple[str, int], Sequence[PartitionOffsets]]:
-        """The log start, high watermark and last stable offset of every partition, from each broker that claims to lead it.
+        """Returns the log start, high watermark and last stable offset of every partition, from each broker that claims
+        to lead it.
 
         Two brokers may, if one is a zombie. A partition for which nobody answers is left out."""
         deadline_ns = self._deadline_ns(timeout_s)
@@ -378,8 +380,8 @@ class AdminTransactions(AdminViews):
     def open_transactions(
         self, partitions: Collection[PartitionKey], *, timeout_s: float = 5.0
     ) -> Mapping[PartitionKey, Sequence[OpenTransaction]]:
-        """The open transactions of each (topic, number) by its leader, the oldest first. It is left out if the leader is
-        silent."""
+        """Returns the open transactions of each (topic, number) by its leader, the oldest first. It is left out if the
+        leader is silent."""
         deadline_ns = self._deadline_ns(timeout_s)
         asked: dict[int, dict[str, list[int]]] = {}
         for (topic, number), leader in self._leaders(partitions, deadline_ns).items():
@@ -390,7 +392,7 @@ class AdminTransactions(AdminViews):
         return {key: opened for answer in told.values() for key, opened in answer.items()}
 
     def coordinated_transactions(self, *, timeout_s: float = 5.0) -> Sequence[CoordinatedTransaction] | None:
-        """The transactions that all coordinators know. None if a broker does not answer, or is still loading."""
+        """Returns the transactions that all coordinators know. None if a broker does not answer, or is still loading."""
         deadline_ns = self._deadline_ns(timeout_s)
         told = self._each(
             self._cluster.observer_servers, lambda node: self._ask(node, list_transactions_request(), deadline_ns)
@@ -510,7 +512,8 @@ class AdminChanges(AdminConnections):
     # --- configurations ---
 
     def own_configs(self, resource: str, *, timeout_s: float = 10.0) -> Mapping[str, str]:
-        """The settings of exactly this resource ("topic:NAME", "broker:1"), without those that it gets from elsewhere.
+        """Returns the settings of exactly this resource ("topic:NAME", "broker:1"), without those that it gets from
+        elsewhere.
 
         ClusterFailed if it is refused, or if the broker does not answer."""
         asked = _resource(resource)
@@ -683,7 +686,7 @@ class Admin(AdminTransactions, AdminChanges):
         )
 
     def _lacking(self, expected: Mapping[tuple[str, int], frozenset[int]]) -> str:
-        """What the first broker that lacks something lacks; "" if none does."""
+        """Returns what the first broker that lacks something lacks; "" if none does."""
         running = self._running_brokers()
         if dead := frozenset().union(*expected.values()).difference(running):
             return f"of the brokers that hold replicas, {sorted(dead)} are not running"
@@ -712,7 +715,7 @@ def _not_whole(seen: PartitionView | None, replicas: frozenset[int]) -> str | No
 
 
 def _result(future: "Future[T]", timeout_s: float, *, what: str) -> T:
-    """The result of a librdkafka call; its errors become ours."""
+    """Returns the result of a librdkafka call; its errors become ours."""
     try:
         return future.result(max(0.1, timeout_s))
     except TimeoutError as error:

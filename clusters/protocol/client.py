@@ -163,7 +163,7 @@ class Request(Generic[T]):
     flexible_response: bool = False
 
     def frame(self, correlation: int) -> bytes:
-        """The bytes that go over the wire."""
+        """Returns the bytes that go over the wire."""
         head = struct.pack(">hhi", self.api_key, self.version, correlation) + string(CLIENT_ID)
         payload = head + NO_TAGS * self.flexible + self.body
         return _INT32.pack(len(payload)) + payload

@@ -58,7 +58,7 @@ class Scram:
         return f"n,,{self._bare}".encode()
 
     def final(self, challenge: bytes) -> bytes:
-        """The client-final-message for a server-first-message. ScramRefused if that is none to ours."""
+        """Returns the client-final-message for a server-first-message. ScramRefused if that is none to ours."""
         told = _attributes(challenge)
         nonce = told.get("r", "")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
@@ -216,7 +216,7 @@ class WireLogin:
             raise
 
     def refused(self, error: ssl.SSLError) -> ClusterFailed | None:
-        """The error if TLS refuses the connection; None if the broker merely went away."""
+        """Returns the error if TLS refuses the connection; None if the broker merely went away."""
         if isinstance(error, ssl.SSLCertVerificationError):
             return ClusterFailed(
                 f"its certificate is not trusted: {error.verify_message}. Is ssl.ca.location in {self._login.source} right?"
@@ -283,7 +283,8 @@ class WireLogin:
 
 
 def tls_context(properties: Mapping[str, str], source: str) -> ssl.SSLContext:
-    """The TLS context that librdkafka's properties want. BadInput, naming the property, for a file that cannot be used."""
+    """Returns the TLS context that librdkafka's properties want. BadInput, naming the property, for a file that cannot
+    be used."""
     if lacking := [name for name in _NOT_HERE if properties.get(name)]:
         raise BadInput(
             f"{source}: {lacking[0]} cannot be used here: the observer's own connections take PEM alone. Convert a key store "
@@ -352,7 +353,7 @@ def _why(error: Exception) -> str:
 
 
 def handshake_request(mechanism: str) -> Request[tuple[int, str, bytes]]:
-    """A SaslHandshake request, v1 → (error, the mechanisms that the broker offers, nothing)."""
+    """Returns a SaslHandshake request, v1 → (error, the mechanisms that the broker offers, nothing)."""
     return Request(17, 1, string(mechanism), _handshake_answer)
 
 
@@ -362,7 +363,7 @@ def _handshake_answer(cursor: Cursor) -> tuple[int, str, bytes]:
 
 
 def authenticate_request(message: bytes) -> Request[tuple[int, str, bytes]]:
-    """A SaslAuthenticate request, v0 → (error, why, the server's message)."""
+    """Returns a SaslAuthenticate request, v0 → (error, why, the server's message)."""
     return Request(36, 0, struct.pack(">i", len(message)) + message, _authenticate_answer)
 
 
@@ -372,5 +373,5 @@ def _authenticate_answer(cursor: Cursor) -> tuple[int, str, bytes]:
 
 
 def wire_login(login: Login | None, clock: Clock) -> WireLogin | None:
-    """The login of a wire client; None for PLAINTEXT."""
+    """Returns the login of a wire client; None for PLAINTEXT."""
     return None if login is None else WireLogin(login, clock)

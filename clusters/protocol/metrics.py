@@ -34,7 +34,7 @@ from prozess.harness.schema import NONE, Isolation
 
 @dataclass(frozen=True, slots=True)
 class LeaderState:
-    """What a broker that takes itself for the leader says of a partition. None if it did not tell."""
+    """Describes what a broker that takes itself for the leader says of a partition. None if it did not tell."""
 
     leader_epoch: int
     isr_size: int
@@ -67,7 +67,7 @@ class MetricsObserver:
 
     @property
     def brokers(self) -> tuple[int, ...]:
-        """The ids of the nodes that speak the brokers' part of the protocol."""
+        """Returns the ids of the nodes that speak the brokers' part of the protocol."""
         return tuple(self._cluster.observer_servers)
 
     @property

@@ -253,7 +253,7 @@ def await_coordinators(
 
 
 def _why_not(group_id: str, wire: WireClient, brokers: Sequence[int]) -> str | None:
-    """What a group lacks; None if its coordinator works and every broker knows it."""
+    """Returns what a group lacks; None if its coordinator works and every broker knows it."""
     named = set()
     for broker in brokers:
         found = wire.ask(broker, find_coordinator_request(group_id), timeout_s=TRY_S)

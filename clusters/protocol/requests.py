@@ -47,7 +47,8 @@ class MetadataAnswer:
 
 
 def metadata_request(topics: Sequence[str]) -> Request[MetadataAnswer]:
-    """A Metadata request, v7: the last version with a fixed layout and the first with leader epochs. It creates no topic."""
+    """Returns a Metadata request, v7: the last version with a fixed layout and the first with leader epochs. It creates
+    no topic."""
     body = struct.pack(">i", len(topics)) + b"".join(map(string, topics)) + b"\0"
     return Request(3, 7, body, _metadata_answer)
 
@@ -77,7 +78,7 @@ def _metadata_answer(cursor: Cursor) -> MetadataAnswer:
 
 @dataclass(frozen=True, slots=True)
 class QuorumAnswer:
-    """What a controller says of the quorum. Only the leader answers with `error` 0."""
+    """Describes what a controller says of the quorum. Only the leader answers with `error` 0."""
 
     error: int
     leader: int
@@ -88,7 +89,7 @@ class QuorumAnswer:
 
 
 def describe_quorum_request() -> Request[QuorumAnswer]:
-    """A DescribeQuorum request, v0, for the metadata log (KIP-595, KIP-642)."""
+    """Returns a DescribeQuorum request, v0, for the metadata log (KIP-595, KIP-642)."""
     body = b"\x02" + compact_string(METADATA_LOG_TOPIC) + b"\x02" + struct.pack(">i", 0) + NO_TAGS * 3
     return Request(55, 0, body, _quorum_answer, flexible=True, flexible_response=True)
 
@@ -121,7 +122,7 @@ class VersionsAnswer:
 
 
 def api_versions_request() -> Request[VersionsAnswer]:
-    """An ApiVersions request, v3 (KIP-511, KIP-584). Its response header never has tagged fields."""
+    """Returns an ApiVersions request, v3 (KIP-511, KIP-584). Its response header never has tagged fields."""
     body = compact_string("prozess") + compact_string("0") + NO_TAGS
     return Request(18, 3, body, _versions_answer, flexible=True)
 
@@ -159,7 +160,7 @@ class EligibleReplicas:
 
 @dataclass(frozen=True, slots=True)
 class DescribedPartition:
-    """What a broker's copy of the metadata says about the leadership of a partition."""
+    """Describes what a broker's copy of the metadata says about the leadership of a partition."""
 
     topic_id: UUID
     leader: int
@@ -186,7 +187,7 @@ class TopicPartitionsAnswer:
 def describe_topic_partitions_request(
     topics: Sequence[str], *, page: tuple[str, int] | None = None
 ) -> Request[TopicPartitionsAnswer]:
-    """A DescribeTopicPartitions request, v0 (KIP-966), with at most 2000 partitions per answer."""
+    """Returns a DescribeTopicPartitions request, v0 (KIP-966), with at most 2000 partitions per answer."""
     names = b"".join(compact_string(name) + NO_TAGS for name in topics)
     start = b"\xff" if page is None else b"\x01" + compact_string(page[0]) + _INT32.pack(page[1]) + NO_TAGS
     body = unsigned_varint(len(topics) + 1) + names + _INT32.pack(2000) + start + NO_TAGS
@@ -231,7 +232,8 @@ OffsetAnswers = Mapping[tuple[str, int], OffsetAnswer]
 def list_offsets_request(
     partitions: Mapping[str, Sequence[int]], *, timestamp: int, isolation: Isolation
 ) -> Request[OffsetAnswers]:
-    """A ListOffsets request, v5, as a consumer: the answer never exceeds the high watermark (last stable offset)."""
+    """Returns a ListOffsets request, v5, as a consumer: the answer never exceeds the high watermark (last stable
+    offset)."""
     body = [struct.pack(">ibi", -1, int(isolation), len(partitions))]
     for topic, numbers in partitions.items():
         body += [string(topic), _INT32.pack(len(numbers))]
@@ -266,7 +268,8 @@ _MARKED = struct.Struct(">ih")  # number, error
 
 
 def list_transactions_request(states: Sequence[str] = ()) -> Request[tuple[CoordinatedTransaction, ...] | None]:
-    """A ListTransactions request, v0 (KIP-664; brokers since 3.0), for the transactions in these states, or in all.
+    """Returns a ListTransactions request, v0 (KIP-664; brokers since 3.0), for the transactions in these states, or in
+    all.
 
     The answer is None if the coordinator is still loading, or must not tell."""
     wanted = unsigned_varint(len(states) + 1) + b"".join(map(compact_string, states))
@@ -289,7 +292,8 @@ def _list_transactions_answer(cursor: Cursor) -> tuple[CoordinatedTransaction, .
 
 
 def describe_producers_request(partitions: Mapping[str, Sequence[int]]) -> Request[OpenTransactions]:
-    """A DescribeProducers request, v0 (KIP-664; brokers since 2.8), for each partition's open transactions, by their start.
+    """Returns a DescribeProducers request, v0 (KIP-664; brokers since 2.8), for each partition's open transactions, by
+    their start.
 
     Partitions that the broker does not lead are left out."""
     body = [unsigned_varint(len(partitions) + 1)]
@@ -320,7 +324,7 @@ def _describe_producers_answer(cursor: Cursor) -> OpenTransactions:
 
 
 def abort_marker_request(partition: PartitionKey, transaction: OpenTransaction) -> Request[Mapping[PartitionKey, int]]:
-    """A WriteTxnMarkers request, v1, for one abort, to the leader: (topic, number) → error code.
+    """Returns a WriteTxnMarkers request, v1, for one abort, to the leader: (topic, number) → error code.
 
     It has the epochs that the leader told; 0 for a producer that was never given a marker, which is below every
     coordinator's. [KIP-664; TransactionsCommand of Kafka's tools]"""
@@ -370,14 +374,14 @@ Assignments = Mapping[PartitionKey, tuple[int, ...] | None]
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Whether Kafka accepted something: `error` is 0 if it did."""
+    """Says whether Kafka accepted something: `error` is 0 if it did."""
 
     error: int
     message: str = ""
 
     @property
     def text(self) -> str:
-        """A sentence for a person."""
+        """Returns a sentence for a person."""
         name = _ELECTION_ERRORS.get(self.error, f"error {self.error}")
         return f"{name}: {self.message}" if self.message else name
 
@@ -391,7 +395,7 @@ class PartitionAnswers:
 
 
 def alter_reassignments_request(assignments: Assignments, *, timeout_ms: int) -> Request[PartitionAnswers]:
-    """An AlterPartitionReassignments request, v0. What is accepted has begun, and is not done."""
+    """Returns an AlterPartitionReassignments request, v0. What is accepted has begun, and is not done."""
     body = [struct.pack(">i", timeout_ms), unsigned_varint(len(_topics(assignments)) + 1)]
     for topic, numbers in _topics(assignments).items():
         body += [compact_string(topic), unsigned_varint(len(numbers) + 1)]
@@ -409,7 +413,7 @@ class FeatureAnswer:
 
 
 def update_feature_request(feature: str, level: int, *, timeout_ms: int) -> Request[FeatureAnswer]:
-    """An UpdateFeatures request, v1 (KIP-584, KIP-778), that raises one feature."""
+    """Returns an UpdateFeatures request, v1 (KIP-584, KIP-778), that raises one feature."""
     one = compact_string(feature) + struct.pack(">hb", level, 1) + NO_TAGS
     body = struct.pack(">i", timeout_ms) + unsigned_varint(2) + one + b"\0" + NO_TAGS
     return Request(57, 1, body, _update_answer, flexible=True, flexible_response=True)
@@ -429,7 +433,7 @@ def _update_answer(cursor: Cursor) -> FeatureAnswer:
 def elect_leaders_request(
     partitions: Sequence[PartitionKey], *, unclean: bool, timeout_ms: int
 ) -> Request[PartitionAnswers]:
-    """An ElectLeaders request, v1. Partitions that need no election answer ELECTION_NOT_NEEDED."""
+    """Returns an ElectLeaders request, v1. Partitions that need no election answer ELECTION_NOT_NEEDED."""
     topics = _topics(dict.fromkeys(partitions))
     body = [struct.pack(">bi", int(unclean), len(topics))]
     for topic, numbers in topics.items():
@@ -494,7 +498,7 @@ class ListAnswer:
 
 
 def list_reassignments_request(*, timeout_ms: int) -> Request[ListAnswer]:
-    """A ListPartitionReassignments request, v0, for every topic."""
+    """Returns a ListPartitionReassignments request, v0, for every topic."""
     body = struct.pack(">i", timeout_ms) + b"\0" + NO_TAGS
     return Request(46, 0, body, _list_answer, flexible=True, flexible_response=True)
 

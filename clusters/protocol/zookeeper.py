@@ -27,8 +27,8 @@ _PASSWORD_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What a ZooKeeper server says of itself. `mode`: leader, follower, standalone; `zxid`: of the last transaction it
-    knows."""
+    """Describes what a ZooKeeper server says of itself. `mode`: leader, follower, standalone; `zxid`: of the last
+    transaction it knows."""
 
     mode: str
     zxid: int
@@ -81,7 +81,8 @@ class ZooKeeperClient:
         return None
 
     def _newest_first(self, timeout_s: float) -> list[tuple[int, ServerState]]:
-        """The servers that serve, by the epoch that they know, newest first, and in each epoch its leader first."""
+        """Returns the servers that serve, by the epoch that they know, newest first, and in each epoch its leader
+        first."""
         known = [(node, state) for node, state in self.states(timeout_s=timeout_s).items() if state is not None]
         return sorted(known, key=lambda pair: (pair[1].zxid >> 32, pair[1].leads), reverse=True)
 

@@ -30,7 +30,7 @@ for group in (trials.app, trials.matrix_app, offline.app, offline.server_app, of
 
 
 def _print_version(wanted: bool) -> None:
-    """Print the version, and of a checkout the commit, and end with exit code 0."""
+    """Prints the version, and of a checkout the commit, and ends with exit code 0."""
     if wanted:
         from prozess.harness.history.versions import own_version
 

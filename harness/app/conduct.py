@@ -135,7 +135,8 @@ def conduct_trial(plan: Plan, options: Options) -> Conducted:
 
 
 def is_quiet_from_here(plan: Plan, event: dict[str, Any]) -> bool:
-    """Whether the schedule has done its last action, so that Spark may start without disturbing anything that is timed."""
+    """Returns whether the schedule has done its last action, so that Spark may start without disturbing anything that
+    is timed."""
     last_deed = max((number for number, step in enumerate(plan.steps) if step.do is not None), default=-1)
     if event.get("event") == "step":
         return int(event["number"]) >= last_deed >= 0

@@ -73,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def kafka_cluster(_prozess_recording: Recording) -> KafkaCluster:
-    """A running cluster, shared with the tests that ask for one like it."""
+    """Returns a running cluster, shared with the tests that ask for one like it."""
     from prozess.harness.app.testing.fixtures import KafkaCluster
 
     if _prozess_recording.session is None:
@@ -96,7 +96,8 @@ def nemesis(kafka_cluster: KafkaCluster, _prozess_recording: Recording) -> TestN
 
 @pytest.fixture
 def recorded_producer(_prozess_recording: Recording) -> type[Any]:
-    """A class to use in place of confluent_kafka.Producer. With `kafka_cluster`, bootstrap.servers may be left out."""
+    """Returns a class to use in place of confluent_kafka.Producer. With `kafka_cluster`, bootstrap.servers may be left
+    out."""
     from prozess.workloads.recorded.producer import RecordedProducer
 
     return _prozess_recording.client_class(RecordedProducer)
@@ -104,7 +105,7 @@ def recorded_producer(_prozess_recording: Recording) -> type[Any]:
 
 @pytest.fixture
 def recorded_consumer(_prozess_recording: Recording) -> type[Any]:
-    """A class to use in place of confluent_kafka.Consumer."""
+    """Returns a class to use in place of confluent_kafka.Consumer."""
     from prozess.workloads.recorded.consumer import RecordedConsumer
 
     return _prozess_recording.client_class(RecordedConsumer)
@@ -112,7 +113,7 @@ def recorded_consumer(_prozess_recording: Recording) -> type[Any]:
 
 @pytest.fixture
 def recorded_aio_producer(_prozess_recording: Recording) -> type[Any]:
-    """A class to use in place of confluent_kafka.aio.AIOProducer."""
+    """Returns a class to use in place of confluent_kafka.aio.AIOProducer."""
     from prozess.workloads.recorded.application import RecordedAIOProducer
 
     return _prozess_recording.client_class(RecordedAIOProducer)
@@ -120,7 +121,7 @@ def recorded_aio_producer(_prozess_recording: Recording) -> type[Any]:
 
 @pytest.fixture
 def recorded_aio_consumer(_prozess_recording: Recording) -> type[Any]:
-    """A class to use in place of confluent_kafka.aio.AIOConsumer."""
+    """Returns a class to use in place of confluent_kafka.aio.AIOConsumer."""
     from prozess.workloads.recorded.application import RecordedAIOConsumer
 
     return _prozess_recording.client_class(RecordedAIOConsumer)
@@ -128,7 +129,7 @@ def recorded_aio_consumer(_prozess_recording: Recording) -> type[Any]:
 
 @pytest.fixture
 def recorded_aiokafka_producer(_prozess_recording: Recording) -> type[Any]:
-    """A class to use in place of aiokafka.AIOKafkaProducer."""
+    """Returns a class to use in place of aiokafka.AIOKafkaProducer."""
     from prozess.workloads.recorded.aiokafka import RecordedAIOKafkaProducer
 
     return _prozess_recording.client_class(RecordedAIOKafkaProducer)
@@ -136,7 +137,7 @@ def recorded_aiokafka_producer(_prozess_recording: Recording) -> type[Any]:
 
 @pytest.fixture
 def recorded_aiokafka_consumer(_prozess_recording: Recording) -> type[Any]:
-    """A class to use in place of aiokafka.AIOKafkaConsumer."""
+    """Returns a class to use in place of aiokafka.AIOKafkaConsumer."""
     from prozess.workloads.recorded.aiokafka import RecordedAIOKafkaConsumer
 
     return _prozess_recording.client_class(RecordedAIOKafkaConsumer)
@@ -271,7 +272,8 @@ def _conclude(item: pytest.Item) -> str | None:
 
 
 def _where(recording: Recording) -> str | None:
-    """For who looks into a test that failed by itself: what happened is recorded, although nothing was broken."""
+    """Returns where to find the recording of a test that failed by itself: what happened is recorded, although nothing
+    was broken."""
     if not recording.run.verdict.exists():
         return None
     return f"every promise held. `prozess report {recording.run.path}` shows what happened."
@@ -279,7 +281,7 @@ def _where(recording: Recording) -> str | None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """What was not judged goes with the report: a worker of xdist sends it to who writes the summary."""
+    """Puts what was not judged into the report: a worker of xdist sends it to who writes the summary."""
     _hide_our_frames(item, call)
     report = yield
     if call.when == "call" and _UNJUDGED in item.stash:
@@ -302,8 +304,8 @@ def _hide_our_frames(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
-    """What passing tests have shown that their configuration permits, and what nobody could judge: said, because it would not
-    be seen otherwise."""
+    """Prints what passing tests have shown that their configuration permits, and what nobody could judge: said, because
+    it would not be seen otherwise."""
     told = [
         (report.nodeid, text)
         for report in terminalreporter.getreports("passed")
@@ -320,7 +322,7 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
 
 
 def _not_judged(terminalreporter: TerminalReporter) -> list[str]:
-    """A line for each kind of thing, with the tests that it concerns: what nothing told, and what to add."""
+    """Returns a line for each kind of thing, with the tests that it concerns: what nothing told, and what to add."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for report in (*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")):
         for anomalies, where, why, add in getattr(report, "prozess_unjudged", ()):

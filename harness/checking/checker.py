@@ -1,4 +1,5 @@
-"""What a checker is: an anomaly, the kernel that finds it, and what an engine must know to share the work out.
+"""This module says what a checker is: an anomaly, the kernel that finds it, and what an engine must know to share the
+work out.
 
 `prozess.checkers.registry` lists the checkers. An engine is given a `CheckerSet`, wherever it runs. Everything in it can be
 pickled, because functions are pickled as the names of their modules. A partition that is too large for one task is checked in
@@ -44,7 +45,8 @@ class Rows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Where a partition is cut: the bounds of ranges of offsets and of ranges of rows. Each ascends and begins with 0."""
+    """Says where a partition is cut: the bounds of ranges of offsets and of ranges of rows. Each ascends and begins
+    with 0."""
 
     offsets: tuple[int, ...]
     """The bounds of ranges of offsets. The last one is UNBOUNDED."""
@@ -160,7 +162,8 @@ class Gather(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CellFacts:
-    """What kernels must know of all partitions of a cell together, such as which transactions were shown anywhere."""
+    """Describes what kernels must know of all partitions of a cell together, such as which transactions were shown
+    anywhere."""
 
     name: str
     gather: Gather
@@ -192,8 +195,8 @@ class PartitionChecker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByPartition:
-    """How a kernel over a cell is given one partition at a time, and how its findings become one. A cell that has only
-    some of its partitions yields what concerns those, in their order."""
+    """Says how a kernel over a cell is given one partition at a time, and how its findings become one. A cell that has
+    only some of its partitions yields what concerns those, in their order."""
 
     but_in_pairs: bool = False
     """The kernel is given the whole cell if its group hands records on to a retry topic: a partition is checked together
@@ -254,7 +257,7 @@ Checker = PartitionChecker | CellChecker
 
 
 class PartitionRemainder(Protocol):
-    """What is left of a partition that was looked at in pieces."""
+    """Describes what is left of a partition that was looked at in pieces."""
 
     def check(self, source: Source, checkers: Mapping[str, PartitionChecker]) -> list[Finding]:
         """Returns what these checkers find in the whole partition. All of them may be given it in pieces."""
@@ -267,7 +270,7 @@ class PartitionRemainder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PieceRules:
-    """How a partition is looked at in pieces. The checkers say which rows may be left out."""
+    """Says how a partition is looked at in pieces. The checkers say which rows may be left out."""
 
     may_be_split: Callable[[PartitionHistory], bool]
     perform: Callable[[Source, Job], object]
@@ -305,10 +308,10 @@ class CheckerSet:
 
     @property
     def kernels(self) -> Mapping[str, Kernel]:
-        """The kernels that look at one partition at a time, by anomaly."""
+        """Returns the kernels that look at one partition at a time, by anomaly."""
         return {name: checker.kernel for name, checker in self.partition.items()}
 
     @property
     def facts(self) -> Mapping[str, CellFacts]:
-        """What kernels must know of all partitions of a cell, by name."""
+        """Returns what kernels must know of all partitions of a cell, by name."""
         return {checker.knows.name: checker.knows for checker in self.cell.values() if checker.knows is not None}

@@ -104,8 +104,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What one task checks: a partition, or what concerns several partitions of a cell. Either `partition` or `cell` is
-    None."""
+    """Describes what one task checks: a partition, or what concerns several partitions of a cell. Either `partition` or
+    `cell` is None."""
 
     partition: int | None
     cell: int | None

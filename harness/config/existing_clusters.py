@@ -70,13 +70,13 @@ class SshNodeOptions(Frozen):
 
     @property
     def name(self) -> str:
-        """The name of the node in faults."""
+        """Returns the name of the node in faults."""
         return f"{'broker' if 'broker' in self.roles else 'controller'}-{self.id}"
 
 
 class SshOptions(Frozen):
-    """How prozess reaches the nodes of an ssh cluster, and how it handles them. In commands {id}, {name} and {host}
-    stand for those of the node."""
+    """Says how prozess reaches the nodes of an ssh cluster, and how it handles them. In commands {id}, {name} and
+    {host} stand for those of the node."""
 
     nodes: Annotated[tuple[SshNodeOptions, ...], Field(min_length=1)]
     user: str | None = None
@@ -115,7 +115,7 @@ class SshOptions(Frozen):
 
     @property
     def broker_ids(self) -> tuple[int, ...]:
-        """The ids of the brokers, in order."""
+        """Returns the ids of the brokers, in order."""
         return tuple(sorted(node.id for node in self.nodes if "broker" in node.roles))
 
 

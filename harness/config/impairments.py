@@ -76,8 +76,8 @@ class ClientCut(Frozen):
 
 
 class Bandwidth(Frozen):
-    """What the node sends to `peer` is limited to this rate. `peer` None means anybody on the network that faults
-    touch."""
+    """What the node sends to `peer` is limited to this rate. `peer` None means anybody on the network that
+    faults touch."""
 
     needs: ClassVar[Capability] = Capability.SHAPE
     kind: Literal["bandwidth"] = "bandwidth"
@@ -86,8 +86,8 @@ class Bandwidth(Frozen):
 
 
 class Latency(Frozen):
-    """What passes on connections that `peer` opens to the node is late by `latency_ms` ± `jitter_ms`, each way. What
-    the node sends on them is late by `back_ms` instead, if that is given."""
+    """What passes on connections that `peer` opens to the node is late by `latency_ms` ± `jitter_ms`, each
+    way. What the node sends on them is late by `back_ms` instead, if that is given."""
 
     needs: ClassVar[Capability] = Capability.DELAY
     kind: Literal["latency"] = "latency"

@@ -20,12 +20,12 @@ def constant(value: int | np.int8, length: int) -> Truth:
 
 
 def both(*parts: Truth | np.int8) -> Truth:
-    """True if all are, false if any is, else unknown. Of nothing: true."""
+    """Returns true if all are, false if any is, else unknown. Of nothing: true."""
     return reduce(_and, parts, np.asarray(TRUE))
 
 
 def either(*parts: Truth | np.int8) -> Truth:
-    """True if any is, false if all are, else unknown. Of nothing: false."""
+    """Returns true if any is, false if all are, else unknown. Of nothing: false."""
     return negate(both(*(negate(part) for part in parts)))
 
 

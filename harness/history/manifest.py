@@ -52,7 +52,7 @@ NO_MANIFEST = "its run did not end in order: it has no manifest.json, which woul
 
 
 class RowGroupProof(Frozen):
-    """What one row group of a table was: so a damage costs only the partitions that it concerns."""
+    """Describes what one row group of a table was: so a damage costs only the partitions that it concerns."""
 
     partition: int
     begin: int = Field(ge=0)
@@ -62,7 +62,7 @@ class RowGroupProof(Frozen):
 
 
 class FileProof(Frozen):
-    """What one file was when the manifest was written."""
+    """Describes what one file was when the manifest was written."""
 
     part: Part
     size: int = Field(ge=0)
@@ -94,7 +94,7 @@ class Manifest(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What is known about the files of a stored run."""
+    """Describes what is known about the files of a stored run."""
 
     sealed: bool
     """Whether there is a manifest. A run that was killed has none."""
@@ -105,17 +105,19 @@ class Condition:
 
     @property
     def bounded(self) -> bool:
-        """Whether files are damaged, and it is proven which partitions that concerns. All others are as they were written."""
+        """Returns whether files are damaged, and it is proven which partitions that concerns. All others are as they
+        were written."""
         return bool(self.lost)
 
     @property
     def readable(self) -> bool:
-        """Whether anything of the run may be read: of one whose damage is not bounded, no file means what it says."""
+        """Returns whether anything of the run may be read: of one whose damage is not bounded, no file means what it
+        says."""
         return not self.damaged or self.bounded
 
     @property
     def whole(self) -> bool:
-        """Whether everything that was asked about is there as it was written."""
+        """Returns whether everything that was asked about is there as it was written."""
         return self.sealed and not self.damaged
 
     @property

@@ -110,17 +110,17 @@ class TableFile:
 
     @property
     def torn_rows(self) -> int:
-        """How many rows were left out because their writer died while it wrote them."""
+        """Returns how many rows were left out because their writer died while it wrote them."""
         return int(self._fact("torn_rows"))
 
     @property
     def start_monotonic_ns(self) -> int:
-        """What was subtracted from CLOCK_MONOTONIC."""
+        """Returns what was subtracted from CLOCK_MONOTONIC."""
         return int(self._fact("start_monotonic_ns"))
 
     @cached_property
     def row_groups(self) -> dict[int, tuple[int, ...]]:
-        """The row groups of each partition of a partitioned table, by the statistics of the footer."""
+        """Returns the row groups of each partition of a partitioned table, by the statistics of the footer."""
         return {p: groups for p, groups in self._every_row_group.items() if p not in self._lost}
 
     @cached_property
@@ -192,7 +192,7 @@ class TableFile:
 
     @cached_property
     def _starts(self) -> list[int]:
-        """The first row of each row group, and the number of all rows."""
+        """Returns the first row of each row group, and the number of all rows."""
         lengths = [int(self.metadata.row_group(group).num_rows) for group in range(self.metadata.num_row_groups)]
         return [0, *accumulate(lengths)]
 

@@ -1,5 +1,5 @@
-"""What a history says about those who took part: what each client reported, how far audits read, and what is known of
-each partition."""
+"""This module says what a history says about those who took part: what each client reported, how far audits read, and
+what is known of each partition."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -273,8 +273,8 @@ class RevealedReads(Mapping[str, np.ndarray]):
 
     @cached_property
     def _shown(self) -> Sequence[tuple[np.ndarray, np.ndarray]]:
-        """For each of REVEALED, ascending by offset: does a read show the record, or else an acknowledgement? And the
-        row of `reads` or of `sends` that does."""
+        """Returns for each of REVEALED, ascending by offset: does a read show the record, or else an acknowledgement?
+        And the row of `reads` or of `sends` that does."""
         reads, sends = self._reads, self._sends
         level = of_clients(self._isolation, reads["client"], unknown=Isolation.NOT_A_READER)
         given = (reads["log_offset"] != NONE) & ((reads["flags"] & ReadFlag.CORRUPT) == 0)

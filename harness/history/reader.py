@@ -119,7 +119,7 @@ class History:
 
     @property
     def torn_rows(self) -> dict[str, int]:
-        """How many rows of each table were left out as torn. Only tables that have some."""
+        """Returns how many rows of each table were left out as torn. Only tables that have some."""
         return {name: file.torn_rows for name, file in self.files.items() if file.torn_rows}
 
     def rows(self, table: str) -> int:
@@ -314,7 +314,7 @@ class History:
 
     @cached_property
     def clients(self) -> ClientFacts:
-        """What is known of each client."""
+        """Returns what is known of each client."""
         return client_facts(self.plan, self.table("clients"))
 
     @cached_property

@@ -83,7 +83,7 @@ class StoredRun:
 
     @property
     def tables(self) -> TableStore:
-        """Where the tables of its history are."""
+        """Returns where the tables of its history are."""
         return TableStore(self.filesystem, f"{self.directory}/history", f"{self.address}/history")
 
     @contextmanager

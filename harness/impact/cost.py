@@ -1,6 +1,6 @@
-"""What faults cost the clients: rates and latencies before, during and after each; when a partition took no records,
-which fault that was, and how long until it took the first again. Measured, never judged. Pure, one partition at a time,
-and of that some rows at a time.
+"""This module says what faults cost the clients: rates and latencies before, during and after each; when a partition
+took no records, which fault that was, and how long until it took the first again. Measured, never judged. Pure, one
+partition at a time, and of that some rows at a time.
 
 Only sends count that wait for an answer (acks other than 0). Latencies are counted in bins of 2 %, so that parts of them can
 be put together exactly, wherever they were counted.
@@ -50,8 +50,8 @@ RECOVERY = np.dtype([("partition", "<i4"), ("fault", "<i4"), ("fault_ns", "<i8")
 
 @dataclass(frozen=True, slots=True)
 class FaultTime:
-    """When a fault began (as its undo was journaled), when it was made, and when it was undone; None = it was not. `nodes`:
-    whom it touched."""
+    """Says when a fault began (as its undo was journaled), when it was made, and when it was undone; None = it was not.
+    `nodes`: whom it touched."""
 
     number: int
     begin_ns: int
@@ -61,7 +61,7 @@ class FaultTime:
 
     @property
     def struck_ns(self) -> int:
-        """When the fault was made; when it began, if that is not known."""
+        """Returns when the fault was made; when it began, if that is not known."""
         return self.begin_ns if self.made_ns is None else self.made_ns
 
     def phase(self, name: str) -> tuple[int, int] | None:
@@ -75,7 +75,7 @@ class FaultTime:
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """What faults cost some partitions, added up. Axes: fault (its place), phase, level of LEVELS."""
+    """Holds what faults cost some partitions, added up. Axes: fault (its place), phase, level of LEVELS."""
 
     acknowledged: np.ndarray
     """int64[faults, 3, 2]: records acknowledged in the phase."""
@@ -259,7 +259,7 @@ def _aimed_at(run: RunDirectory, planned: Sequence[Step]) -> dict[int, list[int]
 
 
 def groups_of(history: History, groups: int) -> list[list[int]]:
-    """The partitions, in at most so many groups of nearly equal rows, the largest first."""
+    """Returns the partitions, in at most so many groups of nearly equal rows, the largest first."""
     rows = [history.files["sends"].rows_of(partition) for partition in history.partitions]
     return [[history.partitions[place] for place in group] for group in shared_out(rows, groups)]
 
@@ -281,7 +281,7 @@ def _each_group(file: TableFile, groups: Sequence[int]) -> Iterator[Columns]:
 
 
 def put_together(parts: Iterable[Impact], faults: Sequence[FaultTime]) -> Impact:
-    """The sum of parts that came in any order: ascending by partition and time."""
+    """Returns the sum of parts that came in any order: ascending by partition and time."""
     total = Impact.total(parts, faults)
     windows = total.windows[np.lexsort((total.windows["begin_ns"], total.windows["partition"]))]
     recoveries = total.recoveries[np.lexsort((total.recoveries["fault"], total.recoveries["partition"]))]
@@ -371,7 +371,7 @@ class Answers:
         self._sent = False
 
     def add(self, invoked_ns: np.ndarray, completed_ns: np.ndarray) -> None:
-        """Of some rows: when each was sent, and when those that were acknowledged were. In any order."""
+        """Adds the answers of some rows: when each was sent, and when those that were acknowledged were. In any order."""
         if len(invoked_ns):
             newest_ns = int(invoked_ns.max())
             self._newest_ns = max(self._newest_ns, newest_ns) if self._sent else newest_ns
@@ -380,8 +380,8 @@ class Answers:
         self._times_ns = _outermost(np.concatenate([self._times_ns, _outermost(completed_ns)]))
 
     def gaps(self) -> np.ndarray:
-        """int64[k, 2]: the last acknowledgement and the next one, ascending, where a send may have waited long in between;
-        _BEFORE = there was none yet, _NEVER = none came any more."""
+        """Returns int64[k, 2]: the last acknowledgement and the next one, ascending, where a send may have waited long
+        in between; _BEFORE = there was none yet, _NEVER = none came any more."""
         last, following = np.append(_BEFORE, self._times_ns), np.append(self._times_ns, _NEVER)
         since_ns, until_ns = last.copy(), following.copy()
         since_ns[0], until_ns[-1] = self._first_ns, self._newest_ns
@@ -390,8 +390,9 @@ class Answers:
         return np.stack([last[long], following[long]], axis=1)
 
     def windows(self, gaps: np.ndarray, waited_since_ns: np.ndarray) -> np.ndarray:
-        """int64[k, 3]: from the first send after an acknowledgement until the next acknowledgement, where that took
-        UNAVAILABLE_NS; MISSING = there was no next. The third is 1 where nothing had been acknowledged before, else 0."""
+        """Returns int64[k, 3]: from the first send after an acknowledgement until the next acknowledgement, where that
+        took UNAVAILABLE_NS; MISSING = there was no next. The third is 1 where nothing had been acknowledged before,
+        else 0."""
         following = gaps[:, 1]
         until_ns = np.where(following == _NEVER, self._newest_ns, following)
         long = (waited_since_ns < until_ns) & (until_ns - np.minimum(waited_since_ns, until_ns) >= UNAVAILABLE_NS)
@@ -401,7 +402,8 @@ class Answers:
 
 
 def waited_since(gaps: np.ndarray, invoked_ns: Callable[[], Iterable[np.ndarray]]) -> np.ndarray:
-    """int64[k]: when the first send after each gap's begin was made; _NEVER = none was. Only looks if there is a gap."""
+    """Returns int64[k]: when the first send after each gap's begin was made; _NEVER = none was. Only looks if there is
+    a gap."""
     last, found = gaps[:, 0], np.full(len(gaps), _NEVER)
     for times_ns in invoked_ns() if len(gaps) else ():
         _lower(found, np.searchsorted(last, times_ns, side="left") - 1, times_ns)
@@ -416,7 +418,7 @@ class Successes:
         self._first_ns = np.full(len(self._times_ns), _NEVER)
 
     def add(self, invoked_ns: np.ndarray, completed_ns: np.ndarray) -> None:
-        """Of some rows that were acknowledged, in any order."""
+        """Adds some rows that were acknowledged, in any order."""
         _lower(self._first_ns, np.searchsorted(self._times_ns, invoked_ns, side="right") - 1, completed_ns)
 
     def after(self, time_ns: int | None) -> int:
@@ -434,7 +436,7 @@ def _lower(found: np.ndarray, place: np.ndarray, values: np.ndarray) -> None:
 
 
 def _outermost(times_ns: np.ndarray) -> np.ndarray:
-    """The first and the last in each of many short times, ascending."""
+    """Returns the first and the last in each of many short times, ascending."""
     if len(times_ns) > _MANY:
         # What a client was told came nearly in order: of each stretch of neighbours that share a short time, two matter.
         starts = np.flatnonzero(np.diff(times_ns // _BIN_NS)) + 1
@@ -467,7 +469,7 @@ class PhaseShown(Frozen):
 
 
 class RecoveryShown(Frozen):
-    """How long until partitions took a record again, ms; `never`: how many did not."""
+    """Says how long until partitions took a record again, ms; `never`: how many did not."""
 
     partitions: int = 0
     median_ms: float | None = None
@@ -476,7 +478,7 @@ class RecoveryShown(Frozen):
 
 
 class WindowShown(Frozen):
-    """When a partition took no records. `end_s` None = until the end of the trial."""
+    """Says when a partition took no records. `end_s` None = until the end of the trial."""
 
     partition: int
     begin_s: float
@@ -486,7 +488,7 @@ class WindowShown(Frozen):
 
 
 class ReactionShown(Frozen):
-    """How a fault was made, and what the cluster did (`prozess.harness.impact.reactions`)."""
+    """Says how a fault was made, and what the cluster did (`prozess.harness.impact.reactions`)."""
 
     what: str
     effect: str
@@ -507,7 +509,7 @@ class ReactionShown(Frozen):
 
 
 class FaultImpact(Frozen):
-    """What one fault cost."""
+    """Describes what one fault cost."""
 
     fault: int
     name: str
@@ -525,7 +527,7 @@ class FaultImpact(Frozen):
 
 
 class ImpactShown(Frozen):
-    """What `impact.json` holds: what each fault cost, and when partitions took no records."""
+    """Describes what `impact.json` holds: what each fault cost, and when partitions took no records."""
 
     faults: tuple[FaultImpact, ...] = ()
     windows: tuple[WindowShown, ...] = ()

@@ -1,5 +1,6 @@
-"""What the cluster did when a fault struck, beside what its clients saw: how long the fault took to make, to prove and to
-undo; when a new leader was decided, and known by the brokers' own views; whose ISR it left. Measured, never judged. Pure.
+"""This module says what the cluster did when a fault struck, beside what its clients saw: how long the fault took to
+make, to prove and to undo; when a new leader was decided, and known by the brokers' own views; whose ISR it left.
+Measured, never judged. Pure.
 
 Views are samples, taken five times a second (`prozess.harness.app.run.cluster_state`): they are late by that, and by
 more where the machine is busy. Decided is what the metadata log (or ZooKeeper's) says; a leader of which no broker
@@ -22,7 +23,7 @@ TOLD_APART_BY = ("shape", "others", "direction", "how", "file", "wait")
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """What the cluster did about one fault. Times in ms; None = not seen."""
+    """Describes what the cluster did about one fault. Times in ms; None = not seen."""
 
     what: str
     """Its kind, the role that it was aimed at, and what tells it apart: "partition leader others=controllers"."""
@@ -130,7 +131,7 @@ def _between_ms(begin_ns: int | None, end_ns: int | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _FaultSpan:
-    """When a fault began and was made, and how long what happened is put down to it."""
+    """Says when a fault began and was made, and how long what happened is put down to it."""
 
     begin_ns: int
     made_ns: int | None
@@ -146,7 +147,7 @@ _DECIDED = -1
 
 
 class _Views:
-    """What each broker, and the metadata log, said of leaders and ISRs, whenever that changed."""
+    """Describes what each broker, and the metadata log, said of leaders and ISRs, whenever that changed."""
 
     def __init__(self, metadata: Columns) -> None:
         rows = metadata["kind"] == MetadataKind.PARTITION

@@ -127,12 +127,12 @@ class ClientNode(Node, Protocol):
 
     @property
     def client_role(self) -> str:
-        """The role of the client in the plan, such as "producer"."""
+        """Returns the role of the client in the plan, such as "producer"."""
         ...
 
     @property
     def cell(self) -> int | None:
-        """The only cell that this client serves; None if it serves several. A cell is one combination of
+        """Returns the only cell that this client serves; None if it serves several. A cell is one combination of
         configurations, with a topic of its own."""
         ...
 
@@ -147,8 +147,8 @@ class ClientNode(Node, Protocol):
 
     @property
     def clients_alive(self) -> Sequence[int]:
-        """The ids of all living clients in this place. There are two after `duplicate`, until Kafka has ended one of
-        them."""
+        """Returns the ids of all living clients in this place. There are two after `duplicate`, until Kafka has ended
+        one of them."""
         ...
 
     def at_work(self) -> bool:
@@ -304,7 +304,7 @@ class PartitionHistory:
 
 @dataclass(frozen=True, slots=True)
 class KernelResult:
-    """What one kernel found in one partition."""
+    """Describes what one kernel found in one partition."""
 
     witnesses: np.ndarray
     """The witnesses, dtype prozess.harness.interfaces.witnesses.WITNESS. There are at most WITNESSES_MAX, while `count`
@@ -358,8 +358,8 @@ CellKernel = Callable[[CellHistory], KernelResult]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one kernel found in one partition or cell, with the name of the anomaly. Engines return findings, and
-    guarantees judge them."""
+    """Describes what one kernel found in one partition or cell, with the name of the anomaly. Engines return findings,
+    and guarantees judge them."""
 
     anomaly: str
     partition: int

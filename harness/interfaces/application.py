@@ -227,7 +227,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class ReachedPoint:
-    """What a process writes down when it reaches a point, just before it is killed."""
+    """Describes what a process writes down when it reaches a point, just before it is killed."""
 
     number: int
     life: str

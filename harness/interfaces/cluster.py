@@ -36,7 +36,7 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatedTransaction:
-    """What a transaction coordinator knows about one transactional.id (KIP-664)."""
+    """Describes what a transaction coordinator knows about one transactional.id (KIP-664)."""
 
     transactional_id: str
     producer_id: int
@@ -68,7 +68,7 @@ class HangingTransaction(Frozen):
 
     @property
     def text(self) -> str:
-        """The finding as a sentence for people."""
+        """Returns the finding as a sentence for people."""
         what = f"{self.topic}-{self.number}: open since offset {self.start_offset}, of producer id {self.producer_id}"
         return f"{what}: " + ("ended by an abort marker" if self.ended else self.why_not)
 
@@ -94,12 +94,12 @@ class Node(Protocol):
     def node_id(self) -> int: ...
     @property
     def roles(self) -> frozenset[str]:
-        """The roles of the server: "broker", "controller", "zookeeper"."""
+        """Returns the roles of the server: "broker", "controller", "zookeeper"."""
         ...
 
     @property
     def address(self) -> str:
-        """The node's address on the network that faults touch."""
+        """Returns the node's address on the network that faults touch."""
         ...
 
     @property
@@ -188,23 +188,25 @@ class ObservedCluster(Targets, Protocol):
 
     @property
     def observer_servers(self) -> Mapping[int, tuple[str, int]]:
-        """Broker id → (host, port) of its observer listener. prozess administers the cluster over it, and no fault
-        touches it."""
+        """Returns, for each broker id, (host, port) of its observer listener. prozess administers the cluster over it,
+        and no fault touches it."""
         ...
 
     @property
     def controller_servers(self) -> Mapping[int, tuple[str, int]]:
-        """Controller id → (host, port) of its controller listener, as the observer reaches it."""
+        """Returns, for each controller id, (host, port) of its controller listener, as the observer reaches it."""
         ...
 
     @property
     def zookeeper_servers(self) -> Mapping[int, tuple[str, int]]:
-        """Per node id: (host, port) of each ZooKeeper server as the observer reaches it; empty if there is none to ask."""
+        """Returns, for each node id, (host, port) of the ZooKeeper server as the observer reaches it; empty if there is
+        none to ask."""
         ...
 
     @property
     def metrics_servers(self) -> Mapping[int, tuple[str, int]]:
-        """Per node id: (host, port) of its metrics agent as the observer reaches it; empty if there are none."""
+        """Returns, for each node id, (host, port) of its metrics agent as the observer reaches it; empty if there are
+        none."""
         ...
 
     @property
@@ -219,17 +221,17 @@ class Cluster(ObservedCluster, Protocol):
 
     @property
     def capabilities(self) -> Mapping[Capability, str]:
-        """What this backend can do on this machine: capability → how it does it."""
+        """Returns what this backend can do on this machine: capability → how it does it."""
         ...
 
     @property
     def lacks(self) -> Mapping[Capability, str]:
-        """What this backend cannot do on this machine: capability → the reason."""
+        """Returns what this backend cannot do on this machine: capability → the reason."""
         ...
 
     @property
     def bootstrap_servers(self) -> str:
-        """The bootstrap.servers of the clients under trial, on the network that faults touch."""
+        """Returns the bootstrap.servers of the clients under trial, on the network that faults touch."""
         ...
 
     @property
@@ -273,7 +275,7 @@ class Cluster(ObservedCluster, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """What one broker says about one partition when it is asked itself."""
+    """Describes what one broker says about one partition when it is asked itself."""
 
     leader: int
     """The node id of the leader; -1 means that there is none."""
@@ -458,7 +460,7 @@ class Undo(Frozen):
 
 
 class Effect(Frozen):
-    """What was observed of one fault on one node: whether it took effect, and what was seen."""
+    """Describes what was observed of one fault on one node: whether it took effect, and what was seen."""
 
     node: str
     peer: str | None = None

@@ -23,7 +23,7 @@ planned."""
 
 
 class Traffic(Frozen):
-    """What the clients of a trial do while nobody stops them."""
+    """Describes what the clients of a trial do while nobody stops them."""
 
     rate_hz: PositiveFloat = 20.0
     """How many records per second each producer sends to each partition."""
@@ -54,7 +54,7 @@ class Topics(Frozen):
 
 
 class Limits(Frozen):
-    """How long each part of a run may take."""
+    """Says how long each part of a run may take."""
 
     ready_s: PositiveFloat = 90.0
     topics_s: PositiveFloat = 60.0

@@ -1,4 +1,5 @@
-"""What cells and clients do beyond topic and producer: one value for each kind of configuration, of which they have one.
+"""This module says what cells and clients do beyond topic and producer: one value for each kind of configuration, of
+which they have one.
 
 Only a `GroupWork` has a group, only a `TransactionsWork` has transactions. The cells of a test may have both, and say so
 in a `RecordedWork`.
@@ -23,7 +24,7 @@ from prozess.harness.errors import BadInput
 
 
 class GroupSession(Frozen):
-    """How long the group coordinator waits for a heartbeat of a member, and how often members send one."""
+    """Says how long the group coordinator waits for a heartbeat of a member, and how often members send one."""
 
     timeout_ms: int
     heartbeat_ms: int

@@ -35,7 +35,7 @@ _ERRORS = re.compile(r"errors\([A-Za-z]+,[A-Z_0-9]+\)")
 
 
 class Origin(StrEnum):
-    """Who reports a metric."""
+    """Says who reports a metric."""
 
     BROKER = "broker"
     """A broker reports it, by JMX."""
@@ -63,7 +63,7 @@ class Metric:
 
     @property
     def held_s(self) -> float:
-        """How long a sample stands without a newer one."""
+        """Returns how long a sample stands without a newer one."""
         return HELD_S + (REFRESH_S if self.per_partition and self.origin is Origin.PROTOCOL else 0.0)
 
 
@@ -239,7 +239,7 @@ class MetricTable:
 
     @property
     def span_s(self) -> tuple[float, float] | None:
-        """The times of the first and the last sample. None: there are none."""
+        """Returns the times of the first and the last sample. None: there are none."""
         times = self._rows["time_ns"]
         return (float(times.min()) / NS_PER_S, float(times.max()) / NS_PER_S) if len(times) else None
 

@@ -20,7 +20,7 @@ from prozess.harness.verdict import TrialVerdict
 
 
 def report_run(run: RunDirectory, condition: Condition | None = None) -> list[Path]:
-    """Write every report of a judged run, return their paths. BadInput if the run was not judged yet.
+    """Writes every report of a judged run; returns their paths. BadInput if the run was not judged yet.
 
     `condition`: of the run's files, if it is known already. Of a run with damaged ones the reports say that everything that
     rests on them is unknown, and why, whatever verdict.json says; NotJudged if its plan cannot be read.
@@ -64,7 +64,7 @@ def _report_damaged(run: RunDirectory, condition: Condition) -> list[Path]:
 
 
 def _seconds(run: RunDirectory) -> dict[str, float]:
-    """How long parts took; nothing of a run of which nobody noted it."""
+    """Returns how long parts took; nothing of a run of which nobody noted it."""
     path = run.path / "seconds.json"
     told = read_object(path) if path.exists() else {}
     if not all(isinstance(took_s, int | float) for took_s in told.values()):
@@ -75,7 +75,7 @@ def _seconds(run: RunDirectory) -> dict[str, float]:
 
 
 def read_verdict(run: RunDirectory) -> TrialVerdict:
-    """The verdict of a run. BadInput if verdict.json is not one of this version."""
+    """Returns the verdict of a run. BadInput if verdict.json is not one of this version."""
     try:
         return TrialVerdict.model_validate_json(run.verdict.read_text(encoding="utf-8"))
     except ValidationError as error:

@@ -94,7 +94,7 @@ def figure(panels: Sequence[Panel | Lanes], begin_s: float, end_s: float) -> Map
 
 
 def numbers(values: np.ndarray, *, digits: int = _DIGITS) -> list[float | int | None]:
-    """Few significant digits, whole ones without a point, NaN as null: a quarter of the bytes."""
+    """Returns numbers with few significant digits, whole ones without a point, NaN as null: a quarter of the bytes."""
     return [_number(value, digits) for value in values.tolist()]
 
 
@@ -136,15 +136,15 @@ class SendTraffic:
 
     @property
     def width_s(self) -> float:
-        """How long a bin lasts."""
+        """Returns how long a bin lasts."""
         return float(self.edges_s[1] - self.edges_s[0])
 
     def rates(self, level: int, outcome: Outcome) -> np.ndarray:
-        """Per second, bin by bin."""
+        """Returns the rates per second, bin by bin."""
         return np.asarray(self.completed[level, outcome] / self.width_s)
 
     def percentile_ms(self, level: int, share: float) -> np.ndarray:
-        """float64[bins]: so many took no longer (to 3 %); NaN where nothing was sent that was acknowledged."""
+        """Returns float64[bins]: so many took no longer (to 3 %); NaN where nothing was sent that was acknowledged."""
         cumulated = np.cumsum(self.latencies[level], axis=1)
         total = cumulated[:, -1]
         place = (cumulated < np.maximum(1, np.ceil(share * total))[:, None]).sum(axis=1)
@@ -207,7 +207,7 @@ def sends_in_parts(history: History) -> Iterator[Columns]:
 
 
 def span_of_sends(history: History) -> tuple[float, float] | None:
-    """First and last time in `sends`, by the footer's statistics; None = nothing was sent."""
+    """Returns the first and last time in `sends`, by the footer's statistics; None = nothing was sent."""
     file = history.files["sends"]
     if not file.rows:
         return None
@@ -258,7 +258,8 @@ def timeline_panels(
 
 
 def _replication(plan: Plan, metadata: Columns, edges_s: np.ndarray) -> Panel | None:
-    """At each bin's start: how many partitions have no leader, and how many an ISR smaller than their replicas."""
+    """Returns the panel that shows at each bin's start: how many partitions have no leader, and how many an ISR smaller
+    than their replicas."""
     truth = of_partitions(metadata)
     if not truth.any():
         return None
@@ -274,7 +275,8 @@ def _replication(plan: Plan, metadata: Columns, edges_s: np.ndarray) -> Panel | 
 
 
 def of_partitions(metadata: Columns) -> np.ndarray:
-    """bool: rows in which the controllers' own log says who leads a partition and who is in sync, or that it was deleted."""
+    """Returns bool: rows in which the controllers' own log says who leads a partition and who is in sync, or that it
+    was deleted."""
     of_one = np.isin(metadata["kind"], (MetadataKind.PARTITION, MetadataKind.DELETED))
     found: np.ndarray = (metadata["source"] == MetadataSource.CONTROLLER_LOG) & of_one
     return found
@@ -309,7 +311,7 @@ def unavailability(plan: Plan, impact: ImpactShown | None, end_s: float) -> Lane
 
 
 def partition_name(plan: Plan, partition: int) -> str:
-    """Topic and number within it."""
+    """Returns the topic, and the number of the partition within it."""
     if not 0 <= partition < len(plan.partitions):
         return f"partition {partition}"
     planned = plan.partitions[partition]
@@ -329,7 +331,7 @@ Span = tuple[float, float, int]
 
 @dataclass(frozen=True, slots=True)
 class MetricLine:
-    """What one line shows: an aggregate over all series of a metric."""
+    """Describes what one line shows: an aggregate over all series of a metric."""
 
     label: str
     metric: str
@@ -450,7 +452,7 @@ _LEAST_MS = 0.1
 
 
 def delivery_panels(found: Sequence[Deliveries]) -> list[list[Panel | Lanes]]:
-    """The panels of each figure: one figure for all cells with windows of one length."""
+    """Returns the panels of each figure: one figure for all cells with windows of one length."""
     ordered = sorted((one for one in found if one.windows), key=lambda one: one.bound.window_s)
     return [_panels(list(group)) for _, group in groupby(ordered, key=lambda one: one.bound.window_s)]
 

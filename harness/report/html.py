@@ -85,7 +85,7 @@ REPORT_SCRIPTS = ("page.js", "chart.js", "timeline.js", "matrix.js", "details.js
 
 
 def environment(package: str) -> Environment:
-    """For the templates of a package; `style` is what all pages share."""
+    """Returns the environment for the templates of a package; `style` is what all pages share."""
     made = Environment(loader=PackageLoader(package), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     made.globals["style"] = Markup(assets(BASE_STYLES))
     return made
@@ -93,7 +93,7 @@ def environment(package: str) -> Environment:
 
 @cache
 def assets(names: Sequence[str]) -> str:
-    """The texts of these files, one after the other."""
+    """Returns the texts of these files, one after the other."""
     folder = files("prozess.harness.report") / "assets"
     return "".join((folder / name).read_text(encoding="utf-8") for name in names)
 
@@ -119,7 +119,8 @@ def write_html(
     *,
     counted: bool = True,
 ) -> Path:
-    """Write report.html; returns its path. `counted`: false where the history is damaged, and its records are not counted."""
+    """Writes report.html; returns its path. `counted`: false where the history is damaged, and its records are not
+    counted."""
     tables = matrices(verdict.cells)
     impact, traffic = read_impact(run), _traffic(plan, history)
     delivered, seen = deliveries(run, plan, verdict), seen_groups(verdict)
@@ -169,7 +170,7 @@ def write_html(
 
 
 def _words(tables: Sequence[CellMatrix[CellVerdict]]) -> dict[str, Any]:
-    """What templates call."""
+    """Returns what templates call."""
     labels = {cell.cell: matrix.label(cell) for matrix in tables for cell in matrix.cells}
     return {
         "anomalies_of": anomalies_of,
@@ -235,7 +236,8 @@ def _figures(
     impact: ImpactShown | None,
     delivered: Sequence[Deliveries],
 ) -> list[Mapping[str, Any]]:
-    """What clients and replicas did, with what metrics and alerts said; and a figure for each kind of delivery bound."""
+    """Returns what clients and replicas did, with what metrics and alerts said; and a figure for each kind of delivery
+    bound."""
     if traffic is None:
         return []
     begin_s, end_s = float(traffic.edges_s[0]), float(traffic.edges_s[-1])
@@ -267,7 +269,7 @@ class Texts:
     numbers: dict[str, int] = field(default_factory=dict)
 
     def number(self, text: str) -> int:
-        """The number of a text, a new one if need be."""
+        """Returns the number of a text, a new one if need be."""
         return self.numbers.setdefault(text, len(self.numbers))
 
 
@@ -279,7 +281,7 @@ def overview(
     outcomes: np.ndarray,
     impact: ImpactShown | None,
 ) -> dict[str, Any]:
-    """For `page.js`. `outcomes`: as `Traffic` has them."""
+    """Returns the data for `page.js`. `outcomes`: as `Traffic` has them."""
     texts, names = Texts(), Texts()
     cells = [
         _cell(cell, place, matrix.label(cell), texts, names)
@@ -327,7 +329,7 @@ def _partitions(plan: Plan, history: History, outcomes: np.ndarray) -> dict[str,
 
 
 def _changes(metadata: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:
-    """Of leaders and ISR, by the controllers' log."""
+    """Returns the changes of leaders and ISR, by the controllers' log."""
     rows = np.flatnonzero(of_partitions(metadata))
     rows = rows[np.argsort(metadata["time_ns"][rows], kind="stable")][:CHANGES_MAX]
     return {
@@ -370,7 +372,7 @@ def _clients(plan: Plan, history: History) -> dict[str, list[Any]]:
 
 
 def _life(told: Mapping[str, list[int]], place: int | None) -> tuple[float | None, float | None, str]:
-    """When a client started and ended, and how."""
+    """Returns when a client started and ended, and how."""
     if place is None:
         return None, None, "left no record"
     started, ended, code = (told[name][place] for name in ("started_ns", "ended_ns", "exit_code"))
@@ -427,7 +429,7 @@ class PlainTable:
 
 
 def plain_tables(data: Mapping[str, Any]) -> list[PlainTable]:
-    """Of what `overview` and the figures hold."""
+    """Returns tables of what `overview` and the figures hold."""
     tables = [_timeline(figure, data["faults"]) for figure in data["figures"]]
     partitions, clients = data["partitions"], data["clients"]
     return [

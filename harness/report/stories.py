@@ -113,8 +113,8 @@ def _send(row: Mapping[str, int], number: int, main: bool, unasked: bool, name: 
 def reads(
     table: Columns, subjects: Sequence[Subject], offsets: Sequence[int], reader: int | None, name: Namer
 ) -> Iterator[Event]:
-    """Who was given the records, what was at their offsets, and what the reader concerned was given before and after.
-    `table`: by client, in the order given. `offsets`: that the witness names."""
+    """Yields who was given the records, what was at their offsets, and what the reader concerned was given before and
+    after. `table`: by client, in the order given. `offsets`: that the witness names."""
     main = np.zeros(len(table["client"]), dtype=bool)
     for subject in subjects:
         main |= (table["sender"] == subject.client) & (table["sequence"] == subject.sequence)
@@ -135,7 +135,7 @@ def reads(
 
 
 def _places(given: np.ndarray, offsets: Sequence[int]) -> list[int]:
-    """Where in what a reader was given these offsets are, or where they should have been."""
+    """Returns where in what a reader was given these offsets are, or where they should have been."""
     found: list[int] = []
     for offset in offsets:
         exact = np.flatnonzero(given == offset)[:2]
@@ -160,7 +160,8 @@ def absences(table: Columns, subjects: Sequence[Subject], audits: Sequence[int],
 
 
 def leaders(table: Columns, begin_s: float, end_s: float) -> Iterator[Event]:
-    """Who led, and who was in sync: what held at the beginning, and what changed. `table`: one partition's truth."""
+    """Yields who led, and who was in sync: what held at the beginning, and what changed. `table`: one partition's
+    truth."""
     order = np.argsort(table["time_ns"], kind="stable")
     time_s = table["time_ns"][order] / NS_PER_S
     first = max(0, int(np.searchsorted(time_s, begin_s, side="right")) - 1)
@@ -177,7 +178,8 @@ def leaders(table: Columns, begin_s: float, end_s: float) -> Iterator[Event]:
 
 
 def copies(table: Columns, offset: int) -> Iterator[Event]:
-    """Which replica had what at an offset, by its own segments at the end: those that have the same batch together."""
+    """Yields which replica had what at an offset, by its own segments at the end: those that have the same batch
+    together."""
     rows = np.flatnonzero(table["step"] == NONE)
     having: dict[str, list[int]] = {}
     batches: dict[tuple[int, int], str] = {}
@@ -201,7 +203,7 @@ def copies(table: Columns, offset: int) -> Iterator[Event]:
 
 
 def processing(table: Columns, subjects: Sequence[Subject], name: Namer) -> Iterator[Event]:
-    """Who processed the records; that nobody did, where somebody processed others."""
+    """Yields who processed the records; that nobody did, where somebody processed others."""
     for s in subjects:
         rows = np.flatnonzero((table["sender"] == s.client) & (table["sequence"] == s.sequence))
         if not len(rows) and len(table["sender"]):
@@ -231,7 +233,7 @@ def commits(table: Columns, begin_s: float, end_s: float, offset: int, name: Nam
 
 
 def assignments(table: Columns, begin_s: float, end_s: float, name: Namer) -> Iterator[Event]:
-    """Who had the partition at that time. `table`: one partition's."""
+    """Yields who had the partition at that time. `table`: one partition's."""
     time_s = table["started_ns"] / NS_PER_S
     rows = np.flatnonzero((time_s >= begin_s) & (time_s <= end_s))
     for row in rows[np.argsort(time_s[rows], kind="stable")][:CHANGES_MAX].tolist():
@@ -241,7 +243,7 @@ def assignments(table: Columns, begin_s: float, end_s: float, name: Namer) -> It
 
 
 def transactions(table: Columns, sent: Columns, subjects: Sequence[Subject], name: Namer) -> Iterator[Event]:
-    """How the transactions of the records began and ended."""
+    """Yields how the transactions of the records began and ended."""
     wanted = set()
     for s in subjects:
         rows = np.flatnonzero((sent["client"] == s.client) & (sent["sequence"] == s.sequence))
@@ -300,7 +302,7 @@ class Story:
 def tell_stories(
     seen: Iterable[tuple[CellVerdict, CellAnomaly]], teller: "Teller"
 ) -> dict[tuple[int, str], list[Story]]:
-    """(cell, anomaly) → stories of its first witnesses. `seen`: worst first."""
+    """Returns, for each (cell, anomaly), stories of its first witnesses. `seen`: worst first."""
     found, told = {}, Counter[tuple[str, str]]()
     for cell, anomaly in seen:
         stories: list[Story] = []
@@ -316,7 +318,7 @@ def tell_stories(
 
 
 def tell_of_application(application: ApplicationVerdict | None, teller: "Teller") -> list[list[Story]]:
-    """The stories of the first witnesses of each anomaly of an application, in its order."""
+    """Returns the stories of the first witnesses of each anomaly of an application, in its order."""
     anomalies = () if application is None else application.anomalies
     return [
         [
@@ -347,7 +349,7 @@ class Teller:
         self._held: tuple[int, dict[str, Columns]] = (NONE, {})
 
     def name(self, client: int) -> str:
-        """A lane: `producer 5`."""
+        """Returns a lane: `producer 5`."""
         return f"{self._roles.get(client, 'client')} {client}"
 
     def tell(self, witness: WitnessShown) -> Story | None:
@@ -411,7 +413,7 @@ class Teller:
     def _of_group(
         self, witness: WitnessShown, subjects: Sequence[Subject], begin_s: float, end_s: float
     ) -> Iterator[Event]:
-        """What the members of a group did."""
+        """Yields what the members of a group did."""
         cell = self._history.cell_of(witness.partition)
         if cell is None or (cell.group is None and not isinstance(cell.work, CopierWork)):
             return

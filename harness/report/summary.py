@@ -42,7 +42,7 @@ OF_APPLICATION_MAX = 5
 
 
 def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history: History) -> Path:
-    """Write summary.md; returns its path."""
+    """Writes summary.md; returns its path."""
     out = [f"# {verdict.verdict}: {as_text(verdict.title)}", "", verdict.sentence, ""]
     out += [f"- unknown: {reason}" for reason in verdict.unknown_reasons]
     out += [f"- not verified: {told}" for told in unverified(run)]
@@ -96,7 +96,7 @@ def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history:
 
 
 def _application_lines(verdict: TrialVerdict) -> list[str]:
-    """What the application under test did, with its first witnesses."""
+    """Returns what the application under test did, with its first witnesses."""
     if verdict.application is None or not verdict.application.anomalies:
         return []
     out = ["", "## What the application did", ""]
@@ -119,7 +119,7 @@ def as_text(text: str) -> str:
 
 
 def as_code(text: str) -> str:
-    """The text as code within a line of a table."""
+    """Returns the text as code within a line of a table."""
     inner = " ".join(text.split()).replace("|", r"\|")
     ticks = "`" * (1 + max((len(run) for run in re.findall("`+", inner)), default=0))
     return f"{ticks}{inner}{ticks}" if ticks == "`" else f"{ticks} {inner} {ticks}"
@@ -135,8 +135,8 @@ Columns = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What rebalances cost one consumer group, from the first assignment of each partition until its members were told to
-    finish."""
+    """Describes what rebalances cost one consumer group, from the first assignment of each partition until its members
+    were told to finish."""
 
     changes: int
     """Callbacks that gave or took a partition, each partition counted."""
@@ -174,7 +174,7 @@ def group_lines(plan: Plan, history: History) -> list[str]:
 
 
 def group_costs(plan: Plan, history: History) -> dict[int, Cost]:
-    """Cell → what its group's rebalances cost."""
+    """Returns, for each cell, what its group's rebalances cost."""
     tables = {name: history.table(name) for name in ("assignments", "clients", "heartbeats", "observations")}
     ends = _ends_of_life(tables["clients"], tables["heartbeats"])
     return {cell.cell: _cost(cell, tables, ends) for cell in plan.cells if cell.group is not None}
@@ -189,7 +189,7 @@ def _ends_of_life(clients: Columns, heartbeats: Columns) -> dict[int, int]:
 
 
 def _cost(cell: Cell, tables: Mapping[str, Columns], ends: Mapping[int, int]) -> Cost:
-    """A few rows for each partition: loops are fine."""
+    """Returns a few rows for each partition: loops are fine."""
     table, changes, given_back, gaps_ns = tables["assignments"], 0, 0, [0]
     for partition in cell.partitions:
         rows = np.flatnonzero(table["partition"] == partition)
@@ -221,7 +221,7 @@ def _owned(table: Columns, rows: np.ndarray, ends: Mapping[int, int]) -> tuple[n
 
 
 def _until(seen: Columns, partition: int) -> int:
-    """When its members were told to finish; MISSING = never, so that nothing is counted."""
+    """Returns when its members were told to finish; MISSING = never, so that nothing is counted."""
     told = seen["time_ns"][(seen["kind"] == ObservationKind.DRAIN_BEGUN) & (seen["partition"] == partition)]
     return int(told.min()) if len(told) else int(MISSING)
 
@@ -291,7 +291,7 @@ _VERDICTS = {
 
 
 def write_junit(run: RunDirectory, verdict: TrialVerdict, seconds: Mapping[str, float]) -> Path:
-    """Write junit.xml; returns its path."""
+    """Writes junit.xml; returns its path."""
     judged = [a for cell in verdict.cells for a in cell.anomalies.values()]
     verdicts = [a.verdict for a in judged] + [a.verdict for a in verdict.alerts]
     of_application = () if verdict.application is None else verdict.application.anomalies

@@ -58,7 +58,7 @@ class DeliveryWindow:
 
     @property
     def words(self) -> str:
-        """The outcome of the window in words."""
+        """Returns the outcome of the window in words."""
         return _WORDS[self.outcome]
 
 
@@ -79,12 +79,12 @@ class Deliveries:
         return sum(window.outcome is outcome for window in self.windows)
 
     def total(self, column: str) -> int:
-        """A number over all windows."""
+        """Returns a number over all windows."""
         return _sum(self.windows, column)
 
     @property
     def promise(self) -> str:
-        """The bound in words."""
+        """Returns the bound in words."""
         if not self.bound.except_during_faults:
             return f"within {self.bound.latency_s:g} s, whatever happens"
         return f"within {self.bound.latency_s:g} s, except during faults and {self.bound.recovery_s:g} s after them"
@@ -96,7 +96,7 @@ class Deliveries:
 
     @property
     def folded(self) -> Sequence[DeliveryWindow]:
-        """Of a long trial, windows within the bound that no fault was at work in are put together."""
+        """Returns the windows; in a long trial those within the bound that no fault was at work in are put together."""
         if len(self.windows) < FOLDED_FROM:
             return self.windows
         rows: list[DeliveryWindow] = []
@@ -107,7 +107,7 @@ class Deliveries:
 
 
 def deliveries(run: RunDirectory, plan: Plan, verdict: TrialVerdict) -> list[Deliveries]:
-    """Of every cell that states a bound; HistoryUnreadable if their findings cannot be read."""
+    """Returns the deliveries of every cell that states a bound; HistoryUnreadable if their findings cannot be read."""
     bounded = {cell.cell: cell.delivery_bound for cell in plan.cells if cell.delivery_bound is not None}
     if not bounded:
         return []
@@ -147,7 +147,7 @@ def delivery_lines(found: Sequence[Deliveries]) -> list[str]:
 
 
 def worst_words(one: Deliveries) -> str:
-    """The worst window in a few words."""
+    """Returns the worst window in a few words."""
     if (worst := one.worst) is None:
         return "nothing was sent"
     told = (
@@ -232,7 +232,7 @@ def _greatest(windows: Sequence[DeliveryWindow], column: str) -> float | None:
 
 
 def windows_words(one: Deliveries) -> str:
-    """How many windows held, in a sentence for a person."""
+    """Returns how many windows held, in a sentence for a person."""
     within, excepted = one.count(AnomalyOutcome.HELD), one.count(AnomalyOutcome.SHOWN)
     beyond, unknown = one.count(AnomalyOutcome.VIOLATED), one.count(AnomalyOutcome.UNKNOWN)
     told = [f"{within} of {number_of(len(one.windows), 'window')} within the bound"]
@@ -272,7 +272,7 @@ def impact_rows(shown: ImpactShown) -> list[tuple[str, ...]]:
 
 
 def impact_words(shown: ImpactShown) -> str:
-    """What the table means, and what it leaves out."""
+    """Returns what the table means, and what it leaves out."""
     if shown.incomplete is not None:
         return f"Not measured: {shown.incomplete}"
     least_s = UNAVAILABLE_NS / NS_PER_S

@@ -84,7 +84,7 @@ def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
 
 
 def _show_names(verdict: TrialVerdict) -> None:
-    """What the names mean that were met, and whether controls showed that the run could see them."""
+    """Prints what the names mean that were met, and whether controls showed that the run could see them."""
     out = console()
     for name, meaning in meanings_of(names_met(verdict)).items():
         out.print(f"  [bold]{name}[/bold]: {escape(meaning)}", soft_wrap=True)
@@ -196,7 +196,7 @@ def show_scenarios(trials: Sequence[Trial]) -> None:
 
 
 class Probe(Protocol):
-    """What `prozess doctor` looked for on this machine. `costs`: what you miss without it."""
+    """Describes what `prozess doctor` looked for on this machine. `costs`: what you miss without it."""
 
     @property
     def name(self) -> str: ...
@@ -209,7 +209,7 @@ class Probe(Protocol):
 
 
 def show_probes(probes: Sequence[Probe]) -> None:
-    """What the machine offers: one line per probe, with the cost of each lack."""
+    """Prints what the machine offers: one line per probe, with the cost of each lack."""
     out = console()
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("", "what", "found", "without it"):

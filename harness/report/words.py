@@ -64,12 +64,12 @@ class CellMatrix(Generic[CellT]):
     cells: tuple[CellT, ...]
 
     def label(self, cell: CellT) -> str:
-        """The cell among these: `acks=1, min.insync.replicas=2`; empty where it is the only one."""
+        """Returns the cell among these: `acks=1, min.insync.replicas=2`; empty where it is the only one."""
         return ", ".join(f"{short(axis)}={cell.axes[axis]}" for axis in self.axes)
 
 
 def matrices(cells: Iterable[CellT]) -> list[CellMatrix[CellT]]:
-    """One per workload, in order: the cells of two workloads have different axes."""
+    """Returns one matrix for each workload, in order: the cells of two workloads have different axes."""
     found: list[CellMatrix[CellT]] = []
     for (workload, axes), group in groupby(cells, key=lambda cell: (cell.workload, tuple(cell.axes))):
         members = tuple(group)
@@ -79,12 +79,12 @@ def matrices(cells: Iterable[CellT]) -> list[CellMatrix[CellT]]:
 
 
 def short(axis: str) -> str:
-    """An axis as a column heading: Kafka's spelling of the setting."""
+    """Returns an axis as a column heading: Kafka's spelling of the setting."""
     return axis.partition(".")[2].replace("_", ".")
 
 
 def seen_in(cell: CellVerdict) -> str:
-    """What was seen in a cell, worst first: `lost 200 (permitted)`."""
+    """Returns what was seen in a cell, worst first: `lost 200 (permitted)`."""
     order = [AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN]
     seen = sorted((a for a in cell.anomalies.values() if a.outcome in order), key=lambda a: order.index(a.outcome))
     unjudged = [a for a in cell.anomalies.values() if a.left_out and a.count]
@@ -92,8 +92,8 @@ def seen_in(cell: CellVerdict) -> str:
 
 
 def not_judged_lines(verdict: TrialVerdict) -> list[str]:
-    """Each reason not to judge with the guarantees it concerns: `diverged, unclean: neither …`; then what was not judged of
-    an application."""
+    """Returns each reason not to judge with the guarantees it concerns: `diverged, unclean: neither …`; then what was
+    not judged of an application."""
     by_reason: dict[str, list[str]] = {}
     for name, why in verdict.not_judged.items():
         by_reason.setdefault(why, []).append(name)
@@ -150,7 +150,7 @@ def kafka_told(run: RunDirectory, plan: Plan) -> str:
 
 
 def found_line(findings: Mapping[str, int]) -> str:
-    """Everything that was found, by name."""
+    """Returns everything that was found, by name."""
     return ", ".join(f"{name} {count:,}" for name, count in findings.items() if count) or "nothing"
 
 
@@ -161,7 +161,7 @@ def names_met(verdict: TrialVerdict) -> list[str]:
 
 
 def meanings_of(names: Iterable[str]) -> dict[str, str]:
-    """Anomaly → what its name means, of those that guarantees judge."""
+    """Returns, for each anomaly, what its name means, of those that guarantees judge."""
     return {name: TABLE[name].meaning_in_full for name in names if name in TABLE}
 
 
@@ -171,7 +171,7 @@ def anomalies_of(cells: Iterable[CellVerdict]) -> list[str]:
 
 
 def brief_nodes(nodes: Sequence[str]) -> str:
-    """All of two, else the first and how many more: the table of faults has them all."""
+    """Returns both names of two nodes, else the first and how many more: the table of faults has them all."""
     return ", ".join(nodes) if len(nodes) <= NAMED_MAX else f"{nodes[0]} and {len(nodes) - 1} more"
 
 
@@ -201,7 +201,7 @@ class AnomalyGroup:
 
     @property
     def count(self) -> int:
-        """How often the anomaly was seen in all of these cells."""
+        """Returns how often the anomaly was seen in all of these cells."""
         return sum(anomaly.count for _, anomaly in self.pairs)
 
 
@@ -211,7 +211,7 @@ def has_section(anomaly: CellAnomaly) -> bool:
 
 
 def seen_groups(verdict: TrialVerdict) -> list[AnomalyGroup]:
-    """Worst first, then by the first cell."""
+    """Returns the groups, the worst first, then by the first cell."""
     found: dict[tuple[str, AnomalyOutcome, str], AnomalyGroup] = {}
     for cell in verdict.cells:
         for anomaly in cell.anomalies.values():
@@ -224,7 +224,7 @@ def seen_groups(verdict: TrialVerdict) -> list[AnomalyGroup]:
 
 @dataclass(slots=True)
 class AnomalyTally:
-    """In how many cells one guarantee had each outcome."""
+    """Counts in how many cells one guarantee had each outcome."""
 
     cells: Counter[AnomalyOutcome] = field(default_factory=Counter)
     seen: int = 0
@@ -238,7 +238,7 @@ class AnomalyTally:
 
 
 def tallies(verdict: TrialVerdict) -> dict[str, AnomalyTally]:
-    """By guarantee: the first look at a matrix. Empty where there is one cell."""
+    """Returns the tally of each guarantee: the first look at a matrix. Empty where there is one cell."""
     found: dict[str, AnomalyTally] = {}
     for cell in verdict.cells if len(verdict.cells) > 1 else ():
         for anomaly in cell.anomalies.values():

@@ -122,7 +122,7 @@ Rows = Counter[tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """What SQL found of one anomaly: the columns that name a witness, `partition` first, and every witness."""
+    """Describes what SQL found of one anomaly: the columns that name a witness, `partition` first, and every witness."""
 
     fields: tuple[str, ...]
     rows: Rows

@@ -49,7 +49,8 @@ class ChildProcess(Protocol):
         ...
 
     def look_after(self, *, stopped: bool) -> None:
-        """Does what is due. `stopped`: it was asked to end. ApplicationFailed if it fails before that."""
+        """Does what is due for the child process. `stopped`: it was asked to end. ApplicationFailed if it fails before
+        that."""
         ...
 
     def kill(self) -> None:

@@ -445,12 +445,12 @@ class RetryTopic:
 
     @property
     def issued(self) -> int:
-        """How many sends were tried."""
+        """Returns how many sends were tried."""
         return self._sends.count
 
     @property
     def under_way(self) -> bool:
-        """Whether anything was sent and not reported yet."""
+        """Returns whether anything was sent and not reported yet."""
         return bool(self._in_flight or self._again)
 
     def holds(self, partition: np.ndarray) -> np.ndarray:

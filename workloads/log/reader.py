@@ -344,7 +344,7 @@ class OffsetRequest:
 
     @property
     def answered(self) -> bool:
-        """Whether everything was answered, or its time has passed."""
+        """Returns whether everything was answered, or its time has passed."""
         return all(future.done() for future in self.futures.values()) or self._client.now_ns() >= self._until_ns
 
     def found(self) -> dict[int, PartitionOffset]:

@@ -41,7 +41,7 @@ class ProcessedRows:
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
+        """Returns how many rows there are."""
         return self._writer.count
 
     def begin(self, columns: Mapping[str, np.ndarray], *, started_ns: int) -> int:

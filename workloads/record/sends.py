@@ -357,7 +357,7 @@ class TransactionalSends:
 
     @property
     def count(self) -> int:
-        """How many sequences were issued."""
+        """Returns how many sequences were issued."""
         return self._writer.count
 
     def issue(self, *, transaction: int, partition: int) -> int:

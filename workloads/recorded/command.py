@@ -311,7 +311,7 @@ _SIGNAL_BASE = 128
 
 
 class _Asked:
-    """What this process was asked by signals."""
+    """Describes what this process was asked by signals."""
 
     def __init__(self) -> None:
         self.to_end = self.to_die = False

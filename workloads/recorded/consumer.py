@@ -104,7 +104,8 @@ class RecordedConsumer(Consumer):
             yield
 
     def processing(self, messages: Message | Sequence[Message]) -> AbstractContextManager[None]:
-        """A context for the processing of these records: they count as processed once it ends without an exception."""
+        """Returns a context for the processing of these records: they count as processed once it ends without an
+        exception."""
         return self._rows.processing([messages] if isinstance(messages, Message) else list(messages))
 
     # Assignments and positions.

@@ -105,7 +105,8 @@ class ConsumerRows:
 
     @contextmanager
     def processing(self, given: Sequence[Message]) -> Iterator[None]:
-        """A context for the processing of these records: they count as processed once it ends without an exception."""
+        """Yields a context for the processing of these records: they count as processed once it ends without an
+        exception."""
         with self._lock:
             if self._processed is None:
                 self._life.registry.note(self._life.client, "how", "processing")

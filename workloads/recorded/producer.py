@@ -287,7 +287,7 @@ class RecordedProducer(Producer):
 
     @property
     def in_flight(self) -> int:
-        """How many records have no report yet."""
+        """Returns how many records have no report yet."""
         return len(self)
 
 

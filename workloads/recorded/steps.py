@@ -56,9 +56,9 @@ class ApplicationStep:
 
     @property
     def taken(self) -> bool:
-        """Whether an exception that takes the application away here leaves out what was committed. Not for certain
-        where effects came before the commit alone, or where some records were committed and others were not: those
-        may have been done."""
+        """Returns whether an exception that takes the application away here leaves out what was committed. Not for
+        certain where effects came before the commit alone, or where some records were committed and others were not:
+        those may have been done."""
         if not self.covered and not self.in_parts:
             return True
         return self.told or not (self.uncovered or self.in_parts or self.effects)

@@ -90,7 +90,7 @@ class Clients:
         )
 
     def nodes(self) -> Sequence[ClientNode]:
-        """The places of planned clients, as targets of faults."""
+        """Returns the places of planned clients, as targets of faults."""
         return self._places.nodes
 
     def start(self) -> None:

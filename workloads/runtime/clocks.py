@@ -74,12 +74,12 @@ class PlaceClock:
 
     @property
     def there(self) -> bool:
-        """Whether clients were started so that their clock can be moved."""
+        """Returns whether clients were started so that their clock can be moved."""
         return self._path.exists()
 
     @property
     def is_moved(self) -> bool:
-        """Whether anything but the true time is asked for."""
+        """Returns whether anything but the true time is asked for."""
         return self._clocks.clock_is(self._path) != (0, 0)
 
     def impair(self, shift: ClockShift) -> None:

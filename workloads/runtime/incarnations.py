@@ -154,27 +154,27 @@ class ClientPlace:
 
     @property
     def name(self) -> str:
-        """The name of the planned client."""
+        """Returns the name of the planned client."""
         return self._planned.name
 
     @property
     def node_id(self) -> int:
-        """A number beyond every node id of Kafka's."""
+        """Returns a number beyond every node id of Kafka's."""
         return CLIENT_NODE + self._planned.client
 
     @property
     def roles(self) -> frozenset[str]:
-        """Empty: a client is no server."""
+        """Returns no roles: a client is no server."""
         return frozenset()
 
     @property
     def client_role(self) -> str:
-        """The role of the planned client."""
+        """Returns the role of the planned client."""
         return self._planned.role
 
     @property
     def cell(self) -> int | None:
-        """The only cell that the client serves; None if it serves several."""
+        """Returns the only cell that the client serves; None if it serves several."""
         return self._planned.cell
 
     @property
@@ -184,12 +184,12 @@ class ClientPlace:
 
     @property
     def address(self) -> str:
-        """Empty: clients share the address of the run stage."""
+        """Returns the empty text: clients share the address of the run stage."""
         return ""
 
     @property
     def data_directory(self) -> Path:
-        """Where the client records."""
+        """Returns where the client records."""
         return self._rows
 
     @property
@@ -206,7 +206,7 @@ class ClientPlace:
 
     @property
     def clients_alive(self) -> Sequence[int]:
-        """The ids of all clients in this place that live."""
+        """Returns the ids of all clients in this place that live."""
         return [process.client for process in self._had_by() if process.running]
 
     def at_work(self) -> bool:

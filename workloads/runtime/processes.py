@@ -68,7 +68,7 @@ class ClientProcess:
 
     @property
     def running(self) -> bool:
-        """Whether it is not known to have ended."""
+        """Returns whether it is not known to have ended."""
         return self.exit_code is None
 
 

@@ -81,7 +81,7 @@ class JavaThrowable(Protocol):
 
 
 class JavaRecordMetadata(Protocol):
-    """What Kafka's Java producer says of a record that was appended."""
+    """Describes what Kafka's Java producer says of a record that was appended."""
 
     def offset(self) -> int: ...
 
@@ -237,7 +237,7 @@ Call = Callable[[float], object]
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a transaction ended. `dead`: why the instance is of no more use; None = it goes on."""
+    """Says how a transaction ended. `dead`: why the instance is of no more use; None = it goes on."""
 
     outcome: Outcome
     code: int

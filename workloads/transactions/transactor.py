@@ -57,7 +57,7 @@ READ_S = 0.03
 
 
 class End(Enum):
-    """What a transaction is meant to come to."""
+    """Describes what a transaction is meant to come to."""
 
     COMMIT = auto()
     ABORT = auto()

@@ -94,7 +94,7 @@ class Tool:
 
     @property
     def torn(self) -> str | None:
-        """What of its output began as an event and cannot be read; None = nothing."""
+        """Returns what of its output began as an event and cannot be read; None = nothing."""
         count = self._lines.torn
         return f"{count} lines of its output are torn, the first {self._lines.first_torn!r}" if count else None
 

@@ -1,5 +1,5 @@
-"""How the verifiable clients of a trial are started: Kafka's own from the jars, prozess's own from this package.
-Mostly pure.
+"""This module says how the verifiable clients of a trial are started: Kafka's own from the jars, prozess's own from
+this package. Mostly pure.
 
 Both get the same options and the same file of properties, in Java's spelling. Which options there are differs by version:
 `--producer.config` and `--consumer.config` are the only form before 4.2, and deprecated since (KIP-1147).

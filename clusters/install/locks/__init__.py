@@ -23,7 +23,7 @@ class Coordinates:
 
     @property
     def file_name(self) -> str:
-        """The name that Maven and Ivy give the file."""
+        """Returns the name that Maven and Ivy give the file."""
         return f"{self.artifact}-{self.version}{'-' * bool(self.classifier)}{self.classifier}.jar"
 
     @classmethod

@@ -100,7 +100,7 @@ def generate_history(
     seed: int,
     transaction_records: int | None = None,
 ) -> str:
-    """Make a run out of nothing; says what it has."""
+    """Makes a run out of nothing; returns what it has."""
     from prozess.harness.app.histories.synthetic.history import GenerateOptions, generate
     from prozess.harness.app.histories.synthetic.plants import parse_plants
 
@@ -126,7 +126,7 @@ def generate_history(
 
 
 def export_jepsen(run_directory: Path, out: Path) -> str:
-    """Write a run's history as Jepsen would; says what is in it."""
+    """Writes a run's history as Jepsen would; returns what is in it."""
     from prozess.harness.app.histories.jepsen.history import write_jepsen
     from prozess.harness.history.convert import ensure_history
     from prozess.harness.history.manifest import condition_of

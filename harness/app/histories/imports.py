@@ -1,5 +1,5 @@
-"""What every import ends in: a run directory with a plan and all tables, and what the other program's history states
-of the faults it made."""
+"""This module says what every import ends in: a run directory with a plan and all tables, and what the other program's
+history states of the faults it made."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,7 +54,7 @@ PARTITIONS_END = 2**31
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """What the history itself does not say."""
+    """Describes what the history itself does not say."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     """`scope.key` → value, as under `base` of a trial."""
@@ -108,8 +108,8 @@ class Imported:
 
 
 def write_imported(run: RunDirectory, imported: Imported, options: ImportOptions, *, command: str) -> Plan:
-    """Write plan, tables and what belongs to them. `command`: what made it. BadInput for settings that cannot be, or for
-    more clients than can be told apart."""
+    """Writes the plan, tables and what belongs to them. `command`: what made it. BadInput for settings that cannot be,
+    or for more clients than can be told apart."""
     if len(imported.clients) >= CLIENTS_MAX:
         raise BadInput(
             f"{len(imported.clients):,} clients are more than the {CLIENTS_MAX - 1:,} that can be told apart."
@@ -137,7 +137,7 @@ def write_imported(run: RunDirectory, imported: Imported, options: ImportOptions
 
 
 def _refuse_topics(topics: Sequence[tuple[str, int]]) -> None:
-    """BadInput for topics and partitions that Kafka cannot have."""
+    """Raises BadInput for topics and partitions that Kafka cannot have."""
     for topic, number in topics:
         if not topic.isprintable():
             raise BadInput(
@@ -152,7 +152,7 @@ def _refuse_topics(topics: Sequence[tuple[str, int]]) -> None:
 
 
 def new_directory(path: Path) -> RunDirectory:
-    """An empty run directory. BadInput if something is there already, or it cannot be made."""
+    """Makes an empty run directory. BadInput if something is there already, or it cannot be made."""
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise BadInput(
@@ -231,7 +231,7 @@ def _configured(imported: Imported, options: ImportOptions) -> tuple[Trial, Comb
 
 
 def write_clustered(run: RunDirectory, name: str, columns: Columns, by: Sequence[str]) -> None:
-    """A partitioned table: by partition, then by the columns `by`; what is equal stays in its order."""
+    """Writes a partitioned table: by partition, then by the columns `by`; what is equal stays in its order."""
     table = TABLES[name]
     partition = np.asarray(columns["partition"])
     order = np.lexsort([*(columns[key] for key in reversed(by)), partition])
@@ -283,7 +283,7 @@ def _write_planned(run: RunDirectory, plan: Plan, dictionaries: Dictionaries) ->
 def _write_faults(
     run: RunDirectory, stated: Sequence[StatedFault], dictionaries: Dictionaries, unstated_since_ns: int | None
 ) -> None:
-    """What was stated, and behind it whatever was not, unless it was stated that nothing was."""
+    """Writes the faults that were stated, and behind them whatever was not, unless it was stated that nothing was."""
     ending = OF_UNKNOWN_EFFECT if unstated_since_ns is not None else NO_COPY_DESTROYED
     rows = []
     for number, fault in enumerate(stated):

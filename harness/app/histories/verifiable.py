@@ -294,7 +294,8 @@ class _Reader:
         return {(row[4], row[3]): row[1] for row in self._sends if row[2] != NONE and users[row[4]] == 1}
 
     def _implied(self, prefix: str | None, by_prefix: dict[str | None, int]) -> int:
-        """The producer of a record that no file reports: the one with that prefix, else one that was not imported."""
+        """Returns the producer of a record that no file reports: the one with that prefix, else one that was not
+        imported."""
         if prefix not in by_prefix:
             client = by_prefix[prefix] = len(self._names) + 1
             named = "others" if prefix is None else prefix or "without-prefix"

@@ -157,7 +157,7 @@ def end_hanging(
 
 
 def state_was_destroyed(plan: Plan, run: RunDirectory, cluster: Targets) -> bool:
-    """Whether one fault took from every broker what it had not synced, and with it __transaction_state."""
+    """Returns whether one fault took from every broker what it had not synced, and with it __transaction_state."""
     brokers = {node.name for node in cluster.nodes if "broker" in node.roles}
     settings: Mapping[str, Any] = (read_object(run.cluster) if run.cluster.exists() else {}).get("settings", {})
     flushed = str(settings.get("log.flush.interval.messages", "")) == "1"

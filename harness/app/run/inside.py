@@ -285,7 +285,7 @@ class WithClients:
 
     @property
     def nodes(self) -> Sequence[Node]:
-        """The cluster's nodes, then the clients."""
+        """Returns the cluster's nodes, then the clients."""
         return [*self._cluster.nodes, *self._workload.nodes()]
 
 

@@ -93,7 +93,7 @@ def _judged(run: RunDirectory, findings: Sequence[Finding] | None, decide: Seque
 
 
 def read_application(run: RunDirectory) -> ApplicationVerdict:
-    """What a test found of its application. HistoryUnreadable if application.json is not of this version."""
+    """Returns what a test found of its application. HistoryUnreadable if application.json is not of this version."""
     try:
         return ApplicationVerdict.model_validate_json(run.application.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

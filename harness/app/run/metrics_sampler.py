@@ -35,7 +35,7 @@ VALUE_MAX = 2**62
 
 
 class LeaderStateProtocol(Protocol):
-    """What a broker that takes itself for the leader says about a partition. None means that it did not say."""
+    """Describes what a broker that takes itself for the leader says about a partition. None means that it did not say."""
 
     @property
     def leader_epoch(self) -> int: ...
@@ -323,7 +323,7 @@ class Changes:
         self._last: dict[tuple[str | int, int], tuple[int, object]] = {}
 
     def tells(self, series: tuple[str | int, int], value: object, time_ns: int) -> bool:
-        """Whether to write the sample. If so, it is remembered as the last one written."""
+        """Returns whether to write the sample. If so, it is remembered as the last one written."""
         before = self._last.get(series)
         if before is not None and before[1] == value and time_ns - before[0] < REFRESH_S * NS_PER_S:
             return False

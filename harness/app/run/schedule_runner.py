@@ -454,7 +454,7 @@ class Recovery:
 
     @property
     def failed(self) -> bool:
-        """Whether the cluster did not recover in some way."""
+        """Returns whether the cluster did not recover in some way."""
         return bool(self._lacking)
 
     def attempt(self, work: Callable[[], object]) -> None:

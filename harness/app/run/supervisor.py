@@ -36,7 +36,7 @@ class Supervisor:
 
     @property
     def pid(self) -> int:
-        """The process id of the supervisor itself."""
+        """Returns the process id of the supervisor itself."""
         return self._process.pid
 
     def done(self) -> None:

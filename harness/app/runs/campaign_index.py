@@ -148,7 +148,7 @@ class TrialPlace:
 
     @property
     def counts(self) -> list[tuple[Verdict, int, RunLine]]:
-        """Verdict, how many runs have it, and the newest of them; the worst first."""
+        """Returns each verdict, how many runs have it, and the newest of them; the worst first."""
         found = Counter(line.attempt.verdict for line in self.lines if line.attempt.verdict is not None)
         return [
             (v, found[v], next(line for line in reversed(self.lines) if line.attempt.verdict == v))

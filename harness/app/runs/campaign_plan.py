@@ -84,7 +84,7 @@ def combinations(entry: Entry) -> list[dict[str, Value]]:
 
 
 def is_over(campaign: Campaign, number: int) -> bool:
-    """Whether all rounds are over before this trial."""
+    """Returns whether all rounds are over before this trial."""
     in_all = trials_in_all(campaign)
     return in_all is not None and number >= in_all
 
@@ -161,7 +161,7 @@ class CampaignDirectory(JobDirectory):
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a campaign, of whatever version."""
+        """Returns whether there is a campaign, of whatever version."""
         return self._campaign.is_file()
 
     @property

@@ -110,7 +110,7 @@ class TrialAttempt(Frozen):
 
     @property
     def failed(self) -> bool:
-        """True if prozess itself failed, so that nothing was learnt about Kafka."""
+        """Returns true if prozess itself failed, so that nothing was learnt about Kafka."""
         return self.verdict is None
 
 
@@ -125,7 +125,7 @@ class RunningJob(Frozen):
     """The process of the trial. None: it was not started yet."""
 
     def runs(self, who: tuple[int, int] | None) -> bool:
-        """Whether that process still runs."""
+        """Returns whether that process still runs."""
         return who is not None and self.boot == boot_id() and is_running(ProcessIdentity(*who))
 
 
@@ -256,8 +256,8 @@ class TrialEngine:
         return done
 
     def cut_short(self, done: TrialAttempt) -> bool:
-        """Whether an interruption ended the attempt before its schedule was over. It then says nothing, and is run
-        again."""
+        """Returns whether an interruption ended the attempt before its schedule was over. It then says nothing, and is
+        run again."""
         return self.stop.asked and (done.failed or done.exit_code == ExitCode.UNKNOWN)
 
     def end_orphan(self) -> None:

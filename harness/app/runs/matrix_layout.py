@@ -232,7 +232,7 @@ class MatrixTrial:
 
 @dataclass(frozen=True, slots=True)
 class CellCount:
-    """How many cells one workload has, in one kind of cluster."""
+    """Says how many cells one workload has, in one kind of cluster."""
 
     kind: str
     raw: int
@@ -246,12 +246,12 @@ class CellCount:
 
     @property
     def of_trial(self) -> int:
-        """How many of them one trial has at most."""
+        """Returns how many of them one trial has at most."""
         return self.chosen if self.per_trial is None else min(self.chosen, self.per_trial)
 
     @property
     def parts(self) -> int:
-        """How many trials it takes to have all of them."""
+        """Returns how many trials it takes to have all of them."""
         return 1 if self.per_trial is None else -(-self.chosen // self.per_trial)
 
 

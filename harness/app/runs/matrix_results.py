@@ -129,7 +129,7 @@ class Results(Frozen):
 
     @property
     def exit_code(self) -> ExitCode:
-        """1 if anything was violated, 2 if anything is unknown or was not run, else 0."""
+        """Returns 1 if anything was violated, 2 if anything is unknown or was not run, else 0."""
         return exit_code_of(trial.verdict for trial in self.trials)
 
 

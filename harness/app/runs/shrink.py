@@ -174,7 +174,8 @@ class Trials:
         return Chance(hits=sum(done), runs=len(done))
 
     def still_fails(self, plan: Plan, what: str) -> bool:
-        """Whether the candidate fails, in as many runs as the original's probability asks for. TimeIsUp when it is."""
+        """Returns whether the candidate fails, in as many runs as the original's probability asks for. TimeIsUp when it
+        is."""
         for _ in range(min(TRIES_MAX, tries(self.probability))):
             if self._learn(plan, "candidate", what, until_time=True):
                 self.directory.write_plan(self.directory.smallest, plan)
@@ -234,8 +235,8 @@ class Trials:
 
 
 def comes_back(verdict: TrialVerdict, wanted: Wanted) -> bool:
-    """Whether the anomaly is forbidden and seen in a cell with the same values, and every fault that struck had its
-    effect."""
+    """Returns whether the anomaly is forbidden and seen in a cell with the same values, and every fault that struck had
+    its effect."""
     if any(fault.effective is False for fault in verdict.faults):
         return False
     alike = [cell for cell in verdict.cells if (cell.workload, cell.axes) == (wanted.workload, wanted.axes)]
@@ -252,7 +253,7 @@ NEVER_CAME_BACK = (
 
 @dataclass(frozen=True, slots=True)
 class ShrinkRequest:
-    """What the command line asks for."""
+    """Describes what the command line asks for."""
 
     run: Path | None
     anomaly: str | None

@@ -138,7 +138,7 @@ class RunningApplication:
 
     @property
     def life(self) -> str:
-        """The name of its current life: NAME#1 until it is restarted, then NAME#2, …"""
+        """Returns the name of its current life: NAME#1 until it is restarted, then NAME#2, …"""
         return f"{self.name}#{self._lives}"
 
     @property
@@ -148,7 +148,7 @@ class RunningApplication:
 
     @property
     def running(self) -> bool:
-        """Whether it is running."""
+        """Returns whether it is running."""
         running = self._current.running()
         self._observe()
         return running
@@ -218,7 +218,7 @@ class RunningApplication:
 
     @property
     def condition(self) -> str:
-        """For a person: "runs", "has ended with status 1 (its last line: …)"."""
+        """Returns the state in words for a person: "runs", "has ended with status 1 (its last line: …)"."""
         return "runs" if self.running else f"has ended with status {self._current.status} ({self._words()})"
 
     def conclude(self) -> list[str]:
@@ -540,7 +540,7 @@ class RecordedCommands:
 
 
 def _findable(program: str, environment: Mapping[str, str], cwd: Path) -> None:
-    """BadInput if there is no such program."""
+    """Raises BadInput if there is no such program."""
     path = environment.get("PATH", os.environ.get("PATH", ""))
     if shutil.which(program if os.sep not in program else str(cwd / program), path=path) is None:
         raise BadInput(
@@ -549,7 +549,7 @@ def _findable(program: str, environment: Mapping[str, str], cwd: Path) -> None:
 
 
 def _checked(role: CommandKind, configuration: Mapping[str, Property]) -> dict[str, Any]:
-    """BadInput for what is no part of it, or contradicts itself."""
+    """Raises BadInput for what is no part of it, or contradicts itself."""
     if role not in _NEEDED:
         raise BadInput(f"recorded_command(role={role!r}): role is 'producer' or 'consumer'.")
     known = [*_NEEDED[role], *(_WITHOUT_IDEMPOTENCE if role == "producer" else ()), *_MORE[role]]

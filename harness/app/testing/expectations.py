@@ -34,7 +34,8 @@ Identity = Callable[[Record], Any]
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What an application makes of each record of `input` in `output`. `identity`: of an output, in place of its value."""
+    """Describes what an application makes of each record of `input` in `output`. `identity`: of an output, in place of
+    its value."""
 
     input: str
     output: str
@@ -44,7 +45,7 @@ class Expectation:
 
     @property
     def name(self) -> str:
-        """For a person."""
+        """Returns the name of the expectation for a person."""
         return f"{self.input} → {self.output}"
 
 
@@ -259,7 +260,7 @@ class Unjudged:
     add: str
 
     def sentence(self) -> str:
-        """For a person."""
+        """Returns a sentence for a person."""
         return f"{', '.join(self.anomalies)} in {self.where}: {self.why}; {self.add}"
 
 
@@ -316,7 +317,7 @@ def _doubtful(topic: RegisteredTopic, doubts: Sequence[Doubt]) -> Unjudged | Non
 
 
 def _handed_over(topic: RegisteredTopic, client: RegisteredClient) -> Unjudged | None:
-    """Whether asking for the next record says anything of the one before."""
+    """Returns whether asking for the next record says anything of the one before."""
     if "handed-over" not in client.how or "processing" in client.how:
         return None
     why = f"group {group_of(client)!r} commits in another thread than the one that polls, so the next poll shows"
@@ -325,7 +326,7 @@ def _handed_over(topic: RegisteredTopic, client: RegisteredClient) -> Unjudged |
 
 
 def _committing(topic: RegisteredTopic, client: RegisteredClient) -> Unjudged | None:
-    """Whether it commits before or after its effects."""
+    """Returns whether it commits before or after its effects."""
     automatic = _truth(client, "enable.auto.commit")
     group = f"group {group_of(client)!r}"
     if automatic and _truth(client, "enable.auto.offset.store"):

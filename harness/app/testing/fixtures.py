@@ -50,12 +50,12 @@ class KafkaCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of the brokers, for any client of this machine."""
+        """Returns the addresses of the brokers, for any client of this machine."""
         return self._session.bootstrap_servers
 
     @property
     def version(self) -> str:
-        """The version of Kafka that the brokers run."""
+        """Returns the version of Kafka that the brokers run."""
         return self._session.variant.kafka_version
 
     @property
@@ -294,12 +294,12 @@ class TrialRun:
 
     @property
     def held(self) -> bool:
-        """Whether every promise held. Unknown is not held."""
+        """Returns whether every promise held. Unknown is not held."""
         return self.verdict.verdict is Verdict.HELD
 
     @property
     def report(self) -> Path:
-        """The path of report.html."""
+        """Returns the path of report.html."""
         return self.run.path / "report.html"
 
     def count(self, anomaly: str) -> int:

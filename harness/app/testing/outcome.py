@@ -24,8 +24,8 @@ OF_APPLICATION_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class VerdictOnTest:
-    """What the verdict means for a test. `failure`: why it fails; None = it does not. `costs`: what was seen and permitted.
-    `unjudged`: what of the application nothing tells."""
+    """Describes what the verdict means for a test. `failure`: why it fails; None = it does not. `costs`: what was seen
+    and permitted. `unjudged`: what of the application nothing tells."""
 
     failure: str | None
     costs: tuple[str, ...] = ()

@@ -45,7 +45,7 @@ _NEVER = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class RecordedTest:
-    """What a test's own clients recorded, and where they ran."""
+    """Describes what a test's own clients recorded, and where they ran."""
 
     name: str
     topics: Sequence[RegisteredTopic]

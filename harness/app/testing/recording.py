@@ -70,7 +70,7 @@ class ForeignCluster:
 
     @property
     def observer_servers(self) -> Mapping[int, tuple[str, int]]:
-        """The same addresses: there is no other way to this cluster."""
+        """Returns the same addresses as those of clients: there is no other way to this cluster."""
         found = [server.strip().rpartition(":") for server in self.bootstrap_servers.split(",")]
         return {number: (host, int(port)) for number, (host, _, port) in enumerate(found, start=1)}
 
@@ -91,7 +91,8 @@ class Companion(Protocol):
 
 
 class Recording:
-    """What happens in one test, from its first fixture to its verdict. For one thread; its clients may be in others."""
+    """Describes what happens in one test, from its first fixture to its verdict. For one thread; its clients may be in
+    others."""
 
     def __init__(
         self,
@@ -313,21 +314,22 @@ class Recording:
         ]
 
     def _fill_processed(self, told: RecordedTest) -> None:
-        """Of groups that said nothing of processing: who asks for the next record has processed the one before."""
+        """Marks records as processed for groups that said nothing of processing: who asks for the next record has
+        processed the one before."""
         from prozess.workloads.recorded.steps import fill_processed
 
         for members in self._silent_groups(told):
             fill_processed(self.run, members, 0)
 
     def _doubtful(self, told: RecordedTest) -> list[Doubt]:
-        """What such groups may have committed past, and nobody knows whether they processed it."""
+        """Returns what such groups may have committed past, and nobody knows whether they processed it."""
         from prozess.workloads.recorded.steps import doubtful_records
 
         return [doubt for members in self._silent_groups(told) for doubt in doubtful_records(self.run, members)]
 
     @staticmethod
     def _silent_groups(told: RecordedTest) -> list[list[int]]:
-        """The members of each group of which none said anything of processing."""
+        """Returns the members of each group of which none said anything of processing."""
         plan = make_test_plan(told)
         said = {c.client for c in told.clients if "processing" in c.how}
         members: dict[str | None, list[int]] = {}
@@ -338,7 +340,7 @@ class Recording:
         return [found for group_id, found in members.items() if group_id in judged and not said.intersection(found)]
 
     def _judge_contents(self) -> list[ApplicationFinding]:
-        """What the user said of records, by what stands in the topics."""
+        """Returns what the user said of records, by what stands in the topics."""
         from prozess.workloads.recorded.steps import greatest_commits
         from prozess.workloads.recorded.topics import read_contents
 
@@ -387,7 +389,7 @@ class Recording:
         return replace(told, backend=self.session.plan.backend, variant=self.session.variant)
 
     def _brokers(self) -> int:
-        """At least so many: copies are on different ones."""
+        """Returns the least number of brokers: copies are on different ones."""
         return max([1, *(len(a) for topic in self.registry.topics for a in topic.assignment)])
 
     def _write_plan(self, doubts: tuple[str, ...]) -> None:

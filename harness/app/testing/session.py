@@ -190,17 +190,17 @@ class ClusterSession:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of the brokers, for clients of this process."""
+        """Returns the addresses of the brokers, for clients of this process."""
         return str(self.facts["bootstrap_servers"])
 
     @property
     def variant(self) -> Variant:
-        """The kind of cluster."""
+        """Returns the kind of cluster."""
         return self.plan.variant
 
     @property
     def alive(self) -> bool:
-        """Whether the cluster's process is alive."""
+        """Returns whether the cluster's process is alive."""
         return self._process.poll() is None
 
     def call(self, do: str, *, timeout_s: float = ANSWER_S, **arguments: object) -> object:

@@ -132,7 +132,7 @@ replication.factor, topic.…] Their defaults are three copies with Connect, and
 
 @dataclass(frozen=True, slots=True)
 class Margins:
-    """How many brokers and disks may be gone while acks=all keeps its promise."""
+    """Says how many brokers and disks may be gone while acks=all keeps its promise."""
 
     replication_factor: int
     min_insync_replicas: int
@@ -141,12 +141,12 @@ class Margins:
 
     @property
     def writes(self) -> int:
-        """How many brokers of a partition may be down while it accepts writes with acks=all."""
+        """Returns how many brokers of a partition may be down while it accepts writes with acks=all."""
         return max(0, self.replication_factor - self.min_insync_replicas)
 
     @property
     def disks(self) -> int:
-        """How many disks of a partition may be destroyed at any moment without losing an acknowledged record."""
+        """Returns how many disks of a partition may be destroyed at any moment without losing an acknowledged record."""
         return min(self.min_insync_replicas, self.replication_factor) - 1
 
     def sentences(self) -> Iterator[str]:
@@ -380,7 +380,8 @@ def _of_internal(parts: ConfigurationParts, topic: InternalTopic) -> Iterator[Co
 
 
 def _of_framework(parts: ConfigurationParts, topic: FrameworkTopic) -> Iterator[Concern]:
-    """Of what a file sets: where none does, Connect has three copies, and Streams what the brokers have."""
+    """Yields the concerns about the topics of a framework, as far as a file sets them: where none does, Connect has
+    three copies, and Streams what the brokers have."""
     told = {name: setting for reading in parts.readings for name, setting in reading.internal.items()}
     factor, minimum = (_set(name, told) for name in (topic.factor, topic.minimum))
 

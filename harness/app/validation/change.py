@@ -1,5 +1,5 @@
-"""What a change of settings does (`prozess validate --old DIRECTORY --new DIRECTORY`): which promises change, which settings
-make each broker start anew, and what Kafka refuses to change while brokers run.
+"""This module says what a change of settings does (`prozess validate --old DIRECTORY --new DIRECTORY`): which promises
+change, which settings make each broker start anew, and what Kafka refuses to change while brokers run.
 
 Reads the two directories; the comparison is pure. It says what follows from the settings. It runs no trial.
 """
@@ -61,7 +61,7 @@ def files_of(directory: Path) -> Mapping[str, tuple[Path, ...]]:
 
 
 class Standing(IntEnum):
-    """What a configuration says of one anomaly, from worse to better."""
+    """Describes what a configuration says of one anomaly, from worse to better."""
 
     POSSIBLE = 0
     """A rule permits it."""
@@ -115,7 +115,7 @@ class Change:
 
     @cached_property
     def settings(self) -> tuple[SettingChange, ...]:
-        """The settings that differ in effect, by part and name."""
+        """Returns the settings that differ in effect, by part and name."""
         return tuple(change for scope in SCOPES for change in self._of(scope))
 
     def _of(self, scope: Scope) -> Iterator[SettingChange]:
@@ -133,14 +133,14 @@ class Change:
 
     @cached_property
     def standings(self) -> Mapping[str, tuple[Standing, Standing]]:
-        """Anomaly → what is said of it before and after, of those that are said to be anything."""
+        """Returns, for each anomaly that is said to be anything, what is said of it before and after."""
         before, after = standings_of(self.old), standings_of(self.new)
         of_neither = Standing.NOT_JUDGED
         return {name: (before.get(name, of_neither), after.get(name, of_neither)) for name in {**before, **after}}
 
     @cached_property
     def remarks(self) -> tuple[Remark, ...]:
-        """Everything that is to be said, what got worse first."""
+        """Returns everything that is to be said, what got worse first."""
         found = [*self._promises(), *self._availability(), *self._doubts(), *self._operations()]
         return tuple(sorted(found, key=lambda remark: list(Level).index(remark.level)))
 
@@ -190,7 +190,8 @@ class Change:
 
     @property
     def exit_code(self) -> ExitCode:
-        """1: something is possible, or breaks, that could not before. 2: something is unknown that was not. Else 0."""
+        """Returns 1: something is possible, or breaks, that could not before. 2: something is unknown that was not.
+        Else 0."""
         levels = {remark.level for remark in self.remarks if not remark.rule.startswith(OPERATIONS)}
         if Level.ERROR in levels:
             return ExitCode.VIOLATED

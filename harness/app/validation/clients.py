@@ -376,7 +376,7 @@ def _acks(reader: SettingReader) -> str:
 
 
 def _refuse_what_idempotence_forbids(reader: SettingReader, name: str, why: str, other: Setting) -> None:
-    """BadInput where the client refuses it; else it gives idempotence up without a word."""
+    """Raises BadInput where the client refuses it; elsewhere the client silently gives idempotence up."""
     transactional, asked = reader.given("transactional.id"), reader.given("enable.idempotence")
     strict = name.startswith("max.in.flight") and version_numbers(reader.version) >= _REFUSES_SIX_IN_FLIGHT
     if transactional is None and asked is None and not strict:

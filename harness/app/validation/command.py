@@ -62,8 +62,8 @@ WORTH_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long the trials may take, and how. `seconds`: trials are made so long that they end by then, and none begins that
-    cannot; the first one is run whatever it takes; 0 = predict only."""
+    """Says how long the trials may take, and how. `seconds`: trials are made so long that they end by then, and none
+    begins that cannot; the first one is run whatever it takes; 0 = predict only."""
 
     seconds: float
     trials: int = 10
@@ -75,7 +75,7 @@ class Budget:
 
 @dataclass(slots=True)
 class Done:
-    """What the trials of one validation showed."""
+    """Describes what the trials of one validation showed."""
 
     runs: list[Path] = field(default_factory=list)
     observed: list[Observed] = field(default_factory=list)

@@ -36,7 +36,7 @@ _DIED = "one broker down: a broker dies"
 
 
 class WeaknessState(StrEnum):
-    """Whether trials showed a weakness."""
+    """Says whether trials showed a weakness."""
 
     SHOWN = "shown"
     NOT_SHOWN = "not shown"
@@ -45,7 +45,7 @@ class WeaknessState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WeaknessAttempt:
-    """What one trial tried and showed of the weaknesses."""
+    """Describes what one trial tried and showed of the weaknesses."""
 
     tried: frozenset[str] = frozenset()
     """Schedules that were carried out whole: every step done, and every fault seen to work."""
@@ -61,7 +61,7 @@ class WeaknessAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Provoked:
-    """What became of one weakness."""
+    """Describes what became of one weakness."""
 
     rule: str
     anomaly: str
@@ -75,7 +75,7 @@ class Provoked:
     """The path of the report of the first trial that shows it."""
 
     def sentence(self) -> str:
-        """For a person: "shown 362 times in 2 tries, such as …"."""
+        """Returns a sentence for a person: "shown 362 times in 2 tries, such as …"."""
         match self.state:
             case WeaknessState.SHOWN:
                 such = f", such as {self.witness}" if self.witness else ""
@@ -88,7 +88,7 @@ class Provoked:
 
 @dataclass(frozen=True, slots=True)
 class WeaknessProvocation:
-    """Which schedules there are for the weaknesses of a prediction, here."""
+    """Says which schedules there are for the weaknesses of a prediction, here."""
 
     weaknesses: tuple[tuple[str, str], ...]
     """(rule, anomaly), each rule once; what no anomaly tells has none."""
@@ -103,7 +103,7 @@ class WeaknessProvocation:
         return cls(every, Circumstances.of(prediction.plan))
 
     def why_not(self, rule: str) -> str | None:
-        """Why nothing can show what this rule permits, as a clause; None = something can."""
+        """Returns why nothing can show what this rule permits, as a clause; None = something can."""
         schedule = schedule_of(rule, self.circumstances)
         if schedule is None:
             return why_none(rule) or "there is no schedule for it"
@@ -342,7 +342,7 @@ _ORDER = (
 
 @dataclass(frozen=True, slots=True)
 class AnomalySummary:
-    """What was seen of one anomaly, over some cells or some runs."""
+    """Describes what was seen of one anomaly, over some cells or some runs."""
 
     outcome: AnomalyOutcome
     count: int = 0
@@ -351,7 +351,7 @@ class AnomalySummary:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What was seen in one run. `judged` is false where it gave no verdict: nothing was observed then."""
+    """Describes what was seen in one run. `judged` is false where it gave no verdict: nothing was observed then."""
 
     anomalies: dict[str, AnomalySummary] = field(default_factory=dict)
     judged: bool = True
@@ -405,8 +405,8 @@ def observe(verdict: TrialVerdict | None, cells: Collection[int], faults: Sequen
 
 
 def _counted(anomaly: CellAnomaly) -> int:
-    """How often it was seen, without what another guarantee judges (a duplicate that was processed twice); where there is
-    nothing else, that."""
+    """Returns how often it was seen, without what another guarantee judges (a duplicate that was processed twice);
+    where there is nothing else, that."""
     return anomaly.forbidden + anomaly.permitted + anomaly.unknown or anomaly.count
 
 
@@ -441,8 +441,8 @@ class Comparison:
 
     @property
     def exit_code(self) -> ExitCode:
-        """1: seen although nothing permits it; 2: a run whose answer is not known, or files that were not understood as a
-        whole; else 0. What was run at all counts."""
+        """Returns 1: seen although nothing permits it; 2: a run whose answer is not known, or files that were not
+        understood as a whole; else 0. What was run at all counts."""
         outcomes = {line.decides for line in self.lines()} if self.runs else set()
         if AnomalyOutcome.VIOLATED in outcomes:
             return ExitCode.VIOLATED

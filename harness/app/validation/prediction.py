@@ -85,7 +85,7 @@ class OpenDefect:
 
     @property
     def status(self) -> str:
-        """Whether the version that was asked for has it."""
+        """Returns whether the version that was asked for has it."""
         if self.defect.owner in CLIENTS and self.client_version is not None:
             newer = (parse_version(self.client_version) or ()) > (parse_version(self.defect.newest) or ())
             return self.defect.status + (f"; of {self.client_version} it is not known" if newer else "")
@@ -132,36 +132,39 @@ class Prediction:
 
     @property
     def unclear(self) -> tuple[Unclear, ...]:
-        """What was not understood of the files, and nobody has accepted."""
+        """Returns what was not understood of the files, and nobody has accepted."""
         return tuple(one for one in self.parts.unclear if one not in self.accepted_doubts)
 
     @property
     def doubts(self) -> tuple[Unclear, ...]:
-        """Why nothing is promised: what was not understood, and clients that no trial runs. Empty: nothing is in doubt."""
+        """Returns why nothing is promised: what was not understood, and clients that no trial runs. Empty: nothing is
+        in doubt."""
         return tuple(one for one in (*self.parts.unclear, *self.parts.others) if one not in self.accepted_doubts)
 
     @cached_property
     def accepted_doubts(self) -> dict[Unclear, Risk]:
-        """What was not understood, and counts as understood by the word of somebody who knows it."""
+        """Returns what was not understood, and counts as understood by the word of somebody who knows it."""
         doubts = (*self.parts.unclear, *self.parts.others)
         found = {one: self.risks.accepted(one.rule, self.today) for one in doubts if one.rule}
         return {one: risk for one, risk in found.items() if risk is not None}
 
     @property
     def promised(self) -> tuple[Guarantee, ...]:
-        """What no rule could permit, of a configuration that was understood as a whole: any witness is a violation."""
+        """Returns what no rule could permit, of a configuration that was understood as a whole: any witness is a
+        violation."""
         return () if self.doubts else self.not_permitted
 
     @property
     def unknown(self) -> tuple[Guarantee, ...]:
-        """What no rule could permit of what is known, where something is not: it may be promised, and may not."""
+        """Returns what no rule could permit of what is known, where something is not: it may be promised, and may not."""
         resting = {name for one in self.untold for name in one.anomalies}
         whole = {guarantee.anomaly for guarantee in self.not_permitted} if self.doubts else set()
         return tuple(TABLE[name] for name in self._given if name in resting | whole)
 
     @cached_property
     def not_permitted(self) -> tuple[Guarantee, ...]:
-        """What no rule could permit of what was understood, in the parts that were given, by settings that somebody told."""
+        """Returns what no rule could permit of what was understood, in the parts that were given, by settings that
+        somebody told."""
         doubted = {weakness.guarantee.anomaly for weakness in self.weaknesses}
         doubted |= {name for concern in self.concerns for name in concern.denies}
         doubted |= {name for one in self.untold for name in one.anomalies}
@@ -183,7 +186,7 @@ class Prediction:
 
     @cached_property
     def defects(self) -> tuple[OpenDefect, ...]:
-        """Known defects that are open in these versions and break what is promised."""
+        """Returns the known defects that are open in these versions and break what is promised."""
         promised = {guarantee.anomaly for guarantee in self.promised}
         return tuple(_defects(self.plan, self.parts, promised))
 
@@ -202,12 +205,12 @@ class Prediction:
 
     @property
     def untold(self) -> tuple[Untold, ...]:
-        """What nobody told, where promises rest on it: they are unknown."""
+        """Returns what nobody told, where promises rest on it: they are unknown."""
         return tuple(one for one in self._untold if one.anomalies and not self._by_default(one))
 
     @property
     def unseen(self) -> tuple[Untold, ...]:
-        """What nobody told, and no promise rests on: whether it is a weakness of availability is unknown."""
+        """Returns what nobody told, and no promise rests on: whether it is a weakness of availability is unknown."""
         return tuple(one for one in self._untold if one.by_default and not one.anomalies and not self._by_default(one))
 
     def _by_default(self, one: Untold) -> bool:
@@ -215,19 +218,20 @@ class Prediction:
 
     @property
     def assumed(self) -> list[str]:
-        """What is taken for granted, for a person."""
+        """Returns what is taken for granted, for a person."""
         told = [one.assumed() for one in self._untold if self._by_default(one)]
         return [*told, *assumptions(self.parts)]
 
     @cached_property
     def curable(self) -> frozenset[str]:
-        """Weak anomalies that a change of settings would rule out."""
+        """Returns the weak anomalies that a change of settings would rule out."""
         first = {weakness.guarantee.anomaly: weakness for weakness in reversed(self.weaknesses)}
         return frozenset(name for name, weakness in first.items() if self.remedy(weakness))
 
     @cached_property
     def accepted(self) -> dict[str, Risk]:
-        """Rule of a weakness, of availability too, or id of a defect → the risk as somebody accepted it."""
+        """Returns, for each rule of a weakness, of availability too, or id of a defect, the risk as somebody accepted
+        it."""
         asked = [(weakness.rule.id, weakness.guarantee.anomaly) for weakness in self.weaknesses]
         asked += [(concern.rule, "") for concern in self.concerns]
         found = {rule: self.risks.accepted(rule, self.today, anomaly=anomaly) for rule, anomaly in asked}
@@ -239,7 +243,7 @@ class Prediction:
 
     @property
     def remarks(self) -> list[str]:
-        """What must be said of entries that accept nothing."""
+        """Returns what must be said of entries that accept nothing."""
         _ = self.accepted, self.accepted_doubts  # everything that the configuration has was asked for
         return self.risks.remarks(self.today)
 
@@ -254,7 +258,7 @@ class Prediction:
 
     @property
     def margins(self) -> Margins | None:
-        """Of the topic; None: how many copies there are nobody told."""
+        """Returns the margins of the topic. None: how many copies there are nobody told."""
         if any(
             one.of == TOPIC and setting.startswith(("replication", "min."))
             for one in (*self.untold, *self.unseen)
@@ -266,7 +270,7 @@ class Prediction:
 
     @cached_property
     def _after(self) -> dict[tuple[str, ...], tuple[Weakness, ...]]:
-        """What is weak after each set of changes that does not contradict the rest, smallest set first."""
+        """Returns what is weak after each set of changes that does not contradict the rest, smallest set first."""
         found = ((chosen, _after(self.parts, chosen)) for chosen in _choices(self.parts))
         return {chosen: left for chosen, left in found if left is not None}
 
@@ -288,12 +292,12 @@ class Prediction:
 
 
 def say(change: str) -> str:
-    """A change in Kafka's words."""
+    """Returns a change in Kafka's words."""
     return CHANGES[change][1]
 
 
 def acceptable() -> frozenset[str]:
-    """Everything that a file of accepted risks may name."""
+    """Returns everything that a file of accepted risks may name."""
     rules = {rule.id for guarantee in TABLE.values() for rule in guarantee.rules if rule.effect is RuleEffect.PERMITTED}
     return frozenset({*TABLE, *rules, *DEFECTS, *CONCERNS})
 
@@ -322,7 +326,7 @@ def _weaknesses(
 def _expected(
     plan: Plan, cell: Cell, own: ConfigurationParts | None, settings: Mapping[str, Any] | None = None
 ) -> tuple[CellConfiguration, Happened]:
-    """What of the cell the table asks for, and what could happen to it."""
+    """Returns what of the cell the table asks for, and what could happen to it."""
     configuration = configuration_of(cell, plan.variant.kafka_version)
     expected = could_happen(EXPECTED, unclean_enabled=cell.topic.unclean_leader_election_enable)
     happened = with_readers(expected, plan, cell)
@@ -368,7 +372,7 @@ def _choices(parts: ConfigurationParts) -> Iterator[tuple[str, ...]]:
 
 
 def _after(parts: ConfigurationParts, chosen: tuple[str, ...]) -> tuple[Weakness, ...] | None:
-    """What is weak after these changes; None if they contradict the rest."""
+    """Returns what is weak after these changes; None if they contradict the rest."""
     changed = parts.base | {key: CHANGES[key][0] for key in chosen}
     if parts.producer is not None:
         _let_follow(changed, parts.origins)
@@ -379,7 +383,7 @@ def _after(parts: ConfigurationParts, chosen: tuple[str, ...]) -> tuple[Weakness
 
 
 def _let_follow(changed: dict[str, Any], origins: Mapping[str, str]) -> None:
-    """What nobody set follows what was changed, as the clients' defaults do."""
+    """Lets what nobody set follow what was changed, as the clients' defaults do."""
     if "producer.enable_idempotence" not in origins:
         changed["producer.enable_idempotence"] |= idempotent_by_default(changed)
     if changed["producer.enable_idempotence"] and "producer.max_in_flight" not in origins:
@@ -421,7 +425,7 @@ def missing_part(anomaly: str, parts: ConfigurationParts) -> str | None:
 
 
 def not_judged(parts: ConfigurationParts, judged: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Missing part → what is not judged without it. `judged`: the anomalies of the trial's cells."""
+    """Returns, for each missing part, what is not judged without it. `judged`: the anomalies of the trial's cells."""
     found: dict[str, list[str]] = {}
     for name, guarantee in TABLE.items():
         part = missing_part(name, parts)

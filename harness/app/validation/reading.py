@@ -181,7 +181,7 @@ class Format(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the format, for a person."""
+        """Returns the name of the format, for a person."""
         ...
 
     def recognises(self, document: FileValue, path: Path) -> bool:

@@ -1,5 +1,5 @@
-"""What `prozess validate` has to say of a configuration, one remark for each weakness, doubt or change; and the formats in
-which other programs want it: annotations of GitHub, SARIF, JUnit, Markdown. Pure.
+"""This module says what `prozess validate` has to say of a configuration, one remark for each weakness, doubt or
+change; and the formats in which other programs want it: annotations of GitHub, SARIF, JUnit, Markdown. Pure.
 """
 
 import json
@@ -17,7 +17,7 @@ from prozess.harness.verdict import AnomalyOutcome
 
 
 class Level(StrEnum):
-    """How much a remark matters."""
+    """Says how much a remark matters."""
 
     ERROR = "error"
     """It makes the exit code 1."""

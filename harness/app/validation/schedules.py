@@ -263,7 +263,9 @@ def _unfinished(here: Circumstances) -> list[dict[str, Any]]:
     return [
         _step("the members are stopped", 2, kind="client", do="stop", client="member(*,*)"),
         _step("one member returns to the backlog", away_s, kind="client", do="start", client=f"member({group},0)"),
-        _fault("that member dies before it has caught up", "kill", f"member({group},0)", after_s=min(interval_s, 20) + 1.5),
+        _fault(
+            "that member dies before it has caught up", "kill", f"member({group},0)", after_s=min(interval_s, 20) + 1.5
+        ),
         _heal("a new member takes its place", after_s=1),
         _step("and the other", 0, kind="client", do="start", client=f"member({group},1)"),
         _step("the session of the dead one is over", session_s),
@@ -409,7 +411,9 @@ SCHEDULES: Mapping[str, WeaknessSchedule] = {
         WeaknessSchedule("uncommitted", "two members die between automatic commits", _uncommitted, _needs_interval),
         WeaknessSchedule("same instance", "a second process with a group.instance.id", _same_instance, _needs_static),
         WeaknessSchedule("coordinator cut", "the group's coordinator hears no broker for a session", _coordinator_cut),
-        WeaknessSchedule("unclean", "every in-sync replica dies, and one that is out of sync returns first", _unclean, _needs_quorum),
+        WeaknessSchedule(
+            "unclean", "every in-sync replica dies, and one that is out of sync returns first", _unclean, _needs_quorum
+        ),
     )
 }
 """In the order in which they are carried out: what needs members that commit steadily comes before what leaves them with

@@ -99,7 +99,8 @@ def translate_servers(
 
 
 def _count(found: Translated, servers: Settings, brokers: int | None) -> None:
-    """As many brokers as every topic has copies, internal ones too: else a trial could not create them."""
+    """Gives the cluster as many brokers as every topic has copies, internal ones too: else a trial could not create
+    them."""
     copies = {name: int(servers[name].value) for name in INTERNAL_FACTORS if name in servers}
     wanted = max(brokers or 0, 3, int(found.base["topic.replication_factor"]), *copies.values())
     found.base["variant.brokers"] = min(wanted, BROKERS_MAX)
@@ -149,8 +150,8 @@ def _typed(name: str, value: str) -> SettingValue:
 
 
 def _of_variant(found: Translated, servers: Settings) -> None:
-    """What brokers have for themselves. Their defaults of topics are set on the topic, so that no internal one has them, but
-    for the minimum in sync of __consumer_offsets."""
+    """Takes what brokers have for themselves. Their defaults of topics are set on the topic, so that no internal one
+    has them, but for the minimum in sync of __consumer_offsets."""
     roles = servers.get("process.roles")
     if "zookeeper.connect" in servers:
         found.set("variant.metadata_mode", "zookeeper", servers["zookeeper.connect"])

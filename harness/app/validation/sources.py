@@ -208,7 +208,7 @@ DEFAULT_VERSION = Variant().kafka_version
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What a running cluster says of its brokers and a topic."""
+    """Describes what a running cluster says of its brokers and a topic."""
 
     version: str
     """The version that trials run, of the release that the brokers report."""
@@ -241,7 +241,7 @@ def read_cluster(servers: str, topic: str | None, clients: Mapping[str, Setting]
 
 
 def _login_of(clients: Mapping[str, Setting]) -> Login | None:
-    """As the files say that are to be validated."""
+    """Returns the login that the files which are to be validated describe."""
     found = {name: setting.value for name, setting in clients.items() if name.startswith(OF_LOGGING_IN)}
     return Login(found, "--producer or --consumer") if found else None
 

@@ -33,7 +33,7 @@ class Standstill:
         return self.wanted_s is not None and self.wanted_s <= end_s
 
     def sentence(self) -> str:
-        """For a person."""
+        """Returns a sentence for a person."""
         until = "the end" if self.end_s is None else f"{self.end_s:.1f} s"
         what = "committed no offset" if self.of == OFFSETS else "ended no transaction"
         return f"{self.who} {what} from {self.begin_s:.1f} s to {until}"

@@ -192,8 +192,8 @@ class ConfigurationParts:
 
 
 def _bounded(settings: dict[str, Any], version: str) -> dict[str, Any]:
-    """With as many replicas in sync as brokers ask for: from 3.7 on never more than there are [KAFKA-15583]. BadInput for
-    brokers before that, which take no write at all."""
+    """Returns the settings with no more in-sync replicas than brokers ask for: from 3.7 on never more than there are
+    [KAFKA-15583]. BadInput for brokers before that, which take no write at all."""
     copies, minimum = settings["topic.replication_factor"], settings["topic.min_insync_replicas"]
     if minimum > copies and (parse_version(version) or MIN_ISR_BOUNDED)[:2] < MIN_ISR_BOUNDED:
         raise BadInput(
@@ -213,7 +213,7 @@ def _not_compacted(topic: dict[str, Any]) -> dict[str, Any]:
 
 
 def _librdkafka(producer: dict[str, Any]) -> dict[str, Any]:
-    """For workloads whose producers are librdkafka's alone: the settings that both clients share."""
+    """Returns the settings for workloads whose producers are always librdkafka's: the settings that both clients share."""
     if producer.get("producer.client", "librdkafka") == "librdkafka":
         return dict(producer)
     plain = {key: value for key, value in producer.items() if not key.startswith("producer.properties.")}
@@ -221,8 +221,9 @@ def _librdkafka(producer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _work(group: dict[str, Any]) -> dict[str, Any]:
-    """What members do for each record, where their client can be told: without work none ever dies amid it. They
-    poll well within max.poll.interval.ms."""
+    """Returns what members do for each record, where their client can be told.
+
+    Without work no member ever dies while it processes a record. They poll well within max.poll.interval.ms."""
     if group.get("group.client", "librdkafka") != "librdkafka":
         return {}
     longest = int(group.get("group.max_poll_interval_ms", 300_000)) // (2 * RECORD_MS)
@@ -265,8 +266,9 @@ Ask = Callable[[str], None]
 
 
 def doubts_of_kafka(version: str, origin: str, ask: Ask) -> Iterator[Unclear]:
-    """Of brokers, or of Kafka's Java clients. `origin`: who says the version; "" = nobody, it is prozess's own choice or what
-    a running cluster told, and it is there. BadInput for a version that was never published."""
+    """Yields doubts about the version of the brokers, or of Kafka's Java clients. `origin`: who says the version; "" =
+    nobody, it is prozess's own choice or what a running cluster told, and it is there. BadInput for a version that was
+    never published."""
     if version in versions():
         return
     if origin:
@@ -285,8 +287,8 @@ def doubts_of_kafka(version: str, origin: str, ask: Ask) -> Iterator[Unclear]:
 
 
 def doubts_of_client(client: Client, client_version: str | None, version: str, ask: Ask) -> Iterator[Unclear]:
-    """Of `--client-version`; `version`: of the brokers, of which trials take the Java clients. BadInput for one that was
-    never published."""
+    """Yields doubts about `--client-version`; `version`: of the brokers, of which trials take the Java clients.
+    BadInput for one that was never published."""
     if client_version is None:
         return
     origin = "--client-version"

@@ -45,7 +45,7 @@ class AppendedBatches:
     """For a marker this is the wall clock of the broker that wrote it, cut to ms."""
 
     def at(self, offset: np.ndarray) -> np.ndarray:
-        """intp[k]: the batch that holds each offset, -1 where none does."""
+        """Returns intp[k]: the batch that holds each offset, -1 where none does."""
         place = np.searchsorted(self.base_offset, offset, side="right") - 1
         if not len(self.base_offset):
             return np.full(len(offset), -1, dtype=np.intp)
@@ -71,7 +71,8 @@ class AppendedBatches:
         return places[np.lexsort((places, self.producer_epoch[places], self.producer_id[places]))]
 
     def next_marker(self, place: np.ndarray) -> np.ndarray:
-        """intp[k]: of batches (places), the first marker behind each that has its producer id and epoch; -1 = none."""
+        """Returns intp[k]: of batches (places), the first marker behind each that has its producer id and epoch; -1 =
+        none."""
         markers = self._markers
         if not len(markers) or not len(place):
             return np.full(len(place), -1, dtype=np.intp)
@@ -194,7 +195,8 @@ def stale_answers(
 
 
 def told_by_a_deposed_coordinator(answers: Sequence[StaleAnswer], witnesses: np.ndarray) -> np.ndarray:
-    """bool[k]: the copy (of `client`, begun at `begin_ns`) came after such an answer, and before the next look-up."""
+    """Returns bool[k]: the copy (of `client`, begun at `begin_ns`) came after such an answer, and before the next
+    look-up."""
     found = np.zeros(len(witnesses), dtype=bool)
     for answer in answers:
         after = (witnesses["begin_ns"] >= answer.asked_ns) & (witnesses["begin_ns"] < answer.until_ns)
@@ -279,8 +281,8 @@ def wiped_moments(timeline: Timeline, faults: Sequence[FaultRecord], *, seen: bo
 
 @dataclass(frozen=True, slots=True)
 class TransactionTimes:
-    """When each client began its transactions, and when it asked for their ends: arrays of one length, ascending by client
-    and time. A client has one transaction at a time."""
+    """Says when each client began its transactions, and when it asked for their ends: arrays of one length, ascending
+    by client and time. A client has one transaction at a time."""
 
     client: np.ndarray
     begun_ns: np.ndarray
@@ -289,14 +291,14 @@ class TransactionTimes:
 
     @staticmethod
     def of(table: Mapping[str, np.ndarray]) -> "TransactionTimes":
-        """From columns of `transactions`; rows of instances are left out."""
+        """Makes the times from columns of `transactions`; rows of instances are left out."""
         rows = np.flatnonzero((table["transaction"] != NONE) & (table["begun_ns"] != MISSING))
         rows = rows[np.lexsort((table["begun_ns"][rows], table["client"][rows]))]
         return TransactionTimes(*(table[name][rows] for name in ("client", "begun_ns", "end_invoked_ns")))
 
     def end_invoked_of(self, client: np.ndarray, sent_ns: np.ndarray) -> np.ndarray:
-        """int64[k]: when the end was asked for of the transaction in which each of these clients sent something at that time;
-        MISSING = not known. The loop runs over clients."""
+        """Returns int64[k]: when the end was asked for of the transaction in which each of these clients sent something
+        at that time; MISSING = not known. The loop runs over clients."""
         found = np.full(len(client), MISSING, dtype=np.int64)
         for number in np.unique(client).tolist():
             low, high = np.searchsorted(self.client, [number, number + 1])
@@ -386,18 +388,19 @@ class Envelope:
 
     @staticmethod
     def begun_ns(witnesses: np.ndarray) -> np.ndarray:
-        """When the record's send was invoked, or the first thing known of it; -FOREVER = nothing is."""
+        """Returns when the record's send was invoked, or the first thing known of it; -FOREVER = nothing is."""
         earliest = _earliest(witnesses, "end_ns", "seen_ns", "other_ns")
         begun = np.where(witnesses["begin_ns"] != MISSING, witnesses["begin_ns"], earliest)
         return np.asarray(np.where(begun == FOREVER, -FOREVER, begun))
 
     def acknowledged_ns(self, witnesses: np.ndarray) -> np.ndarray:
-        """When a broker's acknowledgement had arrived; FOREVER = never. With acks=0 no broker ever says anything."""
+        """Returns when a broker's acknowledgement had arrived; FOREVER = never. With acks=0 no broker ever says
+        anything."""
         acknowledged = (witnesses["outcome"] == Outcome.OK) & (self.acks != "0")
         return or_never(np.where(acknowledged, witnesses["end_ns"], MISSING))
 
     def existed_ns(self, witnesses: np.ndarray) -> np.ndarray:
-        """By when the record was certainly in a log: acknowledged, or given to a consumer; FOREVER = not known."""
+        """Returns by when the record was certainly in a log: acknowledged, or given to a consumer; FOREVER = not known."""
         return np.asarray(np.minimum(self.acknowledged_ns(witnesses), or_never(witnesses["seen_ns"])))
 
     def reaches(self, election: Election, offset: np.ndarray) -> Truth:
@@ -425,17 +428,18 @@ class Envelope:
         return max(soon_ns, rejoined_ns if fenced else soon_ns, self._still_answered_ns(election)) + self.error_ns
 
     def _still_answered_ns(self, election: Election) -> int:
-        """When the leader that it deposed last answered somebody in its own epoch. [Seen: 3.5 s after the election]"""
+        """Returns when the leader that it deposed last answered somebody in its own epoch. [Seen: 3.5 s after the
+        election]"""
         times, epochs = self.leader_answers
         own = int(self.timeline.leader_epoch[self.timeline.index_at(np.asarray(election.previous_since_ns))])
         told = times[(epochs >= own) & (epochs < election.epoch)]
         return int(told[-1]) if len(told) else -FOREVER
 
     def led_by_ns(self, epoch: int, since_ns: int) -> int:
-        """By when a leader of this epoch, or of a later one, had answered somebody as one; where nobody was, as long after
-        `since_ns` as for any other. A broker knows who is to lead before it leads: it tells clients of the new state first,
-        and then goes from partition to partition. [BrokerMetadataPublisher.onMetadataUpdate; ReplicaManager.applyDelta;
-        seen: 11 s between the first and the last of 336]"""
+        """Returns by when a leader of this epoch, or of a later one, had answered somebody as one; where nobody was, as
+        long after `since_ns` as for any other. A broker knows who is to lead before it leads: it tells clients of the
+        new state first, and then goes from partition to partition. [BrokerMetadataPublisher.onMetadataUpdate;
+        ReplicaManager.applyDelta; seen: 11 s between the first and the last of 336]"""
         times, epochs = self.leader_answers
         answered = times[(epochs >= epoch) & (times >= since_ns - self.error_ns)]
         return int(answered[0] if len(answered) else since_ns + DEPOSED_NS) + self.error_ns
@@ -463,12 +467,12 @@ class Envelope:
 
     @cached_property
     def wiped_moments(self) -> tuple[Wiped, ...]:
-        """Every moment from which no intact copy could lead."""
+        """Returns every moment from which no intact copy could lead."""
         return wiped_moments(self.timeline, self.faults)
 
     @cached_property
     def perhaps_wiped_moments(self) -> tuple[Wiped, ...]:
-        """The same, if replicas also lost their data on nodes on which nobody observed it."""
+        """Returns the same, if replicas also lost their data on nodes on which nobody observed it."""
         return wiped_moments(self.timeline, self.faults, seen=False)
 
 

@@ -28,7 +28,8 @@ Columns = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class FaultNature:
-    """What a kind of fault does to a node, as far as guarantees care. All false: it harms nothing that is judged here."""
+    """Describes what a kind of fault does to a node, as far as guarantees care. All false: it harms nothing that is
+    judged here."""
 
     stops: bool = False
     """The process ends; page cache and disk stay, so nothing that was written is lost (SIGKILL destroys nothing)."""
@@ -133,8 +134,8 @@ class FaultRecord:
         return Tristate.NO if self.nature is not None and self.nature.restarts else self.may("stops")
 
     def of_topic(self, *, flushed: bool) -> "FaultRecord":
-        """The same fault as it concerns one topic: losing unflushed data destroys a replica unless every record is
-        flushed."""
+        """Returns the same fault as it concerns one topic: losing unflushed data destroys a replica unless every record
+        is flushed."""
         if self.nature is None or not self.nature.loses_unflushed or flushed:
             return self
         return replace(self, nature=replace(self.nature, destroys=True))
@@ -143,7 +144,7 @@ class FaultRecord:
 def fault_records(
     faults: Columns, dictionaries: Mapping[str, Sequence[str]], natures: Mapping[str, FaultNature] = NATURES
 ) -> tuple[FaultRecord, ...]:
-    """Every fault of the table, in the order of its number. A few rows each: loops are fine."""
+    """Returns every fault of the table, in the order of its number. A few rows each: loops are fine."""
     return tuple(_record(rows, dictionaries, natures) for rows in _by_fault(faults))
 
 
@@ -259,7 +260,8 @@ class TopicLife:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Who led a partition and who was in sync over time: entry i holds from `time_ns[i]` on (int64 arrays of one length)."""
+    """Holds who led a partition and who was in sync over time: entry i holds from `time_ns[i]` on (int64 arrays of one
+    length)."""
 
     time_ns: np.ndarray
     leader: np.ndarray
@@ -285,18 +287,19 @@ class Timeline:
         return len(self.time_ns) > 0
 
     def index_at(self, time_ns: np.ndarray) -> np.ndarray:
-        """Which row holds at these times; -1 = before the first."""
+        """Returns which row holds at these times; -1 = before the first."""
         return np.asarray(np.searchsorted(self.time_ns, time_ns, side="right") - 1)
 
     def leader_at(self, time_ns: np.ndarray) -> np.ndarray:
-        """Node id; NONE = no leader, or before the first row."""
+        """Returns the leader's node id; NONE = no leader, or before the first row."""
         if not self.known:
             return np.full(np.shape(time_ns), NONE)
         index = self.index_at(time_ns)
         return np.where(index >= 0, self.leader[index], NONE)
 
     def last_leader_at(self, time_ns: np.ndarray) -> np.ndarray:
-        """Like `leader_at`, but while nobody leads it is the last leader, which may not know that it leads no more."""
+        """Returns the same as `leader_at`, but while nobody leads it is the last leader, which may not know that it
+        leads no more."""
         if not self.known:
             return np.full(np.shape(time_ns), NONE)
         led = np.maximum.accumulate(np.where(self.leader != NONE, np.arange(len(self.leader)), 0))
@@ -304,8 +307,8 @@ class Timeline:
         return np.where(index >= 0, self.leader[led[index]], NONE)
 
     def in_sync_until(self, node: int, time_ns: np.ndarray) -> np.ndarray:
-        """Until when `node` stays in the ISR without a break from these times on (ns); -FOREVER where it was not in it
-        then, FOREVER where it never leaves."""
+        """Returns until when `node` stays in the ISR without a break from these times on (ns); -FOREVER where it was
+        not in it then, FOREVER where it never leaves."""
         inside = (self.isr >> node & 1).astype(bool)
         leaves = np.append(np.where(inside, FOREVER, self.time_ns), FOREVER)
         next_leave = np.minimum.accumulate(leaves[::-1])[::-1]
@@ -313,20 +316,21 @@ class Timeline:
         return np.where((index >= 0) & inside[index], next_leave[index], -FOREVER)
 
     def joined_ns(self, node: int, before_ns: int) -> int:
-        """When `node` entered the ISR for the last time before; -FOREVER = it was there from the beginning, or never."""
+        """Returns when `node` entered the ISR for the last time before; -FOREVER = it was there from the beginning, or
+        never."""
         rows = np.flatnonzero(self.time_ns < before_ns)
         inside = (self.isr[rows] >> node & 1).astype(bool)
         entered = np.flatnonzero(inside[1:] & ~inside[:-1]) + 1
         return int(self.time_ns[rows[entered[-1]]]) if len(entered) else -FOREVER
 
     def rejoined_ns(self, node: int, after_ns: int) -> int:
-        """First moment at or after which the ISR holds `node` again; FOREVER = never."""
+        """Returns the first moment at or after which the ISR holds `node` again; FOREVER = never."""
         rows = np.flatnonzero((self.time_ns >= after_ns) & (self.isr >> node & 1 == 1))
         return int(self.time_ns[rows[0]]) if len(rows) else FOREVER
 
 
 def timelines(metadata: Columns, *, kind: MetadataKind = MetadataKind.PARTITION) -> Mapping[int, Timeline]:
-    """Dense partition id → its timeline; partitions without ground truth are absent."""
+    """Returns the timeline of each dense partition id; partitions without ground truth are absent."""
     kinds = (kind, MetadataKind.DELETED) if kind is MetadataKind.PARTITION else (kind,)
     truth = (metadata["source"] == MetadataSource.CONTROLLER_LOG) & np.isin(metadata["kind"], kinds)
     rows = np.flatnonzero(truth & (metadata["partition"] != NONE))
@@ -448,7 +452,8 @@ def samples(metadata: Columns) -> Columns:
 
 
 def sampled_elections(metadata: Columns) -> Mapping[int, tuple[SampledElection, ...]]:
-    """Dense partition id → elections from outside that samples prove. Absent: none is proven, which says nothing."""
+    """Returns, for each dense partition id, the elections from outside that samples prove. Absent: none is proven,
+    which says nothing."""
     rows = samples(metadata)
     found: dict[int, tuple[SampledElection, ...]] = {}
     for partition in np.unique(rows["partition"]).tolist():

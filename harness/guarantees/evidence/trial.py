@@ -145,7 +145,7 @@ class Evidence:
 
     @cached_property
     def timelines(self) -> Mapping[int, Timeline]:
-        """Who led each partition and was in sync, by dense partition id, as the controllers' log says."""
+        """Returns who led each partition and was in sync, by dense partition id, as the controllers' log says."""
         return timelines(self.metadata)
 
     @cached_property
@@ -156,17 +156,17 @@ class Evidence:
 
     @cached_property
     def fault_records(self) -> tuple[FaultRecord, ...]:
-        """Every fault as it really happened."""
+        """Returns every fault as it really happened."""
         return fault_records(self.faults, self.dictionaries, self.natures)
 
     @cached_property
     def brokerless(self) -> Mapping[int, int]:
-        """Planned client that forgot every broker for good → since when, in ns."""
+        """Returns, for each planned client that forgot every broker for good, since when, in ns."""
         return {} if self.metrics is None else brokerless(self.metrics, self.clients)
 
     @cached_property
     def batches(self) -> Mapping[int, AppendedBatches]:
-        """Dense partition id → batches of one copy; only partitions of which a copy was read."""
+        """Returns, for each dense partition id, the batches of one copy; only partitions of which a copy was read."""
         return {} if self.replicas is None else batches_by_partition(self.replicas)
 
     @cached_property
@@ -180,7 +180,7 @@ class Evidence:
 
     @cached_property
     def transaction_times(self) -> TransactionTimes | None:
-        """When clients began and ended transactions; None = nobody recorded transactions."""
+        """Returns when clients began and ended transactions; None = nobody recorded transactions."""
         return None if self.transactions is None else TransactionTimes.of(self.transactions)
 
     @property
@@ -195,16 +195,16 @@ class Evidence:
         return None if version is None else str(version)
 
     def feature(self, name: str) -> int:
-        """Finalized level of a feature; 0 = off, or not known."""
+        """Returns the finalized level of a feature; 0 = off, or not known."""
         return int(self.cluster.get("features", {}).get(name, 0))
 
     def setting_ms(self, key: str) -> int | None:
-        """An effective broker setting in ms; None = not known."""
+        """Returns an effective broker setting in ms; None = not known."""
         value = str(self.cluster.get("settings", {}).get(key, ""))
         return int(value) if value.isdigit() else None
 
     def envelope(self, plan: Plan, cell: Cell, partition: int) -> Envelope:
-        """What happened to one partition of a cell."""
+        """Returns what happened to one partition of a cell."""
         lag_max_ms = self.setting_ms("replica.lag.time.max.ms")
         audited, _ = self._observed(partition, ObservationKind.AUDIT_COMPLETE)
         return Envelope(
@@ -306,8 +306,9 @@ class Evidence:
         return dict(zip(epochs.tolist(), starts.tolist(), strict=True)) | {2**31: end}
 
     def _checkpointed_starts(self, partition: int) -> Mapping[int, int] | None:
-        """The least start of each epoch that any replica wrote down at the end: a leader writes down its log end when its
-        epoch begins, a follower the first offset it is given of that epoch, which is there or later. None: none was read.
+        """Returns the least start of each epoch that any replica wrote down at the end: a leader writes down its log
+        end when its epoch begins, a follower the first offset it is given of that epoch, which is there or later. None:
+        none was read.
 
         An epoch that gave way before it had a record is struck out when the next begins at the same offset
         (LeaderEpochFileCache.assign): it began where the next one did. One later than all of them: at the end of the log.
@@ -339,7 +340,8 @@ def _wall_zero_ns(run: RunDirectory) -> int | None:
 
 
 def _not_whole(run: RunDirectory) -> Sequence[str]:
-    """What was still missing after healing; nothing for an imported run, or for one that ended before it healed."""
+    """Returns what was still missing after healing; nothing for an imported run, or for one that ended before it
+    healed."""
     lacking = read_json(run.recovery) if run.recovery.exists() else []
     if not isinstance(lacking, list):
         raise HistoryUnreadable(f"{run.recovery} holds no JSON list. Make the run again, or put back the file.")
@@ -356,8 +358,8 @@ def _aimed_at_coordinator(plan: Plan, cell: Cell) -> frozenset[int]:
 
 
 def _as_far_as(fault: FaultRecord, plan: Plan, partition: int) -> FaultRecord:
-    """The fault as far as it concerns a partition: an unclean election that was asked for others, or a file of another that
-    was damaged, excuses nothing here."""
+    """Returns the fault as far as it concerns a partition: an unclean election that was asked for others, or a file of
+    another that was damaged, excuses nothing here."""
     if fault.nature is None or not 0 <= fault.step < len(plan.steps):
         return fault
     action = plan.steps[fault.step].do
@@ -385,8 +387,8 @@ merely down stay known. [librdkafka rdkafka_metadata.c, rd_kafka_metadata_decomm
 
 
 def brokerless(told: Columns, clients: Columns) -> Mapping[int, int]:
-    """Planned client → since when, in ns, one in its place knew no broker, although it had known some: in every sample to its
-    last one, for FORGOTTEN_NS at least. `told`: rows of `metrics`."""
+    """Returns, for each planned client, since when, in ns, one in its place knew no broker, although it had known some:
+    in every sample to its last one, for FORGOTTEN_NS at least. `told`: rows of `metrics`."""
     planned = dict(zip(clients["client"].tolist(), clients["planned"].tolist(), strict=True))
     mine = (told["metric"] == code_of(KNOWN_BROKERS)) & (told["absent"] == 0)
     found: dict[int, int] = {}

@@ -74,8 +74,8 @@ from prozess.harness.schema import Outcome, Tristate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Happened:
-    """What happened to a cell's partitions at all, or could happen under given faults. It tells "permitted, not seen" from
-    "held"."""
+    """Describes what happened to a cell's partitions at all, or could happen under given faults. It tells "permitted,
+    not seen" from "held"."""
 
     moved: Tristate
     """The leader of one of the partitions changed or died."""

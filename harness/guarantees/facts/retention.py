@@ -1,5 +1,5 @@
-"""What is gone by design: producers, records and tombstones after a time, and topics that were deleted and made
-again."""
+"""This module says what is gone by design: producers, records and tombstones after a time, and topics that were deleted
+and made again."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -83,8 +83,8 @@ def away_beyond_retention(envelope: Envelope) -> Tristate:
 
 
 def replica_away(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """The same of each tombstone: the fault had begun before it was acknowledged, so that the broker may not have it, and the
-    broker led once it had expired."""
+    """Returns the same for each tombstone: the fault had begun before it was acknowledged, so that the broker may not
+    have it, and the broker led once it had expired."""
     retention_ns = envelope.delete_retention_ns
     ever = away_beyond_retention(envelope)
     if retention_ns is None or ever is not Tristate.YES:
@@ -139,15 +139,15 @@ def topic_deleted(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 
 def topic_deleted_before_read(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """The same of the read (`seen_ns`): what was given out was in the log of a topic that was deleted."""
+    """Returns the same for the read (`seen_ns`): what was given out was in the log of a topic that was deleted."""
     reads = witnesses.copy()
     reads["begin_ns"], reads["end_ns"] = witnesses["seen_ns"], witnesses["seen_ns"]
     return topic_deleted(envelope, reads)
 
 
 def deleted_of_either(envelope: Envelope, witnesses: np.ndarray, in_log: np.ndarray) -> Truth:
-    """Of two records with one offset: that one was in the log of a topic that was deleted, and the other in that of a later
-    one. `in_log`: the other is the one that stands, so the last."""
+    """Returns, for two records with one offset: that one was in the log of a topic that was deleted, and the other in
+    that of a later one. `in_log`: the other is the one that stands, so the last."""
     gone = topic_deleted(envelope, witnesses)
     first_ns = np.minimum(envelope.existed_ns(witnesses), or_never(witnesses["other_ns"]))
     second_ns = np.maximum(envelope.existed_ns(witnesses), or_never(witnesses["other_ns"]))
@@ -163,7 +163,7 @@ def made_anew_between(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 
 def made_anew_since_the_other(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """The same, between `other_ns` and `begin_ns`."""
+    """Returns the same for the time between `other_ns` and `begin_ns`."""
     return _made_between(envelope, witnesses["other_ns"], witnesses["begin_ns"])
 
 
@@ -189,7 +189,8 @@ def _made_between(envelope: Envelope, first_ns: np.ndarray, second_ns: np.ndarra
 
 
 def _may_be_of(envelope: Envelope, witnesses: np.ndarray) -> np.ndarray:
-    """bool[lives, n]: by its times, may the record (or event) belong to the topic? Perhaps to none: then nothing is known."""
+    """Returns bool[lives, n]: by its times, may the record (or event) belong to the topic? Perhaps to none: then
+    nothing is known."""
     begun_ns = envelope.begun_ns(witnesses)
     # A send that was not acknowledged may have been appended at any time after; what is no send is over when it ended.
     ended_ns = np.where(witnesses["outcome"] == NONE, or_never(witnesses["end_ns"]), FOREVER)

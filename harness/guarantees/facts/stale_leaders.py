@@ -41,7 +41,7 @@ def moves_away(envelope: Envelope, election: Election, begun_ns: np.ndarray) -> 
 
 
 def _dead_ns(envelope: Envelope, election: Election) -> int:
-    """From when on the leader that the election replaced was certainly dead; FOREVER = nothing says so."""
+    """Returns from when on the leader that the election replaced was certainly dead; FOREVER = nothing says so."""
     return min(
         (
             f.proven_ns
@@ -114,7 +114,8 @@ def _fenced_unawares(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 
 def _lost_ns(envelope: Envelope, election: Election) -> int:
-    """When the leader before the election stopped to lead; since then the partition may have had no leader for a while."""
+    """Returns when the leader before the election stopped to lead; since then the partition may have had no leader for
+    a while."""
     timeline = envelope.timeline
     led = np.flatnonzero((timeline.time_ns < election.time_ns) & (timeline.leader == election.previous))
     return int(timeline.time_ns[led[-1] + 1]) if len(led) else election.time_ns
@@ -221,7 +222,8 @@ __transaction_state alone has the decision. [KIP-98; seen: 0.2 s]"""
 
 
 def decision_lost(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """Like `coordinator_state_lost`, and also for a decision that was made shortly before the fault."""
+    """Returns the same as `coordinator_state_lost`, and also true for a decision that was made shortly before the
+    fault."""
     return coordinator_state_lost(envelope, witnesses, late_ns=MARKERS_NS)
 
 
@@ -312,8 +314,8 @@ def out_of_sync_at_the_end(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 
 def reply_endangered(envelope: Envelope, witnesses: np.ndarray) -> np.ndarray:
-    """bool: a fault or a change of leader overlapped the send, so a reply may have been lost. Names a cause, permits
-    nothing."""
+    """Returns bool: a fault or a change of leader overlapped the send, so a reply may have been lost. Names a cause,
+    permits nothing."""
     begun_ns, end_ns = (
         envelope.begun_ns(witnesses) - envelope.error_ns,
         or_never(witnesses["end_ns"]) + envelope.error_ns,

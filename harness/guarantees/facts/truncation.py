@@ -1,5 +1,5 @@
-"""Why a record is gone from a log that was led anew: which leader epoch cut it off, whether committed data may be
-missing, and what was an unacknowledged tail. Loops run over leaderships and elections, never over records.
+"""This module says why a record is gone from a log that was led anew: which leader epoch cut it off, whether committed
+data may be missing, and what was an unacknowledged tail. Loops run over leaderships and elections, never over records.
 
 A leader appends under its own epoch alone, a log holds its epochs in ascending order, and two logs that have a record of one
 epoch at one offset are the same up to there. So a record of epoch e is gone from a log that has another epoch, or nothing,
@@ -53,7 +53,7 @@ class _Logged:
         return np.where(place >= 0, self.epoch[np.maximum(place, 0)], NONE)
 
     def above(self, epoch: np.ndarray) -> np.ndarray:
-        """The first epoch in the log above each; FOREVER = none."""
+        """Returns the first epoch in the log above each; FOREVER = none."""
         return np.append(self.epoch, FOREVER)[np.searchsorted(self.epoch, epoch, side="right")]
 
     def start_of(self, epoch: int) -> int:
@@ -101,8 +101,8 @@ def cut_from_any_epoch(
 
 
 def _ended_leaderships(envelope: Envelope) -> Iterator[tuple[int, int, int]]:
-    """Of every epoch that another leader ended: its number, when it began, and until when a send could still begin that its
-    leader took."""
+    """Yields every epoch that another leader ended: its number, when it began, and until when a send could still begin
+    that its leader took."""
     timeline = envelope.timeline
     begins = np.flatnonzero((timeline.leader != NONE) & (np.diff(timeline.leader_epoch, prepend=NONE) != 0))
     for row in begins.tolist():
@@ -126,8 +126,8 @@ IN_LOG_CASES = (1, 3, 6)
 
 
 def cutoff(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """An unclean election made a log without it the truth: certainly so if the record existed before; unknown if its
-    send had only begun, or if the deposed leader may have taken it."""
+    """An unclean election made a log without it the truth: certainly so if the record existed before; unknown
+    if its send had only begun, or if the deposed leader may have taken it."""
     return by_epoch(envelope, witnesses, _cut_off_by_time(envelope, witnesses))
 
 
@@ -166,7 +166,7 @@ def unclean_between(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 
 def by_epoch(envelope: Envelope, witnesses: np.ndarray, otherwise: Truth) -> Truth:
-    """Of records whose epoch a reader was told the epochs decide; of the rest, what is known `otherwise`."""
+    """Decides by epochs where a reader was told the record's epoch; elsewhere `otherwise` decides."""
     epoch = witnesses["leader_epoch"]
     if not envelope.timeline.known or not (epoch != NONE).any():
         return otherwise
@@ -264,7 +264,7 @@ def unclean_since(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 
 def last_unclean_ns(envelope: Envelope) -> int:
-    """When the last election of the partition was that was unclean for certain, widened; -FOREVER = none was."""
+    """Returns when the last election of the partition was that was unclean for certain, widened; -FOREVER = none was."""
     certain = (e.time_ns + envelope.error_ns for e, was in _unclean_elections(envelope) if was == TRUE)
     return max(certain, default=-FOREVER)
 
@@ -311,8 +311,8 @@ def wiped(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 
 def wiped_of_either(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """The same, of the first of two records: the offset was given away again. Where one is in the log, of the one that is
-    gone."""
+    """Returns the same for the first of two records: the offset was given away again. Where one is in the log, of the
+    one that is gone."""
     begun_ns = envelope.begun_ns(witnesses)
     in_log = np.isin(witnesses["case"], IN_LOG_CASES)
     first_ns = np.where(in_log, begun_ns, np.minimum(begun_ns, or_never(witnesses["other_ns"])))
@@ -364,14 +364,15 @@ LAG_FACTOR = 1.5
 
 
 def committed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """acks=all acknowledged it, a consumer was given it, or the high watermark was seen above it. Not seen = no."""
+    """Returns whether acks=all acknowledged it, a consumer was given it, or the high watermark was seen above it. Not
+    seen = no."""
     acknowledged = (witnesses["outcome"] == Outcome.OK) & (envelope.acks == "all")
     return truth(acknowledged | (witnesses["seen_ns"] != MISSING) | _below_watermark(envelope, witnesses))
 
 
 def _below_watermark(envelope: Envelope, witnesses: np.ndarray) -> np.ndarray:
-    """bool: a high watermark above its offset was seen after its acknowledgement, in the one leadership that can have
-    acknowledged it. Later ones may have given the offset to another record."""
+    """Returns bool: a high watermark above its offset was seen after its acknowledgement, in the one leadership that
+    can have acknowledged it. Later ones may have given the offset to another record."""
     times, values = envelope.high_watermarks
     if not len(times) or not envelope.timeline.known:
         return np.zeros(len(witnesses), dtype=bool)
@@ -385,9 +386,9 @@ def _below_watermark(envelope: Envelope, witnesses: np.ndarray) -> np.ndarray:
 
 
 def tail(envelope: Envelope, witnesses: np.ndarray) -> Truth:
-    """Not committed, and some later leader never had it, whatever the cause of the move; or the leader that
-    acknowledged it was destroyed. A move while the send was under way counts, if the old leader could still answer:
-    on which side of it the append fell cannot be told. [acks; KAFKA-20554]"""
+    """Returns whether it was not committed, and some later leader never had it, whatever the cause of the move; or the
+    leader that acknowledged it was destroyed. A move while the send was under way counts, if the old leader could still
+    answer: on which side of it the append fell cannot be told. [acks; KAFKA-20554]"""
     if not envelope.timeline.known:
         return both(constant(UNKNOWN, len(witnesses)), negate(committed(envelope, witnesses)))
     begun_ns = envelope.begun_ns(witnesses)
@@ -404,9 +405,9 @@ def tail(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 
 def had(envelope: Envelope, election: Election, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:
-    """The new leader had the (uncommitted) record: it acknowledged it itself, or it stayed in the ISR so long after
-    the acknowledgement, under a leader that could reach a living controller, that lagging would have cost it its
-    place."""
+    """Returns whether the new leader had the (uncommitted) record: it acknowledged it itself, or it stayed in the ISR
+    so long after the acknowledgement, under a leader that could reach a living controller, that lagging would have cost
+    it its place."""
     # A send that seems to begin after the election reached the deposed leader, if anything (clock error, zombie).
     asked = np.where(begun_ns < election.time_ns, envelope.timeline.leader_at(begun_ns), election.previous)
     itself = asked == election.leader

@@ -15,7 +15,8 @@ from prozess.harness.guarantees.table.rules import (
 
 
 def _bumped(anomaly: str) -> tuple[Rule, ...]:
-    """The rules for clients that sent records again under a new producer epoch, so that the broker took them for new."""
+    """Returns the rules for clients that sent records again under a new producer epoch, so that the broker took them
+    for new."""
     return (
         Rule(
             id=f"{anomaly}/librdkafka-4953",
@@ -341,7 +342,7 @@ _DOCUMENTATION = "Kafka documentation, design, 'What guarantees does log compact
 
 
 def _lost(prefix: str) -> tuple[Rule, ...]:
-    """The rules for lost records: a record that may be lost may also be missing after compaction."""
+    """Returns the rules for lost records: a record that may be lost may also be missing after compaction."""
     return (
         topic_deleted(prefix),
         Rule(

@@ -1,5 +1,5 @@
-"""What the guarantee table is made of: rules and their effects, guarantees, what they ask of a cell's configuration, the
-evidence that each fact needs, and the known defects that break what Kafka's documentation promises.
+"""This module says what the guarantee table is made of: rules and their effects, guarantees, what they ask of a cell's
+configuration, the evidence that each fact needs, and the known defects that break what Kafka's documentation promises.
 """
 
 from collections.abc import Collection, Mapping
@@ -86,8 +86,8 @@ def _before_v2(cell: Cell, transaction_version: int) -> bool:
 
 
 def is_idempotent(producer: ProducerConfiguration) -> bool:
-    """librdkafka: exactly when set; Java: silently off when acks, retries or requests in flight contradict a default.
-    [KIP-679; librdkafka CONFIGURATION]"""
+    """Returns whether the producer is idempotent. librdkafka: exactly when set; Java: silently off when acks, retries
+    or requests in flight contradict a default. [KIP-679; librdkafka CONFIGURATION]"""
     fits = producer.acks == "all" and producer.retries != "0" and producer.max_in_flight <= 5
     return producer.enable_idempotence and (fits or producer.client == "librdkafka")
 
@@ -99,7 +99,7 @@ def commits_first(group: GroupConfiguration) -> bool:
 
 
 def parse_version(text: str | None) -> Version | None:
-    """ "4.3.1" → (4, 3, 1); None if it is no release's number."""
+    """Returns "4.3.1" as (4, 3, 1); None if it is no release's number."""
     parts = (text or "").split("-")[0].split(".")
     return tuple(int(p) for p in parts) if all(p.isdigit() for p in parts) else None
 
@@ -125,7 +125,7 @@ class Defect:
 
     @property
     def status(self) -> str:
-        """ "open in 2.16.0", "fixed in 3.6.0" """
+        """Returns the status of the defect in words: "open in 2.16.0", "fixed in 3.6.0"."""
         return f"open in {self.newest}" if self.newest else f"fixed {self.fixed}"
 
     @property
@@ -181,7 +181,7 @@ transaction.version at 2; one that was upgraded has it once somebody asked for i
 
 
 class RuleEffect(StrEnum):
-    """How a rule judges a witness."""
+    """Says how a rule judges a witness."""
 
     PERMITTED = "permitted"
     NOT_APPLICABLE = "not applicable"
@@ -325,7 +325,7 @@ def several_topics(prefix: str) -> Rule:
 
 
 def older_epoch_appended(prefix: str) -> Rule:
-    """The rule for KAFKA-18991, a defect of old brokers."""
+    """Returns the rule for KAFKA-18991, a defect of old brokers."""
     return Rule(
         id=f"{prefix}/KAFKA-18991",
         effect=RuleEffect.DEFECT,

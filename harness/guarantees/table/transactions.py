@@ -40,7 +40,7 @@ def _inside_uncommitted(anomaly: str, what: str) -> Rule:
 
 
 def state_lost(anomaly: str, *, lost: str = "transaction state lost") -> Rule:
-    """The rule for a transaction coordinator that lost its state."""
+    """Returns the rule for a transaction coordinator that lost its state."""
     return Rule(
         id=f"{anomaly}/state-lost",
         when=(lost,),
@@ -52,7 +52,7 @@ def state_lost(anomaly: str, *, lost: str = "transaction state lost") -> Rule:
 
 
 def delayed(anomaly: str) -> Rule:
-    """The rule for KAFKA-17754, a defect of transactions before version 2."""
+    """Returns the rule for KAFKA-17754, a defect of transactions before version 2."""
     return Rule(
         id=f"{anomaly}/KAFKA-17754",
         effect=RuleEffect.DEFECT,

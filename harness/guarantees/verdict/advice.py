@@ -129,7 +129,8 @@ def _said(change: _Change) -> str:
 def _keeps(
     change: _Change, rule: Rule, setting: PartitionSettings, envelope: Envelope, found: np.ndarray
 ) -> np.ndarray:
-    """bool[k]: with the change the record would not have been acknowledged at all, or an intact copy would have led."""
+    """Returns bool[k]: with the change the record would not have been acknowledged at all, or an intact copy would have
+    led."""
     wanted = setting.min_insync_replicas if change.min_insync is None else change.min_insync
     faults = tuple(_flushed(f) for f in envelope.faults) if change.flush else tuple(envelope.faults)
     timeline = envelope.timeline
@@ -150,7 +151,7 @@ def _keeps(
 
 
 def _refused(envelope: Envelope, found: np.ndarray, min_insync: int) -> np.ndarray:
-    """bool[k]: while it was sent, and when it was answered, fewer replicas were in sync than that."""
+    """Returns bool[k]: while it was sent, and when it was answered, fewer replicas were in sync than that."""
     timeline = envelope.timeline
     known = (found["begin_ns"] != MISSING) & (found["end_ns"] != MISSING)
     times = np.stack([found["begin_ns"], found["end_ns"]])
@@ -168,8 +169,9 @@ def _flushed(fault: FaultRecord) -> FaultRecord:
 
 
 def _with_eligible(timeline: Timeline, faults: Sequence[FaultRecord], *, min_insync: int) -> Timeline:
-    """The same, had the controller kept eligible replicas: who leaves the ISR while it falls below min.insync.replicas, until
-    it is that large again, or until the replica's broker crashes. Loops run over changes and faults. [KIP-966]"""
+    """Returns the same, had the controller kept eligible replicas: who leaves the ISR while it falls below
+    min.insync.replicas, until it is that large again, or until the replica's broker crashes. Loops run over changes and
+    faults. [KIP-966]"""
     if not timeline.known:
         return timeline
     crashes = [f for f in faults if f.kind not in IN_ORDER and f.may("stops") is not Tristate.NO]
@@ -228,8 +230,8 @@ def _destroyed(envelope: Envelope) -> set[int]:
 
 
 def _not_asking(setting: PartitionSettings, faults: Sequence[FaultRecord], change: str) -> str:
-    """Of a rule for unclean elections, where they are enabled, or somebody asked for one; empty: neither, so the last known
-    leader came back with a destroyed copy."""
+    """Returns the advice for a rule about unclean elections, where they are enabled, or somebody asked for one; empty:
+    neither, so the last known leader came back with a destroyed copy."""
     asked = any(f.may("elects_unclean") is not Tristate.NO for f in faults)
     if not setting.unclean:
         return "not asking for an unclean election" if asked else ""
@@ -237,7 +239,8 @@ def _not_asking(setting: PartitionSettings, faults: Sequence[FaultRecord], chang
 
 
 def _of_internal_topics(faults: Sequence[FaultRecord]) -> str:
-    """Of a rule for what coordinators keep, which is certain only where one fault took it from every broker."""
+    """Returns the advice for a rule about what coordinators keep, which is certain only where one fault took it from
+    every broker."""
     kinds = [f.nature for f in faults if f.nature is not None and f.effective is not Tristate.NO]
     if any(n.destroys and not n.loses_unflushed for n in kinds):
         return "a copy outside this cluster"
@@ -250,7 +253,7 @@ INTERNAL = ("transaction state lost", "transaction decision lost", "group state 
 
 
 def change_of(rule: Rule, setting: PartitionSettings, concerned: Concerned) -> str:
-    """What would have prevented what the rule permitted: of this case, where the rule's own words are for many."""
+    """Returns what would have prevented what the rule permitted: of this case, where the rule's own words are for many."""
     faults = [f for envelope, _ in concerned for f in envelope.faults]
     if rule.when[0].startswith("wiped"):
         return what_would_have_kept(rule, setting, concerned)

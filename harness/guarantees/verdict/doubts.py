@@ -1,4 +1,5 @@
-"""Why something cannot be told: reasons that concern the whole trial, and reasons that concern one cell.
+"""This module says why something cannot be told: reasons that concern the whole trial, and reasons that concern one
+cell.
 
 A doubt takes a *held* or *permitted, not seen* away and makes it unknown; what was seen stands.
 """
@@ -43,7 +44,7 @@ nothing. librdkafka's producer ends with it. [OutOfOrderSequenceException: "data
 
 
 def trial_doubts(plan: Plan, evidence: Evidence) -> tuple[str, ...]:
-    """Why nothing of this trial can be held, worst first; empty = it went as planned."""
+    """Returns why nothing of this trial can be held, worst first; empty = it went as planned."""
     incomplete = (
         f"the history is incomplete: {name}: {why}" for name, why in evidence.incomplete.items() if name not in _UNTIMED
     )
@@ -91,7 +92,8 @@ def _missed(evidence: Evidence, number: int) -> bool:
 
 
 def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
-    """Why nothing of this cell can be held: a client that served it died, did not close its files, or forgot its brokers."""
+    """Returns why nothing of this cell can be held: a client that served it died, did not close its files, or forgot
+    its brokers."""
     served = [c for c in plan.clients if set(c.partitions) & set(cell.partitions)]
     died, crashed = _deaths(served, evidence)
     ended = (f for f in evidence.fault_records if f.nature is None or f.nature.stops)

@@ -19,7 +19,7 @@ from prozess.harness.verdict import WindowJudged
 
 
 class Judgement(IntEnum):
-    """How the table judges one witness."""
+    """Says how the table judges one witness."""
 
     FORBIDDEN = 0
     UNKNOWN = 1
@@ -37,7 +37,7 @@ _OF_EFFECT = {
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """How the table judges several witnesses: arrays with one entry per witness."""
+    """Says how the table judges several witnesses: arrays with one entry per witness."""
 
     judgement: np.ndarray
     """int8, Judgement."""
@@ -85,7 +85,7 @@ def _all_of(facts: Sequence[str], fact: Callable[[str], Truth]) -> Truth:
 def evaluate_witnesses(
     anomaly: str, configuration: CellConfiguration, envelope: Envelope, witnesses: np.ndarray
 ) -> Evaluation:
-    """What the table makes of an anomaly's witnesses (array of WITNESS) in one partition."""
+    """Returns what the table makes of an anomaly's witnesses (array of WITNESS) in one partition."""
     return evaluate(TABLE[anomaly], lambda name: of_witnesses(name, configuration, envelope, witnesses), len(witnesses))
 
 
@@ -152,11 +152,11 @@ class Tally:
 
     @property
     def count(self) -> int:
-        """How many witnesses were found."""
+        """Returns how many witnesses were found."""
         return len(self.judgement) + self.overflow
 
     def leading(self, guarantee: Guarantee, judgement: Judgement) -> Rule | None:
-        """The rule that decided most of the witnesses judged so; None = no rule did."""
+        """Returns the rule that decided most of the witnesses judged so; None = no rule did."""
         decided = self.rule[(self.judgement == judgement) & (self.rule >= 0)]
         return guarantee.rules[int(np.bincount(decided).argmax())] if len(decided) else None
 
@@ -168,7 +168,7 @@ class Tally:
                 yield rule, count
 
     def permitted_by(self, guarantee: Guarantee, rule: Rule) -> np.ndarray:
-        """The witnesses that this rule permitted."""
+        """Returns the witnesses that this rule permitted."""
         mine = (self.judgement == Judgement.PERMITTED) & (self.rule == guarantee.rules.index(rule))
         return np.asarray(self.witnesses[mine])
 
@@ -191,7 +191,7 @@ def tally_of(
     results: Mapping[int, KernelResult],
     evaluation: Callable[[int, np.ndarray], Evaluation],
 ) -> Tally:
-    """Judge every witness of these partitions. What an absence finding says where the audit is incomplete is unknown."""
+    """Judges every witness of these partitions. What an absence finding says where the audit is incomplete is unknown."""
     witnesses, judgements = list[np.ndarray](), [np.empty(0, np.int8)]
     rules, possible = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     spoilt: dict[str, None] = {}
@@ -220,7 +220,7 @@ def tally_of(
 
 
 def windows_judged(bound: DeliveryBound, tally: Tally) -> tuple[WindowJudged, ...]:
-    """What became of the witnesses of `late`, window by window; ascending."""
+    """Returns what became of the witnesses of `late`, window by window; ascending."""
     numbers, window = np.unique(tally.witnesses["begin_ns"] // bound.window_ns, return_inverse=True)
     counts = {
         judgement: np.bincount(window[tally.judgement == judgement], minlength=len(numbers)).tolist()

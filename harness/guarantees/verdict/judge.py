@@ -71,8 +71,8 @@ _VERDICTS = {
 
 
 def judge(plan: Plan, findings: Sequence[Finding], evidence: Evidence, *, decide: Collection[str] = ()) -> TrialVerdict:
-    """The verdict of a trial. `findings`: one per anomaly of the table and planned partition; what is missing is unknown.
-    `decide`: the guarantees that were chosen to decide, instead of the plan's."""
+    """Returns the verdict of a trial. `findings`: one per anomaly of the table and planned partition; what is missing
+    is unknown. `decide`: the guarantees that were chosen to decide, instead of the plan's."""
     decide = decide or plan.decide
     doubts = trial_doubts(plan, evidence)
     found = {(f.anomaly, f.partition): f for f in findings}
@@ -276,7 +276,8 @@ def _envelopes(plan: Plan, cell: Cell, evidence: Evidence) -> dict[int, Envelope
 
 
 def _results_of(anomaly: str, cell: Cell, found: Mapping[tuple[str, int], Finding]) -> dict[int, KernelResult]:
-    """Per partition of the cell; what a kernel over the whole cell found is taken apart by the witnesses' partitions."""
+    """Returns the results for each partition of the cell; what a kernel over the whole cell found is taken apart by the
+    witnesses' partitions."""
     if not catalogue.CHECKERS[anomaly].of_cells:
         return {p: f.result for p in cell.partitions if (f := found.get((anomaly, p))) is not None}
     whole = found.get((anomaly, cell.partitions[0]))
@@ -340,8 +341,8 @@ def _possible(anomaly: str, configuration: CellConfiguration, happened: Sequence
 
 
 def _unread(cell: Cell, found: Mapping[tuple[str, int], Finding]) -> str | None:
-    """Why consumers may have missed something of a cell that nobody audited; None = they were given everything that was
-    acknowledged."""
+    """Returns why consumers may have missed something of a cell that nobody audited; None = they were given everything
+    that was acknowledged."""
     never = [found.get((name, p)) for name in ("lost", "unseen") for p in cell.partitions]
     count = sum(finding.result.count for finding in never if finding is not None)
     if None in never:
@@ -352,8 +353,8 @@ def _unread(cell: Cell, found: Mapping[tuple[str, int], Finding]) -> str | None:
 
 
 def _gaps(plan: Plan, cell: Cell, anomaly: str, tally: Tally, unread: str | None) -> Sequence[str]:
-    """Why absence cannot be concluded. Without an audit it can of what consumers would have met who were given everything
-    that was acknowledged."""
+    """Returns why absence cannot be concluded. Without an audit it can of what consumers would have met who were given
+    everything that was acknowledged."""
     if plan.audited:
         return tally.incomplete
     if anomaly not in WITHOUT_AUDIT:  # of `lost` its check knows whether consumers read everything again in the end
@@ -373,7 +374,7 @@ def _why_unknown(
     *,
     cell: Cell,
 ) -> str | None:
-    """Why this cell's evidence may hide something; None = it is whole."""
+    """Returns why this cell's evidence may hide something; None = it is whole."""
     if failure := evidence.failures.get(guarantee.anomaly):
         return f"its check failed: {failure}"
     if missing:
@@ -413,7 +414,8 @@ def _decide(
 def _ask_controls(
     plan: Plan, outcomes: dict[int, dict[str, CellAnomaly]], decide: Collection[str]
 ) -> tuple[tuple[ControlResult, ...], tuple[str, ...]]:
-    """Ask every control and write into `outcomes` what it proves; the results, and why required ones leave doubt."""
+    """Asks every control and writes into `outcomes` what it proves; returns the results, and why required ones leave
+    doubt."""
     results, silent = [], []
     for control in controls_of(plan):
         result = control_result(control, outcomes)
@@ -491,7 +493,7 @@ def parse_decide(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def refuse_idle(plan: Plan, decide: Collection[str]) -> None:
-    """BadInput for a guarantee that no cell of the plan is judged by: it could never decide."""
+    """Raises BadInput for a guarantee that no cell of the plan is judged by: it could never decide."""
     for name in decide:
         if not any(TABLE[name].applies(cell.traits) for cell in plan.cells):
             workloads = ", ".join(TABLE[name].workloads)
@@ -502,7 +504,7 @@ def refuse_idle(plan: Plan, decide: Collection[str]) -> None:
 
 
 def why_not(plan: Plan, anomaly: str) -> str | None:
-    """Why a guarantee cannot be judged where this history comes from; None = it can."""
+    """Returns why a guarantee cannot be judged where this history comes from; None = it can."""
     if anomaly in NEEDS_NODES and plan.audited:
         return _NODES_UNREAD if plan.nodes_unread else None
     if plan.audited or anomaly in WITHOUT_AUDIT:
@@ -511,7 +513,8 @@ def why_not(plan: Plan, anomaly: str) -> str | None:
 
 
 def left_out(plan: Plan, judged: CellAnomaly, decide: Collection[str]) -> str | None:
-    """Why a guarantee does not decide in a cell; None = it does, or it does not apply there. `decide`: as chosen."""
+    """Returns why a guarantee does not decide in a cell; None = it does, or it does not apply there. `decide`: as
+    chosen."""
     if judged.outcome is AnomalyOutcome.NOT_JUDGED or judged.anomaly in decide:
         return None
     if decide:
@@ -535,7 +538,7 @@ def not_deciding(judged: CellAnomaly, why: str) -> CellAnomaly:
 
 
 def idle_doubts(outcomes: Mapping[int, Mapping[str, CellAnomaly]], decide: Collection[str]) -> list[str]:
-    """What was chosen to decide, and had nothing to judge in any cell: that it passes would say too much."""
+    """Returns what was chosen to decide, and had nothing to judge in any cell: that it passes would say too much."""
     told = []
     for name in decide:
         found = [anomalies[name] for anomalies in outcomes.values() if name in anomalies]
@@ -545,7 +548,7 @@ def idle_doubts(outcomes: Mapping[int, Mapping[str, CellAnomaly]], decide: Colle
 
 
 def not_judged(outcomes: Mapping[int, Mapping[str, CellAnomaly]]) -> dict[str, str]:
-    """Guarantee → why it did not decide in some cell, with what was found; in the order of the table."""
+    """Returns, for each guarantee, why it did not decide in some cell, with what was found; in the order of the table."""
     found: dict[str, str] = {}
     for name in TABLE:
         of = [anomalies[name] for anomalies in outcomes.values() if name in anomalies and anomalies[name].left_out]

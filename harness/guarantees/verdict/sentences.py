@@ -1,5 +1,5 @@
-"""What a person reads: one sentence per cell and anomaly, one for the trial, and the witnesses and faults that
-reports show."""
+"""This module says what a person reads: one sentence per cell and anomaly, one for the trial, and the witnesses and
+faults that reports show."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ _FOUND = {rule.id: rule.found or guarantee.found for guarantee in TABLE.values()
 
 
 def counted(forms: tuple[str, str], count: int) -> str:
-    """The form for one, or the form for many with its number."""
+    """Returns the form for one, or the form for many with its number."""
     return forms[0] if count == 1 else forms[1].format(n=f"{count:,}")
 
 
@@ -75,7 +75,7 @@ def outcome_reason(
 
 
 def _defects(guarantee: Guarantee, tally: Tally) -> str:
-    """What is proven to be a known defect, then what may be one. Of how many, where it is not all of them."""
+    """Yields what is proven to be a known defect, then what may be one. Of how many, where it is not all of them."""
 
     def told(found: Iterable[tuple[Rule, int]], as_what: str, proof: str) -> Iterator[str]:
         for rule, count in found:
@@ -89,7 +89,8 @@ def _defects(guarantee: Guarantee, tally: Tally) -> str:
 
 
 def at_risk(cells: Sequence[CellVerdict]) -> dict[str, str]:
-    """What some cells' configurations permitted under these faults although nothing of it was seen: "not seen", if any."""
+    """Returns what some cells' configurations permitted under these faults although nothing of it was seen: "not seen",
+    if any."""
     anomalies = {name: _in(cells, name, AnomalyOutcome.PERMITTED) for name in TABLE}
     told = [f"{name} in {number_of(len(found), 'cell')}" for name, found in anomalies.items() if found]
     return {"not seen": "though possible: " + ", ".join(told)} if told else {}
@@ -106,8 +107,8 @@ def trial_sentence(
     omitted: Mapping[str, str],
     chosen: Collection[str] = (),
 ) -> str:
-    """The verdict of the trial in a sentence. `costs`: id of a rule → how many witnesses it permitted; `omitted`: guarantee
-    that did not decide → why; `chosen`: those that were chosen to."""
+    """Returns the verdict of the trial in a sentence. `costs`: id of a rule → how many witnesses it permitted;
+    `omitted`: guarantee that did not decide → why; `chosen`: those that were chosen to."""
     under, left = _under(plan, evidence), _left(cells, omitted)
     match verdict:
         case Verdict.VIOLATED:
@@ -134,7 +135,7 @@ def trial_sentence(
 
 
 def _promises(plan: Plan, omitted: Mapping[str, str], chosen: Collection[str]) -> str:
-    """What was kept: never more than what decided."""
+    """Returns what was kept: never more than what decided."""
     read = "" if plan.audited else ", as far as consumers read"
     if chosen:
         names = [name for name in TABLE if name in chosen]
@@ -143,7 +144,7 @@ def _promises(plan: Plan, omitted: Mapping[str, str], chosen: Collection[str]) -
 
 
 def _left(cells: Sequence[CellVerdict], omitted: Mapping[str, str]) -> str:
-    """What did not decide, and what was found of it all the same: first, since nobody may overlook it."""
+    """Returns what did not decide, and what was found of it all the same: first, since nobody may overlook it."""
     if not omitted:
         return ""
     counts = {name: sum(c.anomalies[name].count for c in cells if name in c.anomalies) for name in omitted}
@@ -154,7 +155,7 @@ def _left(cells: Sequence[CellVerdict], omitted: Mapping[str, str]) -> str:
 
 
 def _found_unjudged(cells: Sequence[CellVerdict]) -> str:
-    """What was found that cannot be judged, and why: "lost 1 was found, but …". Empty: nothing was."""
+    """Returns what was found that cannot be judged, and why: "lost 1 was found, but …". Empty: nothing was."""
     unjudged = [a for name in TABLE for a in _in(cells, name, AnomalyOutcome.UNKNOWN).values() if a.count]
     if not unjudged:
         return ""
@@ -166,14 +167,14 @@ def _found_unjudged(cells: Sequence[CellVerdict]) -> str:
 
 
 def few(names: Sequence[str]) -> str:
-    """Of many only the first: what a client that died leaves open is thirty anomalies, and the cells name each."""
+    """Returns only the first of many: what a client that died leaves open is thirty anomalies, and the cells name each."""
     more = len(names) - NAMED_MAX
     return ", ".join(names) if more <= 1 else f"{', '.join(names[:NAMED_MAX])} and {more} more"
 
 
 def not_proven(controls: Sequence[ControlResult], cells: Sequence[CellVerdict]) -> tuple[str, ...]:
-    """Of each anomaly whose optional control was silent a sentence: what held that was not shown to be possible. (Of what
-    a required one was to show everything is unknown, with the reason.)"""
+    """Returns a sentence for each anomaly whose optional control was silent: what held that was not shown to be
+    possible. (Of what a required one was to show everything is unknown, with the reason.)"""
     fired = {control.anomaly for control in controls if control.fired or control.required}
     silent = {control.anomaly: len(control.cells) for control in controls if control.anomaly not in fired}
     return tuple(_why_unproven(name, asked, cells) for name, asked in silent.items())
@@ -199,7 +200,7 @@ def _why_unproven(anomaly: str, asked: int, cells: Sequence[CellVerdict]) -> str
 
 
 def with_unproven(told: str, verdict: Verdict, cells: Sequence[CellVerdict]) -> str:
-    """The trial's sentence: what held is never said alone where it rests on controls that were silent."""
+    """Returns the trial's sentence: what held is never said alone where it rests on controls that were silent."""
     names = [name for name in TABLE if _unproven(cells, name)]
     if verdict is not Verdict.HELD or not names:
         return told
@@ -228,7 +229,7 @@ def _under(plan: Plan, evidence: Evidence) -> str:
 
 
 def _kept(plan: Plan, cells: Sequence[CellVerdict]) -> str:
-    """How many of the cells that promise most kept every promise: those with acks=all, if acks differ."""
+    """Returns how many of the cells that promise most kept every promise: those with acks=all, if acks differ."""
     cells = [cell for cell in cells if cell.verdict is not Verdict.NOT_JUDGED]
     strict = [cell for cell in cells if plan.cells[cell.cell].producer.acks == "all"]
     which, of = (" with acks=all", strict) if strict and len(strict) < len(cells) else ("", cells)
@@ -265,7 +266,7 @@ def _and_unknown(cells: Sequence[CellVerdict]) -> str:
 
 
 def _costs(costs: Mapping[str, int]) -> str:
-    """What was permitted and seen: " Permitted, and seen: 1,600 acknowledged records are gone (acks=1)."."""
+    """Returns what was permitted and seen: " Permitted, and seen: 1,600 acknowledged records are gone (acks=1)."."""
     shown = sorted(costs.items(), key=lambda item: -item[1])
     told = [f"{counted(_FOUND[rule], count)} ({_RULES[rule].label})" for rule, count in shown[:COSTS_MAX]]
     told += [number_of(len(shown) - COSTS_MAX, "more finding")] if len(shown) > COSTS_MAX else []
@@ -306,7 +307,8 @@ _EFFECTS = {
 def show_witnesses(
     plan: Plan, cell: Cell, guarantee: Guarantee, tally: Tally, evidence: Evidence
 ) -> tuple[WitnessShown, ...]:
-    """At most WITNESSES_SHOWN, the forbidden first, then the unknown; of each rule that decided some one at least."""
+    """Returns at most WITNESSES_SHOWN, the forbidden first, then the unknown; of each rule that decided some at least
+    one."""
     planned = {p: plan.partitions[p] for p in cell.partitions}
     chosen = chosen_witnesses(tally)
     return tuple(

@@ -1,5 +1,5 @@
-"""What a finished run says, read from its own files: plan, verdict, cost of the faults, times. Nothing is judged again, and
-every table of many runs reads them here.
+"""This module says what a finished run says, read from its own files: plan, verdict, cost of the faults, times. Nothing
+is judged again, and every table of many runs reads them here.
 """
 
 from collections import Counter
@@ -51,7 +51,7 @@ class RunSummary:
 
     @cached_property
     def impact(self) -> ImpactShown | None:
-        """What the faults cost; None: it was not checked."""
+        """Returns what the faults cost; None: it was not checked."""
         return self._read(self.run.impact, ImpactShown)
 
     @cached_property
@@ -64,7 +64,7 @@ class RunSummary:
 
     @cached_property
     def parts_s(self) -> dict[str, float]:
-        """Part of the run → seconds that it took; empty where they were not noted."""
+        """Returns the seconds that each part of the run took; empty where they were not noted."""
         try:
             return self.facts(self.run.path / "seconds.json")
         except HistoryUnreadable:  # no verdict rests on it
@@ -72,13 +72,13 @@ class RunSummary:
 
     @property
     def took_s(self) -> float | None:
-        """From the command to the verdict; None: not noted."""
+        """Returns the time from the command to the verdict. None: not noted."""
         stages = [took_s for name, took_s in self.parts_s.items() if ":" not in name]
         return float(sum(stages)) if stages else None
 
     @property
     def place(self) -> tuple[str, str]:
-        """Where the run took place: backend and metadata mode."""
+        """Returns where the run took place: backend and metadata mode."""
         return self.plan.backend, self.plan.variant.metadata_mode
 
     @property
@@ -88,7 +88,7 @@ class RunSummary:
 
     @property
     def began(self) -> str:
-        """UTC, as the name of the directory ends; empty where it has another name."""
+        """Returns when it began (UTC), as the name of the directory ends; empty where it has another name."""
         parts = reversed(self.run.path.name.split("-"))
         return next((part for part in parts if "T" in part and part[:8].isdigit()), "")
 
@@ -98,7 +98,8 @@ class RunSummary:
         return self.verdict is not None and self.verdict.by_known_defects
 
     def counts(self, effect: Literal["forbidden", "permitted"]) -> dict[str, int]:
-        """Anomaly → how many witnesses of it have that effect in all cells; without those of which there are none."""
+        """Returns, for each anomaly, how many witnesses of it have that effect in all cells; without those of which
+        there are none."""
         found: Counter[str] = Counter()
         for cell in self.verdict.cells if self.verdict else ():
             for name, anomaly in cell.anomalies.items():

@@ -1,5 +1,5 @@
-"""What many runs measured, put together: verdicts, seconds to ready, memory, times of faults, what Kafka did. From the runs'
-own files; nothing is judged again.
+"""This module says what many runs measured, put together: verdicts, seconds to ready, memory, times of faults, what
+Kafka did. From the runs' own files; nothing is judged again.
 """
 
 from collections import defaultdict
@@ -37,7 +37,7 @@ class MedianAndWorst:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one run measured."""
+    """Describes what one run measured."""
 
     plan: Plan
     verdict: Verdict | None
@@ -51,7 +51,7 @@ class Measured:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Backend, metadata mode."""
+        """Returns the backend and the metadata mode."""
         return self.plan.backend, self.plan.variant.metadata_mode
 
 
@@ -108,7 +108,7 @@ class FaultLine:
 
 @dataclass(frozen=True, slots=True)
 class ReactionLine:
-    """What Kafka did about one fault, in one metadata mode."""
+    """Describes what Kafka did about one fault, in one metadata mode."""
 
     what: str
     mode: str
@@ -127,7 +127,7 @@ class ReactionLine:
 
 
 def read_measured(run: RunSummary) -> Measured:
-    """What a run's files say. HistoryUnreadable for a file that is torn."""
+    """Returns what a run's files say. HistoryUnreadable for a file that is torn."""
     return Measured(
         plan=run.plan,
         verdict=None if run.verdict is None else run.verdict.verdict,
@@ -259,7 +259,7 @@ def _grouped(values: Iterable[T], key: Callable[[T], K]) -> list[tuple[K, list[T
 
 
 def write_between(path: Path, begin: str, end: str, text: str) -> None:
-    """Put `text` in the place of what stands between the marks. BadInput if the page has none."""
+    """Replaces what stands between the marks by `text`. BadInput if the page has none."""
     try:
         page = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -284,17 +284,17 @@ def measured_text(runs: Sequence[Measured]) -> str:
         "Known defect: violated, and by nothing but what the guarantee table knows as an open defect of others.",
         _runs(runs),
         "### Clusters",
-        "Of two numbers the first is the median, and the second is the worst. The times after the kill of a leader last until "
-        "the metadata log had the next leader; until every live broker named it; until a record that was sent after the kill "
-        "was acknowledged.",
+        "Of two numbers the first is the median, and the second is the worst. The times after the kill of a leader last "
+        "until the metadata log had the next leader; until every live broker named it; until a record that was sent after "
+        "the kill was acknowledged.",
         _clusters(runs),
         "### Faults, by backend",
         _faults(runs),
         "### What Kafka did",
-        "Led: partitions that the target of the fault led. Moved: those of them that had another leader before the next fault, "
-        "and every other broker knew it. Times count from the moment when the fault was made. ISR left: how many of the "
-        "target's in-sync replicas left the ISR. Unanswered: records that were sent while the fault lasted and were never "
-        "acknowledged, refused ones among them.",
+        "Led: partitions that the target of the fault led. Moved: those of them that had another leader before the next "
+        "fault, which every other broker knew. Times count from the moment when the fault was made. ISR left: how many of "
+        "the target's in-sync replicas left the ISR. Unanswered: records that were sent while the fault lasted and were "
+        "never acknowledged, refused ones among them.",
         _reactions(runs),
     ]
     if whys := refused(runs):
@@ -304,7 +304,7 @@ def measured_text(runs: Sequence[Measured]) -> str:
 
 
 def _runs(runs: Sequence[Measured]) -> str:
-    """How many runs of each trial came out how."""
+    """Returns how many runs of each trial came out how."""
     return _table(
         ("trial", "backend", "metadata", "held", "known defect", "violated", "unknown", "no verdict"),
         [
@@ -315,7 +315,7 @@ def _runs(runs: Sequence[Measured]) -> str:
 
 
 def _clusters(runs: Sequence[Measured]) -> str:
-    """What clusters cost, and how long they took over a killed leader."""
+    """Returns what clusters cost, and how long they took over a killed leader."""
     return _table(
         (
             "backend",
@@ -350,7 +350,7 @@ def _clusters(runs: Sequence[Measured]) -> str:
 
 
 def _faults(runs: Sequence[Measured]) -> str:
-    """What faults did, by backend."""
+    """Returns what faults did, by backend."""
     return _table(
         ("fault", "backend", "strikes", "seen to work", "as, for one", "apply, ms", "verify, ms", "undo, ms"),
         [
@@ -370,7 +370,7 @@ def _faults(runs: Sequence[Measured]) -> str:
 
 
 def _reactions(runs: Sequence[Measured]) -> str:
-    """What Kafka did about faults."""
+    """Returns what Kafka did about faults."""
     return _table(
         (
             "fault",
@@ -403,7 +403,7 @@ def _reactions(runs: Sequence[Measured]) -> str:
 
 
 def write_into(path: Path, text: str) -> None:
-    """Write the tables between the marks of a page. BadInput if it has none."""
+    """Writes the tables between the marks of a page. BadInput if it has none."""
     write_between(path, BEGIN, END, f"\n{text}\n")
 
 

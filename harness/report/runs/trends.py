@@ -69,7 +69,7 @@ class Trends:
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """What the last night of a trial had worse than the nights before."""
+    """Describes what the last night of a trial had worse than the nights before."""
 
     trial: str
     night: str
@@ -131,7 +131,7 @@ def _series(measures: Sequence[Measure]) -> Mapping[tuple[str, str], list[Measur
 
 
 def _worse(series: Sequence[Measure]) -> str | None:
-    """How the last is worse than all before; None = it is not, or there are too few to say."""
+    """Returns how the last is worse than all before; None = it is not, or there are too few to say."""
     *earlier, last = series
     values = [measure.value for measure in earlier]
     if len(values) < NIGHTS_MIN:
@@ -151,8 +151,8 @@ def _worse(series: Sequence[Measure]) -> str | None:
 def tell_trends(
     places: Sequence[str], out: Path, *, find: Callable[[Sequence[Path | StoredRun]], Trends], strict: bool
 ) -> int:
-    """Find, show, write `out`; the exit code: 1 if something got worse and `strict`. `places`: directories and URIs. `find`:
-    the trends of these runs."""
+    """Finds, shows and writes the trends; returns the exit code: 1 if something got worse and `strict`. `places`:
+    directories and URIs. `find`: the trends of these runs."""
     runs = runs_among(places)
     trends = find(runs)
     if not trends.nights:
@@ -238,7 +238,7 @@ def show_trends(trends: Trends, worse: Sequence[Regression]) -> None:
 
 
 def write_trends(trends: Trends, worse: Sequence[Regression], path: Path) -> Path:
-    """Write trends.html: one file, nothing loaded; returns its path."""
+    """Writes trends.html: one file, nothing loaded; returns its path."""
     trials = sorted({night.trial for night in trends.nights})
     template = environment("prozess.harness.report").get_template("trends.html.j2")
     text = template.render(

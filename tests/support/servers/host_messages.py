@@ -1,4 +1,5 @@
-"""What a caller and the host of a cluster in its sandbox say to each other: typed values, one JSON object per line.
+"""This module says what a caller and the host of a cluster in its sandbox say to each other: typed values, one JSON
+object per line.
 
 A request is checked once, where it is decoded, and so is an answer. Both ends are this very code, so what is not known is
 a mistake of prozess.
@@ -149,7 +150,7 @@ class DoneAnswer(HostMessage):
 
 
 class NodeFacts(HostMessage):
-    """What does not change of a node."""
+    """Describes what does not change of a node."""
 
     address: str
     data_directory: Path
@@ -160,7 +161,7 @@ Servers = dict[int, tuple[str, int]]
 
 
 class FactsAnswer(HostMessage):
-    """What does not change of the cluster that the host has built. It is the host's first message."""
+    """Describes what does not change of the cluster that the host has built. It is the host's first message."""
 
     isolation: Isolation
     capabilities: dict[Capability, str]

@@ -253,27 +253,27 @@ class HostedCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The bootstrap servers inside the sandbox; a caller outside wants `relay_servers`."""
+        """Returns the bootstrap servers inside the sandbox; a caller outside wants `relay_servers`."""
         return self.facts.bootstrap_servers
 
     @property
     def relay_servers(self) -> str:
-        """The bootstrap servers for clients outside."""
+        """Returns the bootstrap servers for clients outside."""
         return ",".join(f"127.0.0.1:{port}" for port in self._running().relay_ports.values())
 
     @property
     def observer_servers(self) -> Mapping[int, tuple[str, int]]:
-        """The brokers' observer listeners, inside the sandbox."""
+        """Returns the brokers' observer listeners, inside the sandbox."""
         return self.facts.observer_servers
 
     @property
     def controller_servers(self) -> Mapping[int, tuple[str, int]]:
-        """The controllers' listeners, inside the sandbox."""
+        """Returns the controllers' listeners, inside the sandbox."""
         return self.facts.controller_servers
 
     @property
     def zookeeper_servers(self) -> Mapping[int, tuple[str, int]]:
-        """The ZooKeeper servers, inside the sandbox; empty in KRaft."""
+        """Returns the ZooKeeper servers, inside the sandbox; empty in KRaft."""
         return self.facts.zookeeper_servers
 
     @property
@@ -287,12 +287,12 @@ class HostedCluster:
 
     @property
     def facts(self) -> FactsAnswer:
-        """What the host said of the cluster that it built. Starts the host if need be, but no server."""
+        """Returns what the host said of the cluster that it built. Starts the host if need be, but no server."""
         return self._running().facts
 
     @property
     def host_pid(self) -> int:
-        """The pid of the host."""
+        """Returns the pid of the host."""
         return self._running().pid
 
     def setup(self) -> None:

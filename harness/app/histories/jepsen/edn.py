@@ -41,7 +41,7 @@ _DIGITS_MAX = 4000
 
 
 class EdnError(ValueError):
-    """What is wrong, in words, and where: a column of the text, from 1."""
+    """Says in words what is wrong, and where: a column of the text, from 1."""
 
     def __init__(self, what: str, column: int) -> None:
         super().__init__(what)
@@ -78,7 +78,7 @@ class _Nesting:
 
 
 def read_edn(text: str) -> EdnValue:
-    """The only value in a text. EdnError if there is none, more than one, or something else."""
+    """Returns the only value in a text. EdnError if there is none, more than one, or something else."""
     nesting, place = _Nesting(), 0
     while place < len(text):
         match = _TOKEN.match(text, place)
@@ -237,14 +237,14 @@ def read_lines(lines: list[str]) -> list[Plain | None]:
 
 @lru_cache(maxsize=64)
 def _shape(keys: tuple[str, ...]) -> re.Pattern[str]:
-    """A line with these keys before `:value`, in this order."""
+    """Returns a line with these keys before `:value`, in this order."""
     return re.compile(_RECORD_HEAD + "".join(rf"{re.escape(k)} (:?[a-z0-9-]+), " for k in keys) + r":value (.*)\}\s*")
 
 
 def _with_values(
     found: list[Plain | None], heads: list[tuple[tuple[str, ...], tuple[str, ...]]], tails: list[str], places: list[int]
 ) -> list[Plain | None]:
-    """The plain ones of these lines, in their places."""
+    """Returns the plain ones of these lines, in their places."""
     text = "],[".join(tails)
     # Only where each value ends what it begins can none be taken for a part of another.
     if _UNUSUAL.search(text) or not all(map(_balanced, tails)):
@@ -279,7 +279,7 @@ def _values(text: str) -> list[list[EdnValue]] | None:
 
 
 def _from_json(text: str) -> list[list[EdnValue]] | None:
-    """Of a text in which one comma stands between values."""
+    """Reads a text in which one comma stands between values."""
     text = f"[[{text}]]".replace("{}", _EMPTY).replace("{", '["{",').replace("}", "]").replace(_EMPTY, '["{"]')
     for word, quoted in _USUAL:
         text = text.replace(word, quoted)

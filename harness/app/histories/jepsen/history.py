@@ -36,7 +36,8 @@ PATIENCE = 16
 
 
 def read_jepsen(path: Path, *, transactions: Literal["auto", "yes", "no"] = "auto") -> Imported:
-    """The history in a file. BadInput with the line, the value, the rule and the way out, if it is none of Jepsen's."""
+    """Returns the history in a file. BadInput with the line, the value, the rule and the way out, if it is none of
+    Jepsen's."""
     reader, wait = JepsenReader(str(path)), 0
     with _no_collection():
         for first, lines in chunks_of(path):
@@ -65,7 +66,7 @@ def _take(reader: JepsenReader, path: Path, first: int, lines: list[str]) -> boo
 
 
 def _take_block(reader: JepsenReader, path: Path, first: int, lines: list[str]) -> bool:
-    """All of these lines at once; False if that cannot be. What the nemesis did is left out."""
+    """Returns all of these lines at once; False if that cannot be. What the nemesis did is left out."""
     if reader.clockless:
         return False
     try:
@@ -266,12 +267,12 @@ class _Exporter:
         return self._keys.get(partition, str(partition))
 
     def _values(self, client: np.ndarray, sequence: np.ndarray, *, known: np.ndarray) -> list[int]:
-        """A number per record, one of a kind within its partition."""
+        """Returns a number per record, one of a kind within its partition."""
         long = (client.astype(np.int64) << _SEQUENCE_BITS) | sequence
         return [int(v) for v in np.where(known & self._short, sequence, long)]
 
     def lines(self) -> Iterator[str]:
-        """Every line, with its end."""
+        """Yields every line, with its end."""
         operations = [*self._sent(), *self._read()]
         events = [(op.invoked_ns, INVOKED, number) for number, op in enumerate(operations)]
         events += [

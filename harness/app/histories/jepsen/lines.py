@@ -43,7 +43,7 @@ def operations(path: Path, first: int, lines: list[str]) -> Iterator[JepsenOpera
 
 @lru_cache(maxsize=64)
 def _places(keys: tuple[str, ...]) -> tuple[int, int, int, int] | None:
-    """Where :type, :f, :process and :time stand among keys; None = not all of them do, each once."""
+    """Returns where :type, :f, :process and :time stand among keys; None = not all of them do, each once."""
     if any(keys.count(key) != 1 for key in (":type", ":f", ":process", ":time")):
         return None
     return keys.index(":type"), keys.index(":f"), keys.index(":process"), keys.index(":time")
@@ -306,7 +306,7 @@ def _codes(letters: str) -> np.ndarray:
 
 
 def _one_per_line(letters: np.ndarray, starts: np.ndarray, kinds: str) -> np.ndarray | None:
-    """Where the word of these kinds stands in each line; None if one has none, or several."""
+    """Returns where the word of these kinds stands in each line; None if one has none, or several."""
     places = np.flatnonzero(np.isin(letters, _codes(kinds)))
     one_each = len(places) == len(starts) and bool((_line(starts, places) == np.arange(len(starts))).all())
     return places if one_each else None
@@ -317,7 +317,8 @@ def _line(starts: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 
 def _polled(letters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the keys of polls stand, and where their records open: [offset value], after another or the key's own bracket."""
+    """Returns where the keys of polls stand, and where their records open: [offset value], after another or the key's
+    own bracket."""
     opened = np.flatnonzero(letters == ord("["))
     before = letters[opened - 1]
     key = opened[(before == ord("n")) & (letters[opened - 2] != ord("S"))] - 1

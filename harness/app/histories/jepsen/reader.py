@@ -267,7 +267,7 @@ class JepsenReader:
         return offsets, [self._code(operation, value) for value in values]
 
     def _rebalanced(self, operation: JepsenOperation) -> Set[int]:
-        """The partitions that changed hands during an operation."""
+        """Returns the partitions that changed hands during an operation."""
         log = operation.extra.get(":rebalance-log")
         found: set[int] = set()
         self.tells_rebalances |= ":rebalance-log" in operation.extra
@@ -280,7 +280,7 @@ class JepsenReader:
     # Assignments.
 
     def move(self, process: JepsenProcess, operation: JepsenOperation) -> None:
-        """An assignment, or a crash: which spans go on."""
+        """Takes an assignment, or a crash: which spans go on."""
         if operation.f == ":crash":
             process.span = {}
         process.lose(self._rebalanced(operation) if operation.extra else ())
@@ -310,7 +310,7 @@ class JepsenReader:
         return self.recorded.partitions.setdefault(key, len(self.recorded.partitions))
 
     def _code(self, operation: JepsenOperation, value: object) -> int:
-        """A number for a value: itself if it is one, else one beyond all of those."""
+        """Returns a number for a value: itself if it is one, else one beyond all of those."""
         if type(value) is int and -NUMBER_MAX <= value < NUMBER_MAX:
             return value
         if value is None or isinstance(value, list):
@@ -389,7 +389,7 @@ class BlockReader:
         return True
 
     def _pair(self) -> bool:
-        """Which rows each operation completes. False if it completes nothing, or times or names do not fit."""
+        """Returns which rows each operation completes. False if it completes nothing, or times or names do not fit."""
         block, known = self._block, dict[int, list[int]]()
         first, count = self._first, self._count
         moves = _Moves(self._moves)
@@ -524,7 +524,7 @@ class BlockReader:
                 self._reader.move(self._reader.process(move.process), move)
 
     def _go_on(self) -> None:
-        """What is known after the block."""
+        """Goes on with what is known after the block."""
         block, lines = self._block, self._lines
         for process, at in self._pending.items():
             held = self._reader.processes[process]

@@ -61,7 +61,7 @@ class JepsenRecords:
         self.sends.frombytes(rows.tobytes())
 
     def sends_table(self) -> np.ndarray:
-        """int64[n, SEND_WIDTH]: every send, to be completed in place. While it is held, none can be added."""
+        """Returns int64[n, SEND_WIDTH]: every send, to be completed in place. While it is held, none can be added."""
         return np.frombuffer(self.sends, dtype=np.int64).reshape(-1, SEND_WIDTH)
 
     def add_many_reads(self, runs: Sequence[int], offsets: np.ndarray, values: np.ndarray) -> None:
@@ -162,8 +162,8 @@ def edn_text(key: int | str) -> str:
 
 
 def _sequences(sends: dict[str, np.ndarray]) -> np.ndarray:
-    """The number of each send within its producer: its value, where those rise from operation to operation for each producer
-    and key (Jepsen's do); else the order of sending."""
+    """Returns the number of each send within its producer: its value, where those rise from operation to operation for
+    each producer and key (Jepsen's do); else the order of sending."""
     value = sends["value"]
     if len(value) and value.min() >= 0 and value.max() < 1 << 40:
         order = np.lexsort((np.arange(len(value)), sends["partition"], sends["process"]))
@@ -179,7 +179,7 @@ def _sequences(sends: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def _rows_of(recorded: JepsenRecords, sends: dict[str, np.ndarray], reads: dict[str, np.ndarray]) -> np.ndarray:
-    """intp[reads]: the send of each record read, -1 = nobody sent that value to that key."""
+    """Returns intp[reads]: the send of each record read, -1 = nobody sent that value to that key."""
     both = _dense(
         np.concatenate([sends["partition"], reads["partition"]]), np.concatenate([sends["value"], reads["value"]])
     )
@@ -201,7 +201,7 @@ def _rows_of(recorded: JepsenRecords, sends: dict[str, np.ndarray], reads: dict[
 
 
 def _dense(partition: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """int64[n]: a number from 0 for each different (partition, value)."""
+    """Returns int64[n]: a number from 0 for each different (partition, value)."""
     order = np.lexsort((value, partition))
     new = np.ones(len(order), dtype=bool)
     new[1:] = (np.diff(partition[order]) != 0) | (value[order][1:] != value[order][:-1])
@@ -251,7 +251,7 @@ def _partitions_of(rows: dict[str, np.ndarray]) -> dict[int, tuple[int, ...]]:
 
 
 def _transactions(sends: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A row for each operation that sent: :ok committed, :fail certainly did not, :info may have."""
+    """Returns a row for each operation that sent: :ok committed, :fail certainly did not, :info may have."""
     key = (sends["process"] << 40) | sends["transaction"]
     _, first = np.unique(key, return_index=True)
     outcome = sends["outcome"][first]

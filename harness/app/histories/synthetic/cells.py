@@ -59,16 +59,16 @@ class GeneratedCell:
 
     @property
     def end_ns(self) -> int:
-        """When the last record was sent."""
+        """Returns when the last record was sent."""
         return self.length * self.partitions[0].layout.step_ns
 
     @property
     def audit_ns(self) -> int:
-        """When the sentinels were sent."""
+        """Returns when the sentinels were sent."""
         return self.end_ns + 4 * SHORT_AFTER_NS
 
     def plant(self, rng: np.random.Generator) -> None:
-        """Choose where, and put it into the partitions. BadInput if there is no room."""
+        """Chooses where the anomalies go, and puts them into the partitions. BadInput if there is no room."""
         if self.kind == "compaction":
             self._plant_compaction(rng)
             return
@@ -111,7 +111,7 @@ class GeneratedCell:
         return found
 
     def _batches(self, batches: int) -> int:
-        """How many of the first batches can be planted in: not the aborted ones."""
+        """Returns how many of the first batches can be planted in: not the aborted ones."""
         if self.kind != "transactions":
             return batches
         # Batch 0 is left out, so that numbers here are one less than those of batches.
@@ -125,7 +125,7 @@ class GeneratedCell:
         return chosen
 
     def _edit(self, name: str, partition: GeneratedPartition, spot: np.ndarray, put_in: list[np.ndarray]) -> None:
-        """One anomaly at some positions of one partition."""
+        """Makes one anomaly at some positions of one partition."""
         edits = partition.edits
         for view in _UNSEEN.get(name, ()):
             edits.missing[view] = np.sort(np.concatenate([edits.missing[view], spot]))
@@ -156,7 +156,8 @@ class GeneratedCell:
         return inserted(name, spot, **columns)
 
     def _numbered(self, partition: GeneratedPartition, put_in: list[np.ndarray], short: int) -> np.ndarray:
-        """What is put in, in its order, with sequences of its own; and what is acknowledged while the ISR is too small."""
+        """Returns what is put in, in its order, with sequences of its own; and what is acknowledged while the ISR is
+        too small."""
         late = inserted(
             "under-acknowledged",
             np.full(short, partition.length - 1),
@@ -188,7 +189,7 @@ class GeneratedCell:
         self.counts["orphaned"] = np.bincount(chosen, minlength=len(self.partitions))
 
     def _plant_compaction(self, rng: np.random.Generator) -> None:
-        """At keys: their last record is gone although the one before it is there."""
+        """Plants anomalies of compaction at keys: their last record is gone although the one before it is there."""
         first = self.partitions[0]
         keys = np.arange(first.keys)
         deleted = keys % first.tombstones == first.tombstones - 1
@@ -320,7 +321,7 @@ WATERMARKS_APART = 100
 
 
 def owner_of(cell: GeneratedCell, partition: GeneratedPartition) -> int:
-    """The member that owns a partition."""
+    """Returns the member that owns a partition."""
     return int(cell.readers[partition.rank % len(cell.readers)])
 
 
@@ -380,7 +381,7 @@ def fallen_commits(cell: GeneratedCell, partition: GeneratedPartition) -> Column
 
 
 def _ends(spot: np.ndarray) -> np.ndarray:
-    """The last positions of the batches of these."""
+    """Returns the last positions of the batches of these."""
     return np.asarray(spot // BATCH * BATCH + BATCH - 1)
 
 
@@ -435,7 +436,7 @@ def _callbacks(cell: GeneratedCell, partition: GeneratedPartition, client: int, 
 
 
 def positions(cell: GeneratedCell, partition: GeneratedPartition) -> Columns:
-    """The first position of the group."""
+    """Returns the first position of the group."""
     return {
         "client": np.array([owner_of(cell, partition)]),
         "time_ns": FIRST_NS + 10,
@@ -447,7 +448,7 @@ def positions(cell: GeneratedCell, partition: GeneratedPartition) -> Columns:
 
 
 def observations(cell: GeneratedCell, partition: GeneratedPartition, audits: dict[Isolation, int]) -> Iterator[Columns]:
-    """That the audits were complete, that members drained, and planted answers of leaders."""
+    """Yields the rows that say that the audits were complete and that members drained, and planted answers of leaders."""
     number = partition.partition
     for isolation, client in audits.items():
         yield {
@@ -483,7 +484,7 @@ def observations(cell: GeneratedCell, partition: GeneratedPartition, audits: dic
 
 
 def copies(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Columns]:
-    """What the copies of a partition said of themselves at the end."""
+    """Yields what the copies of a partition said of themselves at the end."""
     for kind, value in (
         (ObservationKind.REPLICA_LOG_START, 0),
         (ObservationKind.REPLICA_LOG_END, partition.end + 1),
@@ -530,7 +531,7 @@ def replicas(cell: GeneratedCell, partition: GeneratedPartition, node: int, firs
 
 
 def metadata(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Columns]:
-    """Who led and who was in sync; and what brokers told, where that was planted to go back."""
+    """Yields who led and who was in sync; and what brokers told, where that was planted to go back."""
     counts = {n: int(c[partition.rank]) for n, c in cell.counts.items()}
     yield _states(partition, [(FIRST_NS, NODES[0], ALL), *_elections(cell, counts)])
     told = counts.get("epoch-regression", 0)
@@ -585,7 +586,7 @@ def _states(partition: GeneratedPartition, states: list[tuple[int, int, int]]) -
 
 
 def controllers(planted: int) -> Columns:
-    """Who became the active controller: one in epoch 1, and two in each epoch that was planted so."""
+    """Returns who became the active controller: one in epoch 1, and two in each epoch that was planted so."""
     epochs = np.concatenate([[1], np.repeat(np.arange(2, planted + 2), 2)])
     node = np.concatenate([[CONTROLLERS[0]], np.tile(CONTROLLERS, planted)])
     return {

@@ -29,12 +29,12 @@ class LogLayout:
 
     @property
     def batch(self) -> int:
-        """So many positions that follow one another are one producer's, and of one transaction."""
+        """Returns how many positions that follow one another belong to one producer, and to one transaction."""
         return BATCH
 
     @property
     def step_ns(self) -> int:
-        """Between two positions, on the average."""
+        """Returns the average time between two positions."""
         return STEP_NS
 
     @property
@@ -44,27 +44,27 @@ class LogLayout:
 
     @property
     def period(self) -> int:
-        """In so many positions every producer has as many as every other."""
+        """Returns the number of positions in which every producer has as many as every other."""
         return BATCH * self.producers
 
     def sent_ns(self, position: np.ndarray) -> np.ndarray:
-        """When the record at each position was sent."""
+        """Returns when the record at each position was sent."""
         return np.asarray(position * STEP_NS)
 
     def turn(self, position: np.ndarray) -> np.ndarray:
-        """How often every producer had had its turn before."""
+        """Returns how often every producer had had its turn before."""
         return np.asarray(position // BATCH // self.producers)
 
     def producer(self, position: np.ndarray) -> np.ndarray:
-        """Number of the producer."""
+        """Returns the number of the producer at each position."""
         return np.asarray(position // BATCH % self.producers)
 
     def sequence(self, position: np.ndarray) -> np.ndarray:
-        """Of the record among its producer's, over all partitions."""
+        """Returns the number of the record among its producer's, over all partitions."""
         return np.asarray((self.turn(position) * BATCH + position % BATCH) * self.partitions + self.rank)
 
     def transaction(self, position: np.ndarray) -> np.ndarray:
-        """Number of the transaction among its producer's."""
+        """Returns the number of the transaction among those of its producer."""
         return self.turn(position)
 
     def positions_of(self, producer: int, first: int, last: int) -> np.ndarray:
@@ -73,7 +73,7 @@ class LogLayout:
         return (own // BATCH * self.producers + producer) * BATCH + own % BATCH
 
     def begun_ns(self, producer: int, number: np.ndarray) -> np.ndarray:
-        """When a producer began its transactions of these numbers."""
+        """Returns when a producer began its transactions of these numbers."""
         return np.asarray((number * self.producers + producer) * BATCH * STEP_NS)
 
 
@@ -87,57 +87,57 @@ class SpreadLayout(LogLayout):
 
     @property
     def batch(self) -> int:
-        """As `LogLayout` says."""
+        """Returns the same as `LogLayout.batch`."""
         return 1
 
     @property
     def step_ns(self) -> int:
-        """As `LogLayout` says."""
+        """Returns the same as `LogLayout.step_ns`."""
         return self.per_turn * TRANSACTION_NS
 
     @property
     def per_turn(self) -> int:
-        """As `Layout`: a turn is one position of all partitions."""
+        """Returns the same as `LogLayout.per_turn`: a turn is one position of all partitions."""
         return self.partitions // self.records // self.producers
 
     @property
     def period(self) -> int:
-        """As `LogLayout` says."""
+        """Returns the same as `LogLayout.period`."""
         return self.partitions
 
     def _slot(self, position: np.ndarray) -> np.ndarray:
-        """Which of the transactions that share this position."""
+        """Returns which of the transactions that share this position."""
         return np.asarray((position + self.rank) % self.partitions // self.records)
 
     def sent_ns(self, position: np.ndarray) -> np.ndarray:
-        """As `LogLayout` says."""
+        """Returns the same as `LogLayout.sent_ns`."""
         return np.asarray(self.transaction(position) * TRANSACTION_NS)
 
     def turn(self, position: np.ndarray) -> np.ndarray:
-        """As `LogLayout` says."""
+        """Returns the same as `LogLayout.turn`."""
         return position
 
     def producer(self, position: np.ndarray) -> np.ndarray:
-        """As `LogLayout` says."""
+        """Returns the same as `LogLayout.producer`."""
         return self._slot(position) % self.producers
 
     def sequence(self, position: np.ndarray) -> np.ndarray:
-        """As `LogLayout` says."""
+        """Returns the same as `LogLayout.sequence`."""
         within = (position + self.rank) % self.partitions % self.records
         return np.asarray(self.transaction(position) * self.records + within)
 
     def transaction(self, position: np.ndarray) -> np.ndarray:
-        """As `LogLayout` says."""
+        """Returns the same as `LogLayout.transaction`."""
         return np.asarray(position * self.per_turn + self._slot(position) // self.producers)
 
     def positions_of(self, producer: int, first: int, last: int) -> np.ndarray:
-        """As `LogLayout` says."""
+        """Returns the same as `LogLayout.positions_of`."""
         mine = np.flatnonzero(self.producer(np.arange(self.period)) == producer)
         own = np.arange(first, last)
         return np.asarray(own // len(mine) * self.period + mine[own % len(mine)])
 
     def begun_ns(self, producer: int, number: np.ndarray) -> np.ndarray:
-        """As `Layout`: all of them begin at the same times."""
+        """Returns the same as `LogLayout.begun_ns`: all of them begin at the same times."""
         return np.asarray(number * TRANSACTION_NS)
 
 
@@ -163,7 +163,7 @@ SENTINEL = 0
 
 @dataclass
 class Edits:
-    """What was planted in one partition: positions, ascending."""
+    """Describes what was planted in one partition: positions, ascending."""
 
     missing: dict[str, np.ndarray] = field(default_factory=lambda: dict.fromkeys(VIEWS, NO_POSITIONS))
     """View → positions that it does not show."""
@@ -208,7 +208,7 @@ class GeneratedPartition:
 
     @property
     def end(self) -> int:
-        """Offset of the sentinel."""
+        """Returns the offset of the sentinel."""
         return int(self.offsets(np.array([self.length - 1]))[0]) + len(self._tail_end()) + 1 + int(self.transactional)
 
     def _tail_end(self) -> np.ndarray:
@@ -221,34 +221,34 @@ class GeneratedPartition:
         return np.asarray(position + shifted + (position // self.layout.batch if self.transactional else 0))
 
     def inserted_offsets(self, first: int, last: int) -> np.ndarray:
-        """Of inserted records number first … last - 1."""
+        """Returns the offsets of the inserted records number first … last - 1."""
         after = self.edits.inserted["after"][first:last]
         markers = after // self.layout.batch if self.transactional else 0
         return np.asarray(after + 1 + np.arange(first, last) + markers)
 
     def read_ns(self, position: np.ndarray) -> np.ndarray:
-        """When a tailing reader is given the record at each position."""
+        """Returns when a tailing reader is given the record at each position."""
         return np.asarray(self.layout.sent_ns(position) + READ_AFTER_NS)
 
     def inserted_read_ns(self, rows: np.ndarray) -> np.ndarray:
-        """When a tailing reader is given inserted records (INSERTED)."""
+        """Returns when a tailing reader is given inserted records (INSERTED)."""
         return np.asarray(np.maximum(self.layout.sent_ns(rows["after"]), rows["invoked_ns"]) + READ_AFTER_NS)
 
     def identities(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(client, sequence) of the records that stand there."""
+        """Returns (client, sequence) of the records that stand there."""
         position = self._standing(position)
         sender: np.ndarray = self.producers[self.layout.producer(position)]
         return sender, self.layout.sequence(position)
 
     def _standing(self, position: np.ndarray) -> np.ndarray:
-        """Which position's record stands at each, after swaps."""
+        """Returns which position's record stands at each, after swaps."""
         swapped = self.edits.swapped
         if not _touches(swapped, position) and not _touches(swapped + 1, position):
             return position
         return np.asarray(position + np.isin(position, swapped) - np.isin(position, swapped + 1))
 
     def aborted(self, position: np.ndarray) -> np.ndarray:
-        """bool: in a transaction that is aborted."""
+        """Returns bool: in a transaction that is aborted."""
         if not self.transactional:
             return np.zeros(len(position), dtype=bool)
         aborted: np.ndarray = self.layout.turn(position) % ABORTED_EVERY == ABORTED_EVERY - 1
@@ -318,7 +318,7 @@ class GeneratedPartition:
         return columns  # type: ignore[return-value]
 
     def sentinel_send(self, sent_ns: int) -> dict[str, np.ndarray]:
-        """The row of the sentinel."""
+        """Returns the row of the sentinel."""
         columns = {
             "client": np.array([SENTINEL]),
             "invoked_ns": sent_ns,
@@ -396,7 +396,7 @@ class GeneratedPartition:
         return {name: values[order] for name, values in merged.items()}
 
     def sentinel_read(self, client: int, read_ns: int) -> dict[str, np.ndarray]:
-        """The row by which an audit reaches the end."""
+        """Returns the row by which an audit reaches the end."""
         columns = {
             "client": np.array([client]),
             "read_ns": read_ns,
@@ -412,7 +412,7 @@ class GeneratedPartition:
 
 
 def latencies(position: np.ndarray) -> np.ndarray:
-    """int64: how long each send takes: the same for the same position, and as good as random (splitmix64)."""
+    """Returns int64: how long each send takes: the same for the same position, and as good as random (splitmix64)."""
     mixed = position.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(30)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)

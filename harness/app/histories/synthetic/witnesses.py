@@ -102,7 +102,7 @@ def _of_log(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Name
 
 
 def _of_brokers(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Named]:
-    """What brokers and controllers told that cannot be: by number, at no position."""
+    """Yields what brokers and controllers told that cannot be: by number, at no position."""
 
     def numbers(name: str) -> np.ndarray:
         return np.arange(cell.counts[name][partition.rank])
@@ -180,7 +180,7 @@ def _put_in(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[Name
 
 
 def _two_controllers(cell: GeneratedCell, count: int) -> np.ndarray:
-    """In epoch 1 there is one; in each that follows a second one comes right behind the first."""
+    """Returns the planted second controllers, each right behind the first of its epoch."""
     number = np.arange(count)
     return _witnesses(
         count,
@@ -192,7 +192,7 @@ def _two_controllers(cell: GeneratedCell, count: int) -> np.ndarray:
 
 
 def _sent(partition: GeneratedPartition, position: np.ndarray, **columns: np.ndarray | int) -> np.ndarray:
-    """The records that stand at these positions. `columns`: what else is known of them, or is different."""
+    """Returns the records that stand at these positions. `columns`: what else is known of them, or is different."""
     client, sequence = partition.identities(position)
     record: dict[str, np.ndarray | int] = {
         "client": client,

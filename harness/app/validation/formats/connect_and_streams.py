@@ -204,7 +204,8 @@ def _defaults(scope: Scope) -> dict[str, Setting]:
 
 
 def _transactional(setting: Setting) -> dict[str, Setting]:
-    """As exactlyOnceSourceTaskProducerConfigs has it: idempotent unless somebody says otherwise, with an own id."""
+    """Returns the settings that exactlyOnceSourceTaskProducerConfigs gives a producer: idempotent unless somebody says
+    otherwise, with an own id."""
     origin = f"{setting.origin}, {_EXACTLY_ONCE_SOURCE}"
     return {"enable.idempotence": Setting("true", origin), "transactional.id": Setting("Connect's own", origin)}
 
@@ -269,7 +270,7 @@ _EXACTLY_ONCE = "exactly_once_v2"
 
 
 class Streams:
-    """As the class's module says."""
+    """The configuration of a Kafka Streams application."""
 
     name = "Kafka Streams"
 
@@ -345,7 +346,7 @@ def _take_streams(name: str, setting: Setting, reading: Reading) -> None:
 
 
 def _take_handler(name: str, setting: Setting, reading: Reading) -> None:
-    """What happens to a record that fails. Streams' own handlers fail, or go on."""
+    """Notes what happens to a record that fails. Streams' own handlers fail, or go on."""
     short = setting.value.rpartition(".")[2]
     fails = ("LogAndFailExceptionHandler", "LogAndFailProcessingExceptionHandler", "DefaultProductionExceptionHandler")
     if short in fails:

@@ -34,7 +34,8 @@ def image_of(variables: Mapping[str, object], image: str = "") -> Image:
 
 
 def property_of(variable: str, image: Image) -> str | None:
-    """KAFKA_MIN_INSYNC_REPLICAS → min.insync.replicas; None: the image makes no property of this variable.
+    """Returns the property of a variable: KAFKA_MIN_INSYNC_REPLICAS → min.insync.replicas; None:
+    KAFKA_MIN_INSYNC_REPLICAS → min.insync.replicas; None: the image makes no property of this variable.
 
     Apache's and Confluent's: `___` is `-`, `__` is `_`, `_` is `.` (KafkaDockerWrapper.scala; env_to_props of
     confluent-docker-utils). Bitnami's: of KAFKA_CFG_ alone, and every `_` is `.` (libkafka.sh,
@@ -83,9 +84,11 @@ _INTERNAL = (
 
 
 def left_at_one_copy(names: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Of the properties that Bitnami's image was told: variables that should be there and are not, and why. The image starts
-    from Kafka's own config/server.properties, an example in which the internal topics have one copy (Kafka's defaults are 3
-    copies, and 2 for transaction.state.log.min.isr)."""
+    """Yields the variables that Bitnami's image should have been given and was not, each with the reason.
+
+    The image starts from Kafka's own config/server.properties, an example in which the internal topics have one copy
+    (Kafka's defaults are 3 copies, and 2 for transaction.state.log.min.isr).
+    """
     for name in _INTERNAL:
         if name not in names:
             variable = BITNAMI + name.upper().replace(".", "_")
@@ -101,7 +104,7 @@ def told_bitnamis_way(settings: Mapping[str, Setting]) -> bool:
 
 
 def internal_topics_of_bitnami(filing: Filing, above: str) -> None:
-    """What the image was not told of internal topics is not understood."""
+    """Notes what the image was not given for internal topics as not understood."""
     given = [name for name in _INTERNAL if filing.is_given("broker", name)]
     for variable, why in left_at_one_copy(given):
         filing.unclear(f"{above}.{variable}" if above else variable, why)
@@ -266,7 +269,7 @@ def _keeps_disk(document: FileValue, pod: object) -> bool:
 def _variables(
     container: _Container, document: FileMapping, maps: Mapping[str, FileMapping], *, keeps_disk: bool
 ) -> None:
-    """As Kubernetes puts them together: `envFrom` first, `env` over it."""
+    """Collects a container's variables as Kubernetes does: `envFrom` first, `env` over it."""
     for source in _mappings(document.get("envFrom")):
         name = at(source, "configMapRef", "name")
         if isinstance(name, str) and name in maps and not source.get("prefix"):

@@ -388,7 +388,8 @@ def read_library(library: Library, sections: Sections, path: Path, wanted: Itera
 
 
 def _scopes(library: Library, sections: Sections, wanted: Iterable[Scope]) -> set[ClientScope]:
-    """The parts of the file: those that are named, that only options of theirs are of, or that it was given for alone."""
+    """Returns the parts of the file: those that are named, that only options of theirs are of, or that it was given for
+    alone."""
     found = set(sections.of)
     for name in sections.both:
         own = [scope for scope in CLIENT_SCOPES if name in library.options[scope]]

@@ -113,8 +113,8 @@ SARAMA = Library(
         "consumer.interceptors": "is code of the application",
         "producer.transaction.retry.backofffunc": "is code of the application",
         "producer.retry.backofffunc": "is code of the application",
-        "producer.retry.maxbufferlength": "lets messages fail that wait to be sent again, for which librdkafka has no setting",
-        "producer.retry.maxbufferbytes": "lets messages fail that wait to be sent again, for which librdkafka has no setting",
+        "producer.retry.maxbufferlength": "lets messages fail that wait to be sent again; librdkafka has no such setting",
+        "producer.retry.maxbufferbytes": "lets messages fail that wait to be sent again; librdkafka has no such setting",
         "consumer.offsets.retention": "lets committed offsets expire, for which librdkafka has no setting",
         "consumer.group.resetinvalidoffsets": "decides what happens to offsets that are gone: librdkafka has no such setting",
     },
@@ -155,7 +155,8 @@ class Sarama:
 
 
 def _refuse(filing: Filing) -> None:
-    """What Config.Validate refuses beyond what any client does: idempotence with more than one request in flight."""
+    """Refuses what Config.Validate refuses beyond what any client does: idempotence with more than one request in
+    flight."""
     idempotent = filing.value("producer", "enable.idempotence")
     in_flight = filing.value("producer", "max.in.flight.requests.per.connection")
     if idempotent is not None and in_flight is not None and idempotent.value == "true" and in_flight.value != "1":
@@ -253,8 +254,8 @@ FRANZ_GO = Library(
     aside=frozenset(_ASIDE_OF_FRANZ_GO.split()),
     unclear={
         "AllowIdempotentProduceCancellation": "gives up what idempotence rules out, for which librdkafka has no setting",
-        "StopProducerOnDataLossDetected": "is something that librdkafka cannot be told",
-        "ConsumeStartOffset": "is where a group begins, not where it goes on after a loss: librdkafka has one setting for both",
+        "StopProducerOnDataLossDetected": "is a setting that librdkafka does not have",
+        "ConsumeStartOffset": "sets where a group begins, not where it goes on after a loss: librdkafka has one for both",
         "ServerSideBalancer": "is the new group protocol with franz-go's own client, which prozess does not run",
         "ShareGroup": "is a share group, of which nothing is promised here",
         "OnPartitionsRevoked": "is code of the application",

@@ -73,7 +73,7 @@ _OF_THIS_CHART = {*_SETTINGS[1:], *_OLD, "provisioning", "kraft", "heapOpts", "e
 
 
 def _values(document: FileValue) -> tuple[str, FileMapping] | None:
-    """Where the chart's values begin: at the top, or below `kafka` where it is a part of another chart."""
+    """Returns where the chart's values begin: at the top, or below `kafka` where it is a part of another chart."""
     documents = documents_of(document)
     if len(documents) != 1 or at(documents[0], "apiVersion") or at(documents[0], "services"):
         return None
@@ -183,7 +183,7 @@ class _Chart:
                 self.filing.setting("broker", str(setting), f"{name}.{setting}", each)
 
     def _doubt(self, key: str, role: str) -> str | None:
-        """Why it is not told whether these properties are those of the brokers."""
+        """Returns why it is not told whether these properties are those of the brokers."""
         replaced = any(at(self.values, *above, "config") for above in ((), ("controller",), ("broker",)))
         if key in _APPENDED and replaced:
             return "stands beside config, which replaces what the chart writes: write it into config"
@@ -194,8 +194,8 @@ class _Chart:
         return None
 
     def _roles(self) -> tuple[str, ...]:
-        """The kinds of nodes that hold partitions. A controller is a broker, too, unless it is only a controller; there are
-        no other brokers unless broker.replicaCount says so (the chart's own values)."""
+        """Returns the kinds of nodes that hold partitions. A controller is a broker, too, unless it is only a
+        controller; there are no other brokers unless broker.replicaCount says so (the chart's own values)."""
         if "replicaCount" in self.values:
             return ("",)
         controllers = (
@@ -253,7 +253,8 @@ class _Chart:
             self.filing.aside(name)
 
     def topics(self, wanted: str | None, needed: bool) -> None:
-        """What `provisioning` creates: of its own accord nothing, and with one copy (the chart's own values)."""
+        """Takes the topics that `provisioning` creates: of its own accord nothing, and with one copy (the chart's own
+        values)."""
         if "provisioning" not in self.values:
             return
         provisioning, name = self.values["provisioning"], f"{self.above}provisioning"

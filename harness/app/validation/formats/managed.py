@@ -115,7 +115,7 @@ def _whole(filing: Filing, spelt: str, document: FileValue, kind: str) -> None:
 
 
 def _about(filing: Filing, spelt: str, document: FileValue) -> None:
-    """What every resource has beside its `spec`."""
+    """Takes what every resource has beside its `spec`."""
     resource = mapping_in(document)
     for key in resource:
         if key in ("apiVersion", "kind", "metadata", "status"):
@@ -201,8 +201,8 @@ def _storage(filing: Filing, spelt: str, value: FileValue) -> None:
 
 
 def _pools(filing: Filing, pools: list[tuple[str, FileValue]], of: list[str]) -> None:
-    """Of node pools those with the role `broker` count; `spec.kafka.replicas` is ignored where there are some
-    (Strimzi's API reference, KafkaNodePool)."""
+    """Counts the node pools with the role `broker`; where there are some, `spec.kafka.replicas` is ignored (Strimzi's API
+    reference, KafkaNodePool)."""
     brokers, combined = 0, []
     clusters = {str(at(each, "metadata", "labels", "strimzi.io/cluster")) for _, each in pools}
     clusters |= {spelt.removeprefix("Kafka/") for spelt in of if pools}
@@ -224,7 +224,7 @@ def _pools(filing: Filing, pools: list[tuple[str, FileValue]], of: list[str]) ->
 
 
 def _pool(filing: Filing, spelt: str, spec: FileMapping) -> tuple[int, bool]:
-    """How many brokers it has, and whether they are controllers, too."""
+    """Returns how many brokers it has, and whether they are controllers, too."""
     found = spec.get("roles")
     roles = set(map(str, found)) if isinstance(found, list) else set()
     known = bool(roles) and roles <= {"broker", "controller"}

@@ -124,7 +124,7 @@ _SEEN: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 
 class Others:
-    """As the class's module says."""
+    """A configuration file of no known application format."""
 
     name = "others"
 

@@ -50,7 +50,7 @@ class Quarkus:
 
     @property
     def name(self) -> str:
-        """The name of the format, for a person."""
+        """Returns the name of the format, for a person."""
         return "Quarkus"
 
     def in_profiles(self, profiles: Sequence[str]) -> Format:
@@ -93,7 +93,7 @@ class Quarkus:
         return reading
 
     def _active(self, found: Sequence[tuple[str, Setting]], reading: Reading) -> dict[str, Setting]:
-        """What counts, by name: a name with an active profile counts more, the last one chosen most."""
+        """Returns what counts, by name: a name with an active profile counts more, the last one chosen most."""
         own = dict(found).get("quarkus.profile")
         names = self.chosen or ("prod",)
         if own is not None and not self.chosen:
@@ -141,7 +141,7 @@ def _take_other(name: str, setting: Setting, reading: Reading) -> None:
     if any(each.name == name for each in reading.unclear):
         return
     if name.startswith("quarkus.kafka-streams."):
-        why = "belongs to a Streams application: give its settings in a .properties file of their own (docs: Kafka Streams)"
+        why = "belongs to a Streams application: give its settings in their own .properties file (docs: Kafka Streams)"
         reading.doubt(name, setting.origin, why)
     elif name.startswith("quarkus.") or "kafka" not in name.lower():
         reading.aside.append(name)
@@ -151,7 +151,8 @@ def _take_other(name: str, setting: Setting, reading: Reading) -> None:
 
 
 def _shared(found: Mapping[str, Setting], scope: Scope) -> dict[str, tuple[str, Setting]]:
-    """What all channels have: `kafka.…` as far as this client knows it, and the connector's own, which count more."""
+    """Returns what all channels have: `kafka.…` as far as this client knows it, and the connector's own, which count
+    more."""
     known = {name for version in versions() for name in properties_of(scope, "java", version)}
     other: Scope = "consumer" if scope == "producer" else "producer"
     others = {name for version in versions() for name in properties_of(other, "java", version)} - known
@@ -213,7 +214,7 @@ _SWITCHES = ("share-group", "share-group.enabled", "pooled-producer", "pooled-pr
 
 
 def _unlike_kafka(scope: Scope, attribute: str, value: str) -> str:
-    """What the connector makes of its own, which no trial does; empty: nothing."""
+    """Returns what the connector makes of its own, which no trial does; empty: nothing."""
     if attribute == "enable.auto.commit" and value.lower() == "true":
         return (
             "is true: the connector polls on while records wait to be processed, so that unprocessed ones are committed"
@@ -233,7 +234,7 @@ _PREFIXES = ("share-group", "pooled-producer", "checkpoint.", "delayed-retry-top
 
 
 def _assume(reading: Reading) -> None:
-    """What SmallRye does that no file tells."""
+    """Notes what SmallRye does that no file tells."""
     if "producer" in reading.scopes:
         reading.notes.append(
             "SmallRye: acks is 1 unless the file says otherwise (KafkaConnector); no file says what the code "

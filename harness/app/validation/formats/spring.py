@@ -28,8 +28,8 @@ _BYTES = {"": 1, "B": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4
 
 
 def milliseconds(text: str) -> str | None:
-    """ "5s", "500ms", "PT1M", "500" (milliseconds) as whole milliseconds, as Spring's DurationStyle reads them; None: it
-    is none."""
+    """Returns "5s", "500ms", "PT1M", "500" (milliseconds) as whole milliseconds, as Spring's DurationStyle reads them;
+    None: it is none."""
     plain = re.fullmatch(r"([+-]?\d+)([a-zA-Z]{0,2})", text.strip())
     if plain is not None and plain[2].lower() in _MS:
         return str(int(int(plain[1]) * _MS[plain[2].lower()]))
@@ -41,7 +41,7 @@ def milliseconds(text: str) -> str | None:
 
 
 def size(text: str) -> str | None:
-    """ "16KB", "1MB", "16384" as bytes, as Spring's DataSize reads them (1KB is 1024 bytes); None: it is none."""
+    """Returns "16KB", "1MB", "16384" as bytes, as Spring's DataSize reads them (1KB is 1024 bytes); None: it is none."""
     found = re.fullmatch(r"([+-]?\d+)([a-zA-Z]{0,2})", text.strip())
     if found is None or found[2] not in _BYTES:
         return None
@@ -88,7 +88,7 @@ class Active:
 
 
 def document_counts(document: Mapping[str, Setting], active: Active) -> bool | str:
-    """Does it? A text: why that is not known."""
+    """Returns whether the document counts. A text: why that is not known."""
     for name, setting in document.items():
         if _PLATFORM.fullmatch(name):
             return f"is in a document for {name}={setting.value}: which platform the application runs on is in no file"
@@ -131,7 +131,7 @@ def _as_it_is(text: str) -> str | None:
 
 
 def _isolation(text: str) -> str | None:
-    """Of the enumeration IsolationLevel, in whatever case and with whatever dashes."""
+    """Returns the isolation level of an IsolationLevel constant, in whatever case and with whatever dashes."""
     name = re.sub(r"[-_]", "", text.lower())
     return {"readcommitted": "read_committed", "readuncommitted": "read_uncommitted"}.get(name)
 
@@ -255,7 +255,8 @@ _PARTS = ("producer", "consumer", "listener", "template", "admin", "streams", "s
 
 
 def _canonical(name: str) -> str:
-    """As the binder compares names: lower case, no dashes; the keys of a map as they are, brackets taken off."""
+    """Returns the name in the form that the binder compares: lower case, no dashes; the keys of a map as they are,
+    brackets taken off."""
     if name.startswith("SPRING_KAFKA_"):
         return _of_variable(name.lower().split("_")[2:])
     head, key = name, ""
@@ -274,7 +275,7 @@ def _of_variable(words: list[str]) -> str:
 
 
 class _Application:
-    """What a whole application's names come to."""
+    """Describes what a whole application's names come to."""
 
     def __init__(self, reading: Reading, wanted: Sequence[Scope]) -> None:
         self.reading = reading
@@ -313,7 +314,7 @@ class _Application:
             self.reading.aside.append(name)
 
     def _shared(self, rest: str, setting: Setting, takers: Sequence[Scope]) -> None:
-        """What all clients have: each that knows the name, which Kafka's clients ignore otherwise."""
+        """Takes the settings that all clients have: each that knows the name, which Kafka's clients ignore otherwise."""
         plain = {"bootstrapservers": "bootstrap.servers", "clientid": "client.id"}.get(rest, rest)
         name = plain.removeprefix("properties.")
         known = [s for s in ("producer", "consumer") if any(name in properties_of(s, "java", v) for v in versions())]
@@ -333,9 +334,7 @@ class _Application:
         elif (known := _OF[scope].get(name.replace(".", ""))) is not None:
             value = setting.value if placeholder_in(setting.value) else known[1](setting.value)
             if value is None:
-                self.reading.doubt(
-                    f"spring.kafka.{rest}", setting.origin, f"cannot have the value {setting.value!r}"
-                )
+                self.reading.doubt(f"spring.kafka.{rest}", setting.origin, f"cannot have the value {setting.value!r}")
             elif known[0] == "transactional.id" and not value:
                 self.reading.doubt(
                     f"spring.kafka.{rest}", setting.origin, "is empty: whether there are transactions is unclear"
@@ -370,7 +369,7 @@ class _Application:
         elif _ASIDE.fullmatch(rest):
             reading.aside.append(name)
         elif rest.startswith("streams."):
-            why = "belongs to a Streams application: give its settings in a .properties file of their own (docs: Kafka Streams)"
+            why = "belongs to a Streams application: give its settings in their own .properties file (docs: Kafka Streams)"
             reading.doubt(name, setting.origin, why)
         else:
             reading.doubt(name, setting.origin, "is no name of Spring Boot's that prozess knows")
@@ -383,7 +382,7 @@ class _Application:
 
 
 def _assume(reading: Reading) -> None:
-    """What Spring sets by itself, and what no file of its tells."""
+    """Notes what Spring sets by itself, and what no file of its tells."""
     if "producer" in reading.scopes:
         reading.notes.append(
             "Spring: prozess assumes Spring Boot's own producer. A ProducerFactory, a customizer or an "

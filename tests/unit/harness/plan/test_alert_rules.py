@@ -269,7 +269,7 @@ def test_absence_during_is_unknown_never_a_failure_to_fire() -> None:
 def test_a_metric_that_nobody_told_is_unknown_and_named() -> None:
     result = judged(alert(expr="max(offline_partitions) > 0"), *every_second(1, {}))
     assert result.verdict is Verdict.UNKNOWN
-    assert "nobody ever told offline_partitions" in result.reason
+    assert "nobody ever reported offline_partitions" in result.reason
 
 
 def test_no_metrics_at_all_are_unknown() -> None:
