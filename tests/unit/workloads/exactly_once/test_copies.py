@@ -152,7 +152,7 @@ def test_a_copying_cell_has_a_topic_that_its_producers_write_and_one_that_its_co
     [
         ("exactly-once", {"producer.enable_idempotence": False}, "implies enable.idempotence=true"),
         ("exactly-once", {"copier.delivery": "at-most-once", "copier.abort_share": 0.5}, "needs transactions"),
-        ("exactly-once", {"copier.client": "java", "copier.delivery": "at-least-once"}, "is can only do exactly-once"),
+        ("exactly-once", {"copier.client": "java", "copier.delivery": "at-least-once"}, "can only do exactly-once"),
         (
             "exactly-once",
             {"copier.client": "java", "copier.protocol": "classic-eager", "copier.abort_share": 0.1},
