@@ -100,7 +100,7 @@ def test_errors_are_named_by_request_and_code() -> None:
         ("sum(under_replicated) > 0", "did you mean 'under_replicated_partitions'"),
         ("sum(messages_in) > 0", r"write rate\(messages_in\)"),
         ("sum(rate(leaders)) > 0", "no counter"),
-        ("sum(leaders) > 0 0", "too much"),
+        ("sum(leaders) > 0 0", "does not belong there"),
         ("sum(leaders) > 0 for 2", "2s"),
         ("sum(leaders) = 0", "not understood"),
         ("__import__('os').system('true')", "not understood|must be"),
