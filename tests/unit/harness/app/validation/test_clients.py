@@ -133,10 +133,14 @@ def test_settings_of_a_producer_that_do_not_fit_each_other_are_refused(client, v
     ("client", "values", "said"),
     [
         ("java", {"heartbeat.interval.ms": "50000"}, "less than session.timeout.ms, 45000"),
-        ("java", {"group.protocol": "consumer", "session.timeout.ms": "10000"}, "is the brokers' to say.*KIP-848"),
+        ("java", {"group.protocol": "consumer", "session.timeout.ms": "10000"}, "is decided by the brokers.*KIP-848"),
         ("java", {"group.instance.id": "a b"}, "at most 249 letters"),
         ("librdkafka", {"max.poll.interval.ms": "1000"}, "at least session.timeout.ms, 45000"),
-        ("librdkafka", {"group.protocol": "consumer", "heartbeat.interval.ms": "1"}, "is the brokers' to say.*KIP-848"),
+        (
+            "librdkafka",
+            {"group.protocol": "consumer", "heartbeat.interval.ms": "1"},
+            "is decided by the brokers.*KIP-848",
+        ),
     ],
 )
 def test_settings_of_a_consumer_that_do_not_fit_each_other_are_refused(client, values, said):

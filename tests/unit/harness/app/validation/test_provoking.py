@@ -480,7 +480,7 @@ def test_where_nobody_sees_the_groups_commits_nobody_can_show_that_it_cannot_com
         ("internal-shares/replication-factor-1", "no share group is part"),
         ("internal-framework/min-insync-1", "neither Kafka Connect nor Kafka Streams"),
         ("internal-offsets/min-insync-1", "destroyed disks"),
-        ("internal-offsets/unclean", "your topic alone"),
+        ("internal-offsets/unclean", "your topic only"),
     ],
 )
 def test_what_cannot_be_shown_of_an_internal_topic_says_why(rule, why):

@@ -381,7 +381,12 @@ def test_a_topic_that_the_chart_creates_has_one_copy_unless_it_says_more(tmp_pat
             "extraConfig.min.insync.replicas",
             "is a placeholder",
         ),
-        ("extraConfig: |", "overrideConfiguration: {acks: 1}\n    extraConfig: |", "overrideConfiguration", "since 32"),
+        (
+            "extraConfig: |",
+            "overrideConfiguration: {acks: 1}\n    extraConfig: |",
+            "overrideConfiguration",
+            "from 32 on",
+        ),
         ("extraConfig: |", "config: a=b\n    extraConfig: |", "extraConfig", "beside config"),
         ("extraConfig: |", "existingConfigmap: mine\n    extraConfig: |", "existingConfigmap", "does not show"),
         ("extraConfig: |", "extraConfigs: {}\n    extraConfig: |", "extraConfigs", "known"),
@@ -392,7 +397,7 @@ def test_a_topic_that_the_chart_creates_has_one_copy_unless_it_says_more(tmp_pat
             "replicaCount: 5",
             "replicaCount: 5, overrideConfiguration: {min.insync.replicas: 1}",
             "broker.overrideConfiguration",
-            "since 32",
+            "from 32 on",
         ),
     ],
 )
