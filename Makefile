@@ -12,8 +12,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 TRIAL ?= smoke
 SEED ?= 1
-# Trials mostly wait for elections and sessions, so this many fit beside each other on two cores and are not late.
-WORKERS ?= 2
+# Trials wait for elections and sessions about a third of the time, so this many keep two cores busy and are not late.
+WORKERS ?= 3
 
 .PHONY: run test test-all unit lint format fuzz system scenarios safe-everywhere torture docs clean help
 

@@ -27,7 +27,7 @@ from tests.support.servers.hosted import HostedCluster
 pytestmark = pytest.mark.cluster
 CLOCK = SystemClock()
 LIMIT_S = 60.0
-WARM_ROUNDS, ROUNDS, RESTARTS = 1, 4, 6
+WARM_ROUNDS, ROUNDS, RESTARTS = 1, 2, 3
 OF_THE_LOG = {
     "producer.acks": ["0", "all"],
     "producer.retries": ["max", "0"],

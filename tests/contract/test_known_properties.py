@@ -101,6 +101,7 @@ def test_librdkafka_tells_the_properties_that_are_on_file():
         assert set(properties_of(scope, "librdkafka", VERSIONS[-1])) <= set(properties)
 
 
+@pytest.mark.long  # 30,000 calls into a JVM; which properties there are, and how Kafka's clients start, is asked each time
 @pytest.mark.parametrize("version", ASKED)
 def test_a_value_is_refused_exactly_where_kafkas_configdef_refuses_it(version):
     asked, different = 0, []

@@ -248,7 +248,7 @@ def test_without_namespaces_nodes_share_the_host_and_partitions_are_lacking(
     ("version", "mode", "brokers", "controllers"),
     [
         pytest.param("4.3.1", "kraft-isolated", 3, 3, marks=pytest.mark.long),
-        ("3.9.2", "kraft-combined", 3, 1),
+        pytest.param("3.9.2", "kraft-combined", 3, 1, marks=pytest.mark.long),
         pytest.param("4.3.1", "kraft-combined", 1, 1, marks=pytest.mark.long),
         pytest.param("4.3.1", "kraft-combined", 3, 1, marks=pytest.mark.long),
         pytest.param("3.9.2", "kraft-isolated", 3, 1, marks=pytest.mark.long),

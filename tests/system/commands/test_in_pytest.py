@@ -1,10 +1,11 @@
-"""The plugin on real Kafka: the sample application's own suite, and a few tests beside it, on one cluster, in one pytest."""
+"""The plugin on real Kafka: suites of sample applications and a few tests beside them, each suite on one cluster."""
 
 import os
 import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 
@@ -15,8 +16,6 @@ from tests.support.paths import EXAMPLES
 pytestmark = pytest.mark.cluster
 LIMIT_S = 550
 MORE = '''
-import asyncio
-
 import pytest
 from confluent_kafka import TopicPartition
 
@@ -97,6 +96,9 @@ def test_a_trial(trial):
     assert run.held, run
     assert run.count("lost") == 0
     assert run.report.is_file()
+'''
+ASYNCHRONOUS = """
+import asyncio
 
 
 def test_asyncio_through_a_dead_leader(
@@ -151,17 +153,65 @@ def test_aiokafka_through_a_dead_leader(
         await asyncio.to_thread(killed.heal)
 
     asyncio.run(work())
-'''
+"""
+SUITES = {"orders": MORE, "shipments": ASYNCHRONOUS}
+"""Example → the tests that are beside its own in the suite."""
+OUTCOMES = {
+    "orders": {
+        "test_an_invoice_has_the_tax": "PASSED",
+        "test_every_order_has_an_invoice_although_a_leader_dies": "PASSED",
+        "test_demonstration_acks_1_loses_orders": "FAILED",
+        "test_demonstration_committing_first_leaves_orders_out": "FAILED",
+        "test_no_order_is_left_out_although_the_service_crashes_before_it_commits": "PASSED",
+        "test_demonstration_committing_first_and_crashing_leaves_orders_out": "FAILED",
+        "test_transactions_with_offsets": "PASSED",
+        "test_its_own_failure_stays_what_it_failed_with": "FAILED",
+        "test_targets_that_are_not_there_are_refused": "PASSED",
+        "test_what_cannot_be_expected_is_refused": "PASSED",
+        "test_what_others_sent_is_compared_too": "FAILED",
+        "test_a_trial": "PASSED",
+    },
+    "shipments": {
+        "test_shipments[bug]": "FAILED",
+        "test_shipments[mended]": "PASSED",
+        "test_shipments_of_a_service_that_dies[bug]": "FAILED",
+        "test_shipments_of_a_service_that_dies[mended]": "PASSED",
+        "test_payments_while_a_leader_stands_still[bug]": "FAILED",
+        "test_payments_while_a_leader_stands_still[mended]": "PASSED",
+        "test_every_order_is_copied[bug]": "FAILED",
+        "test_every_order_is_copied[mended]": "PASSED",
+        "test_asyncio_through_a_dead_leader": "PASSED",
+        "test_aiokafka_through_a_dead_leader": "PASSED" if find_spec("aiokafka") else "ERROR",
+    },
+}
+"""Example → how each test of its suite must end."""
+LONG = {"shipments": pytest.mark.long}
+"""Its cheaper neighbours: tests/processes/harness/app/testing/test_applications.py has each bug of an application."""
+
+
+def of_suite(suite, *values):
+    """The values of a test's parameters, with the suite whose output it reads."""
+    return pytest.param(suite, *values, marks=LONG.get(suite, ()))
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    """What pytest said; the demonstrations are not excused."""
-    here = tmp_path_factory.mktemp("suite")
-    for example in ("orders", "shipments"):
-        for file in (EXAMPLES / example).glob("*.py"):
-            shutil.copy(file, here)
-    (here / "test_more.py").write_text(MORE)
+def said_of(tmp_path_factory):
+    """Returns what pytest said of a suite, which is run when it is first asked for."""
+    return cache(lambda suite: run_suite(suite, tmp_path_factory))
+
+
+@pytest.fixture
+def told(request, said_of):
+    """What pytest said of the suite that the test names, and where it ran."""
+    return said_of(request.param)
+
+
+def run_suite(suite, tmp_path_factory):
+    """Runs the example's own tests and those beside them in a pytest of their own; the demonstrations are not excused."""
+    here = tmp_path_factory.mktemp(suite)
+    for file in (EXAMPLES / suite).glob("*.py"):
+        shutil.copy(file, here)
+    (here / "test_more.py").write_text(SUITES[suite])
     installed = any(point.value == "prozess.harness.app.pytest_plugin" for point in entry_points(group="pytest11"))
     plugin = [] if installed else ["-p", "prozess.harness.app.pytest_plugin"]
     command = [sys.executable, "-m", "pytest", *plugin, "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", "."]
@@ -180,37 +230,16 @@ def outcome(text, test):
 
 
 @pytest.mark.parametrize(
-    ("test", "expected"),
-    [
-        ("test_an_invoice_has_the_tax", "PASSED"),
-        ("test_every_order_has_an_invoice_although_a_leader_dies", "PASSED"),
-        ("test_demonstration_acks_1_loses_orders", "FAILED"),
-        ("test_demonstration_committing_first_leaves_orders_out", "FAILED"),
-        ("test_no_order_is_left_out_although_the_service_crashes_before_it_commits", "PASSED"),
-        ("test_demonstration_committing_first_and_crashing_leaves_orders_out", "FAILED"),
-        ("test_transactions_with_offsets", "PASSED"),
-        ("test_its_own_failure_stays_what_it_failed_with", "FAILED"),
-        ("test_targets_that_are_not_there_are_refused", "PASSED"),
-        ("test_what_cannot_be_expected_is_refused", "PASSED"),
-        ("test_what_others_sent_is_compared_too", "FAILED"),
-        ("test_a_trial", "PASSED"),
-        ("test_shipments[bug]", "FAILED"),
-        ("test_shipments[mended]", "PASSED"),
-        ("test_shipments_of_a_service_that_dies[bug]", "FAILED"),
-        ("test_shipments_of_a_service_that_dies[mended]", "PASSED"),
-        ("test_payments_while_a_leader_stands_still[bug]", "FAILED"),
-        ("test_payments_while_a_leader_stands_still[mended]", "PASSED"),
-        ("test_every_order_is_copied[bug]", "FAILED"),
-        ("test_every_order_is_copied[mended]", "PASSED"),
-        ("test_asyncio_through_a_dead_leader", "PASSED"),
-        ("test_aiokafka_through_a_dead_leader", "PASSED" if find_spec("aiokafka") else "ERROR"),
-    ],
+    ("told", "test", "expected"),
+    [of_suite(suite, *ends) for suite, outcomes in OUTCOMES.items() for ends in outcomes.items()],
+    indirect=["told"],
 )
 def test_a_suite_on_one_cluster_ends_as_it_must(told, test, expected):
     text, _ = told
     assert outcome(text, test) == expected, text[-6000:]
 
 
+@pytest.mark.parametrize("told", ["orders"], indirect=True)
 def test_a_loss_is_told_with_the_faults_and_how_to_see_it_again(told):
     text, here = told
     assert re.search(r"lost \d+ \(permitted\) in orders-t\d+ \(.*acks=1", text)
@@ -221,11 +250,13 @@ def test_a_loss_is_told_with_the_faults_and_how_to_see_it_again(told):
     assert len(list((here / "runs").glob("test-demonstration*/report.html"))) == 3
 
 
+@pytest.mark.parametrize("told", ["orders"], indirect=True)
 def test_what_was_committed_and_never_processed_is_told(told):
     text, _ = told
     assert re.search(r"unprocessed \d+ \(forbidden\) in orders-t\d+", text)
 
 
+@pytest.mark.parametrize("told", ["orders"], indirect=True)
 def test_the_crash_of_an_application_is_told_as_a_fault(told):
     text, _ = told
     assert re.search(r"kill of client-\d+, client-\d+: \d+\.\d s to \d+\.\d s, effective", text)
@@ -233,23 +264,30 @@ def test_the_crash_of_an_application_is_told_as_a_fault(told):
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("told", "said"),
     [
-        r"prozess: violated: commit-first in orders-t\d+\n",
-        r"- orders-t\d+/0, offset 19: committed, and then a record was produced to shipments-t\d+",
-        r"unprocessed 20 \(forbidden\) in orders-t\d+ ",
-        r"prozess: violated: repeated in payments-t\d+\n",
-        r"- 'p-2': payments-t\d+/0, offset 1 \(record 1 of client 1\) and payments-t\d+/0, offset 2 \(record 2",
-        r"prozess: violated: missing-output in orders-t\d+ → copies-t\d+\n",
-        r"- orders-t\d+/0, offset 7 \(committed by group 'copier'\): ",
-        r"✗ doubled-output 3 in raw-t\d+ → done",
+        of_suite("shipments", r"prozess: violated: commit-first in orders-t\d+\n"),
+        of_suite(
+            "shipments", r"- orders-t\d+/0, offset 19: committed, and then a record was produced to shipments-t\d+"
+        ),
+        of_suite("shipments", r"unprocessed 20 \(forbidden\) in orders-t\d+ "),
+        of_suite("shipments", r"prozess: violated: repeated in payments-t\d+\n"),
+        of_suite(
+            "shipments",
+            r"- 'p-2': payments-t\d+/0, offset 1 \(record 1 of client 1\) and payments-t\d+/0, offset 2 \(record 2",
+        ),
+        of_suite("shipments", r"prozess: violated: missing-output in orders-t\d+ → copies-t\d+\n"),
+        of_suite("shipments", r"- orders-t\d+/0, offset 7 \(committed by group 'copier'\): "),
+        of_suite("orders", r"✗ doubled-output 3 in raw-t\d+ → done"),
     ],
+    indirect=["told"],
 )
 def test_a_bug_of_the_application_is_told_with_its_records(told, said):
     text, _ = told
     assert re.search(said, text), text[-6000:]
 
 
+@pytest.mark.parametrize("told", ["orders"], indirect=True)
 def test_what_nobody_could_judge_is_said_at_the_end_with_what_to_add(told):
     text, _ = told
     summary = text[text.rindex("= prozess =") :]
@@ -259,12 +297,14 @@ def test_what_nobody_could_judge_is_said_at_the_end_with_what_to_add(told):
     )
 
 
+@pytest.mark.parametrize("told", ["orders"], indirect=True)
 def test_the_tests_own_words_come_first(told):
     text, _ = told
     assert "the test's own words" in text
     assert re.search(r"every promise held\. `prozess report \S+test-its-own-failure\S* shows what happened", text)
 
 
+@pytest.mark.parametrize("told", [of_suite(suite) for suite in SUITES], indirect=True)
 def test_all_of_it_used_one_cluster_and_left_nothing(told):
     _, here = told
     clusters = list((here / "runs").glob("cluster-*"))

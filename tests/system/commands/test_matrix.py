@@ -6,7 +6,10 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.cluster
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.long,
+]  # its cheaper neighbour: tests/unit/harness/app/runs/test_matrices.py
 
 MATRIX = """
 name = "small"

@@ -301,6 +301,7 @@ def living(pids: list[str]) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.long  # that sessions work, and end, is in each test here; the archive is made anew in this one
 def test_spark_is_quiet_and_fast_by_an_archive_and_leaves_nothing_behind(need, tmp_path, tmp_path_factory):
     need("java")
     done = subprocess.run(

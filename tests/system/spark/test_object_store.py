@@ -200,6 +200,7 @@ def test_the_command_says_in_a_sentence_what_is_wrong_with_a_uri(run, store):
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long  # its cheaper neighbours are the check of a run at a URI, and the second opinion in test_oracle.py
 def test_the_second_opinion_on_a_run_at_a_uri_needs_no_path_that_spark_sees(run, store, session, monkeypatch):
     for name, value in store.environment.items():
         monkeypatch.setenv(name, value)
@@ -260,6 +261,7 @@ def submitted(uri: str, store: ObjectStore, python: str, cwd: Path) -> "subproce
     )
 
 
+@pytest.mark.long  # its cheaper neighbour checks a run in a bucket by prozess's own readers
 def test_the_example_checks_a_run_in_a_bucket_and_spark_reads_its_tables_there_by_its_own_connector(
     run, store, tmp_path
 ):

@@ -1,6 +1,7 @@
 """A whole trial in containers: the same verdict as on the local backend, and nothing left in the engine, however it ends."""
 
 import os
+import re
 import signal
 
 import pytest
@@ -9,6 +10,7 @@ from prozess.harness.run_directory import RunDirectory, read_json
 from prozess.harness.verdict import AnomalyOutcome, Verdict
 from tests.contract.test_compose_cluster import left_of
 from tests.support.command import wait_nothing_left
+from tests.support.paths import ROOT
 from tests.support.servers.clusters import ensure_images
 from tests.system.trials.test_interruptions import frozen, prozess_on
 
@@ -23,11 +25,23 @@ def images(need):
     ensure_images("4.3.1")
 
 
-def test_the_smoke_trial_holds_in_containers_and_its_control_fires(run_trial):
-    done = run_trial("smoke", *COMPOSE, "--engine", "local", seeds=(7, 8, 9))
+def small_smoke():
+    """The smoke trial with the axes of the producer's acks and idempotence alone: 4 cells instead of 28."""
+    whole = (ROOT / "trials" / "smoke.toml").read_text(encoding="utf-8")
+    small, dropped = re.subn(r'^"(?:producer\.retries|topic\.\w+)" = \[.*\n', "", whole, flags=re.MULTILINE)
+    assert dropped == 3
+    return small
+
+
+@pytest.mark.parametrize(
+    ("trial", "cells"), [pytest.param(small_smoke(), 4, id="small"), pytest.param("smoke", 28, marks=pytest.mark.long)]
+)
+def test_the_smoke_trial_holds_in_containers_and_its_control_fires(run_trial, trial, cells):
+    done = run_trial(trial, *COMPOSE, "--engine", "local", seeds=(7, 8, 9))
     assert done.verdict.verdict is Verdict.HELD
+    assert len(done.verdict.cells) == cells
     (control,) = [control for control in done.verdict.controls if control.required]
-    assert len(control.fired_in) == len(control.cells) == 8
+    assert len(control.fired_in) == len(control.cells) > 0
     for cell in done.verdict.cells:
         if cell.axes["producer.acks"] == "all":
             assert cell.anomalies["lost"].outcome is AnomalyOutcome.HELD, cell.name

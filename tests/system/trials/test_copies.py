@@ -10,7 +10,7 @@ from prozess.harness.history.convert import History
 from prozess.harness.schema import Outcome
 from prozess.harness.verdict import AnomalyOutcome, Verdict
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]  # its cheaper neighbour is test_every_workload.py
 
 TRIAL = """
 name = "copies"

@@ -7,7 +7,7 @@ from prozess.harness.config.configuration import AUTHORIZER_PROPERTIES, PROVOCAT
 from prozess.harness.schema import Outcome
 from prozess.harness.verdict import AnomalyOutcome, Verdict
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]  # its cheaper neighbour is test_every_workload.py
 
 TRIAL = f"""
 name = "few-errors"

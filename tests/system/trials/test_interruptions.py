@@ -103,7 +103,8 @@ def test_an_interrupted_run_heals_keeps_what_was_recorded_and_still_reports(proz
     assert 4 in faults["phase"], "healed: UNDONE rows are there"
 
 
-@pytest.mark.parametrize("isolation", ["namespaces", pytest.param("signals", marks=pytest.mark.long)])
+@pytest.mark.long  # its cheaper neighbours: Ctrl-C once, above, and the supervisor's own tests
+@pytest.mark.parametrize("isolation", ["namespaces", "signals"])
 def test_control_c_twice_ends_at_once_and_leaves_nothing(prozess, need, isolation):
     need("java")
     if isolation == "namespaces":

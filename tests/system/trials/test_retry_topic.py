@@ -6,7 +6,7 @@ import pytest
 from prozess.harness.schema import MISSING, ORIGIN_SEQUENCE_BITS, Outcome, Role
 from prozess.harness.verdict import AnomalyOutcome, Verdict
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]  # its cheaper neighbour is test_every_workload.py
 
 TRIAL = """
 name = "small-retry-topic"

@@ -9,8 +9,8 @@ from tests.support.torture.trials import TORMENTS
 
 pytestmark = pytest.mark.cluster
 ROUNDS = int(os.environ.get("PROZESS_TORTURE", "0")) or len(TORMENTS)
-QUICK = [n for n, torment in enumerate(TORMENTS) if torment.name in ("disks", "ssh")]
-"""Rounds that `make test` has time for: the most that can be left behind on this machine, and on others."""
+QUICK = [n for n, torment in enumerate(TORMENTS) if torment.name == "disks"]
+"""Rounds that `make test` has time for: the most that can be left behind on this machine."""
 LONG = pytest.mark.long
 FIRST = int(os.environ.get("PROZESS_TORTURE_SEED", "0"))
 

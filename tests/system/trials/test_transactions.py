@@ -7,31 +7,16 @@ from prozess.checkers.transactions.index import NEVER, Transactions
 from prozess.harness.history.convert import History
 from prozess.harness.schema import Outcome
 from prozess.harness.verdict import AnomalyOutcome, Verdict
-from tests.support.paths import ROOT
 
-pytestmark = pytest.mark.cluster
-
-
-def halved(trial):
-    """The trial with two cells instead of four: in each of them some transactions are left to time out."""
-    for whole, half in (
-        ('"transaction.timeout_share" = [0, 0.1]', '"transaction.timeout_share" = [0.1]'),
-        ("-timeout_share_0-", "-"),  # an axis of one value is not in the names of clients
-    ):
-        assert trial.count(whole) == 1
-        trial = trial.replace(whole, half)
-    return trial
+pytestmark = [pytest.mark.cluster, pytest.mark.long]  # its cheaper neighbour is test_every_workload.py
 
 
-@pytest.fixture(scope="module", params=["half", pytest.param("whole", marks=pytest.mark.long)])
-def finished(request, run_trial, need):
+@pytest.fixture(scope="module")
+def finished(run_trial, need):
     """(run directory, verdict, what was said)"""
     need("java")
     need("namespaces")
-    trial = "transactions"
-    if request.param == "half":
-        trial = halved((ROOT / "trials" / "transactions.toml").read_text(encoding="utf-8"))
-    done = run_trial(trial, "--engine", "local")
+    done = run_trial("transactions", "--engine", "local")
     return done.run, done.verdict, done.errors
 
 

@@ -7,7 +7,7 @@ from prozess.harness.recording.metrics import MICRO, code_of
 from prozess.harness.schema import NONE, Outcome
 from prozess.harness.verdict import AnomalyOutcome, Verdict
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]  # its cheaper neighbour is test_every_workload.py
 
 CONTROLS = {
     "compaction": ("compacted-away", "1"),
@@ -21,7 +21,7 @@ SETTINGS = {"compaction": ("--set", "traffic.rate_hz=50")}
 
 @pytest.fixture(
     scope="module",
-    params=["compaction", *(pytest.param(name, marks=pytest.mark.long) for name in ("dead-cluster", "verifiable"))],
+    params=["compaction", "dead-cluster", "verifiable"],
 )
 def finished(request, run_trial, need):
     need("java")

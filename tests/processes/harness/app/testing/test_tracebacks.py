@@ -78,14 +78,23 @@ def of_ours(told):
     return [line for line in (told.stdout + told.stderr).splitlines() if _OF_OURS.search(line)]
 
 
-@pytest.mark.parametrize("style", ["long", "native"])
-@pytest.mark.parametrize("mistake", sorted(MISTAKES))
-def test_a_mistake_of_the_users_is_shown_where_they_made_it_and_without_a_frame_of_prozess(tmp_path, mistake, style):
-    told = run(tmp_path, MISTAKES[mistake], f"--tb={style}")
-    assert "1 failed" in told.stdout, told.stdout
-    assert SAID[mistake] in told.stdout
+@pytest.fixture(scope="module", params=["long", "native"])
+def all_mistakes(request, tmp_path_factory):
+    """What pytest shows of each mistake, one test each, in one style of tracebacks: name of the mistake → text."""
+    source = "".join(text.replace("def test_it", f"def test_{name}") for name, text in MISTAKES.items())
+    told = run(tmp_path_factory.mktemp(request.param), source, f"--tb={request.param}")
+    assert f"{len(MISTAKES)} failed" in told.stdout, told.stdout
     assert not of_ours(told), told.stdout
-    assert "return client(*given, **more)" in told.stdout, "the line of the user's that led there"
+    failures = told.stdout[: told.stdout.index("short test summary")]
+    names_and_texts = re.split(r"^_+ test_(\w+) _+$", failures, flags=re.MULTILINE)[1:]
+    return dict(zip(names_and_texts[::2], names_and_texts[1::2], strict=True))
+
+
+@pytest.mark.parametrize("mistake", sorted(MISTAKES))
+def test_a_mistake_of_the_users_is_shown_where_they_made_it_and_without_a_frame_of_prozess(all_mistakes, mistake):
+    shown = all_mistakes[mistake]
+    assert SAID[mistake] in shown, shown
+    assert "return client(*given, **more)" in shown, "the line of the user's that led there"
 
 
 def test_an_error_that_ends_a_thread_is_shown_without_a_frame_of_prozess(tmp_path):
