@@ -1,4 +1,5 @@
-"""Where prozess keeps its files: this installation, with the optional Python packages it lacks, and the cache."""
+"""This module says where prozess keeps its files: this installation, with the optional Python packages it lacks, and
+the cache."""
 
 import hashlib
 import json

@@ -1,4 +1,5 @@
-"""What faults have in common: how an effect is observed, and base classes for faults that impair nodes or harm them."""
+"""This module says what faults have in common: how an effect is observed, and base classes for faults that impair nodes
+or harm them."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence

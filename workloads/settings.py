@@ -91,7 +91,8 @@ class LaunchContext:
 
 
 class RoleOptions(BaseModel):
-    """What only the clients of one role need. It is made from the plan, and read once in the client's process."""
+    """Describes what only the clients of one role need. It is made from the plan, and read once in the client's
+    process."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -143,7 +144,7 @@ def launch_producer(context: LaunchContext) -> Settings:
 
 
 class KeyedOptions(RoleOptions):
-    """What a keyed producer draws, and from which seed."""
+    """Describes what a keyed producer draws, and from which seed."""
 
     seed: str
     keys: int
@@ -178,7 +179,7 @@ def launch_errors_producer(context: LaunchContext) -> Settings:
 
 
 class ReaderOptions(RoleOptions):
-    """How a reader finds out who sent a record."""
+    """Says how a reader finds out who sent a record."""
 
     foreign: tuple[int, ...] = ()
     """Partitions whose records carry the identity of Kafka's verifiable clients."""

@@ -82,7 +82,7 @@ def look_after(child: ChildProcess, client: Client, *, stop_s: float) -> None:
 
 
 class ApplicationOptions(RoleOptions):
-    """How an application of the user's is started, and how long it may take to end."""
+    """Says how an application of the user's is started, and how long it may take to end."""
 
     command: tuple[str, ...]
     environment: dict[str, str]
@@ -164,7 +164,7 @@ class Application:
 
 
 class CopierToolOptions(RoleOptions):
-    """How Kafka's copier is started, and how long it may take to end."""
+    """Says how Kafka's copier is started, and how long it may take to end."""
 
     command: tuple[str, ...]
     files: dict[str, str]

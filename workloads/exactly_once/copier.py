@@ -350,7 +350,7 @@ is gone, whatever its timeout, until any connection of the producer changes (lib
 
 
 class CopierOptions(MemberOptions):
-    """What a copier does, beside what a member does."""
+    """Describes what a copier does, beside what a member does."""
 
     outputs: tuple[tuple[int, int, str, int], ...]
     """(dense id of an input partition, and of the output partition; topic; number)."""

@@ -64,7 +64,7 @@ STALL_SLICE_S = 0.05
 
 
 class MemberOptions(RoleOptions):
-    """What a member subscribes to, and what its application does with what it is given."""
+    """Describes what a member subscribes to, and what its application does with what it is given."""
 
     group: int
     """The number of the group: its cell."""

@@ -150,7 +150,7 @@ class CommittedObserver:
 
 
 class ObserverOptions(RoleOptions):
-    """What an observer looks up."""
+    """Describes what an observer looks up."""
 
     committed: tuple[tuple[str, str, int, int], ...]
     """(group.id, topic, number, dense id) of every partition of every group."""

@@ -410,7 +410,7 @@ STOP_NS = 10 * NS_PER_S
 
 
 class RetryOptions(RoleOptions):
-    """How a member sends to the retry topic."""
+    """Says how a member sends to the retry topic."""
 
     producer: dict[str, Property]
     """The properties of its producer."""

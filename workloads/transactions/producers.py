@@ -102,7 +102,7 @@ def java_machine(library: str, jars: Sequence[str]) -> ModuleType:
 
 
 class JavaOptions(RoleOptions):
-    """What a `JavaProducer` needs: `library` is libjvm, `properties` are as Java spells them."""
+    """Describes what a `JavaProducer` needs: `library` is libjvm, `properties` are as Java spells them."""
 
     library: str
     jars: tuple[str, ...]
@@ -315,7 +315,7 @@ def launch_transactor(context: LaunchContext) -> Settings:
 
 
 class TransactorOptions(RoleOptions):
-    """What a transactor does. `hold_whole`: of a transaction that is held all is written before, else half."""
+    """Describes what a transactor does. `hold_whole`: of a transaction that is held all is written before, else half."""
 
     transactional_id: int
     standby: bool

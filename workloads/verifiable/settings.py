@@ -36,7 +36,7 @@ _LOG4J1 = (
 
 
 class ToolCommand(RoleOptions):
-    """How a tool is started."""
+    """Says how a tool is started."""
 
     command: tuple[str, ...]
     files: dict[str, str]
@@ -46,7 +46,7 @@ class ToolCommand(RoleOptions):
 
 
 class ToolOptions(RoleOptions):
-    """What every client that runs a tool needs."""
+    """Describes what every client that runs a tool needs."""
 
     tool: ToolCommand
 
@@ -214,7 +214,7 @@ the cluster's."""
 
 
 class JavaMemberOptions(ConsumerToolOptions):
-    """How Kafka's consumer works as a member of a group."""
+    """Says how Kafka's consumer works as a member of a group."""
 
     group_id: str
     auto: bool

@@ -1,5 +1,5 @@
-"""What the run stage has Kafka do besides the faults: it makes and changes the topics of a trial, and ends transactions that
-hang."""
+"""This module says what the run stage has Kafka do besides the faults: it makes and changes the topics of a trial, and
+ends transactions that hang."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress

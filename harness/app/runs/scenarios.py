@@ -56,7 +56,7 @@ _COUNTED = (
 
 @dataclass(frozen=True, slots=True)
 class NewLeaders:
-    """How long it took until another node led a partition whose leader a fault hit."""
+    """Says how long it took until another node led a partition whose leader a fault hit."""
 
     elections: int
     median_s: float
@@ -84,7 +84,7 @@ class Controls:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioRow:
-    """What one run says about its scenarios: a line of the table."""
+    """Describes what one run says about its scenarios: a line of the table."""
 
     run: str
     began: str
@@ -115,7 +115,7 @@ class ScenarioRow:
 
 
 def row_of(path: Path) -> ScenarioRow | None:
-    """What this run says; None if it was not judged, or its files cannot be read."""
+    """Returns what this run says; None if it was not judged, or its files cannot be read."""
     run = RunSummary.at(path)
     try:
         plan, verdict, impact = run.plan, run.verdict, run.impact
@@ -160,7 +160,7 @@ def _defects(verdict: TrialVerdict) -> tuple[str, ...]:
 
 
 def rows_of(paths: Iterable[Path]) -> list[ScenarioRow]:
-    """Of every judged run directly in these directories, the oldest first."""
+    """Returns the row of every judged run directly in these directories, the oldest first."""
     found = (row_of(plan.parent) for path in paths for plan in sorted(path.glob("*/plan.json")))
     return sorted((row for row in found if row is not None), key=lambda row: row.began)
 
@@ -193,8 +193,8 @@ def new_leaders(faults: Sequence[FaultRecord], truth: Mapping[int, Timeline]) ->
 
 
 def took_s(faults: Sequence[FaultRecord], truth: Mapping[int, Timeline]) -> Iterable[float]:
-    """Of each fault and each partition that one of its nodes led: until another one did. What never came, or came only after
-    the fault was over, is left out: that is no election, but a return."""
+    """Returns for each fault, and each partition that one of its nodes led, the time: until another one did. What never
+    came, or came only after the fault was over, is left out: that is no election, but a return."""
     for fault in faults:
         if fault.kind not in _LOSING or fault.effective is not Tristate.YES:
             continue

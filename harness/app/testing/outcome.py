@@ -272,6 +272,6 @@ def _hook(entry: TracebackType) -> bool:
 
 
 def _library(entry: TracebackType) -> bool:
-    """Of Python or of an installed package; `<string>` and the like are nobody's file, and made by libraries."""
+    """Returns whether the frame is of Python or of an installed package; `<string>` is made by libraries."""
     name = _file(entry)
     return name.startswith((_PYTHON, "<")) or any(part in name for part in _INSTALLED)
