@@ -187,33 +187,42 @@ class PartitionIndex(Indexed):
     # Who.
 
     @lazy
+    def _stretches(self) -> tuple[np.ndarray, np.ndarray]:
+        """For each stretch of `reads` by one client: its first row (with the number of all rows behind the last), and the
+        client."""
+        client = self.reads["client"]
+        starts = np.flatnonzero(differs_from_previous(client))
+        return np.append(starts, len(client)), client[starts]
+
+    @lazy
     def reader_runs(self) -> list[tuple[int, int, int]]:
         """Returns (first row, row after the last, client) for each stretch of `reads` by one client."""
-        client = self.reads["client"]
-        starts = np.flatnonzero(differs_from_previous(client)).tolist()
-        stops = [*starts[1:], len(client)] if starts else []
-        return [(a, b, int(client[a])) for a, b in zip(starts, stops, strict=True)]
+        bounds, client = (array.tolist() for array in self._stretches)
+        return list(zip(bounds[:-1], bounds[1:], client, strict=True))
 
-    def has(self, client: int, table: np.ndarray, value: int) -> bool:
-        """Returns whether `table[client]` is this value. False for a client that is not of the trial."""
-        return 0 <= client < len(table) and int(table[client]) == value
+    @property
+    def readers(self) -> np.ndarray:
+        """The clients that read, several times if they took turns."""
+        return self._stretches[1]
+
+    @lazy
+    def _by_audit(self) -> np.ndarray:
+        """bool[stretches]: did the audit read this stretch?"""
+        return np.asarray(of_clients(self.client_role, self.readers, unknown=NONE) == Role.AUDIT)
+
+    def _in_stretches(self, chosen: np.ndarray) -> np.ndarray:
+        """Returns bool[reads]: is this in one of the chosen stretches?"""
+        return np.repeat(chosen, np.diff(self._stretches[0]))
 
     def audit_rows(self, isolation: Isolation) -> np.ndarray:
         """Returns the rows of `reads` by the audit at this isolation level, in the order of reading."""
-        parts = [
-            np.arange(a, b)
-            for a, b, client in self.reader_runs
-            if self.has(client, self.client_role, Role.AUDIT) and self.has(client, self.client_isolation, isolation)
-        ]
-        return np.concatenate(parts) if parts else np.empty(0, dtype=np.intp)
+        level = of_clients(self.client_isolation, self.readers, unknown=NONE)
+        return np.flatnonzero(self._in_stretches(self._by_audit & (level == isolation)))
 
     @lazy
     def by_consumer(self) -> np.ndarray:
-        """Returns bool[reads]: did a consumer read this, and not the audit?"""
-        consumer = np.ones(len(self.reads["client"]), dtype=bool)
-        for a, b, client in self.reader_runs:
-            consumer[a:b] = not self.has(client, self.client_role, Role.AUDIT)
-        return consumer
+        """bool[reads]: did a consumer read this, and not the audit?"""
+        return self._in_stretches(~self._by_audit)
 
     @lazy
     def read_count(self) -> int:

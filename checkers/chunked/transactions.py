@@ -1,73 +1,104 @@
-"""Gathers what must be known of all partitions of a cell to judge its transactions, by a few looks at each partition,
-where that partition is checked.
+"""Gathers what must be known of all partitions of a cell to judge its transactions, by a look at each partition, where that
+partition is checked.
 
-What is brought together is small: bits for each transaction, and those edges between transactions that may be in cycles.
+What is brought together is small, and grows with the records, not with partitions times transactions: which transactions a
+partition showed, and those edges between transactions that may be in cycles. An edge can be in a cycle only where another
+leads backwards in time, so only edges between transactions that are near in time are brought along. Where edges lead back
+further than that, partitions are looked at once more.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from prozess.checkers.lookup import distinct
-from prozess.checkers.transactions.index import CellIndex, Known, packed, reasons_of
-from prozess.checkers.transactions.isolation import Edges, entangled, joined, stretches, wr_edges, ww_edges
+from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
+from prozess.checkers.transactions.index import CellIndex, Known, packed, reasons_of, some_of
+from prozess.checkers.transactions.isolation import Edges, joined, wr_edges, ww_edges
 from prozess.harness.checking.checker import Look
 from prozess.harness.interfaces import CellHistory
-from prozess.harness.schema import once
+from prozess.harness.schema import Isolation
 
 FACTS = "transactions"
+NEAR = 256
+"""Edges are brought along that lead no further than so many transactions, in the order of time."""
+EDGES_MAX = 8_000_000
+"""So many edges of a cell are brought along, 20 bytes each. A partition with more than its share is looked at again, if
+edges lead backwards."""
 _CYCLES = frozenset({"information-cycle", "write-cycle"})
 Each = Callable[[Sequence[Look]], Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Suspects:
-    """Pairs of transactions of a cell of which the first depends on the second, although it was over before the second."""
+class Candidates:
+    """The edges of one partition that may be in cycles, with the ranks of their transactions in time."""
 
-    tail: np.ndarray
-    head: np.ndarray
+    backwards: np.ndarray
+    """int64[4, n]: writer, reader, rank of the writer, rank of the reader, of each pair where the reader is earlier."""
+    near: Edges | None
+    """The edges that lead backwards, or not far. None: there are too many."""
+    ranks: np.ndarray
+    """int32[2, edges]: the ranks of writer and reader of these edges."""
+    read: int
+    """How many edges by reads there are, without the doubtful ones."""
+    doubtful: np.ndarray
+    """int64[3, n]: writer, reader, and how many edges by reads there are between these, of which one is in doubt."""
+    written: int
+    """How many edges by writes there are."""
+    in_doubt: np.ndarray
+    """The transactions of all these edges of which it is not known here whether they were committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Describes what one partition alone shows of the transactions of its cell. The fields are those of `Known`."""
+    """What one partition alone shows of the transactions of its cell. Arrays have the numbers of transactions."""
 
     audited: bool
     reason: str | None
     unrecorded: int
+    transactions: int
+    """How many transactions the cell has."""
     shown: np.ndarray
+    """Those of which V shows a record."""
     seen_committed: np.ndarray
+    """Those of which a read_committed consumer received a record."""
     missing: np.ndarray
-    """Bits: should V of this partition show a record of it if it was committed, and does not?"""
+    """Those of which V should show a record if it was committed, and does not."""
+    edges: Candidates | None
+    """None: no kernel asked for edges, or which there are depends on what other partitions show."""
 
 
 def gather(cells: Mapping[int, Mapping[int, int]], each: Each, anomalies: Sequence[str]) -> Mapping[int, Known]:
     """Returns what is known of these cells (cell → partition → rows), as these anomalies need it."""
-    known = {cell: _together(parts) for cell, parts in _looks(cells, each, "survey", lambda _: ()).items()}
+    cycles = not _CYCLES.isdisjoint(anomalies)
+    shares = {cell: EDGES_MAX // max(1, len(partitions)) if cycles else -1 for cell, partitions in cells.items()}
+    surveys: dict[int, list[Survey]] = _looks(cells, each, "survey", lambda cell: (shares[cell],))
+    known = {cell: _together(parts) for cell, parts in surveys.items()}
     torn = {cell: cells[cell] for cell, (_, places) in known.items() if len(places)}
     found = {cell: one for cell, (one, _) in known.items()}
-    for cell, parts in _looks(torn, each, "first", lambda cell: (known[cell][1],)).items():
-        found[cell] = replace(found[cell], first=_first_of(parts))
-    if _CYCLES.isdisjoint(anomalies):
+    for cell, firsts in _looks(torn, each, "first", lambda cell: (known[cell][1],)).items():
+        found[cell] = replace(found[cell], first=_first_of(firsts))
+    if not cycles:
         return found
-    backwards = _looks(cells, each, "backwards", lambda cell: (found[cell],))
-    suspects = {cell: partitions for cell, partitions in cells.items() if any(len(p[0]) for p in backwards[cell])}
-    suspected = {
-        cell: Suspects(*(np.concatenate([p[n] for p in backwards[cell]]) for n in (0, 1))) for cell in suspects
+    candidates = {cell: [survey.edges for survey in parts] for cell, parts in surveys.items()}
+    _fill(candidates, cells, each, "candidates", lambda cell: (found[cell], shares[cell]))
+    left = {
+        cell: [_certain(one, found[cell]) for one in parts if one is not None] for cell, parts in candidates.items()
     }
-    edges = _looks(suspects, each, "edges", lambda cell: (found[cell], suspected[cell]))
-    for cell, partitions in cells.items():
+    assert all(len(parts) == len(cells[cell]) for cell, parts in left.items())
+    spans = {cell: _spans(parts) for cell, parts in left.items()}
+    edges = {cell: [_entangled(one, spans[cell]) for one in parts] for cell, parts in left.items()}
+    _fill(edges, cells, each, "edges", lambda cell: (found[cell], spans[cell]))
+    for cell, parts in edges.items():
         # Looks at partitions know them as number 0, and are in the order of partitions.
-        parts = [
+        placed = [
             replace(part, position=np.full(len(part.row), position, dtype=np.intp))
-            for position, part in enumerate(edges.get(cell, ()))
+            for position, part in enumerate(parts)
+            if part is not None
         ]
-        judged = tuple(sum(part[which] for part in backwards[cell]) for which in (2, 3))
-        assert len(partitions) == len(backwards[cell])
-        found[cell] = replace(found[cell], edges=joined(parts), edges_judged=judged)
+        judged = sum(one.read for one in left[cell]), sum(one.written for one in left[cell])
+        found[cell] = replace(found[cell], edges=joined(placed), edges_judged=judged)
     return found
 
 
@@ -87,23 +118,98 @@ def _looks(
     return found
 
 
+def _fill(
+    parts: Mapping[int, list[Any]],
+    cells: Mapping[int, Mapping[int, int]],
+    each: Each,
+    stage: str,
+    arguments: Callable[[int], tuple[Any, ...]],
+) -> None:
+    """Looks at the partitions of which there is nothing yet (None), and fills in what that gives."""
+    missing = {
+        cell: {p: cells[cell][p] for p, part in zip(sorted(cells[cell]), of_cell, strict=True) if part is None}
+        for cell, of_cell in parts.items()
+    }
+    filled = _looks({cell: partitions for cell, partitions in missing.items() if partitions}, each, stage, arguments)
+    for cell, results in filled.items():
+        rest = iter(results)
+        parts[cell][:] = [next(rest) if part is None else part for part in parts[cell]]
+
+
 def _together(parts: Sequence[Survey]) -> tuple[Known, np.ndarray]:
     """Returns what the partitions show together, without the first records; and the transactions that may be torn."""
 
     def any_of(name: str) -> np.ndarray:
-        return np.asarray(reduce(np.bitwise_or, [getattr(part, name) for part in parts]))
+        there = np.zeros(parts[0].transactions, dtype=bool)
+        for part in parts:
+            there[getattr(part, name)] = True
+        return there
 
     shown, nothing = any_of("shown"), np.empty(0, dtype=np.int64)
-    torn = np.flatnonzero(np.unpackbits(any_of("missing") & shown))
+    torn = np.flatnonzero(any_of("missing") & shown)
     incomplete = reasons_of([part.reason for part in parts], sum(part.unrecorded for part in parts))
     audited = all(part.audited for part in parts)
-    return Known(audited, incomplete, shown, any_of("seen_committed"), (nothing, nothing, nothing)), torn
+    return Known(
+        audited, incomplete, packed(shown), packed(any_of("seen_committed")), (nothing, nothing, nothing)
+    ), torn
 
 
 def _first_of(parts: Sequence[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     place, sequence, offset = (np.concatenate([part[column] for part in parts]) for column in range(3))
     which, row = np.unique(place, return_index=True)  # the first of each: of the first partition
     return which, sequence[row], offset[row]
+
+
+def _certain(part: Candidates, known: Known) -> Candidates:
+    """Returns the edges between transactions that were committed, as is known now."""
+    if not len(part.in_doubt):
+        return part
+    proven = known.shown | known.seen_committed
+    refused = Lookup(part.in_doubt[(proven[part.in_doubt >> 3] >> (7 - (part.in_doubt & 7)) & 1) == 0])
+
+    def kept(writer: np.ndarray, reader: np.ndarray) -> np.ndarray:
+        found: np.ndarray = (refused.find(writer) < 0) & (refused.find(reader) < 0)
+        return found
+
+    read = part.read + int(part.doubtful[2][kept(*part.doubtful[:2])].sum())
+    backwards = part.backwards[:, kept(*part.backwards[:2])]
+    if part.near is None:
+        return replace(part, read=read, backwards=backwards)
+    keep = kept(part.near.writer, part.near.reader)
+    return replace(part, read=read, backwards=backwards, near=part.near.chosen(keep), ranks=part.ranks[:, keep])
+
+
+def _spans(parts: Sequence[Candidates]) -> np.ndarray:
+    """Returns int64[2, n]: the first and the last rank of each stretch of time that edges lead back over. No cycle leaves
+    one: where it passes a moment forwards it must come back."""
+    pairs = np.concatenate([part.backwards for part in parts], axis=1)
+    order = np.argsort(pairs[3], kind="stable")
+    begin, end = pairs[3][order], np.maximum.accumulate(pairs[2][order])
+    apart = np.flatnonzero(begin[1:] > end[:-1]) + 1
+    first = np.concatenate([np.zeros(min(1, len(begin)), dtype=np.intp), apart])
+    return np.stack([begin[first], np.append(end[apart - 1], end[-1:])])
+
+
+def _inside(ranks: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Returns bool[edges]: are both transactions of an edge in one stretch? `ranks` is int[2, edges]."""
+    if not spans.size:
+        return np.zeros(ranks.shape[1], dtype=bool)
+    number = np.searchsorted(spans[0], ranks, side="right") - 1
+    found: np.ndarray = (number[0] == number[1]) & (number[0] >= 0) & (ranks.max(axis=0) <= spans[1][number[0]])
+    return found
+
+
+def _entangled(part: Candidates, spans: np.ndarray) -> Edges | None:
+    """Returns the edges that may be in cycles. None: only another look at the partition can tell."""
+    if spans.size and (part.near is None or int((spans[1] - spans[0]).max()) > NEAR):
+        return None
+    near = _no_edges() if part.near is None else part.near
+    chosen = near.chosen(_inside(part.ranks, spans)) if len(near.writer) else near
+    return Edges(*(getattr(chosen, name).astype(np.intp) for name in ("writer", "reader", "position", "row", "level")))
+
+
+def _no_edges() -> Edges:
+    return Edges(*[np.empty(0, dtype=np.int32)] * 5)
 
 
 # The looks at one partition, by stage.
@@ -114,58 +220,110 @@ def look(history: CellHistory, stage: str, *arguments: object) -> object:
     return _STAGES[stage](history, *arguments)
 
 
-def _survey(history: CellHistory) -> Survey:
+def _survey(history: CellHistory, edges_max: int) -> Survey:
     index = CellIndex.of(history)
-    missing = np.zeros(len(index.transactions), dtype=bool)
-    missing[index.transaction[index.missing]] = True
     (partition,) = index.partitions
+    count = len(index.transactions)
+    shown = some_of(index.transaction[index.visible_at >= 0], count)
+    _, transaction, level = index.consumed(0)
+    seen = some_of(transaction[level == Isolation.READ_COMMITTED], count)
     return Survey(
         index.audited,
         index.reason(partition),
         index.unrecorded,
-        packed(index.shown),
-        packed(index.seen_committed),
-        packed(missing),
+        count,
+        shown,
+        seen,
+        some_of(index.transaction[index.missing], count),
+        _candidates_alone(index, shown, seen, edges_max) if edges_max >= 0 else None,
     )
 
 
 def _first(history: CellHistory, transactions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     index = CellIndex.of(history)
-    wanted = np.zeros(len(index.transactions), dtype=bool)
-    wanted[transactions] = True
-    which = np.flatnonzero(wanted & index.shown)
+    shown = some_of(index.transaction[index.visible_at >= 0], len(index.transactions))
+    which = transactions[Lookup(shown).find(transactions) >= 0]
     return which, *index.first_shown(which)
 
 
-def _backwards(history: CellHistory, known: Known) -> tuple[np.ndarray, np.ndarray, int, int]:
-    """Returns pairs of transactions of which the first depends on the second although it was over before the second, and
-    how many edges there are by reads and by writes."""
-    index, (read, written) = _edges_here(history, known)
-    rank, both = index.transactions.in_time, read.and_those(written)
-    back = rank[both.writer] > rank[both.reader]
-    pairs = distinct(both.writer[back].astype(np.int64) * len(rank) + both.reader[back])
-    return pairs // max(1, len(rank)), pairs % max(1, len(rank)), len(read.writer), len(written.writer)
+def _candidates_alone(index: CellIndex, shown: np.ndarray, seen: np.ndarray, edges_max: int) -> Candidates | None:
+    """Returns the edges between transactions that may have been committed. None: the neighbours in V depend on one of which
+    only another partition can tell."""
+    doubt = index.transactions.in_doubt
+    _, transaction = index.shown_by(0)
+    doubtful = distinct(transaction[doubt[transaction]])
+    if ((Lookup(shown).find(doubtful) < 0) & (Lookup(seen).find(doubtful) < 0)).any():
+        return None
+    return _candidates_among(index, index.transactions.perhaps_committed, doubt, edges_max)
 
 
-def _edges(history: CellHistory, known: Known, suspects: Suspects) -> Edges:
-    """Returns the edges that may be in cycles, given all edges that lead backwards."""
-    index, (read, written) = _edges_here(history, known)
-
-    def cut() -> np.ndarray:
-        return stretches(suspects.tail, suspects.head, index.transactions.in_time)
-
-    both, stretch = read.and_those(written), once(history.tables["transactions"], suspects, cut)
-    return both.chosen(entangled(both.writer, both.reader, stretch))
-
-
-def _edges_here(history: CellHistory, known: Known) -> tuple[CellIndex, tuple[Edges, Edges]]:
+def _candidates(history: CellHistory, known: Known, edges_max: int) -> Candidates:
+    """Returns the edges between committed transactions."""
     index = CellIndex(replace(history, known={FACTS: known}))
-    return index, (wr_edges(index), ww_edges(index))
+    return _candidates_among(index, index.committed, None, edges_max)
+
+
+def _candidates_among(index: CellIndex, committed: np.ndarray, doubt: np.ndarray | None, edges_max: int) -> Candidates:
+    rank = index.transactions.in_time
+    read, written = wr_edges(index, committed), ww_edges(index, committed)
+    count, doubtful = len(read.writer), np.empty((3, 0), dtype=np.int64)
+    if doubt is not None:
+        unsure = np.flatnonzero(doubt[read.writer] | doubt[read.reader])
+        pairs, edges = np.unique(_pair(read.writer[unsure], read.reader[unsure]), return_counts=True)
+        count, doubtful = count - len(unsure), np.stack([*_unpaired(pairs), edges])
+    # Of equal edges in sequence the first one is enough: cycles have each once.
+    new = differs_from_previous(read.writer) | differs_from_previous(read.reader) | differs_from_previous(read.level)
+    both = read.chosen(new).and_those(written)
+    ranks = np.stack([rank[both.writer], rank[both.reader]])
+    ahead = ranks[1] - ranks[0]
+    back = np.flatnonzero(ahead < 0)
+    writer, reader = _unpaired(distinct(_pair(both.writer[back], both.reader[back])))
+    near = np.flatnonzero(ahead <= NEAR)
+    edges, ranks = (None, ranks[:, :0]) if len(near) > edges_max else (_narrow(both, near), ranks[:, near])
+    there = np.zeros(0, dtype=np.intp)
+    if doubt is not None:
+        told = [doubtful[0], doubtful[1], writer, reader, *(() if edges is None else (edges.writer, edges.reader))]
+        there = distinct(np.concatenate([one[doubt[one]].astype(np.intp) for one in told]))
+    return Candidates(
+        np.stack([writer, reader, rank[writer], rank[reader]]),
+        edges,
+        ranks.astype(np.int32),
+        count,
+        doubtful,
+        len(written.writer),
+        there,
+    )
+
+
+def _pair(tail: np.ndarray, head: np.ndarray) -> np.ndarray:
+    """Returns int64[n]: one number for each pair of transactions."""
+    found: np.ndarray = (tail.astype(np.int64) << 32) | head
+    return found
+
+
+def _unpaired(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return pairs >> 32, pairs & 0xFFFFFFFF
+
+
+def _narrow(edges: Edges, rows: np.ndarray) -> Edges:
+    """Returns these of the edges, in half the memory."""
+    columns = (edges.writer, edges.reader, edges.position, edges.row, edges.level)
+    return Edges(*(column[rows].astype(np.int32) for column in columns))
+
+
+def _edges(history: CellHistory, known: Known, spans: np.ndarray) -> Edges:
+    """Returns the edges that may be in cycles, given the stretches that edges lead back over."""
+    index = CellIndex(replace(history, known={FACTS: known}))
+    rank, both = (
+        index.transactions.in_time,
+        wr_edges(index).and_those(ww_edges(index)),
+    )
+    return both.chosen(_inside(np.stack([rank[both.writer], rank[both.reader]]), spans))
 
 
 _STAGES: Mapping[str, Callable[..., object]] = {
     "survey": _survey,
     "first": _first,
-    "backwards": _backwards,
+    "candidates": _candidates,
     "edges": _edges,
 }

@@ -147,9 +147,11 @@ def _jumps(
 
 def _levels_read(index: PartitionIndex) -> list[Isolation]:
     """Returns the isolation levels at which consumers read this partition."""
-    clients = {client for _, _, client in index.reader_runs if not index.has(client, index.client_role, Role.AUDIT)}
-    committed = {index.has(c, index.client_isolation, Isolation.READ_COMMITTED) for c in clients}
-    return [Isolation.READ_COMMITTED if c else Isolation.READ_UNCOMMITTED for c in sorted(committed)]
+    readers = index.readers
+    level = of_clients(index.client_isolation, readers, unknown=Isolation.NOT_A_READER)
+    committed = level[of_clients(index.client_role, readers, unknown=NONE) != Role.AUDIT] == Isolation.READ_COMMITTED
+    found = [] if committed.all() else [Isolation.READ_UNCOMMITTED]
+    return [*found, Isolation.READ_COMMITTED] if committed.any() else found
 
 
 def rewound(history: PartitionHistory) -> KernelResult:

@@ -9,7 +9,7 @@ commit took effect, one record that read_committed shows proves that it did.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,12 +18,15 @@ from prozess.checkers.lookup import (
     Indexed,
     Lookup,
     differs_from_previous,
+    distinct,
     identity_keys,
     lazy,
 )
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.harness.interfaces import CellHistory
 from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, of_clients, once
+
+T = TypeVar("T")
 
 
 class CellIndex(Indexed):
@@ -173,9 +176,8 @@ class CellIndex(Indexed):
             found = [np.append(column, NONE)[place] for column in columns]
             return found[0], found[1]
         shown = np.flatnonzero(self.visible_at >= 0)
-        first = np.full(len(self.transactions), -1, dtype=np.intp)
-        first[self.transaction[shown[::-1]]] = shown[::-1]
-        rows = first[transactions]
+        which, first = np.unique(self.transaction[shown], return_index=True)
+        rows = np.append(shown[first], -1)[Lookup(which).find(transactions)]
         sequence = np.append(self.of_sends("sequence"), NONE)[rows]
         return sequence, np.where(rows >= 0, self.visible_offsets(rows), NONE)
 
@@ -213,9 +215,25 @@ class CellIndex(Indexed):
         """Returns bool[transactions]: what is known of all partitions together."""
         return self._of_all(name, lambda: unpacked(getattr(self.known, name), len(self.transactions)))
 
-    def _of_all(self, name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
+    @property
+    def judged_whole(self) -> np.ndarray:
+        """bool[transactions]: V shows a record of it, and it was not aborted: so V must show all of them."""
+        return self._of_all("judged_whole", lambda: self.shown & ~self.transactions.aborted)
+
+    @property
+    def gone(self) -> np.ndarray:
+        """bool[transactions]: it was committed, and V shows none of its records."""
+        return self._of_all("gone", lambda: self.committed & ~self.shown)
+
+    @property
+    def committed_count(self) -> int:
+        """How many transactions were committed."""
+        return int(self._of_all("committed_count", lambda: np.count_nonzero(self.committed)))
+
+    def _of_all(self, name: str, make: Callable[[], T]) -> T:
         """Returns what follows for all transactions from what is known of them. It is made once, and kept with the table
-        that all partitions checked here share."""
+        that all partitions checked here share: nothing may be made anew in each partition that is as long as all
+        transactions."""
         return make() if self.known is None else once(self._table, (self.known, name), make)
 
     def _any_of(self, chosen: np.ndarray) -> np.ndarray:
@@ -400,6 +418,17 @@ class Transactions:
         return np.asarray(self.columns["ended_by"] == ABORT)
 
     @lazy
+    def in_doubt(self) -> np.ndarray:
+        """bool[n]: its client does not know whether it was committed. Whoever was shown a record of it proves that it
+        was."""
+        return np.asarray((self.columns["outcome"] == Outcome.INFO) & ~self.aborted)
+
+    @lazy
+    def perhaps_committed(self) -> np.ndarray:
+        """bool[n]: it was committed, or may have been."""
+        return np.asarray(((self.columns["outcome"] == Outcome.OK) & ~self.aborted) | self.in_doubt)
+
+    @lazy
     def commit_invoked_ns(self) -> np.ndarray:
         """Returns int64[n]: when its commit was invoked. NEVER: it was not."""
         invoked = (self.columns["ended_by"] == COMMIT) & (self.columns["end_invoked_ns"] != MISSING)
@@ -418,10 +447,12 @@ class Transactions:
 
     @lazy
     def in_time(self) -> np.ndarray:
-        """Returns intp[n]: the rank of each transaction by when its commit was invoked (of an imported one: when it was
-        over). A read at read_committed leads forward in this order, unless it is an early one."""
+        """intp[n]: the rank of each transaction by when its commit was invoked (of an imported one: when it was over; of
+        one that never was: when it began). A read at read_committed leads forward in this order, unless it is an early
+        one, or somebody crashed."""
         invoked_ns, over_ns = self.commit_invoked_ns, self.columns["completed_ns"]
-        order = np.argsort(np.where((invoked_ns == NEVER) & (over_ns != MISSING), over_ns, invoked_ns), kind="stable")
+        over_ns = np.where(over_ns != MISSING, over_ns, self.columns["begun_ns"])
+        order = np.argsort(np.where(invoked_ns == NEVER, over_ns, invoked_ns), kind="stable")
         rank = np.empty(len(order), dtype=np.intp)
         rank[order] = np.arange(len(order))
         return rank
@@ -480,6 +511,20 @@ class Known:
 def packed(flags: np.ndarray) -> np.ndarray:
     """Returns the bits of a bool array."""
     return np.packbits(flags)
+
+
+_SORTED_PART = 16
+"""Fewer of all numbers than one of so many are sorted; more are marked in an array that has a place for each."""
+
+
+def some_of(numbers: np.ndarray, length: int) -> np.ndarray:
+    """Returns the different ones of these numbers below `length`, int32, ascending. What this costs depends on how many
+    there are, and not on `length`: there may be thousands of partitions with a few transactions each."""
+    if len(numbers) * _SORTED_PART < length:
+        return distinct(numbers).astype(np.int32)
+    there = np.zeros(length, dtype=bool)
+    there[numbers] = True
+    return np.flatnonzero(there).astype(np.int32)
 
 
 def unpacked(bits: np.ndarray, length: int) -> np.ndarray:

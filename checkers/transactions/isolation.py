@@ -40,8 +40,7 @@ def torn(history: CellHistory) -> KernelResult:
     removed, what may stand behind the sentinel. O(n).
     """
     index = CellIndex.of(history)
-    judged = index.shown & ~index.transactions.aborted
-    rows = np.flatnonzero(index.missing & judged[index.transaction])
+    rows = np.flatnonzero(index.missing & index.judged_whole[index.transaction])
     which = index.transaction[rows[:WITNESSES_MAX]]
     sequence, offset = index.first_shown(which)
     columns = {
@@ -49,7 +48,7 @@ def torn(history: CellHistory) -> KernelResult:
         "other_sequence": sequence,
         "other_offset": offset,
     }
-    return _of_records(index, rows, columns, judged=int(np.count_nonzero(index.committed)))
+    return _of_records(index, rows, columns, judged=index.committed_count)
 
 
 def lost_transaction(history: CellHistory) -> KernelResult:
@@ -58,9 +57,8 @@ def lost_transaction(history: CellHistory) -> KernelResult:
     Counts the records of committed transactions of which V shows none. O(n).
     """
     index = CellIndex.of(history)
-    gone = index.committed & ~index.shown
-    rows = np.flatnonzero(index.missing & gone[index.transaction])
-    return _of_records(index, rows, {}, judged=int(np.count_nonzero(index.committed)))
+    rows = np.flatnonzero(index.missing & index.gone[index.transaction])
+    return _of_records(index, rows, {}, judged=index.committed_count)
 
 
 def zombie_write(history: CellHistory) -> KernelResult:
@@ -330,22 +328,26 @@ def _written(index: CellIndex) -> tuple[Edges, int]:
     return known.chosen(known.level == Isolation.NOT_A_READER), index.known.edges_judged[1]
 
 
-def wr_edges(index: CellIndex) -> Edges:
-    """Returns an edge for each read by one transaction of what another transaction wrote."""
+def wr_edges(index: CellIndex, among: np.ndarray | None = None) -> Edges:
+    """Returns an edge for each read by one transaction of what another transaction wrote. `among`: bool[transactions],
+    those that count. None: the committed ones."""
+    committed = index.committed if among is None else among
     parts = []
     for position in range(len(index.partitions)):
         rows, writer, reader, level = reads_inside(index, position)
-        keep = (writer != reader) & index.committed[writer] & index.committed[reader]
+        keep = (writer != reader) & committed[writer] & committed[reader]
         parts.append(Edges(writer[keep], reader[keep], np.full(int(keep.sum()), position), rows[keep], level[keep]))
     return joined(parts)
 
 
-def ww_edges(index: CellIndex) -> Edges:
-    """Returns an edge for each two transactions that are neighbours in V. The order of all writes follows from these."""
+def ww_edges(index: CellIndex, among: np.ndarray | None = None) -> Edges:
+    """Returns an edge for each two transactions that are neighbours in V, among those that count (as of
+    `wr_edges`). The order of all writes follows from these."""
+    committed = index.committed if among is None else among
     parts = []
     for position in range(len(index.partitions)):
         rows, transaction = index.shown_by(position)
-        keep = index.committed[transaction]
+        keep = committed[transaction]
         rows, transaction = rows[keep], transaction[keep]
         new = np.flatnonzero(differs_from_previous(transaction))[1:]
         level = np.full(len(new), Isolation.NOT_A_READER)

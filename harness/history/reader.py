@@ -221,7 +221,7 @@ class History:
         planned = self.plan.cells[cell]
         numbers = planned.partitions if only is None else (only.partition,)
         clients = self._clients_of(cell)
-        tables: dict[str, Mapping[str, np.ndarray]] = dict(self._of_clients(cell, [c.client for c in clients]))
+        tables: dict[str, Mapping[str, np.ndarray]] = dict(self._of_clients(cell, clients))
         tables["observations"] = self._of_partitions("observations", numbers)
         tables["processed"] = PartitionColumns(self.files["processed"], *sorted(numbers))
         tables["metadata"] = self._of_partition("metadata", NONE)
@@ -243,12 +243,12 @@ class History:
             held = self._cell_clients[cell] = [c for c in self.plan.clients if not mine.isdisjoint(c.partitions)]
         return held
 
-    def _of_clients(self, cell: int, planned: Sequence[int]) -> Mapping[str, SharedRows]:
+    def _of_clients(self, cell: int, planned: Sequence[PlannedClient]) -> Mapping[str, SharedRows]:
         """Returns the rows of the cell's own clients. They are the same for every partition of the cell, so they are
         kept."""
         held = self._cell_tables.get(cell)
         if held is None:
-            ids = self._incarnations(planned)
+            ids = self._incarnations([client.client for client in planned])
             held = {name: SharedRows(_those_of(self._small(name), ids)) for name in _TABLES_OF_CLIENTS}
             with self._lock:
                 for other in list(self._cell_tables)[: 1 - CELLS_HELD]:
