@@ -32,7 +32,7 @@ from prozess.harness.checking.kernels import (
 )
 from prozess.harness.errors import HarnessFailed, HistoryUnreadable, MissingTool
 from prozess.harness.history.reader import History
-from prozess.harness.impact.cost import FaultTime, Impact, groups_of, measure, put_together
+from prozess.harness.impact.cost import FaultTime, Impact, groups_of, measure, measure_locally, put_together
 from prozess.harness.interfaces import Finding
 from prozess.harness.run_directory import RunDirectory
 
@@ -46,6 +46,9 @@ TASKS_PER_WORKER = 2
 ms."""
 ROWS_PER_TASK_MIN = 250_000
 """The fewest rows of a task. With fewer, starting the task costs more than it saves."""
+MEASURED_HERE_ROWS = 1_000_000
+"""Up to so many sends, what faults cost is measured by the driver, in a few hundredths of a second: less than it takes to
+start a job."""
 UNIT_COST_ROWS = 5_000
 """What it costs to open a partition and to call the kernels, however few rows there are, as a number of rows."""
 
@@ -260,7 +263,10 @@ _DESCRIPTION = "spark.job.description"
 def measure_with_spark(
     history: History, faults: Sequence[FaultTime], *, workers: int, session: "SparkSession"
 ) -> Impact:
-    """Returns what faults cost, as the local engine measures it. HistoryUnreadable; HarnessFailed if Spark fails."""
+    """Returns what faults cost, as the local engine measures it. A small history is measured here. HistoryUnreadable;
+    HarnessFailed if Spark fails."""
+    if history.rows("sends") <= MEASURED_HERE_ROWS:
+        return measure_locally(history, faults, workers=1)
     groups = groups_of(history, TASKS_PER_WORKER * workers)
     spread = _Spread(session, history.run, len(groups))
     what = f"the cost of faults: {len(faults)}, groups of partitions: {len(groups)}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prozess.checkers.lookup import UNREADABLE, Lookup, differs_from_previous, distinct, identity_keys
+from prozess.checkers.lookup import UNREADABLE, Indexed, Lookup, differs_from_previous, distinct, identity_keys
 from prozess.checkers.partition_index import PartitionIndex, read_in_the_end
 from prozess.harness.interfaces import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
@@ -38,7 +38,7 @@ def lost(history: PartitionHistory) -> KernelResult:
     index = PartitionIndex.of(history)
     sends = index.sends
     if not index.audited:
-        return _lost_unaudited(index, history.client_clock)
+        return _lost_unaudited(index, history)
     if reason := index.incomplete():
         judged = int(np.count_nonzero((sends["outcome"] == Outcome.OK) & (sends["client"] != SENTINEL_CLIENT)))
         return KernelResult(no_witnesses(), count=0, judged=judged, incomplete=reason)
@@ -67,13 +67,14 @@ def lost(history: PartitionHistory) -> KernelResult:
     return KernelResult(witnesses, count, acknowledged_judged + proven_judged, reason if unknown else None)
 
 
-def _lost_unaudited(index: PartitionIndex, client_clock: np.ndarray) -> KernelResult:
+def _lost_unaudited(index: PartitionIndex, history: PartitionHistory) -> KernelResult:
     """Judges `lost` without an audit. A record is missing if consumers read past its offset and none of them received
     it. No record is missing if consumers received all of them once more after the last send was over."""
-    sends, rows, reached = index.sends, *_never_given(index)
+    sends, never = index.sends, _NeverGiven.of(history)
+    rows, reached = never.rows, never.reached
     lost_rows = rows[~index.consumed.beyond(sends["log_offset"][rows])]
     if not len(lost_rows):
-        everything = read_in_the_end(index, client_clock)
+        everything = read_in_the_end(index, history.client_clock)
         return KernelResult(no_witnesses(), 0, reached, None if everything else index.incomplete())
     shown = lost_rows[:WITNESSES_MAX]
     witnesses = _lost_witnesses(
@@ -94,7 +95,7 @@ def unseen(history: PartitionHistory) -> KernelResult:
     index = PartitionIndex.of(history)
     if index.audited:
         return KernelResult(no_witnesses(), count=0, judged=0)
-    sends, rows, _ = index.sends, *_never_given(index)
+    sends, rows = index.sends, _NeverGiven.of(history).rows
     rows = rows[index.consumed.beyond(sends["log_offset"][rows])]
     judged = int(np.count_nonzero(sends["outcome"] == Outcome.OK))
     if not len(rows):
@@ -108,17 +109,21 @@ def unseen(history: PartitionHistory) -> KernelResult:
     return KernelResult(make_witnesses(len(shown), columns), len(rows), judged)
 
 
-def _never_given(index: PartitionIndex) -> tuple[np.ndarray, int]:
-    """Returns the rows of `sends` that are ok (or proven by their transaction) and that no consumer received; and how
-    many sends are ok and stand where consumers read."""
-    sends = index.sends
-    ok = ((sends["outcome"] == Outcome.OK) | _proven_by_transaction(index)) & (sends["client"] != SENTINEL_CLIENT)
-    reached = int(np.count_nonzero(ok & ~index.consumed.beyond(sends["log_offset"])))
-    rows = np.flatnonzero(ok)
-    rows = rows[index.consumed.keys.find(index.send_key[rows]) < 0]
-    tombstone = sends["size"][rows] == NONE
-    cleaned = index.may_be_cleaned(record_key=sends["key"][rows], offset=sends["log_offset"][rows], tombstone=tombstone)
-    return rows[~cleaned], reached
+class _NeverGiven(Indexed):
+    """The records of a partition that nobody audited that were acknowledged and that no consumer received."""
+
+    def __init__(self, history: PartitionHistory) -> None:
+        index = PartitionIndex.of(history)
+        sends = index.sends
+        ok = ((sends["outcome"] == Outcome.OK) | _proven_by_transaction(index)) & (sends["client"] != SENTINEL_CLIENT)
+        self.reached = int(np.count_nonzero(ok & ~index.consumed.beyond(sends["log_offset"])))
+        """How many sends are ok and stand where consumers read."""
+        rows = np.flatnonzero(ok)
+        rows = rows[index.consumed.keys.find(index.send_key[rows]) < 0]
+        tombstone = sends["size"][rows] == NONE
+        key, offset = sends["key"][rows], sends["log_offset"][rows]
+        self.rows = rows[~index.may_be_cleaned(record_key=key, offset=offset, tombstone=tombstone)]
+        """The rows of `sends` that are ok (or proven by their transaction) and that no consumer received."""
 
 
 def _pick(first: np.ndarray, a: np.ndarray, row_a: np.ndarray, b: np.ndarray, row_b: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import chain
 from typing import Literal
 
@@ -296,8 +297,12 @@ def read_plan(run: RunDirectory) -> Plan:
     return parse_plan(json.dumps(read_json(run.plan)), source=str(run.plan))
 
 
+@lru_cache(maxsize=2)
 def parse_plan(text: str, *, source: str) -> Plan:
-    """Reads a plan from `plan.json`. BadInput if it is not a plan of this version."""
+    """Reads a plan from `plan.json`. BadInput if it is not a plan of this version.
+
+    The last ones are kept: each part of a check reads the plan of its run, and there may be thousands of clients in it.
+    """
     if (version := _version_in(text)) != FORMAT_VERSION:
         raise BadInput(
             f"{source} has format version {version}; this prozess reads {FORMAT_VERSION}. Use the version of prozess that "
