@@ -230,8 +230,13 @@ class RunDirectory:
 
 def write_json(path: Path, value: object) -> None:
     """Writes a JSON file atomically: a reader sees the whole old file or the whole new one."""
+    write_whole(path, json.dumps(value, indent=1, ensure_ascii=False))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a text file atomically."""
     part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(value, indent=1, ensure_ascii=False), encoding="utf-8")
+    part.write_text(text, encoding="utf-8")
     part.replace(path)
 
 

@@ -8,7 +8,6 @@ is missing, or that came later proves nothing any more: `Condition` names it, an
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +24,7 @@ from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import HistoryUnreadable, NotJudged, ProzessError
 from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.recording.rows import damaged_rows, rows_in
-from prozess.harness.run_directory import LostRows, RunDirectory, write_json
+from prozess.harness.run_directory import LostRows, RunDirectory, write_whole
 from prozess.harness.schema import TABLES
 
 Part = Literal["recorded", "history", "judged"]
@@ -428,4 +427,5 @@ def _reseal(run: RunDirectory, part: Part, paths: Iterable[Path]) -> None:
 
 def _write(run: RunDirectory, manifest: Manifest) -> None:
     manifest = manifest.model_copy(update={"sha256": manifest.own_digest()})
-    write_json(run.manifest, json.loads(manifest.model_dump_json()))
+    # There may be a proof for each of thousands of row groups: json would take ten times as long.
+    write_whole(run.manifest, manifest.model_dump_json(indent=1))
