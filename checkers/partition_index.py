@@ -188,8 +188,8 @@ class PartitionIndex(Indexed):
 
     @lazy
     def _stretches(self) -> tuple[np.ndarray, np.ndarray]:
-        """For each stretch of `reads` by one client: its first row (with the number of all rows behind the last), and the
-        client."""
+        """Returns, for each stretch of `reads` by one client, its first row (and the number of all rows at the end), and
+        the client."""
         client = self.reads["client"]
         starts = np.flatnonzero(differs_from_previous(client))
         return np.append(starts, len(client)), client[starts]
@@ -202,12 +202,12 @@ class PartitionIndex(Indexed):
 
     @property
     def readers(self) -> np.ndarray:
-        """The clients that read, several times if they took turns."""
+        """Returns the clients that read, several times if they took turns."""
         return self._stretches[1]
 
     @lazy
     def _by_audit(self) -> np.ndarray:
-        """bool[stretches]: did the audit read this stretch?"""
+        """Returns bool[stretches]: did the audit read this stretch?"""
         return np.asarray(of_clients(self.client_role, self.readers, unknown=NONE) == Role.AUDIT)
 
     def _in_stretches(self, chosen: np.ndarray) -> np.ndarray:
@@ -221,7 +221,7 @@ class PartitionIndex(Indexed):
 
     @lazy
     def by_consumer(self) -> np.ndarray:
-        """bool[reads]: did a consumer read this, and not the audit?"""
+        """Returns bool[reads]: did a consumer read this, and not the audit?"""
         return self._in_stretches(~self._by_audit)
 
     @lazy

@@ -32,7 +32,7 @@ Each = Callable[[Sequence[Look]], Sequence[Any]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """The edges of one partition that may be in cycles, with the ranks of their transactions in time."""
+    """Holds the edges of one partition that may be in cycles, with the ranks of their transactions in time."""
 
     backwards: np.ndarray
     """int64[4, n]: writer, reader, rank of the writer, rank of the reader, of each pair where the reader is earlier."""
@@ -52,7 +52,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What one partition alone shows of the transactions of its cell. Arrays have the numbers of transactions."""
+    """Describes what one partition alone shows of the transactions of its cell. Arrays have the numbers of transactions."""
 
     audited: bool
     reason: str | None

@@ -110,7 +110,7 @@ def unseen(history: PartitionHistory) -> KernelResult:
 
 
 class _NeverGiven(Indexed):
-    """The records of a partition that nobody audited that were acknowledged and that no consumer received."""
+    """Finds the records of a partition that nobody audited that were acknowledged and that no consumer received."""
 
     def __init__(self, history: PartitionHistory) -> None:
         index = PartitionIndex.of(history)

@@ -217,17 +217,17 @@ class CellIndex(Indexed):
 
     @property
     def judged_whole(self) -> np.ndarray:
-        """bool[transactions]: V shows a record of it, and it was not aborted: so V must show all of them."""
+        """Returns bool[transactions]: V shows a record of it, and it was not aborted: so V must show all of them."""
         return self._of_all("judged_whole", lambda: self.shown & ~self.transactions.aborted)
 
     @property
     def gone(self) -> np.ndarray:
-        """bool[transactions]: it was committed, and V shows none of its records."""
+        """Returns bool[transactions]: it was committed, and V shows none of its records."""
         return self._of_all("gone", lambda: self.committed & ~self.shown)
 
     @property
     def committed_count(self) -> int:
-        """How many transactions were committed."""
+        """Returns how many transactions were committed."""
         return int(self._of_all("committed_count", lambda: np.count_nonzero(self.committed)))
 
     def _of_all(self, name: str, make: Callable[[], T]) -> T:
@@ -419,13 +419,13 @@ class Transactions:
 
     @lazy
     def in_doubt(self) -> np.ndarray:
-        """bool[n]: its client does not know whether it was committed. Whoever was shown a record of it proves that it
+        """Returns bool[n]: its client does not know whether it was committed. Whoever was shown a record of it proves that it
         was."""
         return np.asarray((self.columns["outcome"] == Outcome.INFO) & ~self.aborted)
 
     @lazy
     def perhaps_committed(self) -> np.ndarray:
-        """bool[n]: it was committed, or may have been."""
+        """Returns bool[n]: it was committed, or may have been."""
         return np.asarray(((self.columns["outcome"] == Outcome.OK) & ~self.aborted) | self.in_doubt)
 
     @lazy
@@ -447,8 +447,8 @@ class Transactions:
 
     @lazy
     def in_time(self) -> np.ndarray:
-        """intp[n]: the rank of each transaction by when its commit was invoked (of an imported one: when it was over; of
-        one that never was: when it began). A read at read_committed leads forward in this order, unless it is an early
+        """Returns intp[n]: the rank of each transaction by when its commit was invoked (of an imported one: when it was
+        over; of one that never was: when it began). A read at read_committed leads forward in this order, unless it is an early
         one, or somebody crashed."""
         invoked_ns, over_ns = self.commit_invoked_ns, self.columns["completed_ns"]
         over_ns = np.where(over_ns != MISSING, over_ns, self.columns["begun_ns"])
