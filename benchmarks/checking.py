@@ -3,10 +3,15 @@ plain scan.
 
     python benchmarks/checking.py [--rows 20000000] [--partitions 64] [--keep DIRECTORY] [--straight] [--engines spark]
                                   [--workers 1] [--times 0] [--workload group|transactions] [--transaction-records 3]
+    python benchmarks/checking.py --growth 100000 1000000 10000000 [--workload log] [--engines local]
 
 `--straight`: the history as the generator writes it, without the rows that it might have come from: for very many rows.
 `--workload`: cells of another kind; 100 M rows have 20 M processing records. `--transaction-records`: of transactions with so
 many records each, which read, too: 24 M rows have 2 M of three records.
+
+`--growth`: only the command, for histories of these sizes, one after the other: CPU seconds, the plain scan, and by which
+power of the rows both grow. Partitions grow with the rows, so that what a partition costs is seen, too. The exponent of
+what is beyond the fixed cost is that of the last two sizes, with the smallest history's seconds subtracted.
 
 Makes a history with planted anomalies (PLANTED), so that every timed check is also seen to find exactly them. Everything is
 measured in one go on one machine; the ratios say more than the seconds. Times are wall clock; cold is a fresh process from
@@ -248,6 +253,47 @@ def _count_things(run: RunDirectory) -> None:
             print(f"{history.rows(name):,} rows of {name}")
 
 
+GROWN = {"log": 300_000, "group": 300_000, "transactions": 500_000, "compaction": 300_000}
+"""How many rows there are to a partition, while a history grows."""
+PARTITIONS_STEP = 12
+"""Partitions are a multiple of this, as transactions need it."""
+
+
+def grow(sizes: Sequence[int], workload: str, engines: Sequence[str], workers: int, records: int | None) -> None:
+    """Measures the command over histories of these sizes, and prints by which power of their rows it grows."""
+    for engine in engines:
+        print(f"\n{workload}, {engine}, {workers} workers, load {os.getloadavg()[0]:.1f} before")
+        print(
+            f"{'rows':>13}{'partitions':>12}{'scan, CPU s':>13}{'check, CPU s':>14}{'× scan':>8}{'exponent':>10}{'MB':>7}"
+        )
+        measured: list[tuple[int, float]] = []
+        for size in sorted(sizes):
+            partitions = PARTITIONS_STEP * max(1, round(size / GROWN[workload] / PARTITIONS_STEP))
+            with tempfile.TemporaryDirectory(prefix="prozess-bench-") as folder:
+                run = RunDirectory(Path(folder) / "run")
+                options = GenerateOptions(
+                    rows=size,
+                    partitions=partitions,
+                    planted=PLANTED[workload],
+                    kinds=[workload],
+                    seed=1,
+                    transaction_records=records,
+                )
+                rows = make(run, options, straight=True)
+                scan(run)
+                _, floor_cpu = seconds(partial(scan, run), 1)
+                _, cpu, peak_mb = command(engine, run.path, workers)
+            exponent = ""
+            if measured:
+                fixed = measured[0][1] if len(measured) > 1 else 0.0
+                before_rows, before_cpu = measured[-1]
+                grown = (cpu - fixed) / max(before_cpu - fixed, 1e-2)
+                exponent = f"{np.log(grown) / np.log(rows / before_rows):.2f}"
+            measured.append((rows, cpu))
+            told = f"{rows:>13,}{partitions:>12}{floor_cpu:>13.2f}{cpu:>14.2f}{cpu / floor_cpu:>8.0f}"
+            print(f"{told}{exponent:>10}{peak_mb:>7.0f}", flush=True)
+
+
 def _line(
     what: str, rows: int, taken: float, floor: float, cpu: float | None = None, peak_mb: float | None = None
 ) -> None:
@@ -269,7 +315,17 @@ def main() -> None:
     parser.add_argument("--engine", choices=sorted(ENGINES), help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, default=2, help="partitions, or pieces, at a time")
     parser.add_argument("--times", type=int, default=3, help="warm checks; 0: only the cold one, for very many rows")
+    parser.add_argument("--growth", nargs="+", type=int, metavar="ROWS", help="only the command, for these sizes")
     arguments = parser.parse_args()
+    if arguments.growth:
+        grow(
+            arguments.growth,
+            arguments.workload,
+            arguments.engines,
+            arguments.workers,
+            arguments.transaction_records,
+        )
+        return
     if arguments.engine:
         child(arguments.engine, arguments.keep, arguments.workers, arguments.times)
         return

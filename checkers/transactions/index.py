@@ -448,8 +448,8 @@ class Transactions:
     @lazy
     def in_time(self) -> np.ndarray:
         """Returns intp[n]: the rank of each transaction by when its commit was invoked (of an imported one: when it was
-        over; of one that never was: when it began). A read at read_committed leads forward in this order, unless it is an early
-        one, or somebody crashed."""
+        over; of one that never was: when it began). A read at read_committed leads forward in this order, unless it is an
+        early one, or somebody crashed."""
         invoked_ns, over_ns = self.commit_invoked_ns, self.columns["completed_ns"]
         over_ns = np.where(over_ns != MISSING, over_ns, self.columns["begun_ns"])
         order = np.argsort(np.where(invoked_ns == NEVER, over_ns, invoked_ns), kind="stable")
