@@ -255,6 +255,8 @@ def _count_things(run: RunDirectory) -> None:
 
 GROWN = {"log": 300_000, "group": 300_000, "transactions": 500_000, "compaction": 300_000}
 """How many rows there are to a partition, while a history grows."""
+FULL_ROWS = 4_000_000
+"""Histories with fewer rows have fewer anomalies planted."""
 PARTITIONS_STEP = 12
 """Partitions are a multiple of this, as transactions need it."""
 
@@ -274,7 +276,9 @@ def grow(sizes: Sequence[int], workload: str, engines: Sequence[str], workers: i
                 options = GenerateOptions(
                     rows=size,
                     partitions=partitions,
-                    planted=PLANTED[workload],
+                    planted={
+                        name: -(-count * min(size, FULL_ROWS) // FULL_ROWS) for name, count in PLANTED[workload].items()
+                    },
                     kinds=[workload],
                     seed=1,
                     transaction_records=records,

@@ -269,8 +269,8 @@ def _candidates_among(index: CellIndex, committed: np.ndarray, doubt: np.ndarray
     count, doubtful = len(read.writer), np.empty((3, 0), dtype=np.int64)
     if doubt is not None:
         unsure = np.flatnonzero(doubt[read.writer] | doubt[read.reader])
-        pairs, edges = np.unique(_pair(read.writer[unsure], read.reader[unsure]), return_counts=True)
-        count, doubtful = count - len(unsure), np.stack([*_unpaired(pairs), edges])
+        pairs, times = np.unique(_pair(read.writer[unsure], read.reader[unsure]), return_counts=True)
+        count, doubtful = count - len(unsure), np.stack([*_unpaired(pairs), times])
     # Of equal edges in sequence the first one is enough: cycles have each once.
     new = differs_from_previous(read.writer) | differs_from_previous(read.reader) | differs_from_previous(read.level)
     both = read.chosen(new).and_those(written)
