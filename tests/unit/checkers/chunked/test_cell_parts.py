@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from prozess.checkers.chunked import transactions as gathering
 from prozess.checkers.groups.assignments import thinned
 from prozess.checkers.registry import select
 from prozess.harness.app.histories.synthetic.history import GenerateOptions, generate
@@ -147,6 +148,34 @@ def test_any_way_of_sharing_a_cell_out_gives_the_same_findings(make):
     expected = {n for n in CONCERNED if not OF[make].isdisjoint(OF_A_CELL[n].traits)}
     assert set(found) >= expected
     assert min(found[name] for name in expected) >= (5 if ALL else 1), found
+
+
+@pytest.mark.parametrize(("near", "edges_max"), [(0, 0), (2, 8_000_000), (256, 0), (256, 30)])
+def test_cycles_are_the_same_where_partitions_must_be_looked_at_again(monkeypatch, near, edges_max):
+    monkeypatch.setattr(gathering, "NEAR", near)
+    monkeypatch.setattr(gathering, "EDGES_MAX", edges_max)
+    stages: Counter[str] = Counter()
+    look = gathering.look
+
+    def counted(history, stage, *arguments):
+        stages[stage] += 1
+        return look(history, stage, *arguments)
+
+    checkers = select(["information-cycle", "write-cycle"])
+    facts = replace(checkers.cell["write-cycle"].knows, look=counted)
+    checkers = replace(checkers, cell={name: replace(c, knows=facts) for name, c in checkers.cell.items()})
+
+    @settings(QUICK, max_examples=examples(100))
+    @given(SEEDS)
+    def check(seed):
+        rng = random.Random(seed)
+        history = of_transactions(rng)
+        whole = in_order(check_cell(history, checkers.cell), checkers, [history.cell])
+        known = gathered(history, checkers, rng)
+        assert [said(f) for f in shared_out(history, checkers, known, rng)] == [said(f) for f in whole]
+
+    check()
+    assert stages["edges"], stages
 
 
 OF_A_CELL = select().cell
