@@ -155,7 +155,10 @@ def test_cycles_are_the_same_where_partitions_must_be_looked_at_again(monkeypatc
     monkeypatch.setattr(gathering, "NEAR", near)
     monkeypatch.setattr(gathering, "EDGES_MAX", edges_max)
     stages: Counter[str] = Counter()
-    look = gathering.look
+    look, alone = gathering.look, gathering._candidates_alone
+    # Which edges there are may depend on what another partition shows of a transaction whose commit is in doubt.
+    some = random.Random(near)
+    monkeypatch.setattr(gathering, "_candidates_alone", lambda *given: alone(*given) if some.random() < 0.5 else None)
 
     def counted(history, stage, *arguments):
         stages[stage] += 1
@@ -175,7 +178,7 @@ def test_cycles_are_the_same_where_partitions_must_be_looked_at_again(monkeypatc
         assert [said(f) for f in shared_out(history, checkers, known, rng)] == [said(f) for f in whole]
 
     check()
-    assert stages["edges"], stages
+    assert min(stages["edges"], stages["candidates"]), stages
 
 
 OF_A_CELL = select().cell
