@@ -89,7 +89,7 @@ def why_invalid(combination: Combination, variant: Variant) -> str | None:
     if topic.min_insync_replicas > topic.replication_factor:
         return (
             f"min.insync.replicas={topic.min_insync_replicas} exceeds replication.factor={topic.replication_factor}: "
-            "refuses every acks=all write before 3.7, is silently lowered since (KAFKA-15583)"
+            "before 3.7 a broker refuses every write with acks=all, since then it silently lowers the minimum (KAFKA-15583)"
         )
     if topic.replication_factor > variant.brokers:
         return f"replication.factor={topic.replication_factor} needs as many brokers, the variant has {variant.brokers}"

@@ -179,7 +179,7 @@ def test_every_error_can_be_planned_and_implies_the_limit_it_breaks(error):
     ("base", "words"),
     [
         ({"provocation.error": "timeout", "producer.acks": "0"}, "nothing would time out"),
-        ({"provocation.error": "too-large-for-broker", "producer.compression_type": "lz4"}, "a small one"),
+        ({"provocation.error": "too-large-for-broker", "producer.compression_type": "lz4"}, "makes records too small"),
         ({"provocation.error": "full-queue", "producer.client": "java"}, "librdkafka clients only"),
         ({"provocation.error": "not-authorised"}, "needs variant.properties.authorizer.class.name"),
     ],
