@@ -66,14 +66,15 @@ def start_session(
     remote: str | None = None,
     java_home: str | None = None,
     archive: str | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Starts a Spark session. It may be called from any thread. A second call in this process returns the session that
     is there.
 
     `master`: where the tasks run; None = here, two at a time. `remote`: address of a Spark Connect server
     (`sc://host:port`) instead; needs no Java. `java_home`: the Java to use; None = JAVA_HOME, else `java` of the PATH.
-    `archive`: its options about class-data archives; None = it uses ours, which is made first if need be. End it with
-    `session.stop()`.
+    `archive`: its options about class-data archives; None = it uses ours, which is made first if need be. `settings`: Spark's
+    own, which come before ours. End it with `session.stop()`.
 
     Raises MissingTool without Java 17, NotReady if it does not come up, HarnessFailed or BadInput if Spark refuses.
     """
@@ -84,7 +85,7 @@ def start_session(
             prepare_workers(session, directory)
             return session
         master = master or local_master(2)
-        configuration = _configuration(master, directory)
+        configuration = _configuration(master, directory).setAll(list((settings or {}).items()))
         try:
             if SparkContext._gateway is None:
                 java = _java(java_home)

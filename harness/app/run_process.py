@@ -1,6 +1,7 @@
 """Starts `prozess run` in a process of its own, for commands that run many trials, and handles the signals that end a
 command."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -16,8 +17,23 @@ from prozess.harness.errors import ExitCode, ProzessError
 
 RUN = (sys.executable, "-P", "-c", "from prozess.harness.app.cli import main; main()", "run")
 """`-P`: a folder `harness` where somebody happens to be is not ours."""
+_PR_SET_PDEATHSIG = 1
+"""prctl(2): the signal that a process gets when its parent ends."""
 END_TIMEOUT_S = 120.0
 """How long a trial may take from Ctrl-C to its end: it heals, keeps what was recorded, and reports."""
+
+
+def run_while(parent: int) -> tuple[str, ...]:
+    """Returns the command of a trial that is interrupted, so that it heals, when the process with that pid ends."""
+    begin = f"from prozess.harness.app.run_process import end_with; end_with({parent}); "
+    return (*RUN[:3], begin + RUN[3], *RUN[4:])
+
+
+def end_with(parent: int) -> None:
+    """Makes the kernel interrupt this process when its parent ends. If the parent has ended already, ends it now."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit(f"prozess: process {parent} began this trial and has ended.")
 
 
 @dataclass(slots=True)

@@ -90,6 +90,18 @@ MasterOption = Annotated[
 RemoteOption = Annotated[
     str | None, typer.Option(help="A Spark Connect server, sc://host:port, in place of a Spark master.")
 ]
+CoresOption = Annotated[
+    int,
+    typer.Option(
+        "--cores-per-trial", min=1, help="With --master: how many cores of an executor a trial has. It is alone there."
+    ),
+]
+ShardOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="I/N", help="Run the share of one of N machines: every Nth trial, from the Ith on. Example: 3/16."
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="KEY=VALUE replaces a setting of the trial file. VALUE is TOML. You may repeat it."),

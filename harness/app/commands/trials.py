@@ -8,6 +8,7 @@ import typer
 from prozess.harness.app.commands.options import (
     BackendOption,
     ClientConfigOption,
+    CoresOption,
     DecideOption,
     EngineOption,
     JsonOption,
@@ -17,6 +18,7 @@ from prozess.harness.app.commands.options import (
     RunArgument,
     RunsOption,
     SetOption,
+    ShardOption,
     VariantOption,
     WorkersOption,
     chosen,
@@ -53,7 +55,9 @@ def run(  # noqa: PLR0913 - the options of a command
     seed: Annotated[
         int, typer.Option(help="The number that fixes every random choice. The same seed gives the same schedule.")
     ] = 1,
-    runs: RunsOption = Path("runs"),
+    runs: Annotated[
+        str, typer.Option(help="The directory for runs. For a campaign with --master: its own directory, or a URI.")
+    ] = "runs",
     engine: EngineOption = "spark",
     workers: WorkersOption = 2,
     master: MasterOption = None,
@@ -71,6 +75,8 @@ def run(  # noqa: PLR0913 - the options of a command
         typer.Option(min=1, help="Run a campaign: this many times every trial with every combination of its values."),
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the campaign in this directory.")] = None,
+    shard: ShardOption = None,
+    cores: CoresOption = 2,
     client_config: ClientConfigOption = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
@@ -84,14 +90,27 @@ def run(  # noqa: PLR0913 - the options of a command
                 "--decide applies to one run, not to a campaign. Leave it out, and run `prozess check RUN --decide …` "
                 "afterwards."
             )
-        from prozess.harness.app.runs.campaign_runner import campaign
+        from prozess.harness.app.runs.campaign_plan import WHOLE, parse_shard
+        from prozess.harness.app.runs.campaign_runner import campaign, campaign_on_spark
 
-        raise typer.Exit(campaign(trial, seed=seed, runs=runs, duration=duration, resume=resume, rounds=rounds))
+        if master is not None:
+            if duration is not None or resume is not None or shard is not None:
+                raise BadInput(
+                    "--master shares the trials of all --rounds out itself. Leave --for, --resume and --shard out."
+                )
+            code = campaign_on_spark(trial, seed=seed, runs=runs, rounds=rounds, master=master, cores=cores)
+            raise typer.Exit(code)
+        share = WHOLE if shard is None else parse_shard(shard)
+        raise typer.Exit(
+            campaign(trial, seed=seed, runs=Path(runs), duration=duration, resume=resume, rounds=rounds, shard=share)
+        )
+    if shard is not None:
+        raise BadInput("--shard gives a machine its share of a campaign. A campaign needs --for or --rounds.")
     from prozess.harness.app.conduct import Options, conduct
 
     plan = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings), isolation=isolation)
     plan = decided_by(plan, decide)
-    options = Options(runs, engine, workers, isolation, quiet, as_json, master, remote)
+    options = Options(Path(runs), engine, workers, isolation, quiet, as_json, master, remote)
     raise typer.Exit(conduct(plan, options))
 
 
@@ -305,27 +324,46 @@ matrix_app = typer.Typer()
 
 
 @matrix_app.command()
-def matrix(
+def matrix(  # noqa: PLR0913 - the options of a command
     name: Annotated[
         str | None,
         typer.Argument(
             help="The name or file of a matrix, or the directory of its results.", autocompletion=complete_matrices
         ),
     ] = None,
+    merged: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="After the word `merge`: a new directory, and the directories of the shares to put into it."
+        ),
+    ] = None,
     run: Annotated[
-        Path | None, typer.Option("--run", help="Run its trials into this directory, or continue there.")
+        str | None,
+        typer.Option("--run", help="Run its trials into this directory, or continue there. With --master: also a URI."),
     ] = None,
     duration: Annotated[
         str | None, typer.Option("--for", help="Begin no further trial after 90s, 30m or 8h. Default: run all of them.")
     ] = None,
+    shard: ShardOption = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Run the trials as tasks of this Spark cluster (spark://host:port), one an executor."
+        ),
+    ] = None,
+    cores: Annotated[
+        int,
+        typer.Option("--cores-per-trial", min=1, help="With --master: how many cores an executor and its trial have."),
+    ] = 2,
     diff: Annotated[
-        tuple[Path, Path] | None,
+        tuple[str, str] | None,
         typer.Option("--diff", metavar="OLD NEW", help="Compare the results in two directories."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Show or run every combination of settings and clusters. A matrix varies the faults, too. It shows which combinations
-    there are, and what each setting is worth."""
+    there are, and what each setting is worth. `prozess matrix merge ALL SHARE …` puts together what several machines ran."""
+    from prozess.harness.app.runs.matrix_runner import MatrixRequest
     from prozess.harness.app.runs.matrix_runner import matrix as carry_out
 
-    raise typer.Exit(carry_out(name, run=run, diff=diff, duration=duration, as_json=as_json))
+    raise typer.Exit(carry_out(MatrixRequest(name, merged or (), run, diff, duration, shard, master, cores, as_json)))

@@ -25,6 +25,7 @@ from prozess.harness.errors import BadInput
 from prozess.harness.run_directory import write_json
 
 FORMAT_VERSION = 1
+CAMPAIGN_FILE = "campaign.json"
 
 
 class Entry(Frozen):
@@ -141,13 +142,43 @@ def parse_duration(text: str) -> float:
     return sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(r"(\d+(?:\.\d+)?)([smhd])", text))
 
 
+class Shard(Frozen):
+    """The share of one machine: every n-th trial, so that machines that know nothing of each other run all of them."""
+
+    number: PositiveInt = 1
+    """Which share, from 1."""
+    of: PositiveInt = 1
+    """How many machines share the trials out."""
+
+    def has(self, number: int) -> bool:
+        """Returns whether the trial with this number, from 0, is in the share."""
+        return number % self.of == self.number - 1
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+
+WHOLE = Shard()
+"""The share of a machine that is alone."""
+
+
+def parse_shard(text: str) -> Shard:
+    """Turns "3/16" into the third of sixteen shares. BadInput for anything else."""
+    matched = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
+    number, of = (int(matched[1]), int(matched[2])) if matched else (0, 0)
+    if not 1 <= number <= of:
+        raise BadInput(f"--shard {text!r} is not a share. Give one such as 3/16: the third of sixteen machines.")
+    return Shard(number=number, of=of)
+
+
 class BegunCampaign(Frozen):
-    """The file campaign.json: the campaign, its seed, and how long it may take."""
+    """The file campaign.json: the campaign, its seed, how long it may take, and which share of it this is."""
 
     campaign: Campaign
     seed: int
     duration_s: float | None = None
     """None: until its rounds are over."""
+    shard: Shard = WHOLE
     format_version: int = FORMAT_VERSION
 
 
@@ -166,7 +197,7 @@ class CampaignDirectory(JobDirectory):
 
     @property
     def _campaign(self) -> Path:
-        return self.path / "campaign.json"
+        return self.path / CAMPAIGN_FILE
 
     def begin(self, begun: BegunCampaign) -> None:
         """Makes the directory. BadInput if there is a campaign already."""
@@ -182,11 +213,12 @@ class CampaignDirectory(JobDirectory):
         return read_begun(self._campaign, "campaign", BegunCampaign, FORMAT_VERSION)
 
 
-def next_number(attempts: list[TrialAttempt], retries: int) -> tuple[int, int]:
-    """Returns (the number of the next trial, which attempt at it). A trial is tried again if prozess itself failed."""
+def next_number(attempts: list[TrialAttempt], retries: int, shard: Shard = WHOLE) -> tuple[int, int]:
+    """Returns (the number of the next trial of a share, which attempt at it). A trial is tried again if prozess itself
+    failed."""
     if not attempts:
-        return 0, 0
+        return shard.number - 1, 0
     last = attempts[-1]
     if last.failed and last.job.attempt < retries:
         return last.job.number, last.job.attempt + 1
-    return last.job.number + 1, 0
+    return last.job.number + shard.of, 0

@@ -11,20 +11,27 @@ from pathlib import Path
 from prozess.harness.app.run_process import RUN
 from prozess.harness.app.runs.campaign_index import write_index
 from prozess.harness.app.runs.campaign_plan import (
+    CAMPAIGN_FILE,
+    WHOLE,
     BegunCampaign,
     Campaign,
     CampaignDirectory,
     Entry,
+    Shard,
     combinations,
     draw,
     is_over,
     load_campaign,
     next_number,
     parse_duration,
+    trials_in_all,
 )
 from prozess.harness.app.runs.engine import TrialAttempt, TrialJob, engine_in, exit_code_of, make_room, tidy
+from prozess.harness.app.runs.on_spark import SharedPlace, SparkTrials, opened_results, run_on_spark
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed
+from prozess.harness.history.versions import own_version
+from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import known_campaigns, known_trials, load_trial
 
 Following = Callable[[BegunCampaign, list[TrialAttempt]], TrialJob | None]
@@ -33,7 +40,7 @@ Following = Callable[[BegunCampaign, list[TrialAttempt]], TrialJob | None]
 
 def drawn_next(begun: BegunCampaign, attempts: list[TrialAttempt]) -> TrialJob | None:
     """Draws the next trial by the campaign's seed; None if its time or its rounds are over."""
-    number, attempt = next_number(attempts, begun.campaign.retries)
+    number, attempt = next_number(attempts, begun.campaign.retries, begun.shard)
     if not _time_is_left(begun, attempts) or is_over(begun.campaign, number):
         return None
     return draw(begun.campaign, begun.seed, number).model_copy(update={"attempt": attempt})
@@ -59,7 +66,7 @@ def run_campaign(
 
         def over(done: TrialAttempt) -> None:
             nonlocal in_a_row
-            _tell(done)
+            tell_over(done)
             tidy(directory.runs, done, keep)
             kept = make_room(directory.runs, attempts, keep)
             write_index(directory, begun, attempts)
@@ -107,34 +114,49 @@ def _tell_begin(begun: BegunCampaign, spent_s: float, job: TrialJob) -> None:
     sys.stderr.flush()
 
 
-def _tell(done: TrialAttempt) -> None:
+def tell_status(line: str) -> None:
+    """Prints a line about all trials of the command."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def tell_over(done: TrialAttempt, where: str = "") -> None:
+    """Prints what came of a trial, and where it ran if that was not here."""
     settings = " ".join(f"{key}={value}" for key, value in done.job.settings.items())
     what = done.verdict or f"no verdict (exit {done.exit_code}): {done.why}"
     sys.stdout.write(
-        f"{done.job.number:4} {done.job.trial} seed {done.job.seed} {settings} {what} {done.took_s:.0f} s\n"
+        f"{done.job.number:4} {done.job.trial} seed {done.job.seed} {settings} {what} {done.took_s:.0f} s{where}\n"
     )
     sys.stdout.flush()
 
 
 def campaign(
-    name: str, *, seed: int, runs: Path, duration: str | None, resume: Path | None, rounds: int | None = None
+    name: str,
+    *,
+    seed: int,
+    runs: Path,
+    duration: str | None,
+    resume: Path | None,
+    rounds: int | None = None,
+    shard: Shard = WHOLE,
 ) -> int:
     """Begins or continues a campaign (`prozess run NAME --for 8h`, `--rounds 10` or `--resume`). Returns the exit code.
 
     0: all held; 1: a trial was violated; 2: unknown or interrupted. It ends when `duration` or `rounds` are over,
-    whichever is first.
+    whichever is first. `shard`: it runs every n-th trial alone, and other machines the others.
     """
     clock = SystemClock()
     if resume is not None:
-        directory = _resumed(resume, name, duration, rounds)
+        directory = _resumed(resume, name, duration, rounds, shard)
     else:
         found = find_campaign(name)
         found = found if rounds is None else found.model_copy(update={"rounds": rounds})
         seconds = None if duration is None else parse_duration(duration)
         _check_trials(found)
         stamp = datetime.fromtimestamp(clock.wall_ns() / NS_PER_S, UTC).strftime("%Y%m%dT%H%M%S")
-        directory = CampaignDirectory((runs / f"{found.name}-{stamp}").resolve())
-        directory.begin(BegunCampaign(campaign=found, seed=seed, duration_s=seconds))
+        share = "" if shard == WHOLE else f"-{shard.number}-of-{shard.of}"
+        directory = CampaignDirectory((runs / f"{found.name}{share}-{stamp}").resolve())
+        directory.begin(BegunCampaign(campaign=found, seed=seed, duration_s=seconds, shard=shard))
     sys.stdout.write(f"campaign   {directory.path}\n")
     sys.stdout.flush()
     try:
@@ -146,6 +168,46 @@ def campaign(
             sys.stdout.write(
                 f"resume     prozess run {directory.begun().campaign.name} --resume {shlex.quote(str(directory.path))}\n"
             )
+
+
+def campaign_on_spark(name: str, *, seed: int, runs: str, rounds: int | None, master: str, cores: int) -> int:
+    """Begins a campaign that has rounds on the machines of a Spark cluster, or continues it, each trial a task. Returns the
+    exit code. `runs`: a directory of its own that the machines share, or a URI."""
+    found = find_campaign(name)
+    found = found if rounds is None else found.model_copy(update={"rounds": rounds})
+    _check_trials(found)
+    if (count := trials_in_all(found)) is None:
+        raise BadInput(
+            f"--master runs trials at once, so {name} needs an end that is no time: give --rounds, such as --rounds 10."
+        )
+    shared, begun = SharedPlace.at(runs), BegunCampaign(campaign=found, seed=seed)
+    wanted, there = begun.model_dump_json(indent=1).encode(), shared.read(CAMPAIGN_FILE)
+    if there is None:
+        shared.write(CAMPAIGN_FILE, wanted)
+    elif BegunCampaign.model_validate_json(there) != begun:
+        raise BadInput(
+            f"--runs {shared.address} holds another campaign, or this one with another seed. Give a new place."
+        )
+    jobs = [draw(found, seed, number) for number in range(count)]
+    with opened_results(runs) as directory:
+        known = {attempt.job.number for attempt in directory.attempts()}
+    trials = SparkTrials(
+        shared, ("--engine", "local"), found.keep, found.retries, found.trial_timeout_s, str(own_version()["version"])
+    )
+    done = run_on_spark(
+        trials,
+        [job for job in jobs if job.number not in known],
+        master=master,
+        cores=cores,
+        plan_of=lambda job: make_plan(load_trial(job.trial, job.settings), seed=job.seed).model_dump_json(),
+        told=lambda attempt, host: tell_over(attempt, f" on {host}"),
+        status=tell_status,
+    )
+    with opened_results(runs) as directory:
+        attempts = directory.attempts()
+        write_index(directory, begun, attempts)
+        sys.stdout.write(f"trials     {summary(attempts)}\nindex      {shared.address}/{directory.index.name}\n")
+        return int(exit_code(attempts) if done else ExitCode.UNKNOWN)
 
 
 def find_campaign(name: str) -> Campaign:
@@ -168,7 +230,7 @@ def _check_trials(found: Campaign) -> None:
             load_trial(entry.trial, settings)
 
 
-def _resumed(path: Path, name: str, duration: str | None, rounds: int | None) -> CampaignDirectory:
+def _resumed(path: Path, name: str, duration: str | None, rounds: int | None, shard: Shard) -> CampaignDirectory:
     directory = CampaignDirectory(path.resolve())
     begun = directory.begun()
     if name not in (begun.campaign.name, "-"):
@@ -177,4 +239,8 @@ def _resumed(path: Path, name: str, duration: str | None, rounds: int | None) ->
         )
     if duration is not None or rounds is not None:
         raise BadInput("--resume continues a campaign for as long as it was to take. Leave --for and --rounds out.")
+    if shard not in (WHOLE, begun.shard):
+        raise BadInput(
+            f"{path} holds the share {begun.shard}, not {shard}. Leave --shard out: --resume keeps the share."
+        )
     return directory

@@ -13,7 +13,7 @@ from pydantic import Field
 from rich.console import Console
 from rich.table import Table
 
-from prozess.harness.app.runs.campaign_plan import CampaignDirectory
+from prozess.harness.app.runs.campaign_plan import WHOLE, CampaignDirectory
 from prozess.harness.app.runs.engine import TrialAttempt, exit_code_of
 from prozess.harness.app.runs.matrix_layout import read_matrix_file
 from prozess.harness.config.configuration import Frozen
@@ -134,12 +134,14 @@ class Results(Frozen):
 
 
 def read_results(directory: CampaignDirectory) -> Results:
-    """Reads the results of a matrix from its directory. BadInput if it is none."""
-    begun = read_matrix_file(directory.path)
+    """Reads the results of a matrix, or of one share of it, from its directory. BadInput if it is none."""
+    begun, shard = read_matrix_file(directory.path), directory.begun().shard
     last = {attempt.job.number: attempt for attempt in directory.attempts()}
     lines, verdicts, notes = [], {}, []
     for planned_trial in begun.trials:
         line = MatrixTrialLine.model_validate(planned_trial)
+        if not shard.has(line.number):
+            continue
         attempt = last.get(line.number)
         if attempt is not None:
             line, verdict, note = _line(line, attempt, directory.runs)
@@ -147,7 +149,8 @@ def read_results(directory: CampaignDirectory) -> Results:
             if verdict is not None:
                 verdicts[line.number] = verdict
         lines.append(line)
-    return gather(begun.name, begun.title, lines, verdicts, notes)
+    share = "" if shard == WHOLE else f" (share {shard.number} of {shard.of})"
+    return gather(begun.name, f"{begun.title}{share}", lines, verdicts, notes)
 
 
 def _line(

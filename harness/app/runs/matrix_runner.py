@@ -10,7 +10,8 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -19,14 +20,17 @@ from rich.table import Table
 from prozess.harness.app.run.outside import check_capabilities
 from prozess.harness.app.run_process import RUN
 from prozess.harness.app.runs.campaign_plan import (
+    CAMPAIGN_FILE,
+    WHOLE,
     BegunCampaign,
     Campaign,
     CampaignDirectory,
     Entry,
-    next_number,
+    Shard,
     parse_duration,
+    parse_shard,
 )
-from prozess.harness.app.runs.campaign_runner import run_campaign
+from prozess.harness.app.runs.campaign_runner import run_campaign, tell_over, tell_status
 from prozess.harness.app.runs.engine import Keep, TrialAttempt, TrialJob
 from prozess.harness.app.runs.matrix_layout import (
     MATRIX_FILE,
@@ -37,11 +41,15 @@ from prozess.harness.app.runs.matrix_layout import (
     load_matrix,
     read_matrix_file,
 )
+from prozess.harness.app.runs.matrix_merge import merge
 from prozess.harness.app.runs.matrix_results import compare, read_results, show_difference, show_results, write_page
+from prozess.harness.app.runs.on_spark import SharedPlace, SparkTrials, opened_results, run_on_spark
 from prozess.harness.clock import Clock, SystemClock
 from prozess.harness.console import console
 from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.guarantees.verdict.sentences import number_of
+from prozess.harness.history.store import place_of
+from prozess.harness.history.versions import own_version
 from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory, write_json
 
@@ -49,40 +57,112 @@ RUNNER = (*RUN, "--engine", "local")
 """Histories of hundreds of cells are small: Spark's start alone takes longer than threads need to check them."""
 FOREVER_S = 10 * 365 * 86_400.0
 PLANS = "plans"
+MERGE = "merge"
+"""The word that stands where else the name of a matrix stands, to merge shares."""
+BEGUN_FILES = (CAMPAIGN_FILE, MATRIX_FILE)
 
 
-def run_matrix(layout: MatrixLayout, path: Path, *, clock: Clock, seconds: float | None) -> int:
-    """Begins or continues a matrix, until every trial was run or `seconds` are over. Returns the campaign's exit code."""
+def run_matrix(layout: MatrixLayout, path: Path, *, clock: Clock, seconds: float | None, shard: Shard = WHOLE) -> int:
+    """Begins or continues a matrix, until every trial of this share was run or `seconds` are over. Returns the campaign's
+    exit code."""
     directory = CampaignDirectory(path)
     trials = layout.trials
-    _begin(layout, directory, trials)
+    begin_matrix(layout, directory, shard)
     before = directory.attempts()
 
     def following(begun: BegunCampaign, attempts: list[TrialAttempt]) -> TrialJob | None:
-        number, attempt = next_number(attempts, begun.campaign.retries)
         late = seconds is not None and sum(attempt.took_s for attempt in attempts[len(before) :]) > seconds
-        if number >= len(trials) or late:
+        if late or (job := _next(trials, attempts, begun)) is None:
             return None
-        return _job(layout, trials[number], path, attempt)
+        return _with_plan(layout, trials[job.number], path, job)
 
+    mine = sum(directory.begun().shard.has(trial.number) for trial in trials)
     sys.stdout.write(
-        f"matrix     {path}: {len({attempt.job.number for attempt in before})} of {len(trials)} trials were run before\n"
+        f"matrix     {path}: {len({attempt.job.number for attempt in before})} of {mine} trials were run before\n"
     )
     sys.stdout.flush()
     return run_campaign(directory, clock=clock, runner=RUNNER, following=following)
 
 
-def _job(layout: MatrixLayout, trial: MatrixTrial, path: Path, attempt: int) -> TrialJob:
+def _next(trials: Sequence[MatrixTrial], attempts: Sequence[TrialAttempt], begun: BegunCampaign) -> TrialJob | None:
+    """Returns the first trial of the share that was not run, or in which prozess itself failed and may try again. None: there
+    is none."""
+    last = {attempt.job.number: attempt for attempt in attempts}
+    for trial in (trial for trial in trials if begun.shard.has(trial.number)):
+        over = last.get(trial.number)
+        if over is None:
+            return TrialJob(number=trial.number, trial="", seed=trial.seed)
+        if over.failed and over.job.attempt < begun.campaign.retries:
+            return TrialJob(number=trial.number, attempt=over.job.attempt + 1, trial="", seed=trial.seed)
+    return None
+
+
+def _with_plan(layout: MatrixLayout, trial: MatrixTrial, path: Path, job: TrialJob) -> TrialJob:
     plan = layout.plan(trial)
     file = path / PLANS / f"{plan.trial}.json"
     file.parent.mkdir(exist_ok=True)
     file.write_text(plan.model_dump_json(), encoding="utf-8")
-    return TrialJob(number=trial.number, attempt=attempt, trial=str(file), seed=trial.seed)
+    return job.model_copy(update={"trial": str(file)})
 
 
-def _begin(layout: MatrixLayout, directory: CampaignDirectory, trials: list[MatrixTrial]) -> None:
-    """Writes matrix.json into a new directory. BadInput if there is something else."""
-    matrix = layout.matrix
+def run_matrix_on_spark(layout: MatrixLayout, place: str, *, master: str, cores: int) -> int:
+    """Begins or continues a matrix on the machines of a Spark cluster, each trial a task. `place`: a directory that they
+    share, or a URI. Returns the exit code: that of the results, or UNKNOWN if somebody interrupted."""
+    shared, trials = SharedPlace.at(place), {trial.number: trial for trial in layout.trials}
+    _begin_shared(layout, shared)
+    with opened_results(place) as directory:
+        begun = directory.begun()
+        known = {attempt.job.number for attempt in directory.attempts()}
+    sys.stdout.write(f"matrix     {shared.address}: {len(known)} of {len(trials)} trials were run before\n")
+    sys.stdout.flush()
+    jobs = [
+        TrialJob(number=number, trial=f"{layout.matrix.name}-{number:03}", seed=trial.seed)
+        for number, trial in trials.items()
+        if number not in known
+    ]
+    campaign = begun.campaign
+    runs = SparkTrials(
+        shared,
+        RUNNER[len(RUN) :],
+        campaign.keep,
+        campaign.retries,
+        campaign.trial_timeout_s,
+        str(own_version()["version"]),
+    )
+    done = run_on_spark(
+        runs,
+        jobs,
+        master=master,
+        cores=cores,
+        plan_of=lambda job: layout.plan(trials[job.number]).model_dump_json(),
+        told=lambda attempt, host: tell_over(attempt, f" on {host}"),
+        status=tell_status,
+    )
+    return int(ExitCode.HELD if done else ExitCode.UNKNOWN)
+
+
+def _begin_shared(layout: MatrixLayout, shared: SharedPlace) -> None:
+    """Writes matrix.json and campaign.json into a place that is new. BadInput if another matrix is there."""
+    with tempfile.TemporaryDirectory(prefix="prozess-") as scratch:
+        directory = CampaignDirectory(Path(scratch) / "new")
+        there = {name: shared.read(name) for name in BEGUN_FILES}
+        if any(content is not None for content in there.values()):
+            directory.path.mkdir()
+            for name, content in there.items():
+                (directory.path / name).write_bytes(content or b"")
+            try:
+                begin_matrix(layout, directory)
+            except BadInput as error:
+                raise BadInput(str(error).replace(str(directory.path), shared.address)) from error
+            return
+        begin_matrix(layout, directory)
+        for name in BEGUN_FILES:
+            shared.write(name, (directory.path / name).read_bytes())
+
+
+def begin_matrix(layout: MatrixLayout, directory: CampaignDirectory, shard: Shard = WHOLE) -> None:
+    """Writes matrix.json and campaign.json into a new directory. BadInput if there is something else."""
+    matrix, trials = layout.matrix, layout.trials
     begun = BegunMatrix(
         name=matrix.name,
         title=matrix.title,
@@ -97,6 +177,11 @@ def _begin(layout: MatrixLayout, directory: CampaignDirectory, trials: list[Matr
                 f"{directory.path} holds results of another matrix, or of this one before it was changed. Give another "
                 "directory to --run."
             )
+        if directory.begun().shard != shard:
+            raise BadInput(
+                f"{directory.path} holds the share {directory.begun().shard}, not {shard}. Give the same --shard as before, "
+                "or another directory to --run."
+            )
         return
     if directory.path.exists() and any(directory.path.iterdir()):
         raise BadInput(
@@ -108,7 +193,7 @@ def _begin(layout: MatrixLayout, directory: CampaignDirectory, trials: list[Matr
         entries=(Entry(trial=matrix.name),),
         keep=Keep(held="history", disk_max_gib=40),
     )
-    directory.begin(BegunCampaign(campaign=campaign, seed=0, duration_s=FOREVER_S))
+    directory.begin(BegunCampaign(campaign=campaign, seed=0, duration_s=FOREVER_S, shard=shard))
     write_json(file, begun.model_dump(mode="json"))
 
 
@@ -211,36 +296,76 @@ def _show_trials(out: Console, layout: MatrixLayout) -> None:
     )
 
 
-def matrix(
-    name: str | None, *, run: Path | None, diff: tuple[Path, Path] | None, duration: str | None, as_json: bool
-) -> int:
+@dataclass(frozen=True)
+class MatrixRequest:
+    """What `prozess matrix` was asked for."""
+
+    name: str | None
+    merged: Sequence[Path] = ()
+    """After `merge`: the new directory, and the shares."""
+    run: str | None = None
+    diff: tuple[str, str] | None = None
+    duration: str | None = None
+    shard: str | None = None
+    master: str | None = None
+    cores: int = 2
+    as_json: bool = False
+
+
+def matrix(asked: MatrixRequest) -> int:
     """`prozess matrix`: describes a matrix, runs or continues it, prints its results, or compares two results.
 
     Returns the exit code: that of a campaign if something is run or its results are printed, 1 for a regression, else
     0.
     """
-    if diff is not None:
-        if name is not None or run is not None:
-            raise BadInput("--diff compares two directories of results. Leave the matrix and --run out.")
-        return _compare(*diff, as_json=as_json)
+    name, run, as_json = asked.name, asked.run, asked.as_json
+    _refuse_contradictions(asked)
+    if asked.diff is not None:
+        return _compare(*asked.diff, as_json=as_json)
     if name is None:
         raise BadInput("Give the name or file of a matrix, a directory of its results, or --diff OLD NEW.")
-    if Path(name).is_dir():
+    if name == MERGE:
+        if not asked.merged:
+            raise BadInput("`prozess matrix merge` needs a new directory, and then the shares.")
+        merge(asked.merged[0], asked.merged[1:])
+        return _tell(asked.merged[0], as_json=as_json)
+    if Path(name).is_dir() or not isinstance(place_of(name), Path):
         if run is not None:
             raise BadInput(
                 f"{name} is a directory of results. --run needs the matrix itself: prozess matrix FILE --run {name}."
             )
-        return _tell(Path(name), as_json=as_json)
+        return _tell(name, as_json=as_json)
     layout = MatrixLayout(load_matrix(name), able=_able)
     if run is None:
-        if duration is not None:
-            raise BadInput("--for says how long to run, so it needs --run DIRECTORY.")
         _say(layout, as_json=as_json)
         return int(ExitCode.HELD)
+    if asked.master is not None:
+        code = run_matrix_on_spark(layout, run, master=asked.master, cores=asked.cores)
+        return max(code, _tell(run, as_json=as_json))
 
-    seconds = None if duration is None else parse_duration(duration)
-    code = run_matrix(layout, run.resolve(), clock=SystemClock(), seconds=seconds)
+    seconds = None if asked.duration is None else parse_duration(asked.duration)
+    shard = WHOLE if asked.shard is None else parse_shard(asked.shard)
+    code = run_matrix(layout, Path(run).resolve(), clock=SystemClock(), seconds=seconds, shard=shard)
     return max(code, _tell(run, as_json=as_json)) if code != ExitCode.HELD else _tell(run, as_json=as_json)
+
+
+def _refuse_contradictions(asked: MatrixRequest) -> None:
+    """Raises BadInput for options that do not go together."""
+    if asked.diff is not None and (asked.name is not None or asked.run is not None):
+        raise BadInput("--diff compares two directories of results. Leave the matrix and --run out.")
+    if asked.merged and asked.name != MERGE:
+        raise BadInput(f"One matrix at a time: leave {asked.merged[0]} out, or merge shares by `prozess matrix merge`.")
+    if asked.run is None:
+        for option, value in (("--for", asked.duration), ("--shard", asked.shard), ("--master", asked.master)):
+            if value is not None:
+                raise BadInput(f"{option} says how to run a matrix, so it needs --run DIRECTORY.")
+    elif asked.master is None and not isinstance(place_of(asked.run), Path):
+        raise BadInput(
+            f"--run {asked.run}: one machine runs a matrix into a directory. A URI is for --master, whose machines write "
+            "there."
+        )
+    if asked.master is not None and (asked.shard is not None or asked.duration is not None):
+        raise BadInput("--master shares the trials out itself, and runs all of them. Leave --shard and --for out.")
 
 
 def _able(plan: Plan) -> None:
@@ -280,19 +405,21 @@ def _say(layout: MatrixLayout, *, as_json: bool) -> None:
     sys.stdout.write(json.dumps(said, indent=1) + "\n")
 
 
-def _tell(path: Path, *, as_json: bool) -> int:
-    results = read_results(CampaignDirectory(path.resolve()))
-    pages = write_page(path.resolve(), results)
+def _tell(place: Path | str, *, as_json: bool) -> int:
+    with opened_results(place) as directory:
+        results = read_results(directory)
+        pages = [page.name for page in write_page(directory.path, results)]
     if as_json:
         sys.stdout.write(results.model_dump_json(indent=1) + "\n")
     else:
         show_results(results)
-        sys.stdout.write("".join(f"{page}\n" for page in pages))
+        sys.stdout.write("".join(f"{SharedPlace.at(place).address}/{page}\n" for page in pages))
     return int(results.exit_code)
 
 
-def _compare(old: Path, new: Path, *, as_json: bool) -> int:
-    before, after = (read_results(CampaignDirectory(path.resolve())) for path in (old, new))
+def _compare(old: str, new: str, *, as_json: bool) -> int:
+    with opened_results(old) as one, opened_results(new) as other:
+        before, after = read_results(one), read_results(other)
     difference = compare(before, after)
     if as_json:
         sys.stdout.write(difference.model_dump_json(indent=1) + "\n")

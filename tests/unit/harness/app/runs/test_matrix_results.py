@@ -17,6 +17,7 @@ from prozess.harness.app.runs.matrix_results import (
 )
 from prozess.harness.errors import BadInput
 from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, ControlResult, TrialVerdict, Verdict
+from tests.support.campaigns import a_campaign, begun_in
 
 
 def anomaly(name, outcome, count=0, **more):
@@ -185,6 +186,7 @@ def test_half_written_results_are_refused_in_a_sentence(tmp_path, content, words
 
 
 def test_a_run_whose_verdict_is_torn_counts_as_one_without_a_verdict(tmp_path):
+    begun_in(tmp_path, a_campaign("m"))
     row = {"number": 0, "row": {"schedule": "calm"}, "seed": 1, "part": 0, "parts": 1}
     said = {"format_version": 1, "name": "m", "title": "M", "values": {}, "trials": [row], "document": {}}
     (tmp_path / "matrix.json").write_text(json.dumps(said))
