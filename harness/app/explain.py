@@ -1,4 +1,5 @@
-"""`prozess explain`: says in sentences what an anomaly, a rule, a fault, a scenario or a finished run means."""
+"""`prozess explain`: says in sentences what an anomaly, a rule, a fault, a scenario, a word of the tables or a finished run
+means."""
 
 import difflib
 from collections.abc import Iterator
@@ -50,6 +51,80 @@ _NATURE = {
     "elects_unclean": "ask for an unclean election",
 }
 """What a kind of fault may do to a node (`FaultNature`), in words that follow "may"."""
+_WORDS: dict[str, tuple[str, str]] = {
+    "as promised": (
+        "in the table of cells: nothing happened in this cell that its configuration forbids. Something that it permits may "
+        "have happened: the column `seen` says what, and that is what the configuration costs.",
+        "prozess's guarantee table, docs/guarantees.md",
+    ),
+    "cell": (
+        "one combination of settings of topic, producer and consumer in a trial. It has its own partitions, and a "
+        "verdict.",
+        "docs/results.md",
+    ),
+    "control": (
+        "the cells whose configuration permits an anomaly, under the same faults. If a control shows the anomaly, the trial "
+        "can see it, so that its absence elsewhere means something.",
+        "docs/results.md",
+    ),
+    "silent": (
+        "a control that did not show its anomaly. Nothing then proves that the trial would have seen it: what depends on a "
+        "required control is unknown.",
+        "docs/results.md",
+    ),
+    "witness": ("a record, or another thing that was recorded, that shows an anomaly.", "docs/results.md"),
+    "forbidden": (
+        "neither the configuration nor what happened permits it, so Kafka or a client broke a promise.",
+        "docs/guarantees.md",
+    ),
+    "seen": (
+        "what happened in the cell that a guarantee is about, forbidden, permitted or unknown.",
+        "docs/results.md",
+    ),
+    "in doubt": (
+        "a send without an answer: the producer does not know whether the record is in the log. It may be there or not.",
+        "Kafka documentation, Message Delivery Semantics",
+    ),
+    "acks": (
+        "a producer's setting: how many replicas have the record when the broker acknowledges it. 0: the producer waits for "
+        "no answer; 1: the leader alone has it; all: every replica that is in sync, at least min.insync.replicas.",
+        "Kafka documentation, Producer Configs, acks",
+    ),
+    "idempotence": (
+        "the producer's enable.idempotence: the broker recognises a batch that the producer sends again, so that it is "
+        "written once and in order.",
+        "KIP-98; Kafka documentation, Producer Configs, enable.idempotence",
+    ),
+    "retries": (
+        "a producer's setting: how often it sends a batch again whose answer was an error that may pass. `max` is "
+        "2147483647.",
+        "Kafka documentation, Producer Configs, retries",
+    ),
+    "replicas": (
+        "the topic's replication factor: how many brokers keep a copy of each partition.",
+        "Kafka documentation, Replication",
+    ),
+    "min.insync": (
+        "the topic's min.insync.replicas: with acks=all a broker refuses a write while fewer replicas are in sync.",
+        "Kafka documentation, Topic Configs, min.insync.replicas",
+    ),
+    "unclean": (
+        "the topic's unclean.leader.election.enable: a replica that is not in sync may become the leader, and what it lacks "
+        "is lost.",
+        "Kafka documentation, Topic Configs, unclean.leader.election.enable",
+    ),
+}
+"""Words of the tables that are no anomalies: what each means, and where that is from."""
+_OTHER_NAMES = {
+    "min.insync.replicas": "min.insync",
+    "enable.idempotence": "idempotence",
+    "unclean.leader.election.enable": "unclean",
+    "replication.factor": "replicas",
+    "promised": "as promised",
+    "controls": "control",
+    "witnesses": "witness",
+    "cells": "cell",
+}
 _FACTUAL = "prozess counts it and shows it as a fact. No guarantee judges it."
 
 
@@ -72,8 +147,13 @@ def explain(subject: str) -> None:
         lines = _outcome(AnomalyOutcome(subject))
     elif subject in SCENARIOS:
         lines = _scenario(subject)
+    elif (word := _OTHER_NAMES.get(subject, subject)) in _WORDS:
+        meaning, source = _WORDS[word]
+        lines = iter((f"[bold]{subject}[/bold]  {escape(meaning)}", f"source     {escape(source)}"))
     else:
-        raise BadInput(_unknown(subject, [*TABLE, *_facts(), *rules, *catalogue.FAULTS, *_OUTCOMES]))
+        raise BadInput(
+            _unknown(subject, [*TABLE, *_facts(), *rules, *catalogue.FAULTS, *_OUTCOMES, *_WORDS, *_OTHER_NAMES])
+        )
     for line in lines:
         out.print(line, soft_wrap=True)
 
@@ -95,8 +175,9 @@ def _unknown(subject: str, known: list[str]) -> str:
     near = difflib.get_close_matches(subject, known, n=3, cutoff=0.5)
     hint = f"Did you mean {', '.join(near)}? " if near else ""
     return (
-        f"{subject!r} is not the name of an anomaly, a rule, a fault or a scenario, and not a run directory. {hint}"
-        f"Anomalies: {', '.join([*TABLE, *_facts()])}. Faults: {', '.join(catalogue.FAULTS)}."
+        f"{subject!r} is not the name of an anomaly, a rule, a fault or a scenario, no word of the tables, and not a run "
+        f"directory. {hint}"
+        f"Anomalies: {', '.join([*TABLE, *_facts()])}. Faults: {', '.join(catalogue.FAULTS)}. Words: {', '.join(_WORDS)}."
     )
 
 

@@ -12,6 +12,7 @@ from prozess.harness.history.versions import unverified
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.schedule import Elapsed, FaultAction, Step
 from prozess.harness.plan.trial import SCENARIOS, Trial, covered
+from prozess.harness.report.cell_groups import GROUPED_FROM, groups_of
 from prozess.harness.report.words import (
     SIGNS,
     VERDICT_SIGNS,
@@ -38,8 +39,8 @@ _BRIEF = {
     "unclean.leader.election.enable": "unclean",
     "replication.factor": "replicas",
 }
-_VERDICT_AND_SEEN = 10 + 3 + 20
-"""Columns that these need: "✗ violated", a gap, and words of what was seen."""
+_VERDICT_AND_SEEN = 13 + 3 + 20
+"""Columns that these need: "✓ as promised", a gap, and words of what was seen."""
 
 
 def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
@@ -47,18 +48,7 @@ def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
     out = console()
     for matrix in matrices(verdict.cells):
         out.print(f"[italic]{escape(f'{verdict.trial}, seed {verdict.seed}: {matrix.workload}')}[/italic]")
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        apart = _has_room(matrix, out.width)
-        for heading in (_heading(axis) for axis in matrix.axes) if apart else ("configuration",):
-            table.add_column(heading, no_wrap=apart, overflow="fold")
-        table.add_column("verdict", no_wrap=True)
-        table.add_column("seen")
-        for cell in matrix.cells:
-            style = _STYLES[cell.verdict]
-            shown = f"[{style}]{VERDICT_SIGNS[cell.verdict]} {cell.verdict}[/{style}]"
-            values = [cell.axes[axis] for axis in matrix.axes] if apart else [_label(matrix.axes, cell)]
-            table.add_row(*map(escape, values), shown, escape(seen_in(cell)))
-        out.print(table)
+        out.print(_grouped(matrix) if len(matrix.cells) >= GROUPED_FROM else _cell_by_cell(matrix, out.width))
     for one in () if verdict.application is None else verdict.application.anomalies:
         told = f"{SIGNS[one.outcome]} {brief_of_application(one)}: {one.reason}"
         out.print(f"application {escape(told)}", soft_wrap=True)
@@ -81,6 +71,40 @@ def show_verdict(verdict: TrialVerdict, run: RunDirectory) -> None:
     style = _STYLES[verdict.verdict]
     out.print(f"[{style}]{VERDICT_SIGNS[verdict.verdict]} {verdict.verdict}[/{style}]  {escape(verdict.sentence)}")
     out.print(f"reproduce  {reproduce(run)}", soft_wrap=True)
+
+
+def _cell_by_cell(matrix: CellMatrix[CellVerdict], width: int) -> Table:
+    """Returns a table with a row for each cell."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    apart = _has_room(matrix, width)
+    for heading in (_heading(axis) for axis in matrix.axes) if apart else ("configuration",):
+        table.add_column(heading, no_wrap=apart, overflow="fold")
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("seen")
+    for cell in matrix.cells:
+        values = [cell.axes[axis] for axis in matrix.axes] if apart else [_label(matrix.axes, cell)]
+        table.add_row(*map(escape, values), _styled(cell.verdict), escape(seen_in(cell)))
+    return table
+
+
+def _grouped(matrix: CellMatrix[CellVerdict]) -> Table:
+    """Returns a table with a row for each group of cells: `report.html` has one for each cell."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("configuration", overflow="fold")
+    table.add_column("cells", justify="right")
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("seen")
+    for group in groups_of(matrix):
+        values = (f"{_heading(axis)}={' or '.join(values)}" for axis, values in group.values.items())
+        label = ", ".join(values) or "all"
+        table.add_row(escape(label), f"{len(group.cells):,}", _styled(group.verdict), escape(group.seen))
+    return table
+
+
+def _styled(verdict: Verdict) -> str:
+    """Returns the verdict of a cell. One that held kept what was promised of it, which may have been little."""
+    words = "as promised" if verdict is Verdict.HELD else verdict
+    return f"[{_STYLES[verdict]}]{VERDICT_SIGNS[verdict]} {words}[/{_STYLES[verdict]}]"
 
 
 def _show_names(verdict: TrialVerdict) -> None:

@@ -23,8 +23,12 @@ ALIKE = {
 BARE = re.compile(rf"^\s*(?:from|import)\b.*(?<![.\w])(?:{'|'.join(PACKAGES)})\b", re.MULTILINE)
 """Where an import that lacks `prozess.` may be: the syntax tree tells, but takes longer than all else here."""
 
-SOURCE_FILES_MAX = 331
-"""The goal is 330. A file more needs one fewer elsewhere, or a reason to raise this."""
+SOURCE_FILES_MAX = 331 + sum(
+    {
+        "shares of a matrix, trials as tasks of Spark, groups of cells": 3,
+    }.values()
+)
+"""The goal is 330. A file more needs one fewer elsewhere, or a new subject here, and how many files it has."""
 
 NO_MIRROR = {
     "support": "tests of tests/support, which mirrors nothing",

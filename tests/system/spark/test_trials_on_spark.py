@@ -1,4 +1,5 @@
-"""Trials as tasks of Spark: each has a cluster of its own, a worker that is killed loses nothing, and nothing counts twice."""
+"""Trials as tasks of Spark: each has a cluster of its own, a worker that is killed loses nothing, and nothing counts "
+"twice."""
 
 import json
 import os

@@ -40,6 +40,16 @@ def test_every_rule_is_explained_with_what_its_facts_mean(rule, guarantee, capsy
     assert told.count(" fact ") == len(rule.when)
 
 
+@pytest.mark.parametrize(
+    "word", ["control", "silent", "permitted", "acks", "as promised", "min.insync", "enable.idempotence"]
+)
+def test_every_word_of_the_tables_is_explained_with_its_source(word, capsys):
+    explain(word)
+    told = flat(capsys.readouterr().out)
+    assert told.startswith(word) or word in told.splitlines()[0]
+    assert "source" in told or word == "permitted"
+
+
 @pytest.mark.parametrize("outcome", AnomalyOutcome)
 def test_every_outcome_is_explained_and_a_verdict_with_its_exit_code(outcome, capsys):
     explain(str(outcome))
