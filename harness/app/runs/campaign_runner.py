@@ -4,7 +4,7 @@ the next."""
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from prozess.harness.app.runs.engine import TrialAttempt, TrialJob, engine_in, e
 from prozess.harness.app.runs.on_spark import SharedPlace, SparkTrials, opened_results, run_on_spark
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed
+from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.history.versions import own_version
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import known_campaigns, known_trials, load_trial
@@ -47,21 +48,29 @@ def drawn_next(begun: BegunCampaign, attempts: list[TrialAttempt]) -> TrialJob |
 
 
 def run_campaign(
-    directory: CampaignDirectory, *, clock: Clock, runner: tuple[str, ...] = RUN, following: Following = drawn_next
+    directory: CampaignDirectory,
+    *,
+    clock: Clock,
+    runner: tuple[str, ...] = RUN,
+    following: Following = drawn_next,
+    planned: int | None = None,
 ) -> int:
-    """Runs trials until nothing follows, and returns the exit code. `runner`: the command that runs a trial.
+    """Runs trials until nothing follows, and returns the exit code. `runner`: the command that runs a trial. `planned`: how
+    many trials there are in all, for the estimate; None: as many as the campaign's rounds have, if it has rounds.
 
     The exit code is 1 if a trial was violated; else 2 if one was unknown, prozess itself failed for good, or the
     campaign was interrupted; else 0.
     """
     begun = directory.begun()
     keep, failures_max, in_a_row = begun.campaign.keep, begun.campaign.failures_in_a_row_max, 0
+    if planned is None and (in_all := trials_in_all(begun.campaign)) is not None:
+        planned = sum(begun.shard.has(number) for number in range(in_all))
     with engine_in(directory, clock=clock, runner=runner, timeout_s=begun.campaign.trial_timeout_s) as engine:
         attempts = engine.attempts
 
         def next_job() -> TrialJob | None:
             if (job := following(begun, attempts)) is not None:
-                _tell_begin(begun, engine.spent_s, job)
+                _tell_begin(job, progress(attempts, planned, begun.duration_s))
             return job
 
         def over(done: TrialAttempt) -> None:
@@ -106,11 +115,34 @@ def _time_is_left(begun: BegunCampaign, attempts: list[TrialAttempt]) -> bool:
     return begun.duration_s is None or sum(attempt.took_s for attempt in attempts) < begun.duration_s
 
 
-def _tell_begin(begun: BegunCampaign, spent_s: float, job: TrialJob) -> None:
+def progress(attempts: Sequence[TrialAttempt], planned: int | None, duration_s: float | None) -> str:
+    """Returns how far a campaign is: how many trials are over, and about how long it still takes.
+
+    The estimate is the mean time of the trials so far. `planned`: how many there are in all; `duration_s`: how long it may
+    take in all. None: there is no such end.
+    """
+    over, spent_s = len({attempt.job.number for attempt in attempts}), sum(attempt.took_s for attempt in attempts)
+    left_s = [] if duration_s is None else [max(0.0, duration_s - spent_s)]
+    left_s += [(planned - over) * spent_s / over] if planned is not None and over else []
+    told = (
+        f"{over} of {number_of(planned, 'trial')} over" if planned is not None else f"{number_of(over, 'trial')} over"
+    )
+    return told + (f", about {_roughly(min(left_s))} left" if left_s else "")
+
+
+def _roughly(seconds: float) -> str:
+    """Returns a time as people say it: `40 s`, `12 min`, `3.5 h`, `12 days`."""
+    for unit_s, unit, least in ((86_400, "days", 2), (3600, "h", 1.5), (60, "min", 1.5)):
+        if seconds >= least * unit_s:
+            number = seconds / unit_s
+            return f"{number:.1f} {unit}" if round(number) < 10 and unit == "h" else f"{number:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _tell_begin(job: TrialJob, so_far: str) -> None:
     """Says that a trial begins, which may take minutes and says nothing itself."""
-    of = "" if begun.duration_s is None else f" of {begun.duration_s:.0f} s"
     settings = "".join(f" {key}={value}" for key, value in job.settings.items())
-    sys.stderr.write(f"{job.number:4} {job.trial} seed {job.seed}{settings} begins, after {spent_s:.0f} s{of}\n")
+    sys.stderr.write(f"{job.number:4} {job.trial} seed {job.seed}{settings} begins; {so_far}\n")
     sys.stderr.flush()
 
 

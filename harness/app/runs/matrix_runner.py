@@ -81,7 +81,7 @@ def run_matrix(layout: MatrixLayout, path: Path, *, clock: Clock, seconds: float
         f"matrix     {path}: {len({attempt.job.number for attempt in before})} of {mine} trials were run before\n"
     )
     sys.stdout.flush()
-    return run_campaign(directory, clock=clock, runner=RUNNER, following=following)
+    return run_campaign(directory, clock=clock, runner=RUNNER, following=following, planned=mine)
 
 
 def _next(trials: Sequence[MatrixTrial], attempts: Sequence[TrialAttempt], begun: BegunCampaign) -> TrialJob | None:

@@ -47,6 +47,8 @@ AT_ONCE_MAX = 256
 _SCRATCH = "prozess-trial-"
 _ABANDONED_S = 3600.0
 """A scratch directory without a trial is abandoned when it is older than this: a task writes its first file at once."""
+_CHECKSUMS = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION")
+"""What AWS's client reads from the environment alone: stores that are not AWS's may need it, on the workers, too."""
 _VERSION_TIMEOUT_S = 120.0
 _TELL_VERSION = "from prozess.harness.history.versions import own_version; print(own_version()['version'])"
 _SUMMARY = ("plan.json", "verdict.json", "impact.json", "manifest.json", "seconds.json")
@@ -281,6 +283,7 @@ def run_on_spark(
     if not pending:
         return True
     settings = {"spark.executor.cores": str(cores), "spark.task.cpus": str(cores), "spark.speculation": "false"}
+    settings |= {f"spark.executorEnv.{name}": os.environ[name] for name in _CHECKSUMS if name in os.environ}
     session = start_session(master=master, settings=settings)
     try:
         with listening() as stop:

@@ -24,7 +24,7 @@ from prozess.harness.app.runs.campaign_plan import (
     parse_campaign,
     parse_duration,
 )
-from prozess.harness.app.runs.campaign_runner import exit_code, find_campaign, summary
+from prozess.harness.app.runs.campaign_runner import exit_code, find_campaign, progress, summary
 from prozess.harness.app.runs.engine import TrialAttempt, TrialJob
 from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.plan.trial_files import known_campaigns, load_trial
@@ -279,3 +279,25 @@ def test_why_a_trial_has_no_verdict_is_one_line(said, why):
     drawn = TrialJob(number=0, trial="smoke", seed=1, settings={})
     attempt = TrialAttempt(job=drawn, exit_code=255, verdict=None, run=None, began_s=0.0, took_s=1.0, reason=said)
     assert attempt.why == why
+
+
+@pytest.mark.parametrize(
+    ("over", "planned", "duration_s", "words"),
+    [
+        (0, None, None, "0 trials over"),
+        (0, 30, None, "0 of 30 trials over"),
+        (3, 30, None, "3 of 30 trials over, about 18 min left"),
+        (3, 30, 150, "3 of 30 trials over, about 30 s left"),
+        (1, 15_456, None, "1 of 15,456 trials over, about 7 days left"),
+        (3, None, 36_000, "3 trials over, about 10 h left"),
+        (3, None, 60, "3 trials over, about 0 s left"),
+    ],
+)
+def test_progress_says_how_many_are_over_and_about_how_long_the_rest_takes(over, planned, duration_s, words):
+    attempts = [attempt(number, took_s=40) for number in range(over)]
+    assert progress(attempts, planned, duration_s) == words
+
+
+def test_a_trial_that_was_tried_again_is_over_once():
+    attempts = [attempt(0, verdict=None, took_s=10), attempt(0, attempts=1, took_s=30)]
+    assert progress(attempts, 2, None) == "1 of 2 trials over, about 40 s left"

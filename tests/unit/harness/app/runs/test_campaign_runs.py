@@ -108,7 +108,7 @@ def test_a_campaign_runs_until_its_time_is_over_and_shows_every_trial(tmp_path, 
     assert all((directory.runs / a.run / "history").exists() == (trial == "bad") for a in attempts)
     said = capsys.readouterr()
     assert trial in said.out
-    assert f"   0 {trial} seed {attempts[0].job.seed} begins, after 0 s of 0 s\n" in said.err
+    assert f"   0 {trial} seed {attempts[0].job.seed} begins; 0 trials over, about 0 s left\n" in said.err
 
 
 def test_a_campaign_whose_time_is_over_goes_on_with_nothing(tmp_path):
