@@ -18,14 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from prozess.harness.app.run.check import CheckOptions, check_run, ensure_proven_history
-from prozess.harness.app.run.judge import judge_run
-from prozess.harness.checking.findings import read_facts, read_found_witnesses
+from prozess.harness.app.run.judge import judge_run, judged_tables
+from prozess.harness.checking.findings import findings_table, nested_table
 from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.history.manifest import Condition, condition_of, plan_of
 from prozess.harness.history.reader import unreadable_cells
 from prozess.harness.history.store import Setting, opened_run, place_of
+from prozess.harness.result_tables import FACTS, FINDINGS, VERDICT_INPUTS, WINDOWS, WITNESSES, ResultTable
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import TABLES
 from prozess.harness.verdict import TrialVerdict
@@ -52,21 +54,42 @@ def check(spark: "SparkSession", run: Path | str, *, workers: int | None = None)
 
 
 def findings(spark: "SparkSession", run: Path | str) -> "DataFrame":
-    """Returns one row for each checker and partition (or cell) of a run that was checked: its number (`finding`, from 0),
-    anomaly, partition, cell, count, judged, and why it is incomplete, if it is.
+    """Returns the table `findings`: one row for each checker and partition (or cell) of a run that was checked.
 
-    Of a cell of which rows are damaged, `incomplete` names the file. BadInput if the run was not checked yet;
-    HistoryUnreadable if other files of the run or its findings are damaged, or if rows were damaged since it was checked.
+    docs/tables.md has the columns of this and of the other tables. Of a cell of which rows are damaged, `incomplete` names
+    the file. BadInput if the run was not checked yet; HistoryUnreadable if other files of the run or its findings are
+    damaged, or if rows were damaged since it was checked.
     """
-    with _checked(spark, run) as directory:
-        return spark.createDataFrame(read_facts(directory))
+    with _checked(spark, run) as (directory, _):
+        return _frame(spark, FINDINGS, findings_table(directory))
 
 
 def witnesses(spark: "SparkSession", run: Path | str) -> "DataFrame":
-    """Returns the records that show what was found. `finding` is the number of the row in `findings`. Errors are those of
+    """Returns the table `witnesses`: the records that show what was found. `finding` is the number of the row in
+    `findings`. Errors are those of `findings`."""
+    with _checked(spark, run) as (directory, _):
+        return _frame(spark, WITNESSES, nested_table(directory, WITNESSES))
+
+
+def windows(spark: "SparkSession", run: Path | str) -> "DataFrame":
+    """Returns the table `windows`: what became of the records of each window of a delivery bound. Errors are those of
     `findings`."""
-    with _checked(spark, run) as directory:
-        return spark.createDataFrame(read_found_witnesses(directory))
+    with _checked(spark, run) as (directory, _):
+        return _frame(spark, WINDOWS, nested_table(directory, WINDOWS))
+
+
+def facts(spark: "SparkSession", run: Path | str) -> "DataFrame":
+    """Returns the table `facts`: whether each fact of the guarantee table holds in each partition. The driver computes it.
+    Cells of which rows are damaged have no rows. Errors are those of `findings`."""
+    with _checked(spark, run) as (directory, condition):
+        return _frame(spark, FACTS, judged_tables(directory, condition)[FACTS.name])
+
+
+def verdict_inputs(spark: "SparkSession", run: Path | str) -> "DataFrame":
+    """Returns the table `verdict_inputs`: how the guarantee table judges the witnesses of each finding, by which rule. The
+    driver computes it. Cells of which rows are damaged have no rows. Errors are those of `findings`."""
+    with _checked(spark, run) as (directory, condition):
+        return _frame(spark, VERDICT_INPUTS, judged_tables(directory, condition)[VERDICT_INPUTS.name])
 
 
 def history(spark: "SparkSession", run: Path | str, table: str) -> "DataFrame":
@@ -89,6 +112,13 @@ def history(spark: "SparkSession", run: Path | str, table: str) -> "DataFrame":
         return spark.read.parquet((directory.history / f"{table}.parquet").resolve().as_uri())
 
 
+def _frame(spark: "SparkSession", table: ResultTable, rows: pa.Table) -> "DataFrame":
+    """Returns rows of a result as a DataFrame, whose columns say in their metadata (`comment`) what they mean."""
+    from prozess.spark_checkers.session import fields_of
+
+    return spark.createDataFrame(rows, schema=fields_of(table))
+
+
 def _known(directory: RunDirectory, run: Path | str) -> Condition:
     """Returns the condition of a run, of which no more than rows of known partitions is damaged."""
     condition = condition_of(directory, ("recorded", "history", "judged"))
@@ -102,8 +132,9 @@ def _damaged(run: Path | str, condition: Condition) -> HistoryUnreadable:
 
 
 @contextmanager
-def _checked(spark: "SparkSession", run: Path | str) -> Iterator[RunDirectory]:
-    """A run whose findings are those of what was recorded: of damaged files an earlier check may have left some."""
+def _checked(spark: "SparkSession", run: Path | str) -> Iterator[tuple[RunDirectory, Condition]]:
+    """A run whose findings are those of what was recorded, with the condition of its files: of damaged ones an earlier check
+    may have left some."""
     with _opened(spark, run) as directory:
         condition = _known(directory, run)
         if not (directory.findings / "findings.parquet").is_file():
@@ -113,15 +144,15 @@ def _checked(spark: "SparkSession", run: Path | str) -> Iterator[RunDirectory]:
                 f"{run} was damaged after it was checked: {'; '.join(condition.doubts)}. Call prozess.spark.check again: it "
                 "keeps what was found in the cells that this does not concern."
             )
-        yield directory
+        yield directory, condition
 
 
 def _older(directory: RunDirectory, condition: Condition) -> bool:
     """Returns whether there are findings in cells of which rows are damaged now."""
-    facts = read_facts(directory)
+    found = findings_table(directory)
     cells = np.array(list(unreadable_cells(plan_of(directory, condition), condition.lost)), dtype=np.int64)
-    judged = facts["incomplete"].is_null().to_numpy()
-    return bool((np.isin(facts["cell"].to_numpy(), cells) & judged).any())
+    judged = found["incomplete"].is_null().to_numpy()
+    return bool((np.isin(found["cell"].to_numpy(), cells) & judged).any())
 
 
 def _opened(spark: "SparkSession", run: Path | str, *, kept: bool = False) -> AbstractContextManager[RunDirectory]:

@@ -36,10 +36,12 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame
 from pyspark.sql import SparkSession as SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from prozess.harness import installation
 from prozess.harness.errors import BadInput, HarnessFailed, MissingTool, NotReady, ProzessError
 from prozess.harness.installation import make_cache
+from prozess.harness.result_tables import ResultTable
 from prozess.harness.run_directory import read_json, write_json
 
 TASK_ATTEMPTS = 4
@@ -508,6 +510,19 @@ def map_numbers(session: SparkSession, count: int, work: NumberedWork, schema: p
     # `range` gives each of its partitions its numbers without a shuffle.
     numbers = session.range(0, count, 1, numPartitions=min(count, tasks))
     return numbers.mapInArrow(of_batches, from_arrow_schema(schema))
+
+
+_SPARK = {"i4": IntegerType(), "i8": LongType(), "text": StringType()}
+
+
+def fields_of(table: ResultTable) -> StructType:
+    """Returns the schema of a result in Spark. Each field has its meaning and unit as a comment."""
+    return StructType(
+        [
+            StructField(c.name, _SPARK[c.kind], c.optional, {"comment": f"{c.meaning} ({c.unit})".strip()})
+            for c in table.columns
+        ]
+    )
 
 
 def last_line(error: Exception) -> str:

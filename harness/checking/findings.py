@@ -1,14 +1,14 @@
 """Findings as Arrow tables: in `findings/` of a run, and between Spark's tasks and the process that asked.
 
-findings.parquet    one row per anomaly and partition: anomaly, partition, cell, count, judged, incomplete (null = complete)
-witnesses.parquet   one row per witness: finding (row number in findings.parquet), anomaly, and the columns of WITNESS
-windows.parquet     one row per window of a delivery bound: finding, anomaly, and the columns of WINDOW
+The columns of findings.parquet, witnesses.parquet and windows.parquet are in `prozess.harness.result_tables`. The number of a
+finding is its row in findings.parquet, which therefore has no column for it.
 """
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,36 +17,36 @@ import pyarrow.parquet as pq
 from prozess.harness.errors import HistoryUnreadable, StorageFull
 from prozess.harness.history.parquet import from_numpy, from_strings, to_numpy
 from prozess.harness.interfaces import Finding, KernelResult
-from prozess.harness.interfaces.witnesses import BINNED, WINDOW, WITNESS
+from prozess.harness.interfaces.witnesses import BINNED
 from prozess.harness.plan.plan import parse_plan
+from prozess.harness.result_tables import FINDINGS, WINDOWS, WITNESSES, ResultTable
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import FORMAT_VERSION, NONE
+
+_ARROW = {"i4": pa.int32(), "i8": pa.int64(), "text": pa.string()}
+
+
+def schema_of(table: ResultTable) -> pa.Schema:
+    """Returns the names and types of a result's columns, as Arrow has them. Only texts may be null."""
+    return pa.schema([pa.field(c.name, _ARROW[c.kind], nullable=c.optional) for c in table.columns])
+
+
+_NESTED = {"witnesses": WITNESSES, "windows": WINDOWS}
+"""The fields of KernelResult that are arrays, and the table of each."""
+_MOVED = {name: table.entry for name, table in _NESTED.items()} | {"latencies": BINNED}
+"""The arrays that are sent from task to task. Parts of a finding have latencies, too."""
+_FINDINGS_FILE = pa.schema([field for field in schema_of(FINDINGS) if field.name != "finding"])
+_FACTS = [field for field in _FINDINGS_FILE if field.name != "cell"]
 
 
 def _fields(dtype: np.dtype) -> list[pa.Field]:
     return [pa.field(name, pa.from_numpy_dtype(dtype[name]), nullable=False) for name in dtype.names or ()]
 
 
-_NESTED = {"witnesses": WITNESS, "windows": WINDOW}
-"""The fields of KernelResult that are arrays, and the dtype of each."""
-_MOVED = _NESTED | {"latencies": BINNED}
-"""The arrays that are sent from task to task. Parts of a finding have latencies, too."""
-_FACTS = [
-    pa.field("anomaly", pa.string(), nullable=False),
-    pa.field("partition", pa.int32(), nullable=False),
-    pa.field("count", pa.int64(), nullable=False),
-    pa.field("judged", pa.int64(), nullable=False),
-    pa.field("incomplete", pa.string()),
-]
 FINDINGS_SCHEMA = pa.schema(
     [*_FACTS, *(pa.field(name, pa.list_(pa.struct(_fields(of))), nullable=False) for name, of in _MOVED.items())]
 )
 """One row for each finding, with its arrays nested."""
-_FINDINGS_FILE = pa.schema([*_FACTS[:2], pa.field("cell", pa.int32(), nullable=False), *_FACTS[2:]])
-_NESTED_FILES = {
-    name: pa.schema([pa.field("finding", pa.int32(), nullable=False), _FACTS[0], *_fields(of)])
-    for name, of in _NESTED.items()
-}
 _VERSION_KEY = b"prozess.format_version"
 
 
@@ -93,13 +93,13 @@ def write_findings(run: RunDirectory, findings: Sequence[Finding]) -> None:
     columns = facts | {"cell": _integers([cells.get(f.partition, NONE) for f in findings], np.int32)}
     run.findings.mkdir(exist_ok=True)
     write_whole(run.findings / "findings.parquet", pa.table([columns[n] for n in _FINDINGS_FILE.names], _FINDINGS_FILE))
-    for name, schema in _NESTED_FILES.items():
+    for name, table in _NESTED.items():
         stacked = _stack(findings, name)
         numbers = np.repeat(np.arange(len(findings), dtype=np.int32), [len(getattr(f.result, name)) for f in findings])
         own = [from_numpy(stacked[column]) for column in stacked.dtype.names or ()]
         write_whole(
             run.findings / f"{name}.parquet",
-            pa.table([from_numpy(numbers), facts["anomaly"].take(from_numpy(numbers)), *own], schema=schema),
+            pa.table([from_numpy(numbers), facts["anomaly"].take(from_numpy(numbers)), *own], schema=schema_of(table)),
         )
 
 
@@ -112,16 +112,26 @@ def read_findings(run: RunDirectory) -> list[Finding]:
     ]
 
 
-def read_facts(run: RunDirectory) -> pa.Table:
-    """Returns a row for each finding, with its number (`finding`, from 0), by which `witnesses.parquet` names it.
-    HistoryUnreadable as in `read_findings`."""
+def findings_table(run: RunDirectory) -> pa.Table:
+    """Returns the table `findings`, with the number of each row. HistoryUnreadable as in `read_findings`."""
     facts = _read(run.findings / "findings.parquet", _FINDINGS_FILE)
-    return facts.add_column(0, "finding", from_numpy(np.arange(facts.num_rows, dtype=np.int32)))
+    return facts.add_column(
+        0, schema_of(FINDINGS).field("finding"), from_numpy(np.arange(facts.num_rows, dtype=np.int32))
+    )
 
 
-def read_found_witnesses(run: RunDirectory) -> pa.Table:
-    """Returns a row for each witness, with the number of its finding. HistoryUnreadable as in `read_findings`."""
-    return _read(run.findings / "witnesses.parquet", _NESTED_FILES["witnesses"])
+def nested_table(run: RunDirectory, table: ResultTable) -> pa.Table:
+    """Returns the table `witnesses` or `windows`. HistoryUnreadable as in `read_findings`."""
+    return _read(run.findings / f"{table.name}.parquet", schema_of(table))
+
+
+def result_table(table: ResultTable, values: Mapping[str, Sequence[Any]]) -> pa.Table:
+    """Returns a result as an Arrow table, of the values of each of its columns."""
+    made = [
+        from_strings(values[c.name]) if c.kind == "text" else _integers(values[c.name], np.dtype(c.kind))
+        for c in table.columns
+    ]
+    return pa.table(made, schema=schema_of(table))
 
 
 def read_windows(run: RunDirectory) -> dict[int, np.ndarray]:
@@ -133,8 +143,8 @@ def read_windows(run: RunDirectory) -> dict[int, np.ndarray]:
 
 def _read_nested(run: RunDirectory, name: str, *, rows: int) -> list[np.ndarray]:
     """Returns, for each row of findings.parquet, its array of this name."""
-    dtype = _NESTED[name]
-    table = _read(run.findings / f"{name}.parquet", _NESTED_FILES[name])
+    dtype = _NESTED[name].entry
+    table = _read(run.findings / f"{name}.parquet", schema_of(_NESTED[name]))
     values = _from_columns({column: table.column(column) for column in dtype.names or ()}, dtype)
     bounds = np.searchsorted(to_numpy(table.column("finding")), np.arange(rows + 1))
     return [values[bounds[n] : bounds[n + 1]] for n in range(rows)]
@@ -150,7 +160,7 @@ def _facts(findings: Sequence[Finding]) -> dict[str, pa.Array]:
     }
 
 
-def _integers(values: Sequence[int], kind: type) -> pa.Array:
+def _integers(values: Sequence[int], kind: type | np.dtype) -> pa.Array:
     return from_numpy(np.array(values, dtype=kind))
 
 

@@ -7,6 +7,7 @@ from enum import IntEnum
 import numpy as np
 
 from prozess.harness.clock import NS_PER_S
+from prozess.harness.result_tables import WINDOWS, WITNESSES
 from prozess.harness.schema import MISSING, NONE
 
 WITNESSES_MAX = 100_000
@@ -14,28 +15,8 @@ WITNESSES_MAX = 100_000
 cannot be judged: the verdict is then unknown, unless it is violated."""
 WITNESSES_SHOWN = 32
 
-WITNESS = np.dtype(
-    [
-        ("begin_ns", "<i8"),  # invocation of the send, or the earlier event
-        ("end_ns", "<i8"),  # its completion, or the later event; MISSING = never
-        ("sequence", "<i8"),  # the record concerned
-        ("log_offset", "<i8"),  # where it was acknowledged or seen; NONE = unknown
-        ("other_sequence", "<i8"),  # the record it conflicts with
-        ("other_offset", "<i8"),
-        ("other_ns", "<i8"),
-        ("seen_ns", "<i8"),  # when a consumer (not the audit) was first given the record; MISSING = never
-        ("partition", "<i4"),
-        ("client", "<i4"),  # the record's producer
-        ("other_client", "<i4"),
-        ("reader", "<i4"),  # the client that saw it, NONE
-        ("outcome", "<i4"),  # Outcome of the record's send; NONE = not a send
-        (
-            "leader_epoch",
-            "<i4",
-        ),  # of the batch in which a reader was given the record (at `log_offset`, if any)
-        ("case", "<i4"),  # which of the anomaly's cases, 0 = the only one; see the kernel
-    ]
-)
+WITNESS = WITNESSES.entry
+"""One witness: the columns of the table `witnesses` but the finding to which it belongs."""
 _UNSET = {
     "begin_ns": MISSING,
     "end_ns": MISSING,
@@ -85,22 +66,8 @@ def make_witnesses(length: int, columns: Mapping[str, np.ndarray | int]) -> np.n
 # is the upper end of its bin: never too small, and less than 0.8 % too large.
 
 
-WINDOW = np.dtype(
-    [
-        ("number", "<i8"),  # it begins at number × window_s on the trial's clock: records that were sent in it
-        ("sent", "<i8"),  # handed to producers, whatever became of them
-        ("acknowledged", "<i8"),  # those of them that are owed: produced
-        ("delivered", "<i8"),  # owed, and given to everyone who was to be given it: consumed
-        ("late", "<i8"),  # delivered, but beyond the bound
-        ("missing", "<i8"),  # owed, and somebody was never given it
-        ("open", "<i8"),  # whoever was to be given it ended in order before the bound had passed
-        ("unmeasured", "<i8"),  # of the late and missing: a client stood still, or the audit did not end
-        ("unacknowledged", "<i8"),  # delivered, though never acknowledged
-        ("p50_ns", "<i8"),  # latencies of what was delivered, rounded up to a bin; MISSING = nothing was
-        ("p99_ns", "<i8"),
-        ("max_ns", "<i8"),  # exact
-    ]
-)
+WINDOW = WINDOWS.entry
+"""One window: the columns of the table `windows` but the finding to which it belongs."""
 BINNED = np.dtype([("number", "<i8"), ("bin", "<i8"), ("count", "<i8")])
 """Latencies of delivered records: how many records of the window `number` fall into a bin. Rows ascend by window and
 bin, and counts are above 0."""

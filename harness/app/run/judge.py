@@ -1,20 +1,24 @@
 """The judge stage: reads findings and evidence of a run, and writes `verdict.json`."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from prozess.harness.checking.findings import read_findings
+import pyarrow as pa
+
+from prozess.harness.checking.findings import read_findings, result_table
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees import Evidence, judge
 from prozess.harness.guarantees.verdict.doubts import doubted, partly_unlooked, unlooked
+from prozess.harness.guarantees.verdict.inputs import tables_of
 from prozess.harness.history.convert import History
 from prozess.harness.history.manifest import Condition, condition_of, plan_of, said_of_unproven, seal_judged
 from prozess.harness.interfaces import Finding
 from prozess.harness.plan.alerts import judge_alerts, metrics_of, parse_expression, with_alerts
 from prozess.harness.plan.plan import Plan, read_plan
 from prozess.harness.recording.metrics import BY_NAME, MetricTable, Origin
+from prozess.harness.result_tables import FACTS, VERDICT_INPUTS
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import MISSING, StepOutcome
 from prozess.harness.verdict import (
@@ -75,6 +79,15 @@ def _judged(run: RunDirectory, findings: Sequence[Finding] | None, decide: Seque
     """Judges the files as they are."""
     plan = read_plan(run)
     history = History.open(run)
+    evidence = _evidence(history, plan)
+    verdict = judge(plan, read_findings(run) if findings is None else findings, evidence, decide=decide)
+    if plan.alerts:
+        verdict = with_alerts(verdict, _alerts(plan, history, evidence, verdict))
+    verdict = verdict.model_copy(update={"interrupted": run.interrupted.exists()})
+    return with_application(verdict, read_application(run)) if run.application.exists() else verdict
+
+
+def _evidence(history: History, plan: Plan) -> Evidence:
     tables = {name: history.table(name) for name in EVIDENCE_TABLES}
     if history.rows("replicas"):
         tables["replicas"] = history.files["replicas"].read(REPLICA_COLUMNS)
@@ -84,12 +97,20 @@ def _judged(run: RunDirectory, findings: Sequence[Finding] | None, decide: Seque
         tables["commits"] = history.files["commits"].read(COMMIT_COLUMNS)
     if history.rows("metrics"):
         tables["metrics"] = history.files["metrics"].read(METRIC_COLUMNS)
-    evidence = Evidence.from_run(history, plan, tables)
-    verdict = judge(plan, read_findings(run) if findings is None else findings, evidence, decide=decide)
-    if plan.alerts:
-        verdict = with_alerts(verdict, _alerts(plan, history, evidence, verdict))
-    verdict = verdict.model_copy(update={"interrupted": run.interrupted.exists()})
-    return with_application(verdict, read_application(run)) if run.application.exists() else verdict
+    return Evidence.from_run(history, plan, tables)
+
+
+def judged_tables(run: RunDirectory, condition: Condition) -> Mapping[str, pa.Table]:
+    """Returns the tables `facts` and `verdict_inputs` of a checked run (`prozess.harness.result_tables`), computed as the
+    verdict is, from the files as they are. Cells of which rows are damaged have no rows. HistoryUnreadable."""
+    run = replace(run, lost=condition.lost)
+    with said_of_unproven(run, condition):
+        plan, history = read_plan(run), History.open(run)
+        made = tables_of(plan, read_findings(run), _evidence(history, plan), unreadable=history.unreadable)
+    return {
+        FACTS.name: result_table(FACTS, made.facts),
+        VERDICT_INPUTS.name: result_table(VERDICT_INPUTS, made.verdict_inputs),
+    }
 
 
 def read_application(run: RunDirectory) -> ApplicationVerdict:

@@ -182,7 +182,7 @@ def _judge_cell(
     costs: Counter[str],
     windows: dict[int, tuple[WindowJudged, ...]],
 ) -> dict[str, CellAnomaly]:
-    envelopes = _envelopes(plan, cell, evidence)
+    envelopes = envelopes_of(plan, cell, evidence)
     configuration = configuration_of(
         cell, evidence.kafka_version, transaction_version=evidence.feature("transaction.version")
     )
@@ -196,8 +196,8 @@ def _judge_cell(
     for anomaly, guarantee in TABLE.items():
         if not guarantee.applies(cell.traits) or anomaly in not_asked(cell):
             continue
-        results = _results_of(anomaly, cell, found)
-        tally = tally_of(guarantee, results, _evaluation(anomaly, configuration, envelopes))
+        results = results_of(anomaly, cell, found)
+        tally = tally_of(guarantee, results, evaluation_of(anomaly, configuration, envelopes))
         costs.update({rule.id: count for rule, count in tally.by_rule(guarantee)})
         if anomaly == "late" and cell.delivery_bound is not None:
             windows[cell.cell] = windows_judged(cell.delivery_bound, tally)
@@ -264,7 +264,7 @@ def _change(
     return change_of(rule, setting, [(envelopes[p], permitted[where == p]) for p in np.unique(where).tolist()])
 
 
-def _envelopes(plan: Plan, cell: Cell, evidence: Evidence) -> dict[int, Envelope]:
+def envelopes_of(plan: Plan, cell: Cell, evidence: Evidence) -> dict[int, Envelope]:
     """Returns what happened to each partition of a cell, and to all of them together."""
     envelopes = {p: evidence.envelope(plan, cell, p) for p in cell.partitions}
     unclean = either(*(np.int8(elected_unclean(envelope)) for envelope in envelopes.values()))
@@ -275,7 +275,7 @@ def _envelopes(plan: Plan, cell: Cell, evidence: Evidence) -> dict[int, Envelope
     }
 
 
-def _results_of(anomaly: str, cell: Cell, found: Mapping[tuple[str, int], Finding]) -> dict[int, KernelResult]:
+def results_of(anomaly: str, cell: Cell, found: Mapping[tuple[str, int], Finding]) -> dict[int, KernelResult]:
     """Returns the results for each partition of the cell; what a kernel over the whole cell found is taken apart by the
     witnesses' partitions."""
     if not catalogue.CHECKERS[anomaly].of_cells:
@@ -294,7 +294,7 @@ def _results_of(anomaly: str, cell: Cell, found: Mapping[tuple[str, int], Findin
     return parts
 
 
-def _evaluation(
+def evaluation_of(
     anomaly: str, configuration: CellConfiguration, envelopes: Mapping[int, Envelope]
 ) -> Callable[[int, np.ndarray], Evaluation]:
     return lambda p, witnesses: evaluate_witnesses(anomaly, configuration, envelopes[p], witnesses)

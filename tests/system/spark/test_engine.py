@@ -33,6 +33,7 @@ from prozess.harness.interfaces.witnesses import WITNESS
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.recording.rows import RowWriter
+from prozess.harness.result_tables import RESULT_TABLES
 from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.schema import TABLES
 from prozess.harness.verdict import Verdict
@@ -367,6 +368,14 @@ def test_in_a_given_session_a_run_has_the_findings_of_the_local_engine_and_its_c
     assert found.where("anomaly = 'lost'").groupBy().sum("count").collect()[0][0] == 2
     joined = shown.withColumnRenamed("anomaly", "shown").join(found, "finding")
     assert joined.where("shown = anomaly").count() == shown.count() >= 3
+    asked = (in_session.facts, in_session.verdict_inputs, in_session.windows)
+    frames = {ask.__name__: ask(session, again.path) for ask in asked} | {"findings": found, "witnesses": shown}
+    for name, frame in frames.items():
+        assert frame.columns == list(RESULT_TABLES[name].column_names)
+        assert [field.nullable for field in frame.schema] == [c.optional for c in RESULT_TABLES[name].columns], name
+        assert all(field.metadata["comment"] for field in frame.schema), name
+    told = frames["verdict_inputs"].where("anomaly = 'lost'").groupBy("judgement").sum("count")
+    assert [tuple(row) for row in told.collect()] == [("forbidden", 2)]
     opened = History.open(again)
     for table in TABLES:
         assert in_session.history(session, tmp_path / "run", table).count() == opened.rows(table), table
