@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from prozess.harness.app.run.check import CheckOptions, check_run, ensure_proven_history
-from prozess.harness.app.run.judge import judge_run, judged_tables
+from prozess.harness.app.run.judge import judge_run, judged_tables, write_judged_tables
 from prozess.harness.checking.findings import findings_table, nested_table
 from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.history.manifest import Condition, condition_of, plan_of
@@ -36,21 +36,27 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def check(spark: "SparkSession", run: Path | str, *, workers: int | None = None) -> TrialVerdict:
+def check(
+    spark: "SparkSession", run: Path | str, *, workers: int | None = None, out: Path | str | None = None
+) -> TrialVerdict:
     """Runs every checker over a run, judges what they find, and returns the verdict. It writes `findings/` and `verdict.json`
     as `prozess check` does, and no reports.
 
-    `workers`: how many tasks Spark works on at a time. None: the session's default parallelism. BadInput if there is no such
-    run; NotJudged if its plan cannot be read; HarnessFailed if Spark fails; HistoryUnreadable if a URI cannot be read or
-    written. What rests on damaged files is unknown.
+    `workers`: how many tasks Spark works on at a time. None: the session's default parallelism. `out`: where it writes, a
+    directory or a URI where nothing is yet, with `facts` and `verdict_inputs` beside the findings; the run stays as it was.
+    None: beside the run. BadInput if there is no such run; NotJudged if its plan cannot be read; HarnessFailed if Spark
+    fails; HistoryUnreadable if a URI cannot be read or written. What rests on damaged files is unknown.
     """
     if workers is not None and workers < 1:
         raise BadInput(f"workers={workers}: at least one task must work at a time.")
-    with _opened(spark, run, kept=True) as directory:
+    with _opened(spark, run, kept=True, out=out) as directory:
         directory.refuse_read_only()
         condition = condition_of(directory)
         options = CheckOptions(engine="spark", workers=workers or _parallelism(spark), session=spark)
-        return judge_run(directory, check_run(directory, options, condition), condition)
+        verdict = judge_run(directory, check_run(directory, options, condition), condition)
+        if out is not None:
+            write_judged_tables(directory, condition)
+        return verdict
 
 
 def findings(spark: "SparkSession", run: Path | str) -> "DataFrame":
@@ -155,10 +161,13 @@ def _older(directory: RunDirectory, condition: Condition) -> bool:
     return bool((np.isin(found["cell"].to_numpy(), cells) & judged).any())
 
 
-def _opened(spark: "SparkSession", run: Path | str, *, kept: bool = False) -> AbstractContextManager[RunDirectory]:
+def _opened(
+    spark: "SparkSession", run: Path | str, *, kept: bool = False, out: Path | str | None = None
+) -> AbstractContextManager[RunDirectory]:
     """A context in which a run is open, wherever it is, logged in as the session is. `kept`: what is written beside the
-    tables is copied to it."""
-    return opened_run(run, _setting_of(spark) if isinstance(place_of(run), str) else None, kept=kept)
+    tables is copied to it, or to `out`."""
+    far = any(isinstance(place_of(place), str) for place in (run, out) if place is not None)
+    return opened_run(run, _setting_of(spark) if far else None, kept=kept, out=out)
 
 
 def _setting_of(spark: "SparkSession") -> Setting:

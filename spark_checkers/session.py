@@ -75,19 +75,19 @@ def start_session(
 
     `master`: where the tasks run; None = here, two at a time. `remote`: address of a Spark Connect server
     (`sc://host:port`) instead; needs no Java. `java_home`: the Java to use; None = JAVA_HOME, else `java` of the PATH.
-    `archive`: its options about class-data archives; None = it uses ours, which is made first if need be. `settings`: Spark's
-    own, which come before ours. End it with `session.stop()`.
+    `archive`: its options about class-data archives; None = it uses ours, which is made first if need be. `settings`:
+    Spark's own, which replace ours; Java's options are added to ours. End it with `session.stop()`.
 
     Raises MissingTool without Java 17, NotReady if it does not come up, HarnessFailed or BadInput if Spark refuses.
     """
     with _lock, _untouched_process():
         directory = _scratch_directory()
         if remote is not None:
-            session = connect(remote)
+            session = connect(remote, settings or {})
             prepare_workers(session, directory)
             return session
         master = master or local_master(2)
-        configuration = _configuration(master, directory).setAll(list((settings or {}).items()))
+        configuration = _configuration(master, directory, settings or {})
         try:
             if SparkContext._gateway is None:
                 java = _java(java_home)
@@ -106,7 +106,7 @@ def start_session(
             raise _refused(_first_line(error), master) from error
 
 
-def _configuration(master: str, directory: Path) -> SparkConf:
+def _configuration(master: str, directory: Path, given: Mapping[str, str]) -> SparkConf:
     settings = {
         "spark.master": master,
         "spark.app.name": "prozess",
@@ -134,6 +134,8 @@ def _configuration(master: str, directory: Path) -> SparkConf:
         del settings["spark.driver.bindAddress"], settings["spark.driver.host"]
         # Python in them reads and checks: the virtual machine only hands over.
         settings |= {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": _JVM}
+    for name, value in given.items():
+        settings[name] = f"{settings[name]} {value}" if name in settings and name.endswith("JavaOptions") else value
     return SparkConf(loadDefaults=False).setAll(list(settings.items()))
 
 
@@ -462,8 +464,8 @@ def is_elsewhere(master: str) -> bool:
     return not master.startswith("local")
 
 
-def connect(remote: str) -> SparkSession:
-    """Returns a session of a Spark Connect server. MissingTool, BadInput or NotReady, each with a way out."""
+def connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
+    """Returns a session of a Spark Connect server with these settings. MissingTool, BadInput or NotReady."""
     missing = [name for name in ("grpc", "grpc_status", "google.rpc", "zstandard") if not _importable(name)]
     if missing:
         raise MissingTool(
@@ -472,7 +474,10 @@ def connect(remote: str) -> SparkSession:
         )
     _reach(remote)
     try:
-        return _within(CONNECT_TIMEOUT_S, SparkSession.builder.remote(remote).getOrCreate, f"Spark Connect at {remote}")
+        builder = SparkSession.builder.remote(remote)
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        return _within(CONNECT_TIMEOUT_S, builder.getOrCreate, f"Spark Connect at {remote}")
     except PySparkException as error:
         raise BadInput(
             f"No Spark Connect server answers at {remote!r}: {_first_line(error)}. Give --remote as sc://host:port."

@@ -50,8 +50,8 @@ A run is a pipeline of tables, each with a fixed schema:
 | rows | clients, while the trial runs | `rows/`: one file per table, client and segment. They are no Parquet |
 | history | the first check, from the rows; or an import | `history/TABLE.parquet` |
 | findings, witnesses, windows | the checkers, from the history | `findings/TABLE.parquet` |
-| facts | the judge, from plan and history | computed when you ask: `prozess.spark.facts` |
-| verdict_inputs | the judge, from witnesses and history | computed when you ask: `prozess.spark.verdict_inputs` |
+| facts | the judge, from plan and history | `prozess.spark.facts` computes it; `prozess check --out` keeps it |
+| verdict_inputs | the judge, from witnesses and history | `prozess.spark.verdict_inputs`, in the same way |
 
 All of them but the rows are DataFrames in a Spark session of yours ([spark.md](spark.md)). Without Spark, any reader of
 Parquet reads those that are files.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from prozess.harness.app.run.check import CheckOptions, check_run, compare_with_oracle, engine_name
-from prozess.harness.app.run.judge import judge_run
+from prozess.harness.app.run.judge import judge_run, write_judged_tables
 from prozess.harness.app.run.outside import RunResult, follow_run, refuse_plan
 from prozess.harness.app.run.progress import ProgressView
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
@@ -55,6 +55,10 @@ class Options:
     """A Spark Connect server to use in place of a master."""
     report: bool = True
     """Whether to write the reports, too."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Settings of Spark: key → value."""
+    out: str | None = None
+    """Where findings, verdict and reports go, for people. None: beside the run."""
     told: bool = True
     """Whether to print the verdict. A command that runs several trials says at the end what came of them."""
 
@@ -64,6 +68,11 @@ class Options:
         given = [name for name, value in (("--master", self.master), ("--remote", self.remote)) if value is not None]
         if self.engine != "spark" and given:
             raise BadInput(f"{given[0]} says where Spark is, but --engine is {self.engine!r}. Leave one of them out.")
+        if self.engine != "spark" and self.conf:
+            raise BadInput(
+                f"--conf {next(iter(self.conf))} is a setting of Spark, but --engine is {self.engine!r}. Leave one of them "
+                "out."
+            )
         if len(given) > 1:
             raise BadInput("--master and --remote both say where Spark is. Give only one of them.")
 
@@ -158,6 +167,8 @@ def recheck(run: RunDirectory, options: Options, *, oracle: bool = False, decide
     with ProgressView(quiet=options.quiet or options.as_json) as view:
         spark = SparkAhead(options, view)
         verdict = _check_and_judge(run, options, seconds, view, spark, condition, oracle=oracle, decide=named)
+        if options.out is not None:
+            seconds.measure("tables", lambda: write_judged_tables(run, condition))
     _present(run, verdict, options, seconds, condition)
     return int(EXIT_CODES[verdict.verdict])
 
@@ -295,10 +306,10 @@ class SparkAhead:
         master = self._options.master or local_master(self._options.workers)
         try:
             if self._options.remote is not None:
-                self._session = start_session(remote=self._options.remote)
+                self._session = start_session(remote=self._options.remote, settings=self._options.conf)
             else:
                 java_home = spark_java_home(find_java())
-                self._session = start_session(master=master, java_home=str(java_home))
+                self._session = start_session(master=master, java_home=str(java_home), settings=self._options.conf)
         except ProzessError as error:
             self._error = error
 
@@ -372,7 +383,7 @@ def _present(
         write_json(run.path / "seconds.json", seconds.parts)
     run.keep_private()
     if options.report and options.told and not options.as_json and not options.quiet:
-        sys.stdout.write(f"report     {run.address}/report.html\n")
+        sys.stdout.write(f"report     {(options.out or run.address).rstrip('/')}/report.html\n")
 
 
 def _failed(run: RunDirectory, result: RunResult, seconds: Seconds) -> int:

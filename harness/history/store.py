@@ -27,6 +27,12 @@ _URI = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<path>.+)")
 if TYPE_CHECKING:
     from pyarrow import fs  # which takes time to import, and most runs are in a directory here
 
+_NEEDED = {
+    "hdfs": " For hdfs:// pyarrow needs Java and Hadoop's client: HADOOP_HOME, ARROW_LIBHDFS_DIR (where libhdfs.so is) and "
+    "CLASSPATH (what `hadoop classpath --glob` prints).",
+    "gs": " For gs:// pyarrow takes Google's default credentials (GOOGLE_APPLICATION_CREDENTIALS).",
+}
+"""What pyarrow needs to read a file system. [Apache Arrow, Python: "Filesystem Interface"]"""
 SMALL = frozenset({*RECORDED, *JUDGED, "manifest.json", "events.jsonl", "interrupted"})
 """The files beside rows, tables and findings that a check or a judge looks at."""
 _READ_BYTES = 8 << 20
@@ -87,26 +93,28 @@ class StoredRun:
         return TableStore(self.filesystem, f"{self.directory}/history", f"{self.address}/history")
 
     @contextmanager
-    def opened(self) -> Iterator[RunDirectory]:
+    def opened(self, *, untouched: bool = False) -> Iterator[RunDirectory]:
         """A context in which the run is open: its small files are in a directory here, which is removed in the end, and the
         tables are read where they are. A history that is not there is made here from the rows, and copied there.
 
-        BadInput if there is no run; HistoryUnreadable if a file cannot be read or written.
+        `untouched`: nothing is copied there, and what an earlier check found is not copied here. BadInput if there is no
+        run; HistoryUnreadable if a file cannot be read or written.
         """
         with TemporaryDirectory(prefix="prozess-run-") as directory:
             run = RunDirectory(Path(directory))
             run.create()
             with self.said("read"):
-                self._fetch(run, "", SMALL)
-                self._fetch(run, "findings")
+                self._fetch(run, "", SMALL.difference(JUDGED) if untouched else SMALL)
+                if not untouched:
+                    self._fetch(run, "findings")
                 there = self.tables.names()
             if not run.plan.is_file():
                 raise BadInput(f"{self.address} is not a run directory: it has no plan.json. Give a directory of runs.")
             if not there:
                 with self.said("read"):
-                    self._fetch(run, "rows")
-            if there or self._made_history(run):
-                run = RunDirectory(run.path, self.tables)
+                    self._fetch(run, "rows", linked=untouched)
+            if there or self._made_history(run, kept=not untouched):
+                run = RunDirectory(run.path, self._tables_of(run) if untouched and not there else self.tables)
             yield run
 
     def fetch_small(self, run: RunDirectory, names: Collection[str]) -> None:
@@ -114,33 +122,59 @@ class StoredRun:
         with self.said("read"):
             self._fetch(run, "", names)
 
-    def keep(self, run: RunDirectory) -> None:
-        """Copies what a check has written back to where the run is. HistoryUnreadable if that fails."""
+    def keep(self, run: RunDirectory, *, proven: bool = True) -> None:
+        """Copies what a check has written to this directory. `proven`: with the manifest, because the run itself is here.
+        HistoryUnreadable if that fails."""
         with self.said("written"):
             self._send(run, "findings", run.findings.glob("*.parquet"))
             reports = (run.path / name for name in REPORTS)
-            self._send(run, "", (run.impact, run.verdict, run.manifest, *reports))
+            self._send(run, "", (run.impact, run.verdict, *([run.manifest] if proven else []), *reports))
 
-    def _made_history(self, run: RunDirectory) -> bool:
-        """Makes the tables from the rows, which are here, and copies them to the run. Rows that are damaged are left as they
-        are: the verdict says so."""
+    def refuse_full(self) -> None:
+        """Raises BadInput if there is anything in this directory; HistoryUnreadable if nobody can look."""
+        from pyarrow import fs
+
+        with self.said("read"):
+            there = self.filesystem.get_file_info(fs.FileSelector(self.directory, allow_not_found=True))
+        if there:
+            raise BadInput(
+                f"--out {self.address} is not empty: {there[0].base_name} is there. Give a new or an empty directory, so "
+                "that results of two checks are never mixed."
+            )
+
+    def _tables_of(self, run: RunDirectory) -> TableStore:
+        """Returns tables that were made here, for people under the address of the run."""
+        from pyarrow import fs
+
+        return TableStore(fs.LocalFileSystem(), str(run.history), f"{self.address}/history")
+
+    def _made_history(self, run: RunDirectory, *, kept: bool) -> bool:
+        """Makes the tables from the rows, which are here, and, if they are to be `kept`, copies them to the run. Rows that
+        are damaged are left as they are: the verdict says so."""
         if condition_of(run).damaged:
             return False
         write_history(run)
         seal_history(run)
-        with self.said("written"):
-            self._send(run, "history", run.history.glob("*.parquet"))
-            self._send(run, "", [run.manifest])
+        if kept:
+            with self.said("written"):
+                self._send(run, "history", run.history.glob("*.parquet"))
+                self._send(run, "", [run.manifest])
         return True
 
-    def _fetch(self, run: RunDirectory, folder: str, names: Collection[str] | None = None) -> None:
+    def _fetch(
+        self, run: RunDirectory, folder: str, names: Collection[str] | None = None, *, linked: bool = False
+    ) -> None:
+        """Copies files of a folder here. `linked`: a link does where they are on this machine and nobody writes them."""
         from pyarrow import fs
 
         target = run.path / folder
         for name, path in files_in(self.filesystem, f"{self.directory}/{folder}".rstrip("/")):
             if names is None or name in names:
                 target.mkdir(exist_ok=True)
-                fs.copy_files(path, str(target / name), source_filesystem=self.filesystem)
+                if linked and self.filesystem.type_name == "local":
+                    (target / name).symlink_to(path)
+                else:
+                    fs.copy_files(path, str(target / name), source_filesystem=self.filesystem)
 
     def _send(self, run: RunDirectory, folder: str, paths: Iterable[Path]) -> None:
         from pyarrow import fs
@@ -163,14 +197,25 @@ class StoredRun:
 
 
 @contextmanager
-def opened_run(run: Path | str, setting: Setting | None = None, *, kept: bool = False) -> Iterator[RunDirectory]:
+def opened_run(
+    run: Path | str, setting: Setting | None = None, *, kept: bool = False, out: Path | str | None = None
+) -> Iterator[RunDirectory]:
     """A context in which a run is open, wherever it is: a directory, or a URI (`s3a://bucket/run`, `file:///…`).
 
     `setting`: how to log in, by the settings of Hadoop's s3a connector; what it leaves out, the environment and the AWS
     configuration files say. `kept`: what is written beside the tables is copied to the run at the end, unless the block
-    failed. Raises BadInput, HistoryUnreadable.
+    failed. `out`: it is copied there instead, a directory or a URI where nothing is yet, and the run stays as it was. Raises
+    BadInput, HistoryUnreadable.
     """
     place = place_of(run)
+    if out is not None:
+        results = stored_run(_address_of(place_of(out)), setting)
+        results.refuse_full()
+        stored = stored_run(_address_of(place), setting)
+        with stored.opened(untouched=True) as directory:
+            yield directory
+            results.keep(directory, proven=False)
+        return
     if isinstance(place, Path):
         yield RunDirectory.existing(place)
         return
@@ -179,6 +224,10 @@ def opened_run(run: Path | str, setting: Setting | None = None, *, kept: bool = 
         yield directory
         if kept:
             stored.keep(directory)
+
+
+def _address_of(place: Path | str) -> str:
+    return place.resolve().as_uri() if isinstance(place, Path) else place
 
 
 def place_of(run: Path | str) -> Path | str:
@@ -200,10 +249,12 @@ def stored_run(address: str, setting: Setting | None = None) -> StoredRun:
             path = matched["path"]
             return StoredRun(_s3(setting or (lambda _: None), bucket=path.partition("/")[0]), path, address)
         filesystem, directory = fs.FileSystem.from_uri(address)
+        if matched["scheme"] == "file":
+            address = directory
     except (OSError, pa.ArrowException) as error:
         raise BadInput(
             f"{address}: there is no way to read {matched['scheme']}:// here ({str(error).splitlines()[0]}). Give a URI that "
-            "begins with s3a://, gs:// or hdfs://, or a directory."
+            f"begins with s3a://, gs:// or hdfs://, or a directory.{_NEEDED.get(matched['scheme'], '')}"
         ) from error
     return StoredRun(filesystem, directory, address)
 

@@ -9,6 +9,7 @@ import typer
 
 from prozess.harness.app.commands.options import (
     ClientConfigOption,
+    ConfOption,
     DecideOption,
     EngineOption,
     JsonOption,
@@ -16,6 +17,7 @@ from prozess.harness.app.commands.options import (
     OutOption,
     QuietOption,
     RemoteOption,
+    ResultsOption,
     RunArgument,
     RunsOption,
     StoredRunArgument,
@@ -25,6 +27,7 @@ from prozess.harness.app.commands.options import (
     complete_directories,
     complete_subjects,
     overrides,
+    spark_settings,
 )
 from prozess.harness.errors import BadInput
 
@@ -38,6 +41,8 @@ def check(  # noqa: PLR0913 - the options of a command
     workers: WorkersOption = 2,
     master: MasterOption = None,
     remote: RemoteOption = None,
+    conf: ConfOption = None,
+    out: ResultsOption = None,
     decide: DecideOption = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
@@ -53,9 +58,12 @@ def check(  # noqa: PLR0913 - the options of a command
     from prozess.harness.app.conduct import Options, recheck
     from prozess.harness.history.store import opened_run
 
-    options = Options(Path(), engine, workers, "auto", quiet, as_json, master, remote, report=not no_report)
+    settings = spark_settings(conf or [])
+    options = Options(
+        Path(), engine, workers, "auto", quiet, as_json, master, remote, report=not no_report, conf=settings, out=out
+    )
     options.refuse_contradictions()
-    with opened_run(run, kept=True) as opened:
+    with opened_run(run, lambda name: settings.get(f"spark.hadoop.{name}"), kept=True, out=out) as opened:
         code = recheck(opened, options, oracle=oracle, decide=decide or ())
     raise typer.Exit(code)
 

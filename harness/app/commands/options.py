@@ -102,6 +102,24 @@ ShardOption = Annotated[
         metavar="I/N", help="Run the share of one of N machines: every Nth trial, from the Ith on. Example: 3/16."
     ),
 ]
+ConfOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf",
+        metavar="KEY=VALUE",
+        help="A setting of Spark, such as spark.task.maxFailures=8. You may repeat it. spark.hadoop.fs.s3a.… also say how to "
+        "log in to a run at an s3a:// URI.",
+    ),
+]
+ResultsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--out",
+        metavar="DIRECTORY",
+        help="Where findings, verdict and reports go: a directory or its URI (s3a://bucket/results), new or empty. The run "
+        "stays as it was. Default: beside the run.",
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="KEY=VALUE replaces a setting of the trial file. VALUE is TOML. You may repeat it."),
@@ -229,6 +247,20 @@ def decided_by(plan: "Plan", decide: list[str] | None) -> "Plan":
     named = parse_decide(decide)
     refuse_idle(plan, named)
     return plan.model_copy(update={"decide": named})
+
+
+def spark_settings(texts: list[str]) -> dict[str, str]:
+    """Parses `--conf KEY=VALUE …`. BadInput for what is no setting of Spark's, or has an option of its own."""
+    found: dict[str, str] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        key = key.strip()
+        if not separator or not key.startswith("spark."):
+            raise BadInput(f"--conf {text!r} is not KEY=VALUE with a key of Spark's, such as spark.task.maxFailures=8.")
+        if key in ("spark.master", "spark.remote"):
+            raise BadInput(f"--conf {text!r}: where Spark is, is said by --{key.removeprefix('spark.')} {value}.")
+        found[key] = value.strip()
+    return found
 
 
 def overrides(settings: list[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from prozess.harness.checking.findings import read_findings, result_table
+from prozess.harness.checking.findings import read_findings, result_table, write_whole
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees import Evidence, judge
@@ -111,6 +111,14 @@ def judged_tables(run: RunDirectory, condition: Condition) -> Mapping[str, pa.Ta
         FACTS.name: result_table(FACTS, made.facts),
         VERDICT_INPUTS.name: result_table(VERDICT_INPUTS, made.verdict_inputs),
     }
+
+
+def write_judged_tables(run: RunDirectory, condition: Condition) -> None:
+    """Writes the tables `facts` and `verdict_inputs` of a checked run beside its findings. It does nothing for a run of which
+    nothing was read because its files are damaged. StorageFull if there is no room."""
+    if condition.readable:
+        for name, table in judged_tables(run, condition).items():
+            write_whole(run.findings / f"{name}.parquet", table)
 
 
 def read_application(run: RunDirectory) -> ApplicationVerdict:
