@@ -87,8 +87,8 @@ def _inputs(
             number = numbers[anomaly, cell.partitions[0] if whole else partition]
             for judged, rule, defect, count in _groups(tally_of(guarantee, {partition: result}, evaluation)):
                 told = judged.name.lower().replace("_", " ")
-                names = (rules[place] if place >= 0 else None for place in (rule, defect))
-                yield number, anomaly, cell.cell, partition, told, *names, count
+                rule_id, defect_id = (rules[place] if place >= 0 else None for place in (rule, defect))
+                yield number, anomaly, cell.cell, partition, told, rule_id, defect_id, count
 
 
 def _groups(tally: Tally) -> Iterator[tuple[Judgement, int, int, int]]:
