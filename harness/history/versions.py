@@ -2,7 +2,7 @@
 repeated, later.
 
 prozess    version; of a checkout the commit, and whether it had changes
-python, machine   interpreter, kernel, processors, memory
+python, machine   interpreter, name of the host, kernel, processors, memory
 packages   name → version of each distribution that prozess needs and that is installed
 kafka      versions of the servers
 servers    version → where its program is from, and whether prozess verified that it is what was published
@@ -109,6 +109,7 @@ def unverified(run: RunDirectory) -> list[str]:
 
 def _machine() -> dict[str, Any]:
     return {
+        "host": platform.node(),
         "kernel": platform.release(),
         "architecture": platform.machine(),
         "processors": len(os.sched_getaffinity(0)),

@@ -21,6 +21,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from prozess.harness.clock import NS_PER_S
+from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.history.convert import History
 from prozess.harness.history.versions import unverified
@@ -41,6 +42,7 @@ from prozess.harness.report.charts import (
     span_of_sends,
     timeline_panels,
 )
+from prozess.harness.report.server_logs import ServerLogs, TrialTime
 from prozess.harness.report.stories import Teller, tell_of_application, tell_stories
 from prozess.harness.report.tables import (
     HEADINGS,
@@ -74,7 +76,7 @@ from prozess.harness.report.words import (
     short,
     tallies,
 )
-from prozess.harness.run_directory import RunDirectory
+from prozess.harness.run_directory import RunDirectory, read_object
 from prozess.harness.schema import MISSING, NONE, Outcome
 from prozess.harness.verdict import AnomalyOutcome, CellVerdict, FaultShown, TrialVerdict
 
@@ -125,9 +127,11 @@ def write_html(
     impact, traffic = read_impact(run), _traffic(plan, history)
     delivered, seen = deliveries(run, plan, verdict), seen_groups(verdict)
     pairs = [pair for group in seen for pair in group.pairs]
-    teller = Teller(history, verdict.faults)
+    teller = Teller(history, verdict.faults, ServerLogs(run, plan.variant.server_names().values()))
+    time = TrialTime.of(run)
     outcomes = traffic.outcomes if traffic else np.zeros((len(plan.partitions), len(Outcome)), dtype=np.int64)
     data = overview(plan, verdict, tables, history, outcomes, impact)
+    data["wall"] = None if time is None else round(time.began.timestamp() * 1000)
     data["figures"] = _figures(run, plan, verdict, history, traffic, impact, delivered)
     script = f'"use strict";\n{assets(REPORT_SCRIPTS)}'
     text = environment("prozess.harness.report").get_template("report.html.j2").render(
@@ -155,6 +159,10 @@ def write_html(
         hanging_legend=LEGEND,
         reproduce=reproduce(run),
         kafka=kafka_told(run, plan),
+        began=None if time is None else time.began.strftime("%Y-%m-%d %H:%M:%S UTC"),
+        wall="".format if time is None else time.brief,
+        host=_host(run),
+        headlines=[group for group in seen if group.pairs],
         unverified=unverified(run),
         seconds_by_part=seconds,
         data=data,
@@ -167,6 +175,15 @@ def write_html(
     path = run.path / "report.html"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def _host(run: RunDirectory) -> str:
+    """Returns the name of the machine that ran the trial; empty where nobody noted it."""
+    try:
+        machine = read_object(run.versions).get("machine", {}) if run.versions.exists() else {}
+    except HistoryUnreadable:
+        return ""
+    return str(machine.get("host", "")) if isinstance(machine, dict) else ""
 
 
 def _words(tables: Sequence[CellMatrix[CellVerdict]]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from prozess.harness.clock import NS_PER_S
 from prozess.harness.history.convert import History
 from prozess.harness.plan.work import CopierWork
 from prozess.harness.report.charts import of_partitions, partition_name
+from prozess.harness.report.server_logs import LogLine, ServerLogs
 from prozess.harness.report.words import brief_nodes
 from prozess.harness.schema import MISSING, NONE, MetadataKind, Outcome, Role
 from prozess.harness.verdict import (
@@ -293,6 +294,8 @@ class Story:
     title: str
     lanes: Sequence[str]
     events: Sequence[Event]
+    logs: Sequence[LogLine] = ()
+    """What the servers' own logs say of that time."""
 
     def lane(self, name: str) -> int:
         """Returns the position of a lane; -1 = there is none."""
@@ -333,9 +336,9 @@ def tell_of_application(application: ApplicationVerdict | None, teller: "Teller"
 class Teller:
     """Tells stories of one run; holds what several need."""
 
-    def __init__(self, history: History, faults: Sequence[FaultShown]) -> None:
-        """`faults`: all faults of the run."""
-        self._history, self._faults = history, faults
+    def __init__(self, history: History, faults: Sequence[FaultShown], logs: ServerLogs) -> None:
+        """`faults`: all faults of the run; `logs`: those of its servers."""
+        self._history, self._faults, self._logs = history, faults, logs
         self._roles = {client.client: client.role for client in history.plan.clients}
         clients = history.table("clients")
         for client, planned in zip(clients["client"].tolist(), clients["planned"].tolist(), strict=True):
@@ -375,7 +378,8 @@ class Teller:
             what = f"#{subjects[0].sequence} of {self.name(subjects[0].client)}"
         else:
             what = self.name(_known(witness.reader))
-        return Story(f"{what} in {partition_name(self._history.plan, partition)}", _lanes(events), events)
+        where = partition_name(self._history.plan, partition)
+        return Story(f"{what} in {where}", _lanes(events), events, self._logs.around(min(told), max(told), where))
 
     def tell_of_application(self, witness: ApplicationWitness) -> Story | None:
         """Tells the story of a record of the application under test: of its send, if a recorded client sent it."""

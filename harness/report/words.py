@@ -166,8 +166,14 @@ def meanings_of(names: Iterable[str]) -> dict[str, str]:
 
 
 def anomalies_of(cells: Iterable[CellVerdict]) -> list[str]:
-    """Names of all anomalies judged in these cells, in order of first appearance."""
-    return list(dict.fromkeys(name for cell in cells for name in cell.anomalies))
+    """Names of all anomalies judged in these cells: those that are violated in any cell, then the unknown ones, then those
+    that were seen, and each in order of first appearance. A table begins with what matters, however narrow the page is."""
+    worst: dict[str, int] = {}
+    for cell in cells:
+        for name, anomaly in cell.anomalies.items():
+            rank = _WORST_FIRST.index(anomaly.outcome) if anomaly.outcome in _WORST_FIRST else len(_WORST_FIRST)
+            worst[name] = min(rank, worst.get(name, rank))
+    return sorted(worst, key=worst.__getitem__)
 
 
 def brief_nodes(nodes: Sequence[str]) -> str:

@@ -28,6 +28,8 @@ globalThis.prozess = (() => {
     const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
     return value.toLocaleString("en", { maximumFractionDigits: digits });
   }
+  // The time of day of a moment of the trial, in UTC: brokers' logs have it. Empty where nobody noted when the trial began.
+  const wall = (value) => (data.wall === null ? "" : new Date(data.wall + value * 1000).toISOString().slice(11, 23));
   const seconds = (value) => (value === null || value === undefined ? "never" : `${value.toFixed(3)} s`);
 
   // [["heading", numeric], …] and rows of texts or elements.
@@ -81,7 +83,38 @@ globalThis.prozess = (() => {
     if (!found.hasAttribute("tabindex")) found.setAttribute("tabindex", "-1");
     found.focus({ preventScroll: true });
   }
+  // A button beside each command that copies it.
+  function offerCopies() {
+    if (!navigator.clipboard) return;
+    for (const text of document.querySelectorAll("pre.copied")) {
+      const button = element("button", { type: "button" }, "Copy");
+      button.addEventListener("click", async () => {
+        await navigator.clipboard.writeText(text.textContent);
+        button.textContent = "Copied";
+      });
+      const frame = element("div", { class: "copying" });
+      text.before(frame);
+      frame.append(text, button);
+    }
+  }
+  // A table that is wider than the page says so: nothing is out of sight without a hint.
+  function hintScrolling() {
+    for (const frame of document.querySelectorAll(".scroll")) {
+      const wider = frame.scrollWidth > frame.clientWidth + 1;
+      const more = wider && frame.scrollLeft + frame.clientWidth < frame.scrollWidth - 1;
+      frame.classList.toggle("cut", more);
+      const hint = frame.previousElementSibling;
+      const there = hint?.classList.contains("scroll-hint");
+      if (wider && !there && frame.checkVisibility()) frame.before(element("p", { class: "scroll-hint" }, "This table goes on to the right: scroll it."));
+      else if (!wider && there) hint.remove();
+    }
+  }
   function start() {
+    offerCopies();
+    hintScrolling();
+    addEventListener("resize", hintScrolling);
+    document.addEventListener("scroll", (event) => event.target.classList?.contains("scroll") && hintScrolling(), true);
+    document.addEventListener("toggle", hintScrolling, true);
     document.addEventListener("click", (event) => {
       const link = event.target.closest?.("a");
       const target = link?.getAttribute("href");
@@ -99,5 +132,5 @@ globalThis.prozess = (() => {
     changed();
     show(state.anchor);
   }
-  return { data, element, drawing, number, seconds, table, set, go, start, listen: (call) => listeners.push(call), state: () => state };
+  return { data, element, drawing, number, seconds, wall, table, set, go, start, listen: (call) => listeners.push(call), state: () => state };
 })();

@@ -1,6 +1,6 @@
 // The timeline: drag or type to look closer, move through it with the keyboard, read its numbers as text and as a table.
 prozess.timeline = (() => {
-  const { data, drawing, number, table, set } = prozess;
+  const { data, drawing, number, wall, table, set } = prozess;
   const ROWS_MAX = 60, LEAST_S = 0.5;
   const figures = data.figures;
   if (!figures.length) return null;
@@ -41,7 +41,8 @@ prozess.timeline = (() => {
       const some = values.length > 6 ? [...values.slice(0, 6), `${values.length - 6} more`] : values;
       return `${title}: ${some.join(", ")}`;
     });
-    return [`${number(time)} s`, active.length ? `faults: ${active.join(", ")}` : "no fault", ...known].join("; ");
+    const clock = wall(time);
+    return [`${number(time)} s${clock ? ` (${clock} UTC)` : ""}`, active.length ? `faults: ${active.join(", ")}` : "no fault", ...known].join("; ");
   }
 
   function cursor(time) {

@@ -140,9 +140,9 @@ def test_columns_sort_both_ways_the_worst_first(open_page, large):
     assert shown_cells(page)[:6] == [49, 99, 149, 199, 249, 0]
     assert heading.get_attribute("aria-sort") == "ascending"
     page.locator("th[data-column='producer.delivery_timeout_ms']").get_by_role("button").click()
-    assert page.locator("table.matrix tbody tr").first.locator("td").nth(2).inner_text() == "5000"
+    assert page.locator("table.matrix tbody tr").first.locator("td").nth(3).inner_text() == "5000"
     page.locator("th[data-column='producer.delivery_timeout_ms']").get_by_role("button").click()
-    assert page.locator("table.matrix tbody tr").first.locator("td").nth(2).inner_text() == "60000"
+    assert page.locator("table.matrix tbody tr").first.locator("td").nth(3).inner_text() == "60000"
     assert heading.get_attribute("aria-sort") is None
 
 
@@ -338,3 +338,30 @@ def test_a_large_report_is_small_and_has_few_elements(open_page, large):
     elements = page.evaluate("document.querySelectorAll('*').length")
     assert large.stat().st_size < LARGE_BYTES_MAX, f"{large.stat().st_size:,} bytes"
     assert elements < LARGE_ELEMENTS_MAX, f"{elements:,} elements"
+
+
+def test_on_a_phone_the_verdict_is_beside_the_cell_and_a_wider_table_says_so(open_page, large):
+    page = open_page(large, "#cell-49", viewport={"width": 390, "height": 800})
+    verdict = page.locator("#cell-49 td").first
+    assert verdict.inner_text() == "✗ violated"
+    box = verdict.bounding_box()
+    assert box is not None
+    assert box["x"] + box["width"] <= 390
+    matrix = page.get_by_role("group", name="Cells of workload log")
+    hint = matrix.locator("xpath=preceding-sibling::p[1]")
+    expect(hint).to_have_text("This table goes on to the right: scroll it.")
+    heading = matrix.locator("thead th").nth(0)
+    matrix.evaluate("frame => { frame.scrollLeft = 300 }")
+    left = heading.bounding_box()
+    assert left is not None
+    assert left["x"] < 60, "the number of the cell stays in view"
+
+
+def test_what_was_seen_is_one_click_from_the_verdict_and_the_command_can_be_copied(open_page, planted):
+    page = open_page(planted, permissions=["clipboard-read", "clipboard-write"])
+    first = page.get_by_role("list", name="What was seen").get_by_role("link").first
+    assert "violated" in first.inner_text()
+    first.click()
+    anomaly = fragment(page).removeprefix("#")
+    expect(page.locator(f"#{anomaly}")).to_be_in_viewport()
+    assert page.locator("pre.copied").count() == page.get_by_role("button", name="Copy").count()

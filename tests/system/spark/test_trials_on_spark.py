@@ -42,7 +42,7 @@ placement = [[1, 2, 3]]
 [axes]
 "producer.acks" = ["1", "all"]
 """
-TIMEOUT_S = 600.0
+TIMEOUT_S = 1200.0
 TRIALS = int(os.environ.get("PROZESS_SPARK_TRIALS", "6"))
 
 
