@@ -1,6 +1,6 @@
 """Every checker is listed here: its anomaly, the kernel that finds it, and how the kernel is given its histories.
 
-A new checker is one file with its kernel and one entry here (`docs/extending.md`).
+A new checker is one file with its kernel and one entry here, or an entry point of another package (`docs/extending.md`).
 """
 
 from collections.abc import Sequence
@@ -34,6 +34,7 @@ from prozess.checkers.transactions.isolation import (
     write_cycle,
     zombie_write,
 )
+from prozess.harness import plugins
 from prozess.harness.checking.checker import (
     ByPartition,
     CellChecker,
@@ -63,7 +64,7 @@ _IN_PAIRS = ByPartition(but_in_pairs=True)
 _BY_CASE = ByPartition(by_case=True)
 _FOR_THE_CELL = ByPartition(judges_cell=True)
 
-CHECKERS: dict[str, Checker] = {
+_OWN: dict[str, Checker] = {
     checker.anomaly: checker
     for checker in (
         PartitionChecker(anomaly="lost", kernel=lost, counts_of_plain=("records",)),
@@ -117,6 +118,26 @@ CHECKERS: dict[str, Checker] = {
         PartitionChecker(anomaly="unseen", kernel=unseen, fact=True),
     )
 }
+
+
+def _accept(name: str, value: object) -> Checker:
+    """Takes checkers that count facts. What judges an anomaly is a guarantee with its source, and prozess has those."""
+    if not isinstance(value, PartitionChecker):
+        raise plugins.NotAccepted("is not a prozess.extend.PartitionChecker")
+    if value.anomaly != name:
+        raise plugins.NotAccepted(f"has anomaly = {value.anomaly!r}, and not the name of its entry point, {name!r}")
+    if not value.fact:
+        raise plugins.NotAccepted("has fact = False, and nothing says what Kafka promises of it. Set fact = True")
+    if value.counts_of_plain is not None:
+        raise plugins.NotAccepted(
+            "has counts_of_plain, which only prozess's own tests can show to be right. Leave it out"
+        )
+    if "<" in getattr(value.kernel, "__qualname__", "<"):
+        raise plugins.NotAccepted("has a kernel that is no function of a module. Spark's workers are sent its name")
+    return value
+
+
+CHECKERS: dict[str, Checker] = _OWN | plugins.offered("prozess.checkers", _OWN, _accept)
 """Each anomaly with its checker, in the order of the reports."""
 
 

@@ -1,13 +1,17 @@
 """Every fault that a trial can ask for, and every way to undo one, by name.
 
-A new fault is one file and one entry here (`docs/extending.md`).
+A new fault is one file and one entry here, or an entry point of another package (`docs/extending.md`).
 """
 
-from prozess.harness.interfaces import AnyFault, UndoAction
+from typing import cast
+
+from prozess.harness import plugins
+from prozess.harness.config.configuration import Frozen
+from prozess.harness.interfaces import AnyFault, Fault, UndoAction
 from prozess.nemesis import clients, disk, healing, links, partition, process
 from prozess.nemesis.kafka import changes, elections, rollout
 
-FAULTS: dict[str, type[AnyFault]] = {
+_FAULTS: dict[str, type[AnyFault]] = {
     "kill": process.Kill,
     "stop": process.Stop,
     "pause": process.Pause,
@@ -40,8 +44,7 @@ FAULTS: dict[str, type[AnyFault]] = {
     "corrupt-file": disk.CorruptFile,
     "power-loss": disk.LosePower,
 }
-"""The name of a fault in a step → its class."""
-UNDO_ACTIONS: dict[str, type[UndoAction]] = {
+_UNDO_ACTIONS: dict[str, type[UndoAction]] = {
     "start": healing.Start,
     "resume": healing.Resume,
     "unblock": healing.Unblock,
@@ -51,4 +54,39 @@ UNDO_ACTIONS: dict[str, type[UndoAction]] = {
     "reassign": changes.ReassignBack,
     "configure": changes.ConfigureBack,
 }
+
+
+def _accept_fault(name: str, value: object) -> type[AnyFault]:
+    kind = cast("type[AnyFault]", _subclass(value, Fault, "prozess.extend.Fault", ("undos", "apply", "verify")))
+    if getattr(kind, "name", None) != name:
+        raise plugins.NotAccepted(
+            f"has name = {getattr(kind, 'name', None)!r}, and not that of its entry point, {name!r}"
+        )
+    model = getattr(kind, "parameters_model", None)
+    if not (isinstance(model, type) and issubclass(model, Frozen)):
+        raise plugins.NotAccepted("has no parameters_model that is a prozess.extend.Frozen")
+    return kind
+
+
+def _accept_undo(name: str, value: object) -> type[UndoAction]:
+    of_undo = _subclass(value, UndoAction, "prozess.extend.UndoAction", ("carry_out", "undone", "holds"))
+    return cast("type[UndoAction]", of_undo)
+
+
+def _subclass(value: object, base: type, named: str, methods: tuple[str, ...]) -> type:
+    """Returns the class if it is a subclass of an interface and has its methods. A method that is missing would be the
+    interface's own, which does nothing."""
+    if not (isinstance(value, type) and base in value.__mro__):
+        raise plugins.NotAccepted(f"is no subclass of {named}")
+    for method in methods:
+        if getattr(value, method) is getattr(base, method):
+            raise plugins.NotAccepted(f"has no method {method}")
+    return value
+
+
+FAULTS: dict[str, type[AnyFault]] = _FAULTS | plugins.offered("prozess.faults", _FAULTS, _accept_fault)
+"""The name of a fault in a step → its class."""
+UNDO_ACTIONS: dict[str, type[UndoAction]] = _UNDO_ACTIONS | plugins.offered(
+    "prozess.undos", _UNDO_ACTIONS, _accept_undo
+)
 """The name of an undo in the journal → its class."""

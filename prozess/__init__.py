@@ -1,4 +1,16 @@
-"""prozess puts your Kafka on trial: it breaks a real cluster on purpose and proves from the history which promises held."""
+"""prozess puts your Kafka on trial: it breaks a real cluster on purpose and proves from the history which promises held.
+
+This is what you import. docs/python.md shows how it is used:
+
+    import prozess
+
+    run = prozess.run("smoke")
+    print(run.verdict.sentence)
+    run.outcomes.to_pandas()
+
+`prozess.trials` builds trials in Python, `prozess.extend` has what a new fault, checker or workload needs, and
+`prozess.spark` checks runs in a Spark session of yours. Every other module of prozess may change at any time.
+"""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -6,8 +18,154 @@ from typing import TYPE_CHECKING
 from prozess.harness import catalogue
 
 if TYPE_CHECKING:
+    from prozess import extend, spark, trials
+    from prozess.clusters.compose.testcontainer import KafkaTrialContainer
+    from prozess.harness.app.testing.application import Applications, Crash, RecordedCommands
+    from prozess.harness.app.testing.fixtures import ActiveFault, KafkaCluster, RunTrial, TestNemesis
+    from prozess.harness.app.trial_run import RunTable, TrialRun, TrialSource, check, load, plan, run
     from prozess.harness.checking.checker import Checker
+    from prozess.harness.errors import (
+        BadInput,
+        ClusterFailed,
+        ExitCode,
+        HarnessFailed,
+        HistoryUnreadable,
+        Interrupted,
+        MissingTool,
+        NotJudged,
+        NotReady,
+        ProzessError,
+        StorageFull,
+        TargetMissing,
+        UnsupportedFault,
+    )
     from prozess.harness.interfaces import AnyFault, Backend
+    from prozess.harness.interfaces.application import Record
+    from prozess.harness.plan.plan import Cell, Plan, PlannedClient, PlannedPartition
+    from prozess.harness.plan.schedule import Step
+    from prozess.harness.plan.trial import Trial, WorkloadSpec
+    from prozess.harness.verdict import (
+        AlertResult,
+        AnomalyOutcome,
+        ApplicationVerdict,
+        CellAnomaly,
+        CellVerdict,
+        ControlResult,
+        FaultShown,
+        TrialVerdict,
+        Verdict,
+        WitnessShown,
+    )
+    from prozess.workloads.recorded.aiokafka import RecordedAIOKafkaConsumer, RecordedAIOKafkaProducer
+    from prozess.workloads.recorded.application import RecordedAIOConsumer, RecordedAIOProducer
+    from prozess.workloads.recorded.consumer import RecordedConsumer
+    from prozess.workloads.recorded.producer import RecordedProducer
+
+__all__ = [
+    "ActiveFault",
+    "AlertResult",
+    "AnomalyOutcome",
+    "ApplicationVerdict",
+    "Applications",
+    "BadInput",
+    "Cell",
+    "CellAnomaly",
+    "CellVerdict",
+    "ClusterFailed",
+    "ControlResult",
+    "Crash",
+    "ExitCode",
+    "FaultShown",
+    "HarnessFailed",
+    "HistoryUnreadable",
+    "Interrupted",
+    "KafkaCluster",
+    "KafkaTrialContainer",
+    "MissingTool",
+    "NotJudged",
+    "NotReady",
+    "Plan",
+    "PlannedClient",
+    "PlannedPartition",
+    "ProzessError",
+    "Record",
+    "RecordedAIOConsumer",
+    "RecordedAIOKafkaConsumer",
+    "RecordedAIOKafkaProducer",
+    "RecordedAIOProducer",
+    "RecordedCommands",
+    "RecordedConsumer",
+    "RecordedProducer",
+    "RunTable",
+    "RunTrial",
+    "Step",
+    "StorageFull",
+    "TargetMissing",
+    "TestNemesis",
+    "Trial",
+    "TrialRun",
+    "TrialSource",
+    "TrialVerdict",
+    "UnsupportedFault",
+    "Verdict",
+    "WitnessShown",
+    "WorkloadSpec",
+    "check",
+    "extend",
+    "load",
+    "plan",
+    "run",
+    "spark",
+    "trials",
+]
+
+_MODULES = frozenset({"extend", "spark", "trials"})
+"""The public modules."""
+_PLACES: Mapping[str, tuple[str, ...]] = {
+    "prozess.clusters.compose.testcontainer": ("KafkaTrialContainer",),
+    "prozess.harness.app.testing.application": ("Applications", "Crash", "RecordedCommands"),
+    "prozess.harness.app.testing.fixtures": ("ActiveFault", "KafkaCluster", "RunTrial", "TestNemesis"),
+    "prozess.harness.app.trial_run": ("RunTable", "TrialRun", "TrialSource", "check", "load", "plan", "run"),
+    "prozess.harness.errors": (
+        *("BadInput", "ClusterFailed", "ExitCode", "HarnessFailed", "HistoryUnreadable", "Interrupted", "MissingTool"),
+        *("NotJudged", "NotReady", "ProzessError", "StorageFull", "TargetMissing", "UnsupportedFault"),
+    ),
+    "prozess.harness.interfaces.application": ("Record",),
+    "prozess.harness.plan.plan": ("Cell", "Plan", "PlannedClient", "PlannedPartition"),
+    "prozess.harness.plan.schedule": ("Step",),
+    "prozess.harness.plan.trial": ("Trial", "WorkloadSpec"),
+    "prozess.harness.verdict": (
+        *("AlertResult", "AnomalyOutcome", "ApplicationVerdict", "CellAnomaly", "CellVerdict", "ControlResult"),
+        *("FaultShown", "TrialVerdict", "Verdict", "WitnessShown"),
+    ),
+    "prozess.workloads.recorded.aiokafka": ("RecordedAIOKafkaConsumer", "RecordedAIOKafkaProducer"),
+    "prozess.workloads.recorded.application": ("RecordedAIOConsumer", "RecordedAIOProducer"),
+    "prozess.workloads.recorded.consumer": ("RecordedConsumer",),
+    "prozess.workloads.recorded.producer": ("RecordedProducer",),
+}
+"""Module → its public names. They are imported when somebody asks for them: this module is imported by every process of
+prozess, by every pytest run and by Spark's workers, of which most need none of them. Type checkers read the imports above,
+and a test holds both to be the same (tests/unit/test_public.py)."""
+
+if not TYPE_CHECKING:  # for a type checker it would give any name at all
+
+    def __getattr__(name: str) -> object:
+        """Imports a public name when it is first asked for."""
+        from importlib import import_module
+
+        if name in _MODULES:
+            return import_module(f"prozess.{name}")
+        module = next((module for module, names in _PLACES.items() if name in names), None)
+        if module is None:
+            raise AttributeError(f"module 'prozess' has no attribute {name!r}")
+        value = getattr(import_module(module), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 # `harness` imports no other package of prozess. Here the registries of its catalogue learn where their values are. Python
 # runs this before any module of prozess, in every process, so it does not matter who imports what first. Each dictionary is

@@ -12,22 +12,18 @@ that they see under the same path as the driver, or a URI of an object store ("s
 what they need, logged in as the session is.
 """
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-
-from prozess.harness.app.run.check import CheckOptions, check_run, ensure_proven_history
+from prozess.harness.app.run.check import CheckOptions, check_run
 from prozess.harness.app.run.judge import judge_run, judged_tables, write_judged_tables
+from prozess.harness.app.trial_run import checked_run, history_address, history_file, result_frame
 from prozess.harness.checking.findings import findings_table, nested_table
-from prozess.harness.errors import BadInput, HistoryUnreadable
-from prozess.harness.history.manifest import Condition, condition_of, plan_of
-from prozess.harness.history.reader import unreadable_cells
+from prozess.harness.errors import BadInput
+from prozess.harness.history.manifest import Condition, condition_of
 from prozess.harness.history.store import Setting, opened_run, place_of
-from prozess.harness.result_tables import FACTS, FINDINGS, VERDICT_INPUTS, WINDOWS, WITNESSES, ResultTable
+from prozess.harness.result_tables import FACTS, FINDINGS, VERDICT_INPUTS, WINDOWS, WITNESSES
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import TABLES
 from prozess.harness.verdict import TrialVerdict
@@ -67,35 +63,35 @@ def findings(spark: "SparkSession", run: Path | str) -> "DataFrame":
     damaged, or if rows were damaged since it was checked.
     """
     with _checked(spark, run) as (directory, _):
-        return _frame(spark, FINDINGS, findings_table(directory))
+        return result_frame(spark, FINDINGS, findings_table(directory))
 
 
 def witnesses(spark: "SparkSession", run: Path | str) -> "DataFrame":
     """Returns the table `witnesses`: the records that show what was found. `finding` is the number of the row in
     `findings`. Errors are those of `findings`."""
     with _checked(spark, run) as (directory, _):
-        return _frame(spark, WITNESSES, nested_table(directory, WITNESSES))
+        return result_frame(spark, WITNESSES, nested_table(directory, WITNESSES))
 
 
 def windows(spark: "SparkSession", run: Path | str) -> "DataFrame":
     """Returns the table `windows`: what became of the records of each window of a delivery bound. Errors are those of
     `findings`."""
     with _checked(spark, run) as (directory, _):
-        return _frame(spark, WINDOWS, nested_table(directory, WINDOWS))
+        return result_frame(spark, WINDOWS, nested_table(directory, WINDOWS))
 
 
 def facts(spark: "SparkSession", run: Path | str) -> "DataFrame":
     """Returns the table `facts`: whether each fact of the guarantee table holds in each partition. The driver computes it.
     Cells of which rows are damaged have no rows. Errors are those of `findings`."""
     with _checked(spark, run) as (directory, condition):
-        return _frame(spark, FACTS, judged_tables(directory, condition)[FACTS.name])
+        return result_frame(spark, FACTS, judged_tables(directory, condition)[FACTS.name])
 
 
 def verdict_inputs(spark: "SparkSession", run: Path | str) -> "DataFrame":
     """Returns the table `verdict_inputs`: how the guarantee table judges the witnesses of each finding, by which rule. The
     driver computes it. Cells of which rows are damaged have no rows. Errors are those of `findings`."""
     with _checked(spark, run) as (directory, condition):
-        return _frame(spark, VERDICT_INPUTS, judged_tables(directory, condition)[VERDICT_INPUTS.name])
+        return result_frame(spark, VERDICT_INPUTS, judged_tables(directory, condition)[VERDICT_INPUTS.name])
 
 
 def history(spark: "SparkSession", run: Path | str, table: str) -> "DataFrame":
@@ -107,58 +103,13 @@ def history(spark: "SparkSession", run: Path | str, table: str) -> "DataFrame":
     """
     if table not in TABLES:
         raise BadInput(f"a history has no table {table!r}. Its tables are {', '.join(sorted(TABLES))}.")
-    with _opened(spark, run) as directory:
-        condition = _known(directory, run)
-        if any(lost.table == table for lost in condition.lost):
-            raise _damaged(run, condition)
-        ensure_proven_history(directory, condition)
-        if directory.tables is not None:
-            return spark.read.parquet(f"{run}/history/{table}.parquet")
-        # A URI: without a scheme Spark would look on the file system that is the session's default.
-        return spark.read.parquet((directory.history / f"{table}.parquet").resolve().as_uri())
+    with _opened(spark, run) as directory, history_file(directory, run, table):
+        return spark.read.parquet(history_address(directory, run, table))
 
 
-def _frame(spark: "SparkSession", table: ResultTable, rows: pa.Table) -> "DataFrame":
-    """Returns rows of a result as a DataFrame, whose columns say in their metadata (`comment`) what they mean."""
-    from prozess.spark_checkers.session import fields_of
-
-    return spark.createDataFrame(rows, schema=fields_of(table))
-
-
-def _known(directory: RunDirectory, run: Path | str) -> Condition:
-    """Returns the condition of a run, of which no more than rows of known partitions is damaged."""
-    condition = condition_of(directory, ("recorded", "history", "judged"))
-    if not condition.readable:
-        raise _damaged(run, condition)
-    return condition
-
-
-def _damaged(run: Path | str, condition: Condition) -> HistoryUnreadable:
-    return HistoryUnreadable(f"{run} is damaged: {'; '.join(condition.doubts)}.")
-
-
-@contextmanager
-def _checked(spark: "SparkSession", run: Path | str) -> Iterator[tuple[RunDirectory, Condition]]:
-    """A run whose findings are those of what was recorded, with the condition of its files: of damaged ones an earlier check
-    may have left some."""
-    with _opened(spark, run) as directory:
-        condition = _known(directory, run)
-        if not (directory.findings / "findings.parquet").is_file():
-            raise BadInput(f"{run} has not been checked yet. Call prozess.spark.check, or run `prozess check`.")
-        if condition.bounded and _older(directory, condition):
-            raise HistoryUnreadable(
-                f"{run} was damaged after it was checked: {'; '.join(condition.doubts)}. Call prozess.spark.check again: it "
-                "keeps what was found in the cells that this does not concern."
-            )
-        yield directory, condition
-
-
-def _older(directory: RunDirectory, condition: Condition) -> bool:
-    """Returns whether there are findings in cells of which rows are damaged now."""
-    found = findings_table(directory)
-    cells = np.array(list(unreadable_cells(plan_of(directory, condition), condition.lost)), dtype=np.int64)
-    judged = found["incomplete"].is_null().to_numpy()
-    return bool((np.isin(found["cell"].to_numpy(), cells) & judged).any())
+def _checked(spark: "SparkSession", run: Path | str) -> AbstractContextManager[tuple[RunDirectory, Condition]]:
+    """A context with a run whose findings are those of what was recorded, and the condition of its files."""
+    return checked_run(_opened(spark, run), run)
 
 
 def _opened(

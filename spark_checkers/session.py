@@ -33,7 +33,7 @@ from filelock import FileLock, Timeout
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkAttributeError, PySparkException
 from pyspark.java_gateway import launch_gateway
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame as DataFrame
 from pyspark.sql import SparkSession as SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType

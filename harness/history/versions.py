@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Any
 
-from prozess.harness import installation
+from prozess.harness import installation, plugins
 from prozess.harness.errors import HistoryUnreadable, ProzessError
 from prozess.harness.plan.checks import versions_installed
 from prozess.harness.plan.plan import Plan
@@ -118,14 +118,15 @@ def _machine() -> dict[str, Any]:
 
 
 def _packages() -> dict[str, str]:
-    """Returns the versions of the packages that the distribution's own metadata names, including those of extras."""
+    """Returns the versions of the packages that the distribution's own metadata names, including those of extras, and of
+    packages that add faults, checkers or workloads."""
     try:
         needed = distribution(PACKAGE).requires or []
     except PackageNotFoundError:  # a checkout on the path that was never installed
         return {}
     names = {re.split(r"[^\w.-]", text, maxsplit=1)[0].lower() for text in needed}
     found = {name: _installed(name) for name in sorted(names)}
-    return {name: told for name, told in found.items() if told is not None}
+    return {name: told for name, told in found.items() if told is not None} | plugins.packages()
 
 
 def _installed(name: str) -> str | None:

@@ -44,7 +44,7 @@ Selector = dict[str, Text | tuple[Text, ...]]
 class Elapsed(Frozen):
     """Waits until `seconds` have passed since the previous step was done."""
 
-    condition: Literal["elapsed"]
+    condition: Literal["elapsed"] = "elapsed"
     seconds: Seconds
 
 
@@ -52,7 +52,7 @@ class Acked(Frozen):
     """Waits until each partition of the selected cells has at least `count` more acknowledgements than when the
     previous step was done."""
 
-    condition: Literal["acked"]
+    condition: Literal["acked"] = "acked"
     count: PositiveInt
     cells: Selector = Field(default_factory=dict)
 
@@ -60,7 +60,7 @@ class Acked(Frozen):
 class Settled(Frozen):
     """Waits until no send to the selected cells is in flight: each is completed, one way or the other."""
 
-    condition: Literal["settled"]
+    condition: Literal["settled"] = "settled"
     cells: Selector = Field(default_factory=dict)
 
 
@@ -71,7 +71,7 @@ class LeaderMoved(Frozen):
     `partition` None means every partition of the selected cells.
     """
 
-    condition: Literal["leader-moved"]
+    condition: Literal["leader-moved"] = "leader-moved"
     partition: int | None = None
     cells: Selector = Field(default_factory=dict)
 
@@ -80,7 +80,7 @@ class Offline(Frozen):
     """Waits until a partition has no leader, by every living broker's own view. `partition` None means every partition
     of the selected cells."""
 
-    condition: Literal["offline"]
+    condition: Literal["offline"] = "offline"
     partition: int | None = None
     cells: Selector = Field(default_factory=dict)
 
@@ -89,7 +89,7 @@ class IsrIs(Frozen):
     """Waits until the ISR of a partition is exactly these brokers, by every living broker's own view. `brokers` None
     means all replicas, and `partition` None means every partition of the selected cells."""
 
-    condition: Literal["isr"]
+    condition: Literal["isr"] = "isr"
     partition: int | None = None
     brokers: tuple[int, ...] | None = None
     cells: Selector = Field(default_factory=dict)
@@ -98,7 +98,7 @@ class IsrIs(Frozen):
 class Unfenced(Frozen):
     """Waits until the node's own view is current again: it answers and names itself among the living brokers."""
 
-    condition: Literal["unfenced"]
+    condition: Literal["unfenced"] = "unfenced"
     node: str
 
 
@@ -110,7 +110,7 @@ class Behind(Frozen):
     in its log, while what it has, it may not have told anybody.
     """
 
-    condition: Literal["behind"]
+    condition: Literal["behind"] = "behind"
     node: str
     records: Annotated[dict[str, int], Field(min_length=1)]
     """Node → how many offsets its replica ends before the replica on `node`; negative means that it ends later."""
@@ -128,7 +128,7 @@ Condition = Annotated[
 class FaultAction(Frozen):
     """Makes a fault. `targets` are roles, which are resolved when the fault strikes (see `parse_target`)."""
 
-    kind: Literal["fault"]
+    kind: Literal["fault"] = "fault"
     fault: str
     targets: Annotated[tuple[str, ...], Field(min_length=1)]
     parameters: dict[str, Any] = Field(default_factory=dict)
@@ -143,26 +143,26 @@ class FaultAction(Frozen):
 class HealAction(Frozen):
     """Undoes the fault of an earlier step, by the step's name. None means every fault so far."""
 
-    kind: Literal["heal"]
+    kind: Literal["heal"] = "heal"
     step: str | None = None
 
 
 class PauseSends(Frozen):
     """Stops producers from sending new records. What they have sent goes on."""
 
-    kind: Literal["pause_sends"]
+    kind: Literal["pause_sends"] = "pause_sends"
 
 
 class ResumeSends(Frozen):
     """Lets producers send again at their rate."""
 
-    kind: Literal["resume_sends"]
+    kind: Literal["resume_sends"] = "resume_sends"
 
 
 class Send(Frozen):
     """While producers are paused, sends `count` records at once to each partition of the selected cells."""
 
-    kind: Literal["send"]
+    kind: Literal["send"] = "send"
     count: PositiveInt
     cells: Selector = Field(default_factory=dict)
     producer: PositiveInt | None = None
@@ -175,7 +175,7 @@ class Inspect(Frozen):
     records it in the history (tables `replicas` and `observations`, with the number of this step). Dead and frozen
     nodes are read, too."""
 
-    kind: Literal["inspect"]
+    kind: Literal["inspect"] = "inspect"
     cells: Selector = Field(default_factory=dict)
 
 
@@ -183,7 +183,7 @@ class TakeOver(Frozen):
     """Lets the standby of each transactional.id of the selected cells take the id over. Its previous owner goes on as a
     zombie."""
 
-    kind: Literal["take_over"]
+    kind: Literal["take_over"] = "take_over"
     hold: bool = True
     """True means that the previous owner begins a transaction before and ends it afterwards. False leaves it as it is,
     for example paused."""
@@ -217,7 +217,7 @@ class ClientAction(Frozen):
     new client in the place of one that ended.
     """
 
-    kind: Literal["client"]
+    kind: Literal["client"] = "client"
     do: Literal["stop", "start"]
     client: ClientNames
 
@@ -225,8 +225,8 @@ class ClientAction(Frozen):
 class StallAction(Frozen):
     """Stalls planned members of groups: they do not poll, like a busy application, while their clients' heartbeats go on."""
 
-    kind: Literal["client"]
-    do: Literal["stall"]
+    kind: Literal["client"] = "client"
+    do: Literal["stall"] = "stall"
     client: ClientNames
     seconds: PositiveFloat
     """How long to stall the clients."""
@@ -236,7 +236,7 @@ class AddPartitions(Frozen):
     """Creates the late partitions and topics of the selected cells (`topics.late_partitions`, `late_topic_partitions`).
     Once every broker knows them, producers write to them, too."""
 
-    kind: Literal["add_partitions"]
+    kind: Literal["add_partitions"] = "add_partitions"
     cells: Selector = Field(default_factory=dict)
 
 
@@ -244,7 +244,7 @@ class DeleteRecords(Frozen):
     """Deletes all but the last `keep` records of every partition of the selected cells (DeleteRecords, KIP-107), as
     retention does, but at a chosen moment."""
 
-    kind: Literal["delete_records"]
+    kind: Literal["delete_records"] = "delete_records"
     keep: Annotated[int, Field(ge=0)]
     cells: Selector = Field(default_factory=dict)
 
@@ -320,7 +320,7 @@ class Mix(Frozen):
     """Makes faults at random for a while. When the trial is planned, the seed turns it into ordinary steps
     (`prozess.harness.plan.planning`), and what a backend cannot do is left out and reported."""
 
-    kind: Literal["mix"]
+    kind: Literal["mix"] = "mix"
     length_s: PositiveFloat
     """How long the mix lasts. The time to wait for whole ISRs comes on top."""
     quiet_s: Range = (1.0, 4.0)
@@ -341,7 +341,7 @@ class Each(Frozen):
     out when the trial is planned, and reported.
     """
 
-    kind: Literal["each"]
+    kind: Literal["each"] = "each"
     quiet_s: Range = (0.0, 2.0)
     """The time from whole ISRs to the next fault."""
     whole_s: PositiveFloat = 60.0

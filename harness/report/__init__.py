@@ -28,14 +28,23 @@ def report_run(run: RunDirectory, condition: Condition | None = None) -> list[Pa
     if not run.verdict.is_file():
         raise BadInput(f"{run.path} has no verdict.json yet. Run `prozess check {run.path}` first.")
     condition = condition or condition_of(run, ("recorded", "history", "judged"))
-    if condition.bounded:
-        verdict = partly_unlooked(read_verdict(run), plan_of(run, condition), condition.lost, condition.doubts)
-        return _write(replace(run, lost=condition.lost), verdict, counted=False)
-    if condition.damaged:
+    if condition.damaged and not condition.bounded:
         return _report_damaged(run, condition)
     with said_of_unproven(run, condition):
-        verdict = read_verdict(run)
-        return _write(run, verdict if condition.sealed else doubted(verdict, condition.doubts))
+        verdict = proven_verdict(run, condition)
+        return _write(replace(run, lost=condition.lost), verdict, counted=not condition.bounded)
+
+
+def proven_verdict(run: RunDirectory, condition: Condition) -> TrialVerdict:
+    """Returns the verdict of a judged run, as far as its files prove it: what rests on damaged ones is unknown, and so is
+    everything if nothing proves them. BadInput if verdict.json is not one of this version; NotJudged if the plan cannot be
+    read."""
+    if condition.damaged and not condition.bounded:
+        return unlooked(plan_of(run, condition), condition.doubts)
+    verdict = read_verdict(run)
+    if condition.bounded:
+        return partly_unlooked(verdict, plan_of(run, condition), condition.lost, condition.doubts)
+    return verdict if condition.sealed else doubted(verdict, condition.doubts)
 
 
 def _write(run: RunDirectory, verdict: TrialVerdict, *, counted: bool = True) -> list[Path]:

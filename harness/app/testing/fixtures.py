@@ -3,28 +3,22 @@
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from prozess.harness import catalogue
-from prozess.harness.app.conduct import Options, conduct_trial
-from prozess.harness.app.run.outside import fault_needs, lacking_faults, why_no_client_clocks
+from prozess.harness.app.run.outside import fault_needs, why_no_client_clocks
 from prozess.harness.app.testing.expectations import Expectation
 from prozess.harness.app.testing.recording import Recording
 from prozess.harness.app.testing.session import ClusterSession, TestSettings, spread
+from prozess.harness.app.trial_run import TrialRun, TrialSource
+from prozess.harness.app.trial_run import run as run_trial
 from prozess.harness.config.impairments import Capability
-from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed
+from prozess.harness.errors import BadInput, ClusterFailed
 from prozess.harness.interfaces.application import Record
 from prozess.harness.plan.checks import capabilities_needed, check_parameters, why_nobody
-from prozess.harness.plan.plan import Plan
-from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.schedule import FaultAction, HealAction, Step, parse_target
-from prozess.harness.plan.trial import Trial
-from prozess.harness.plan.trial_files import load_trial, parse_trial
-from prozess.harness.run_directory import RunDirectory
-from prozess.harness.verdict import TrialVerdict, Verdict
 
 PREPARED = frozenset(
     {
@@ -285,31 +279,6 @@ def _first(error: ValueError) -> str:
 # The fixture `trial`: runs a whole trial within a test, for its verdict.
 
 
-@dataclass(frozen=True, slots=True)
-class TrialRun:
-    """A trial that was run, and what came of it."""
-
-    run: RunDirectory
-    verdict: TrialVerdict
-
-    @property
-    def held(self) -> bool:
-        """Returns whether every promise held. Unknown is not held."""
-        return self.verdict.verdict is Verdict.HELD
-
-    @property
-    def report(self) -> Path:
-        """Returns the path of report.html."""
-        return self.run.path / "report.html"
-
-    def count(self, anomaly: str) -> int:
-        """Returns how often an anomaly was seen, permitted or not."""
-        return self.verdict.findings.get(anomaly, 0)
-
-    def __str__(self) -> str:
-        return f"{self.verdict.verdict}: {self.verdict.sentence} ({self.report})"
-
-
 class RunTrial:
     """Call it with a trial: its name, a file, a `Trial`, a document as a file would have it, or a plan."""
 
@@ -318,35 +287,12 @@ class RunTrial:
 
     def __call__(
         self,
-        trial: str | Path | Trial | Plan | Mapping[str, Any],
+        trial: TrialSource,
         *,
         seed: int = 1,
         overrides: Mapping[str, Any] | None = None,
     ) -> TrialRun:
         """Runs the trial and judges it. HarnessFailed if it could not be run to where it can be judged. `overrides`: as
         --set."""
-        plan = trial if isinstance(trial, Plan) else self._plan(trial, seed, dict(overrides or {}))
-        self._runs.mkdir(parents=True, exist_ok=True)
-        options = Options(
-            runs=self._runs,
-            engine="local",
-            workers=2,
-            isolation=self._settings.isolation,
-            quiet=True,
-            as_json=False,
-        )
-        conducted = conduct_trial(plan, options)
-        if conducted.verdict is None:
-            raise HarnessFailed(
-                f"The trial {plan.trial!r} could not be judged; what was recorded is in {conducted.run.path}."
-            )
-        return TrialRun(conducted.run, conducted.verdict)
-
-    def _plan(self, trial: str | Path | Trial | Mapping[str, Any], seed: int, overrides: dict[str, Any]) -> Plan:
-        if isinstance(trial, Trial):
-            made = trial
-        elif isinstance(trial, Mapping):
-            made = parse_trial(dict(trial), source="the trial of this test")
-        else:
-            made = load_trial(str(trial), overrides)
-        return make_plan(made, seed=seed, lacking=lacking_faults(made, isolation=self._settings.isolation))
+        isolation = self._settings.isolation
+        return run_trial(trial, seed=seed, overrides=overrides, runs=self._runs, isolation=isolation)

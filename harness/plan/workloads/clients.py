@@ -1,11 +1,13 @@
 """Plans the clients of each kind of workload that comes with prozess.
 
-First the log, compaction, errors and transactions workloads: producers write the topic of each cell, and tailing readers
-read all topics.
+`WorkloadKind` says what a kind of workload is. Then come the log, compaction, errors and transactions workloads: producers
+write the topic of each cell, and tailing readers read all topics.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
+from typing import Literal
 
 from prozess.harness.config.configuration import Variant, version_numbers
 from prozess.harness.plan.plan import Cell, PlannedClient, PlannedPartition
@@ -19,6 +21,35 @@ from prozess.harness.plan.work import (
     TransactionsWork,
     work_as,
 )
+
+ClientPlanner = Callable[[WorkloadSpec, Sequence[Cell], Sequence[PlannedPartition], str], Sequence[PlannedClient]]
+"""Plans the clients of a workload: (workload, its cells, all partitions of the trial, prefix of names) → clients. Their
+ids are given afterwards."""
+OwnScope = Literal["group", "transaction", "compaction", "provocation", "copier", "application"]
+"""The scopes of `prozess.harness.plan.matrix.SCOPES` of which a kind of workload has one at most."""
+
+
+def _anywhere(variant: Variant) -> str | None:
+    """Returns None: most kinds of workload run on every cluster."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadKind:
+    """A kind of workload: which clients it has, and which settings its cells have."""
+
+    plan_clients: ClientPlanner
+    own: OwnScope | None = None
+    """The configuration that each cell has besides topic and producer, as `base` and `axes` of a trial name it."""
+    topics_may_grow: bool = False
+    """A step may add partitions to its topics."""
+    why_not_here: Callable[[Variant], str | None] = _anywhere
+    """Returns why this kind of workload cannot run on a cluster of that variant; None if it can."""
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """Returns the configurations of each cell, as `base` and `axes` of a trial name them."""
+        return ("topic", "producer") if self.own is None else ("topic", "producer", self.own)
 
 
 def plan_log_clients(

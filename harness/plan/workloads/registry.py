@@ -1,48 +1,13 @@
 """Every kind of workload that a trial can ask for, by name.
 
-A new kind is one file and one entry here (`docs/extending.md`).
+A new kind is one file and one entry here, or an entry point of another package (`docs/extending.md`).
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
-
-from prozess.harness.config.configuration import Variant
-from prozess.harness.plan.plan import Cell, PlannedClient, PlannedPartition
-from prozess.harness.plan.trial import WorkloadSpec
+from prozess.harness import plugins
 from prozess.harness.plan.workloads import clients
+from prozess.harness.plan.workloads.clients import WorkloadKind
 
-ClientPlanner = Callable[[WorkloadSpec, Sequence[Cell], Sequence[PlannedPartition], str], Sequence[PlannedClient]]
-"""Plans the clients of a workload: (workload, its cells, all partitions of the trial, prefix of names) → clients. Their
-ids are given afterwards."""
-OwnScope = Literal["group", "transaction", "compaction", "provocation", "copier", "application"]
-"""The scopes of `prozess.harness.plan.matrix.SCOPES` of which a kind of workload has one at most."""
-
-
-def _anywhere(variant: Variant) -> str | None:
-    """Returns None: most kinds of workload run on every cluster."""
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadKind:
-    """A kind of workload: which clients it has, and which settings its cells have."""
-
-    plan_clients: ClientPlanner
-    own: OwnScope | None = None
-    """The configuration that each cell has besides topic and producer, as `base` and `axes` of a trial name it."""
-    topics_may_grow: bool = False
-    """A step may add partitions to its topics."""
-    why_not_here: Callable[[Variant], str | None] = _anywhere
-    """Returns why this kind of workload cannot run on a cluster of that variant; None if it can."""
-
-    @property
-    def scopes(self) -> tuple[str, ...]:
-        """Returns the configurations of each cell, as `base` and `axes` of a trial name them."""
-        return ("topic", "producer") if self.own is None else ("topic", "producer", self.own)
-
-
-KINDS = {
+_OWN = {
     "log": WorkloadKind(clients.plan_log_clients, topics_may_grow=True),
     "group": WorkloadKind(clients.plan_group_clients, "group", topics_may_grow=True),
     "compaction": WorkloadKind(clients.plan_compaction_clients, "compaction"),
@@ -53,4 +18,13 @@ KINDS = {
     "exactly-once": WorkloadKind(clients.plan_copying_clients, "copier"),
     "application": WorkloadKind(clients.plan_application_clients, "application"),
 }
+
+
+def _accept(name: str, value: object) -> WorkloadKind:
+    if not isinstance(value, WorkloadKind):
+        raise plugins.NotAccepted("is not a prozess.extend.WorkloadKind")
+    return value
+
+
+KINDS: dict[str, WorkloadKind] = _OWN | plugins.offered("prozess.workloads", _OWN, _accept)
 """The name of a kind of workload in a trial → what it is."""
