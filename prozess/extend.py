@@ -37,6 +37,7 @@ from prozess.harness.plan.workloads.clients import (
 )
 from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, Role
 from prozess.nemesis.faults import HarmingFault, ImpairingFault, NoParameters, Watch, observe, watch_state
+from prozess.nemesis.healing import Start
 
 __all__ = [
     "MISSING",
@@ -75,6 +76,7 @@ __all__ = [
     "PlannedClient",
     "PlannedPartition",
     "Role",
+    "Start",
     "TargetMissing",
     "Undo",
     "UndoAction",

@@ -163,3 +163,90 @@ print([unclear.name for unclear in reading.unclear])
 
 def test_the_format_of_the_page_is_read_and_what_it_does_not_know_is_unclear(extended, tmp_path):
     assert run_in(extended, FORMAT, tmp_path / "settings.json") == "{'acks': '1'}\n['acme.colour']\n"
+
+
+# A package of its own.
+
+PACKAGE = re.compile(r"```(toml|python)\n(.*?)```", flags=re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def acme(tmp_path_factory):
+    """A place where the package of the page is installed, as `pip install` does it."""
+    project, place = tmp_path_factory.mktemp("acme"), tmp_path_factory.mktemp("installed")
+    page = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+    section = page.partition("## In a package of your own\n")[2].partition("\n## ")[0]
+    (metadata,) = [text for kind, text in PACKAGE.findall(section) if kind == "toml"]
+    (code,) = [text for kind, text in PACKAGE.findall(section) if kind == "python"]
+    (project / "pyproject.toml").write_text(metadata, encoding="utf-8")
+    (project / "acme_trials.py").write_text(code, encoding="utf-8")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    done = subprocess.run(
+        [*install, "--target", str(place), str(project)], capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert not done.returncode, done.stderr
+    return place
+
+
+OF_PACKAGE = """
+import sys
+from pathlib import Path
+from prozess.harness import plugins
+from prozess.harness.app.explain import explain
+from prozess.harness.checking.kernels import check_locally
+from prozess.harness.history.reader import History
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.plan.trial_files import parse_trial
+from prozess.checkers.registry import select
+from prozess.harness.schema import Outcome
+from tests.support.nemesis_bench import NemesisBench
+from tests.support.small_runs import START_NS, make_small
+
+bench = NemesisBench(Path(sys.argv[1]))
+print(bench.strike("goodbye", "stop-slowly", "node:broker-1").effective.name, bench.cluster["broker-1"].state())
+bench.nemesis.heal("goodbye")
+print(bench.cluster["broker-1"].state())
+
+made = make_small(Path(sys.argv[2]))
+sends = [{"sequence": n, "outcome": outcome, "partition": 0} for n, outcome in enumerate((Outcome.OK, Outcome.INFO))]
+made.send(1, [row | {"invoked_ns": START_NS, "completed_ns": START_NS + 5} for row in sends])
+made.history()
+found = check_locally(History.open(made.run), select(), workers=1)
+print(sum(one.result.count for one in found if one.anomaly == "open-ended"))
+
+step = {"name": "a", "do": {"kind": "fault", "fault": "stop-slowly", "targets": ["leader(0)"]}}
+trial = parse_trial({"name": "two", "title": "", "workload": "more-readers", "steps": [step]}, source="a test")
+plan = make_plan(trial, seed=1)
+print(sum(client.role == "reader" for client in plan.clients), plan.steps[0].do.fault)
+print(plugins.packages())
+explain("stop-slowly")
+"""
+
+
+def test_an_installed_package_adds_a_fault_an_undo_a_checker_and_a_workload(acme, tmp_path):
+    said, struck, healed, counted, planned, packages, *explained = in_order(
+        run_in(acme, OF_PACKAGE, tmp_path / "bench", tmp_path / "small").splitlines(), first="broker-1 is back"
+    )
+    assert (said, struck, healed) == ("broker-1 is back", "YES stopped", "running")
+    assert (counted, planned, packages) == ("1", "4 stop-slowly", "{'acme-trials': '1.0'}")
+    assert "timeout_s (default 60.0)" in "\n".join(explained)
+
+
+def in_order(lines, *, first):
+    """The lines with one of them in front, wherever it was printed."""
+    return [first, *(line for line in lines if line != first)] if first in lines else lines
+
+
+def test_a_package_that_is_broken_is_named_and_nothing_runs(acme, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(acme, broken)
+    (broken / "acme_trials.py").write_text("StopSlowly = 1\n", encoding="utf-8")
+    script = "from prozess.harness.app.cli import main; main()"
+    paths = os.pathsep.join((str(broken), str(ROOT)))
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script, "plan", "smoke", "--isolation", "signals"],
+        env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (255, "")
+    assert re.match(r"prozess: acme-trials 1\.0 adds acme_trials:\w+ to prozess\.\w+, which ", done.stderr)
+    assert "Traceback" not in done.stderr
