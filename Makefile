@@ -91,7 +91,7 @@ $(VENV)/.ready: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "$(PYTHON) cannot make a virtual environment; install its venv module (Debian, Ubuntu: apt install python3-venv)." >&2; exit 1; }
 	@echo "Installing prozess into $(VENV) …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 -e '.[docker,ssh]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 -e '.[docker,spark,ssh]'
 	@$(BIN)/python -c 'from prozess.clusters.install.tools import find_java; find_java()' >/dev/null 2>&1 || { echo "No Java 17 or newer here: adding the JDK wheel …"; \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 -e '.[jdk]'; }
 	@touch $@

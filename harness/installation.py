@@ -27,7 +27,14 @@ def folder(name: str) -> Path | None:
     return copy if copy.is_dir() else None
 
 
-EXTRAS = {"aiokafka": "aiokafka", "docker": "docker", "testcontainers": "docker", "paramiko": "ssh"}
+EXTRAS = {
+    "aiokafka": "aiokafka",
+    "docker": "docker",
+    "pandas": "pandas",
+    "paramiko": "ssh",
+    "pyspark": "spark",
+    "testcontainers": "docker",
+}
 """For each module of an optional package, the extra that installs it."""
 
 

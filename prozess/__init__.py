@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 from prozess.harness import catalogue
 
 if TYPE_CHECKING:
+    __version__: str
+
     from prozess import extend, spark, trials
     from prozess.clusters.compose.testcontainer import KafkaTrialContainer
     from prozess.harness.app.testing.application import Applications, Crash, RecordedCommands
@@ -153,6 +155,10 @@ if not TYPE_CHECKING:  # for a type checker it would give any name at all
         """Imports a public name when it is first asked for."""
         from importlib import import_module
 
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("prozess")
         if name in _MODULES:
             return import_module(f"prozess.{name}")
         module = next((module for module, names in _PLACES.items() if name in names), None)

@@ -323,8 +323,8 @@ def resolve(
     ivy = find_ivy()
     if ivy is None:
         raise MissingTool(
-            f"prozess has no list of Kafka {version}'s jars, and the package pyspark, whose Ivy would make one, has no Ivy. "
-            "Install pyspark anew."
+            f"prozess has no list of Kafka {version}'s jars. The Ivy inside Spark would make one, and there is none: "
+            "pip install --force-reinstall 'prozess[spark]'."
         )
     (workspace / "ivy.xml").write_text(module_text(roots(version)), encoding="utf-8")
     address, login = without_login(repository)

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from prozess.harness.app.run.check import CheckOptions, check_run, compare_with_oracle, engine_name
+from prozess.harness.app.run.check import (
+    AUTO,
+    CheckOptions,
+    EngineName,
+    check_run,
+    compare_with_oracle,
+    engine_name,
+)
 from prozess.harness.app.run.judge import judge_run, write_judged_tables
 from prozess.harness.app.run.outside import RunResult, follow_run, refuse_plan
 from prozess.harness.app.run.progress import ProgressView
@@ -45,6 +52,7 @@ class Options:
 
     runs: Path
     engine: str
+    """What checks the history, as a person names it: auto, local or spark."""
     workers: int
     isolation: str
     quiet: bool
@@ -62,13 +70,20 @@ class Options:
     told: bool = True
     """Whether to print the verdict. A command that runs several trials says at the end what came of them."""
 
+    @property
+    def used_engine(self) -> EngineName:
+        """Returns the engine that checks. An address or a setting of Spark asks for Spark. Errors are those of `engine_name`."""
+        asked = self.engine == AUTO and (self.master is not None or self.remote is not None or bool(self.conf))
+        return engine_name("spark" if asked else self.engine)
+
     def refuse_contradictions(self) -> None:
-        """Raises BadInput for an unknown engine, and for a Spark address that the engine does not use."""
-        engine_name(self.engine)
+        """Raises BadInput for an unknown engine, and for a Spark address that the engine does not use. MissingTool if Spark
+        is asked for and not installed."""
+        engine = self.used_engine
         given = [name for name, value in (("--master", self.master), ("--remote", self.remote)) if value is not None]
-        if self.engine != "spark" and given:
+        if engine != "spark" and given:
             raise BadInput(f"{given[0]} says where Spark is, but --engine is {self.engine!r}. Leave one of them out.")
-        if self.engine != "spark" and self.conf:
+        if engine != "spark" and self.conf:
             raise BadInput(
                 f"--conf {next(iter(self.conf))} is a setting of Spark, but --engine is {self.engine!r}. Leave one of them "
                 "out."
@@ -287,7 +302,7 @@ class SparkAhead:
     """Starts Spark in a thread while the cluster is still busy, so that nobody waits for it later."""
 
     def __init__(self, options: Options, view: ProgressView) -> None:
-        self._wanted = options.engine == "spark"
+        self._wanted = options.used_engine == "spark"
         self._options, self._view = options, view
         self._thread: threading.Thread | None = None
         self._session: SparkSession | None = None
@@ -343,10 +358,10 @@ def _check_and_judge(
     oracle: bool = False,
     decide: Sequence[str] = (),
 ) -> TrialVerdict:
-    view.phase("check", engine=options.engine)
+    view.phase("check", engine=options.used_engine)
     try:
         session = seconds.measure("check: wait for Spark", spark.session) if condition.readable else None
-        check = CheckOptions(engine=engine_name(options.engine), workers=options.workers, session=session)
+        check = CheckOptions(engine=options.used_engine, workers=options.workers, session=session)
         findings = seconds.measure("check", lambda: check_run(run, check, condition))
         if oracle and condition.damaged:
             view.note("The second opinion was not asked for: files of the run are damaged.")

@@ -341,7 +341,8 @@ def checked_run(
     opened: AbstractContextManager[RunDirectory], run: Path | str
 ) -> Iterator[tuple[RunDirectory, Condition]]:
     """A context with a run whose findings are those of what was recorded, and the condition of its files: of damaged ones an
-    earlier check may have left findings. BadInput if it was not checked yet; HistoryUnreadable if its findings cannot be believed."""
+    earlier check may have left findings. BadInput if it was not checked yet; HistoryUnreadable if its findings cannot be
+    believed."""
     with opened as directory:
         condition = readable_condition(directory, run)
         if not (directory.findings / "findings.parquet").is_file():

@@ -22,8 +22,6 @@ ALSO_BRINGS = {
 """What comes with another package and is a part of its interface."""
 LOADED_BY_THEM = {"pytest", "_pytest"}
 """Whoever loads the module that imports it has it: pytest its plugin."""
-NEEDED_BY_OTHERS = {"pandas"}
-"""PySpark imports it, and does not ask for it."""
 
 
 def name_of(requirement: str) -> str:
@@ -87,7 +85,7 @@ def test_a_module_that_the_source_imports_is_declared() -> None:
 
 def test_what_is_required_is_imported_by_the_source() -> None:
     used = set().union(*map(declared_by, source()))
-    unused = REQUIRED - NEEDED_BY_OTHERS - used
+    unused = REQUIRED - used
     assert not unused, "nothing in the source imports it: it belongs to an extra, or nowhere"
 
 

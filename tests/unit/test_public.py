@@ -39,7 +39,7 @@ def for_type_checkers():
     found = {}
     for statement in ast.parse(FACE.read_text("utf-8")).body:
         if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
-            for node in statement.body:
+            for node in (node for node in statement.body if isinstance(node, ast.ImportFrom)):
                 found |= {alias.name: node.module for alias in node.names}
     return found
 
@@ -103,6 +103,14 @@ def test_the_wheel_has_the_marker_of_a_typed_package_and_every_public_module():
     own.add("prozess/py.typed")
     assert (ROOT / "prozess" / "py.typed").is_file()
     assert own <= set(wheel["only-include"])
+
+
+def test_the_version_is_said_in_one_place():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    assert prozess.__version__ == version
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == version, "CHANGELOG.md begins with another version"
 
 
 def imported_modules(code):

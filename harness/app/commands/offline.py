@@ -37,7 +37,7 @@ app = typer.Typer()
 @app.command()
 def check(  # noqa: PLR0913 - the options of a command
     run: StoredRunArgument,
-    engine: EngineOption = "spark",
+    engine: EngineOption = "auto",
     workers: WorkersOption = 2,
     master: MasterOption = None,
     remote: RemoteOption = None,
@@ -132,6 +132,9 @@ def trends(
 
     def find(runs: Sequence[Path | StoredRun]) -> Trends:
         from prozess.clusters.install.tools import find_java, spark_java_home
+        from prozess.harness.app.run.check import refuse_without_spark
+
+        refuse_without_spark("prozess trends")
         from prozess.spark_checkers.session import start_session
         from prozess.spark_checkers.trends import find_trends
 

@@ -78,7 +78,7 @@ RunsOption = Annotated[Path, typer.Option("--runs", help="The directory in which
 EngineOption = Annotated[
     str,
     typer.Option(
-        help="What checks the history: spark, or local (threads, for small histories).",
+        help="What checks the history: local (threads), spark, or auto (Spark if it is installed).",
         autocompletion=complete_engines,
     ),
 ]

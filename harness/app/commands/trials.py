@@ -58,7 +58,7 @@ def run(  # noqa: PLR0913 - the options of a command
     runs: Annotated[
         str, typer.Option(help="The directory for runs. For a campaign with --master: its own directory, or a URI.")
     ] = "runs",
-    engine: EngineOption = "spark",
+    engine: EngineOption = "auto",
     workers: WorkersOption = 2,
     master: MasterOption = None,
     remote: RemoteOption = None,
@@ -125,7 +125,7 @@ def replay(  # noqa: PLR0913 - the options of a command
         ),
     ] = False,
     runs: RunsOption = Path("runs"),
-    engine: EngineOption = "spark",
+    engine: EngineOption = "auto",
     workers: WorkersOption = 2,
     isolation: Annotated[str, typer.Option(help="How nodes are kept apart: auto, namespaces or signals.")] = "auto",
     client_config: ClientConfigOption = None,
@@ -241,7 +241,7 @@ def validate(  # noqa: PLR0913 - the options of a command
         cluster=cluster, cluster_topic=cluster_topic, applications=tuple(application or ()), profiles=tuple(profile or ()),
         client_version=client_version, kafka_defaults=kafka_defaults, accept=accept, topic_name=topic_name,
     )  # fmt: skip
-    options = Options(runs, "spark", 2, "auto", quiet, as_json)
+    options = Options(runs, "auto", 2, "auto", quiet, as_json)
     refuse_contradictions(given, old, new, output, as_json=as_json)
     if old is not None and new is not None:
         raise typer.Exit(compare(given, old, new, options, format=output))
@@ -291,7 +291,7 @@ def scenarios(
     table: Annotated[
         Path | None, typer.Option(help="The Markdown file to write the table into, such as docs/scenarios.md.")
     ] = None,
-    engine: EngineOption = "spark",
+    engine: EngineOption = "auto",
     only_table: Annotated[
         bool, typer.Option("--only-table", help="Run nothing, and make the table from the runs that are there.")
     ] = False,

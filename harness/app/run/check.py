@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from prozess.harness.checking.findings import read_findings, write_findings
-from prozess.harness.errors import BadInput, HarnessFailed
+from prozess.harness.errors import BadInput, HarnessFailed, MissingTool
 from prozess.harness.history.convert import History, ensure_history, write_history
 from prozess.harness.history.manifest import Condition, condition_of, has_history, said_of_unproven, seal_history
 from prozess.harness.impact.cost import (
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from prozess.spark_checkers.session import SparkSession
 
 EngineName = Literal["local", "spark"]
-ENGINES: tuple[str, ...] = get_args(EngineName)
+AUTO = "auto"
+"""The engine that a person names who does not mind: Spark where it is installed, else threads."""
+ENGINES: tuple[str, ...] = (AUTO, *get_args(EngineName))
 
 
 class CheckHistory(Protocol):
@@ -79,11 +82,29 @@ _MAKERS: Mapping[EngineName, Callable[[int, "SparkSession | None"], Engine]] = {
 
 
 def engine_name(text: str) -> EngineName:
-    """Returns the name of an engine from what a person wrote. BadInput if there is no such engine."""
+    """Returns the name of an engine from what a person wrote. BadInput if there is no such engine; MissingTool, with the
+    command that installs it, for Spark where it is not installed."""
+    if text == AUTO:
+        return "spark" if has_spark() else "local"
     for name in _MAKERS:
         if name == text:
+            if name == "spark":
+                refuse_without_spark("--engine spark", "--engine local checks with threads.")
             return name
     raise BadInput(f"--engine {text!r} is not known. Known: {', '.join(sorted(ENGINES))}.")
+
+
+def has_spark() -> bool:
+    """Tells whether Spark is installed here. It is not imported for that."""
+    return find_spec("pyspark") is not None
+
+
+def refuse_without_spark(what: str, instead: str = "") -> None:
+    """Raises MissingTool if Spark is not installed. `what` is what needs it; `instead`: a sentence with another way."""
+    if not has_spark():
+        raise MissingTool(
+            f"{what} needs Spark, which is not installed: pip install 'prozess[spark]'. {instead}".rstrip()
+        )
 
 
 def engine_named(name: EngineName, *, workers: int, session: "SparkSession | None" = None) -> Engine:
@@ -95,7 +116,7 @@ def engine_named(name: EngineName, *, workers: int, session: "SparkSession | Non
 class CheckOptions:
     """The choices of a check. `anomalies`: None means all. `session`: a Spark session that was started ahead, if any."""
 
-    engine: EngineName = "spark"
+    engine: EngineName = "local"
     workers: int = 2
     anomalies: Sequence[str] | None = None
     session: "SparkSession | None" = None
@@ -158,6 +179,7 @@ def compare_with_oracle(run: RunDirectory, *, workers: int, session: "SparkSessi
 
     HarnessFailed with the anomaly, the cell and both numbers if they differ: then one of the two is wrong.
     """
+    refuse_without_spark("The second opinion (--oracle)")
     from prozess.spark_checkers.oracle.second_opinion import not_compared, second_opinion
 
     findings = read_findings(run)

@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import venv
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,9 @@ RECORDED = "prozess run smoke --seed 2 --set traffic.rate_hz=50"
 CAMPAIGN_RUNS = "tests/unit/harness/app/runs/test_campaign_runs.py"
 IMPORTS = "tests/unit/harness/app/histories/test_commands.py"
 ELSEWHERE = {
-    "pip install prozess": "tests/system/commands/test_documentation.py",  # `installed`
+    "pip install '.[spark]'": "tests/system/commands/test_documentation.py",  # `installed`
+    "pip wheel --no-deps --wheel-dir dist .": "tests/system/commands/test_documentation.py",  # `wheel`
+    "pip install 'dist/prozess-0.1.0-py3-none-any.whl[spark]'": "tests/system/commands/test_documentation.py",  # `installed`
     RECORDED: "tests/system/commands/test_documentation.py",  # `recorded`
     "prozess replay runs/smoke-2-… --exact": "tests/system/commands/test_replay.py",
     "prozess check runs/smoke-2-… --oracle": "tests/system/spark/test_oracle.py",
@@ -159,7 +162,7 @@ def test_the_wheel_holds_what_runs_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as file:
         names = {name for name in file.namelist() if ".dist-info/" not in name}
     assert {name.split("/")[0] for name in names} == {"prozess"}
-    expected = {"prozess/__init__.py", "prozess/spark.py"}
+    expected = {path.relative_to(ROOT).as_posix() for path in (ROOT / "prozess").glob("*.py")} | {"prozess/py.typed"}
     for folder in PACKAGES:
         expected |= {f"prozess/{name}" for name in files_below(folder)}
     for folder in ("trials", "compose"):
@@ -170,6 +173,19 @@ def test_the_wheel_holds_what_runs_and_nothing_else(wheel):
 def files_below(folder):
     paths = (path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {path.relative_to(ROOT).as_posix() for path in paths}
+
+
+def test_one_wheel_is_for_every_processor_and_every_python_and_says_what_it_is(wheel):
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as file:
+        folder = next(name.split("/")[0] for name in file.namelist() if ".dist-info/" in name)
+        metadata = message_from_bytes(file.read(f"{folder}/METADATA"))
+        assert file.read(f"{folder}/licenses/LICENSE").decode() == (ROOT / "LICENSE").read_text("utf-8")
+    assert (metadata["Name"], metadata["License-Expression"]) == ("prozess", "Apache-2.0")
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert metadata.get_payload() == (ROOT / "README.md").read_text("utf-8")
+    extras = {"spark", "pandas", "docker", "ssh", "java", "jdk", "connect", "aiokafka", "all"}
+    assert extras <= set(metadata.get_all("Provides-Extra"))
 
 
 def test_a_project_whose_packages_have_our_names_runs_its_own_tests(installed, tmp_path, carry_out):
