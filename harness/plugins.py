@@ -59,7 +59,7 @@ def packages() -> dict[str, str]:
 @cache
 def _installed() -> EntryPoints:
     """Returns every entry point here. To look at all installed packages takes some milliseconds, so it is done once."""
-    return entry_points()
+    return entry_points().select()
 
 
 def _package(point: EntryPoint) -> str:
