@@ -72,7 +72,7 @@ class Options:
 
     @property
     def used_engine(self) -> EngineName:
-        """Returns the engine that checks. An address or a setting of Spark asks for Spark. Errors are those of `engine_name`."""
+        """Returns the engine that checks. An address or a setting of Spark asks for it. Errors are those of `engine_name`."""
         asked = self.engine == AUTO and (self.master is not None or self.remote is not None or bool(self.conf))
         return engine_name("spark" if asked else self.engine)
 

@@ -81,7 +81,8 @@ def test_findings_witnesses_and_history_are_the_tables_of_the_run(stored):
 
 def test_a_table_in_pandas_has_the_same_columns_and_rows(stored):
     run = prozess.load(stored.path)
-    for table in (run.cells, run.outcomes, run.findings, run.witnesses, run.history("sends")):
+    every = (run.findings, run.witnesses, run.windows, run.facts, run.verdict_inputs)
+    for table in (run.cells, run.outcomes, *every, run.history("sends")):
         arrow, frame = table.to_arrow(), table.to_pandas()
         assert isinstance(frame, pd.DataFrame)
         assert (list(frame.columns), len(frame)) == (arrow.column_names, arrow.num_rows)
