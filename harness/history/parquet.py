@@ -460,7 +460,7 @@ class TableWriter:
     def write(self, columns: Mapping[str, np.ndarray]) -> None:
         """Appends rows. `columns` has every column of the Parquet form, `client` included, all of one length. It does
         nothing for length 0."""
-        arrays = pa.table([pa.array(columns[name]) for name in self._schema.names], schema=self._schema)
+        arrays = pa.table([from_numpy(columns[name]) for name in self._schema.names], schema=self._schema)
         if arrays.num_rows:
             self.rows += arrays.num_rows
             size = min(arrays.num_rows, ROW_GROUP_MAX)

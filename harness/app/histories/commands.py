@@ -66,7 +66,7 @@ def _imported(out: Path, options: ImportOptions, read: Callable[[], Imported]) -
     except BaseException:
         _take_back(run)
         raise
-    sends, reads = len(imported.sends["partition"]), len(imported.reads["partition"])
+    sends, reads = len(imported.sends), len(imported.reads)
     told = f"{sends:,} sends, {reads:,} reads, {len(imported.topics):,} partitions, {len(imported.clients):,} clients"
     notes = "".join(f"; {note}" for note in imported.notes)
     return f"{run.path}: {told}{notes}. Next: prozess check {shlex.quote(str(out))}"

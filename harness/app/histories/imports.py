@@ -1,8 +1,9 @@
 """This module says what every import ends in: a run directory with a plan and all tables, and what the other program's
 history states of the faults it made."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,10 +45,13 @@ class StatedFault:
 
 
 Columns = Mapping[str, np.ndarray]
+Part = Mapping[str, np.ndarray | int]
+"""Columns of rows of one partition; a column that has one value may be this value."""
 DEFAULTS: Mapping[str, Any] = {"producer.acks": "all", "producer.enable_idempotence": True}
 """What an import assumes of the configuration, unless `settings` says otherwise."""
 CLIENTS_MAX = RECORDER_CLIENT
 """Ids of clients are below it."""
+PACKED_BITS_MAX = 63
 PARTITIONS_END = 2**31
 """Kafka's protocol numbers partitions in 32 bits."""
 
@@ -86,10 +90,25 @@ class ImportedClient:
     """Clients on the same clock may be ordered."""
 
 
+class PartitionedRows:
+    """The rows of a table that is clustered by partition, in the order in which they are written.
+
+    `parts` yields columns, partition after partition, ascending. A partition may come in several parts; then all of them
+    but the last have ROW_GROUP_MAX rows. It is called each time that the rows are wanted, so nobody needs to hold all of
+    them at once.
+    """
+
+    def __init__(self, count: int, parts: Callable[[], Iterable[Part]]) -> None:
+        self._count, self.parts = count, parts
+
+    def __len__(self) -> int:
+        return self._count
+
+
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A history as it was read. Columns of `sends` and `reads` in any order, but for the reads of one client in one
-    partition, which are in the order of reading; what is not given is unknown."""
+    """A history as it was read. What is not given in `sends` and `reads` is unknown. The reads of one client in one partition
+    are in the order of reading."""
 
     origin: Literal["jepsen", "verifiable"]
     title: str
@@ -97,8 +116,8 @@ class Imported:
     topics: Sequence[tuple[str, int]]
     """(topic, partition number) of each dense partition id."""
     clients: Sequence[ImportedClient]
-    sends: Columns
-    reads: Columns
+    sends: PartitionedRows
+    reads: PartitionedRows
     others: Mapping[str, Columns] = field(default_factory=dict)
     """Tables that are not partitioned."""
     faults: Sequence[StatedFault] = ()
@@ -123,8 +142,8 @@ def write_imported(run: RunDirectory, imported: Imported, options: ImportOptions
     if options.kafka_version is not None:
         write_json(run.cluster, {"kafka_version": options.kafka_version})
     dictionaries = Dictionaries(run.dictionaries)
-    write_clustered(run, "sends", imported.sends, ("client", "sequence"))
-    write_clustered(run, "reads", imported.reads, ("client",))
+    _write_partitioned(run, "sends", imported.sends)
+    _write_partitioned(run, "reads", imported.reads)
     for name, columns in imported.others.items():
         write_table(run, name, columns, length=len(next(iter(columns.values()))))
     _write_clients(run, imported.clients, options)
@@ -230,17 +249,47 @@ def _configured(imported: Imported, options: ImportOptions) -> tuple[Trial, Comb
     return trial, combinations[0]
 
 
-def write_clustered(run: RunDirectory, name: str, columns: Columns, by: Sequence[str]) -> None:
-    """Writes a partitioned table: by partition, then by the columns `by`; what is equal stays in its order."""
-    table = TABLES[name]
+def clustered(columns: Columns, by: Sequence[str]) -> PartitionedRows:
+    """Returns rows by partition, then by the columns `by`; what is equal stays in its order."""
     partition = np.asarray(columns["partition"])
-    order = np.lexsort([*(columns[key] for key in reversed(by)), partition])
+    order = stable_order([partition, *(np.asarray(columns[key]) for key in by)])
     ordered = {key: np.asarray(values)[order] for key, values in columns.items()}
-    bounds = np.flatnonzero(np.diff(ordered["partition"])) + 1
+    bounds = [0, *(np.flatnonzero(np.diff(ordered["partition"])) + 1).tolist(), len(partition)]
+    spans = [(begin, end) for begin, end in pairwise(bounds) if end > begin]
+    return PartitionedRows(
+        len(partition),
+        lambda: ({key: values[begin:end] for key, values in ordered.items()} for begin, end in spans),
+    )
+
+
+def stable_order(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns intp[n]: the order of rows by columns of integers, the first one first; what is equal stays in its order.
+
+    If the columns and the number of the row fit into 63 bits, they are sorted as one number, which takes a tenth of the time.
+    """
+    count = len(columns[0])
+    least = [int(column.min(initial=0)) for column in columns]
+    widths = [(int(column.max(initial=0)) - low).bit_length() for column, low in zip(columns, least, strict=True)]
+    row_bits = count.bit_length()
+    if sum(widths) + row_bits > PACKED_BITS_MAX:
+        return np.lexsort(columns[::-1])
+    packed = np.zeros(count, dtype=np.int64)
+    for column, low, width in zip(columns, least, widths, strict=True):
+        packed <<= width
+        packed |= column - low if column.dtype == np.int64 else column.astype(np.int64) - low
+    packed <<= row_bits
+    packed |= np.arange(count)
+    packed.sort()
+    packed &= (1 << row_bits) - 1
+    return packed
+
+
+def _write_partitioned(run: RunDirectory, name: str, rows: PartitionedRows) -> None:
+    table = TABLES[name]
     with TableWriter(run, table) as writer:
-        for begin, end in zip([0, *bounds.tolist()], [*bounds.tolist(), len(partition)], strict=True):
-            part = {key: values[begin:end] for key, values in ordered.items()}
-            writer.write(filled(table, part, length=end - begin))
+        for part in rows.parts():
+            length = next(len(column) for column in part.values() if not isinstance(column, int))
+            writer.write(filled(table, part, length=length))
 
 
 def _reads(client: ImportedClient) -> bool:

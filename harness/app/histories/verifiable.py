@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from prozess.harness.app.histories.imports import Imported, ImportedClient
+from prozess.harness.app.histories.imports import Imported, ImportedClient, clustered
 from prozess.harness.errors import BadInput
 from prozess.harness.recording.verifiable_output import EventLines, EventPlace, place_of, places_of
 from prozess.harness.schema import MISSING, NONE, Outcome
@@ -209,8 +209,8 @@ class _Reader:
             workload="verifiable",
             topics=list(self._partitions),
             clients=self._clients(sends, reads, start_ms),
-            sends=sends,
-            reads=reads,
+            sends=clustered(sends, ("client", "sequence")),
+            reads=clustered(reads, ("client",)),
             others=self._others(start_ms),
             notes=notes,
         )

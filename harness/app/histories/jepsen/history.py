@@ -47,7 +47,7 @@ def read_jepsen(path: Path, *, transactions: Literal["auto", "yes", "no"] = "aut
             elif not _take(reader, path, first, lines):
                 wait = PATIENCE
     reader.end()
-    imported = tables_of(reader.recorded, transactions=transactions, title=f"Jepsen's history {path.name}")
+    imported = tables_of(reader.recorded.columns(), transactions=transactions, title=f"Jepsen's history {path.name}")
     faults = stated_faults(path)
     told = [f"{len(faults)} faults of its nemesis"] if faults else []
     return replace(imported, faults=faults, notes=[*imported.notes, *told])

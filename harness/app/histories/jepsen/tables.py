@@ -1,24 +1,60 @@
-"""Holds what was read of a Jepsen history, in columns, and the tables that they make. Vectorised."""
+"""Holds what was read of a Jepsen history, in columns, and makes tables of them. Vectorised."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 
-from prozess.harness.app.histories.imports import Imported, ImportedClient
+from prozess.harness.app.histories.imports import (
+    Imported,
+    ImportedClient,
+    Part,
+    PartitionedRows,
+    clustered,
+    stable_order,
+)
 from prozess.harness.errors import BadInput
+from prozess.harness.history.parquet import ROW_GROUP_MAX
 from prozess.harness.schema import MISSING, NONE, Outcome
 
-SEND_WIDTH = 9
-"""The numbers that are kept for each send: process, partition, value, begun, offset, completed, outcome, line,
-transaction."""
+SEND_COLUMNS = ("process", "partition", "value", "begun", "offset", "completed", "outcome", "line", "transaction")
+"""The numbers that are kept for each send."""
+RUN_COLUMNS = ("process", "partition", "span", "time", "start", "count")
+"""The numbers that are kept for the records of one partition that one poll gave: `start` is the first one's place among all
+records."""
+SEND_WIDTH, RUN_WIDTH = len(SEND_COLUMNS), len(RUN_COLUMNS)
 COMMIT, ABORT = 1, 2
 """`transactions.ended_by`."""
+_SPARSE = 4
+"""Values of a key that are spread over more than this many times their number are searched for, not looked up."""
+
+
+@dataclass(frozen=True, slots=True)
+class JepsenColumns:
+    """What a Jepsen history says, in columns of integers."""
+
+    keys: Sequence[int | str]
+    """The key of each dense partition id."""
+    texts: Mapping[str, int]
+    """Values that are no numbers → their codes."""
+    processes: Sequence[tuple[int, int, int, int]]
+    """(process, started, ended, operations with sends)."""
+    sends: Mapping[str, np.ndarray]
+    """SEND_COLUMNS → n, in the order in which they were invoked."""
+    runs: Mapping[str, np.ndarray]
+    """RUN_COLUMNS → n, in the order of the file."""
+    offsets: np.ndarray
+    """Of each record that was read."""
+    values: np.ndarray
+    most_micro_operations: int
+    has_txn: bool
 
 
 class JepsenRecords:
-    """The sends and reads of a Jepsen history: sends one by one, reads by the poll."""
+    """The sends and reads of a Jepsen history while it is read: sends one by one, reads by the poll."""
 
     def __init__(self) -> None:
         self.partitions: dict[int | str, int] = {}
@@ -52,51 +88,55 @@ class JepsenRecords:
         self, process: int, partition: int, span: int, time_ns: int, offsets: Sequence[int], values: Sequence[int]
     ) -> None:
         """Adds records of one partition that one poll returned."""
-        self._runs.extend((process, partition, span, time_ns, len(offsets)))
+        self._runs.extend((process, partition, span, time_ns, len(self._offsets), len(offsets)))
         self._offsets.extend(offsets)
         self._values.extend(values)
-
-    def add_many_sends(self, rows: np.ndarray) -> None:
-        """int64[n, SEND_WIDTH]: sends that have begun."""
-        self.sends.frombytes(rows.tobytes())
 
     def sends_table(self) -> np.ndarray:
         """Returns int64[n, SEND_WIDTH]: every send, to be completed in place. While it is held, none can be added."""
         return np.frombuffer(self.sends, dtype=np.int64).reshape(-1, SEND_WIDTH)
 
+    def add_many_sends(self, rows: np.ndarray) -> None:
+        """int64[n, SEND_WIDTH]: sends that have begun."""
+        self.sends.frombytes(rows.tobytes())
+
     def add_many_reads(self, runs: Sequence[int], offsets: np.ndarray, values: np.ndarray) -> None:
         """Records that polls gave: (process, partition, span, time, how many) of each stretch, one after the other."""
-        self._runs.extend(runs)
+        rows = np.array(runs, dtype=np.int64).reshape(-1, RUN_WIDTH - 1)
+        counts = rows[:, 4]
+        starts = len(self._offsets) + np.cumsum(counts) - counts
+        self._runs.frombytes(np.column_stack([rows[:, :4], starts, counts]).tobytes())
         self._offsets.frombytes(offsets.astype(np.int64).tobytes())
         self._values.frombytes(values.astype(np.int64).tobytes())
 
-    def send_columns(self) -> dict[str, np.ndarray]:
-        """Returns the columns of every send, in the order of the file."""
-        names = ("process", "partition", "value", "begun", "offset", "completed", "outcome", "line", "transaction")
-        table = (
-            np.frombuffer(self.sends, dtype=np.int64).reshape(-1, SEND_WIDTH) if self.sends else np.empty((0, 9), "i8")
+    def columns(self) -> JepsenColumns:
+        """Returns everything that was added, in the order of the file."""
+        return JepsenColumns(
+            keys=list(self.partitions),
+            texts=self.texts,
+            processes=self.processes,
+            sends=_columns(self.sends, SEND_COLUMNS),
+            runs=_columns(self._runs, RUN_COLUMNS),
+            offsets=np.array(self._offsets, dtype=np.int64),
+            values=np.array(self._values, dtype=np.int64),
+            most_micro_operations=self.most_micro_operations,
+            has_txn=self.has_txn,
         )
-        return dict(zip(names, table.T, strict=True))
-
-    def read_columns(self) -> dict[str, np.ndarray]:
-        """Returns the columns of every record that was read, in the order of the file."""
-        runs = np.frombuffer(self._runs, dtype=np.int64).reshape(-1, 5) if self._runs else np.empty((0, 5), "i8")
-        columns = {
-            name: np.repeat(runs[:, n], runs[:, 4]) for n, name in enumerate(("process", "partition", "span", "time"))
-        }
-        columns["offset"] = np.array(self._offsets, dtype=np.int64)
-        columns["value"] = np.array(self._values, dtype=np.int64)
-        return columns
 
 
-def tables_of(recorded: JepsenRecords, *, transactions: Literal["auto", "yes", "no"], title: str) -> Imported:
+def _columns(numbers: "array[int]", names: Sequence[str]) -> dict[str, np.ndarray]:
+    table = np.array(numbers, dtype=np.int64).reshape(-1, len(names))
+    return {name: np.ascontiguousarray(column) for name, column in zip(names, table.T, strict=True)}
+
+
+def tables_of(columns: JepsenColumns, *, transactions: Literal["auto", "yes", "no"], title: str) -> Imported:
     """Makes the tables of a history. BadInput if a value was sent twice to one key: nobody could tell the two apart."""
-    sends, reads = recorded.send_columns(), recorded.read_columns()
+    sends = columns.sends
     transactional = transactions == "yes" or (
-        transactions == "auto" and (recorded.has_txn or recorded.most_micro_operations > 1)
+        transactions == "auto" and (columns.has_txn or columns.most_micro_operations > 1)
     )
     sequence, producer = _sequences(sends), 2 * sends["process"] + 2
-    read_columns = _read_columns(recorded, sends, reads, sequence, producer, transactional=transactional)
+    reads = _Reads(columns, sequence, producer, transactional=transactional)
     send_columns = {
         "client": producer.astype(np.int32),
         "invoked_ns": sends["begun"],
@@ -113,43 +153,146 @@ def tables_of(recorded: JepsenRecords, *, transactions: Literal["auto", "yes", "
         origin="jepsen",
         title=title,
         workload="transactions" if transactional else "log",
-        topics=[(edn_text(key), 0) for key in recorded.partitions],
-        clients=_clients(recorded, send_columns, read_columns),
-        sends=send_columns,
-        reads=read_columns,
+        topics=[(edn_text(key), 0) for key in columns.keys],
+        clients=_clients(columns, send_columns, reads),
+        sends=clustered(send_columns, ("client", "sequence")),
+        reads=PartitionedRows(len(columns.offsets), reads.parts),
         others={"transactions": _transactions(sends)} if transactional and len(sequence) else {},
         notes=[f"operations are {'' if transactional else 'no '}transactions"],
     )
 
 
-def _read_columns(
-    recorded: JepsenRecords,
-    sends: dict[str, np.ndarray],
-    reads: dict[str, np.ndarray],
-    sequence: np.ndarray,
-    producer: np.ndarray,
-    *,
-    transactional: bool,
-) -> dict[str, np.ndarray]:
-    """`sequence`, `producer`: of each send. What a transaction reads itself is its client's own."""
-    reader = 2 * reads["process"] + (2 if transactional else 3)
-    row = _rows_of(recorded, sends, reads)
-    known = row >= 0
-    unknown_sender = 2 * len(recorded.processes) + 2
-    last = producer[row] if len(producer) else np.zeros(len(row), dtype=np.int64)
-    their = sequence[row] if len(sequence) else last
-    code = _dense(reads["partition"], reads["value"])
-    return {
-        "client": reader.astype(np.int32),
-        "read_ns": reads["time"],
-        "log_offset": reads["offset"],
-        "sequence": np.where(known, their, code),
-        "sender": np.where(known, last, unknown_sender).astype(np.int32),
-        "partition": reads["partition"].astype(np.int32),
-        "sent_partition": np.where(known, reads["partition"], NONE).astype(np.int32),
-        "span": reads["span"].astype(np.int32),
-        "flags": np.zeros(len(reader), dtype=np.int32),
-    }
+class _Reads:
+    """The records that consumers were given, and who sent each. Rows are made partition by partition, because there are many
+    more of them than of what polls gave."""
+
+    def __init__(
+        self, columns: JepsenColumns, sequence: np.ndarray, producer: np.ndarray, *, transactional: bool
+    ) -> None:
+        """`sequence`, `producer`: of each send. What a transaction reads itself is its client's own."""
+        self._columns = columns
+        runs, sends = columns.runs, columns.sends
+        self.client = (2 * runs["process"] + (2 if transactional else 3)).astype(np.int32)
+        """int32[runs]"""
+        self._unknown_sender = 2 * len(columns.processes) + 2
+        order = stable_order([runs["partition"], runs["process"]])
+        self._runs = order[runs["count"][order] > 0]
+        self._bounds = np.searchsorted(runs["partition"][self._runs], np.arange(len(columns.keys) + 1))
+        by_value = stable_order([sends["partition"], sends["value"]])
+        partition, value = sends["partition"][by_value], sends["value"][by_value]
+        self._refuse_twice(by_value, (np.diff(value) == 0) & (np.diff(partition) == 0))
+        self._sent_bounds = np.searchsorted(partition, np.arange(len(columns.keys) + 1))
+        self._sent_value = value
+        self._sent_sequence, self._sent_producer = sequence[by_value], producer[by_value].astype(np.int32)
+
+    def _refuse_twice(self, order: np.ndarray, same: np.ndarray) -> None:
+        if not same.any():
+            return
+        at = int(np.flatnonzero(same)[0])
+        sends, one, other = self._columns.sends, order[at], order[at + 1]
+        texts = {code: text for text, code in self._columns.texts.items()}
+        value, key = int(sends["value"][one]), self._columns.keys[int(sends["partition"][one])]
+        raise BadInput(
+            f"Lines {sends['line'][one]} and {sends['line'][other]} both send {texts.get(value, value)} to key "
+            f"{edn_text(key)}: values must be unique per key, else nobody can tell the two apart."
+        )
+
+    def counts(self, length: int) -> np.ndarray:
+        """Returns int64[length]: how many records each client was given."""
+        return np.bincount(self.client, weights=self._columns.runs["count"], minlength=length).astype(np.int64)
+
+    def parts(self) -> Iterator[Part]:
+        """Yields the rows of each partition, as `PartitionedRows` says."""
+        unknown = 0
+        runs = self._columns.runs
+        for partition, (begin, end) in enumerate(pairwise(self._bounds.tolist())):
+            mine = self._runs[begin:end]
+            ends = np.cumsum(runs["count"][mine])
+            total = int(ends[-1]) if len(ends) else 0
+            senders = self._senders(partition) if total else None
+            codes = dict[int, int]()
+            for first in range(0, total, ROW_GROUP_MAX):
+                assert senders is not None
+                rows, sent = self._rows(mine, ends, first, min(first + ROW_GROUP_MAX, total), senders)
+                if sent is not None:  # each different value that nobody sent is one record
+                    for value in rows["sequence"][~sent].tolist():
+                        codes.setdefault(value, unknown + len(codes))
+                    rows["sequence"][~sent] = [codes[value] for value in rows["sequence"][~sent].tolist()]
+                    sent_partition = np.where(sent, partition, NONE).astype(np.int32)
+                else:
+                    sent_partition = None
+                whole = {"partition": partition, "flags": 0}
+                yield rows | whole | {"sent_partition": partition if sent_partition is None else sent_partition}
+            unknown += len(codes)
+
+    def _rows(
+        self, mine: np.ndarray, ends: np.ndarray, first: int, last: int, senders: "_Senders"
+    ) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
+        """Returns the rows with first ≤ number < last of the runs `mine`, and bool[n]: was the record sent? (None: all were.)
+        `sequence` is the value of a record that nobody sent."""
+        runs = self._columns.runs
+        low, high = np.searchsorted(ends, first, side="right"), np.searchsorted(ends, last, side="left") + 1
+        chosen, until = mine[low:high], ends[low:high]
+        begin = until - runs["count"][chosen]
+        counts = np.minimum(until, last) - np.maximum(begin, first)
+        of_run = np.repeat(np.arange(len(chosen)), counts)
+        record = np.arange(first, last) + (runs["start"][chosen] - begin)[of_run]
+        value = self._columns.values[record]
+        sequence, sender, sent = senders.of(value)
+        rows = {
+            "client": self.client[chosen][of_run],
+            "read_ns": runs["time"][chosen][of_run],
+            "log_offset": self._columns.offsets[record],
+            "sequence": sequence,
+            "sender": sender,
+            "span": runs["span"][chosen].astype(np.int32)[of_run],
+        }
+        return rows, sent
+
+    def _senders(self, partition: int) -> "_Senders":
+        begin, end = self._sent_bounds[partition : partition + 2]
+        return _Senders(
+            self._sent_value[begin:end],
+            self._sent_sequence[begin:end],
+            self._sent_producer[begin:end],
+            self._unknown_sender,
+        )
+
+
+class _Senders:
+    """Finds who sent a value to a key. `values` ascend."""
+
+    def __init__(self, values: np.ndarray, sequence: np.ndarray, producer: np.ndarray, unknown: int) -> None:
+        self._values = values
+        self._sequence, self._producer = np.append(sequence, 0), np.append(producer, np.int32(unknown))
+        self._least, self._place = 0, None
+        width = int(values[-1]) - int(values[0]) + 1 if len(values) else 0
+        if 0 < width <= _SPARSE * len(values) + 1024:
+            self._least = int(values[0])
+            self._place = np.full(width, len(values), dtype=np.intp)
+            self._place[values - self._least] = np.arange(len(values))
+
+    def of(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Returns (sequence, sender, was it sent?) of each value; None: all were. The sequence of one that was not is the
+        value."""
+        row = self._rows(values)
+        sent = row < len(self._values)
+        sequence, sender = self._sequence[row], self._producer[row]
+        if sent.all():
+            return sequence, sender, None
+        return np.where(sent, sequence, values), sender, sent
+
+    def _rows(self, values: np.ndarray) -> np.ndarray:
+        if self._place is None:
+            row = np.searchsorted(self._values, values)
+            there = row < len(self._values)
+            there[there] = self._values[row[there]] == values[there]
+            return np.where(there, row, len(self._values))
+        places = values - self._least
+        if len(places) and (places.min() < 0 or places.max() >= len(self._place)):
+            inside = (places >= 0) & (places < len(self._place))
+            return np.where(inside, self._place[np.where(inside, places, 0)], len(self._values))
+        return self._place[places]
 
 
 def edn_text(key: int | str) -> str:
@@ -161,67 +304,36 @@ def edn_text(key: int | str) -> str:
     return key[1:] if key.startswith("'") else key
 
 
-def _sequences(sends: dict[str, np.ndarray]) -> np.ndarray:
+def _sequences(sends: Mapping[str, np.ndarray]) -> np.ndarray:
     """Returns the number of each send within its producer: its value, where those rise from operation to operation for
     each producer and key (Jepsen's do); else the order of sending."""
-    value = sends["value"]
+    value, process = sends["value"], sends["process"]
     if len(value) and value.min() >= 0 and value.max() < 1 << 40:
-        order = np.lexsort((np.arange(len(value)), sends["partition"], sends["process"]))
-        same = (np.diff(sends["process"][order]) == 0) & (np.diff(sends["partition"][order]) == 0)
+        order = stable_order([process, sends["partition"]])
+        same = (np.diff(process[order]) == 0) & (np.diff(sends["partition"][order]) == 0)
         if (np.diff(value[order])[same] > 0).all():
             return value.copy()
-    order = np.argsort(sends["process"], kind="stable")
-    of = sends["process"][order]
+    order = stable_order([process])
+    of = process[order]
     first = np.searchsorted(of, of)
     sequence = np.empty(len(value), dtype=np.int64)
     sequence[order] = np.arange(len(value)) - first
     return sequence
 
 
-def _rows_of(recorded: JepsenRecords, sends: dict[str, np.ndarray], reads: dict[str, np.ndarray]) -> np.ndarray:
-    """Returns intp[reads]: the send of each record read, -1 = nobody sent that value to that key."""
-    both = _dense(
-        np.concatenate([sends["partition"], reads["partition"]]), np.concatenate([sends["value"], reads["value"]])
-    )
-    of_sends, of_reads = both[: len(sends["value"])], both[len(sends["value"]) :]
-    order = np.argsort(of_sends, kind="stable")
-    twice = np.flatnonzero(np.diff(of_sends[order]) == 0)
-    if len(twice):
-        one = order[twice[0]]
-        other = order[twice[0] + 1]
-        keys, texts = list(recorded.partitions), {code: text for text, code in recorded.texts.items()}
-        value, key = int(sends["value"][one]), keys[int(sends["partition"][one])]
-        raise BadInput(
-            f"Lines {sends['line'][one]} and {sends['line'][other]} both send {texts.get(value, value)} to key "
-            f"{edn_text(key)}: values must be unique per key, else nobody can tell the two apart."
-        )
-    place = np.full(int(both.max(initial=-1)) + 1, -1, dtype=np.intp)
-    place[of_sends] = np.arange(len(of_sends))
-    return np.asarray(place[of_reads])
-
-
-def _dense(partition: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """Returns int64[n]: a number from 0 for each different (partition, value)."""
-    order = np.lexsort((value, partition))
-    new = np.ones(len(order), dtype=bool)
-    new[1:] = (np.diff(partition[order]) != 0) | (value[order][1:] != value[order][:-1])
-    numbers = np.empty(len(order), dtype=np.int64)
-    numbers[order] = np.cumsum(new) - 1
-    return numbers
-
-
-def _clients(
-    recorded: JepsenRecords, sends: dict[str, np.ndarray], reads: dict[str, np.ndarray]
-) -> list[ImportedClient]:
+def _clients(columns: JepsenColumns, sends: Mapping[str, np.ndarray], reads: _Reads) -> list[ImportedClient]:
     """A producer and a reader of each process that sent, or was given, anything."""
-    written, read = _partitions_of(sends), _partitions_of(reads)
-    issued = np.zeros(2 * len(recorded.processes) + 4, dtype=np.int64)
+    given = columns.runs["count"] > 0
+    written = _partitions_of(sends["client"], sends["partition"])
+    read = _partitions_of(reads.client[given], columns.runs["partition"][given])
+    issued = np.zeros(2 * len(columns.processes) + 4, dtype=np.int64)
     np.maximum.at(issued, sends["client"], sends["sequence"] + 1)
-    counts = np.bincount(reads["client"], minlength=len(issued))
+    counts = reads.counts(len(issued))
+    either = {**read, **written}
     found = []
-    for number, (process, started_ns, ended_ns, _) in enumerate(recorded.processes):
+    for number, (process, started_ns, ended_ns, _) in enumerate(columns.processes):
         for client, role, of, told in (
-            (2 * number + 2, "producer", {**read, **written}, issued),
+            (2 * number + 2, "producer", either, issued),
             (2 * number + 3, "reader", read, counts),
         ):
             if client in of:
@@ -241,23 +353,26 @@ def _clients(
     return found
 
 
-def _partitions_of(rows: dict[str, np.ndarray]) -> dict[int, tuple[int, ...]]:
+def _partitions_of(client: np.ndarray, partition: np.ndarray) -> dict[int, tuple[int, ...]]:
     """Client → the partitions of its rows, ascending."""
-    pairs = np.unique((rows["client"].astype(np.int64) << 32) | rows["partition"])
+    pairs = np.unique((client.astype(np.int64) << 32) | partition)
     clients, partitions = pairs >> 32, pairs & 0xFFFFFFFF
     bounds = np.flatnonzero(np.diff(clients)) + 1
     groups = zip(np.split(clients, bounds), np.split(partitions, bounds), strict=True)
     return {int(c[0]): tuple(p.tolist()) for c, p in groups if len(c)}
 
 
-def _transactions(sends: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _transactions(sends: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Returns a row for each operation that sent: :ok committed, :fail certainly did not, :info may have."""
-    key = (sends["process"] << 40) | sends["transaction"]
-    _, first = np.unique(key, return_index=True)
+    process, transaction = sends["process"], sends["transaction"]
+    begins = np.ones(len(process), dtype=bool)  # the sends of an operation follow one another
+    begins[1:] = (np.diff(process) != 0) | (np.diff(transaction) != 0)
+    first = np.flatnonzero(begins)
+    first = first[stable_order([process[first], transaction[first]])]
     outcome = sends["outcome"][first]
     return {
-        "client": (2 * sends["process"][first] + 2).astype(np.int32),
-        "transaction": sends["transaction"][first],
+        "client": (2 * process[first] + 2).astype(np.int32),
+        "transaction": transaction[first],
         "begun_ns": sends["begun"][first],
         # The commit was invoked between the two; never earlier than the operation.
         "end_invoked_ns": np.where(outcome == Outcome.FAIL, sends["completed"][first], sends["begun"][first]),

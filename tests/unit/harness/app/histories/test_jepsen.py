@@ -260,9 +260,10 @@ def test_keys_may_be_texts_and_lines_may_be_strange(tmp_path):
     path.write_text("\r\n".join(lines), encoding="utf-8")
     imported = read_jepsen(path)
     assert imported.topics == [('"a b"', 0)]
-    assert imported.sends["log_offset"].tolist() == [0]
-    assert imported.reads["log_offset"].tolist() == [0, 1]
-    assert len(set(imported.reads["sender"].tolist())) == 2
+    (sends,), (reads,) = imported.sends.parts(), imported.reads.parts()
+    assert sends["log_offset"].tolist() == [0]
+    assert reads["log_offset"].tolist() == [0, 1]
+    assert len(set(reads["sender"].tolist())) == 2
 
 
 @pytest.mark.parametrize(

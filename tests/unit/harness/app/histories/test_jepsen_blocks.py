@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prozess.harness.app.histories.imports import PartitionedRows
 from prozess.harness.app.histories.jepsen import history
 from prozess.harness.app.histories.jepsen.lines import read_block
 from prozess.harness.errors import BadInput
@@ -110,6 +111,8 @@ def imported(path, least):
 
 
 def plain(value):
+    if isinstance(value, PartitionedRows):
+        return len(value), [plain(part) for part in value.parts()]
     if isinstance(value, dict):
         return {name: plain(one) for name, one in value.items()}
     return (value.tolist(), value.dtype) if isinstance(value, np.ndarray) else value
