@@ -29,6 +29,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "the tables that a check makes, and those that a verdict is made of": 2,
         "excerpts of servers' logs": 1,
         "import prozess: runs as values and tables, entry points of other packages": 2,
+        "blocks of the lines of Jepsen's histories, and what they say together": 2,
     }.values()
 )
 """The goal is 330. A file more needs one fewer elsewhere, or a new subject here, and how many files it has."""

@@ -198,12 +198,6 @@ Plain = tuple[tuple[str, ...], tuple[str, ...], list[EdnValue]]
 """The keys before `:value`, their texts as they stand, and the value, followed by the keys and values after it."""
 
 
-def of_nemesis(line: str) -> bool:
-    """Is it an operation of the nemesis, whatever its value is? Only if the line is of the usual form."""
-    match = _LINE.fullmatch(line) if ":process :nemesis, " in line else None
-    return match is not None and ":process :nemesis, " in match[1] and match[1].count(":process ") == 1
-
-
 def read_lines(lines: list[str]) -> list[Plain | None]:
     """Operations of the usual form, one per line. None where a line is anything else: it is for `read_edn`. Of operations of
     the nemesis the value is left out.

@@ -1,7 +1,8 @@
 """Reads a history of a Jepsen Kafka test, and writes a history of ours as jepsen.tests.kafka would.
 
-A history has one operation per line of EDN. Reading: lines of the usual kind are taken in blocks, all others one by one
-(`lines`, `reader`). What the history does not say is not known: see `prozess.harness.app.histories.imports`.
+A history has one operation per line of EDN. Reading: lines are taken in blocks (`blocks`, `block_reader`); a history in which
+anything is unusual, one by one (`lines`, `reader`). What the history does not say is not known: see
+`prozess.harness.app.histories.imports`.
 
 Writing: operations are in the order of time. A Jepsen process does one thing at a time and our producers do many, so sends of
 one client that overlap become processes of their own. A transaction is one operation, and so is what a consumer was given at
@@ -12,7 +13,7 @@ import contextlib
 import gc
 import heapq
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -20,97 +21,58 @@ from typing import Literal
 import numpy as np
 
 from prozess.harness.app.histories.imports import Imported, StatedFault
-from prozess.harness.app.histories.jepsen.edn import MAP, SET, EdnError, EdnValue, of_nemesis, read_edn
-from prozess.harness.app.histories.jepsen.lines import JepsenOperation, chunks_of, is_number, operations, read_block
-from prozess.harness.app.histories.jepsen.reader import BlockReader, JepsenReader
-from prozess.harness.app.histories.jepsen.tables import tables_of
+from prozess.harness.app.histories.jepsen.block_reader import BlockReader, Unusual, blocks_of
+from prozess.harness.app.histories.jepsen.edn import MAP, SET, EdnError, EdnValue, read_edn
+from prozess.harness.app.histories.jepsen.lines import chunks_of, is_number, operations
+from prozess.harness.app.histories.jepsen.reader import JepsenReader
+from prozess.harness.app.histories.jepsen.tables import JepsenColumns, tables_of
 from prozess.harness.errors import BadInput
 from prozess.harness.history.reader import History
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.schema import MISSING, NONE, Outcome, ReadFlag
 
-LINES_LEAST = 64
-"""Fewer lines are not tried as a block."""
-PATIENCE = 16
-"""After a chunk of which nothing could be taken as a block, that many are not tried."""
-
 
 def read_jepsen(path: Path, *, transactions: Literal["auto", "yes", "no"] = "auto") -> Imported:
     """Returns the history in a file. BadInput with the line, the value, the rule and the way out, if it is none of
     Jepsen's."""
-    reader, wait = JepsenReader(str(path)), 0
     with _no_collection():
-        for first, lines in chunks_of(path):
-            if wait:
-                wait -= 1
-                _take_each(reader, path, first, lines)
-            elif not _take(reader, path, first, lines):
-                wait = PATIENCE
-    reader.end()
-    imported = tables_of(reader.recorded.columns(), transactions=transactions, title=f"Jepsen's history {path.name}")
-    faults = stated_faults(path)
+        columns, nemesis = read_at_once(path) or read_one_by_one(path)
+    imported = tables_of(columns, transactions=transactions, title=f"Jepsen's history {path.name}")
+    faults = stated_faults(nemesis)
     told = [f"{len(faults)} faults of its nemesis"] if faults else []
     return replace(imported, faults=faults, notes=[*imported.notes, *told])
 
 
-def _take(reader: JepsenReader, path: Path, first: int, lines: list[str]) -> bool:
-    """Takes lines, in blocks as large as can be. Was any of them a block?"""
-    if len(lines) < LINES_LEAST:
-        _take_each(reader, path, first, lines)
-        return False
-    if _take_block(reader, path, first, lines):
-        return True
-    middle = len(lines) // 2
-    halves = [_take(reader, path, first, lines[:middle]), _take(reader, path, first + middle, lines[middle:])]
-    return any(halves)
+Read = tuple[JepsenColumns, list[tuple[int, str]]]
+"""What a history says, and the lines of its nemesis, each with its number."""
 
 
-def _take_block(reader: JepsenReader, path: Path, first: int, lines: list[str]) -> bool:
-    """Returns all of these lines at once; False if that cannot be. What the nemesis did is left out."""
-    if reader.clockless:
-        return False
+def read_at_once(path: Path) -> Read | None:
+    """Reads a history as arrays. None: it is unusual, or wrong, or cannot be read."""
+    reader, nemesis = BlockReader(path), list[tuple[int, str]]()
     try:
-        numbers, plain, moves = _sorted(path, first, lines)
-    except (BadInput, EdnError):  # line by line it will be said
-        return False
-    block = read_block(plain) if plain and all(map(reader.knows, moves)) else None
-    if block is None or not BlockReader(reader, block, numbers, moves).take():
-        return False
-    reader.clockless = False
-    return True
+        for text in blocks_of(path):
+            nemesis += of_nemesis(reader.take(text))
+        return reader.columns(), nemesis
+    except (Unusual, OSError):
+        return None
 
 
-def _sorted(path: Path, first: int, lines: list[str]) -> tuple[list[int], list[str], list[JepsenOperation]]:
-    """The numbers of lines that send and poll, and these lines, without the errors that they tell; and other operations
-    of clients, which are few. BadInput or EdnError if one of them cannot be read."""
-    numbers, plain = list[int](), list[str]()
-    moves: list[JepsenOperation] = []
-    for number, line in enumerate(lines, start=first):
-        if ":f :txn" in line or ":f :poll" in line or ":f :send" in line:
-            numbers.append(number)
-            plain.append(_without_error(line) if _ERROR in line else line)
-        elif not of_nemesis(line):
-            moves.extend(operations(path, number, [line]))
-    return numbers, plain, moves
+def read_one_by_one(path: Path) -> Read:
+    """Reads a history operation by operation. BadInput says what is wrong, and where."""
+    reader, nemesis = JepsenReader(str(path)), list[tuple[int, str]]()
+    for first, lines in chunks_of(path):
+        numbers = range(first, first + len(lines))
+        nemesis += of_nemesis(zip(numbers, lines, strict=True))
+        for operation in operations(path, numbers, lines):
+            reader.take(operation)
+    reader.end()
+    return reader.recorded.columns(), nemesis
 
 
-_ERROR = ", :error "
-
-
-def _without_error(line: str) -> str:
-    """A line without the error at its end, of which nothing is kept. EdnError if it cannot be read."""
-    head, _, error = line.partition(_ERROR)
-    told = read_edn(f"{{:error {error}")
-    return f"{head}}}" if isinstance(told, list) and len(told) == _ONE_PAIR and told[0] == MAP else line
-
-
-_ONE_PAIR = 3
-"""The length of a map of one key, as it is read."""
-
-
-def _take_each(reader: JepsenReader, path: Path, first: int, lines: list[str]) -> None:
-    for operation in operations(path, first, lines):
-        reader.take(operation)
+def of_nemesis(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Yields those lines that tell of the nemesis."""
+    return (line for line in lines if _OF_NEMESIS.search(line[1]))
 
 
 @contextlib.contextmanager
@@ -140,13 +102,13 @@ _DEPTH_MAX = 6
 """Of a value that is shown."""
 
 
-def stated_faults(path: Path) -> list[StatedFault]:
-    """The nemesis's operations in a file, in order; those that end others are their ends. A line that cannot be read is a
-    fault too: of what kind is not known."""
+def stated_faults(lines: Iterable[tuple[int, str]]) -> list[StatedFault]:
+    """Returns the nemesis's operations, in order; those that end others are their ends. `lines`: those of the nemesis, each
+    with its number. A line that cannot be read is a fault too: of what kind is not known."""
     found: list[StatedFault] = []
     first: tuple[str, list[StatedFault]] | None = None
     """The operation whose second line is next: its :f, and what it makes or ends."""
-    for time_ns, f, value in _operations(path):
+    for time_ns, f, value in _operations(lines):
         if first is not None and first[0] == f:
             for fault in first[1]:
                 _complete(fault, f, time_ns, value)
@@ -176,15 +138,13 @@ def _ends(f: str, earlier: str) -> bool:
     return _ENDED_BY.get(earlier) == f or (earlier.startswith("start-") and f == f"stop-{earlier[6:]}")
 
 
-def _operations(path: Path) -> Iterator[tuple[int, str, str]]:
+def _operations(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
     """(time, :f without its colon, value) of each line of the nemesis."""
-    with path.open(encoding="utf-8", errors="strict", newline="\n") as file:
-        for number, line in enumerate(file, start=1):
-            if _OF_NEMESIS.search(line):
-                keys = _keys(line)
-                time_ns, f, value = keys.get(":time"), keys.get(":f"), keys.get(":value")
-                name = f[1:] if isinstance(f, str) and f.startswith(":") else "not understood"
-                yield time_ns if is_number(time_ns) else number, name, _text_of_edn(value)[:VALUE_CHARACTERS_MAX]
+    for number, line in lines:
+        keys = _keys(line)
+        time_ns, f, value = keys.get(":time"), keys.get(":f"), keys.get(":value")
+        name = f[1:] if isinstance(f, str) and f.startswith(":") else "not understood"
+        yield time_ns if is_number(time_ns) else number, name, _text_of_edn(value)[:VALUE_CHARACTERS_MAX]
 
 
 def _keys(line: str) -> dict[str, EdnValue]:

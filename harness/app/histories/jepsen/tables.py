@@ -92,23 +92,6 @@ class JepsenRecords:
         self._offsets.extend(offsets)
         self._values.extend(values)
 
-    def sends_table(self) -> np.ndarray:
-        """Returns int64[n, SEND_WIDTH]: every send, to be completed in place. While it is held, none can be added."""
-        return np.frombuffer(self.sends, dtype=np.int64).reshape(-1, SEND_WIDTH)
-
-    def add_many_sends(self, rows: np.ndarray) -> None:
-        """int64[n, SEND_WIDTH]: sends that have begun."""
-        self.sends.frombytes(rows.tobytes())
-
-    def add_many_reads(self, runs: Sequence[int], offsets: np.ndarray, values: np.ndarray) -> None:
-        """Records that polls gave: (process, partition, span, time, how many) of each stretch, one after the other."""
-        rows = np.array(runs, dtype=np.int64).reshape(-1, RUN_WIDTH - 1)
-        counts = rows[:, 4]
-        starts = len(self._offsets) + np.cumsum(counts) - counts
-        self._runs.frombytes(np.column_stack([rows[:, :4], starts, counts]).tobytes())
-        self._offsets.frombytes(offsets.astype(np.int64).tobytes())
-        self._values.frombytes(values.astype(np.int64).tobytes())
-
     def columns(self) -> JepsenColumns:
         """Returns everything that was added, in the order of the file."""
         return JepsenColumns(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prozess.harness.app.histories.jepsen.history import stated_faults
+from prozess.harness.app.histories.jepsen.history import of_nemesis, read_jepsen, stated_faults
 from prozess.harness.verdict import AnomalyOutcome, Verdict
 from tests.support.edn_histories import Jepsen
 
@@ -17,13 +17,11 @@ def history():
     return Jepsen()
 
 
-def written(history, path):
-    file = path / "history.edn"
-    file.write_text("\n".join(history.lines), encoding="utf-8")
-    return file
+def stated(lines):
+    return stated_faults(of_nemesis(enumerate(lines, start=1)))
 
 
-def test_each_operation_is_a_fault_until_the_one_that_ends_it(history, tmp_path):
+def test_each_operation_is_a_fault_until_the_one_that_ends_it(history):
     nemesis(history, "start-partition", ":one", {"n1": ["n2", "n3"]})
     nemesis(history, "kill", None, {"n2": ":killed"})
     history.send(0, 5, 0, 0)
@@ -31,7 +29,7 @@ def test_each_operation_is_a_fault_until_the_one_that_ends_it(history, tmp_path)
     nemesis(history, "bump-clock", {"n1": 300})
     nemesis(history, "start", ":all")
     nemesis(history, "pause", ["n3"])
-    found = stated_faults(written(history, tmp_path))
+    found = stated(history.lines)
     assert [(f.f, f.begin_ns, f.end_ns, f.value) for f in found] == [
         ("start-partition", 0, 7000, "n1: n2 n3"),
         ("kill", 2000, 11000, "n2: killed"),
@@ -40,17 +38,15 @@ def test_each_operation_is_a_fault_until_the_one_that_ends_it(history, tmp_path)
     ]
 
 
-def test_of_the_old_kind_start_is_a_fault_and_stop_its_end(history, tmp_path):
+def test_of_the_old_kind_start_is_a_fault_and_stop_its_end(history):
     nemesis(history, "start", None, ":cut")
     nemesis(history, "stop")
-    assert [(f.f, f.begin_ns, f.end_ns) for f in stated_faults(written(history, tmp_path))] == [("start", 0, 3000)]
+    assert [(f.f, f.begin_ns, f.end_ns) for f in stated(history.lines)] == [("start", 0, 3000)]
 
 
 @pytest.mark.parametrize("value", ["[" * 500 + "]" * 500, "#{", "\\"])
-def test_what_cannot_be_read_or_is_deep_is_a_fault_too(tmp_path, value):
-    file = tmp_path / "history.edn"
-    file.write_text("{:type :info, :process :nemesis, :f :x, :time 5, :value " + value + "}\n", encoding="utf-8")
-    (found,) = stated_faults(file)
+def test_what_cannot_be_read_or_is_deep_is_a_fault_too(value):
+    (found,) = stated(["{:type :info, :process :nemesis, :f :x, :time 5, :value " + value + "}"])
     assert len(found.value) < 50
 
 
@@ -85,4 +81,4 @@ def test_a_file_without_times_counts_lines(tmp_path):
         "{:type :info, :process :nemesis, :f :start, :value nil}\n",
         encoding="utf-8",
     )
-    assert [(f.f, f.begin_ns, f.end_ns) for f in stated_faults(file)] == [("kill", 1, 3)]
+    assert [(f.f, f.begin_ns, f.end_ns) for f in read_jepsen(file).faults] == [("kill", 1, 3)]

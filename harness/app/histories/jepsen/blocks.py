@@ -1,0 +1,645 @@
+"""Reads the lines of a Jepsen history many at once, as arrays: sends, polls, transactions and assignments of numbers. Pure.
+
+A text has tokens: numbers, and the ends of lines. Between two of them stands a gap, such as `] [` or `, :type :ok, :f `.
+Jepsen's text has few different gaps. So each is understood once, by `_Grammar`, for every role that the number in front of
+it can have: it says which role the next number has, and what the gap says on the way. Then all gaps of a block are looked
+up.
+
+A line is taken only if each of its gaps was understood, byte by byte, and if together they say everything that an operation
+needs, once. Any other line is left to the reader that takes lines one by one (`lines`).
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from prozess.harness.schema import NONE
+
+TYPES = (":invoke", ":ok", ":fail", ":info")
+OPERATIONS = (":send", ":poll", ":txn")
+MOVES = (":assign", ":subscribe", ":crash")
+FUNCTIONS = (*OPERATIONS, *MOVES)
+OTHER = len(FUNCTIONS)
+"""The place of any other :f."""
+NUMBER_MAX = 2**62
+_DIGITS_MAX = 18
+"""Numbers of so many digits are below NUMBER_MAX."""
+_GAP_MAX = 128
+"""Lines with longer gaps are read one by one."""
+_WORD = 8
+_BETWEEN = "] ["
+"""Stands between two records."""
+_KNOWN_MAX, _REFUSED_MAX, _NEW_MAX = 4096, 1 << 16, 512
+"""So many gaps are remembered, so many that are not understood, and so many new ones are looked at in one block."""
+_RARE_MAX = 4096
+"""Lines with more unusual gaps than this are read one by one, so that no sum of their facts overflows."""
+_BEFORE, _BEHIND = 24, _GAP_MAX + 8
+"""Zeros around a text, so that words may reach over its ends."""
+
+
+class Role(IntEnum):
+    """Says what a token is. Two tokens between which a space stands have roles one after the other, or both are items."""
+
+    UNKNOWN = 0
+    SEND_KEY = 2
+    BARE_VALUE = 3
+    """The value of a send without an offset: [:send key value]."""
+    SEND_OFFSET = 4
+    PAIR_VALUE = 5
+    """The value of a send with an offset, or nil: [:send key [offset value]]."""
+    OFFSET = 6
+    VALUE = 7
+    """Of a record that a poll gave."""
+    POLL_KEY = 8
+    ITEM = 9
+    """A number that stands in an operation's value by itself: a key that is assigned."""
+    TIME = 10
+    PROCESS = 11
+    IGNORED = 12
+    """The index, or another number of which nothing is kept."""
+    LINE = 13
+    """No number, but the end of a line."""
+
+
+_ROLES = 16
+"""A power of two above all roles."""
+_AFTER_SPACE = (Role.SEND_KEY, Role.SEND_OFFSET, Role.OFFSET)
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a gap says: the role of the token after it, and how often it says what."""
+
+    role: Role
+    types: int = 0
+    type: int = 0
+    """Place in TYPES."""
+    functions: int = 0
+    f: int = 0
+    """Place in FUNCTIONS, or OTHER."""
+    values: int = 0
+    nothing: int = 0
+    """:value nil"""
+    micro_operations: int = 0
+    seeks: int = 0
+    """:seek-to-beginning? true"""
+
+
+class _NotUnderstood(Exception):
+    pass
+
+
+_TOKEN = re.compile(
+    r"""(?P<space>[\s,]+)
+    |(?P<punctuation>[\[\]{}])
+    |(?P<keyword>:[A-Za-z][A-Za-z*!_?<>=.+/-]*)
+    |(?P<word>nil|true|false)
+    |(?P<string>"[^"\\]*")
+    |(?P<tag>\#jepsen\.history\.Op)""",
+    re.VERBOSE,
+)
+_ENDS_WORD = re.compile(r"[\s,\[\]{}]")
+_RECORD_TAG = "#jepsen.history.Op"
+
+
+class _Grammar:
+    """Reads one gap, from the role of the token in front of it."""
+
+    def __init__(self, gap: str) -> None:
+        self._gap = gap
+        self._tokens: list[str] = []
+        place, whole = 0, True
+        while place < len(gap):
+            match = _TOKEN.match(gap, place)
+            if match is None:
+                raise _NotUnderstood
+            if match.lastgroup != "space":
+                # Words and texts stand by themselves: what follows one directly belongs to it.
+                if not whole and match.lastgroup != "punctuation":
+                    raise _NotUnderstood
+                self._tokens.append(match[0])
+            whole = match.lastgroup in ("space", "punctuation")
+            place = match.end()
+        self._next = 0
+
+    def meaning(self, role: Role) -> Meaning:
+        """Returns what the gap says after a token of this role. _NotUnderstood if that is not known."""
+        self._next = 0
+        self._said: dict[str, int] = {}
+        if role not in _AFTER or (role is not Role.LINE and self._gap and not _ENDS_WORD.match(self._gap)):
+            raise _NotUnderstood
+        tokens, go_on = _AFTER[role]
+        self._take(*tokens)
+        found = go_on(self)
+        assert self._next == len(self._tokens), self._gap
+        if found is not Role.LINE and not _BEGINS_NUMBER.search(self._gap):
+            raise _NotUnderstood
+        return Meaning(role=found, **self._said)
+
+    # Each of these takes tokens, and returns the role of the number where the gap ends.
+
+    def operation(self) -> Role:
+        """What begins an operation."""
+        if self._peek() == _RECORD_TAG:
+            self._take(_RECORD_TAG)
+        self._take("{")
+        return self.map()
+
+    def map(self) -> Role:
+        """The keys of an operation, after `{` or a value."""
+        while (key := self._token()) != "}":
+            if key == ":process":
+                return self.ends(Role.PROCESS)
+            if key == ":time":
+                return self.ends(Role.TIME)
+            if key == ":type":
+                self._count("types")
+                self._said["type"] = _place(self._token(), TYPES)
+            elif key == ":f":
+                self._count("functions")
+                f = self._keyword()
+                self._said["f"] = FUNCTIONS.index(f) if f in FUNCTIONS else OTHER
+            elif key == ":value":
+                self._count("values")
+                if self._peek() != "nil":
+                    self._take("[")
+                    return self.vector()
+                self._take("nil")
+                self._count("nothing")
+            elif not key.startswith(":") or key == ":rebalance-log":
+                raise _NotUnderstood
+            elif self._peek() is None and key != ":seek-to-beginning?":
+                return Role.IGNORED
+            else:
+                self._extra(key)
+        return self.ends(Role.LINE)
+
+    def _extra(self, key: str) -> None:
+        """The value of a key of which nothing is kept, or nearly nothing: a word, or a vector of words."""
+        value = self._token()
+        if key == ":seek-to-beginning?":
+            self._said["seeks"] = self._said.get("seeks", 0) + (value == "true")
+            if value not in ("true", "false", "nil"):
+                raise _NotUnderstood
+        depth = 0
+        while True:
+            depth += (value == "[") - (value == "]")
+            if depth < 0 or value in "{}" or value == _RECORD_TAG:
+                raise _NotUnderstood
+            if depth == 0:
+                return
+            value = self._token()
+
+    def vector(self) -> Role:
+        """The micro-operations of a value, after `[` or one of them."""
+        while (token := self._peek()) != "]":
+            if token is None:
+                return Role.ITEM
+            self._take("[")
+            self._count("micro_operations")
+            kind = self._token()
+            if kind == ":send":
+                return self.ends(Role.SEND_KEY)
+            if kind != ":poll":
+                raise _NotUnderstood
+            if self._peek() == "{":
+                self._take("{")
+                return self.polled()
+            self._take("]")
+        self._take("]")
+        return self.map()
+
+    def sent(self) -> Role:
+        if self._peek() is None:
+            return Role.BARE_VALUE
+        self._take("[")
+        if self._peek() == "nil":
+            self._take("nil")
+            return self.ends(Role.PAIR_VALUE)
+        return self.ends(Role.SEND_OFFSET)
+
+    def polled(self) -> Role:
+        """The keys of a poll, after `{` or the records of one."""
+        if self._peek() is None:
+            return Role.POLL_KEY
+        self._take("}", "]")
+        return self.vector()
+
+    def records(self) -> Role:
+        """The records of a key, after `[` or one of them."""
+        if self._peek() == "]":
+            self._take("]")
+            return self.polled()
+        self._take("[")
+        return self.ends(Role.OFFSET)
+
+    # Tokens.
+
+    def _count(self, what: str) -> None:
+        self._said[what] = self._said.get(what, 0) + 1
+        if what in ("types", "functions", "values") and self._said[what] > 1:
+            raise _NotUnderstood
+
+    def _peek(self) -> str | None:
+        return self._tokens[self._next] if self._next < len(self._tokens) else None
+
+    def _token(self) -> str:
+        token = self._peek()
+        if token is None:
+            raise _NotUnderstood
+        self._next += 1
+        return token
+
+    def _keyword(self) -> str:
+        token = self._token()
+        if not token.startswith(":"):
+            raise _NotUnderstood
+        return token
+
+    def _take(self, *wanted: str) -> None:
+        for token in wanted:
+            if self._token() != token:
+                raise _NotUnderstood
+
+    def ends(self, role: Role) -> Role:
+        """Returns the role of the token behind the gap, which ends here."""
+        if self._peek() is not None:
+            raise _NotUnderstood
+        return role
+
+
+_AFTER: dict[Role, tuple[tuple[str, ...], Callable[[_Grammar], Role]]] = {
+    Role.LINE: ((), _Grammar.operation),
+    Role.IGNORED: ((), _Grammar.map),
+    Role.TIME: ((), _Grammar.map),
+    Role.PROCESS: ((), _Grammar.map),
+    Role.SEND_KEY: ((), _Grammar.sent),
+    Role.SEND_OFFSET: ((), lambda gap: gap.ends(Role.PAIR_VALUE)),
+    Role.PAIR_VALUE: (("]", "]"), _Grammar.vector),
+    Role.BARE_VALUE: (("]",), _Grammar.vector),
+    Role.POLL_KEY: (("[",), _Grammar.records),
+    Role.OFFSET: ((), lambda gap: gap.ends(Role.VALUE)),
+    Role.VALUE: (("]",), _Grammar.records),
+    Role.ITEM: ((), _Grammar.vector),
+}
+"""What comes after a token of each role, and who reads on."""
+_BEGINS_NUMBER = re.compile(r"[\s,\[{]\Z")
+
+
+def _place(token: str, known: Sequence[str]) -> int:
+    if token not in known:
+        raise _NotUnderstood
+    return known.index(token)
+
+
+def meanings_of(gap: str) -> dict[Role, Meaning]:
+    """Returns what a gap says after a token of each role; a role is left out if that is not understood."""
+    if ":nemesis" in gap:
+        return {}
+    try:
+        grammar = _Grammar(gap)
+    except _NotUnderstood:
+        return {}
+    found = {}
+    for role in Role:
+        try:
+            found[role] = grammar.meaning(role)
+        except _NotUnderstood:
+            continue
+    return found
+
+
+class Gaps:
+    """The gaps that were met so far, and what they mean. Gap 0 is any that is not understood."""
+
+    SPACE = 1
+
+    def __init__(self) -> None:
+        self.count = 1
+        self._refused: set[int] = set()
+        self._hashes = np.zeros(1, dtype=np.uint64)
+        """Ascending, and the gap of each."""
+        self._gaps = np.zeros(1, dtype=np.intp)
+        self.words = np.zeros((1, _GAP_MAX // _WORD), dtype=np.uint64)
+        """The text of each gap, zeros behind it."""
+        self.length = np.zeros(1, dtype=np.int64)
+        self.only = np.zeros(1, dtype=np.uint8)
+        """The role of the token after each gap, if it is the same after every role; else UNKNOWN."""
+        self.roles = np.zeros((1, _ROLES), dtype=np.uint8)
+        """The role of the token after each gap, by that of the token before; UNKNOWN = not understood."""
+        self.facts = np.zeros((3, 1, _ROLES), dtype=np.int64)
+        """What is said between the two, as `_packed` has it."""
+        self.learn([b" "], np.array([1], dtype=np.uint64))
+        assert self.count == self.SPACE + 1
+
+    def find(self, hashes: np.ndarray) -> np.ndarray:
+        """intp[n]: the gap with each hash, 0 = none has. The text is not compared."""
+        at = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+        return np.where(self._hashes[at] == hashes, self._gaps[at], 0)
+
+    def learn(self, texts: Sequence[bytes], hashes: np.ndarray) -> None:
+        """Adds gaps with these hashes, those that are understood after any role."""
+        rows = list[tuple[np.uint64, np.ndarray, int, int, np.ndarray, np.ndarray]]()
+        for text, number in zip(texts, hashes, strict=True):
+            if int(number) in self._refused or number in self._hashes or self.count + len(rows) == _KNOWN_MAX:
+                continue
+            found = meanings_of(text.decode()) if text.isascii() else {}
+            if not found:
+                if len(self._refused) < _REFUSED_MAX:
+                    self._refused.add(int(number))
+                continue
+            words = np.zeros(_GAP_MAX, dtype=np.uint8)
+            words[: len(text)] = np.frombuffer(text, dtype=np.uint8)
+            roles, facts = np.zeros(_ROLES, dtype=np.uint8), np.zeros((3, _ROLES), dtype=np.int64)
+            for role, meaning in found.items():
+                roles[role] = meaning.role
+                facts[:, role] = _packed(meaning)
+            every = {meaning.role for meaning in found.values()}
+            only = every.pop() if len(every) == 1 else Role.UNKNOWN
+            rows.append((number, words.view(np.uint64), len(text), only, roles, facts))
+        if not rows:
+            return
+        new, *columns = (np.array(column) for column in zip(*rows, strict=True))
+        words, length, only, roles, facts = columns
+        self.words, self.length = np.concatenate([self.words, words]), np.append(self.length, length)
+        self.only, self.roles = np.append(self.only, only.astype(np.uint8)), np.concatenate([self.roles, roles])
+        self.facts = np.concatenate([self.facts, facts.transpose(1, 0, 2)], axis=1)
+        every_hash = np.append(self._hashes, new)
+        every_gap = np.append(self._gaps, self.count + np.arange(len(rows)))
+        order = np.argsort(every_hash)
+        self._hashes, self._gaps = every_hash[order], every_gap[order]
+        self.count += len(rows)
+
+
+_FIELD = 16
+"""Bits of each fact. Sums over a line stay below: see _RARE_MAX."""
+
+
+def _packed(meaning: Meaning) -> tuple[int, int, int]:
+    """Returns what a gap says, three numbers of fields that may be added up over a line."""
+    return (
+        meaning.types | meaning.functions << _FIELD | meaning.values << 2 * _FIELD,
+        (meaning.role is Role.TIME) | (meaning.role is Role.PROCESS) << _FIELD | meaning.micro_operations << 2 * _FIELD,
+        meaning.type | meaning.f << _FIELD | meaning.nothing << 2 * _FIELD | meaning.seeks << 2 * _FIELD + 8,
+    )
+
+
+_ONE_EACH = (1 | 1 << _FIELD | 1 << 2 * _FIELD, 1 | 1 << _FIELD)
+"""Type, :f and value; time and process."""
+_FIELD_ONES = (1 << _FIELD) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """What some lines say, in arrays. `line`s are places among the lines that were given; what belongs to one line stands
+    together, in the order of the text."""
+
+    taken: np.ndarray
+    """bool[lines]: False = left to the reader that takes lines one by one; what follows is not about this line."""
+    type: np.ndarray
+    """int8[lines]: place in TYPES."""
+    f: np.ndarray
+    """int8[lines]: place in FUNCTIONS, or OTHER."""
+    process: np.ndarray
+    """int64[lines]"""
+    time_ns: np.ndarray
+    """int64[lines]"""
+    micro_operations: np.ndarray
+    """int64[lines]"""
+    nothing: np.ndarray
+    """bool[lines]: its value is nil."""
+    seeks: np.ndarray
+    """bool[lines]: `:seek-to-beginning? true`"""
+    send_line: np.ndarray
+    send_place: np.ndarray
+    """Where the key stands in the text."""
+    send_key: np.ndarray
+    send_offset: np.ndarray
+    """NONE = not said."""
+    send_value: np.ndarray
+    run_line: np.ndarray
+    """A run is the records of one key that one poll gave."""
+    run_place: np.ndarray
+    run_key: np.ndarray
+    run_count: np.ndarray
+    item_line: np.ndarray
+    item_place: np.ndarray
+    item_key: np.ndarray
+    offset: np.ndarray
+    """Of each record, run after run."""
+    value: np.ndarray
+    bounds: np.ndarray
+    """int64[lines + 1]: where each line begins in the text."""
+
+
+def read_lines_at_once(text: bytes, gaps: Gaps) -> Lines:
+    """Reads lines, each with its end. What is met for the first time is added to `gaps`."""
+    buffer = np.zeros(_BEFORE + len(text) + _BEHIND, dtype=np.uint8)
+    buffer[_BEFORE:-_BEHIND] = np.frombuffer(text, dtype=np.uint8)
+    return _Reading(buffer, gaps).lines()
+
+
+class _Reading:
+    """One text while it is read. `buffer`: the text with zeros around it."""
+
+    def __init__(self, buffer: np.ndarray, gaps: Gaps) -> None:
+        self._buffer, self._gaps = buffer, gaps
+        digit = buffer - np.uint8(ord("0")) < 10
+        newline = buffer == ord("\n")
+        begins, ends = digit.copy(), ~digit
+        begins[1:] &= ~digit[:-1]
+        begins |= newline
+        ends[1:] &= digit[:-1]
+        ends[0] = False
+        ends[1:] |= newline[:-1]
+        self._begin, self._end = np.flatnonzero(begins), np.flatnonzero(ends)
+        """Where each token begins and ends."""
+        self._gap_begin = np.empty_like(self._begin)
+        """Where the gap before each token begins."""
+        self._gap_begin[0], self._gap_begin[1:] = _BEFORE, self._end[:-1]
+        self._words = np.ndarray(shape=(len(buffer) - _WORD + 1,), dtype="<u8", buffer=buffer.data, strides=(1,)).copy()
+        """The eight bytes from each place on."""
+        self._newline = np.flatnonzero(newline[self._begin])
+        """The tokens that end lines."""
+        self._number = self._numbers()
+
+    def lines(self) -> Lines:
+        gaps, newline = self._gaps, self._newline
+        length = self._begin - self._gap_begin
+        space, between = self._usual(length)
+        rare = np.flatnonzero(~(space | between))
+        gap = self._looked_up(rare, length[rare])
+        role = between * np.uint8(Role.OFFSET)
+        role[rare] = gaps.only[gap]
+        role[newline] = Role.LINE
+        self._depending(role, space, rare, gap)
+        before = np.where(rare > 0, role[rare - 1], np.uint8(Role.LINE))
+        ends = np.zeros(len(role), dtype=bool)
+        ends[newline] = True
+        understood = (gaps.roles[gap, before] == role[rare]) & (role[rare] != Role.UNKNOWN)
+        understood &= ends[rare] == (role[rare] == Role.LINE)
+        wrong = (rare[~understood], _misplaced(role, space, between), self._odd_numbers())
+        bounds = np.searchsorted(rare, newline, side="right")  # a newline is the last token of its line
+        facts = [np.add.reduceat(table[gap, before], np.append(0, bounds[:-1])) for table in gaps.facts]
+        taken = (facts[0] == _ONE_EACH[0]) & (facts[1] & (1 << 2 * _FIELD) - 1 == _ONE_EACH[1])
+        taken &= np.diff(bounds, prepend=0) < _RARE_MAX
+        taken[np.searchsorted(newline, np.concatenate(wrong))] = False
+        f, micro_operations = (facts[2] >> _FIELD & _FIELD_ONES).astype(np.int8), facts[1] >> 2 * _FIELD
+        seeks = facts[2] >> 2 * _FIELD + 8
+        operates = f < len(OPERATIONS)
+        of_items = np.searchsorted(newline, np.flatnonzero(role == Role.ITEM))
+        taken &= (operates | (micro_operations == 0)) & (seeks < 2)
+        taken[of_items[operates[of_items]]] = False
+        if not taken.all():
+            role[np.repeat(~taken, np.diff(newline, prepend=-1))] = Role.UNKNOWN
+        return self._lines(
+            role,
+            rare,
+            taken=taken,
+            type=(facts[2] & _FIELD_ONES).astype(np.int8),
+            f=f,
+            micro_operations=micro_operations,
+            nothing=(facts[2] >> 2 * _FIELD & 0xFF) > 0,
+            seeks=seeks > 0,
+        )
+
+    def _usual(self, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns two bool[tokens]: is the gap before it a space; is it what stands between two records?"""
+        buffer = self._buffer
+        between = np.zeros(len(buffer), dtype=bool)
+        between[:-2] = (buffer[:-2] == ord("]")) & (buffer[1:-1] == ord(" ")) & (buffer[2:] == ord("["))
+        is_space = (length == 1) & (buffer == ord(" "))[self._gap_begin]
+        is_between = (length == len(_BETWEEN)) & between[self._gap_begin]
+        is_space[self._newline] = is_between[self._newline] = False
+        return is_space, is_between
+
+    def _looked_up(self, tokens: np.ndarray, length: np.ndarray) -> np.ndarray:
+        """intp[n]: the gap before each of these tokens."""
+        gaps, begin = self._gaps, self._gap_begin[tokens]
+        levels = []
+        hashes = length.astype(np.uint64) * _ODD
+        within = length <= _GAP_MAX
+        for level in range(_GAP_MAX // _WORD):
+            chosen = np.flatnonzero((length > level * _WORD) & within)
+            if not len(chosen):
+                break
+            at = level * _WORD
+            word = self._words[begin[chosen] + at] & _FIRST_BYTES[np.minimum(length[chosen] - at, _WORD)]
+            levels.append((chosen, word))
+            mixed = (hashes[chosen] ^ word) * _ODD
+            hashes[chosen] = mixed ^ (mixed >> np.uint64(29))
+        gap = gaps.find(hashes)
+        unknown = np.flatnonzero((gap == 0) & within)
+        if len(unknown):
+            self._learn(hashes[unknown], begin[unknown], length[unknown])
+            gap = gaps.find(hashes)
+        gap[gaps.length[gap] != length] = 0
+        for level, (chosen, word) in enumerate(levels):
+            gap[chosen[gaps.words[gap[chosen], level] != word]] = 0
+        return gap
+
+    def _learn(self, hashes: np.ndarray, begin: np.ndarray, length: np.ndarray) -> None:
+        """Learns the most frequent of these gaps."""
+        numbers, first, counts = np.unique(hashes, return_index=True, return_counts=True)
+        chosen = np.argsort(-counts)[:_NEW_MAX]
+        ends = begin + length
+        texts = [self._buffer[begin[at] : ends[at]].tobytes() for at in first[chosen].tolist()]
+        self._gaps.learn(texts, numbers[chosen])
+
+    def _depending(self, role: np.ndarray, space: np.ndarray, rare: np.ndarray, gap: np.ndarray) -> None:
+        """Sets the role of each token that depends on the one before: nearly all are the second of a pair."""
+        first = (role == _AFTER_SPACE[0]) | (role == _AFTER_SPACE[1]) | (role == _AFTER_SPACE[2])
+        second = space[1:] & first[:-1]
+        role[1:][second] = role[:-1][second] + np.uint8(1)
+        unknown = rare[(role[rare] == Role.UNKNOWN) & (gap > 0)]
+        tokens = np.concatenate([np.flatnonzero(space & (role == Role.UNKNOWN)), unknown])
+        which = np.zeros(len(role), dtype=np.intp)
+        which[rare] = gap
+        which[space] = Gaps.SPACE
+        for _ in range(_DEPENDING_MAX):
+            tokens = tokens[tokens > 0]
+            found = self._gaps.roles[which[tokens], role[tokens - 1]]
+            role[tokens] = found
+            if not found.any():
+                return
+            tokens = tokens[found == Role.UNKNOWN]
+
+    def _numbers(self) -> np.ndarray:
+        """int64[tokens]: the number that each is; anything for the ends of lines and for numbers that are too long."""
+        digits = self._end - self._begin
+        number = _digits(self._words[self._end - _WORD], digits)
+        for level in range(1, _BEFORE // _WORD):
+            chosen = np.flatnonzero(digits > level * _WORD)
+            if not len(chosen):
+                break
+            higher = _digits(self._words[self._end[chosen] - (level + 1) * _WORD], digits[chosen] - level * _WORD)
+            number[chosen] += higher * np.uint64(10 ** (level * _WORD))
+        return number.view(np.int64)
+
+    def _odd_numbers(self) -> np.ndarray:
+        """intp[n]: the tokens that are too long, or begin with a zero that they do not need."""
+        digits = self._end - self._begin
+        return np.flatnonzero((digits > _DIGITS_MAX) | ((digits > 1) & (self._buffer[self._begin] == ord("0"))))
+
+    def _lines(self, role: np.ndarray, rare: np.ndarray, *, taken: np.ndarray, **facts: np.ndarray) -> Lines:
+        """Collects what the tokens of lines that are taken say; others have no role any more."""
+        number, newline = self._number, self._newline
+        of_rare = role[rare]
+        process, time_ns = np.zeros(len(newline), dtype=np.int64), np.zeros(len(newline), dtype=np.int64)
+        process[taken] = number[rare[of_rare == Role.PROCESS]]
+        time_ns[taken] = number[rare[of_rare == Role.TIME]]
+        send, key = rare[of_rare == Role.SEND_KEY], rare[of_rare == Role.POLL_KEY]
+        paired = role[send + 1] == Role.SEND_OFFSET
+        item = np.flatnonzero(role == Role.ITEM)
+        record = np.flatnonzero(role == Role.OFFSET)
+        run_begin = np.searchsorted(record, key)
+        return Lines(
+            taken=taken,
+            process=process,
+            time_ns=time_ns,
+            send_line=np.searchsorted(newline, send),
+            send_place=self._begin[send] - _BEFORE,
+            send_key=number[send],
+            send_offset=np.where(paired, number[send + 1], NONE),
+            send_value=number[send + 1 + paired],
+            run_line=np.searchsorted(newline, key),
+            run_place=self._begin[key] - _BEFORE,
+            run_key=number[key],
+            run_count=np.diff(run_begin, append=len(record)),
+            item_line=np.searchsorted(newline, item),
+            item_place=self._begin[item] - _BEFORE,
+            item_key=number[item],
+            offset=number[record],
+            value=number[record + 1],
+            bounds=np.append(0, self._end[newline] - _BEFORE),
+            **facts,
+        )
+
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(_WORD + 1)], dtype=np.uint64)
+_LAST_DIGITS = np.array([0x0F0F0F0F0F0F0F0F >> 8 * n << 8 * n for n in range(_WORD, -1, -1)], dtype=np.uint64)
+"""By the number of digits, of a word that ends where the digits end."""
+_DEPENDING_MAX = 1024
+"""Longer vectors of keys are read one by one."""
+
+
+def _digits(word: np.ndarray, digits: np.ndarray) -> np.ndarray:
+    """uint64[n]: the number of the last digits, at most eight, of each word."""
+    word &= _LAST_DIGITS[np.minimum(digits, _WORD)]
+    for factor, shift, mask in ((10, 8, 0x00FF00FF00FF00FF), (100, 16, 0x0000FFFF0000FFFF), (10_000, 32, 0xFFFFFFFF)):
+        word *= np.uint64((factor << shift) + 1)
+        word >>= np.uint64(shift)
+        word &= np.uint64(mask)
+    return word
+
+
+def _misplaced(role: np.ndarray, space: np.ndarray, between: np.ndarray) -> np.ndarray:
+    """intp[n]: tokens after a space that have no role, and those between records that follow something else."""
+    wrong = space & (role == Role.UNKNOWN)
+    wrong[1:] |= between[1:] & (role[:-1] != Role.VALUE)
+    wrong[0] |= space[0] | between[0]
+    return np.flatnonzero(wrong)
