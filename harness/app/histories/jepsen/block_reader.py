@@ -209,7 +209,7 @@ class _Partitions:
     def _found(self, keys: np.ndarray) -> np.ndarray:
         inside = (keys >= 0) & (keys < len(self._small))
         if inside.all():
-            return self._small[keys]
+            return np.asarray(self._small[keys])
         found = np.full(len(keys), NONE, dtype=np.int64)
         found[inside] = self._small[keys[inside]]
         others, which = np.unique(keys[~inside], return_inverse=True)
@@ -489,7 +489,7 @@ class _Whole:
         lost = self._tables["lost"]
         if len(lost["line"]):
             broken |= self._between((lost["line"], lost["partition"]), before, after, pair) > 0
-        return broken
+        return np.asarray(broken)
 
     def _between(
         self, events: tuple[np.ndarray, np.ndarray], before: np.ndarray, after: np.ndarray, pair: np.ndarray
@@ -500,7 +500,8 @@ class _Whole:
         if rows * self._partitions * len(self._names) >= NUMBER_MAX:
             raise Unusual("size")
         packed = np.unique((self._process[row] * self._partitions + partition) * rows + row)
-        return np.searchsorted(packed, pair * rows + after) - np.searchsorted(packed, pair * rows + before)
+        first, end = (np.searchsorted(packed, pair * rows + row) for row in (before, after))
+        return np.asarray(end - first)
 
     def _moves(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
         """Returns bool[rows]: is it an operation after which its process goes on with no key but those that it keeps? And

@@ -362,12 +362,14 @@ class Gaps:
             rows.append((number, words.view(np.uint64), len(text), only, roles, facts))
         if not rows:
             return
-        new, *columns = (np.array(column) for column in zip(*rows, strict=True))
-        words, length, only, roles, facts = columns
-        self.words, self.length = np.concatenate([self.words, words]), np.append(self.length, length)
-        self.only, self.roles = np.append(self.only, only.astype(np.uint8)), np.concatenate([self.roles, roles])
-        self.facts = np.concatenate([self.facts, facts.transpose(1, 0, 2)], axis=1)
-        every_hash = np.append(self._hashes, new)
+        of_hash, of_words, of_length, of_only, of_roles, of_facts = (
+            np.array(column) for column in zip(*rows, strict=True)
+        )
+        self.words, self.length = np.concatenate([self.words, of_words]), np.append(self.length, of_length)
+        self.only = np.append(self.only, of_only.astype(np.uint8))
+        self.roles = np.concatenate([self.roles, of_roles])
+        self.facts = np.concatenate([self.facts, of_facts.transpose(1, 0, 2)], axis=1)
+        every_hash = np.append(self._hashes, of_hash)
         every_gap = np.append(self._gaps, self.count + np.arange(len(rows)))
         order = np.argsort(every_hash)
         self._hashes, self._gaps = every_hash[order], every_gap[order]

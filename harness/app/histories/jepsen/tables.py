@@ -275,7 +275,7 @@ class _Senders:
         if len(places) and (places.min() < 0 or places.max() >= len(self._place)):
             inside = (places >= 0) & (places < len(self._place))
             return np.where(inside, self._place[np.where(inside, places, 0)], len(self._values))
-        return self._place[places]
+        return np.asarray(self._place[places])
 
 
 def edn_text(key: int | str) -> str:
