@@ -40,7 +40,7 @@ _BEFORE, _BEHIND = 24, _GAP_MAX + 8
 """Zeros around a text, so that words may reach over its ends."""
 
 
-class Role(IntEnum):
+class TokenRole(IntEnum):
     """Says what a token is. Two tokens between which a space stands have roles one after the other, or both are items."""
 
     UNKNOWN = 0
@@ -66,14 +66,14 @@ class Role(IntEnum):
 
 _ROLES = 16
 """A power of two above all roles."""
-_AFTER_SPACE = (Role.SEND_KEY, Role.SEND_OFFSET, Role.OFFSET)
+_AFTER_SPACE = (TokenRole.SEND_KEY, TokenRole.SEND_OFFSET, TokenRole.OFFSET)
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
     """What a gap says: the role of the token after it, and how often it says what."""
 
-    role: Role
+    role: TokenRole
     types: int = 0
     type: int = 0
     """Place in TYPES."""
@@ -125,36 +125,36 @@ class _Grammar:
             place = match.end()
         self._next = 0
 
-    def meaning(self, role: Role) -> Meaning:
+    def meaning(self, role: TokenRole) -> Meaning:
         """Returns what the gap says after a token of this role. _NotUnderstood if that is not known."""
         self._next = 0
         self._said: dict[str, int] = {}
-        if role not in _AFTER or (role is not Role.LINE and self._gap and not _ENDS_WORD.match(self._gap)):
+        if role not in _AFTER or (role is not TokenRole.LINE and self._gap and not _ENDS_WORD.match(self._gap)):
             raise _NotUnderstood
         tokens, go_on = _AFTER[role]
         self._take(*tokens)
         found = go_on(self)
         assert self._next == len(self._tokens), self._gap
-        if found is not Role.LINE and not _BEGINS_NUMBER.search(self._gap):
+        if found is not TokenRole.LINE and not _BEGINS_NUMBER.search(self._gap):
             raise _NotUnderstood
         return Meaning(role=found, **self._said)
 
     # Each of these takes tokens, and returns the role of the number where the gap ends.
 
-    def operation(self) -> Role:
+    def operation(self) -> TokenRole:
         """What begins an operation."""
         if self._peek() == _RECORD_TAG:
             self._take(_RECORD_TAG)
         self._take("{")
         return self.map()
 
-    def map(self) -> Role:
+    def map(self) -> TokenRole:
         """The keys of an operation, after `{` or a value."""
         while (key := self._token()) != "}":
             if key == ":process":
-                return self.ends(Role.PROCESS)
+                return self.ends(TokenRole.PROCESS)
             if key == ":time":
-                return self.ends(Role.TIME)
+                return self.ends(TokenRole.TIME)
             if key == ":type":
                 self._count("types")
                 self._said["type"] = _place(self._token(), TYPES)
@@ -172,10 +172,10 @@ class _Grammar:
             elif not key.startswith(":") or key == ":rebalance-log":
                 raise _NotUnderstood
             elif self._peek() is None and key != ":seek-to-beginning?":
-                return Role.IGNORED
+                return TokenRole.IGNORED
             else:
                 self._extra(key)
-        return self.ends(Role.LINE)
+        return self.ends(TokenRole.LINE)
 
     def _extra(self, key: str) -> None:
         """The value of a key of which nothing is kept, or nearly nothing: a word, or a vector of words."""
@@ -193,16 +193,16 @@ class _Grammar:
                 return
             value = self._token()
 
-    def vector(self) -> Role:
+    def vector(self) -> TokenRole:
         """The micro-operations of a value, after `[` or one of them."""
         while (token := self._peek()) != "]":
             if token is None:
-                return Role.ITEM
+                return TokenRole.ITEM
             self._take("[")
             self._count("micro_operations")
             kind = self._token()
             if kind == ":send":
-                return self.ends(Role.SEND_KEY)
+                return self.ends(TokenRole.SEND_KEY)
             if kind != ":poll":
                 raise _NotUnderstood
             if self._peek() == "{":
@@ -212,29 +212,29 @@ class _Grammar:
         self._take("]")
         return self.map()
 
-    def sent(self) -> Role:
+    def sent(self) -> TokenRole:
         if self._peek() is None:
-            return Role.BARE_VALUE
+            return TokenRole.BARE_VALUE
         self._take("[")
         if self._peek() == "nil":
             self._take("nil")
-            return self.ends(Role.PAIR_VALUE)
-        return self.ends(Role.SEND_OFFSET)
+            return self.ends(TokenRole.PAIR_VALUE)
+        return self.ends(TokenRole.SEND_OFFSET)
 
-    def polled(self) -> Role:
+    def polled(self) -> TokenRole:
         """The keys of a poll, after `{` or the records of one."""
         if self._peek() is None:
-            return Role.POLL_KEY
+            return TokenRole.POLL_KEY
         self._take("}", "]")
         return self.vector()
 
-    def records(self) -> Role:
+    def records(self) -> TokenRole:
         """The records of a key, after `[` or one of them."""
         if self._peek() == "]":
             self._take("]")
             return self.polled()
         self._take("[")
-        return self.ends(Role.OFFSET)
+        return self.ends(TokenRole.OFFSET)
 
     # Tokens.
 
@@ -264,26 +264,26 @@ class _Grammar:
             if self._token() != token:
                 raise _NotUnderstood
 
-    def ends(self, role: Role) -> Role:
+    def ends(self, role: TokenRole) -> TokenRole:
         """Returns the role of the token behind the gap, which ends here."""
         if self._peek() is not None:
             raise _NotUnderstood
         return role
 
 
-_AFTER: dict[Role, tuple[tuple[str, ...], Callable[[_Grammar], Role]]] = {
-    Role.LINE: ((), _Grammar.operation),
-    Role.IGNORED: ((), _Grammar.map),
-    Role.TIME: ((), _Grammar.map),
-    Role.PROCESS: ((), _Grammar.map),
-    Role.SEND_KEY: ((), _Grammar.sent),
-    Role.SEND_OFFSET: ((), lambda gap: gap.ends(Role.PAIR_VALUE)),
-    Role.PAIR_VALUE: (("]", "]"), _Grammar.vector),
-    Role.BARE_VALUE: (("]",), _Grammar.vector),
-    Role.POLL_KEY: (("[",), _Grammar.records),
-    Role.OFFSET: ((), lambda gap: gap.ends(Role.VALUE)),
-    Role.VALUE: (("]",), _Grammar.records),
-    Role.ITEM: ((), _Grammar.vector),
+_AFTER: dict[TokenRole, tuple[tuple[str, ...], Callable[[_Grammar], TokenRole]]] = {
+    TokenRole.LINE: ((), _Grammar.operation),
+    TokenRole.IGNORED: ((), _Grammar.map),
+    TokenRole.TIME: ((), _Grammar.map),
+    TokenRole.PROCESS: ((), _Grammar.map),
+    TokenRole.SEND_KEY: ((), _Grammar.sent),
+    TokenRole.SEND_OFFSET: ((), lambda gap: gap.ends(TokenRole.PAIR_VALUE)),
+    TokenRole.PAIR_VALUE: (("]", "]"), _Grammar.vector),
+    TokenRole.BARE_VALUE: (("]",), _Grammar.vector),
+    TokenRole.POLL_KEY: (("[",), _Grammar.records),
+    TokenRole.OFFSET: ((), lambda gap: gap.ends(TokenRole.VALUE)),
+    TokenRole.VALUE: (("]",), _Grammar.records),
+    TokenRole.ITEM: ((), _Grammar.vector),
 }
 """What comes after a token of each role, and who reads on."""
 _BEGINS_NUMBER = re.compile(r"[\s,\[{]\Z")
@@ -295,7 +295,7 @@ def _place(token: str, known: Sequence[str]) -> int:
     return known.index(token)
 
 
-def meanings_of(gap: str) -> dict[Role, Meaning]:
+def meanings_of(gap: str) -> dict[TokenRole, Meaning]:
     """Returns what a gap says after a token of each role; a role is left out if that is not understood."""
     if ":nemesis" in gap:
         return {}
@@ -304,7 +304,7 @@ def meanings_of(gap: str) -> dict[Role, Meaning]:
     except _NotUnderstood:
         return {}
     found = {}
-    for role in Role:
+    for role in TokenRole:
         try:
             found[role] = grammar.meaning(role)
         except _NotUnderstood:
@@ -358,7 +358,7 @@ class Gaps:
                 roles[role] = meaning.role
                 facts[:, role] = _packed(meaning)
             every = {meaning.role for meaning in found.values()}
-            only = every.pop() if len(every) == 1 else Role.UNKNOWN
+            only = every.pop() if len(every) == 1 else TokenRole.UNKNOWN
             rows.append((number, words.view(np.uint64), len(text), only, roles, facts))
         if not rows:
             return
@@ -384,7 +384,9 @@ def _packed(meaning: Meaning) -> tuple[int, int, int]:
     """Returns what a gap says, three numbers of fields that may be added up over a line."""
     return (
         meaning.types | meaning.functions << _FIELD | meaning.values << 2 * _FIELD,
-        (meaning.role is Role.TIME) | (meaning.role is Role.PROCESS) << _FIELD | meaning.micro_operations << 2 * _FIELD,
+        (meaning.role is TokenRole.TIME)
+        | (meaning.role is TokenRole.PROCESS) << _FIELD
+        | meaning.micro_operations << 2 * _FIELD,
         meaning.type | meaning.f << _FIELD | meaning.nothing << 2 * _FIELD | meaning.seeks << 2 * _FIELD + 8,
     )
 
@@ -474,15 +476,15 @@ class _Reading:
         space, between = self._usual(length)
         rare = np.flatnonzero(~(space | between))
         gap = self._looked_up(rare, length[rare])
-        role = between * np.uint8(Role.OFFSET)
+        role = between * np.uint8(TokenRole.OFFSET)
         role[rare] = gaps.only[gap]
-        role[newline] = Role.LINE
+        role[newline] = TokenRole.LINE
         self._depending(role, space, rare, gap)
-        before = np.where(rare > 0, role[rare - 1], np.uint8(Role.LINE))
+        before = np.where(rare > 0, role[rare - 1], np.uint8(TokenRole.LINE))
         ends = np.zeros(len(role), dtype=bool)
         ends[newline] = True
-        understood = (gaps.roles[gap, before] == role[rare]) & (role[rare] != Role.UNKNOWN)
-        understood &= ends[rare] == (role[rare] == Role.LINE)
+        understood = (gaps.roles[gap, before] == role[rare]) & (role[rare] != TokenRole.UNKNOWN)
+        understood &= ends[rare] == (role[rare] == TokenRole.LINE)
         wrong = (rare[~understood], _misplaced(role, space, between), self._odd_numbers())
         bounds = np.searchsorted(rare, newline, side="right")  # a newline is the last token of its line
         facts = [np.add.reduceat(table[gap, before], np.append(0, bounds[:-1])) for table in gaps.facts]
@@ -492,11 +494,11 @@ class _Reading:
         f, micro_operations = (facts[2] >> _FIELD & _FIELD_ONES).astype(np.int8), facts[1] >> 2 * _FIELD
         seeks = facts[2] >> 2 * _FIELD + 8
         operates = f < len(OPERATIONS)
-        of_items = np.searchsorted(newline, np.flatnonzero(role == Role.ITEM))
+        of_items = np.searchsorted(newline, np.flatnonzero(role == TokenRole.ITEM))
         taken &= (operates | (micro_operations == 0)) & (seeks < 2)
         taken[of_items[operates[of_items]]] = False
         if not taken.all():
-            role[np.repeat(~taken, np.diff(newline, prepend=-1))] = Role.UNKNOWN
+            role[np.repeat(~taken, np.diff(newline, prepend=-1))] = TokenRole.UNKNOWN
         return self._lines(
             role,
             rare,
@@ -556,8 +558,8 @@ class _Reading:
         first = (role == _AFTER_SPACE[0]) | (role == _AFTER_SPACE[1]) | (role == _AFTER_SPACE[2])
         second = space[1:] & first[:-1]
         role[1:][second] = role[:-1][second] + np.uint8(1)
-        unknown = rare[(role[rare] == Role.UNKNOWN) & (gap > 0)]
-        tokens = np.concatenate([np.flatnonzero(space & (role == Role.UNKNOWN)), unknown])
+        unknown = rare[(role[rare] == TokenRole.UNKNOWN) & (gap > 0)]
+        tokens = np.concatenate([np.flatnonzero(space & (role == TokenRole.UNKNOWN)), unknown])
         which = np.zeros(len(role), dtype=np.intp)
         which[rare] = gap
         which[space] = Gaps.SPACE
@@ -567,7 +569,7 @@ class _Reading:
             role[tokens] = found
             if not found.any():
                 return
-            tokens = tokens[found == Role.UNKNOWN]
+            tokens = tokens[found == TokenRole.UNKNOWN]
 
     def _numbers(self) -> np.ndarray:
         """int64[tokens]: the number that each is; anything for the ends of lines and for numbers that are too long."""
@@ -591,12 +593,12 @@ class _Reading:
         number, newline = self._number, self._newline
         of_rare = role[rare]
         process, time_ns = np.zeros(len(newline), dtype=np.int64), np.zeros(len(newline), dtype=np.int64)
-        process[taken] = number[rare[of_rare == Role.PROCESS]]
-        time_ns[taken] = number[rare[of_rare == Role.TIME]]
-        send, key = rare[of_rare == Role.SEND_KEY], rare[of_rare == Role.POLL_KEY]
-        paired = role[send + 1] == Role.SEND_OFFSET
-        item = np.flatnonzero(role == Role.ITEM)
-        record = np.flatnonzero(role == Role.OFFSET)
+        process[taken] = number[rare[of_rare == TokenRole.PROCESS]]
+        time_ns[taken] = number[rare[of_rare == TokenRole.TIME]]
+        send, key = rare[of_rare == TokenRole.SEND_KEY], rare[of_rare == TokenRole.POLL_KEY]
+        paired = role[send + 1] == TokenRole.SEND_OFFSET
+        item = np.flatnonzero(role == TokenRole.ITEM)
+        record = np.flatnonzero(role == TokenRole.OFFSET)
         run_begin = np.searchsorted(record, key)
         return Lines(
             taken=taken,
@@ -641,7 +643,7 @@ def _digits(word: np.ndarray, digits: np.ndarray) -> np.ndarray:
 
 def _misplaced(role: np.ndarray, space: np.ndarray, between: np.ndarray) -> np.ndarray:
     """intp[n]: tokens after a space that have no role, and those between records that follow something else."""
-    wrong = space & (role == Role.UNKNOWN)
-    wrong[1:] |= between[1:] & (role[:-1] != Role.VALUE)
+    wrong = space & (role == TokenRole.UNKNOWN)
+    wrong[1:] |= between[1:] & (role[:-1] != TokenRole.VALUE)
     wrong[0] |= space[0] | between[0]
     return np.flatnonzero(wrong)

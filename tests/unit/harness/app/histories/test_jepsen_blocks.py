@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prozess.harness.app.histories.imports import stable_order
 from prozess.harness.app.histories.jepsen import block_reader
 from prozess.harness.app.histories.jepsen.block_reader import BlockReader, blocks_of
-from prozess.harness.app.histories.jepsen.blocks import Gaps, Role, meanings_of, read_lines_at_once
+from prozess.harness.app.histories.jepsen.blocks import Gaps, TokenRole, meanings_of, read_lines_at_once
 from prozess.harness.app.histories.jepsen.history import read_at_once, read_jepsen, read_one_by_one
 from prozess.harness.errors import BadInput
 from tests.support.edn_histories import edn
@@ -296,8 +296,8 @@ def test_numbers_of_every_length_are_read(numbers, digits):
 @given(st.text(st.sampled_from(tuple(' ,[]{}:"#;nilsendpoll')), max_size=12))
 def test_a_gap_that_is_understood_ends_where_a_number_or_a_line_may_stand(gap):
     for before, meaning in meanings_of(gap).items():
-        assert before is Role.LINE or gap[0] in " ,[]{}"
-        assert gap[-1] in " ,[{" if meaning.role is not Role.LINE else gap.rstrip(" ,")[-1] == "}"
+        assert before is TokenRole.LINE or gap[0] in " ,[]{}"
+        assert gap[-1] in " ,[{" if meaning.role is not TokenRole.LINE else gap.rstrip(" ,")[-1] == "}"
 
 
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(-3, 3), st.integers(0, 2**31)), max_size=30))
