@@ -9,7 +9,7 @@ name that is taken already, is an error that names the package: to leave it out 
 asked for.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TypeVar
@@ -32,7 +32,7 @@ def offered(group: str, own: Collection[str], accept: Callable[[str, object], T]
     """
     found: dict[str, T] = {}
     origin: dict[str, str] = {}
-    for point in _installed().select(group=group):
+    for point in _installed()[group]:
         package = _package(point)
         if point.name in own:
             raise _unusable(point, f"has the name {point.name!r}, which prozess uses itself. Give it another name.")
@@ -52,14 +52,16 @@ def offered(group: str, own: Collection[str], accept: Callable[[str, object], T]
 
 def packages() -> dict[str, str]:
     """Returns the name and version of every package that adds something to prozess."""
-    points = [point for group in GROUPS for point in _installed().select(group=group)]
+    points = [point for group in GROUPS for point in _installed()[group]]
     return {point.dist.name: point.dist.version for point in points if point.dist is not None}
 
 
 @cache
-def _installed() -> EntryPoints:
-    """Returns every entry point here. To look at all installed packages takes some milliseconds, so it is done once."""
-    return entry_points().select()
+def _installed() -> Mapping[str, EntryPoints]:
+    """Returns the entry points of each group. To look at all installed packages takes some milliseconds, so it is done
+    once."""
+    every = entry_points()
+    return {group: every.select(group=group) for group in GROUPS}
 
 
 def _package(point: EntryPoint) -> str:

@@ -61,6 +61,12 @@ ACCEPT = {
 }
 
 
+def installed(monkeypatch, points):
+    """Packages with these entry points, and no others."""
+    groups = {group: EntryPoints(points).select(group=group) for group in plugins.GROUPS}
+    monkeypatch.setattr(plugins, "_installed", lambda: groups)
+
+
 @pytest.fixture
 def offer(monkeypatch):
     """Values that a package offers → what the registry of their group takes."""
@@ -73,7 +79,7 @@ def offer(monkeypatch):
             name = (names or ["known"] * len(values))[number]
             points.append(EntryPoint(name, f"acme:value{number}", group))
         monkeypatch.setitem(sys.modules, "acme", module)
-        monkeypatch.setattr(plugins, "_installed", lambda: EntryPoints(points))
+        installed(monkeypatch, points)
         return plugins.offered(group, own, ACCEPT[group])
 
     return offer
@@ -142,7 +148,7 @@ def test_two_packages_cannot_have_one_name(offer):
 
 def test_what_cannot_be_imported_is_an_error_that_says_why(monkeypatch):
     points = [EntryPoint("known", "acme_that_is_not_there:Known", "prozess.faults")]
-    monkeypatch.setattr(plugins, "_installed", lambda: EntryPoints(points))
+    installed(monkeypatch, points)
     with pytest.raises(
         HarnessFailed, match=r"cannot be imported \(ModuleNotFoundError: No module named 'acme_that_is_not_there'\)"
     ):
@@ -151,5 +157,5 @@ def test_what_cannot_be_imported_is_an_error_that_says_why(monkeypatch):
 
 def test_entries_of_other_groups_are_not_looked_at(monkeypatch):
     points = [EntryPoint("known", "acme_that_is_not_there:Known", "prozess.checkers")]
-    monkeypatch.setattr(plugins, "_installed", lambda: EntryPoints(points))
+    installed(monkeypatch, points)
     assert plugins.offered("prozess.faults", (), faults._accept_fault) == {}
