@@ -19,6 +19,7 @@ from prozess.harness.app.run.check import (
 from prozess.harness.app.run.judge import judge_run, write_judged_tables
 from prozess.harness.app.run.outside import RunResult, follow_run, refuse_plan
 from prozess.harness.app.run.progress import ProgressView
+from prozess.harness.app.webhook import Webhook, message, of_verdict, told
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, ProzessError
 from prozess.harness.guarantees.verdict.judge import parse_decide, refuse_idle
@@ -121,6 +122,23 @@ class Conducted:
 def conduct(plan: Plan, options: Options) -> int:
     """Runs the plan and returns the exit code. Whatever happens, what was recorded is kept."""
     return conduct_trial(plan, options).exit_code
+
+
+def conduct_told(plan: Plan, options: Options, webhook: Webhook | None) -> int:
+    """Runs the plan like `conduct`, and posts to a webhook what came of it, whatever that is."""
+    conducted: list[Conducted] = []
+    what = f"{plan.trial}, seed {plan.seed}"
+
+    def ended() -> str | None:
+        assert webhook is not None, "who is told has a webhook"
+        (one,) = conducted
+        if one.verdict is None:
+            return message(f"? *failed* {what}", [f"exit code {one.exit_code}", f"run: {one.run.path}"], webhook.host)
+        return of_verdict(what, one.verdict, one.run.path, webhook.host)
+
+    with told(webhook, what, ended):
+        conducted.append(conduct_trial(plan, options))
+    return conducted[0].exit_code
 
 
 def conduct_trial(plan: Plan, options: Options) -> Conducted:

@@ -148,6 +148,14 @@ ClientConfigOption = Annotated[
         "of it. Default: the file that PROZESS_CLIENT_CONFIG names.",
     ),
 ]
+WebhookOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Post a message in Slack's format at each violation and at the end. It is a secret, so better put it into "
+        "PROZESS_WEBHOOK.",
+    ),
+]
 RunArgument = Annotated[Path, typer.Argument(help="The run directory.")]
 StoredRunArgument = Annotated[
     str,

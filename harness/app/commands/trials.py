@@ -1,7 +1,7 @@
 """The commands that run Kafka, or say what a run would do: run, replay, validate, plan, scenarios, shrink, matrix."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,7 @@ from prozess.harness.app.commands.options import (
     SetOption,
     ShardOption,
     VariantOption,
+    WebhookOption,
     WorkersOption,
     chosen,
     complete_matrices,
@@ -29,6 +30,9 @@ from prozess.harness.app.commands.options import (
 )
 from prozess.harness.errors import BadInput
 
+if TYPE_CHECKING:
+    from prozess.harness.app.webhook import Webhook
+
 app = typer.Typer()
 
 
@@ -37,6 +41,13 @@ def use_login(file: Path | None) -> None:
     from prozess.harness.config.existing_clusters import use
 
     use(file)
+
+
+def webhook_of(url: str | None) -> "Webhook | None":
+    """Returns the webhook that somebody named, if any. The module is imported only now."""
+    from prozess.harness.app.webhook import webhook_of
+
+    return webhook_of(url)
 
 
 def _file_option(owner: str) -> object:
@@ -78,12 +89,14 @@ def run(  # noqa: PLR0913 - the options of a command
     shard: ShardOption = None,
     cores: CoresOption = 2,
     client_config: ClientConfigOption = None,
+    webhook: WebhookOption = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a trial and judge it, or run a campaign of many trials. A trial starts a cluster and clients, breaks the cluster,
     audits what is in its logs, and reports a verdict. With --for or --rounds, trials run one after the other."""
     use_login(client_config)
+    hook = webhook_of(webhook)
     if duration is not None or rounds is not None or resume is not None:
         if decide:
             raise BadInput(
@@ -98,20 +111,31 @@ def run(  # noqa: PLR0913 - the options of a command
                 raise BadInput(
                     "--master shares the trials of all --rounds out itself. Leave --for, --resume and --shard out."
                 )
-            code = campaign_on_spark(trial, seed=seed, runs=runs, rounds=rounds, master=master, cores=cores)
+            code = campaign_on_spark(
+                trial, seed=seed, runs=runs, rounds=rounds, master=master, cores=cores, webhook=hook
+            )
             raise typer.Exit(code)
         share = WHOLE if shard is None else parse_shard(shard)
         raise typer.Exit(
-            campaign(trial, seed=seed, runs=Path(runs), duration=duration, resume=resume, rounds=rounds, shard=share)
+            campaign(
+                trial,
+                seed=seed,
+                runs=Path(runs),
+                duration=duration,
+                resume=resume,
+                rounds=rounds,
+                shard=share,
+                webhook=hook,
+            )
         )
     if shard is not None:
         raise BadInput("--shard gives a machine its share of a campaign. A campaign needs --for or --rounds.")
-    from prozess.harness.app.conduct import Options, conduct
+    from prozess.harness.app.conduct import Options, conduct_told
 
     plan = load_plan(trial, seed=seed, settings=chosen(backend, variant, settings), isolation=isolation)
     plan = decided_by(plan, decide)
     options = Options(Path(runs), engine, workers, isolation, quiet, as_json, master, remote)
-    raise typer.Exit(conduct(plan, options))
+    raise typer.Exit(conduct_told(plan, options, hook))
 
 
 @app.command()
@@ -359,6 +383,7 @@ def matrix(  # noqa: PLR0913 - the options of a command
         tuple[str, str] | None,
         typer.Option("--diff", metavar="OLD NEW", help="Compare the results in two directories."),
     ] = None,
+    webhook: WebhookOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Show or run every combination of settings and clusters. A matrix varies the faults, too. It shows which combinations
@@ -366,4 +391,8 @@ def matrix(  # noqa: PLR0913 - the options of a command
     from prozess.harness.app.runs.matrix_runner import MatrixRequest
     from prozess.harness.app.runs.matrix_runner import matrix as carry_out
 
-    raise typer.Exit(carry_out(MatrixRequest(name, merged or (), run, diff, duration, shard, master, cores, as_json)))
+    hook = webhook_of(webhook)
+    if webhook is not None and run is None:
+        raise BadInput("--webhook tells what happens in trials, so it needs --run DIRECTORY.")
+    asked = MatrixRequest(name, merged or (), run, diff, duration, shard, master, cores, as_json, hook)
+    raise typer.Exit(carry_out(asked))

@@ -28,12 +28,15 @@ from prozess.harness.app.runs.campaign_plan import (
 )
 from prozess.harness.app.runs.engine import TrialAttempt, TrialJob, engine_in, exit_code_of, make_room, tidy
 from prozess.harness.app.runs.on_spark import SharedPlace, SparkTrials, opened_results, run_on_spark
+from prozess.harness.app.webhook import Webhook, message, of_many, of_verdict, told
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed
 from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.history.versions import own_version
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import known_campaigns, known_trials, load_trial
+from prozess.harness.report.runs import RunSummary
+from prozess.harness.verdict import Verdict
 
 Following = Callable[[BegunCampaign, list[TrialAttempt]], TrialJob | None]
 """Returns the next trial; None if there is none."""
@@ -54,13 +57,35 @@ def run_campaign(
     runner: tuple[str, ...] = RUN,
     following: Following = drawn_next,
     planned: int | None = None,
+    webhook: Webhook | None = None,
 ) -> int:
     """Runs trials until nothing follows, and returns the exit code. `runner`: the command that runs a trial. `planned`: how
-    many trials there are in all, for the estimate; None: as many as the campaign's rounds have, if it has rounds.
+    many trials there are in all, for the estimate; None: as many as the campaign's rounds have, if it has rounds. `webhook`:
+    who is told of each violation, and of the end.
 
     The exit code is 1 if a trial was violated; else 2 if one was unknown, prozess itself failed for good, or the
     campaign was interrupted; else 0.
     """
+    code: list[int] = []
+
+    def ended() -> str | None:
+        assert webhook is not None, "who is told has a webhook"
+        name = directory.begun().campaign.name
+        return of_many(name, code[0], summary(directory.attempts()), str(directory.index), webhook.host)
+
+    with told(webhook, directory.path.name, ended):
+        code.append(_run_campaign(directory, clock, runner, following, planned, webhook))
+    return code[0]
+
+
+def _run_campaign(
+    directory: CampaignDirectory,
+    clock: Clock,
+    runner: tuple[str, ...],
+    following: Following,
+    planned: int | None,
+    webhook: Webhook | None,
+) -> int:
     begun = directory.begun()
     keep, failures_max, in_a_row = begun.campaign.keep, begun.campaign.failures_in_a_row_max, 0
     if planned is None and (in_all := trials_in_all(begun.campaign)) is not None:
@@ -76,6 +101,7 @@ def run_campaign(
         def over(done: TrialAttempt) -> None:
             nonlocal in_a_row
             tell_over(done)
+            _post(webhook, done, str(directory.runs))
             tidy(directory.runs, done, keep)
             kept = make_room(directory.runs, attempts, keep)
             write_index(directory, begun, attempts)
@@ -92,6 +118,30 @@ def run_campaign(
 
         engine.work(next_job, over)
         return int(ExitCode.UNKNOWN if engine.stop.asked else exit_code(attempts))
+
+
+def _post(webhook: Webhook | None, done: TrialAttempt, runs: str) -> None:
+    """Posts that a trial was violated, if it was. `runs`: the directory of the runs, or its URI."""
+    if webhook is None or done.verdict is not Verdict.VIOLATED:
+        return
+    run, what = f"{runs}/{done.run}", f"{done.job.trial}, seed {done.job.seed}"
+    verdict = RunSummary.at(Path(run)).readable_verdict
+    webhook.post(
+        message(f"✗ *violated* {what}", [f"run: {run}"], webhook.host)
+        if verdict is None
+        else of_verdict(what, verdict, Path(run), webhook.host)
+    )
+
+
+def teller(webhook: Webhook | None, runs: str) -> Callable[[TrialAttempt, str], None]:
+    """Returns what tells of a trial that is over on some host: it prints it, and posts a violation. `runs`: the directory of
+    the runs, or its URI."""
+
+    def tell(attempt: TrialAttempt, host: str) -> None:
+        tell_over(attempt, f" on {host}")
+        _post(webhook, attempt, runs)
+
+    return tell
 
 
 def exit_code(attempts: list[TrialAttempt]) -> ExitCode:
@@ -171,6 +221,7 @@ def campaign(
     resume: Path | None,
     rounds: int | None = None,
     shard: Shard = WHOLE,
+    webhook: Webhook | None = None,
 ) -> int:
     """Begins or continues a campaign (`prozess run NAME --for 8h`, `--rounds 10` or `--resume`). Returns the exit code.
 
@@ -192,7 +243,7 @@ def campaign(
     sys.stdout.write(f"campaign   {directory.path}\n")
     sys.stdout.flush()
     try:
-        return run_campaign(directory, clock=clock)
+        return run_campaign(directory, clock=clock, webhook=webhook)
     finally:
         attempts = directory.attempts()
         sys.stdout.write(f"trials     {summary(attempts)}\nindex      {directory.index}\n")
@@ -202,9 +253,18 @@ def campaign(
             )
 
 
-def campaign_on_spark(name: str, *, seed: int, runs: str, rounds: int | None, master: str, cores: int) -> int:
+def campaign_on_spark(
+    name: str,
+    *,
+    seed: int,
+    runs: str,
+    rounds: int | None,
+    master: str,
+    cores: int,
+    webhook: Webhook | None = None,
+) -> int:
     """Begins a campaign that has rounds on the machines of a Spark cluster, or continues it, each trial a task. Returns the
-    exit code. `runs`: a directory of its own that the machines share, or a URI."""
+    exit code. `runs`: a directory of its own that the machines share, or a URI. `webhook`: as for `run_campaign`."""
     found = find_campaign(name)
     found = found if rounds is None else found.model_copy(update={"rounds": rounds})
     _check_trials(found)
@@ -232,14 +292,18 @@ def campaign_on_spark(name: str, *, seed: int, runs: str, rounds: int | None, ma
         master=master,
         cores=cores,
         plan_of=lambda job: make_plan(load_trial(job.trial, job.settings), seed=job.seed).model_dump_json(),
-        told=lambda attempt, host: tell_over(attempt, f" on {host}"),
+        told=teller(webhook, f"{shared.address}/runs"),
         status=tell_status,
     )
     with opened_results(runs) as directory:
         attempts = directory.attempts()
         write_index(directory, begun, attempts)
-        sys.stdout.write(f"trials     {summary(attempts)}\nindex      {shared.address}/{directory.index.name}\n")
-        return int(exit_code(attempts) if done else ExitCode.UNKNOWN)
+        index = f"{shared.address}/{directory.index.name}"
+        sys.stdout.write(f"trials     {summary(attempts)}\nindex      {index}\n")
+        code = int(exit_code(attempts) if done else ExitCode.UNKNOWN)
+    if webhook is not None:
+        webhook.post(of_many(found.name, code, summary(attempts), index, webhook.host))
+    return code
 
 
 def find_campaign(name: str) -> Campaign:

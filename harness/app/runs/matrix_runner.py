@@ -30,7 +30,7 @@ from prozess.harness.app.runs.campaign_plan import (
     parse_duration,
     parse_shard,
 )
-from prozess.harness.app.runs.campaign_runner import run_campaign, tell_over, tell_status
+from prozess.harness.app.runs.campaign_runner import run_campaign, tell_status, teller
 from prozess.harness.app.runs.engine import Keep, TrialAttempt, TrialJob
 from prozess.harness.app.runs.matrix_layout import (
     MATRIX_FILE,
@@ -44,6 +44,7 @@ from prozess.harness.app.runs.matrix_layout import (
 from prozess.harness.app.runs.matrix_merge import merge
 from prozess.harness.app.runs.matrix_results import compare, read_results, show_difference, show_results, write_page
 from prozess.harness.app.runs.on_spark import SharedPlace, SparkTrials, opened_results, run_on_spark
+from prozess.harness.app.webhook import Webhook, of_many
 from prozess.harness.clock import Clock, SystemClock
 from prozess.harness.console import console
 from prozess.harness.errors import BadInput, ExitCode
@@ -62,9 +63,17 @@ MERGE = "merge"
 BEGUN_FILES = (CAMPAIGN_FILE, MATRIX_FILE)
 
 
-def run_matrix(layout: MatrixLayout, path: Path, *, clock: Clock, seconds: float | None, shard: Shard = WHOLE) -> int:
+def run_matrix(
+    layout: MatrixLayout,
+    path: Path,
+    *,
+    clock: Clock,
+    seconds: float | None,
+    shard: Shard = WHOLE,
+    webhook: Webhook | None = None,
+) -> int:
     """Begins or continues a matrix, until every trial of this share was run or `seconds` are over. Returns the campaign's
-    exit code."""
+    exit code. `webhook`: as for `run_campaign`."""
     directory = CampaignDirectory(path)
     trials = layout.trials
     begin_matrix(layout, directory, shard)
@@ -81,7 +90,7 @@ def run_matrix(layout: MatrixLayout, path: Path, *, clock: Clock, seconds: float
         f"matrix     {path}: {len({attempt.job.number for attempt in before})} of {mine} trials were run before\n"
     )
     sys.stdout.flush()
-    return run_campaign(directory, clock=clock, runner=RUNNER, following=following, planned=mine)
+    return run_campaign(directory, clock=clock, runner=RUNNER, following=following, planned=mine, webhook=webhook)
 
 
 def _next(trials: Sequence[MatrixTrial], attempts: Sequence[TrialAttempt], begun: BegunCampaign) -> TrialJob | None:
@@ -105,9 +114,12 @@ def _with_plan(layout: MatrixLayout, trial: MatrixTrial, path: Path, job: TrialJ
     return job.model_copy(update={"trial": str(file)})
 
 
-def run_matrix_on_spark(layout: MatrixLayout, place: str, *, master: str, cores: int) -> int:
+def run_matrix_on_spark(
+    layout: MatrixLayout, place: str, *, master: str, cores: int, webhook: Webhook | None = None
+) -> int:
     """Begins or continues a matrix on the machines of a Spark cluster, each trial a task. `place`: a directory that they
-    share, or a URI. Returns the exit code: that of the results, or UNKNOWN if somebody interrupted."""
+    share, or a URI. Returns the exit code: that of the results, or UNKNOWN if somebody interrupted. `webhook`: who is told of
+    each violation."""
     shared, trials = SharedPlace.at(place), {trial.number: trial for trial in layout.trials}
     _begin_shared(layout, shared)
     with opened_results(place) as directory:
@@ -135,7 +147,7 @@ def run_matrix_on_spark(layout: MatrixLayout, place: str, *, master: str, cores:
         master=master,
         cores=cores,
         plan_of=lambda job: layout.plan(trials[job.number]).model_dump_json(),
-        told=lambda attempt, host: tell_over(attempt, f" on {host}"),
+        told=teller(webhook, f"{shared.address}/runs"),
         status=tell_status,
     )
     return int(ExitCode.HELD if done else ExitCode.UNKNOWN)
@@ -310,6 +322,7 @@ class MatrixRequest:
     master: str | None = None
     cores: int = 2
     as_json: bool = False
+    webhook: Webhook | None = None
 
 
 def matrix(asked: MatrixRequest) -> int:
@@ -340,12 +353,17 @@ def matrix(asked: MatrixRequest) -> int:
         _say(layout, as_json=as_json)
         return int(ExitCode.HELD)
     if asked.master is not None:
-        code = run_matrix_on_spark(layout, run, master=asked.master, cores=asked.cores)
-        return max(code, _tell(run, as_json=as_json))
+        code = run_matrix_on_spark(layout, run, master=asked.master, cores=asked.cores, webhook=asked.webhook)
+        code = max(code, _tell(run, as_json=as_json))
+        if (webhook := asked.webhook) is not None:
+            webhook.post(of_many(layout.matrix.name, code, "the matrix is over", run, webhook.host))
+        return code
 
     seconds = None if asked.duration is None else parse_duration(asked.duration)
     shard = WHOLE if asked.shard is None else parse_shard(asked.shard)
-    code = run_matrix(layout, Path(run).resolve(), clock=SystemClock(), seconds=seconds, shard=shard)
+    code = run_matrix(
+        layout, Path(run).resolve(), clock=SystemClock(), seconds=seconds, shard=shard, webhook=asked.webhook
+    )
     return max(code, _tell(run, as_json=as_json)) if code != ExitCode.HELD else _tell(run, as_json=as_json)
 
 

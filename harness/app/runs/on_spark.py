@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pydantic import ValidationError
 
+from prozess.harness.app.run.check import refuse_without_spark
 from prozess.harness.app.run_process import END_TIMEOUT_S, StopRequest, listening, run_while
 from prozess.harness.app.runs.campaign_plan import CAMPAIGN_FILE, CampaignDirectory
 from prozess.harness.app.runs.engine import JobDirectory, Keep, RunningJob, TrialAttempt, TrialEngine, TrialJob, tidy
@@ -275,6 +276,7 @@ def run_on_spark(
     `plan_of` returns the plan of a job, as JSON; None if its trial comes with prozess. `told` gets each trial that is over,
     `status` a line about all of them. Raises what `start_session` raises, and HarnessFailed if Spark gives a trial up.
     """
+    refuse_without_spark("--master")
     from prozess.spark_checkers.session import start_session
 
     view = _View(trials.place, told, status, len(jobs))
