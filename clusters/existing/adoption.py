@@ -253,8 +253,8 @@ def told_by(admin: Admin, brokers: Mapping[int, object], variant: Variant) -> di
 
 
 @dataclass(frozen=True, slots=True)
-class _There:
-    """A cluster of which only the addresses are known: as much as administration needs."""
+class ReachedCluster:
+    """A cluster of which only the brokers' addresses are known: as much as administration needs."""
 
     observer_servers: Mapping[int, tuple[str, int]]
     controller_servers: Mapping[int, tuple[str, int]] = field(default_factory=dict)
@@ -269,7 +269,7 @@ def describe_elsewhere(
 ) -> dict[str, Any]:
     """Describes a cluster of which only its address is known. ClusterFailed or NotReady if it does not answer."""
     cluster_id, brokers = Kafka(bootstrap_servers, clock, login).describe()
-    admin = Admin(_There(brokers, login=login), clock=clock)
+    admin = Admin(ReachedCluster(brokers, login=login), clock=clock)
     try:
         return {"backend": "attach", "cluster_id": cluster_id, **told_by(admin, brokers, variant)}
     finally:

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from prozess.harness.app import run_process
-from prozess.harness.app.commands import offline, trials
+from prozess.harness.app.commands import offline, trials, watch
 from prozess.harness.errors import ExitCode, ProzessError
 from prozess.harness.printable import printable_streams
 
@@ -25,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for group in (trials.app, trials.matrix_app, offline.app, offline.server_app, offline.history_app):
+for group in (trials.app, trials.matrix_app, watch.app, offline.app, offline.server_app, offline.history_app):
     app.add_typer(group)
 
 

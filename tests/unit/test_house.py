@@ -31,6 +31,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "import prozess: runs as values and tables, entry points of other packages": 2,
         "blocks of the lines of Jepsen's histories, and what they say together": 2,
         "messages to a webhook": 1,
+        "prozess watch": 8,
     }.values()
 )
 """The goal is 330. A file more needs one fewer elsewhere, or a new subject here, and how many files it has."""

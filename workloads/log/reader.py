@@ -9,7 +9,7 @@ jumping, and the reader then goes back to the log start, as `earliest` would.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 from confluent_kafka import (
@@ -48,12 +48,25 @@ the time."""
 _TOPIC_OF = cast(Callable[[Message], str], Message.topic)  # None only for errors that concern no topic
 
 
+class ReadWriter(Protocol):
+    """Takes the columns of new rows of `reads`."""
+
+    @property
+    def count(self) -> int:
+        """Returns how many rows it has taken."""
+        ...
+
+    def extend(self, columns: Mapping[str, np.ndarray]) -> object: ...
+
+    def close(self) -> None: ...
+
+
 class ReadRows:
     """Turns batches of messages into rows of `reads`."""
 
     def __init__(
         self,
-        writer: RowWriter,
+        writer: ReadWriter,
         partitions: Sequence[tuple[int, str, int]],
         now_ns: NowNs,
         *,

@@ -29,7 +29,7 @@ from prozess.clusters.machine.servers import first_port, free_ports
 from prozess.harness.clock import SystemClock, wait_until
 
 VERSION = "4.3.1"
-START_S = 90.0
+START_S, STOP_S = 90.0, 60.0
 NODES = (1, 2, 3)
 LISTENERS = ("SASL", "MUTUAL", "BARE", "INNER", "CONTROLLER")
 PROTOCOLS = "SASL:SASL_SSL,MUTUAL:SSL,BARE:SASL_PLAINTEXT,INNER:PLAINTEXT,CONTROLLER:PLAINTEXT"
@@ -181,6 +181,17 @@ class SecuredCluster:
         process.wait(timeout=10)
         self._log(node).write_text("")
 
+    def stop(self, node: int) -> None:
+        """Shuts a node down in order: a broker hands its leaderships over first."""
+        process = self._processes.pop(node)
+        process.terminate()
+        process.wait(timeout=STOP_S)
+        self._log(node).write_text("")
+
+    def data(self, node: int) -> Path:
+        """The node's log directory."""
+        return self.directory / f"data-{node}"
+
     def _log(self, node: int) -> Path:
         return self.directory / f"server-{node}.log"
 
@@ -236,7 +247,7 @@ class SecuredCluster:
             "listener.name.mutual.ssl.client.auth": "required",
             **{f"listener.name.{n}.sasl.enabled.mechanisms": ",".join(MECHANISMS) for n in ("sasl", "bare")},
             **{f"listener.name.{n}.{m}.sasl.jaas.config": f"{j};" for n in ("sasl", "bare") for m, j in jaas.items()},
-            "log.dirs": self.directory / f"data-{node}",
+            "log.dirs": self.data(node),
             "offsets.topic.num.partitions": 3,
             "transaction.state.log.num.partitions": 3,
             "group.initial.rebalance.delay.ms": 0,

@@ -1,0 +1,1 @@
+"""`prozess watch` is here: a canary for a real cluster."""

@@ -1,0 +1,424 @@
+"""The rolling window of a watch: what was sent and read lately, as rows of a history, and what the checkers find in it.
+
+Nobody audits a cluster that is in use. So the window is judged as an imported history is: its log is what acknowledgements
+and the reader reveal. A row is dropped once its record is proven, or is told as missing. So the window stays small for days.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from prozess.checkers.registry import select
+from prozess.harness.checking.kernels import check_partition
+from prozess.harness.clock import NS_PER_S
+from prozess.harness.history.participants import REVEALED, RevealedReads
+from prozess.harness.interfaces import PartitionHistory
+from prozess.harness.schema import (
+    MISSING,
+    NONE,
+    OBSERVATIONS,
+    READS,
+    SENDS,
+    Isolation,
+    ObservationKind,
+    Outcome,
+    Role,
+    Table,
+)
+
+READER = 0
+"""The client id of the reader. Producers are 1, 2, …: each new one has the next id."""
+KEEP_NS = 15 * NS_PER_S
+"""How long a row stays although its record is proven, so that a second copy or a wrong order is seen beside it."""
+ANSWERS_KEEP_NS = 60 * NS_PER_S
+ROWS_MAX = 50_000
+"""How many rows of one partition are kept. More wait only if nothing could be read for hours."""
+RETENTION_NS = 30 * 60 * NS_PER_S
+"""The retention.ms of the watched topic (`prozess.clusters.existing.canary_topic`)."""
+_MARK_NS, _MARGIN_NS = 10 * NS_PER_S, 60 * NS_PER_S
+_EPOCHS_KEPT = 8
+
+REGRESSION = "watermark-regression"
+KERNELS = select(
+    (
+        "lost", "duplicate", "reordered", "offset-conflict", "phantom", "corrupt", "misplaced", "resurrected", "rewound",
+        "time-travel",
+    )
+).kernels  # fmt: skip
+"""The kernels of `prozess check` that look at records and at their order. Those that ask for the controllers' log or for
+copies have nothing to look at here."""
+WATERMARK_KERNEL = select((REGRESSION,)).kernels[REGRESSION]
+
+DOUBTED_AFTER_CHANGES = frozenset({"duplicate", "reordered", "time-travel", "offset-conflict", "rewound"})
+"""What is told as unknown if the leader changed, or the producer was replaced, within the window: known defects of clients do
+this (librdkafka#4953, KAFKA-14034)."""
+FOREIGN = frozenset({"phantom", "misplaced", "corrupt"})
+"""What somebody else who writes to the topic would cause. It is told as unknown, but for damage to an acknowledged record."""
+
+WORDS = {
+    "lost": "acknowledged records are gone: the reader was given later records, and never these",
+    "duplicate": "records stand in the log twice",
+    "reordered": "records stand in the log in another order than they were sent",
+    "offset-conflict": "different records were seen at one offset",
+    "phantom": "records were read that the watch never sent",
+    "corrupt": "records cannot be read as they were sent",
+    "misplaced": "records were read from another partition than they were sent to",
+    "resurrected": "records were read whose sending certainly had failed",
+    "rewound": "the reader was given an offset that it had already passed",
+    "time-travel": "acknowledged records stand behind records that were sent later",
+    REGRESSION: "the high watermark went back, so acknowledged records are gone",
+    "deleted": "records were removed before the topic's retention allows it",
+    "not-followed": "acknowledged records could not be followed to the reader",
+    "judge-failed": "the checkers could not judge the window",
+}
+"""What a sighting means, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """Something that was seen in a partition and is told once."""
+
+    partition: int
+    name: str
+    """An anomaly of the checkers; or `deleted`, `not-followed` or `judge-failed`."""
+    certain: bool
+    """False: something else may explain it, so it is unknown and no violation."""
+    count: int
+    detail: str
+
+    @property
+    def text(self) -> str:
+        """Returns a sentence."""
+        return f"{WORDS[self.name]} ({self.count}; {self.detail})."
+
+
+class WindowRows:
+    """Rows of one table, in the order in which they came. The oldest can be dropped."""
+
+    def __init__(self, table: Table) -> None:
+        self._names = table.column_names
+        kinds = {"client": "i4"} | {column.name: column.kind for column in table.columns}
+        self._held = np.empty(256, dtype=[(name, f"<{kinds[name]}") for name in self._names])
+        self.count = 0
+
+    @property
+    def all(self) -> np.ndarray:
+        """Returns the rows as one structured array. It may be written to, and is valid until the next change."""
+        return self._held[: self.count]
+
+    def append(self, **values: int) -> None:
+        """Adds a row with these columns, which are all of the table's."""
+        self._make_room(1)
+        self._held[self.count] = tuple(values[name] for name in self._names)
+        self.count += 1
+
+    def extend(self, columns: Mapping[str, np.ndarray | int]) -> None:
+        """Adds rows with these columns, which are arrays of one length, or one value for all."""
+        many = max(len(values) for values in columns.values() if isinstance(values, np.ndarray))
+        self._make_room(many)
+        for name in self._names:
+            self._held[name][self.count : self.count + many] = columns[name]
+        self.count += many
+
+    def keep(self, chosen: np.ndarray) -> None:
+        """Drops the rows that are not chosen (bool[count])."""
+        kept = self.all[chosen]
+        self._held = np.empty(max(256, 2 * len(kept)), dtype=self._held.dtype)
+        self._held[: len(kept)], self.count = kept, len(kept)
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Returns a copy in the Parquet form: column name → array."""
+        return {name: self.all[name].copy() for name in self._names}
+
+    def _make_room(self, many: int) -> None:
+        if self.count + many > len(self._held):
+            grown = np.empty(2 * (self.count + many), dtype=self._held.dtype)
+            grown[: self.count] = self.all
+            self._held = grown
+
+
+class PartitionWindow:
+    """The window of one partition. All times are of one monotonic clock, in nanoseconds."""
+
+    def __init__(self, partition: int, *, retention_ns: int = RETENTION_NS) -> None:
+        self.partition = partition
+        self._retention_ns = retention_ns
+        self._sends, self._reads, self._answers = WindowRows(SENDS), WindowRows(READS), WindowRows(OBSERVATIONS)
+        self._producers = self._issued = 0
+        self._floor = 0
+        self._log_start = 0
+        self._told: set[tuple[str, bool, tuple[int, ...]]] = set()
+        self._marks: deque[tuple[int, int]] = deque()
+        self._deleted_to = 0
+        self._pending: list[Sighting] = []
+        self.end = 0
+        """The offset behind the last record that was acknowledged or read."""
+
+    # What is recorded.
+
+    def invoked(self, *, client: int, sequence: int, invoked_ns: int, size: int) -> None:
+        """Notes a send before it is attempted. `sequence` is greater than every one before."""
+        self._producers, self._issued = client, sequence + 1
+        self._sends.append(
+            client=client,
+            invoked_ns=invoked_ns,
+            completed_ns=MISSING,
+            log_offset=NONE,
+            sequence=sequence,
+            transaction=NONE,
+            key=NONE,
+            partition=self.partition,
+            outcome=int(Outcome.INFO),
+            code=0,
+            size=size,
+        )
+
+    def completed(self, sequence: int, *, completed_ns: int, log_offset: int, outcome: Outcome, code: int) -> None:
+        """Notes how a send ended. `log_offset`: NONE if it was not told."""
+        rows = self._sends.all
+        row = int(np.searchsorted(rows["sequence"], sequence))
+        assert row < len(rows), (sequence, len(rows))
+        assert rows["sequence"][row] == sequence, sequence
+        for name, value in (
+            ("log_offset", log_offset), ("outcome", int(outcome)), ("code", code), ("completed_ns", completed_ns)
+        ):  # fmt: skip
+            rows[name][row] = value
+        if outcome is Outcome.OK and log_offset >= 0:
+            self.end = max(self.end, log_offset + 1)
+
+    def read(self, columns: Mapping[str, np.ndarray | int]) -> None:
+        """Notes records that the reader was given: the columns of `reads` but `client`."""
+        self._reads.extend({**columns, "client": READER})
+        self.end = max(self.end, int(np.max(columns["log_offset"])) + 1)
+
+    def answered(
+        self, *, time_ns: int, node: int, leader_epoch: int, log_start: int | None, high_watermark: int | None
+    ) -> None:
+        """Notes what a broker said of the offsets of the partition that it leads. `time_ns`: when it had answered."""
+        if high_watermark is not None and leader_epoch >= 0:
+            self._answers.append(
+                client=NONE,
+                time_ns=time_ns,
+                value=high_watermark,
+                partition=self.partition,
+                kind=int(ObservationKind.LEADER_HIGH_WATERMARK),
+                node=node,
+                leader_epoch=leader_epoch,
+                isolation=int(Isolation.READ_UNCOMMITTED),
+                step=NONE,
+            )
+        newest = int(self._answers.all["leader_epoch"].max(initial=NONE))
+        if log_start is not None and leader_epoch >= newest:
+            self._note_log_start(log_start, time_ns)
+
+    def _note_log_start(self, log_start: int, time_ns: int) -> None:
+        while len(self._marks) > 1 and self._marks[1][0] <= time_ns - self._retention_ns + _MARGIN_NS:
+            self._marks.popleft()
+        if not self._marks or time_ns - self._marks[-1][0] >= _MARK_NS:
+            self._marks.append((time_ns, self.end))
+        first_ns, first_end = self._marks[0]
+        allowed = first_end if first_ns <= time_ns - self._retention_ns + _MARGIN_NS else 0
+        missing = log_start - max(allowed, self._log_start)
+        if missing > 0:
+            span = f"offsets {log_start - missing} to {log_start - 1}"
+            detail = f"{span}; somebody deleted them, or the replica that leads now never had them"
+            self._pending.append(Sighting(self.partition, "deleted", True, missing, detail))
+            self._deleted_to = log_start
+        self._log_start = log_start
+
+    # What is asked.
+
+    @property
+    def rows(self) -> int:
+        """Returns how many rows the window holds."""
+        return self._sends.count + self._reads.count + self._answers.count
+
+    def unread_since(self) -> int | None:
+        """Returns when the oldest record was acknowledged that the reader was not given yet, although it was given none
+        behind it. None if there is none."""
+        sends = self._sends.all
+        waiting = (sends["outcome"] == Outcome.OK) & (sends["log_offset"] > self._furthest())
+        waiting &= sends["log_offset"] >= self._log_start
+        times = sends["completed_ns"][waiting]
+        return int(times.min()) if len(times) else None
+
+    def unproven(self) -> int:
+        """Returns how many acknowledged records the reader was not given."""
+        sends = self._sends.all
+        return int(np.count_nonzero((sends["outcome"] == Outcome.OK) & ~self._proven()))
+
+    def restart_offset(self, high_watermark: int) -> int:
+        """Returns where a reader begins again whose position is not in the log any more: at the first record that the window
+        still holds, within the log."""
+        return max(self._log_start, min(self._floor, high_watermark))
+
+    # What is judged.
+
+    def check(self, now_ns: int) -> list[Sighting]:
+        """Returns what was not told before, and drops the rows that nobody needs any more."""
+        found, self._pending = self._pending, []
+        # First: what stands behind the end of a log that went back is told by that, and no more judged.
+        found += self._regression()
+        seen: set[tuple[str, bool, tuple[int, ...]]] = set()
+        for finding in check_partition(self._history(), KERNELS):
+            witnesses = finding.result.witnesses
+            if finding.result.incomplete and not finding.result.judged and "failed" in finding.result.incomplete:
+                key = ("judge-failed", False, ())
+                seen.add(key)
+                if key not in self._told:
+                    found.append(Sighting(self.partition, "judge-failed", False, 1, finding.result.incomplete))
+            if not len(witnesses):
+                continue
+            certain = self._certain(finding.anomaly, witnesses)
+            for value in (True, False):
+                chosen = witnesses[certain == value]
+                keys = [(finding.anomaly, value, key) for key in _keys(chosen)]
+                new = [row for row, key in enumerate(keys) if key not in self._told]
+                seen.update(keys)
+                if new:
+                    detail = self._detail(finding.anomaly, chosen[new], certain=value)
+                    found.append(Sighting(self.partition, finding.anomaly, value, len(new), detail))
+        self._told = seen
+        found += self._drop(now_ns)
+        return found
+
+    def _regression(self) -> list[Sighting]:
+        (finding,) = check_partition(self._history(), {REGRESSION: WATERMARK_KERNEL})
+        witnesses = finding.result.witnesses
+        if not len(witnesses):
+            return []
+        first, end = witnesses[0], self.end
+        detail = (
+            f"broker {first['reader']} said {first['log_offset']} in leader epoch {first['sequence']}, and broker "
+            f"{first['other_client']} had said {first['other_offset']} in epoch {first['other_sequence']}; the last record "
+            f"that was acknowledged or read had offset {end - 1}; at least so many are gone"
+        )
+        gone = max(1, max(end, int(first["other_offset"])) - self._forget_truncated())
+        return [Sighting(self.partition, REGRESSION, True, gone, detail)]
+
+    def _history(self) -> PartitionHistory:
+        sends, reads = self._sends.columns(), self._reads.columns()
+        clients = 1 + self._producers
+        role = np.full(clients + len(REVEALED), Role.PRODUCER, dtype=np.int32)
+        role[READER], role[clients:] = Role.READER, Role.AUDIT
+        isolation = np.full(len(role), Isolation.NOT_A_READER, dtype=np.int32)
+        isolation[READER], isolation[clients:] = Isolation.READ_UNCOMMITTED, REVEALED
+        issued = np.full(len(role), NONE, dtype=np.int64)
+        issued[READER + 1 : clients] = self._issued  # sequences go on from one producer to the next
+        acks = np.where(role == Role.PRODUCER, -1, 0).astype(np.int32)
+        return PartitionHistory(
+            partition=self.partition,
+            sends=sends,
+            reads=RevealedReads(sends, reads, isolation, first_id=clients),
+            client_role=role,
+            client_isolation=isolation,
+            client_issued=issued,
+            client_acks=acks,
+            audit_end={},
+            audited=False,
+            log_start=max(self._floor, self._log_start),
+            client_clock=np.zeros(len(role), dtype=np.int32),
+            observations=self._answers.columns(),
+        )
+
+    def _certain(self, anomaly: str, witnesses: np.ndarray) -> np.ndarray:
+        """Returns bool[witnesses]: can nothing else explain it?"""
+        if anomaly in FOREIGN:
+            sends = self._sends.all
+            acknowledged = sends["log_offset"][sends["outcome"] == Outcome.OK]
+            return np.isin(witnesses["log_offset"], acknowledged) & (anomaly == "corrupt")
+        return np.full(len(witnesses), not (anomaly in DOUBTED_AFTER_CHANGES and self._changed()))
+
+    def _changed(self) -> bool:
+        """Returns whether the leader or the producer changed within the window."""
+        epochs = np.concatenate([self._reads.all["leader_epoch"], self._answers.all["leader_epoch"]])
+        clients = self._sends.all["client"]
+        return len(np.unique(epochs[epochs >= 0])) > 1 or len(np.unique(clients)) > 1
+
+    def _detail(self, anomaly: str, witnesses: np.ndarray, *, certain: bool) -> str:
+        first = witnesses[0]
+        offsets = witnesses["log_offset"]
+        known = offsets[offsets >= 0]
+        where = f"offset {known.min()}" if len(known) else "no offset was told"
+        if len(known) and known.max() > known.min():
+            where = f"offsets {known.min()} to {known.max()}"
+        doubt = ""
+        if not certain:
+            doubt = (
+                "; somebody else may write to this topic"
+                if anomaly in FOREIGN
+                else "; the leader changed or the producer was replaced shortly before, which can cause this"
+            )
+        return f"{where}, such as record {first['sequence']} of producer {first['client']}{doubt}"
+
+    # What is dropped.
+
+    def _furthest(self) -> int:
+        return int(self._reads.all["log_offset"].max(initial=NONE))
+
+    def _proven(self) -> np.ndarray:
+        return np.isin(self._sends.all["sequence"], self._reads.all["sequence"])
+
+    def _forget_truncated(self) -> int:
+        """Drops what stood behind the end of a log that went back, because it is told. Returns that end."""
+        answers = self._answers.all
+        newest = answers["leader_epoch"].max()
+        last = answers[answers["leader_epoch"] == newest][-1]
+        end, time_ns = int(last["value"]), int(last["time_ns"])
+        sends, reads = self._sends.all, self._reads.all
+        self._sends.keep((sends["log_offset"] < end) | (sends["completed_ns"] > time_ns))
+        self._reads.keep((reads["log_offset"] < end) | (reads["leader_epoch"] >= newest))
+        self._answers.keep((answers["leader_epoch"] == newest) & (answers["time_ns"] == time_ns))
+        self._floor, self.end = min(self._floor, end), max(end, self._furthest() + 1)
+        self._marks.clear()
+        return end
+
+    def _drop(self, now_ns: int) -> list[Sighting]:
+        sends, reads, answers = self._sends.all, self._reads.all, self._answers.all
+        offset, ok = sends["log_offset"], sends["outcome"] == Outcome.OK
+        proven, furthest = self._proven(), self._furthest()
+        over = (sends["completed_ns"] != MISSING) & (sends["completed_ns"] < now_ns - KEEP_NS)
+        read_since = int(reads["sequence"].max(initial=NONE))
+        told = ok & (offset >= 0) & (offset <= furthest)
+        removed = ok & ~proven & (offset >= 0) & (offset < self._log_start)
+        nowhere = ok & ~proven & (offset == NONE) & (sends["sequence"] < read_since)
+        beyond = np.zeros(len(sends), dtype=bool)
+        if len(sends) > ROWS_MAX:
+            beyond[:-ROWS_MAX] = True
+            over |= beyond
+        gone = over & (proven | told | ~ok | removed | nowhere | beyond)
+        unknown = int(
+            np.count_nonzero(gone & ((removed & (offset >= self._deleted_to)) | nowhere | (beyond & ok & ~proven)))
+        )
+        kept = sends["sequence"][~gone]
+        stays = (reads["read_ns"] >= now_ns - KEEP_NS) | np.isin(reads["sequence"], kept)
+        if len(stays):
+            stays[-1] = True
+        if len(stays) > ROWS_MAX:
+            stays[:-ROWS_MAX] = False
+        last = answers["time_ns"] >= now_ns - ANSWERS_KEEP_NS
+        for column, most in (("leader_epoch", _EPOCHS_KEPT), ("node", len(answers))):
+            for value in np.unique(answers[column])[-most:].tolist():
+                mine = np.flatnonzero(answers[column] == value)
+                # The greatest of an epoch is what later answers are compared with; the last of a node says when it was asked.
+                last[mine[np.argmax(answers["value"][mine])] if column == "leader_epoch" else mine[-1]] = True
+        self._sends.keep(~gone)
+        self._reads.keep(stays)
+        self._answers.keep(last)
+        left = [self._reads.all["log_offset"], self._sends.all["log_offset"]]
+        offsets = np.concatenate(left)
+        offsets = offsets[offsets >= 0]
+        if len(offsets):
+            self._floor = max(self._floor, int(offsets.min()))
+        if not unknown:
+            return []
+        detail = "they were acknowledged, but without an offset, or retention removed them before they could be read"
+        return [Sighting(self.partition, "not-followed", False, unknown, detail)]
+
+
+def _keys(witnesses: np.ndarray) -> list[tuple[int, ...]]:
+    """Returns what tells the witnesses of one anomaly from one another."""
+    columns = ("client", "sequence", "log_offset", "other_client", "other_sequence", "other_offset")
+    return list(zip(*(witnesses[name].tolist() for name in columns), strict=True))
