@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prozess.harness.app.run.check import CheckOptions, check_run
+from prozess.harness.app.run.check import CheckOptions, check_run, large_tables
 from prozess.harness.app.run.judge import judge_run, judged_tables, write_judged_tables
 from prozess.harness.app.trial_run import checked_run, history_address, history_file, result_frame
 from prozess.harness.checking.findings import findings_table, nested_table
@@ -103,7 +103,8 @@ def history(spark: "SparkSession", run: Path | str, table: str) -> "DataFrame":
     """
     if table not in TABLES:
         raise BadInput(f"a history has no table {table!r}. Its tables are {', '.join(sorted(TABLES))}.")
-    with _opened(spark, run) as directory, history_file(directory, run, table):
+    large = large_tables(spark, _parallelism(spark))
+    with _opened(spark, run) as directory, history_file(directory, run, table, large):
         return spark.read.parquet(history_address(directory, run, table))
 
 

@@ -53,7 +53,8 @@ UNIT_COST_ROWS = 5_000
 """What it costs to open a partition and to call the kernels, however few rows there are, as a number of rows."""
 
 
-_PICKLED = pa.schema([("number", pa.int64()), ("result", pa.binary())])
+PICKLED = pa.schema([("number", pa.int64()), ("result", pa.binary())])
+"""Numbered results of a job, which Python pickled on a worker."""
 
 
 def check_with_spark(
@@ -214,19 +215,17 @@ class _Spread:
         tasks = [[number] for number in range(len(items))] if tasks is None else tasks
         tally = _Tally(self._session, ("done",))
         work = _applying(self._place, function, items, tasks, tally)
-        done = self._collect(len(tasks), work, _PICKLED, what, tally)
-        numbers, results = (column.to_pylist() for column in done.columns)
-        found = {number: pickle.loads(result) for number, result in zip(numbers, results, strict=True)}
-        return [found[number] for number in range(len(items))]
+        done = self._collect(len(tasks), work, PICKLED, what, tally)
+        return unpickled(done)
 
     def _collect(self, tasks: int, work: "NumberedWork", schema: pa.Schema, what: str, tally: _Tally) -> pa.Table:
         from prozess.spark_checkers.session import context_of
 
-        with _described(self._session, f"prozess check {self._name}: {what}"):
-            done = _collect(self._session, tasks, work, schema)
+        with described(self._session, f"prozess check {self._name}: {what}"):
+            done = collect(self._session, tasks, work, schema)
         if (context := context_of(self._session)) is not None:
             subject = what.partition(":")[0]
-            with _described(self._session, f"prozess check {self._name}: done: {subject}: {tally.told()}"):
+            with described(self._session, f"prozess check {self._name}: done: {subject}: {tally.told()}"):
                 virtual_machine: Any = context._jvm
                 context._jsc.parallelize(virtual_machine.java.util.ArrayList(), 1).count()
         return done
@@ -238,8 +237,15 @@ def _counted(units: Sequence[Unit]) -> str:
     return f"partitions: {len(partitions)}, cells: {len(cells)}, rows: {sum(unit.rows for unit in units):,}"
 
 
+def unpickled(done: pa.Table) -> list[Any]:
+    """Returns the results of a table in PICKLED, by their numbers."""
+    numbers, results = (column.to_pylist() for column in done.columns)
+    found = {number: pickle.loads(result) for number, result in zip(numbers, results, strict=True)}
+    return [found[number] for number in sorted(found)]
+
+
 @contextmanager
-def _described(session: "SparkSession", description: str) -> Iterator[None]:
+def described(session: "SparkSession", description: str) -> Iterator[None]:
     """A context in which jobs of this thread have that description in Spark's UI and event log, and after which they have
     again what they had. Spark Connect has no way to describe a job."""
     from prozess.spark_checkers.session import context_of
@@ -310,12 +316,16 @@ def _applying(
         for number in (item for task in numbers for item in tasks[task]):
             result = pickle.dumps(function(history, items[number]))
             tally.add("done", 1)
-            yield pa.record_batch([pa.array([number]), pa.array([result])], schema=_PICKLED)
+            yield pa.record_batch([pa.array([number]), pa.array([result])], schema=PICKLED)
 
     return apply_to_items
 
 
-def _collect(session: "SparkSession", tasks: int, work: "NumberedWork", schema: pa.Schema) -> pa.Table:
+def collect(
+    session: "SparkSession", tasks: int, work: "NumberedWork", schema: pa.Schema, *, what: str = "check the history"
+) -> pa.Table:
+    """Returns the rows that the tasks yield. `what` says what Spark could not do if it fails. MissingTool if the workers lack
+    a module; HarnessFailed."""
     from prozess.spark_checkers.session import last_line, map_numbers
 
     try:
@@ -327,7 +337,7 @@ def _collect(session: "SparkSession", tasks: int, work: "NumberedWork", schema: 
                 "version, or name the Python that has it (the setting spark.pyspark.python, or PYSPARK_PYTHON before the "
                 "session begins)."
             ) from error
-        raise HarnessFailed(f"Spark could not check the history: {last_line(error)}. Try --engine local.") from error
+        raise HarnessFailed(f"Spark could not {what}: {last_line(error)}. Try --engine local.") from error
 
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")

@@ -18,6 +18,7 @@ from prozess.harness.app.run.outside import lacking_faults
 from prozess.harness.checking.findings import findings_table, nested_table
 from prozess.harness.errors import BadInput, HarnessFailed, HistoryUnreadable, Interrupted
 from prozess.harness.guarantees.verdict.judge import parse_decide, refuse_idle
+from prozess.harness.history.convert import LargeTables
 from prozess.harness.history.manifest import Condition, condition_of, plan_of
 from prozess.harness.history.parquet import table_path
 from prozess.harness.history.reader import unreadable_cells
@@ -364,13 +365,16 @@ def _older(directory: RunDirectory, condition: Condition) -> bool:
 
 
 @contextmanager
-def history_file(directory: RunDirectory, run: Path | str, table: str) -> Iterator[Any]:
+def history_file(
+    directory: RunDirectory, run: Path | str, table: str, large: LargeTables | None = None
+) -> Iterator[Any]:
     """A context with the file of a history's table, proven and open: a path, or a file of the object store. The history is
-    made from the rows if it is not there yet. HistoryUnreadable if the table or another file of the run is damaged."""
+    made from the rows if it is not there yet. `large`: who writes the tables of a large run. HistoryUnreadable if the table
+    or another file of the run is damaged."""
     condition = readable_condition(directory, run)
     if any(lost.table == table for lost in condition.lost):
         raise _damaged(run, condition)
-    ensure_proven_history(directory, condition)
+    ensure_proven_history(directory, condition, large)
     if directory.tables is None:
         yield table_path(directory, table)
     else:

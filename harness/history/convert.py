@@ -1,21 +1,24 @@
 """Recorded rows become Parquet here, once, after the trial: `history/<table>.parquet` for every table, with `client` as
 the first column."""
 
+import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from pathlib import Path
 
 import numpy as np
 
 from prozess.harness.errors import HistoryUnreadable
+from prozess.harness.history.joining import FilePart
 from prozess.harness.history.manifest import seal_recorded
-from prozess.harness.history.parquet import TableWriter, table_path
+from prozess.harness.history.parquet import TableWriter, rows_into, table_path, writer_to
 from prozess.harness.history.reader import History
 from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.recording.codes import Dictionaries, broker_mask
-from prozess.harness.recording.rows import read_segments, recorded
+from prozess.harness.recording.rows import read_segments, recorded, rows_in
 from prozess.harness.run_directory import RunDirectory, read_object
 from prozess.harness.schema import MISSING, NONE, READS, SENDS, TABLES, Outcome, Table
 
@@ -74,6 +77,20 @@ __all__ = ["History", "ensure_history", "finish_recording", "write_history"]
 _AGAIN = "Make the run again: import or generate it."
 
 
+WriteClustered = Callable[[RunDirectory, Mapping[str, Sequence[int]], int], None]
+"""Writes clustered tables of a run elsewhere than in this process: (run, the clients that recorded each table, the moment
+when the trial's clock started). It does so with `count_rows` and `write_part`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LargeTables:
+    """Says who writes the clustered tables of a large run, and what is large."""
+
+    write: WriteClustered
+    rows_min: int
+    """With fewer rows, this process writes them."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """Rows of one client, in order: a mapped segment of its file, or a part of one."""
@@ -82,9 +99,9 @@ class _Rows:
     rows: np.ndarray
 
 
-def ensure_history(run: RunDirectory) -> None:
-    """Writes the history, unless it is there, readable, and no older than the rows, the clock, the plan and the end of
-    the run.
+def ensure_history(run: RunDirectory, large: LargeTables | None = None) -> None:
+    """Writes the history as `write_history` does, unless it is there, readable, and no older than the rows, the clock, the
+    plan and the end of the run.
 
     A history without any rows beside it (an archived run, an imported one), or on another file system, is left as it is:
     HistoryUnreadable if not all of it is there.
@@ -106,14 +123,16 @@ def ensure_history(run: RunDirectory) -> None:
             pass
         else:
             return
-    write_history(run)
+    write_history(run, large)
 
 
-def write_history(run: RunDirectory) -> None:
+def write_history(run: RunDirectory, large: LargeTables | None = None) -> None:
     """Writes every table of `prozess.harness.schema.TABLES` from the rows and the plan. It replaces what is there, file
     by file.
 
-    Raises BadInput for a plan of another version, HistoryUnreadable if a segment of rows is missing, StorageFull.
+    `large`: who writes the clustered tables of a large run. None: this process. Those of verifiable clients are always
+    written here, because a row of `reads` may need any row of `sends`. Raises BadInput for a plan of another version,
+    HistoryUnreadable if a segment of rows is missing, StorageFull.
     """
     plan = _plan(run)
     if plan.origin not in ("trial", "recorded"):
@@ -128,15 +147,72 @@ def write_history(run: RunDirectory) -> None:
             sources, torn = [_Rows(NONE, planned[table.name])], 0
         else:
             sources, torn = _sources(run, table, clients.get(table.name, []))
-        if table is SENDS:
-            sources = [piece for _, own in groupby(sources, lambda s: s.client) for piece in _in_sequence(list(own))]
-        groups = _clustered(sources) if table.partitioned else iter([sources])
+        groups = _clustered(_in_order(table, sources)) if table.partitioned else iter([sources])
         places = _acknowledged(run, plan, clients) if table is READS else None
-        _write_table(run, table, groups, start_ns=start_ns, torn=torn, places=places)
+        with TableWriter(run, table, start_ns=start_ns, torn_rows=torn) as writer:
+            for columns in _in_columns(table, groups, start_ns, places):
+                writer.write(columns)
 
+    there = large is not None and not _has_verifiable(plan) and _recorded_rows(run) >= large.rows_min
+    far = _clustered_tables(clients) if there else {}
     # Two at a time: `sends` and `reads` are the long ones, and both numpy and pyarrow release the interpreter.
     with ThreadPoolExecutor(2, thread_name_prefix="history") as pool:
-        list(pool.map(write, TABLES.values()))
+        begun = pool.submit(large.write, run, far, start_ns) if far and large is not None else None
+        list(pool.map(write, (table for table in TABLES.values() if table.name not in far)))
+        if begun is not None:
+            begun.result()
+
+
+def _recorded_rows(run: RunDirectory) -> int:
+    """Returns about how many rows were recorded for clustered tables, by what their files say of themselves."""
+    return sum(rows_in(path) for name in _CLUSTERED for path in run.rows.glob(f"{name}.*.rows"))
+
+
+def count_rows(run: RunDirectory, table: Table, client: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Counts the rows that a client recorded for a clustered table: its partitions (ascending), the rows of each, and how
+    many rows were torn and are left out. HistoryUnreadable if a segment is missing."""
+    sources, torn = _sources(run, table, [client])
+    counted = [_counted(source.rows["partition"]) for source in sources]
+    partitions, place = np.unique(np.concatenate([_NO_CLIENTS, *(found for found, _ in counted)]), return_inverse=True)
+    counts = np.zeros(len(partitions), dtype=np.int64)
+    np.add.at(counts, place, np.concatenate([np.empty(0, dtype=np.int64), *(count for _, count in counted)]))
+    return partitions, counts, torn
+
+
+def _counted(partition: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    low = int(partition.min())
+    if int(partition.max()) - low > _DENSE:
+        return np.unique(partition, return_counts=True)
+    counts = np.bincount(partition - low)
+    there = np.flatnonzero(counts)
+    return (there + low).astype(np.int32), counts[there]
+
+
+def write_part(
+    run: RunDirectory, table: Table, clients: Sequence[int], within: tuple[int, int], path: Path, *, start_ns: int
+) -> FilePart:
+    """Writes the rows that these clients recorded for the partitions `within` (the first, and the last) as a file that is
+    part of a clustered table. All parts, in the order of their partitions, are the table (`parts_into`)."""
+    sources, _ = _sources(run, table, clients)
+    making = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    try:
+        with writer_to(making, table) as writer:
+            for columns in _in_columns(table, _clustered(_in_order(table, sources), within), start_ns):
+                rows_into(writer, table, columns)
+        making.replace(path)
+    finally:
+        making.unlink(missing_ok=True)
+    return FilePart.of(path)
+
+
+_DENSE = 1 << 20
+"""Up to so many partition ids are counted by their number, which takes no sorting."""
+_CLUSTERED = tuple(name for name, table in TABLES.items() if table.partitioned)
+
+
+def _clustered_tables(clients: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    """Returns the clients that recorded each clustered table; a table that nobody recorded is left out."""
+    return {name: clients[name] for name in _CLUSTERED if clients.get(name)}
 
 
 def finish_recording(run: RunDirectory) -> None:
@@ -168,13 +244,24 @@ def _sources(run: RunDirectory, table: Table, clients: Sequence[int]) -> tuple[l
     return sources, torn
 
 
+def _in_order(table: Table, sources: Sequence[_Rows]) -> Sequence[_Rows]:
+    """Returns the rows of a table in the order that they have within a partition."""
+    if table is not SENDS:
+        return sources
+    return [piece for _, own in groupby(sources, lambda s: s.client) for piece in _in_sequence(list(own))]
+
+
 def _acknowledged(run: RunDirectory, plan: Plan, clients: Mapping[str, Sequence[int]]) -> Places:
     """Returns where verifiable producers' records were acknowledged, because these do not say where they were sent.
     Empty if there are no such producers."""
-    if not any(client.role == "verifiable-producer" for client in plan.clients):
+    if not _has_verifiable(plan):
         return {}
     own = {client: [source.rows for source in _sources(run, SENDS, [client])[0]] for client in clients.get("sends", [])}
     return places_of(own)
+
+
+def _has_verifiable(plan: Plan) -> bool:
+    return any(client.role == "verifiable-producer" for client in plan.clients)
 
 
 def _start_ns(run: RunDirectory, clients: Mapping[str, Sequence[int]]) -> int:
@@ -210,14 +297,16 @@ def _planned_tables(plan: Plan, dictionaries: Dictionaries) -> dict[str, np.ndar
     return {"partitions": partitions, "cells": cells}
 
 
-def _clustered(sources: Sequence[_Rows]) -> Iterator[list[_Rows]]:
+def _clustered(sources: Sequence[_Rows], within: tuple[int, int] | None = None) -> Iterator[list[_Rows]]:
     """Yields the rows partition by partition, ascending. Within a partition they are in the order of `sources`. Each
-    source is sorted once."""
+    source is sorted once. `within`: the first and the last of the partitions. None: all of them."""
     pieces: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     orders = []
     for number, source in enumerate(sources):
-        order, partitions, bounds = partition_order(source.rows["partition"])
-        orders.append(order)
+        of = source.rows["partition"]
+        chosen = None if within is None else np.flatnonzero((of >= within[0]) & (of <= within[1]))
+        order, partitions, bounds = partition_order(of if chosen is None else of[chosen])
+        orders.append(order if chosen is None else chosen[order])
         for index, partition in enumerate(partitions.tolist()):
             pieces[partition].append((number, int(bounds[index]), int(bounds[index + 1])))
     for partition in sorted(pieces):
@@ -260,19 +349,13 @@ def partition_order(partition: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
     return order, clustered[starts], np.append(starts, len(partition))
 
 
-def _write_table(
-    run: RunDirectory,
-    table: Table,
-    groups: Iterator[list[_Rows]],
-    *,
-    start_ns: int,
-    torn: int,
-    places: Places | None = None,
-) -> None:
-    with TableWriter(run, table, start_ns=start_ns, torn_rows=torn) as writer:
-        for group in groups:
-            columns = _columns(table, group, start_ns)
-            writer.write(columns | {"sent_partition": sent_to(columns, places)} if places else columns)
+def _in_columns(
+    table: Table, groups: Iterator[list[_Rows]], start_ns: int, places: Places | None = None
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yields each group of rows in the Parquet form."""
+    for group in groups:
+        columns = _columns(table, group, start_ns)
+        yield columns | {"sent_partition": sent_to(columns, places)} if places else columns
 
 
 def _columns(table: Table, group: Sequence[_Rows], start_ns: int) -> dict[str, np.ndarray]:

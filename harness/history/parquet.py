@@ -7,7 +7,7 @@ import contextlib
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from prozess.harness.errors import HistoryUnreadable, StorageFull
+from prozess.harness.history.joining import FilePart, join_files
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import FORMAT_VERSION, MISSING, NONE, TABLES, Table
 
@@ -380,7 +381,7 @@ def _stretch(rows: np.ndarray) -> np.ndarray | slice:
 def _without_rows(table: Table) -> Any:  # noqa: ANN401 - pyarrow has no types
     """Returns the footer of a file of this table without rows."""
     written = pa.BufferOutputStream()
-    with pq.ParquetWriter(written, parquet_schema(table)) as writer:
+    with writer_to(written, table) as writer:
         writer.add_key_value_metadata(key_value_metadata(table.name, rows=0, torn_rows=0, start_monotonic_ns=0))
     return pq.read_metadata(pa.BufferReader(written.getvalue()))
 
@@ -438,6 +439,62 @@ ROW_GROUP_MAX = 1 << 20
 pieces."""
 
 
+def writer_to(sink: Path | pa.NativeFile, table: Table) -> pq.ParquetWriter:
+    """Opens a file of a table, or of a part of it. Every file of a history is opened here, so all are written alike."""
+    return pq.ParquetWriter(
+        sink,
+        parquet_schema(table),
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=["client", *(c.name for c in table.columns if c.kind == "i4")],
+        column_encoding={c.name: "DELTA_BINARY_PACKED" for c in table.columns if c.kind == "i8"},
+        write_statistics=True,
+        write_page_checksum=True,
+    )
+
+
+def rows_into(writer: pq.ParquetWriter, table: Table, columns: Mapping[str, np.ndarray]) -> int:
+    """Writes rows as one row group, or as several if they are very many, and returns how many there are. `columns` has every
+    column of the Parquet form, `client` included, all of one length."""
+    schema = parquet_schema(table)
+    arrays = pa.table([from_numpy(columns[name]) for name in schema.names], schema=schema)
+    if arrays.num_rows:
+        writer.write_table(arrays, row_group_size=min(arrays.num_rows, ROW_GROUP_MAX))
+    return int(arrays.num_rows)
+
+
+def parts_into(run: RunDirectory, table: Table, parts: Sequence[FilePart], *, start_ns: int, torn_rows: int) -> None:
+    """Makes a table of files that `writer_to` opened, in their order: the same file, byte for byte, that a TableWriter would
+    have written. StorageFull if there is no room."""
+    rows = sum(part.rows for part in parts)
+    empty = pa.BufferOutputStream()
+    with writer_to(empty, table) as writer:
+        facts = key_value_metadata(table.name, rows=rows, torn_rows=torn_rows, start_monotonic_ns=start_ns)
+        writer.add_key_value_metadata(facts)
+    path = table_path(run, table.name)
+    making = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with _guarded_from_full_disk(path), making.open("wb") as file:
+            join_files(parts, empty.getvalue().to_pybytes(), file)
+            file.flush()
+            os.fsync(file.fileno())
+        making.replace(path)
+    finally:
+        making.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _guarded_from_full_disk(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise StorageFull(
+                f"{path}: no room left for the history. Free space there and try again; what was recorded is kept."
+            ) from error
+        raise
+
+
 class TableWriter:
     """Writes one table of a history. It is a context manager: the file appears, whole, when the context ends without an
     error.
@@ -450,45 +507,31 @@ class TableWriter:
         self._table, self._start_ns, self._torn_rows = table, start_ns, torn_rows
         self._path = table_path(run, table.name)
         self._part = self._path.with_name(f"{self._path.name}.{os.getpid()}.part")
-        self._schema = parquet_schema(table)
         self.rows = 0
 
     def __enter__(self) -> "TableWriter":
-        self._guarded_from_full_disk(self._open)
+        with _guarded_from_full_disk(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = writer_to(self._part, self._table)
         return self
 
     def write(self, columns: Mapping[str, np.ndarray]) -> None:
         """Appends rows. `columns` has every column of the Parquet form, `client` included, all of one length. It does
         nothing for length 0."""
-        arrays = pa.table([from_numpy(columns[name]) for name in self._schema.names], schema=self._schema)
-        if arrays.num_rows:
-            self.rows += arrays.num_rows
-            size = min(arrays.num_rows, ROW_GROUP_MAX)
-            self._guarded_from_full_disk(lambda: self._writer.write_table(arrays, row_group_size=size))
+        with _guarded_from_full_disk(self._path):
+            self.rows += rows_into(self._writer, self._table, columns)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
             if error is None:
-                self._guarded_from_full_disk(self._finish)
+                with _guarded_from_full_disk(self._path):
+                    self._finish()
             else:
                 self._writer.close()
         finally:
             self._part.unlink(missing_ok=True)
-
-    def _open(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._writer = pq.ParquetWriter(
-            self._part,
-            self._schema,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=["client", *(c.name for c in self._table.columns if c.kind == "i4")],
-            column_encoding={c.name: "DELTA_BINARY_PACKED" for c in self._table.columns if c.kind == "i8"},
-            write_statistics=True,
-            write_page_checksum=True,
-        )
 
     def _finish(self) -> None:
         self._writer.add_key_value_metadata(
@@ -500,16 +543,6 @@ class TableWriter:
         with self._part.open("rb") as file:
             os.fsync(file.fileno())
         self._part.replace(self._path)
-
-    def _guarded_from_full_disk(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                raise StorageFull(
-                    f"{self._path}: no room left for the history. Free space there and try again; what was recorded is kept."
-                ) from error
-            raise
 
 
 def write_table(run: RunDirectory, name: str, columns: Mapping[str, np.ndarray | int], *, length: int) -> None:

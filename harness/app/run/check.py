@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from prozess.harness.checking.findings import read_findings, write_findings
 from prozess.harness.errors import BadInput, HarnessFailed, MissingTool
-from prozess.harness.history.convert import History, ensure_history, write_history
+from prozess.harness.history.convert import History, LargeTables, ensure_history, write_history
 from prozess.harness.history.manifest import Condition, condition_of, has_history, said_of_unproven, seal_history
 from prozess.harness.impact.cost import (
     FaultTime,
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from prozess.harness.checking.checker import CheckerSet
     from prozess.spark_checkers.session import SparkSession
 
+WRITTEN_BY_SPARK_ROWS = 20_000_000
+"""From how many recorded rows on Spark writes the history. With fewer, this process is about as fast, and needs nobody who
+sees its files (benchmarks/conversion.py)."""
 EngineName = Literal["local", "spark"]
 AUTO = "auto"
 """The engine that a person names who does not mind: Spark where it is installed, else threads."""
@@ -137,7 +140,7 @@ def check_run(run: RunDirectory, options: CheckOptions, condition: Condition | N
 
 
 def _check(run: RunDirectory, options: CheckOptions, condition: Condition) -> Sequence[Finding]:
-    ensure_proven_history(run, condition)
+    ensure_proven_history(run, condition, large_tables(options.session, options.workers))
     from prozess.checkers.registry import select  # it imports every kernel: only who checks needs them
 
     engine = engine_named(options.engine, workers=options.workers, session=options.session)
@@ -148,13 +151,23 @@ def _check(run: RunDirectory, options: CheckOptions, condition: Condition) -> Se
     return findings
 
 
-def ensure_proven_history(run: RunDirectory, condition: Condition) -> None:
-    """Makes the Parquet history from the rows if it is missing or, in a run without a manifest, cannot be read."""
+def ensure_proven_history(run: RunDirectory, condition: Condition, large: LargeTables | None = None) -> None:
+    """Makes the Parquet history from the rows if it is missing or, in a run without a manifest, cannot be read. `large`: who
+    writes the tables of a large run."""
     if not condition.sealed:
-        ensure_history(run)
+        ensure_history(run, large)
     elif not has_history(run):
-        write_history(run)
+        write_history(run, large)
         seal_history(run)
+
+
+def large_tables(session: "SparkSession | None", workers: int) -> LargeTables | None:
+    """Returns who writes the tables of a large run, if there is a Spark session."""
+    if session is None:
+        return None
+    from prozess.spark_checkers.tables import write_clustered
+
+    return LargeTables(partial(write_clustered, session, workers), WRITTEN_BY_SPARK_ROWS)
 
 
 def _impact(history: History, engine: Engine) -> ImpactShown:

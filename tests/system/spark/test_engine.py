@@ -37,7 +37,7 @@ from prozess.harness.result_tables import RESULT_TABLES
 from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.schema import TABLES
 from prozess.harness.verdict import Verdict
-from prozess.spark_checkers.engine import _collect, check_with_spark, measure_with_spark, tasks_of
+from prozess.spark_checkers.engine import check_with_spark, collect, measure_with_spark, tasks_of
 from prozess.spark_checkers.session import start_session
 
 pytestmark = pytest.mark.spark
@@ -211,7 +211,7 @@ def test_a_module_that_the_workers_lack_is_named_with_the_way_out(session):
         importlib.import_module("somewhere_else")
 
     with pytest.raises(MissingTool, match=r"workers has no somewhere_else.*spark\.pyspark\.python"):
-        _collect(session, 1, work, pa.schema([("id", pa.int64())]))
+        collect(session, 1, work, pa.schema([("id", pa.int64())]))
 
 
 def test_tasks_are_of_nearly_equal_rows_the_largest_first_and_always_the_same(monkeypatch):
