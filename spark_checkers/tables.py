@@ -73,14 +73,13 @@ def write_clustered(
     HarnessFailed if Spark fails; StorageFull.
     """
     jobs = [_recorded(run, table, client) for table, own in clients.items() for client in own]
-    at_once = TASKS_PER_WORKER * workers
     what = f"rows of {', '.join(clients)}: {sum(job.rows for job in jobs):,}"
-    tasks = tasks_of([job.rows for job in jobs], tasks_max=at_once)
+    tasks = tasks_of([job.rows for job in jobs], tasks_max=TASKS_PER_WORKER * workers)
     counted = _on_workers(session, f"{run.name}: counting {what}", lambda job: _count(run, job), jobs, tasks)
     folder = run.history / f"parts-{uuid.uuid4().hex}"
     folder.mkdir()
     try:
-        shares = [share for table in clients for share in _shares(table, jobs, counted, folder, at_once)]
+        shares = [share for table in clients for share in _shares(table, jobs, counted, folder, workers)]
         order = sorted(range(len(shares)), key=lambda number: -shares[number].rows)
         described_as = f"{run.name}: writing {what}, parts: {len(shares)}"
         parts = _on_workers(
@@ -137,25 +136,26 @@ def _shares(
     jobs: Sequence[Recorded],
     counted: Sequence[tuple[np.ndarray, np.ndarray, int]],
     folder: Path,
-    at_once: int,
+    workers: int,
 ) -> Iterator[Share]:
-    """Yields the parts of a table, in the order of their partitions. Parts are of about equal rows."""
+    """Yields the parts of a table, in the order of their partitions. Parts are of about equal rows. There is one for each
+    worker, because each part costs a look at every row of the clients that it is from."""
     mine = [(job.client, found) for job, found in zip(jobs, counted, strict=True) if job.table == table]
     partitions = np.unique(np.concatenate([found[0] for _, found in mine]))
     rows = np.zeros(len(partitions), dtype=np.int64)
     for _, (own, count, _) in mine:
         rows[np.searchsorted(partitions, own)] += count
-    for number, (low, high) in enumerate(ranges_of(rows, at_once)):
+    for number, (low, high) in enumerate(ranges_of(rows, workers)):
         first, last = int(partitions[low]), int(partitions[high - 1])
         writers = tuple(c for c, (own, _, _) in mine if ((own >= first) & (own <= last)).any())
         yield Share(table, writers, (first, last), int(rows[low:high].sum()), folder / f"{table}.{number}.parquet")
 
 
-def ranges_of(rows: np.ndarray, at_once: int) -> list[tuple[int, int]]:
+def ranges_of(rows: np.ndarray, workers: int) -> list[tuple[int, int]]:
     """Cuts partitions with so many rows, in their order, into ranges of about equal rows: (first, behind the last). There are
-    as many as tasks at a time, unless they would have too many or too few rows."""
+    as many as workers, unless they would have too many or too few rows."""
     total = int(rows.sum())
-    wanted = max(1, min(at_once, total // PART_ROWS_MIN), -(-total // PART_ROWS_MAX))
+    wanted = max(1, min(workers, total // PART_ROWS_MIN), -(-total // PART_ROWS_MAX))
     before = np.concatenate([[0], np.cumsum(rows)])
     cuts = np.searchsorted(before, [total * n // wanted for n in range(1, wanted)])
     bounds = sorted({0, *cuts.tolist(), len(rows)})

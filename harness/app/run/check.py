@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from prozess.harness.checking.checker import CheckerSet
     from prozess.spark_checkers.session import SparkSession
 
-WRITTEN_BY_SPARK_ROWS = 20_000_000
-"""From how many recorded rows on Spark writes the history. With fewer, this process is about as fast, and needs nobody who
-sees its files (benchmarks/conversion.py)."""
+WRITTEN_BY_SPARK_ROWS, WRITTEN_BY_SPARK_WORKERS = 20_000_000, 4
+"""From how many recorded rows and tasks at a time on Spark writes the history. It takes up to 1.7 times the CPU time, and
+this process works on two tables at a time by itself (benchmarks/conversion.py)."""
 EngineName = Literal["local", "spark"]
 AUTO = "auto"
 """The engine that a person names who does not mind: Spark where it is installed, else threads."""
@@ -162,8 +162,9 @@ def ensure_proven_history(run: RunDirectory, condition: Condition, large: LargeT
 
 
 def large_tables(session: "SparkSession | None", workers: int) -> LargeTables | None:
-    """Returns who writes the tables of a large run, if there is a Spark session."""
-    if session is None:
+    """Returns who writes the tables of a large run, if there is a Spark session with enough workers. None: this process is
+    faster."""
+    if session is None or workers < WRITTEN_BY_SPARK_WORKERS:
         return None
     from prozess.spark_checkers.tables import write_clustered
 
