@@ -54,7 +54,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class TablePart:
     """Describes a part of a table: which partitions, from which clients."""
 
     table: str
@@ -110,7 +110,7 @@ def _count(run: RunDirectory, job: Recorded) -> tuple[np.ndarray, np.ndarray, in
     return count_rows(run, TABLES[job.table], job.client)
 
 
-def _write(run: RunDirectory, share: Share, start_ns: int) -> FilePart:
+def _write(run: RunDirectory, share: TablePart, start_ns: int) -> FilePart:
     """Runs on a worker: writes one part of a table."""
     part = write_part(run, TABLES[share.table], share.clients, share.within, share.path, start_ns=start_ns)
     if part.rows != share.rows:
@@ -137,7 +137,7 @@ def _shares(
     counted: Sequence[tuple[np.ndarray, np.ndarray, int]],
     folder: Path,
     workers: int,
-) -> Iterator[Share]:
+) -> Iterator[TablePart]:
     """Yields the parts of a table, in the order of their partitions. Parts are of about equal rows. There is one for each
     worker, because each part costs a look at every row of the clients that it is from."""
     mine = [(job.client, found) for job, found in zip(jobs, counted, strict=True) if job.table == table]
@@ -148,7 +148,7 @@ def _shares(
     for number, (low, high) in enumerate(ranges_of(rows, workers)):
         first, last = int(partitions[low]), int(partitions[high - 1])
         writers = tuple(c for c, (own, _, _) in mine if ((own >= first) & (own <= last)).any())
-        yield Share(table, writers, (first, last), int(rows[low:high].sum()), folder / f"{table}.{number}.parquet")
+        yield TablePart(table, writers, (first, last), int(rows[low:high].sum()), folder / f"{table}.{number}.parquet")
 
 
 def ranges_of(rows: np.ndarray, workers: int) -> list[tuple[int, int]]:

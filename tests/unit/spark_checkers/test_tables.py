@@ -10,7 +10,7 @@ from prozess.harness.history.convert import LargeTables, write_history
 from prozess.harness.history.parquet import table_path
 from prozess.harness.schema import SENDS, TABLES
 from prozess.spark_checkers import tables
-from prozess.spark_checkers.tables import Recorded, Share, _count, _write, ranges_of, write_clustered
+from prozess.spark_checkers.tables import Recorded, TablePart, _count, _write, ranges_of, write_clustered
 from tests.support.small_runs import make_small
 
 START_NS = 5_000_000_000
@@ -107,7 +107,7 @@ def test_workers_that_see_other_files_are_told(tmp_path):
     ):
         _count(small.run, Recorded("sends", 1, 2, 1))
     assert [found.tolist() for found in _count(small.run, Recorded("sends", 1, 1, 1))[:2]] == [[0], [1]]
-    share = Share("sends", (1,), (0, 3), 2, tmp_path / "part.parquet")
+    share = TablePart("sends", (1,), (0, 3), 2, tmp_path / "part.parquet")
     with pytest.raises(HistoryUnreadable, match=r"has 1 rows in partitions 0 to 3, and 2 were counted"):
         _write(small.run, share, START_NS)
 
@@ -120,7 +120,7 @@ def test_parts_that_the_driver_does_not_see_are_told(tmp_path, monkeypatch):
     def elsewhere(session, description, function, items, tasks):
         found = here.on_workers(session, description, function, items, tasks)
         for item in items:
-            if isinstance(item, Share):
+            if isinstance(item, TablePart):
                 item.path.unlink()
         return found
 
