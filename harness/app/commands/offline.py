@@ -113,6 +113,42 @@ def measured(
 
 
 @app.command()
+def runs(
+    directories: Annotated[
+        list[Path] | None, typer.Argument(help="The directories of runs or campaigns. Default: runs.")
+    ] = None,
+    trial: Annotated[str | None, typer.Option(help="List the runs of this trial alone.")] = None,
+    verdict: Annotated[
+        str | None, typer.Option(help="List those with this verdict alone: held, violated, unknown or none.")
+    ] = None,
+    last: Annotated[int, typer.Option(min=1, help="List at most so many, the newest first.")] = 30,
+    as_json: JsonOption = False,
+) -> None:
+    """List the runs that there are, with what came of each."""
+    from prozess.harness.report.runs.listing import list_runs
+
+    if verdict not in (None, "held", "violated", "unknown", "none"):
+        raise BadInput(f"--verdict {verdict!r} is no verdict. Give held, violated, unknown or none.")
+    list_runs(directories or [Path("runs")], trial=trial, verdict=verdict, last=last, as_json=as_json)
+
+
+@app.command()
+def compare(
+    run: Annotated[Path, typer.Argument(help="The directory of a run.", autocompletion=complete_directories)],
+    other: Annotated[Path, typer.Argument(help="That of another.", autocompletion=complete_directories)],
+    as_json: JsonOption = False,
+) -> None:
+    """Put two runs side by side: settings, faults, what these cost, and what was found. The exit code is 0, whatever they "
+    "say."""
+    from prozess.harness.report.runs import RunSummary
+    from prozess.harness.report.runs.comparison import compare_runs, tell_comparison
+    from prozess.harness.run_directory import RunDirectory
+
+    found = [RunSummary(RunDirectory.existing(path)) for path in (run, other)]
+    tell_comparison(compare_runs(*found), as_json=as_json)
+
+
+@app.command()
 def trends(
     places: Annotated[
         list[str],
