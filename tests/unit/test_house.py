@@ -28,6 +28,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "shares of a matrix, trials as tasks of Spark, groups of cells": 3,
         "the tables that a check makes, and those that a verdict is made of": 2,
         "excerpts of servers' logs": 1,
+        "runs listed, and two of them side by side": 2,
         "import prozess: runs as values and tables, entry points of other packages": 2,
         "blocks of the lines of Jepsen's histories, and what they say together": 2,
         "messages to a webhook": 1,
