@@ -21,7 +21,7 @@ FOUND_MAX = 3
 """How many anomalies a line names."""
 
 
-class RunLine(Frozen):
+class ListedRun(Frozen):
     """One run, as the list shows it."""
 
     path: str
@@ -40,10 +40,10 @@ class RunLine(Frozen):
     """Why the run cannot be read. Empty: it can."""
 
 
-def line_of(path: Path) -> RunLine:
+def line_of(path: Path) -> ListedRun:
     """Returns the line of a run. Of one that is damaged or of another version it says so."""
     summary = RunSummary.at(path)
-    line = RunLine(
+    line = ListedRun(
         path=str(path), trial=path.name, seed=None, began=summary.began, took_s=summary.took_s, where="", verdict=None,
         findings={},
     )  # fmt: skip
@@ -65,13 +65,13 @@ def line_of(path: Path) -> RunLine:
 
 def list_runs(
     places: Sequence[Path], *, trial: str | None, verdict: str | None, last: int, as_json: bool
-) -> list[RunLine]:
+) -> list[ListedRun]:
     """Prints the runs below these directories, the newest first, and returns those that it printed. `trial`, `verdict`: only
     these; `last`: at most so many. BadInput if there is no run."""
     found = chosen((line_of(path) for path in run_directories(places)), trial=trial, verdict=verdict)
     shown = found[:last]
     if as_json:
-        sys.stdout.buffer.write(TypeAdapter(list[RunLine]).dump_json(shown, indent=1) + b"\n")
+        sys.stdout.buffer.write(TypeAdapter(list[ListedRun]).dump_json(shown, indent=1) + b"\n")
         return shown
     out, table = console(), Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("began (UTC)", "trial", "seed", "took", "verdict", "found", "where", "run"):
@@ -94,7 +94,7 @@ def list_runs(
     return shown
 
 
-def chosen(lines: Iterable[RunLine], *, trial: str | None, verdict: str | None) -> list[RunLine]:
+def chosen(lines: Iterable[ListedRun], *, trial: str | None, verdict: str | None) -> list[ListedRun]:
     """Returns the runs of that trial and with that verdict ("none": without one), the newest first; those without a time are
     last."""
     found = [
@@ -105,7 +105,7 @@ def chosen(lines: Iterable[RunLine], *, trial: str | None, verdict: str | None) 
     return sorted(sorted(found, key=lambda line: line.path), key=lambda line: line.began, reverse=True)
 
 
-def _found(line: RunLine) -> str:
+def _found(line: ListedRun) -> str:
     most = sorted(line.findings.items(), key=lambda item: -item[1])
     told = ", ".join(f"{name} {count:,}" for name, count in most[:FOUND_MAX])
     return told + (f" and {len(most) - FOUND_MAX} more" if len(most) > FOUND_MAX else "")

@@ -12,7 +12,7 @@ from prozess.harness.app.run.judge import judge_run
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.report.runs import RunSummary
 from prozess.harness.report.runs.comparison import compare_runs, tell_comparison
-from prozess.harness.report.runs.listing import RunLine, chosen, line_of, list_runs
+from prozess.harness.report.runs.listing import ListedRun, chosen, line_of, list_runs
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import FaultShown, TrialVerdict
 
@@ -52,7 +52,7 @@ def test_runs_are_listed_the_newest_first_with_what_came_of_each(runs, capsys):
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["", "20260101T000000", "20260102T000000"]))))
 def test_the_list_has_each_chosen_run_once_and_the_newest_first(made):
     lines = [
-        RunLine(path=str(n), trial=trial, seed=1, began=began, took_s=None, where="", verdict=None, findings={})
+        ListedRun(path=str(n), trial=trial, seed=1, began=began, took_s=None, where="", verdict=None, findings={})
         for n, (trial, began) in enumerate(made)
     ]
     found = chosen(lines, trial="a", verdict=None)
