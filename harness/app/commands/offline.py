@@ -138,8 +138,7 @@ def compare(
     other: Annotated[Path, typer.Argument(help="That of another.", autocompletion=complete_directories)],
     as_json: JsonOption = False,
 ) -> None:
-    """Put two runs side by side: settings, faults, what these cost, and what was found. The exit code is 0, whatever they "
-    "say."""
+    """Put two runs side by side. It shows settings that differ, the faults and their costs, and what was found."""
     from prozess.harness.report.runs import RunSummary
     from prozess.harness.report.runs.comparison import compare_runs, tell_comparison
     from prozess.harness.run_directory import RunDirectory
