@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from prozess.harness.app.watch.watcher import WatchOptions
 
 app = typer.Typer()
-OUTAGE_S_MIN = 1.0
+OUTAGE_S_MIN, OUTAGE_S_MAX = 1.0, 3600.0
 RATE_HZ_MAX = 100.0
 PLAIN_STATUS_S = 60.0
 """How often the status is printed where there is no terminal on which one line could change."""
@@ -65,9 +65,10 @@ def watch(  # noqa: PLR0913 - the options of a command
         raise BadInput(
             f"--rate {rate_hz:g} must be above 0 and at most {RATE_HZ_MAX:g}. A canary needs a few records only."
         )
-    if outage_s < OUTAGE_S_MIN:
+    if not OUTAGE_S_MIN <= outage_s <= OUTAGE_S_MAX:
         raise BadInput(
-            f"--outage {outage_s:g} must be at least {OUTAGE_S_MIN:g}: a change of leaders takes longer than that."
+            f"--outage {outage_s:g} must be at least {OUTAGE_S_MIN:g} and at most {OUTAGE_S_MAX:g}: a new leader takes "
+            "longer than a second to be elected."
         )
     use(client_config)
     duration_s = None if duration is None else parse_duration(duration)
