@@ -124,7 +124,9 @@ class ClusterWatch:
         )
         invoked_ns = self._pending[partition].pop(sequence)
         self.counts.sends[partition, OUTCOMES[outcome]] += 1
-        if outcome is Outcome.OK:
+        if outcome is not Outcome.OK:
+            self._disturbed(completed_ns)
+        else:
             self.counts.latencies[partition].add((completed_ns - invoked_ns) / NS_PER_S)
             self._write_since_ns[partition] = completed_ns if self._pending[partition] else None
 
@@ -136,10 +138,15 @@ class ClusterWatch:
         self._lost_positions.setdefault(partition, self._clock.monotonic_ns())
 
     def producer_replaced(self, reason: str) -> None:
+        self._disturbed(self._clock.monotonic_ns())
         self.counts.producers_replaced += 1
         self._unknown(
             f"the watch's producer could not go on and was replaced: {reason}. What it had under way is in doubt"
         )
+
+    def _disturbed(self, now_ns: int) -> None:
+        for window in self._windows.values():
+            window.disturbed(now_ns)
 
     # The watch.
 

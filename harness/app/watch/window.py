@@ -51,9 +51,11 @@ KERNELS = select(
 copies have nothing to look at here."""
 WATERMARK_KERNEL = select((REGRESSION,)).kernels[REGRESSION]
 
+DISTURBED_NS = 60 * NS_PER_S
 DOUBTED_AFTER_CHANGES = frozenset({"duplicate", "reordered", "time-travel", "offset-conflict", "rewound"})
-"""What is told as unknown if the leader changed, or the producer was replaced, within the window: known defects of clients do
-this (librdkafka#4953, KAFKA-14034)."""
+"""What is told as unknown if the leader changed within the window, or if a send failed or the producer was replaced within
+DISTURBED_NS. An idempotent producer begins a new epoch after a failure, and sends again what it cannot know to be
+appended: known defects of clients (librdkafka#4953, KAFKA-14034), seen with 2.16.0 after two of three brokers were killed."""
 FOREIGN = frozenset({"phantom", "misplaced", "corrupt"})
 """What somebody else who writes to the topic would cause. It is told as unknown, but for damage to an acknowledged record."""
 
@@ -152,6 +154,7 @@ class PartitionWindow:
         self._told: set[tuple[str, bool, tuple[int, ...]]] = set()
         self._marks: deque[tuple[int, int]] = deque()
         self._deleted_to = 0
+        self._disturbed_ns: int | None = None
         self._pending: list[Sighting] = []
         self.end = 0
         """The offset behind the last record that was acknowledged or read."""
@@ -187,6 +190,10 @@ class PartitionWindow:
             rows[name][row] = value
         if outcome is Outcome.OK and log_offset >= 0:
             self.end = max(self.end, log_offset + 1)
+
+    def disturbed(self, now_ns: int) -> None:
+        """Notes that a send to any partition failed, or that the producer was replaced."""
+        self._disturbed_ns = now_ns
 
     def read(self, columns: Mapping[str, np.ndarray | int]) -> None:
         """Notes records that the reader was given: the columns of `reads` but `client`."""
@@ -271,7 +278,7 @@ class PartitionWindow:
                     found.append(Sighting(self.partition, "judge-failed", False, 1, finding.result.incomplete))
             if not len(witnesses):
                 continue
-            certain = self._certain(finding.anomaly, witnesses)
+            certain = self._certain(finding.anomaly, witnesses, now_ns)
             for value in (True, False):
                 chosen = witnesses[certain == value]
                 keys = [(finding.anomaly, value, key) for key in _keys(chosen)]
@@ -323,16 +330,18 @@ class PartitionWindow:
             observations=self._answers.columns(),
         )
 
-    def _certain(self, anomaly: str, witnesses: np.ndarray) -> np.ndarray:
+    def _certain(self, anomaly: str, witnesses: np.ndarray, now_ns: int) -> np.ndarray:
         """Returns bool[witnesses]: can nothing else explain it?"""
         if anomaly in FOREIGN:
             sends = self._sends.all
             acknowledged = sends["log_offset"][sends["outcome"] == Outcome.OK]
             return np.isin(witnesses["log_offset"], acknowledged) & (anomaly == "corrupt")
-        return np.full(len(witnesses), not (anomaly in DOUBTED_AFTER_CHANGES and self._changed()))
+        return np.full(len(witnesses), not (anomaly in DOUBTED_AFTER_CHANGES and self._changed(now_ns)))
 
-    def _changed(self) -> bool:
-        """Returns whether the leader or the producer changed within the window."""
+    def _changed(self, now_ns: int) -> bool:
+        """Returns whether the leader or the producer changed, or a send failed, so lately that it may explain an order."""
+        if self._disturbed_ns is not None and now_ns - self._disturbed_ns < DISTURBED_NS:
+            return True
         epochs = np.concatenate([self._reads.all["leader_epoch"], self._answers.all["leader_epoch"]])
         clients = self._sends.all["client"]
         return len(np.unique(epochs[epochs >= 0])) > 1 or len(np.unique(clients)) > 1
@@ -349,7 +358,7 @@ class PartitionWindow:
             doubt = (
                 "; somebody else may write to this topic"
                 if anomaly in FOREIGN
-                else "; the leader changed or the producer was replaced shortly before, which can cause this"
+                else "; a send failed, or the leader or the producer changed, shortly before, which can cause this"
             )
         return f"{where}, such as record {first['sequence']} of producer {first['client']}{doubt}"
 

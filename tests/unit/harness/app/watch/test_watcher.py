@@ -156,6 +156,17 @@ def test_a_loss_is_a_violation_whatever_else_is_unknown(playing):
     assert playing.watch.counts.exit_code == ExitCode.VIOLATED
 
 
+def test_a_copy_after_a_send_to_another_partition_failed_is_unknown(playing):
+    playing.both()
+    playing.complete(playing.send(1), 1, outcome=Outcome.INFO)
+    playing.both()
+    playing.read(0, 2)
+    playing.pass_s(0.1)
+    (line,) = playing.told("UNKNOWN")
+    assert "duplicate" in line
+    assert playing.watch.counts.exit_code == ExitCode.UNKNOWN
+
+
 def test_the_reader_goes_on_within_the_log_once_a_sample_was_asked_after_its_position_was_lost(playing):
     for _ in range(5):
         playing.both()

@@ -136,6 +136,21 @@ def test_a_second_copy_is_told_and_in_doubt_only_if_the_leader_changed(played):
     assert [(name, certain) for name, certain, _ in other.check()] == [("duplicate", False)]
 
 
+def test_a_second_copy_is_in_doubt_within_a_minute_of_a_failed_send_and_certain_later(played):
+    played.both(0)
+    played.window.disturbed(played.now_ns)
+    played.both(1)
+    played.read(2, 1)
+    assert [(name, certain) for name, certain, _ in played.check()] == [("duplicate", False)]
+    later = Played()
+    later.window.disturbed(later.now_ns)
+    later.now_ns += 61 * NS_PER_S
+    later.both(0)
+    later.both(1)
+    later.read(2, 1)
+    assert ("duplicate", True, 1) in later.check()
+
+
 def test_a_copy_of_a_record_that_was_dropped_is_told_as_out_of_order(played):
     for offset in range(60):
         played.both(offset)
