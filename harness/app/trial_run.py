@@ -350,7 +350,7 @@ def checked_run(
             raise BadInput(f"{run} has not been checked yet. Call prozess.check, or run `prozess check`.")
         if condition.bounded and _older(directory, condition):
             raise HistoryUnreadable(
-                f"{run} was damaged after it was checked: {'; '.join(condition.doubts)}. Check it again: that "
+                f"{run} was damaged after it was checked: {'; '.join(condition.doubts)}. Call prozess.check again: it "
                 "keeps what was found in the cells that this does not concern."
             )
         yield directory, condition

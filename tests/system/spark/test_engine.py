@@ -16,6 +16,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
+import prozess
 from prozess import spark as in_session
 from prozess.checkers import registry
 from prozess.checkers.registry import select
@@ -379,6 +380,12 @@ def test_in_a_given_session_a_run_has_the_findings_of_the_local_engine_and_its_c
     opened = History.open(again)
     for table in TABLES:
         assert in_session.history(session, tmp_path / "run", table).count() == opened.rows(table), table
+    loaded = prozess.load(again.path)
+    assert loaded.findings.to_spark(session).collect() == found.collect()
+    assert loaded.history("sends").to_spark(session).count() == opened.rows("sends")
+    assert loaded.outcomes.to_spark(session).where("anomaly = 'lost'").groupBy().sum("count").collect()[0][0] == 2
+    assert loaded.cells.to_spark(session).columns == loaded.cells.to_arrow().column_names
+    assert loaded.check(session=session).verdict.findings == verdict.findings
 
 
 def test_of_damaged_rows_a_session_gets_no_findings_of_an_earlier_check_and_those_of_other_cells_again(
