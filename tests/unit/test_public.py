@@ -149,6 +149,13 @@ def test_examples_import_public_names_alone(path):
     assert imported_modules(path.read_text("utf-8")) <= PUBLIC
 
 
+@pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.ipynb")), ids=lambda path: path.name)
+def test_notebooks_import_public_names_alone(path):
+    cells = [cell for cell in json.loads(path.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
+    assert cells
+    assert imported_modules("\n".join("".join(cell["source"]) for cell in cells)) <= PUBLIC
+
+
 def test_no_package_of_prozess_imports_what_is_for_users():
     wrong = []
     for package in PACKAGES:
