@@ -183,7 +183,7 @@ def test_one_wheel_is_for_every_processor_and_every_python_and_says_what_it_is(w
         assert file.read(f"{folder}/licenses/LICENSE").decode() == (ROOT / "LICENSE").read_text("utf-8")
     assert (metadata["Name"], metadata["License-Expression"]) == ("prozess", "Apache-2.0")
     assert metadata["Requires-Python"] == ">=3.11"
-    assert metadata.get_payload() == (ROOT / "README.md").read_text("utf-8")
+    assert metadata.get_payload(decode=True).decode() == (ROOT / "README.md").read_text("utf-8")
     extras = {"spark", "pandas", "docker", "ssh", "java", "jdk", "connect", "aiokafka", "all"}
     assert extras <= set(metadata.get_all("Provides-Extra"))
 
