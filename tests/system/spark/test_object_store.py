@@ -216,7 +216,7 @@ def test_the_second_opinion_on_a_run_at_a_uri_needs_no_path_that_spark_sees(run,
 
 @pytest.mark.long  # its cheaper neighbour asks for three anomalies
 def test_the_command_asks_for_a_second_opinion_at_a_uri(run, store):
-    done = command(store, "check", store.put(run.path, "oracle"), "--oracle", "--no-report")
+    done = command(store, "check", store.put(run.path, "oracle"), "--oracle", "--no-report", "--quiet")
     assert done.returncode == 1, done.stderr
     assert done.stderr == ""
 
