@@ -25,6 +25,9 @@ PACKAGES = ("harness", "clusters", "workloads", "checkers", "nemesis", "spark_ch
 PROGRAMS = ("prozess", "make", "pip", "pytest", "docker", "python", "bash", "compose/engine.sh")
 RECORDED = "prozess run smoke --seed 2 --set traffic.rate_hz=50"
 CAMPAIGN_RUNS = "tests/unit/harness/app/runs/test_campaign_runs.py"
+MACHINES = "tests/unit/harness/app/runs/test_many_machines.py"
+ON_SPARK = "tests/system/spark/test_trials_on_spark.py"
+BROWSING = "tests/unit/harness/report/test_browsing.py"
 IMPORTS = "tests/unit/harness/app/histories/test_commands.py"
 ELSEWHERE = {
     "pip install '.[spark]'": "tests/system/commands/test_documentation.py",  # `installed`
@@ -40,6 +43,13 @@ ELSEWHERE = {
     "prozess run nightly --resume /var/lib/prozess/nightly-20260101T220000": CAMPAIGN_RUNS,
     "prozess matrix matrix-quick --run results": "tests/system/commands/test_matrix.py",
     "prozess matrix results": "tests/system/commands/test_matrix.py",
+    "prozess matrix matrix-full --run share-3 --shard 3/16": MACHINES,
+    "prozess matrix merge all share-1 share-2 share-3 …": MACHINES,
+    "prozess matrix matrix-full --run s3a://trials/full --master spark://HOST:7077": ON_SPARK,
+    "prozess matrix s3a://trials/full": ON_SPARK,
+    "prozess runs": BROWSING,
+    "prozess runs nightly --verdict violated --last 100": BROWSING,
+    "prozess compare RUN RUN": BROWSING,
     "prozess matrix --diff results-old results-new": "tests/system/commands/test_matrix.py",
     "prozess check s3a://trials/smoke-1-20261123T101500": "tests/system/spark/test_object_store.py",
     "prozess check s3a://trials/smoke-1-20261123T101500 --oracle": "tests/system/spark/test_object_store.py",
