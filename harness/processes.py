@@ -5,7 +5,7 @@ Reads /proc alone and imports little: the supervisor starts with it. A zombie co
 
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +89,14 @@ def all_processes() -> Iterable[ProcessStatus]:
     for entry in _PROC.iterdir():
         if entry.name.isdigit() and (status := process_status(int(entry.name))) is not None:
             yield status
+
+
+def argument_lists() -> Iterable[tuple[int, Sequence[str]]]:
+    """Yields pid and arguments of every process that is visible here and has not ended."""
+    for status in all_processes():
+        with suppress(OSError):
+            told = (_PROC / str(status.identity.pid) / "cmdline").read_bytes()
+            yield status.identity.pid, told.decode(errors="replace").rstrip("\0").split("\0")
 
 
 def session_members(session: int) -> list[ProcessStatus]:

@@ -24,7 +24,7 @@ from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, ProzessError
 from prozess.harness.guarantees.verdict.judge import parse_decide, refuse_idle
 from prozess.harness.history.manifest import Condition, condition_of, plan_of, refuse_damaged
-from prozess.harness.history.versions import stamp_versions
+from prozess.harness.history.versions import beside_others, stamp_versions
 from prozess.harness.interfaces import Capability
 from prozess.harness.plan.checks import capabilities_needed, versions_installed
 from prozess.harness.plan.plan import Plan, parse_plan
@@ -153,6 +153,8 @@ def conduct_trial(plan: Plan, options: Options) -> Conducted:
         view.begin(plan, run.path)
         isolation = seconds.measure("prepare", lambda: prepare(plan, options.isolation, view))
         seconds.measure("versions", lambda: _stamp(run, plan))
+        if told := beside_others(run):
+            view.note(told)
         spark = SparkAhead(options, view)
 
         def on_event(event: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 repeated, later.
 
 prozess    version; of a checkout the commit, and whether it had changes
-python, machine   interpreter, name of the host, kernel, processors, memory
+python, machine   interpreter; name of the host, kernel, processors, memory, other trials when this one began
 packages   name → version of each distribution that prozess needs and that is installed
 kafka      versions of the servers
 servers    version → where its program is from, and whether prozess verified that it is what was published
@@ -13,8 +13,9 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, distribution, version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from prozess.harness import installation, plugins
 from prozess.harness.errors import HistoryUnreadable, ProzessError
 from prozess.harness.plan.checks import versions_installed
 from prozess.harness.plan.plan import Plan
+from prozess.harness.processes import argument_lists
 from prozess.harness.run_directory import RunDirectory, read_object, write_json
 
 PACKAGE = "prozess"
@@ -44,7 +46,7 @@ def versions_of(plan: Plan, *, jar_facts: JarFacts, tool_versions: ToolVersions)
     return {
         PACKAGE: own_version(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "machine": _machine(),
+        "machine": _machine() | {"other_trials": other_trials(argument_lists())},
         "packages": _packages(),
         "kafka": [] if plan.backend == "attach" else list(plan.variant.kafka_versions),
         "servers": _servers(plan, jar_facts),
@@ -74,6 +76,8 @@ def _git(root: Path, *words: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
+_RUN_STAGES = ("prozess.harness.app.run.inside", "prozess.harness.app.run.session")
+"""The modules whose processes hold a cluster while it runs."""
 ELSEWHERE = {
     "attach": "a cluster that was there",
     "compose": "an image of the Docker engine",
@@ -91,6 +95,21 @@ def _servers(plan: Plan, jar_facts: JarFacts) -> dict[str, dict[str, Any]]:
     return {
         version: {"from": "jars in the cache", "verified": False} | dict(jar_facts(version)) for version in versions
     }
+
+
+def beside_others(run: RunDirectory) -> str:
+    """Returns a sentence if other trials ran on the machine when this one began, else nothing. What they cost is time: each
+    has its own namespaces, ports, cgroups and directories."""
+    try:
+        machine = read_object(run.versions).get("machine", {}) if run.versions.exists() else {}
+    except HistoryUnreadable:
+        return ""
+    others = machine.get("other_trials", 0) if isinstance(machine, dict) else 0
+    if not others:
+        return ""
+    many = "another trial ran" if others == 1 else f"{others} other trials ran"
+    where = f"the {machine.get('processors', 'same')} processors of this machine"
+    return f"When it began, {many} on {where}, so times may be longer."
 
 
 def unverified(run: RunDirectory) -> list[str]:
@@ -115,6 +134,14 @@ def _machine() -> dict[str, Any]:
         "processors": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     }
+
+
+def other_trials(processes: Iterable[tuple[int, Sequence[str]]]) -> int:
+    """Returns how many other clusters of prozess run on this machine. `processes`: pid and arguments of each, asked for
+    before a trial starts its own. Several processes may belong to one directory, which is the argument behind the module."""
+    return len(
+        {directory for _, arguments in processes for module, directory in pairwise(arguments) if module in _RUN_STAGES}
+    )
 
 
 def _packages() -> dict[str, str]:

@@ -24,7 +24,7 @@ from prozess.harness.clock import NS_PER_S
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.history.convert import History
-from prozess.harness.history.versions import unverified
+from prozess.harness.history.versions import beside_others, unverified
 from prozess.harness.impact.cost import ImpactShown
 from prozess.harness.plan.plan import Plan
 from prozess.harness.recording.codes import read_texts
@@ -162,6 +162,7 @@ def write_html(
         began=None if time is None else time.began.strftime("%Y-%m-%d %H:%M:%S UTC"),
         wall="".format if time is None else time.brief,
         host=_host(run),
+        beside=beside_others(run),
         headlines=[group for group in seen if group.pairs],
         unverified=unverified(run),
         seconds_by_part=seconds,

@@ -30,6 +30,24 @@ def test_the_stamp_names_every_version_that_matters(tmp_path):
     assert told["python"].startswith("CPython 3.")
 
 
+def test_other_trials_are_counted_once_each_whatever_processes_they_have(tmp_path):
+    stage, session = "prozess.harness.app.run.inside", "prozess.harness.app.run.session"
+    processes = [
+        (1, ["python", "-m", "prozess.harness.app.cli", "run", "smoke"]),
+        (2, ["unshare", "--net", "python", "-P", "-m", stage, "/a/run", "--isolation", "namespaces"]),
+        (3, ["python", "-P", "-m", stage, "/a/run", "--isolation", "namespaces"]),
+        (4, ["python", "-m", session, "/b/run"]),
+        (5, [stage]),
+    ]
+    assert versions.other_trials(processes) == 2
+    run = RunDirectory(tmp_path)
+    assert versions.beside_others(run) == ""
+    for count, words in ((0, ""), (1, "another trial ran on the 2 processors"), (3, "3 other trials ran")):
+        write_json(run.versions, {"machine": {"processors": 2, "other_trials": count}})
+        assert words in versions.beside_others(run)
+        assert bool(versions.beside_others(run)) == bool(count)
+
+
 @pytest.mark.parametrize(("jars", "told"), [({}, 1), ({"verified": False}, 1), ({"verified": True, "sha256": "ab"}, 0)])
 def test_servers_from_jars_that_nobody_verified_are_named(tmp_path, jars, told):
     plan, run = make_plan(load_trial("smoke"), seed=1), RunDirectory(tmp_path)
