@@ -27,6 +27,8 @@ RECORDED = "prozess run smoke --seed 2 --set traffic.rate_hz=50"
 CAMPAIGN_RUNS = "tests/unit/harness/app/runs/test_campaign_runs.py"
 MACHINES = "tests/unit/harness/app/runs/test_many_machines.py"
 ON_SPARK = "tests/system/spark/test_trials_on_spark.py"
+OUT = "tests/unit/harness/history/test_results_elsewhere.py"
+WATCH = "tests/system/commands/test_watch.py"
 BROWSING = "tests/unit/harness/report/test_browsing.py"
 IMPORTS = "tests/unit/harness/app/histories/test_commands.py"
 ELSEWHERE = {
@@ -53,6 +55,15 @@ ELSEWHERE = {
     "prozess matrix --diff results-old results-new": "tests/system/commands/test_matrix.py",
     "prozess check s3a://trials/smoke-1-20261123T101500": "tests/system/spark/test_object_store.py",
     "prozess check s3a://trials/smoke-1-20261123T101500 --oracle": "tests/system/spark/test_object_store.py",
+    "prozess check s3a://…/smoke-2-… --out s3a://…": OUT,
+    (
+        "prozess check s3a://trials/smoke-1-20261123T101500 --out s3a://results/smoke-1 "
+        "--conf spark.hadoop.fs.s3a.endpoint=https://s3.example.org --conf spark.task.maxFailures=8"
+    ): OUT,
+    "prozess watch --cluster kafka-1:9092": WATCH,
+    "prozess watch --cluster kafka-1.example:9092,kafka-2.example:9092": WATCH,
+    "prozess watch --cluster kafka-1.example:9093 --client-config client.properties": WATCH,
+    "prozess watch --cluster kafka-1.example:9092 --metrics 9464": WATCH,
     "prozess trends s3a://trials/nightly": "tests/system/spark/test_object_store.py",
     "prozess trends /var/lib/prozess/nightly-*": "tests/system/spark/test_trends.py",
     "prozess import verifiable producer.jsonl consumer.jsonl … --out DIR": IMPORTS,
