@@ -97,15 +97,14 @@ def test_the_workflow_of_the_page_gives_the_action_its_inputs(action):
     assert used["with"].keys() <= action["inputs"].keys()
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(SAFE, 0), (WEAK, 1)])
-def test_the_action_annotates_writes_a_summary_and_leaves_sarif(action, tmp_path, arguments, code):
-    done = run_step(action, "Validate", tmp_path, arguments=arguments)
-    assert done.returncode == code, done.stdout + done.stderr
+def test_the_action_annotates_writes_a_summary_and_leaves_sarif_before_it_fails(action, tmp_path):
+    done = run_step(action, "Validate", tmp_path, arguments=WEAK)
+    assert done.returncode == 1, done.stdout + done.stderr
     sarif = json.loads((tmp_path / "prozess.sarif").read_text("utf-8"))
     assert sarif["version"] == "2.1.0"
     assert (tmp_path / "summary.md").read_text("utf-8").strip()
-    results = sarif["runs"][0]["results"]
-    assert len(re.findall(r"^::(?:error|warning|notice) ", done.stdout, re.MULTILINE)) >= bool(results)
+    assert sarif["runs"][0]["results"]
+    assert re.search(r"^::(?:error|warning|notice) ", done.stdout, re.MULTILINE)
 
 
 def test_the_action_compares_a_change_without_a_number_of_minutes(action, tmp_path):
@@ -135,10 +134,9 @@ def run_job(template, name, where, **variables):
     return carried_out([*BASH, "\n".join(template[name]["script"])], where, **defaults)
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(SAFE, 0), (WEAK, 1)])
-def test_the_job_of_merge_requests_reports_as_junit_and_fails_by_the_exit_code(template, tmp_path, arguments, code):
-    done = run_job(template, "prozess validate", tmp_path, PROZESS_ARGUMENTS=arguments)
-    assert done.returncode == code, done.stdout + done.stderr
+def test_the_job_of_merge_requests_reports_as_junit_and_fails_by_the_exit_code(template, tmp_path):
+    done = run_job(template, "prozess validate", tmp_path, PROZESS_ARGUMENTS=WEAK)
+    assert done.returncode == 1, done.stdout + done.stderr
     report = tmp_path / template["prozess validate"]["artifacts"]["reports"]["junit"]
     assert ElementTree.parse(report).getroot().tag in ("testsuites", "testsuite")
     assert "promised" in done.stdout
