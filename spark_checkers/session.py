@@ -474,14 +474,23 @@ def connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
         )
     _reach(remote)
     try:
-        builder = SparkSession.builder.remote(remote)
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        return _within(CONNECT_TIMEOUT_S, builder.getOrCreate, f"Spark Connect at {remote}")
+        session = _within(
+            CONNECT_TIMEOUT_S, SparkSession.builder.remote(remote).getOrCreate, f"Spark Connect at {remote}"
+        )
     except PySparkException as error:
         raise BadInput(
             f"No Spark Connect server answers at {remote!r}: {_first_line(error)}. Give --remote as sc://host:port."
         ) from error
+    for name, value in settings.items():
+        try:
+            session.conf.set(name, value)
+        except PySparkException as error:
+            session.stop()
+            raise BadInput(
+                f"--conf {name}={value}: the Spark Connect server at {remote!r} refuses it ({_first_line(error)}). It is a "
+                "setting of the server, which is made when that starts. Leave it out here."
+            ) from error
+    return session
 
 
 def prepare_workers(session: SparkSession, scratch: Path) -> None:

@@ -21,6 +21,7 @@ from prozess.harness.errors import BadInput, ExitCode, HistoryUnreadable
 from prozess.harness.history.manifest import read_manifest
 from prozess.harness.history.reader import History
 from prozess.harness.history.store import opened_run, runs_below
+from prozess.harness.result_tables import RESULT_TABLES
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import Verdict
 from prozess.spark_checkers.oracle.second_opinion import second_opinion
@@ -92,6 +93,21 @@ def test_a_run_in_a_bucket_is_checked_there_and_keeps_what_was_found(run, store,
     assert json.loads((kept / "verdict.json").read_text())["verdict"] == "violated"
     assert sorted(path.name for path in (kept / "findings").iterdir())[0] == "findings.parquet"
     assert list(tmp_path.iterdir()) == [], "nothing of it stays here"
+
+
+def test_results_go_to_another_place_in_the_bucket_and_the_run_there_stays_as_it_was(run, store, session):
+    uri = store.put(run.path, "untouched")
+    there = store.folder / BUCKET / "untouched"
+    before = {path.relative_to(there): path.read_bytes() for path in there.rglob("*") if path.is_file()}
+    out = f"s3a://{BUCKET}/results/untouched"
+    assert trial.check(session, uri, out=out).verdict is Verdict.VIOLATED
+    assert {path.relative_to(there): path.read_bytes() for path in there.rglob("*") if path.is_file()} == before
+    kept = store.folder / BUCKET / "results" / "untouched"
+    assert {path.stem for path in (kept / "findings").iterdir()} == set(RESULT_TABLES)
+    told = pq.read_table(kept / "findings" / "verdict_inputs.parquet", columns=["anomaly", "judgement", "count"])
+    assert {"anomaly": "torn", "judgement": "forbidden", "count": 1} in told.to_pylist()
+    with pytest.raises(BadInput, match=r"--out s3a://runs/results/untouched is not empty"):
+        trial.check(session, uri, out=out)
 
 
 def test_what_was_changed_or_removed_in_the_bucket_makes_the_verdict_unknown_by_name(run, store, session):
@@ -215,10 +231,14 @@ def test_the_second_opinion_on_a_run_at_a_uri_needs_no_path_that_spark_sees(run,
 
 
 @pytest.mark.long  # its cheaper neighbour asks for three anomalies
-def test_the_command_asks_for_a_second_opinion_at_a_uri(run, store):
-    done = command(store, "check", store.put(run.path, "oracle"), "--oracle", "--no-report", "--quiet")
+def test_the_command_asks_for_a_second_opinion_at_a_uri_and_logs_in_by_settings_of_spark(run, store):
+    settings = [word for name, value in store.settings.items() for word in ("--conf", f"spark.hadoop.{name}={value}")]
+    words = ("--quiet", "--oracle", "--no-report", "--out", f"s3a://{BUCKET}/results/oracle", *settings)
+    done = command(store, "check", store.put(run.path, "oracle"), *words, AWS_SECRET_ACCESS_KEY="another")
     assert done.returncode == 1, done.stderr
     assert done.stderr == ""
+    assert not (store.folder / BUCKET / "oracle" / "verdict.json").exists()
+    assert (store.folder / BUCKET / "results" / "oracle" / "findings" / "facts.parquet").is_file()
 
 
 def test_trends_of_runs_in_a_bucket_are_those_of_the_same_runs_here(store, session, tmp_path, monkeypatch):

@@ -105,7 +105,11 @@ def test_a_task_whose_python_dies_is_run_again_by_spark(run, machine):
 def test_a_spark_connect_server_finds_what_threads_find(run, machine):
     local = check_locally(History.open(run), select(), workers=1)
     with connect_server(machine) as remote:
-        found = checked(run, "--remote", remote)
+        found = checked(run, "--remote", remote, "--conf", "spark.sql.shuffle.partitions=7")
+        with pytest.raises(
+            BadInput, match=r"--conf spark\.executor\.memory=1g: the Spark Connect server at .* refuses it"
+        ):
+            start_session(remote=remote, settings={"spark.executor.memory": "1g"})
     assert [facts(f) for f in found] == [facts(f) for f in local]
 
 
