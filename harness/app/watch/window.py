@@ -360,7 +360,8 @@ class PartitionWindow:
                 if anomaly in FOREIGN
                 else "; a send failed, or the leader or the producer changed, shortly before, which can cause this"
             )
-        return f"{where}, such as record {first['sequence']} of producer {first['client']}{doubt}"
+        whose = f", such as record {first['sequence']} of producer {first['client']}" if first["sequence"] >= 0 else ""
+        return f"{where}{whose}{doubt}"
 
     # What is dropped.
 

@@ -187,6 +187,7 @@ def test_what_somebody_else_wrote_is_unknown(played):
     played.read(1, 0, corrupt=True)
     assert played.check() == [("corrupt", False, 1)]
     assert "somebody else may write" in played.told[0].text
+    assert "record -1" not in played.told[0].text
 
 
 def test_an_acknowledged_record_that_cannot_be_read_as_it_was_sent_is_a_violation(played):
