@@ -225,9 +225,10 @@ class Canary:
 
     def _reader_properties(self) -> dict[str, Any]:
         properties: dict[str, Any] = reader_properties(
-            "read_uncommitted", bootstrap_servers=self._servers, client_name="prozess-watch-reader"
+            "read_uncommitted", bootstrap_servers=self._servers, client_name="watch-reader"
         )
         return properties | {
+            "client.id": "prozess-watch-reader",  # as its group, which commits nothing
             "fetch.wait.max.ms": 500,
             "reconnect.backoff.max.ms": RECONNECT_MAX_MS,
             "log_level": 0,

@@ -201,8 +201,12 @@ def test_a_topic_that_is_there_already_is_not_touched(servers, tmp_path):
             assert code == ExitCode.BAD_INPUT
             assert f"has a topic '{mine}' already" in watch._said()
         assert mine in topics(servers)
-        with Watching(tmp_path, servers, "--for", "2s") as watch:
+        with Watching(tmp_path, servers, "--for", "2s", "--keep-topic") as watch:
             watch.told(f"note: {mine} is there too")
+            kept = watch.topic
+            assert watch.process.wait(LIMIT_S) == ExitCode.HELD
+        assert {mine, kept} <= topics(servers)
+        admin.delete_topics([kept])[kept].result(30)
     finally:
         admin.delete_topics([mine])[mine].result(30)
 
