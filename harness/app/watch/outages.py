@@ -8,8 +8,8 @@ from prozess.harness.clock import NS_PER_S
 from prozess.harness.interfaces import BrokerView, PartitionView
 
 OUTAGE_S = 6.5
-"""How long a partition may take no records, by default. The longest silence in rolling restarts done right was 3.6 s, with
-Kafka's default settings; a broker that dies is fenced after broker.session.timeout.ms, 9 s by default."""
+"""How long a partition may take no records, by default. The longest silence in rolling restarts done right was 3.6 s on a
+busy machine (docs/watch.md). A broker that dies is fenced after broker.session.timeout.ms, 9 s by default."""
 STOOD_STILL_S = 1.0
 """A watch that did not look for so long stood still itself, and that time is not the cluster's."""
 
