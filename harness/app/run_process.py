@@ -19,6 +19,8 @@ RUN = (sys.executable, "-P", "-c", "from prozess.harness.app.cli import main; ma
 """`-P`: a folder `harness` where somebody happens to be is not ours."""
 _PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when its parent ends."""
+WEBHOOK = "PROZESS_WEBHOOK"
+"""The variable that names the address of a webhook (`prozess.harness.app.webhook`)."""
 END_TIMEOUT_S = 120.0
 """How long a trial may take from Ctrl-C to its end: it heals, keeps what was recorded, and reports."""
 
@@ -110,6 +112,9 @@ def run_one(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C comes to it through us, once
+            env={
+                name: value for name, value in os.environ.items() if name != WEBHOOK
+            },  # who runs many trials tells of them
         )
         stop.tell(child)
         try:

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from prozess.harness.app.run_process import WEBHOOK
 from prozess.harness.errors import BadInput, ProzessError
 from prozess.harness.verdict import TrialVerdict, Verdict
 
-VARIABLE = "PROZESS_WEBHOOK"
+VARIABLE = WEBHOOK
 """The variable that names the address if `--webhook` does not: no list of processes shows it."""
 TIMEOUT_S = 10.0
 """How long a webhook may take to be reached, and then to answer."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from prozess.harness.app import webhook
 from prozess.harness.app.conduct import Conducted, Options, conduct_told
+from prozess.harness.app.run_process import StopRequest, run_one
 from prozess.harness.app.runs.campaign_runner import run_campaign
 from prozess.harness.app.webhook import VARIABLE, Webhook, message, of_verdict, told, webhook_of
 from prozess.harness.clock import SystemClock
@@ -201,6 +202,14 @@ def test_a_campaign_posts_each_violation_at_once_and_its_end(server, hook, tmp_p
     assert last.startswith("✗ *violated* ")
     assert "1 held, 1 violated" in last or "1 violated, 1 held" in last
     assert f"index: {directory.index}" in last
+
+
+def test_a_trial_of_many_does_not_inherit_the_secret(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "https://one.example.org/x")
+    script = f"import os, pathlib; pathlib.Path('{tmp_path}/told').write_text(str('{VARIABLE}' in os.environ))"
+    words, log = [sys.executable, "-c", script], tmp_path / "log"
+    assert run_one(words, tmp_path, log, timeout_s=60, stop=StopRequest())[0] == 0
+    assert (tmp_path / "told").read_text() == "False"
 
 
 def test_a_campaign_that_ends_by_an_error_posts_why(server, hook, tmp_path):
