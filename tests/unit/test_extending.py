@@ -9,6 +9,7 @@ from itertools import takewhile
 
 import pytest
 
+from tests.support.added_package import install
 from tests.support.paths import ROOT
 
 PACKAGES = ("checkers", "clusters", "harness", "nemesis", "spark_checkers", "workloads")
@@ -167,25 +168,11 @@ def test_the_format_of_the_page_is_read_and_what_it_does_not_know_is_unclear(ext
 
 # A package of its own.
 
-PACKAGE = re.compile(r"```(toml|python)\n(.*?)```", flags=re.DOTALL)
-
 
 @pytest.fixture(scope="module")
 def acme(tmp_path_factory):
-    """A place where the package of the page is installed, as `pip install` does it."""
-    project, place = tmp_path_factory.mktemp("acme"), tmp_path_factory.mktemp("installed")
-    page = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
-    section = page.partition("## In a package of your own\n")[2].partition("\n## ")[0]
-    (metadata,) = [text for kind, text in PACKAGE.findall(section) if kind == "toml"]
-    (code,) = [text for kind, text in PACKAGE.findall(section) if kind == "python"]
-    (project / "pyproject.toml").write_text(metadata, encoding="utf-8")
-    (project / "acme_trials.py").write_text(code, encoding="utf-8")
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    done = subprocess.run(
-        [*install, "--target", str(place), str(project)], capture_output=True, text=True, timeout=LIMIT_S, check=False
-    )
-    assert not done.returncode, done.stderr
-    return place
+    """A place where the package of the page is installed."""
+    return install(tmp_path_factory.mktemp("acme"), tmp_path_factory.mktemp("installed"))
 
 
 OF_PACKAGE = """
