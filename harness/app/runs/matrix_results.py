@@ -489,14 +489,14 @@ def guarantee_columns(results: Results) -> list[str]:
 def _show_guarantees(out: Console, results: Results) -> None:
     table = Table(box=None, pad_edge=False, title="Guarantees, in cells", title_justify="left")
     table.add_column("guarantee against", min_width=max(map(len, results.guarantees)))
-    for column in ("✓ held", "proven", "● seen", "records", "○ not seen", "✗ violated", "? unknown"):
+    for column in ("✗ violated", "? unknown", "● seen", "records", "✓ held", "proven", "○ not seen"):
         table.add_column(column, justify="right")
     table.add_column("controls")
     for name, tally in results.guarantees.items():
-        counts = (tally.held, tally.proven, tally.shown, tally.witnesses_permitted, tally.permitted)
+        bad = (tally.violated, tally.unknown, tally.shown, tally.witnesses_permitted)
         table.add_row(
             name,
-            *(f"{n:,}" if n else "" for n in (*counts, tally.violated, tally.unknown)),
+            *(f"{n:,}" if n else "" for n in (*bad, tally.held, tally.proven, tally.permitted)),
             controls(results, name),
             style="bold" if tally.violated else "",
         )
