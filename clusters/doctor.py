@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from prozess.clusters.compose.engine import endpoint
@@ -232,6 +233,13 @@ def _netem(environment: Mapping[str, str]) -> tuple[bool, str]:
     return code == 0, "the kernel has it" if code == 0 else _line(output)
 
 
+def _spark(environment: Mapping[str, str]) -> tuple[bool, str]:
+    try:
+        return True, f"PySpark {version('pyspark')}"
+    except PackageNotFoundError:
+        return False, "it is not installed: pip install 'prozess[spark]'"
+
+
 def _disk(environment: Mapping[str, str]) -> tuple[bool, str]:
     free: dict[str, int] = {}
     for what, wanted in (("cache", cache_directory(environment)), ("runs", Path.cwd())):
@@ -278,6 +286,11 @@ _QUESTIONS = (
         "link faults",
         _link_faults,
         "No packet loss, bandwidth limits, latency, resets or half-open connections with the local backend.",
+    ),
+    _Question(
+        "spark",
+        _spark,
+        "Threads check what was recorded. There are no trends, no second opinion, and no checks on a Spark cluster.",
     ),
     _Question("docker", _docker, "The compose backend is not available: no runs on your own images."),
     _Question(

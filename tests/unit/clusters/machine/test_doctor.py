@@ -1,7 +1,9 @@
 """The doctor's frame (no probe can break or delay it), and that every probe has its say on this machine."""
 
 import threading
+from importlib.metadata import PackageNotFoundError
 
+from prozess.clusters import doctor
 from prozess.clusters.doctor import _ask_all, _Question, probes
 
 
@@ -9,7 +11,7 @@ def test_every_probe_answers_in_order_and_says_what_the_lack_costs() -> None:
     found = probes()
     names = [p.name for p in found]
     assert names[:3] == ["java", "kafka jars", "namespaces"]
-    assert len(set(names)) == len(names) == 17
+    assert len(set(names)) == len(names) == 18
     assert all(p.detail and p.costs.endswith(".") for p in found)
 
 
@@ -18,6 +20,16 @@ def test_with_an_empty_path_tools_are_missing_and_nothing_raises() -> None:
     assert not found["toxiproxy"].found
     assert "not on PATH" in found["toxiproxy"].detail
     assert not found["chromium"].found
+
+
+def test_where_spark_is_not_installed_it_says_how_to_install_it(monkeypatch) -> None:
+    def nothing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor, "version", nothing)
+    assert doctor._spark({}) == (False, "it is not installed: pip install 'prozess[spark]'")
+    monkeypatch.setattr(doctor, "version", lambda name: "4.1.0")
+    assert doctor._spark({}) == (True, "PySpark 4.1.0")
 
 
 def test_a_probe_that_raises_is_a_lack_with_the_reason() -> None:
