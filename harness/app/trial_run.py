@@ -24,7 +24,7 @@ from prozess.harness.history.parquet import table_path
 from prozess.harness.history.reader import unreadable_cells
 from prozess.harness.history.store import opened_run, place_of
 from prozess.harness.installation import of_an_extra
-from prozess.harness.plan.plan import Plan, parse_plan
+from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial import Trial
 from prozess.harness.plan.trial_files import load_trial, parse_trial
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from prozess.spark_checkers.session import DataFrame, SparkSession
 
 TrialSource = str | Path | Trial | Plan | Mapping[str, Any]
-"""A trial: its name, the path of its file, a `Trial`, a document as a trial file would have it, or a plan."""
+"""A trial: its name, the path of its file, a `Trial`, a document as a trial file would have it, a plan, or the path of a
+plan.json or of its run directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,11 +219,10 @@ def _planned(trial: TrialSource, seed: int, overrides: Mapping[str, Any] | None,
         raise BadInput("overrides change a trial by name or file. Change the trial that you give, instead.")
     if isinstance(trial, Plan):
         return trial
-    if isinstance(trial, str | Path) and Path(trial).suffix == ".json":
-        try:
-            return parse_plan(Path(trial).read_text(encoding="utf-8"), source=str(trial))
-        except OSError as error:
-            raise BadInput(f"{str(trial)!r} cannot be read: {error.strerror}. Give an existing plan.json.") from error
+    if isinstance(trial, str | Path) and (Path(trial).suffix == ".json" or (Path(trial) / "plan.json").is_file()):
+        from prozess.harness.app.commands.options import load_plan  # it imports typer, which nobody else here needs
+
+        return load_plan(str(trial), seed=seed, settings=[f"{key}={value}" for key, value in (overrides or {}).items()])
     if isinstance(trial, Trial):
         made = trial
     elif isinstance(trial, Mapping):

@@ -122,6 +122,28 @@ def test_a_check_gives_the_same_verdict_again_and_writes_it(copied):
     assert (chosen.verdict is Verdict.VIOLATED, chosen.decided) == (False, ("reordered",))
 
 
+def test_a_stored_plan_is_taken_as_it_stands_and_an_imported_one_cannot_be_run(stored, tmp_path):
+    made = prozess.plan("smoke", seed=4, isolation="signals")
+    (tmp_path / "plan.json").write_text(made.model_dump_json(), encoding="utf-8")
+    assert prozess.plan(tmp_path / "plan.json") == prozess.plan(tmp_path) == prozess.plan(made) == made
+    with pytest.raises(BadInput, match=r"--set changes a trial file, but a plan\.json is run as it stands"):
+        prozess.plan(tmp_path, overrides={"traffic.rate_hz": 1})
+    with pytest.raises(BadInput, match=r"cannot be read: .* Give an existing plan\.json"):
+        prozess.plan(tmp_path / "other.json")
+    with pytest.raises(BadInput, match="belongs to a history that was generated"):
+        prozess.plan(stored.path)
+
+
+def test_a_trial_is_planned_from_a_document_and_a_wrong_one_is_named():
+    document = {"name": "mini", "title": "", "axes": {"producer.acks": ["1", "all"]}}
+    assert [cell.axes["producer.acks"] for cell in prozess.plan(document).cells] == ["1", "all"]
+    with pytest.raises(BadInput, match="this trial: backend 'moon' is not known"):
+        prozess.plan(document | {"backend": "moon"})
+    assert prozess.plan(document, decide=["lost"]).decide == ("lost",)
+    with pytest.raises(BadInput, match="nothing"):
+        prozess.plan(document, decide=["nothing"])
+
+
 def test_an_engine_that_there_is_not_is_refused_before_anything_is_read(copied):
     copied.verdict.unlink()
     with pytest.raises(BadInput, match="--engine 'flink' is not known"):
