@@ -1,6 +1,7 @@
 """Small stored runs of several kinds, checked and judged, to be damaged: of rows, without rows, held, violated, unknown."""
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from prozess.harness.app.histories.verifiable import read_verifiable
 from prozess.harness.app.testing.recording import Recording
 from prozess.harness.report import report_run
 from prozess.harness.run_directory import RunDirectory
+from prozess.harness.verdict import TrialVerdict
 from prozess.workloads.recorded.consumer import RecordedConsumer
 from prozess.workloads.recorded.producer import RecordedProducer
 from tests.support.damages import judged
@@ -102,3 +104,22 @@ MAKERS: Mapping[str, Callable[[Path], RunDirectory]] = {
     "Jepsen's": jepsen_run,
     "of verifiable clients": verifiable_run,
 }
+
+
+def judgements(verdict: TrialVerdict) -> Counter[tuple[int, str, str]]:
+    """How many witnesses a verdict counts by (cell, anomaly, judgement), without those of which there are none."""
+    told: Counter[tuple[int, str, str]] = Counter()
+    for cell in verdict.cells:
+        for name, anomaly in cell.anomalies.items():
+            counts = {"forbidden": anomaly.forbidden, "permitted": anomaly.permitted, "unknown": anomaly.unknown}
+            counts["not applicable"] = anomaly.count - sum(counts.values())
+            told.update({(cell.cell, name, judgement): count for judgement, count in counts.items() if count})
+    return told
+
+
+def inputs_added_up(rows: Iterable[Mapping[str, Any]]) -> Counter[tuple[int, str, str]]:
+    """The same of rows of `verdict_inputs`."""
+    told: Counter[tuple[int, str, str]] = Counter()
+    for row in rows:
+        told[row["cell"], row["anomaly"], row["judgement"]] += row["count"]
+    return told

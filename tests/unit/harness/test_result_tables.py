@@ -18,7 +18,7 @@ from prozess.harness.plan.plan import read_plan
 from prozess.harness.result_tables import FINDINGS, RESULT_TABLES, WINDOWS, WITNESSES
 from prozess.harness.schema import TABLES, Tristate
 from tests.support.damages import copied, judged
-from tests.support.stored_runs import generated_run
+from tests.support.stored_runs import generated_run, inputs_added_up, judgements
 from tools.table_page import DOCUMENT, render
 
 EVERY_TABLE = TABLES | RESULT_TABLES
@@ -82,17 +82,10 @@ def test_every_table_of_a_check_has_the_schema_that_it_says(run):
 
 def test_inputs_add_up_to_what_the_verdict_counts_and_to_the_findings(run):
     verdict, inputs = judged(run), made(run)["verdict_inputs"].to_pylist()
-    counted, of_finding = Counter(), Counter()
+    told, of_finding = judgements(verdict), Counter()
     for row in inputs:
-        counted[row["cell"], row["anomaly"], row["judgement"]] += row["count"]
         of_finding[row["finding"]] += row["count"]
-    told = Counter()
-    for cell in verdict.cells:
-        for name, anomaly in cell.anomalies.items():
-            counts = {"forbidden": anomaly.forbidden, "permitted": anomaly.permitted, "unknown": anomaly.unknown}
-            counts["not applicable"] = anomaly.count - sum(counts.values())
-            told |= Counter({(cell.cell, name, judgement): n for judgement, n in counts.items() if n})
-    assert counted == told
+    assert inputs_added_up(inputs) == told
     assert {key[2] for key in told} == {"forbidden"}
     found = {row["finding"]: row for row in findings_table(run).to_pylist()}
     assert {number: found[number]["count"] for number in of_finding} == of_finding

@@ -17,14 +17,16 @@ import pytest
 
 from prozess.harness.app.commands.offline import report
 from prozess.harness.app.conduct import Options, recheck, replay_plan
+from prozess.harness.app.run.judge import judged_tables
 from prozess.harness.checking.findings import read_findings
 from prozess.harness.errors import BadInput, HistoryUnreadable
 from prozess.harness.history.manifest import condition_of, read_manifest, refuse_damaged, seal_history
 from prozess.harness.history.reader import History
+from prozess.harness.plan.plan import read_plan
 from prozess.harness.report import report_run
 from prozess.harness.verdict import TrialVerdict, Verdict
 from tests.support.damages import KINDS, copied, judged, manifest_removed, reported, result_damaged
-from tests.support.stored_runs import MAKERS, generated_run
+from tests.support.stored_runs import MAKERS, generated_run, inputs_added_up, judgements
 
 MORE = int(os.environ.get("PROZESS_FUZZ", "1"))
 TRIES = 2
@@ -58,6 +60,15 @@ def test_runs_that_nobody_touched_are_whole_and_checked_again_they_say_the_same(
         assert json.loads(verdict_of(again).model_dump_json()) == before, name
         verdicts[name] = before["verdict"]
     assert set(verdicts.values()) == {"held", "violated"}, verdicts
+
+
+def test_what_every_verdict_is_made_of_adds_up_to_it(runs):
+    for name, run in runs.items():
+        verdict = TrialVerdict.model_validate_json(run.verdict.read_text(encoding="utf-8"))
+        tables = judged_tables(run, condition_of(run))
+        assert inputs_added_up(tables["verdict_inputs"].to_pylist()) == judgements(verdict), name
+        partitions = {planned.partition for planned in read_plan(run).partitions}
+        assert set(tables["facts"].column("partition").to_pylist()) == partitions, name
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
