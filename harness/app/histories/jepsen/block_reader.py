@@ -29,7 +29,7 @@ from prozess.harness.app.histories.jepsen.tables import JepsenColumns
 from prozess.harness.errors import BadInput
 from prozess.harness.schema import MISSING, NONE, Outcome
 
-BLOCK_BYTES = 1 << 19
+BLOCK_BYTES = 1 << 20
 """So much text is read at once: few enough to stay in a core's cache."""
 INVOKE, OK, FAIL = (TYPES.index(name) for name in (":invoke", ":ok", ":fail"))
 ASSIGN, SUBSCRIBE, CRASH = (FUNCTIONS.index(name) for name in (":assign", ":subscribe", ":crash"))

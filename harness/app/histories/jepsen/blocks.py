@@ -34,14 +34,15 @@ _BETWEEN = "] ["
 """Stands between two records."""
 _KNOWN_MAX, _REFUSED_MAX, _NEW_MAX = 4096, 1 << 16, 512
 """So many gaps are remembered, so many that are not understood, and so many new ones are looked at in one block."""
-_RARE_MAX = 4096
+_RARE_MAX = 1024
 """Lines with more unusual gaps than this are read one by one, so that no sum of their facts overflows."""
 _BEFORE, _BEHIND = 24, _GAP_MAX + 8
 """Zeros around a text, so that words may reach over its ends."""
 
 
 class TokenRole(IntEnum):
-    """Says what a token is. Two tokens between which a space stands have roles one after the other, or both are items."""
+    """Says what a token is. Two tokens between which a space stands are both items, or the first one's role is 2, 4 or 6, and
+    the second one's is the next."""
 
     UNKNOWN = 0
     SEND_KEY = 2
@@ -53,20 +54,19 @@ class TokenRole(IntEnum):
     OFFSET = 6
     VALUE = 7
     """Of a record that a poll gave."""
-    POLL_KEY = 8
-    ITEM = 9
+    POLL_KEY = 9
+    ITEM = 10
     """A number that stands in an operation's value by itself: a key that is assigned."""
-    TIME = 10
-    PROCESS = 11
-    IGNORED = 12
+    TIME = 11
+    PROCESS = 12
+    IGNORED = 13
     """The index, or another number of which nothing is kept."""
-    LINE = 13
+    LINE = 14
     """No number, but the end of a line."""
 
 
 _ROLES = 16
 """A power of two above all roles."""
-_AFTER_SPACE = (TokenRole.SEND_KEY, TokenRole.SEND_OFFSET, TokenRole.OFFSET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +181,9 @@ class _Grammar:
         """The value of a key of which nothing is kept, or nearly nothing: a word, or a vector of words."""
         value = self._token()
         if key == ":seek-to-beginning?":
-            self._said["seeks"] = self._said.get("seeks", 0) + (value == "true")
-            if value not in ("true", "false", "nil"):
+            if value == "true":
+                self._count("seeks")
+            elif value not in ("false", "nil"):
                 raise _NotUnderstood
         depth = 0
         while True:
@@ -240,7 +241,7 @@ class _Grammar:
 
     def _count(self, what: str) -> None:
         self._said[what] = self._said.get(what, 0) + 1
-        if what in ("types", "functions", "values") and self._said[what] > 1:
+        if what != "micro_operations" and self._said[what] > 1:
             raise _NotUnderstood
 
     def _peek(self) -> str | None:
@@ -330,15 +331,16 @@ class Gaps:
         """The role of the token after each gap, if it is the same after every role; else UNKNOWN."""
         self.roles = np.zeros((1, _ROLES), dtype=np.uint8)
         """The role of the token after each gap, by that of the token before; UNKNOWN = not understood."""
-        self.facts = np.zeros((3, 1, _ROLES), dtype=np.int64)
+        self.facts = np.zeros((2, 1, _ROLES), dtype=np.int64)
         """What is said between the two, as `_packed` has it."""
         self.learn([b" "], np.array([1], dtype=np.uint64))
         assert self.count == self.SPACE + 1
 
     def find(self, hashes: np.ndarray) -> np.ndarray:
         """intp[n]: the gap with each hash, 0 = none has. The text is not compared."""
-        at = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
-        return np.where(self._hashes[at] == hashes, self._gaps[at], 0)
+        at = np.searchsorted(self._hashes, hashes)
+        at[at == len(self._hashes)] = 0
+        return np.asarray(self._gaps[at] * (self._hashes[at] == hashes))
 
     def learn(self, texts: Sequence[bytes], hashes: np.ndarray) -> None:
         """Adds gaps with these hashes, those that are understood after any role."""
@@ -353,7 +355,7 @@ class Gaps:
                 continue
             words = np.zeros(_GAP_MAX, dtype=np.uint8)
             words[: len(text)] = np.frombuffer(text, dtype=np.uint8)
-            roles, facts = np.zeros(_ROLES, dtype=np.uint8), np.zeros((3, _ROLES), dtype=np.int64)
+            roles, facts = np.zeros(_ROLES, dtype=np.uint8), np.zeros((2, _ROLES), dtype=np.int64)
             for role, meaning in found.items():
                 roles[role] = meaning.role
                 facts[:, role] = _packed(meaning)
@@ -376,24 +378,36 @@ class Gaps:
         self.count += len(rows)
 
 
-_FIELD = 16
-"""Bits of each fact. Sums over a line stay below: see _RARE_MAX."""
+_FIELD = 11
+"""Bits of a fact that a gap says at most once. Sums over a line stay below: see _RARE_MAX."""
+_F, _NOTHING, _SEEKS, _MICRO_OPERATIONS = 12, 25, 36, 47
+"""Where other facts begin."""
 
 
-def _packed(meaning: Meaning) -> tuple[int, int, int]:
-    """Returns what a gap says, three numbers of fields that may be added up over a line."""
-    return (
-        meaning.types | meaning.functions << _FIELD | meaning.values << 2 * _FIELD,
-        (meaning.role is TokenRole.TIME)
-        | (meaning.role is TokenRole.PROCESS) << _FIELD
-        | meaning.micro_operations << 2 * _FIELD,
-        meaning.type | meaning.f << _FIELD | meaning.nothing << 2 * _FIELD | meaning.seeks << 2 * _FIELD + 8,
+def _packed(meaning: Meaning) -> tuple[int, int]:
+    """Returns what a gap says, two numbers of fields that may be added up over a line."""
+    once = (
+        meaning.types,
+        meaning.functions,
+        meaning.values,
+        int(meaning.role is TokenRole.TIME),
+        int(meaning.role is TokenRole.PROCESS),
     )
+    others = (
+        meaning.type
+        | meaning.f << _F
+        | meaning.nothing << _NOTHING
+        | meaning.seeks << _SEEKS
+        | meaning.micro_operations << _MICRO_OPERATIONS
+    )
+    return sum(fact << place * _FIELD for place, fact in enumerate(once)), others
 
 
-_ONE_EACH = (1 | 1 << _FIELD | 1 << 2 * _FIELD, 1 | 1 << _FIELD)
-"""Type, :f and value; time and process."""
-_FIELD_ONES = (1 << _FIELD) - 1
+_ONE_EACH = sum(1 << place * _FIELD for place in range(5))
+
+
+def _field(facts: np.ndarray, begin: int, end: int) -> np.ndarray:
+    return np.asarray(facts >> begin & (1 << end - begin) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,33 +494,39 @@ class _Reading:
         role[rare] = gaps.only[gap]
         role[newline] = TokenRole.LINE
         self._depending(role, space, rare, gap)
-        before = np.where(rare > 0, role[rare - 1], np.uint8(TokenRole.LINE))
-        ends = np.zeros(len(role), dtype=bool)
-        ends[newline] = True
-        understood = (gaps.roles[gap, before] == role[rare]) & (role[rare] != TokenRole.UNKNOWN)
-        understood &= ends[rare] == (role[rare] == TokenRole.LINE)
+        before = role[rare - 1]
+        before[rare == 0] = TokenRole.LINE
+        known = gap * _ROLES + before
+        of_rare = role[rare]
+        ends = self._buffer[self._begin[rare]] == ord("\n")
+        understood = (gaps.roles.ravel()[known] == of_rare) & (of_rare != TokenRole.UNKNOWN)
+        understood &= ends == (of_rare == TokenRole.LINE)
         wrong = (rare[~understood], _misplaced(role, space, between), self._odd_numbers())
-        bounds = np.searchsorted(rare, newline, side="right")  # a newline is the last token of its line
-        facts = [np.add.reduceat(table[gap, before], np.append(0, bounds[:-1])) for table in gaps.facts]
-        taken = (facts[0] == _ONE_EACH[0]) & (facts[1] & (1 << 2 * _FIELD) - 1 == _ONE_EACH[1])
-        taken &= np.diff(bounds, prepend=0) < _RARE_MAX
+        bounds = np.flatnonzero(ends) + 1  # a newline is the last token of its line
+        once, others = (np.add.reduceat(table.ravel()[known], np.append(0, bounds[:-1])) for table in gaps.facts)
+        taken = (once == _ONE_EACH) & (np.diff(bounds, prepend=0) < _RARE_MAX)
         taken[np.searchsorted(newline, np.concatenate(wrong))] = False
-        f, micro_operations = (facts[2] >> _FIELD & _FIELD_ONES).astype(np.int8), facts[1] >> 2 * _FIELD
-        seeks = facts[2] >> 2 * _FIELD + 8
+        f = _field(others, _F, _NOTHING).astype(np.int8)
+        micro_operations, seeks = others >> _MICRO_OPERATIONS, _field(others, _SEEKS, _MICRO_OPERATIONS)
         operates = f < len(OPERATIONS)
-        of_items = np.searchsorted(newline, np.flatnonzero(role == TokenRole.ITEM))
+        item = np.flatnonzero(role == TokenRole.ITEM)
+        of_items = np.searchsorted(newline, item)
         taken &= (operates | (micro_operations == 0)) & (seeks < 2)
         taken[of_items[operates[of_items]]] = False
         if not taken.all():
             role[np.repeat(~taken, np.diff(newline, prepend=-1))] = TokenRole.UNKNOWN
+            of_rare = role[rare]
+            item = item[role[item] == TokenRole.ITEM]
+        wanted = (TokenRole.PROCESS, TokenRole.TIME, TokenRole.SEND_KEY, TokenRole.POLL_KEY)
         return self._lines(
             role,
-            rare,
+            *(rare[of_rare == one] for one in wanted),
+            item,
             taken=taken,
-            type=(facts[2] & _FIELD_ONES).astype(np.int8),
+            type=_field(others, 0, _F).astype(np.int8),
             f=f,
             micro_operations=micro_operations,
-            nothing=(facts[2] >> 2 * _FIELD & 0xFF) > 0,
+            nothing=_field(others, _NOTHING, _SEEKS) > 0,
             seeks=seeks > 0,
         )
 
@@ -521,29 +541,37 @@ class _Reading:
         return is_space, is_between
 
     def _looked_up(self, tokens: np.ndarray, length: np.ndarray) -> np.ndarray:
-        """intp[n]: the gap before each of these tokens."""
-        gaps, begin = self._gaps, self._gap_begin[tokens]
-        levels = []
-        hashes = length.astype(np.uint64) * _ODD
-        within = length <= _GAP_MAX
-        for level in range(_GAP_MAX // _WORD):
-            chosen = np.flatnonzero((length > level * _WORD) & within)
-            if not len(chosen):
-                break
-            at = level * _WORD
-            word = self._words[begin[chosen] + at] & _FIRST_BYTES[np.minimum(length[chosen] - at, _WORD)]
-            levels.append((chosen, word))
-            mixed = (hashes[chosen] ^ word) * _ODD
-            hashes[chosen] = mixed ^ (mixed >> np.uint64(29))
+        """intp[n]: the gap before each of these tokens. It is looked up by a hash, and then every byte is compared."""
+        begin = self._gap_begin[tokens]
+        gap = np.zeros(len(tokens), dtype=np.intp)
+        short, long = np.flatnonzero(length <= _WORD), np.flatnonzero((length > _WORD) & (length <= _GAP_MAX))
+        for chosen, samples in ((short, 1), (long, _SAMPLES)):
+            if len(chosen):
+                gap[chosen] = self._known(begin[chosen], length[chosen], samples)
+        return gap
+
+    def _known(self, begin: np.ndarray, length: np.ndarray, samples: int) -> np.ndarray:
+        gaps, words = self._gaps, self._words
+        first = words[begin] & _FIRST_BYTES[np.minimum(length, _WORD)]
+        hashes = (first ^ length.view(np.uint64)) * _ODD
+        for sample in range(1, samples):  # the last is the last word
+            hashes ^= hashes >> np.uint64(29)
+            hashes ^= words[begin + (length - _WORD) * sample // (samples - 1)]
+            hashes *= _ODD
         gap = gaps.find(hashes)
-        unknown = np.flatnonzero((gap == 0) & within)
+        unknown = np.flatnonzero(gap == 0)
         if len(unknown):
             self._learn(hashes[unknown], begin[unknown], length[unknown])
             gap = gaps.find(hashes)
-        gap[gaps.length[gap] != length] = 0
-        for level, (chosen, word) in enumerate(levels):
-            gap[chosen[gaps.words[gap[chosen], level] != word]] = 0
-        return gap
+        same = (gaps.length[gap] == length) & (gaps.words[gap, 0] == first)
+        for level in range(1, _GAP_MAX // _WORD if samples > 1 else 0):
+            chosen = np.flatnonzero(length > level * _WORD)
+            if not len(chosen):
+                break
+            rest = np.minimum(length[chosen] - level * _WORD, _WORD)
+            word = words[begin[chosen] + level * _WORD] & _FIRST_BYTES[rest]
+            same[chosen] &= gaps.words[gap[chosen], level] == word
+        return np.asarray(gap * same)
 
     def _learn(self, hashes: np.ndarray, begin: np.ndarray, length: np.ndarray) -> None:
         """Learns the most frequent of these gaps."""
@@ -555,21 +583,19 @@ class _Reading:
 
     def _depending(self, role: np.ndarray, space: np.ndarray, rare: np.ndarray, gap: np.ndarray) -> None:
         """Sets the role of each token that depends on the one before: nearly all are the second of a pair."""
-        first = (role == _AFTER_SPACE[0]) | (role == _AFTER_SPACE[1]) | (role == _AFTER_SPACE[2])
-        second = space[1:] & first[:-1]
-        role[1:][second] = role[:-1][second] + np.uint8(1)
-        unknown = rare[(role[rare] == TokenRole.UNKNOWN) & (gap > 0)]
-        tokens = np.concatenate([np.flatnonzero(space & (role == TokenRole.UNKNOWN)), unknown])
-        which = np.zeros(len(role), dtype=np.intp)
-        which[rare] = gap
-        which[space] = Gaps.SPACE
+        is_first = ((role - np.uint8(2)) & np.uint8(0xF9)) == 0  # 2, 4 or 6
+        role[1:] |= (space[1:] & is_first[:-1]) * (role[:-1] | np.uint8(1))
+        spaces = np.flatnonzero(space & (role == TokenRole.UNKNOWN))
+        others = np.flatnonzero((role[rare] == TokenRole.UNKNOWN) & (gap > 0))
+        tokens = np.concatenate([spaces, rare[others]])
+        which = np.concatenate([np.full(len(spaces), Gaps.SPACE), gap[others]])
         for _ in range(_DEPENDING_MAX):
-            tokens = tokens[tokens > 0]
-            found = self._gaps.roles[which[tokens], role[tokens - 1]]
+            found = self._gaps.roles[which, role[tokens - 1]]
+            found[tokens == 0] = TokenRole.UNKNOWN
             role[tokens] = found
             if not found.any():
                 return
-            tokens = tokens[found == TokenRole.UNKNOWN]
+            tokens, which = tokens[found == TokenRole.UNKNOWN], which[found == TokenRole.UNKNOWN]
 
     def _numbers(self) -> np.ndarray:
         """int64[tokens]: the number that each is; anything for the ends of lines and for numbers that are too long."""
@@ -588,22 +614,30 @@ class _Reading:
         digits = self._end - self._begin
         return np.flatnonzero((digits > _DIGITS_MAX) | ((digits > 1) & (self._buffer[self._begin] == ord("0"))))
 
-    def _lines(self, role: np.ndarray, rare: np.ndarray, *, taken: np.ndarray, **facts: np.ndarray) -> Lines:
-        """Collects what the tokens of lines that are taken say; others have no role any more."""
+    def _lines(
+        self,
+        role: np.ndarray,
+        process: np.ndarray,
+        time: np.ndarray,
+        send: np.ndarray,
+        key: np.ndarray,
+        item: np.ndarray,
+        *,
+        taken: np.ndarray,
+        **facts: np.ndarray,
+    ) -> Lines:
+        """Collects what the tokens of lines that are taken say; others have no role any more. `process` to `item`: the tokens
+        that are processes, times, keys that are sent to, keys of polls, and items."""
         number, newline = self._number, self._newline
-        of_rare = role[rare]
-        process, time_ns = np.zeros(len(newline), dtype=np.int64), np.zeros(len(newline), dtype=np.int64)
-        process[taken] = number[rare[of_rare == TokenRole.PROCESS]]
-        time_ns[taken] = number[rare[of_rare == TokenRole.TIME]]
-        send, key = rare[of_rare == TokenRole.SEND_KEY], rare[of_rare == TokenRole.POLL_KEY]
+        processes, times = np.zeros(len(newline), dtype=np.int64), np.zeros(len(newline), dtype=np.int64)
+        processes[taken], times[taken] = number[process], number[time]
         paired = role[send + 1] == TokenRole.SEND_OFFSET
-        item = np.flatnonzero(role == TokenRole.ITEM)
         record = np.flatnonzero(role == TokenRole.OFFSET)
         run_begin = np.searchsorted(record, key)
         return Lines(
             taken=taken,
-            process=process,
-            time_ns=time_ns,
+            process=processes,
+            time_ns=times,
             send_line=np.searchsorted(newline, send),
             send_place=self._begin[send] - _BEFORE,
             send_key=number[send],
@@ -623,6 +657,8 @@ class _Reading:
         )
 
 
+_SAMPLES = 4
+"""So many words of a long gap make its hash."""
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(_WORD + 1)], dtype=np.uint64)
 _LAST_DIGITS = np.array([0x0F0F0F0F0F0F0F0F >> 8 * n << 8 * n for n in range(_WORD, -1, -1)], dtype=np.uint64)
