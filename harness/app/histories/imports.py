@@ -51,7 +51,7 @@ DEFAULTS: Mapping[str, Any] = {"producer.acks": "all", "producer.enable_idempote
 """What an import assumes of the configuration, unless `settings` says otherwise."""
 CLIENTS_MAX = RECORDER_CLIENT
 """Ids of clients are below it."""
-PACKED_BITS_MAX = 63
+PACKED_BITS_MAX, _RADIX_BITS = 63, 16
 PARTITIONS_END = 2**31
 """Kafka's protocol numbers partitions in 32 bits."""
 
@@ -251,13 +251,16 @@ def _configured(imported: Imported, options: ImportOptions) -> tuple[Trial, Comb
 
 def clustered(columns: Columns, by: Sequence[str]) -> PartitionedRows:
     """Returns rows by partition, then by the columns `by`; what is equal stays in its order."""
-    partition = np.asarray(columns["partition"])
-    order = stable_order([partition, *(np.asarray(columns[key]) for key in by)])
+    return by_partition(columns, stable_order([np.asarray(columns[key]) for key in ("partition", *by)]))
+
+
+def by_partition(columns: Columns, order: np.ndarray) -> PartitionedRows:
+    """Returns rows in an order in which partitions ascend."""
     ordered = {key: np.asarray(values)[order] for key, values in columns.items()}
-    bounds = [0, *(np.flatnonzero(np.diff(ordered["partition"])) + 1).tolist(), len(partition)]
+    bounds = [0, *(np.flatnonzero(np.diff(ordered["partition"])) + 1).tolist(), len(order)]
     spans = [(begin, end) for begin, end in pairwise(bounds) if end > begin]
     return PartitionedRows(
-        len(partition),
+        len(order),
         lambda: ({key: values[begin:end] for key, values in ordered.items()} for begin, end in spans),
     )
 
@@ -265,18 +268,24 @@ def clustered(columns: Columns, by: Sequence[str]) -> PartitionedRows:
 def stable_order(columns: Sequence[np.ndarray]) -> np.ndarray:
     """Returns intp[n]: the order of rows by columns of integers, the first one first; what is equal stays in its order.
 
-    If the columns and the number of the row fit into 63 bits, they are sorted as one number, which takes a tenth of the time.
+    The columns are packed into one number. numpy sorts numbers of 16 bits by radix, which takes a fifth of the time of other
+    sorts: so up to 32 bits are sorted 16 at a time, and more as one number with that of the row behind it.
     """
     count = len(columns[0])
     least = [int(column.min(initial=0)) for column in columns]
     widths = [(int(column.max(initial=0)) - low).bit_length() for column, low in zip(columns, least, strict=True)]
-    row_bits = count.bit_length()
-    if sum(widths) + row_bits > PACKED_BITS_MAX:
+    width, row_bits = sum(widths), count.bit_length()
+    if width > 2 * _RADIX_BITS and width + row_bits > PACKED_BITS_MAX:
         return np.lexsort(columns[::-1])
     packed = np.zeros(count, dtype=np.int64)
-    for column, low, width in zip(columns, least, widths, strict=True):
-        packed <<= width
+    for column, low, bits in zip(columns, least, widths, strict=True):
+        packed <<= bits
         packed |= column - low if column.dtype == np.int64 else column.astype(np.int64) - low
+    if width <= 2 * _RADIX_BITS:
+        order = np.argsort(packed.astype(np.uint16), kind="stable")
+        if width > _RADIX_BITS:
+            order = order[np.argsort((packed >> _RADIX_BITS).astype(np.uint16)[order], kind="stable")]
+        return order
     packed <<= row_bits
     packed |= np.arange(count)
     packed.sort()

@@ -517,10 +517,12 @@ class _Reading:
             role[np.repeat(~taken, np.diff(newline, prepend=-1))] = TokenRole.UNKNOWN
             of_rare = role[rare]
             item = item[role[item] == TokenRole.ITEM]
-        wanted = (TokenRole.PROCESS, TokenRole.TIME, TokenRole.SEND_KEY, TokenRole.POLL_KEY)
         return self._lines(
             role,
-            *(rare[of_rare == one] for one in wanted),
+            rare[of_rare == TokenRole.PROCESS],
+            rare[of_rare == TokenRole.TIME],
+            rare[of_rare == TokenRole.SEND_KEY],
+            rare[of_rare == TokenRole.POLL_KEY],
             item,
             taken=taken,
             type=_field(others, 0, _F).astype(np.int8),

@@ -3,8 +3,8 @@
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Literal
+from itertools import accumulate, pairwise
+from typing import Literal, NoReturn
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from prozess.harness.app.histories.imports import (
     ImportedClient,
     Part,
     PartitionedRows,
-    clustered,
+    by_partition,
     stable_order,
 )
 from prozess.harness.errors import BadInput
@@ -118,7 +118,8 @@ def tables_of(columns: JepsenColumns, *, transactions: Literal["auto", "yes", "n
     transactional = transactions == "yes" or (
         transactions == "auto" and (columns.has_txn or columns.most_micro_operations > 1)
     )
-    sequence, producer = _sequences(sends), 2 * sends["process"] + 2
+    order = stable_order([sends["partition"], sends["process"]])
+    sequence, producer = _sequences(sends, order), 2 * sends["process"] + 2
     reads = _Reads(columns, sequence, producer, transactional=transactional)
     send_columns = {
         "client": producer.astype(np.int32),
@@ -137,8 +138,8 @@ def tables_of(columns: JepsenColumns, *, transactions: Literal["auto", "yes", "n
         title=title,
         workload="transactions" if transactional else "log",
         topics=[(edn_text(key), 0) for key in columns.keys],
-        clients=_clients(columns, send_columns, reads),
-        sends=clustered(send_columns, ("client", "sequence")),
+        clients=_clients(columns, send_columns, order, reads),
+        sends=by_partition(send_columns, order),  # sequences rise as operations do
         reads=PartitionedRows(len(columns.offsets), reads.parts),
         others={"transactions": _transactions(sends)} if transactional and len(sequence) else {},
         notes=[f"operations are {'' if transactional else 'no '}transactions"],
@@ -154,65 +155,48 @@ class _Reads:
     ) -> None:
         """`sequence`, `producer`: of each send. What a transaction reads itself is its client's own."""
         self._columns = columns
-        runs, sends = columns.runs, columns.sends
+        runs = columns.runs
         self.client = (2 * runs["process"] + (2 if transactional else 3)).astype(np.int32)
         """int32[runs]"""
         self._unknown_sender = 2 * len(columns.processes) + 2
         order = stable_order([runs["partition"], runs["process"]])
         self._runs = order[runs["count"][order] > 0]
-        self._bounds = np.searchsorted(runs["partition"][self._runs], np.arange(len(columns.keys) + 1))
-        by_value = stable_order([sends["partition"], sends["value"]])
-        partition, value = sends["partition"][by_value], sends["value"][by_value]
-        self._refuse_twice(by_value, (np.diff(value) == 0) & (np.diff(partition) == 0))
-        self._sent_bounds = np.searchsorted(partition, np.arange(len(columns.keys) + 1))
-        self._sent_value = value
-        self._sent_sequence, self._sent_producer = sequence[by_value], producer[by_value].astype(np.int32)
-
-    def _refuse_twice(self, order: np.ndarray, same: np.ndarray) -> None:
-        if not same.any():
-            return
-        at = int(np.flatnonzero(same)[0])
-        sends, one, other = self._columns.sends, order[at], order[at + 1]
-        texts = {code: text for text, code in self._columns.texts.items()}
-        value, key = int(sends["value"][one]), self._columns.keys[int(sends["partition"][one])]
-        raise BadInput(
-            f"Lines {sends['line'][one]} and {sends['line'][other]} both send {texts.get(value, value)} to key "
-            f"{edn_text(key)}: values must be unique per key, else nobody can tell the two apart."
-        )
+        partition = runs["partition"][self._runs]
+        self._bounds = np.searchsorted(partition, np.arange(len(columns.keys) + 1))
+        self.partitions = _partitions_of(self.client[self._runs], partition)
+        """Client → the partitions that it was given records of."""
+        self._sent = _Sent(columns, sequence, producer.astype(np.int32))
 
     def counts(self, length: int) -> np.ndarray:
         """Returns int64[length]: how many records each client was given."""
         return np.bincount(self.client, weights=self._columns.runs["count"], minlength=length).astype(np.int64)
 
     def parts(self) -> Iterator[Part]:
-        """Yields the rows of each partition, as `PartitionedRows` says."""
-        unknown = 0
-        runs = self._columns.runs
+        """Yields the rows of each partition, as `PartitionedRows` says. Each different value that nobody sent is a record of
+        its own."""
+        runs, unsent = self._columns.runs, 0
         for partition, (begin, end) in enumerate(pairwise(self._bounds.tolist())):
             mine = self._runs[begin:end]
             ends = np.cumsum(runs["count"][mine])
             total = int(ends[-1]) if len(ends) else 0
-            senders = self._senders(partition) if total else None
-            codes = dict[int, int]()
+            known = np.empty(0, dtype=np.int64)
             for first in range(0, total, ROW_GROUP_MAX):
-                assert senders is not None
-                rows, sent = self._rows(mine, ends, first, min(first + ROW_GROUP_MAX, total), senders)
-                if sent is not None:  # each different value that nobody sent is one record
-                    for value in rows["sequence"][~sent].tolist():
-                        codes.setdefault(value, unknown + len(codes))
-                    rows["sequence"][~sent] = [codes[value] for value in rows["sequence"][~sent].tolist()]
-                    sent_partition = np.where(sent, partition, NONE).astype(np.int32)
-                else:
-                    sent_partition = None
-                whole = {"partition": partition, "flags": 0}
-                yield rows | whole | {"sent_partition": partition if sent_partition is None else sent_partition}
-            unknown += len(codes)
+                rows, sent = self._rows(partition, mine, ends, first, min(first + ROW_GROUP_MAX, total))
+                sent_partition: np.ndarray | int = partition
+                if sent is not None:
+                    values = rows["sequence"][~sent]
+                    known = np.append(known, np.setdiff1d(values, known))
+                    order = np.argsort(known)
+                    rows["sequence"][~sent] = unsent + order[np.searchsorted(known, values, sorter=order)]
+                    sent_partition = np.where(sent, partition, NONE)
+                yield rows | {"partition": partition, "flags": 0, "sent_partition": sent_partition}
+            unsent += len(known)
 
     def _rows(
-        self, mine: np.ndarray, ends: np.ndarray, first: int, last: int, senders: "_Senders"
+        self, partition: int, mine: np.ndarray, ends: np.ndarray, first: int, last: int
     ) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
         """Returns the rows with first ≤ number < last of the runs `mine`, and bool[n]: was the record sent? (None: all were.)
-        `sequence` is the value of a record that nobody sent."""
+        `sequence` is the value of a record that nobody sent. `ends`: the rows up to the end of each run."""
         runs = self._columns.runs
         low, high = np.searchsorted(ends, first, side="right"), np.searchsorted(ends, last, side="left") + 1
         chosen, until = mine[low:high], ends[low:high]
@@ -221,7 +205,9 @@ class _Reads:
         of_run = np.repeat(np.arange(len(chosen)), counts)
         record = np.arange(first, last) + (runs["start"][chosen] - begin)[of_run]
         value = self._columns.values[record]
-        sequence, sender, sent = senders.of(value)
+        sequence, sender, sent = self._sent.of(partition, value)
+        if sent is not None:
+            sequence, sender = np.where(sent, sequence, value), np.where(sent, sender, np.int32(self._unknown_sender))
         rows = {
             "client": self.client[chosen][of_run],
             "read_ns": runs["time"][chosen][of_run],
@@ -232,50 +218,67 @@ class _Reads:
         }
         return rows, sent
 
-    def _senders(self, partition: int) -> "_Senders":
-        begin, end = self._sent_bounds[partition : partition + 2]
-        return _Senders(
-            self._sent_value[begin:end],
-            self._sent_sequence[begin:end],
-            self._sent_producer[begin:end],
-            self._unknown_sender,
+
+class _Sent:
+    """Finds who sent a value to a key. Values of most keys are numbers without many gaps: then it is an array access."""
+
+    def __init__(self, columns: JepsenColumns, sequence: np.ndarray, producer: np.ndarray) -> None:
+        """`sequence`, `producer`: of each send. BadInput if a value was sent twice to one key."""
+        self._columns = columns
+        partition, value = columns.sends["partition"], columns.sends["value"]
+        keys = len(columns.keys)
+        self._least = np.full(keys, np.iinfo(np.int64).max)
+        most = np.full(keys, np.iinfo(np.int64).min)
+        np.minimum.at(self._least, partition, value)
+        np.maximum.at(most, partition, value)
+        widths = [max(0, high - low + 1) for low, high in zip(self._least.tolist(), most.tolist(), strict=True)]
+        self._ends = list(accumulate(widths, initial=0))
+        self._dense = self._ends[-1] <= _SPARSE * len(value) + 1024
+        if self._dense:
+            place = np.asarray(self._ends[:-1])[partition] + (value - self._least[partition])
+            row = np.full(self._ends[-1] + 1, NONE, dtype=np.int64)
+            row[place] = np.arange(len(value))
+            if (row[place] != np.arange(len(value))).any():
+                self._refuse_twice()
+            self._known = row != NONE
+            self._sequence, self._producer = sequence[row], producer[row]
+        else:
+            order = stable_order([partition, value])
+            self._value, ordered = value[order], partition[order]
+            if ((np.diff(self._value) == 0) & (np.diff(ordered) == 0)).any():
+                self._refuse_twice()
+            self._ends = np.searchsorted(ordered, np.arange(keys + 1)).tolist()
+            self._sequence, self._producer = sequence[order], producer[order]
+
+    def of(self, partition: int, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Returns (sequence, sender, was it sent?) of each value in a partition; None: all were. Sequence and sender of one
+        that was not are anything."""
+        begin, end = self._ends[partition : partition + 2]
+        if begin == end:
+            nothing = np.zeros(len(values), dtype=np.int64)
+            return nothing, nothing.astype(np.int32), nothing.astype(bool)
+        if self._dense:
+            place = values - int(self._least[partition])
+            inside = (place >= 0) & (place < end - begin)
+            place = begin + (place if inside.all() else np.where(inside, place, 0))
+            sent = inside & self._known[place]
+        else:
+            place = begin + np.minimum(np.searchsorted(self._value[begin:end], values), end - begin - 1)
+            sent = self._value[place] == values
+        return self._sequence[place], self._producer[place], None if sent.all() else sent
+
+    def _refuse_twice(self) -> NoReturn:
+        sends = self._columns.sends
+        order = np.lexsort([sends["value"], sends["partition"]])
+        same = (np.diff(sends["value"][order]) == 0) & (np.diff(sends["partition"][order]) == 0)
+        at = int(np.flatnonzero(same)[0])
+        one, other = order[at], order[at + 1]
+        texts = {code: text for text, code in self._columns.texts.items()}
+        value, key = int(sends["value"][one]), self._columns.keys[int(sends["partition"][one])]
+        raise BadInput(
+            f"Lines {sends['line'][one]} and {sends['line'][other]} both send {texts.get(value, value)} to key "
+            f"{edn_text(key)}: values must be unique per key, else nobody can tell the two apart."
         )
-
-
-class _Senders:
-    """Finds who sent a value to a key. `values` ascend."""
-
-    def __init__(self, values: np.ndarray, sequence: np.ndarray, producer: np.ndarray, unknown: int) -> None:
-        self._values = values
-        self._sequence, self._producer = np.append(sequence, 0), np.append(producer, np.int32(unknown))
-        self._least, self._place = 0, None
-        width = int(values[-1]) - int(values[0]) + 1 if len(values) else 0
-        if 0 < width <= _SPARSE * len(values) + 1024:
-            self._least = int(values[0])
-            self._place = np.full(width, len(values), dtype=np.intp)
-            self._place[values - self._least] = np.arange(len(values))
-
-    def of(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Returns (sequence, sender, was it sent?) of each value; None: all were. The sequence of one that was not is the
-        value."""
-        row = self._rows(values)
-        sent = row < len(self._values)
-        sequence, sender = self._sequence[row], self._producer[row]
-        if sent.all():
-            return sequence, sender, None
-        return np.where(sent, sequence, values), sender, sent
-
-    def _rows(self, values: np.ndarray) -> np.ndarray:
-        if self._place is None:
-            row = np.searchsorted(self._values, values)
-            there = row < len(self._values)
-            there[there] = self._values[row[there]] == values[there]
-            return np.where(there, row, len(self._values))
-        places = values - self._least
-        if len(places) and (places.min() < 0 or places.max() >= len(self._place)):
-            inside = (places >= 0) & (places < len(self._place))
-            return np.where(inside, self._place[np.where(inside, places, 0)], len(self._values))
-        return np.asarray(self._place[places])
 
 
 def edn_text(key: int | str) -> str:
@@ -287,15 +290,14 @@ def edn_text(key: int | str) -> str:
     return key[1:] if key.startswith("'") else key
 
 
-def _sequences(sends: Mapping[str, np.ndarray]) -> np.ndarray:
+def _sequences(sends: Mapping[str, np.ndarray], order: np.ndarray) -> np.ndarray:
     """Returns the number of each send within its producer: its value, where those rise from operation to operation for
-    each producer and key (Jepsen's do); else the order of sending."""
+    each producer and key (Jepsen's do); else the order of sending. `order`: by partition and process."""
     value, process = sends["value"], sends["process"]
     if len(value) and value.min() >= 0 and value.max() < 1 << 40:
-        order = stable_order([process, sends["partition"]])
         same = (np.diff(process[order]) == 0) & (np.diff(sends["partition"][order]) == 0)
         if (np.diff(value[order])[same] > 0).all():
-            return value.copy()
+            return value
     order = stable_order([process])
     of = process[order]
     first = np.searchsorted(of, of)
@@ -304,11 +306,11 @@ def _sequences(sends: Mapping[str, np.ndarray]) -> np.ndarray:
     return sequence
 
 
-def _clients(columns: JepsenColumns, sends: Mapping[str, np.ndarray], reads: _Reads) -> list[ImportedClient]:
+def _clients(
+    columns: JepsenColumns, sends: Mapping[str, np.ndarray], order: np.ndarray, reads: _Reads
+) -> list[ImportedClient]:
     """A producer and a reader of each process that sent, or was given, anything."""
-    given = columns.runs["count"] > 0
-    written = _partitions_of(sends["client"], sends["partition"])
-    read = _partitions_of(reads.client[given], columns.runs["partition"][given])
+    written, read = _partitions_of(sends["client"][order], sends["partition"][order]), reads.partitions
     issued = np.zeros(2 * len(columns.processes) + 4, dtype=np.int64)
     np.maximum.at(issued, sends["client"], sends["sequence"] + 1)
     counts = reads.counts(len(issued))
@@ -337,9 +339,10 @@ def _clients(columns: JepsenColumns, sends: Mapping[str, np.ndarray], reads: _Re
 
 
 def _partitions_of(client: np.ndarray, partition: np.ndarray) -> dict[int, tuple[int, ...]]:
-    """Client → the partitions of its rows, ascending."""
-    pairs = np.unique((client.astype(np.int64) << 32) | partition)
-    clients, partitions = pairs >> 32, pairs & 0xFFFFFFFF
+    """Client → the partitions of its rows, ascending. The rows are in the order of partitions, and of clients in each."""
+    first = np.flatnonzero((np.diff(client, prepend=-1) != 0) | (np.diff(partition, prepend=-1) != 0))
+    first = first[stable_order([client[first]])]
+    clients, partitions = client[first], partition[first]
     bounds = np.flatnonzero(np.diff(clients)) + 1
     groups = zip(np.split(clients, bounds), np.split(partitions, bounds), strict=True)
     return {int(c[0]): tuple(p.tolist()) for c, p in groups if len(c)}
