@@ -559,14 +559,13 @@ def filled(table: Table, columns: Mapping[str, np.ndarray | int], *, length: int
     assert not unknown, f"{table.name} has no {unknown}"
     kinds = {"client": "i4"} | {column.name: column.kind for column in table.columns}
     units = {"client": ""} | {column.name: column.unit for column in table.columns}
-    return {
-        name: np.ascontiguousarray(
-            np.broadcast_to(
-                np.asarray(columns.get(name, MISSING if units[name] == "ns" else NONE)).astype(kind, copy=False), length
-            )
-        )
-        for name, kind in kinds.items()
-    }
+    found = {}
+    for name, kind in kinds.items():
+        values = np.asarray(columns.get(name, MISSING if units[name] == "ns" else NONE))
+        if values.shape != (length,):  # one value for all
+            values = np.full(length, values, dtype=kind)
+        found[name] = np.ascontiguousarray(values, dtype=kind)
+    return found
 
 
 def ensure_every_table(run: RunDirectory) -> None:

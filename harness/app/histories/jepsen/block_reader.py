@@ -289,9 +289,11 @@ class BlockReader:
             "lost": _joined([np.empty(0, dtype=np.int64)] * 3, others.lost),
         }
         partitions = self._partitions.of(*(np.concatenate([table[n] for table in rows.values()]) for n in (2, 1)))
-        ends = np.cumsum([len(table[0]) for table in rows.values()])
-        for (name, table), partition in zip(rows.items(), np.split(partitions, ends[:-1]), strict=True):
-            self._extend(name, (table[0] + self._lines, partition, *table[3:]))
+        begin = 0
+        for name, table in rows.items():
+            end = begin + len(table[0])
+            self._extend(name, (table[0] + self._lines, partitions[begin:end], *table[3:]))
+            begin = end
         self._extend("rebalances", (np.array(others.rebalances, dtype=np.int64) + self._lines,))
         for column, arrays, listed in (
             (self._offsets, lines.offset, others.offsets),
