@@ -371,7 +371,8 @@ class _Whole:
         lines = self._lines
         order = self._order[lines["f"][self._order] < len(OPERATIONS)]
         process, kind, f = self._process[order], lines["type"][order], lines["f"][order]
-        first = np.searchsorted(process, process)  # ascending: the place where each one's process begins
+        begins = np.flatnonzero(np.diff(process, prepend=-1) != 0)
+        first = np.repeat(begins, np.diff(begins, append=len(order)))
         second = ((np.arange(len(order)) - first) & 1).astype(bool)
         if ((kind == INVOKE) == second).any():
             raise Unusual("pairs")
@@ -536,11 +537,16 @@ class _Whole:
 
 def _in_order(names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the different names in the order in which they come up, and int64[n]: which of them each is."""
-    different, first, which = np.unique(names, return_index=True, return_inverse=True)
+    by_name = stable_order([names])
+    ordered = names[by_name]
+    new = np.append(True, ordered[1:] != ordered[:-1])
+    first = by_name[new]
     order = np.argsort(first)
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
-    return different[order], rank[which]
+    which = np.empty(len(names), dtype=np.int64)
+    which[by_name] = rank[np.cumsum(new) - 1]
+    return names[first[order]], which
 
 
 def blocks_of(path: Path) -> Iterator[bytes]:

@@ -235,13 +235,14 @@ class _Sent:
         self._ends = list(accumulate(widths, initial=0))
         self._dense = self._ends[-1] <= _SPARSE * len(value) + 1024
         if self._dense:
-            place = np.asarray(self._ends[:-1])[partition] + (value - self._least[partition])
+            place = np.array(self._ends[:-1], dtype=np.int64)[partition] + (value - self._least[partition])
             row = np.full(self._ends[-1] + 1, NONE, dtype=np.int64)
             row[place] = np.arange(len(value))
             if (row[place] != np.arange(len(value))).any():
                 self._refuse_twice()
             self._known = row != NONE
-            self._sequence, self._producer = sequence[row], producer[row]
+            # The row of what nobody sent is the last one's, or, if there are no sends, one more.
+            self._sequence, self._producer = np.append(sequence, 0)[row], np.append(producer, np.int32(0))[row]
         else:
             order = stable_order([partition, value])
             self._value, ordered = value[order], partition[order]

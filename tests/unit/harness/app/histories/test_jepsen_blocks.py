@@ -312,3 +312,16 @@ def test_a_history_that_cannot_be_read_at_once_is_read_one_by_one(tmp_path):
     path.write_text("{:type :ok, :process 0, :f :send, :value [[:send 1 [0 1]]]}\n")
     assert read_at_once(path) is None
     assert len(read_jepsen(path).sends) == 1
+
+
+@pytest.mark.parametrize("value", ["[[:poll]]", "[[:poll {5 [[0 1]]}]]", "[]", "nil"])
+def test_a_history_may_send_nothing(tmp_path, value):
+    path = tmp_path / "history.edn"
+    lines = "".join(
+        f"{{:time {n}, :type :{kind}, :process 0, :f :poll, :value {value}}}\n"
+        for n, kind in enumerate(("invoke", "ok"))
+    )
+    path.write_text(lines)
+    imported = read_jepsen(path)
+    assert (len(imported.sends), list(imported.sends.parts())) == (0, [])
+    assert [rows["sent_partition"].tolist() for rows in imported.reads.parts()] == [[-1]] * ("5" in value)
