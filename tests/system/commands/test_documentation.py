@@ -34,7 +34,7 @@ IMPORTS = "tests/unit/harness/app/histories/test_commands.py"
 ELSEWHERE = {
     "pip install '.[spark]'": "tests/system/commands/test_documentation.py",  # `installed`
     "pip wheel --no-deps --wheel-dir dist .": "tests/system/commands/test_documentation.py",  # `wheel`
-    "pip install 'dist/prozess-0.1.0-py3-none-any.whl[spark]'": "tests/system/commands/test_documentation.py",  # `installed`
+    'pip install "$(echo dist/prozess-*.whl)[spark]"': "tests/system/commands/test_documentation.py",  # `installed`
     RECORDED: "tests/system/commands/test_documentation.py",  # `recorded`
     "prozess replay runs/smoke-2-… --exact": "tests/system/commands/test_replay.py",
     "prozess check runs/smoke-2-… --oracle": "tests/system/spark/test_oracle.py",
