@@ -11,6 +11,7 @@ import datetime
 import ipaddress
 import os
 import secrets
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -187,6 +188,12 @@ class SecuredCluster:
         process.terminate()
         process.wait(timeout=STOP_S)
         self._log(node).write_text("")
+
+    def pause(self, node: int) -> None:
+        self._processes[node].send_signal(signal.SIGSTOP)
+
+    def resume(self, node: int) -> None:
+        self._processes[node].send_signal(signal.SIGCONT)
 
     def data(self, node: int) -> Path:
         """The node's log directory."""

@@ -280,6 +280,25 @@ def test_outages_are_told_again_and_again(secured, servers, tmp_path):
 
 
 @pytest.mark.long
+def test_a_broker_that_hangs_is_an_outage_and_what_it_answers_afterwards_is_no_loss(secured, servers, tmp_path):
+    with Watching(tmp_path, servers) as watch:
+        assert watch.topic
+        for node in NODES:
+            began_s = CLOCK.monotonic_ns() / 1e9
+            secured.pause(node)
+            try:
+                shown("hanging broker", watch.told(r"OUTAGE: .*: no send was acknowledged", since_s=began_s))
+                watch.await_all_over()  # the others have fenced it, and it still takes itself for a leader
+            finally:
+                secured.resume(node)
+            await_whole(servers)
+        code, said = watch.end()
+    assert code == ExitCode.VIOLATED, said
+    assert "VIOLATION" not in said
+    assert "UNREADABLE" not in said
+
+
+@pytest.mark.long
 def test_the_only_replica_that_comes_back_empty_is_told_as_a_loss(secured, servers, tmp_path):
     with Watching(tmp_path, servers, "--replication-factor", "1") as watch:
         topic, node = watch.topic, NODES[1]
