@@ -43,12 +43,14 @@ def check(
     None: beside the run. BadInput if there is no such run; NotJudged if its plan cannot be read; HarnessFailed if Spark
     fails; HistoryUnreadable if a URI cannot be read or written. What rests on damaged files is unknown.
     """
+    from prozess.spark_checkers.session import parallelism_of
+
     if workers is not None and workers < 1:
         raise BadInput(f"workers={workers}: at least one task must work at a time.")
     with _opened(spark, run, kept=True, out=out) as directory:
         directory.refuse_read_only()
         condition = condition_of(directory)
-        options = CheckOptions(engine="spark", workers=workers or _parallelism(spark), session=spark)
+        options = CheckOptions(engine="spark", workers=workers or parallelism_of(spark), session=spark)
         verdict = judge_run(directory, check_run(directory, options, condition), condition)
         if out is not None:
             write_judged_tables(directory, condition)
@@ -103,8 +105,7 @@ def history(spark: "SparkSession", run: Path | str, table: str) -> "DataFrame":
     """
     if table not in TABLES:
         raise BadInput(f"a history has no table {table!r}. Its tables are {', '.join(sorted(TABLES))}.")
-    large = large_tables(spark, _parallelism(spark))
-    with _opened(spark, run) as directory, history_file(directory, run, table, large):
+    with _opened(spark, run) as directory, history_file(directory, run, table, large_tables(spark)):
         return spark.read.parquet(history_address(directory, run, table))
 
 
@@ -136,11 +137,3 @@ def _setting_of(spark: "SparkSession") -> Setting:
         return None if value is None else str(value)
 
     return setting
-
-
-def _parallelism(spark: "SparkSession") -> int:
-    """Returns how many tasks the session works on at a time. A session of Spark Connect does not say: 2."""
-    from prozess.spark_checkers.session import context_of
-
-    context = context_of(spark)
-    return 2 if context is None else max(1, int(context.defaultParallelism))

@@ -459,6 +459,12 @@ def context_of(session: SparkSession) -> SparkContext | None:
         return None
 
 
+def parallelism_of(session: SparkSession) -> int:
+    """Returns how many tasks the session works on at a time. A session of Spark Connect does not say: 2."""
+    context = context_of(session)
+    return 2 if context is None else max(1, int(context.defaultParallelism))
+
+
 def is_elsewhere(master: str) -> bool:
     """Returns whether the tasks of this master run outside our own virtual machine."""
     return not master.startswith("local")

@@ -53,8 +53,8 @@ A run is a pipeline of tables, each with a fixed schema:
 | facts | the judge, from plan and history | `prozess.spark.facts` computes it; `prozess check --out` keeps it |
 | verdict_inputs | the judge, from witnesses and history | `prozess.spark.verdict_inputs`, in the same way |
 
-All of them but the rows are DataFrames in a Spark session of yours ([spark.md](spark.md)), and tables of Arrow, pandas or Spark in
-Python ([python.md](python.md)). Any other reader of Parquet reads those that are files.
+All of them but the rows are DataFrames in a Spark session of yours ([spark.md](spark.md)), and tables of Arrow, pandas or
+Spark in Python ([python.md](python.md)). Any other reader of Parquet reads those that are files.
 
 **A history is partitioned by workload, cell and partition.** Each Kafka partition of a trial has a number, its *partition
 id*. It belongs to one cell, and a cell has one workload. Tables that are called *clustered* below have row groups of one

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from prozess.harness.app.conduct import Options, conduct_trial
-from prozess.harness.app.run.check import CheckOptions, check_run, engine_name, ensure_proven_history
+from prozess.harness.app.run.check import CheckOptions, check_run, engine_name, ensure_proven_history, large_tables
 from prozess.harness.app.run.judge import judge_run, judged_tables
 from prozess.harness.app.run.outside import lacking_faults
 from prozess.harness.checking.findings import findings_table, nested_table
@@ -159,7 +159,8 @@ class TrialRun:
                 return _of_file(table, file, columns)
 
         def frame(session: "SparkSession") -> "DataFrame":
-            with opened_run(self.place) as directory, history_file(directory, self.place, table):
+            large = large_tables(session)
+            with opened_run(self.place) as directory, history_file(directory, self.place, table, large):
                 return session.read.parquet(history_address(directory, self.place, table))
 
         return RunTable(table, read, frame)

@@ -161,13 +161,17 @@ def ensure_proven_history(run: RunDirectory, condition: Condition, large: LargeT
         seal_history(run)
 
 
-def large_tables(session: "SparkSession | None", workers: int) -> LargeTables | None:
-    """Returns who writes the tables of a large run, if there is a Spark session with enough workers. None: this process is
-    faster."""
-    if session is None or workers < WRITTEN_BY_SPARK_WORKERS:
+def large_tables(session: "SparkSession | None", workers: int | None = None) -> LargeTables | None:
+    """Returns who writes the tables of a large run, if there is a Spark session with enough workers. `workers`: tasks at a
+    time; None means the session's default parallelism. None: this process is faster."""
+    if session is None:
         return None
+    from prozess.spark_checkers.session import parallelism_of
     from prozess.spark_checkers.tables import write_clustered
 
+    workers = workers or parallelism_of(session)
+    if workers < WRITTEN_BY_SPARK_WORKERS:
+        return None
     return LargeTables(partial(write_clustered, session, workers), WRITTEN_BY_SPARK_ROWS)
 
 
