@@ -159,8 +159,9 @@ def decode(values: Sequence[bytes | None]) -> RecordIdentities:
         & (headers["sequence"] <= _SEQUENCE_MAX)
     )
     return RecordIdentities(
-        sender=np.where(good, headers["sender"], NONE).astype(np.int32),
-        sent_partition=np.where(good, headers["partition"], NONE).astype(np.int32),
+        # Signed first: from NumPy 2.5 on, NONE is no value for what is unsigned.
+        sender=np.where(good, headers["sender"].astype(np.int64), NONE).astype(np.int32),
+        sent_partition=np.where(good, headers["partition"].astype(np.int64), NONE).astype(np.int32),
         sequence=np.where(good, headers["sequence"].astype(np.int64), NONE),
         flags=np.where(good, 0, ReadFlag.CORRUPT).astype(np.int32),
     )
@@ -334,7 +335,7 @@ def _origins_within(values: Sequence[bytes]) -> np.ndarray:
     start, size = HEADER.itemsize, HEADER.itemsize
     held = np.frombuffer(b"".join(value[start : start + size].ljust(size, b"\0") for value in values), dtype=HEADER)
     named = held["magic"] == int.from_bytes(MAGIC, "little")
-    sender = np.where(named, held["sender"], NONE).astype(np.int64)
+    sender = np.where(named, held["sender"].astype(np.int64), NONE)
     return origin_of(sender, np.where(named, held["sequence"].astype(np.int64), NONE))
 
 
