@@ -256,12 +256,10 @@ def clustered(columns: Columns, by: Sequence[str]) -> PartitionedRows:
 
 def by_partition(columns: Columns, order: np.ndarray) -> PartitionedRows:
     """Returns rows in an order in which partitions ascend."""
-    ordered = {key: np.asarray(values)[order] for key, values in columns.items()}
-    bounds = [0, *(np.flatnonzero(np.diff(ordered["partition"])) + 1).tolist(), len(order)]
-    spans = [(begin, end) for begin, end in pairwise(bounds) if end > begin]
+    bounds = [0, *(np.flatnonzero(np.diff(columns["partition"][order])) + 1).tolist(), len(order)]
+    parts = [order[begin:end] for begin, end in pairwise(bounds) if end > begin]
     return PartitionedRows(
-        len(order),
-        lambda: ({key: values[begin:end] for key, values in ordered.items()} for begin, end in spans),
+        len(order), lambda: ({key: np.asarray(values)[part] for key, values in columns.items()} for part in parts)
     )
 
 

@@ -6,7 +6,7 @@ goes on.
 Whatever is wrong, or more than these arrays can hold, is `Unusual`: then `reader` reads the file again, and says what it is.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -55,23 +55,29 @@ class Unusual(Exception):
 
 
 class _Column:
-    """Arrays that will be one."""
+    """An array that grows. It is never held twice, because a history may have 10⁸ records."""
 
-    def __init__(self, dtype: str) -> None:
-        self._dtype, self._parts = dtype, list[np.ndarray]()
+    def __init__(self, dtype: str, *, narrow: bool = False) -> None:
+        """`narrow`: integers are held in 32 bits as long as all fit."""
+        self._narrow, self._count = narrow, 0
+        self._held = np.empty(0, dtype="i4" if narrow else dtype)
 
-    def add(self, values: np.ndarray | Sequence[int]) -> None:
-        self._parts.append(np.asarray(values, dtype=self._dtype))
-
-    def add_narrow(self, values: np.ndarray) -> None:
-        """Adds integers, in 32 bits if they fit."""
-        small = not len(values) or (int(values.min()) >= -_NARROW and int(values.max()) < _NARROW)
-        self._parts.append(values.astype(np.int32 if small else np.int64))
+    def add(self, values: np.ndarray) -> None:
+        """Appends values."""
+        if self._narrow and len(values) and (int(values.min()) < -_NARROW or int(values.max()) >= _NARROW):
+            self._narrow, self._held = False, self._held.astype(np.int64)
+        end = self._count + len(values)
+        if end > len(self._held):
+            self._held.resize(max(end, len(self._held) * 9 // 8), refcheck=False)
+        self._held[self._count : end] = values
+        self._count = end
 
     def whole(self) -> np.ndarray:
         """Returns all of them, and forgets them."""
-        parts, self._parts = self._parts, []
-        return np.concatenate(parts) if parts else np.empty(0, dtype=self._dtype)
+        held, self._held = self._held, np.empty(0, dtype=self._held.dtype)
+        held.resize(self._count, refcheck=False)
+        self._count = 0
+        return held
 
 
 class _OneByOne:
@@ -239,7 +245,7 @@ class BlockReader:
         self._columns = {
             table: {name: _Column(kind) for name, kind in fields.items()} for table, fields in _FIELDS.items()
         }
-        self._offsets, self._values = _Column("i4"), _Column("i4")
+        self._offsets, self._values = _Column("i8", narrow=True), _Column("i8", narrow=True)
 
     def take(self, text: bytes) -> list[tuple[int, str]]:
         """Takes the next lines, each with its end, and returns those that were not read at once: (number, line without its
@@ -299,9 +305,9 @@ class BlockReader:
             (self._offsets, lines.offset, others.offsets),
             (self._values, lines.value, others.values),
         ):
-            column.add_narrow(arrays)
+            column.add(arrays)
             if listed:
-                column.add_narrow(np.array(listed, dtype=np.int64))
+                column.add(np.array(listed, dtype=np.int64))
         self._records += len(lines.offset) + len(others.offsets)
 
     def _extend(self, table: str, columns: Sequence[np.ndarray]) -> None:
@@ -316,12 +322,14 @@ class BlockReader:
             for table, columns in self._columns.items()
         }
         whole = _Whole(tables, len(self._partitions.keys))
+        sends, runs, processes = whole.sends(), whole.runs(), whole.processes()
+        del whole, tables
         return JepsenColumns(
             keys=[names.get(key, key) for key in self._partitions.keys],
             texts=self._texts,
-            sends=whole.sends(),
-            runs=whole.runs(),
-            processes=whole.processes(),
+            sends=sends,
+            runs=runs,
+            processes=processes,
             offsets=self._offsets.whole(),
             values=self._values.whole(),
             most_micro_operations=self._most,
@@ -335,7 +343,8 @@ _Table = dict[str, np.ndarray]
 class _Whole:
     """All lines of a history. Columns of a line are by its row: lines that are no operation of a client have none."""
 
-    def __init__(self, tables: Mapping[str, _Table], partitions: int) -> None:
+    def __init__(self, tables: dict[str, _Table], partitions: int) -> None:
+        """Takes the tables: each is forgotten when it was used."""
         self._partitions = partitions
         self._numbers = np.flatnonzero(tables["lines"]["type"] != _NO_LINE)
         """Each row's line, from 0."""
@@ -349,6 +358,8 @@ class _Whole:
                 if "line" in table:
                     table["line"] = row[table["line"]]
         self._lines, self._tables = lines, tables
+        self._sent = np.bincount(tables["sends"]["line"], minlength=len(self._numbers))
+        """int64[rows]: how many sends each has."""
         self._names, self._process = _in_order(lines["process"])
         """The processes, and int64[rows]: which of them."""
         self._order = stable_order([self._process])
@@ -357,7 +368,7 @@ class _Whole:
         self._check_times()
         self._completes = self._paired()
         """int64[rows]: the row of the invocation that each operation completes; NONE = it is no completion."""
-        self._transactions = self._ordinals((lines["type"] == INVOKE) & (self._sent() > 0))
+        self._transactions = self._ordinals((lines["type"] == INVOKE) & (self._sent > 0))
 
     def _check_times(self) -> None:
         time = self._lines["time"]
@@ -383,10 +394,6 @@ class _Whole:
         completes[order[at]] = order[at - 1]
         return completes
 
-    def _sent(self) -> np.ndarray:
-        """int64[rows]: how many sends each has."""
-        return np.bincount(self._tables["sends"]["line"], minlength=len(self._process))
-
     def _ordinals(self, chosen: np.ndarray) -> np.ndarray:
         """int64[rows + 1 …]: of each row, how many rows of its process that were chosen stand before it."""
         ordered = chosen[self._order]
@@ -399,7 +406,7 @@ class _Whole:
     def processes(self) -> list[tuple[int, int, int, int]]:
         """Returns (name, start, end, operations with sends) of each."""
         lines, last = self._lines, self._order[self._begins[1:] - 1]
-        sending = (lines["type"] == INVOKE) & (self._sent() > 0)
+        sending = (lines["type"] == INVOKE) & (self._sent > 0)
         counts = self._transactions[last] + sending[last]
         started = int(lines["time"][0])
         rows = zip(self._names.tolist(), lines["time"][last].tolist(), counts.tolist(), strict=True)
@@ -407,8 +414,8 @@ class _Whole:
 
     def sends(self) -> _Table:
         """Returns what JepsenColumns.sends has. Unusual, if what an operation shows is not what was invoked."""
-        lines, sends = self._lines, self._tables["sends"]
-        kind, count, line = lines["type"], self._sent(), sends["line"]
+        lines, sends = self._lines, self._tables.pop("sends")
+        kind, count, line = lines["type"], self._sent, sends["line"]
         invoked = np.where(kind == INVOKE, count, 0)
         first = np.cumsum(invoked) - invoked
         completed = np.flatnonzero(self._completes != NONE)
@@ -445,7 +452,7 @@ class _Whole:
 
     def runs(self) -> _Table:
         """Returns what JepsenColumns.runs has."""
-        runs = self._tables["runs"]
+        runs = self._tables.pop("runs")
         if not runs["count"].all():
             chosen = runs["count"] > 0
             runs = {name: column[chosen] for name, column in runs.items()}
