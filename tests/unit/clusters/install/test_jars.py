@@ -313,7 +313,7 @@ def test_what_is_requested_is_in_the_module() -> None:
 
 def test_a_pyspark_without_ivy_is_to_be_installed_anew(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_ivy", lambda: None)
-    with pytest.raises(MissingTool, match="Install pyspark anew"):
+    with pytest.raises(MissingTool, match=r"pip install --force-reinstall .prozess\[spark\]"):
         world.ensure()
 
 
