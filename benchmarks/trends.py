@@ -10,6 +10,7 @@ compare.
 
 import argparse
 import json
+import os
 import resource
 import shutil
 import subprocess
@@ -24,18 +25,21 @@ FIRST = datetime(2026, 1, 1, 22, tzinfo=UTC)
 
 
 def make_up(sources: list[Path], folder: Path, runs: int, nights: int) -> int:
-    """Makes so many runs, and returns the bytes of their files."""
+    """Makes so many runs of links to the files of few, and returns the bytes of their files."""
     size = 0
+    plans = [json.loads((source / "plan.json").read_text(encoding="utf-8")) for source in sources]
     for number in range(runs):
-        source = sources[number % len(sources)]
-        plan = json.loads((source / "plan.json").read_text(encoding="utf-8"))
+        source, plan = sources[number % len(sources)], plans[number % len(sources)]
+        kept = folder.parent / f"source-{number % len(sources)}"
+        if not kept.exists():
+            shutil.copytree(source, kept, ignore=lambda _, names: [name for name in names if name not in FILES])
         night, place = divmod(number, -(-runs // nights))
         began = FIRST + timedelta(days=night, seconds=place)
         run = folder / f"{plan['trial']}-{number}-{began:%Y%m%dT%H%M%S}"
         run.mkdir(parents=True)
         for name in FILES:
-            if (source / name).is_file():
-                shutil.copyfile(source / name, run / name)
+            if (kept / name).is_file():
+                os.link(kept / name, run / name)
                 size += (run / name).stat().st_size
     return size
 

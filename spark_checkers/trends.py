@@ -1,18 +1,21 @@
 """Trends over many runs: Spark reads the verdicts and impacts of any number of runs, and groups them by trial and night."""
 
+import json
+import socket
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from prozess.harness.errors import HarnessFailed
+from prozess.harness.errors import HarnessFailed, HistoryUnreadable
 from prozess.harness.history.manifest import is_intact
 from prozess.harness.history.store import StoredRun
 from prozess.harness.report.runs.trends import Measure, NightOfTrial, Trends
-from prozess.harness.run_directory import RunDirectory
+from prozess.harness.run_directory import RunDirectory, read_object
 from prozess.spark_checkers.session import Batches, last_line, map_numbers
 
 if TYPE_CHECKING:
@@ -72,7 +75,11 @@ _MEASURES = f"""
 
 
 TASKS_MAX = 64
-"""The most tasks that read stored runs."""
+"""The most tasks that read runs."""
+RUNS_AT_ONCE = 64
+"""How many runs a task hands to Spark together."""
+_OF_VERDICT = ("verdict", "interrupted", "trial", "findings")
+_OF_IMPACT = ("faults",)
 _TEXTS = pa.schema([("path", pa.string()), ("text", pa.string())])
 
 
@@ -80,14 +87,11 @@ def find_trends(spark: "SparkSession", runs: Sequence[Path | StoredRun]) -> Tren
     """Returns the trends of these runs. A run without a verdict, or with a torn or damaged one, is counted and left out.
     Workers read stored runs where they are, logged in as whoever asks; directories they must see under the same path.
     HarnessFailed if a run cannot be read."""
-    directories = [run for run in runs if isinstance(run, Path)]
-    texts = _stored_texts(spark, [run for run in runs if isinstance(run, StoredRun)])
-    verdicts = _read(spark, directories, texts, "verdict.json", _VERDICT)
-    judged = 0
-    if verdicts is not None:
-        verdicts.createOrReplaceTempView("verdicts")
-        judged = verdicts.where("verdict is not null").count()
-    if verdicts is None or not judged:
+    texts = _texts(spark, runs)
+    verdicts = _read(texts, "verdict.json", _VERDICT)
+    verdicts.createOrReplaceTempView("verdicts")
+    judged = verdicts.where("verdict is not null").count()
+    if not judged:
         return Trends((), (), len(runs), len(runs))
     nights = tuple(
         NightOfTrial(
@@ -101,38 +105,26 @@ def find_trends(spark: "SparkSession", runs: Sequence[Path | StoredRun]) -> Tren
         )
         for row in spark.sql(_NIGHTS).collect()
     )
-    measures: tuple[Measure, ...] = ()
-    impacts = _read(spark, directories, texts, "impact.json", _IMPACT)
-    if impacts is not None:
-        impacts.createOrReplaceTempView("impacts")
-        measures = tuple(Measure(**row.asDict()) for row in spark.sql(_MEASURES).collect() if row.value is not None)
+    _read(texts, "impact.json", _IMPACT).createOrReplaceTempView("impacts")
+    measures = tuple(Measure(**row.asDict()) for row in spark.sql(_MEASURES).collect() if row.value is not None)
     return Trends(nights, measures, len(runs), len(runs) - judged)
 
 
-def _read(
-    spark: "SparkSession", runs: Sequence[Path], texts: "DataFrame | None", name: str, schema: str
-) -> "DataFrame | None":
-    """Returns the files with that name, one row each, with their `path`. None: there are none."""
+def _read(texts: "DataFrame", name: str, schema: str) -> "DataFrame":
+    """Returns the files with that name, one row each, with their `path`."""
     from pyspark.sql.functions import col, from_json
 
-    frames = []
-    if paths := [(run / name).resolve().as_uri() for run in runs if is_intact(RunDirectory(run), run / name)]:
-        frame = spark.read.schema(schema).option("multiLine", value=True).json(paths)
-        frames.append(frame.selectExpr("*", "_metadata.file_path as path"))
-    if texts is not None:
-        of_name = texts.where(col("path").endswith(f"/{name}"))
-        frames.append(of_name.select(from_json("text", schema).alias("told"), "path").select("told.*", "path"))
-    return reduce(lambda one, other: one.unionByName(other), frames) if frames else None
+    of_name = texts.where(col("path").endswith(f"/{name}"))
+    return of_name.select(from_json("text", schema).alias("told"), "path").select("told.*", "path")
 
 
-def _stored_texts(spark: "SparkSession", runs: Sequence[StoredRun]) -> "DataFrame | None":
-    """Returns a row for each verdict and impact of stored runs that is as the run's manifest says. None: no run is stored."""
-    if not runs:
-        return None
+def _texts(spark: "SparkSession", runs: Sequence[Path | StoredRun]) -> "DataFrame":
+    """Returns a row for each verdict and impact that is as the run's manifest says, with the part of it that trends need: a
+    hundredth of a verdict with all of its witnesses. HarnessFailed if Spark cannot read the runs."""
 
     def read(numbers: Iterator[int]) -> Batches:
-        for number in numbers:
-            rows = [{"path": path, "text": text} for path, text in _intact_texts(runs[number])]
+        while some := list(islice(numbers, RUNS_AT_ONCE)):
+            rows = [{"path": path, "text": text} for number in some for path, text in _needed_of(runs[number])]
             yield pa.RecordBatch.from_pylist(rows, _TEXTS)
 
     try:
@@ -141,10 +133,28 @@ def _stored_texts(spark: "SparkSession", runs: Sequence[StoredRun]) -> "DataFram
         raise HarnessFailed(f"Spark could not read the runs: {last_line(error)}") from error
 
 
-def _intact_texts(stored: StoredRun) -> Iterator[tuple[str, str]]:
+def _needed_of(found: Path | StoredRun) -> Iterator[tuple[str, str]]:
+    """Yields path and text of what is needed of a run. A file that is torn or damaged is left out."""
+    with _small_files(found) as (run, address):
+        for path, keys in ((run.verdict, _OF_VERDICT), (run.impact, _OF_IMPACT)):
+            if is_intact(run, path):
+                with suppress(HistoryUnreadable):
+                    whole = read_object(path)
+                    yield f"{address}/{path.name}", json.dumps({key: whole[key] for key in keys if key in whole})
+
+
+@contextmanager
+def _small_files(found: Path | StoredRun) -> Iterator[tuple[RunDirectory, str]]:
+    """A context in which the small files of a run are here. Gives the directory, and the run's address."""
+    if isinstance(found, Path):
+        if not found.is_dir():
+            raise HistoryUnreadable(
+                f"{found} is not on {socket.gethostname()}. Spark's workers must see the runs under the same path: put them "
+                "on storage that they share, or into an object store."
+            )
+        yield RunDirectory(found), found.resolve().as_uri()
+        return
     with TemporaryDirectory(prefix="prozess-run-") as directory:
         run = RunDirectory(Path(directory))
-        stored.fetch_small(run, (run.manifest.name, run.verdict.name, run.impact.name))
-        for path in (run.verdict, run.impact):
-            if is_intact(run, path):
-                yield f"{stored.address}/{path.name}", path.read_text(encoding="utf-8", errors="replace")
+        found.fetch_small(run, (run.manifest.name, run.verdict.name, run.impact.name))
+        yield run, found.address
