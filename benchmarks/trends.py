@@ -11,16 +11,20 @@ compare.
 import argparse
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import psutil
+
 FILES = ("plan.json", "verdict.json", "impact.json", "manifest.json")
+LOOK_S = 0.2
+"""How long to wait between two looks at the processes, in seconds."""
 FIRST = datetime(2026, 1, 1, 22, tzinfo=UTC)
 
 
@@ -53,6 +57,25 @@ def floor_cpu_s(folder: Path) -> float:
     return time.process_time() - begin
 
 
+def watched(command: psutil.Process) -> tuple[float, float]:
+    """Waits for a command to end. Returns the CPU seconds of all its processes, Spark's workers included, and the most memory
+    that any of them had, in MB. What a process used after the last look is not counted."""
+    cpu_s: dict[int, float] = {}
+    most = 0
+    while True:
+        try:
+            code = command.wait(LOOK_S)
+        except psutil.TimeoutExpired:
+            code = None
+        with suppress(psutil.NoSuchProcess):
+            for process in [command, *command.children(recursive=True)]:
+                with suppress(psutil.NoSuchProcess):
+                    cpu_s[process.pid] = sum(process.cpu_times()[:2])
+                    most = max(most, process.memory_info().rss)
+        if code is not None:
+            return sum(cpu_s.values()), most / 2**20
+
+
 def main() -> int:
     """Measures each number of runs, and prints a line each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -75,16 +98,16 @@ def main() -> int:
                 "--out",
                 f"{folder}/trends.html",
             ]
-            before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-            done = subprocess.run(words, stdout=subprocess.DEVNULL, check=False)
-            took_s, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
-            if done.returncode:
-                return done.returncode
-            cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            begin = time.monotonic()
+            with subprocess.Popen(words, stdout=subprocess.DEVNULL) as command:
+                cpu_s, most_mb = watched(psutil.Process(command.pid))
+            took_s = time.monotonic() - begin
+            if command.returncode:
+                return int(command.returncode)
             page = (Path(folder) / "trends.html").stat().st_size
             print(
                 f"{runs:>9,}{size / 1e6:>9,.0f}{cpu_s:>9.1f}{floor_s:>9.2f}{cpu_s / floor_s:>8.1f}{took_s:>9.1f}"
-                f"{after.ru_maxrss / 1024:>9,.0f}{page / 1e3:>9,.0f}",
+                f"{most_mb:>9,.0f}{page / 1e3:>9,.0f}",
                 flush=True,
             )
     return 0
