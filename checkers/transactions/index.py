@@ -400,7 +400,9 @@ class Transactions:
     def _of_client(self, client: int) -> tuple[int, Lookup]:
         """Returns the index of the client's first transaction, and a lookup of its numbers."""
         if client not in self._of_clients:
-            low, high = np.searchsorted(self.columns["client"], [client, client + 1])
+            clients = self.columns["client"]
+            # Of the column's own type: for another one, numpy would convert the whole column for each client.
+            low, high = np.searchsorted(clients, np.array([client, client + 1], dtype=clients.dtype))
             self._of_clients[client] = int(low), Lookup(self.columns["transaction"][low:high])
         return self._of_clients[client]
 

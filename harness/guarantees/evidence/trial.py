@@ -203,6 +203,22 @@ class Evidence:
         value = str(self.cluster.get("settings", {}).get(key, ""))
         return int(value) if value.isdigit() else None
 
+    def _readers(self, plan: Plan) -> Mapping[int, frozenset[int]]:
+        """Returns partition → the nodes of the readers that were to read it, found once for all partitions of a plan: there
+        may be thousands of partitions and tens of thousands of clients."""
+        if not self._held_readers or self._held_readers[0][0] is not plan:
+            found: dict[int, set[int]] = {}
+            for client in plan.clients:
+                for partition in client.partitions if client.role == "reader" else ():
+                    found.setdefault(partition, set()).add(CLIENT_NODE + client.client)
+            self._held_readers[:] = [(plan, {partition: frozenset(nodes) for partition, nodes in found.items()})]
+        return self._held_readers[0][1]
+
+    @cached_property
+    def _held_readers(self) -> list[tuple[Plan, Mapping[int, frozenset[int]]]]:
+        """What `_readers` found last, and for which plan."""
+        return []
+
     def envelope(self, plan: Plan, cell: Cell, partition: int) -> Envelope:
         """Returns what happened to one partition of a cell."""
         lag_max_ms = self.setting_ms("replica.lag.time.max.ms")
@@ -226,9 +242,7 @@ class Evidence:
             coordinator_steps=_aimed_at_coordinator(plan, cell),
             unstated=plan.undescribed,
             topics_may_go=plan.origin == "recorded" and not plan.blind,
-            measured_by=frozenset(
-                CLIENT_NODE + c.client for c in plan.clients if c.role == "reader" and partition in c.partitions
-            ),
+            measured_by=self._readers(plan).get(partition, frozenset()),
             epoch_starts=self._epoch_starts(partition),
             high_watermarks=self._observed(partition, ObservationKind.HIGH_WATERMARK),
             leader_answers=self._observed(partition, ObservationKind.LEADER_HIGH_WATERMARK, what="leader_epoch"),
