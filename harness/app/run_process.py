@@ -203,8 +203,12 @@ def exit_code(code: int) -> int:
 
 
 def _into_nothing(terminals: list[int]) -> None:
-    """Sends what is printed from now on to /dev/null: a write to a terminal that is gone is an error."""
-    with suppress(OSError, ValueError):
+    """Sends what is printed from now on to /dev/null: a write to a terminal that is gone is an error.
+
+    It runs in a signal's handler. If the signal came in the middle of a flush, Python refuses another one (RuntimeError), and
+    that one goes on by itself.
+    """
+    with suppress(OSError, ValueError, RuntimeError):
         nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for descriptor in terminals:
             os.dup2(nowhere, descriptor)

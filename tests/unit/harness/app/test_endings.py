@@ -1,5 +1,6 @@
 """What signals do to a command, in processes of their own."""
 
+import io
 import os
 import pty
 import signal
@@ -9,6 +10,7 @@ import textwrap
 
 import pytest
 
+from prozess.harness.app import run_process
 from tests.support.paths import ROOT
 
 COMMAND = """
@@ -89,6 +91,17 @@ def test_another_signal_interrupts_again_but_a_closed_terminal_does_not():
         command.send_signal(signal.SIGINT)
         assert command.stdout.read() == "interrupted\n"
     assert command.returncode == 143, "the first one is what ended it"
+
+
+def test_a_hang_up_in_the_middle_of_a_print_is_no_error(monkeypatch):
+    class Printing(io.StringIO):
+        """What is printed to, while it is in the middle of a flush."""
+
+        def flush(self):
+            raise RuntimeError("reentrant call inside <_io.BufferedWriter name='<stdout>'>")
+
+    monkeypatch.setattr(sys, "stdout", Printing())
+    run_process._into_nothing([])
 
 
 def test_a_hang_up_that_is_ignored_stays_ignored():
