@@ -150,7 +150,7 @@ class CanaryTopic:
             ) from error
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections to the brokers."""
         self._admin.close()
 
     def _topic_id(self) -> UUID | None:

@@ -97,14 +97,20 @@ def _servers(plan: Plan, jar_facts: JarFacts) -> dict[str, dict[str, Any]]:
     }
 
 
-def beside_others(run: RunDirectory) -> str:
-    """Returns a sentence if other trials ran on the machine when this one began, else nothing. What they cost is time: each
-    has its own namespaces, ports, cgroups and directories."""
+def machine_of(run: RunDirectory) -> dict[str, Any]:
+    """Returns what versions.json says of the machine that ran the trial; {} where nobody noted it, or it cannot be read."""
     try:
         machine = read_object(run.versions).get("machine", {}) if run.versions.exists() else {}
     except HistoryUnreadable:
-        return ""
-    others = machine.get("other_trials", 0) if isinstance(machine, dict) else 0
+        return {}
+    return machine if isinstance(machine, dict) else {}
+
+
+def beside_others(run: RunDirectory) -> str:
+    """Returns a sentence if other trials ran on the machine when this one began, else nothing. What they cost is time: each
+    has its own namespaces, ports, cgroups and directories."""
+    machine = machine_of(run)
+    others = machine.get("other_trials", 0)
     if not others:
         return ""
     many = "another trial ran" if others == 1 else f"{others} other trials ran"

@@ -21,10 +21,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from prozess.harness.clock import NS_PER_S
-from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.history.convert import History
-from prozess.harness.history.versions import beside_others, unverified
+from prozess.harness.history.versions import beside_others, machine_of, unverified
 from prozess.harness.impact.cost import ImpactShown
 from prozess.harness.plan.plan import Plan
 from prozess.harness.recording.codes import read_texts
@@ -76,7 +75,7 @@ from prozess.harness.report.words import (
     short,
     tallies,
 )
-from prozess.harness.run_directory import RunDirectory, read_object
+from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import MISSING, NONE, Outcome
 from prozess.harness.verdict import AnomalyOutcome, CellVerdict, FaultShown, TrialVerdict
 
@@ -161,7 +160,7 @@ def write_html(
         kafka=kafka_told(run, plan),
         began=None if time is None else time.began.strftime("%Y-%m-%d %H:%M:%S UTC"),
         wall="".format if time is None else time.brief,
-        host=_host(run),
+        host=str(machine_of(run).get("host", "")),
         beside=beside_others(run),
         headlines=[group for group in seen if group.pairs],
         unverified=unverified(run),
@@ -176,15 +175,6 @@ def write_html(
     path = run.path / "report.html"
     path.write_text(text, encoding="utf-8")
     return path
-
-
-def _host(run: RunDirectory) -> str:
-    """Returns the name of the machine that ran the trial; empty where nobody noted it."""
-    try:
-        machine = read_object(run.versions).get("machine", {}) if run.versions.exists() else {}
-    except HistoryUnreadable:
-        return ""
-    return str(machine.get("host", "")) if isinstance(machine, dict) else ""
 
 
 def _words(tables: Sequence[CellMatrix[CellVerdict]]) -> dict[str, Any]:

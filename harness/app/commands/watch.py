@@ -133,7 +133,7 @@ class StatusLine:
         sys.stdout.flush()
 
     def show(self, text: str) -> None:
-        """Shows the status."""
+        """Shows on the status line what the watch sees now."""
         now_ns = self._clock.monotonic_ns()
         if self._changes:
             width = shutil.get_terminal_size().columns

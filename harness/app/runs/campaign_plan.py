@@ -40,7 +40,7 @@ class Entry(Frozen):
 
 
 class Campaign(Frozen):
-    """A campaign file."""
+    """A campaign file says which trials are run, how often, and what is kept of them."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     title: str

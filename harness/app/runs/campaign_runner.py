@@ -32,7 +32,6 @@ from prozess.harness.app.webhook import Webhook, message, of_many, of_verdict, t
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed
 from prozess.harness.guarantees.verdict.sentences import number_of
-from prozess.harness.history.versions import own_version
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import known_campaigns, known_trials, load_trial
 from prozess.harness.report.runs import RunSummary
@@ -283,11 +282,8 @@ def campaign_on_spark(
     jobs = [draw(found, seed, number) for number in range(count)]
     with opened_results(runs) as directory:
         known = {attempt.job.number for attempt in directory.attempts()}
-    trials = SparkTrials(
-        shared, ("--engine", "local"), found.keep, found.retries, found.trial_timeout_s, str(own_version()["version"])
-    )
     done = run_on_spark(
-        trials,
+        SparkTrials.of(found, shared),
         [job for job in jobs if job.number not in known],
         master=master,
         cores=cores,

@@ -113,7 +113,7 @@ class Problem(Frozen):
 
 
 class Results(Frozen):
-    """The file result.json."""
+    """The file result.json has what came of every trial of a matrix, and what each setting is worth."""
 
     name: str
     title: str

@@ -50,7 +50,6 @@ from prozess.harness.console import console
 from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.history.store import place_of
-from prozess.harness.history.versions import own_version
 from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory, write_json
 
@@ -132,17 +131,8 @@ def run_matrix_on_spark(
         for number, trial in trials.items()
         if number not in known
     ]
-    campaign = begun.campaign
-    runs = SparkTrials(
-        shared,
-        RUNNER[len(RUN) :],
-        campaign.keep,
-        campaign.retries,
-        campaign.trial_timeout_s,
-        str(own_version()["version"]),
-    )
     done = run_on_spark(
-        runs,
+        SparkTrials.of(begun.campaign, shared),
         jobs,
         master=master,
         cores=cores,

@@ -5,7 +5,8 @@ What came of a trial is in one place that all machines can write to, a directory
 runs/NAME/           the run, as `prozess run` leaves it
 entries/N-T.json     trial N is over: its attempts. It is written last, so that a run is there whole, or does not count
 begun/N.json         trial N was begun, where and when
-plans/N.json         the plan of trial N
+jobs/N.json          what is to be run as trial N
+plans/N.json         the plan of trial N, unless it comes with prozess
 
 A task that Spark begins again, because a machine was lost, runs its trial from the start. If another task ended the same
 trial meanwhile, the first entry counts.
@@ -30,12 +31,13 @@ from pydantic import ValidationError
 
 from prozess.harness.app.run.check import refuse_without_spark
 from prozess.harness.app.run_process import END_TIMEOUT_S, StopRequest, listening, run_while
-from prozess.harness.app.runs.campaign_plan import CAMPAIGN_FILE, CampaignDirectory
+from prozess.harness.app.runs.campaign_plan import CAMPAIGN_FILE, Campaign, CampaignDirectory
 from prozess.harness.app.runs.engine import JobDirectory, Keep, RunningJob, TrialAttempt, TrialEngine, TrialJob, tidy
 from prozess.harness.clock import NS_PER_S, SystemClock
 from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import BadInput, HarnessFailed, NotReady
 from prozess.harness.history.store import Setting, files_in, place_of, stored_run
+from prozess.harness.history.versions import own_version
 from prozess.harness.printable import printable
 
 if TYPE_CHECKING:
@@ -169,14 +171,18 @@ class SparkTrials:
     """How trials run on a cluster of Spark's."""
 
     place: SharedPlace
-    runner: tuple[str, ...]
-    """The options of `prozess run` that all of them have."""
     keep: Keep
     retries: int
     """How often a trial is tried again if prozess itself failed."""
     timeout_s: float
     version: str
     """The version of prozess that the command has, and that every worker must have."""
+
+    @staticmethod
+    def of(campaign: Campaign, place: SharedPlace) -> "SparkTrials":
+        """Returns how the trials of a campaign run, with this prozess and as the campaign says."""
+        version = str(own_version()["version"])
+        return SparkTrials(place, campaign.keep, campaign.retries, campaign.trial_timeout_s, version)
 
     def run_here(self, number: int) -> None:
         """Runs one trial on this machine, which is a worker of Spark's, unless it is over. Leaves the run and then its entry
@@ -229,7 +235,7 @@ class SparkTrials:
 
     def _words(self) -> tuple[str, ...]:
         """Returns the command of a trial that ends, in order, with the task that began it."""
-        return (*run_while(os.getpid()), *self.runner)
+        return (*run_while(os.getpid()), "--engine", "local")
 
     def _attempts(self, job: TrialJob, asked: TrialJob, engine: TrialEngine) -> list[TrialAttempt]:
         attempts = []

@@ -56,7 +56,7 @@ class Histogram:
     sum_s: float = 0.0
 
     def add(self, value_s: float) -> None:
-        """Counts a value."""
+        """Counts a value in the buckets of the histogram."""
         place = next((place for place, bound in enumerate(BOUNDS_S) if value_s <= bound), len(BOUNDS_S))
         self.counts[place] += 1
         self.sum_s += value_s

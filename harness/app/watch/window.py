@@ -92,7 +92,7 @@ class Sighting:
 
     @property
     def text(self) -> str:
-        """Returns a sentence."""
+        """Returns what was found in a sentence for a person."""
         return f"{WORDS[self.name]} ({self.count}; {self.detail})."
 
 

@@ -63,7 +63,7 @@ class _Column:
         self._held = np.empty(0, dtype="i4" if narrow else dtype)
 
     def add(self, values: np.ndarray) -> None:
-        """Appends values."""
+        """Appends these values to the end of the column."""
         if self._narrow and len(values) and (int(values.min()) < -_NARROW or int(values.max()) >= _NARROW):
             self._narrow, self._held = False, self._held.astype(np.int64)
         end = self._count + len(values)
