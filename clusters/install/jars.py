@@ -1,8 +1,8 @@
 """Kafka's own jars, in the user's cache: fetched once per version, and put in place whole or not at all.
 
-Whenever they are used their SHA-256 sums are compared: with those of a lock, or, of a version without one, with those that
-they had when they were fetched. What a lock names is fetched by plain GETs (`repository`). What a version without one needs,
-the Apache Ivy inside pyspark finds out: its cache then holds the lock that comes of it.
+Whenever they are used their SHA-256 sums are compared with those of a lock. prozess brings locks along for some versions.
+What any other version needs, the Apache Ivy inside pyspark finds out, once: the lock that comes of it is pinned in the cache,
+and counts from then on. What a lock names is fetched by plain GETs (`repository`).
 """
 
 import hashlib
@@ -22,8 +22,19 @@ from xml.sax.saxutils import quoteattr
 
 from filelock import FileLock, Timeout
 
-from prozess.clusters.install.locks import Coordinates, LockedJar, format_lock, locked_versions, parse_lock, read_lock
+from prozess.clusters.install.locks import (
+    Coordinates,
+    JarsLock,
+    LockedJar,
+    format_lock,
+    lock_of,
+    locked_versions,
+    parse_lock,
+    read_lock,
+)
 from prozess.clusters.install.tools import Progress, find_java
+from prozess.harness.config.configuration import version_numbers
+from prozess.harness.config.releases import NEWEST_PATCHES, RELEASES, nearest_releases
 from prozess.harness.errors import BadInput, MissingTool, NotReady
 from prozess.harness.installation import cache_directory, make_cache, sha256_of, sums_in
 
@@ -40,9 +51,10 @@ WAIT_TIMEOUT_S = 900.0
 def ensure_jars(
     version: str, *, progress: Progress | None = None, environment: Mapping[str, str] = os.environ
 ) -> tuple[Path, ...]:
-    """Returns the jars of a version of Kafka, sorted. They are fetched if they are not in the cache or have changed there.
+    """Returns the jars of any version of Kafka: its clients, its tools and its servers, sorted.
 
-    A version without a lock is fetched and usable, and said to be unverified. `progress` gets sentences for a person.
+    They are fetched if they are not in the cache or have changed there, and verified by the lock that prozess has of the
+    version, or by the one that was pinned when it was first fetched here. `progress` gets sentences for a person.
     BadInput for what is no version; MissingTool if the jars cannot be had, or are not those of the lock; NotReady if
     another process keeps fetching beyond the limit.
     """
@@ -50,13 +62,13 @@ def ensure_jars(
     tell = progress or _log.info
     directory = make_cache("jars", environment=environment)
     target = directory / f"kafka-{version}"
-    locked = read_lock(version)
-    jars, changed = _present(target, locked)
+    jars, changed = _present(target, lock_of(version, directory))
     if jars:
         return jars
     lock = FileLock(directory / f"kafka-{version}.flock", timeout=WAIT_TIMEOUT_S)
     try:
         with lock:
+            locked = lock_of(version, directory)
             jars, changed = _present(target, locked)
             if jars:
                 return jars
@@ -72,7 +84,7 @@ def ensure_jars(
             timeout_s=WAIT_TIMEOUT_S,
             last_seen=f"{lock.lock_file} is held",
         ) from error
-    jars, changed = _present(target, locked)
+    jars, changed = _present(target, lock_of(version, directory))
     assert jars, (target, changed)
     return jars
 
@@ -80,14 +92,17 @@ def ensure_jars(
 def jar_facts(version: str, *, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Returns what versions.json says of the jars of a version; empty if they are not in the cache.
 
-    `verified`: do they have the sums of the lock that comes with prozess? `sha256`: the sum of the list of all their sums
-    and names."""
-    jars, _ = _present(cache_directory(environment) / "jars" / f"kafka-{version}", locked := read_lock(version))
-    if not jars:
+    `verified`: do they have the sums of the lock that comes with prozess? `pinned`: do they have those that they had when
+    they were first fetched here? `sha256`: the sum of the list of all their sums and names."""
+    directory = cache_directory(environment) / "jars"
+    locked = lock_of(version, directory)
+    jars, _ = _present(directory / f"kafka-{version}", locked)
+    if not jars or locked is None:
         return {}
     sums = sums_in(jars[0].parent, [jar.name for jar in jars])
     listed = "".join(f"{sums[jar.name]}  {jar.name}\n" for jar in jars)
-    return {"verified": locked is not None, "sha256": hashlib.sha256(listed.encode()).hexdigest()}
+    pinned = {"pinned": True} if locked.pin is not None else {}
+    return {"verified": locked.pin is None, **pinned, "sha256": hashlib.sha256(listed.encode()).hexdigest()}
 
 
 def class_path(jars: tuple[Path, ...]) -> str:
@@ -99,13 +114,15 @@ def class_path(jars: tuple[Path, ...]) -> str:
 def check_version(version: str) -> None:
     """Raises BadInput for what is no version of Kafka."""
     if not _VERSION.fullmatch(version):
-        raise BadInput(f"Kafka version {version!r} is not one; it has the form 4.3.1. Locked: {_known()}.")
+        raise BadInput(f"Kafka version {version!r} is not one; it has the form {NEWEST_PATCHES[-1]}.")
 
 
-def _present(target: Path, locked: tuple[LockedJar, ...] | None) -> tuple[tuple[Path, ...], str]:
-    """Returns the jars if each is there and has the sum of the lock, or of the manifest that was written with them.
+def _present(target: Path, locked: JarsLock | None) -> tuple[tuple[Path, ...], str]:
+    """Returns the jars if each is there and has the sum of the lock.
 
     Else returns none, and a sentence about the first jar that is not what it should be."""
+    if locked is None:
+        return (), ""
     try:
         manifest = parse_lock((target / _MANIFEST).read_text(encoding="utf-8"))
         names = sorted(entry.name for entry in os.scandir(target) if entry.name.endswith(".jar"))
@@ -114,12 +131,11 @@ def _present(target: Path, locked: tuple[LockedJar, ...] | None) -> tuple[tuple[
         return (), ""
     except (OSError, ValueError) as error:
         return (), f"its cache {str(target)!r} cannot be read ({error})."
-    if locked is not None and manifest != locked:
+    if manifest != locked.jars:
         return (), ""  # fetched for an older lock
     should = {jar.coordinates.file_name: jar.sha256 for jar in manifest}
     if wrong := sorted(name for name in {*sums, *should} if sums.get(name) != should.get(name)):
-        whose = "its lock" if locked is not None else "what was fetched"
-        return (), _difference(target / wrong[0], sums.get(wrong[0]), should.get(wrong[0]), whose)
+        return (), _difference(target / wrong[0], sums.get(wrong[0]), should.get(wrong[0]), locked.name)
     return tuple(target.absolute() / name for name in names), ""
 
 
@@ -132,13 +148,9 @@ def _difference(path: Path, found: str | None, should: str | None, whose: str) -
 
 
 def _fetch_into(
-    target: Path,
-    version: str,
-    locked: tuple[LockedJar, ...] | None,
-    tell: Progress,
-    environment: Mapping[str, str],
+    target: Path, version: str, locked: JarsLock | None, tell: Progress, environment: Mapping[str, str]
 ) -> None:
-    """Fetches the jars, verifies them, and puts them in place by a rename.
+    """Fetches the jars, verifies them, and puts them in place by a rename. What was found out without a lock is pinned.
 
     The caller holds the lock, so every other workspace is a dead process's. What a fetch of a lock has already, right by
     its sum, is used by the next one."""
@@ -150,22 +162,29 @@ def _fetch_into(
         shutil.rmtree(stale, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent, ignore_cleanup_errors=True) as name:
         workspace = Path(name)
+        whole = workspace / "whole"
         if locked is not None:
-            tell(f"Fetching Kafka {version} from {repository.origin}: {_amount(locked)} …")
+            tell(f"Fetching Kafka {version} from {repository.origin}: {_amount(locked.jars)} …")
             kept.mkdir(exist_ok=True)
-            fetch_locked(locked, kept, repository, what=f"Kafka {version}")
-            manifest, whole = locked, workspace / "whole"
+            fetch_locked(locked.jars, kept, repository, what=f"Kafka {version}", lock=locked.name)
             whole.mkdir()
-            for jar in locked:
+            for jar in locked.jars:
                 (kept / jar.coordinates.file_name).rename(whole / jar.coordinates.file_name)
             shutil.rmtree(kept, ignore_errors=True)
-            tell(f"Kafka {version}: {len(manifest)} jars, verified.")
+            by = "verified" if locked.pin is None else "the same as when they were first fetched here"
+            tell(f"Kafka {version}: {len(locked.jars)} jars, {by}.")
         else:
             tell(f"Fetching Kafka {version} from {repository.origin} with Ivy (about 55 MB, a minute or two) …")
-            whole = workspace / "whole"
-            manifest = resolve(version, workspace, repository, into=whole, environment=environment)
-            tell(f"Kafka {version}: {len(manifest)} jars, UNVERIFIED: prozess has a lock only for {_known()}.")
-        (whole / _MANIFEST).write_text(format_lock(version, manifest), encoding="utf-8")
+            jars = resolve(version, workspace, repository, into=whole, environment=environment)
+            locked = JarsLock(jars, target.with_name(f"{target.name}.pin"))
+            tell(
+                f"Kafka {version}: {len(jars)} jars, UNVERIFIED: prozess has a lock only for {_known()}. "
+                "From now on they must be what they are now."
+            )
+            pin = workspace / "pin"
+            pin.write_text(format_lock(version, jars), encoding="utf-8")
+            pin.rename(target.with_name(f"{target.name}.pin"))
+        (whole / _MANIFEST).write_text(format_lock(version, locked.jars), encoding="utf-8")
         if target.exists():
             target.rename(workspace / "damaged")
         whole.rename(target)
@@ -176,7 +195,8 @@ def _amount(jars: tuple[LockedJar, ...]) -> str:
 
 
 def _known() -> str:
-    return ", ".join(locked_versions())
+    versions = sorted(locked_versions(), key=version_numbers)
+    return ", ".join(versions) or "none"
 
 
 # Was this version of Kafka ever published? Asked before anything is made for it, since all of its jars take minutes.
@@ -185,24 +205,29 @@ def _known() -> str:
 def refuse_unpublished(
     version: str, *, progress: Progress | None = None, environment: Mapping[str, str] = os.environ
 ) -> None:
-    """Raises BadInput if the repository says that there is no such version of Kafka.
+    """Raises BadInput, with the nearest releases, if the repository says that there is no such version of Kafka.
 
-    A version that has a lock, or whose jars are in the cache, is there. Of any other the description of its clients is
-    asked for, a few kB; MissingTool if nobody knows."""
+    A release that prozess knows, one that was fetched before and one whose jars are in the cache are there. Of any other
+    the description of its clients is asked for, a few kB; MissingTool, which says who was asked, if nobody tells."""
     from prozess.clusters.install.repository import has_file, repository_of
 
     check_version(version)
-    if read_lock(version) is not None or (cache_directory(environment) / "jars" / f"kafka-{version}").is_dir():
+    jars = cache_directory(environment) / "jars"
+    if version in RELEASES or any((jars / f"kafka-{version}{ending}").exists() for ending in ("", ".pin")):
         return
     repository = repository_of(environment)
+    nearest = f"The nearest releases that prozess knows: {nearest_releases(version)}."
     (progress or _log.info)(f"Asking {repository.origin} whether there is a Kafka {version} …")
     clients = Coordinates("org.apache.kafka", "kafka-clients", version)
-    if not has_file(repository, clients, f"kafka-clients-{version}.pom", what=f"Kafka {version}"):
-        raise BadInput(
-            f"kafka_version = {version!r}: the repository has no such version of Kafka. Give one that was published: "
-            f"{' or '.join(locked_versions())}, which prozess has sums of, or another from "
-            "https://kafka.apache.org/downloads."
-        )
+    try:
+        there = has_file(repository, clients, f"kafka-clients-{version}.pom", what=f"kafka-clients-{version}.pom")
+    except MissingTool as error:
+        raise MissingTool(
+            f"kafka_version = {version!r} is no release that prozess knows, and whether it is a newer one could not be "
+            f"asked: {repository.origin} was tried, and {error} {nearest}"
+        ) from error
+    if not there:
+        raise BadInput(f"kafka_version = {version!r}: the repository has no such version of Kafka. {nearest}")
 
 
 # The metrics agent inside every Kafka JVM: Jolokia, JMX over HTTP (`prozess.harness.recording.metrics`), in a server
@@ -295,13 +320,16 @@ def roots(version: str) -> tuple[Coordinates, ...]:
     """Returns the artifacts that a broker, its tools and their logging need, before dependencies.
 
     kafka_2.13 has no logging binding of its own: up to 3.x the release's is slf4j-reload4j, from 4.0 on Log4j 2
-    (KIP-653, KIP-1013); slf4j stays at 1.7, hence log4j-slf4j-impl.
+    (KIP-653, KIP-1013); slf4j stays at 1.7, hence log4j-slf4j-impl. Before reload4j (KAFKA-13660, 3.1.1) kafka-tools
+    brings Log4j 1 and its binding along, and two bindings would be one too many.
     """
     kafka = (
         Coordinates("org.apache.kafka", "kafka_2.13", version),
         Coordinates("org.apache.kafka", "kafka-tools", version),
     )
-    if int(version.partition(".")[0]) < 4:
+    if version_numbers(version) < (3, 1, 1):
+        return kafka
+    if version_numbers(version) < (4,):
         return (*kafka, Coordinates("org.slf4j", "slf4j-reload4j", "1.7.36"))
     log4j = "org.apache.logging.log4j"
     return (*kafka, Coordinates(log4j, "log4j-slf4j-impl", "2.25.5"), Coordinates(log4j, "log4j-core", "2.25.5"))
@@ -469,9 +497,7 @@ def explain_failure(version: str, output: str) -> str:
         r"(?:module not found|not found): ([\w.#;-]+)|([\w.-]+#[\w.-]+;[\w.-]+): not found", output
     ):
         artifact = missing[1] or missing[2]
-        return (
-            f"{what}: the repository has no {artifact}. Give a version of Kafka that was published, for instance 4.3.1."
-        )
+        return f"{what}: the repository has no {artifact}. The nearest releases: {nearest_releases(version)}."
     said = re.sub(r"\x1b\[[\d;]*m|\w+://\S+", "", output)
     lines = [line.strip() for line in said.splitlines() if line.strip()] or ["nothing"]
     telling = next((line for line in lines if "ERROR" in line), lines[-1])

@@ -211,15 +211,17 @@ def fetch_locked(
     repository: Repository,
     *,
     what: str,
+    lock: str = "its lock",
     clock: Clock | None = None,
     timeout_s: float = FETCH_TIMEOUT_S,
 ) -> None:
     """Fetches every jar into that directory, whole and with the sum of its lock, several at a time.
 
     A jar that is there is not fetched again, and one that is there in part (`NAME.part`) goes on where it ended. MissingTool
-    if one cannot be had or is another file; what is right stays for the next attempt.
+    if one cannot be had or is another file; what is right stays for the next attempt. `lock`: what says the sums, in a
+    sentence.
     """
-    fetching = _Fetching(directory, repository, what, clock or SystemClock(), timeout_s)
+    fetching = _Fetching(directory, repository, what, lock, clock or SystemClock(), timeout_s)
     waiting: SimpleQueue[LockedJar] = SimpleQueue()
     for jar in sorted(jars, key=lambda jar: -jar.size):  # the largest first, so that the last to end is small
         waiting.put(jar)
@@ -235,8 +237,10 @@ def fetch_locked(
 class _Fetching:
     """Jars that are being fetched into one directory."""
 
-    def __init__(self, directory: Path, repository: Repository, what: str, clock: Clock, timeout_s: float) -> None:
-        self._directory, self._repository, self._what = directory, repository, what
+    def __init__(
+        self, directory: Path, repository: Repository, what: str, lock: str, clock: Clock, timeout_s: float
+    ) -> None:
+        self._directory, self._repository, self._what, self._lock = directory, repository, what, lock
         self._clock, self._timeout_s = clock, timeout_s
         self._deadline_ns = clock.monotonic_ns() + int(timeout_s * NS_PER_S)
         self.over = threading.Event()
@@ -252,7 +256,7 @@ class _Fetching:
                 try:
                     self._fetch(session, jar)
                 except (requests.RequestException, OSError) as error:
-                    raise MissingTool(_failure(self._what, error, jar.coordinates)) from error
+                    raise MissingTool(_failure(self._what, error, jar.coordinates, lock=self._lock)) from error
 
     def _fetch(self, session: requests.Session, jar: LockedJar) -> None:
         whole = self._directory / jar.coordinates.file_name
@@ -272,9 +276,9 @@ class _Fetching:
             return
         part.unlink()
         raise MissingTool(
-            f"{self._what}: {whole.name} is not the file it should be (SHA-256 {found[:16]}…, {size_bytes} bytes; the lock "
-            f"says {jar.sha256[:16]}…, {jar.size} bytes). It was not kept; ask whoever runs that repository, or fetch from "
-            "another with PROZESS_MAVEN_URL."
+            f"{self._what}: {whole.name} is not the file it should be (SHA-256 {found[:16]}…, {size_bytes} bytes; "
+            f"{self._lock} says {jar.sha256[:16]}…, {jar.size} bytes). It was not kept; ask whoever runs that repository, "
+            "or fetch from another with PROZESS_MAVEN_URL."
         )
 
     def _read_to_end(self, session: requests.Session, jar: LockedJar, part: Path) -> None:
@@ -377,11 +381,11 @@ def _status(error: BaseException) -> int:
     return 0 if response is None else response.status_code
 
 
-def _failure(what: str, error: Exception, coordinates: Coordinates | None = None) -> str:
+def _failure(what: str, error: Exception, coordinates: Coordinates | None = None, *, lock: str = "") -> str:
     """Says why something could not be fetched, and what to do, without any address in it."""
     head = f"{what} cannot be fetched"
     if coordinates is not None and _status(error) == 404:
-        return f"{head}: the repository has no {coordinates}, which its lock names. {_WAY_OUT}"
+        return f"{head}: the repository has no {coordinates}, which {lock} names. {_WAY_OUT}"
     for fits, cause, way_out in _CAUSES:
         if fits(error):
             return f"{head}: {cause}. {way_out}"

@@ -31,7 +31,7 @@ GIT_TIMEOUT_S = 5.0
 
 
 JarFacts = Callable[[str], Mapping[str, Any]]
-"""A version of Kafka → what is known of its jars in the cache: `verified` and `sha256`. {} if they are not there."""
+"""A version of Kafka → what is known of its jars in the cache: `verified`, `pinned`, `sha256`. {} if they are not there."""
 ToolVersions = Callable[[str], Mapping[str, str]]
 """A backend → name and version of each tool that it uses. ProzessError if a tool that it needs is missing."""
 
@@ -126,7 +126,8 @@ def unverified(run: RunDirectory) -> list[str]:
         return [f"it is not known which programs the servers ran: {error}"]
     told = servers.items() if isinstance(servers, dict) else ()
     return [
-        f"Kafka {version} ran from {facts.get('from', 'somewhere')}, for which prozess has no SHA-256 sums."
+        f"Kafka {version} ran from {facts.get('from', 'somewhere')}, for which prozess has no SHA-256 sums"
+        + (" but those that they had when they were first fetched." if facts.get("pinned") is True else ".")
         for version, facts in told
         if isinstance(facts, dict) and facts.get("verified") is not True
     ]

@@ -34,6 +34,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "messages to a webhook": 1,
         "prozess watch": 8,
         "rows that become tables with Spark, and files joined by their footers": 2,
+        "releases of Kafka": 1,
     }.values()
 )
 """The goal is 330. A file more needs one fewer elsewhere, or a new subject here, and how many files it has."""

@@ -1,13 +1,17 @@
 """Lock files: exactly which jars make up one version of Kafka, with checksums, so that what was fetched can be verified.
 
 One file per version, `kafka-VERSION.lock`: comment lines, then `SHA-256  bytes  group:artifact:version[:classifier]` per
-jar. Made by `python -m tools.kafka_lock VERSION` from a real fetch; reviewed and committed like code.
+jar. Made by `python -m tools.kafka_lock VERSION` from a real fetch; reviewed and committed like code. The cache has such
+a file for each other version that was fetched there, its pin.
 """
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
+
+from prozess.harness.errors import MissingTool
 
 _LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<size>\d+)  (?P<coordinates>[\w.-]+(:[\w.-]+){2,3})")
 
@@ -84,3 +88,35 @@ def format_lock(version: str, jars: Iterable[LockedJar]) -> str:
         for jar in sorted(jars, key=lambda jar: jar.coordinates.file_name)
     ]
     return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class JarsLock:
+    """What the jars of a version must be. `pin`: the file in the cache that says so; None if prozess brought it along."""
+
+    jars: tuple[LockedJar, ...]
+    pin: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """Returns what it is called in a sentence."""
+        return "its lock" if self.pin is None else f"its pin {str(self.pin)!r}"
+
+
+def lock_of(version: str, directory: Path) -> JarsLock | None:
+    """Returns what the jars of a version must be; None if it was never fetched here and prozess has no lock of it.
+
+    `directory`: where the cache has its jars. MissingTool if a pin is there and cannot be read: what it said is not known.
+    """
+    if (jars := read_lock(version)) is not None:
+        return JarsLock(jars)
+    pin = directory / f"kafka-{version}.pin"
+    try:
+        return JarsLock(parse_lock(pin.read_text(encoding="utf-8")), pin)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise MissingTool(
+            f"Kafka {version}: {str(pin)!r}, which says what its jars were when they were first fetched, cannot be read "
+            f"({error}). Remove it, and they are found out anew."
+        ) from error

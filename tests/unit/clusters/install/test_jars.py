@@ -4,8 +4,10 @@ down; the real one runs in tests/system/commands/test_jars_from_maven.py. Plain 
 import hashlib
 import json
 import os
+import shutil
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,8 +34,10 @@ from prozess.clusters.install.locks import (
     read_lock,
 )
 from prozess.harness import installation as cache
+from prozess.harness.config.configuration import version_numbers
 from prozess.harness.errors import BadInput, MissingTool
 from prozess.harness.installation import cache_directory, make_cache, sha256_of
+from tests.support.servers.maven import Served, serving
 
 VERSION = "9.8.7"
 IVY = """#!{python}
@@ -50,9 +54,12 @@ for dependency in re.findall("<dependency .*?>", pathlib.Path("ivy.xml").read_te
 
 
 class World:
-    """A machine with a cache, and a Java that does what Ivy would."""
+    """A machine with a cache, a Java that does what Ivy would, and the repository that has the same jars."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, served: Served) -> None:
+        self.served = served
+        for coordinates in roots(VERSION):
+            served.add(coordinates, coordinates.artifact.encode())
         self.cache, self.calls = directory / "cache", directory / "calls"
         self.java = directory / "jdk" / "bin" / "java"
         self.java.parent.mkdir(parents=True)
@@ -62,6 +69,7 @@ class World:
             "PROZESS_JAVA_HOME": str(directory / "jdk"),
             "PATH": "",
             "HOME": str(directory),
+            "PROZESS_MAVEN_URL": served.address,
         }
         self.told: list[str] = []
 
@@ -77,10 +85,11 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    made = World(tmp_path)
-    made.ivy()
-    return made
+def world(tmp_path: Path) -> Iterator[World]:
+    with serving() as served:
+        made = World(tmp_path, served)
+        made.ivy()
+        yield made
 
 
 def test_jars_of_a_version_without_a_lock_are_usable_and_said_to_be_unverified(world: World) -> None:
@@ -121,7 +130,7 @@ def test_what_a_killed_fetch_left_is_swept_by_the_next_one(world: World) -> None
     half.mkdir(parents=True)
     (half / "x.jar").touch()
     world.ensure()
-    assert world.leftovers() == [f"kafka-{VERSION}"]
+    assert sorted(world.leftovers()) == [f"kafka-{VERSION}", f"kafka-{VERSION}.pin"]
 
 
 @pytest.mark.parametrize("damage", ["truncated", "missing", "extra", "manifest"])
@@ -138,6 +147,38 @@ def test_a_damaged_cache_is_fetched_again(world: World, damage: str) -> None:
     assert world.ensure() == jars
     assert jars[0].read_bytes() != b""
     assert not (jars[0].parent / "stray.jar").exists()
+    assert world.calls.read_text() == "x"  # what they must be is pinned: nobody resolves it again
+
+
+def test_what_was_resolved_once_is_pinned_and_verified_from_then_on(world: World) -> None:
+    jars = world.ensure()
+    pin = world.cache / "jars" / f"kafka-{VERSION}.pin"
+    pinned = {jar.coordinates.file_name: jar.sha256 for jar in parse_lock(pin.read_text())}
+    assert pinned == {jar.name: sha256_of(jar) for jar in jars}
+    shutil.rmtree(jars[0].parent)
+    assert world.ensure() == jars
+    assert world.told[-1] == f"Kafka {VERSION}: {len(jars)} jars, the same as when they were first fetched here."
+
+
+def test_a_repository_that_has_another_jar_than_the_pinned_one_is_refused(world: World) -> None:
+    jars = world.ensure()
+    shutil.rmtree(jars[0].parent)
+    world.served.add(roots(VERSION)[0], b"another")
+    with pytest.raises(
+        MissingTool, match=rf"kafka_2\.13.* is not the file it should be .* its pin '.*{VERSION}\.pin' says"
+    ):
+        world.ensure()
+    assert not jars[0].parent.exists()
+
+
+def test_a_pin_that_cannot_be_read_is_said_and_never_replaced(world: World) -> None:
+    world.ensure()
+    pin = world.cache / "jars" / f"kafka-{VERSION}.pin"
+    pin.write_text("nonsense")
+    with pytest.raises(MissingTool, match="Remove it, and they are found out anew"):
+        world.ensure()
+    pin.unlink()
+    world.ensure()
     assert world.calls.read_text() == "xx"
 
 
@@ -162,8 +203,8 @@ def test_a_jar_of_which_two_bytes_changed_is_fetched_again_and_told(world: World
 def test_a_changed_jar_that_cannot_be_fetched_again_is_refused(world: World) -> None:
     jars = world.ensure()
     spoil(jars[0])
-    world.ivy(then="sys.exit('[ERROR] UnknownHost nowhere')")
-    with pytest.raises(MissingTool, match=r"has changed \(SHA-256 .*cannot be fetched with Ivy.*PROZESS_MAVEN_URL"):
+    world.served.status[jars[0].name] = 403
+    with pytest.raises(MissingTool, match=r"has changed \(SHA-256 .*the repository refuses access.*PROZESS_MAVEN_URL"):
         world.ensure()
 
 
@@ -207,6 +248,7 @@ def test_what_a_run_is_stamped_with_says_whether_its_jars_were_verified(world: W
     jars = world.ensure()
     facts = module.jar_facts(VERSION, environment=world.environment)
     assert facts["verified"] is False
+    assert facts["pinned"] is True
     spoil(jars[0])
     assert module.jar_facts(VERSION, environment=world.environment) == {}
     world.ensure()
@@ -237,16 +279,19 @@ def test_no_address_of_a_repository_is_written_or_in_the_list_of_processes(
 # --- locks ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", ["4.3.1", "3.9.2"])
+BINDINGS = ("log4j-slf4j-impl", "slf4j-reload4j", "slf4j-log4j12", "log4j-slf4j2-impl")
+
+
+@pytest.mark.parametrize("version", locked_versions())
 def test_the_locks_name_the_broker_its_tools_and_one_logging_binding(version: str) -> None:
     lock = read_lock(version)
     assert lock is not None
     assert version in locked_versions()
     coordinates = {jar.coordinates for jar in lock}
     assert set(roots(version)) <= coordinates
-    bindings = {c.artifact for c in coordinates} & {"log4j-slf4j-impl", "log4j-slf4j2-impl", "slf4j-reload4j"}
-    assert bindings == {"log4j-slf4j-impl" if version.startswith("4") else "slf4j-reload4j"}
-    assert ("zookeeper" in {c.artifact for c in coordinates}) == version.startswith("3")
+    bindings = {c.artifact for c in coordinates if c.artifact in BINDINGS}
+    assert bindings == {BINDINGS[0 if version.startswith("4") else 1 if version_numbers(version) >= (3, 1, 1) else 2]}
+    assert ("zookeeper" in {c.artifact for c in coordinates}) == (not version.startswith("4"))
 
 
 def test_an_unknown_version_has_no_lock() -> None:

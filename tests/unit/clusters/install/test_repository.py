@@ -3,15 +3,12 @@ at a time, gone on with where they ended, and nothing that is not what its SHA-2
 
 import base64
 import hashlib
-import http.server
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from prozess.clusters.install import jars as module
-from prozess.clusters.install import repository
+from prozess.clusters.install import locks, repository
 from prozess.clusters.install.jars import ensure_jars, refuse_unpublished
 from prozess.clusters.install.locks import Coordinates, LockedJar
 from prozess.clusters.install.repository import (
@@ -22,76 +19,19 @@ from prozess.clusters.install.repository import (
     realm_of,
     repository_of,
 )
+from prozess.harness.config.releases import RELEASES
 from prozess.harness.errors import BadInput, MissingTool
 from tests.support.clock import FakeClock
+from tests.support.servers.maven import Served, serving
 
 VERSION = "9.8.7"
 LOGIN = "Basic " + base64.b64encode(b"me:s ecret").decode()
 
 
-class Served(http.server.ThreadingHTTPServer):
-    """A Maven repository: path → content. `ends_after`: how many bytes of a body it sends before it breaks off."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.content: dict[str, bytes] = {}
-        self.asked: list[tuple[str, str | None]] = []
-        self.status: dict[str, int] = {}
-        self.ends_after: dict[str, int] = {}
-        self.resumes = True
-        self.login: str | None = None
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/maven2"
-
-    def lock(self, **jars: bytes) -> tuple[LockedJar, ...]:
-        """Serve these jars, and say what they are."""
-        locked = []
-        for name, content in jars.items():
-            coordinates = Coordinates("org.example", name, "1.0")
-            self.content[f"/maven2/org/example/{name}/1.0/{coordinates.file_name}"] = content
-            locked.append(LockedJar(coordinates, len(content), hashlib.sha256(content).hexdigest()))
-        return tuple(sorted(locked, key=lambda jar: jar.coordinates.file_name))
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    server: Served
-
-    def do_GET(self) -> None:
-        name = self.path.rpartition("/")[2]
-        span = self.headers.get("Range")
-        self.server.asked.append((name, span))
-        content = self.server.content.get(self.path)
-        refused = self.server.login is not None and self.headers.get("Authorization") != self.server.login
-        status = self.server.status.get(name) or (401 if refused else 404 if content is None else 200)
-        if status != 200 or content is None:
-            self.send_response(status)
-            self.send_header("WWW-Authenticate", 'Basic realm="of jars"')
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        start = int(span.removeprefix("bytes=").rstrip("-")) if span and self.server.resumes else 0
-        self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(len(content) - start))
-        self.end_headers()
-        self.wfile.write(content[start : start + self.server.ends_after.get(name, len(content))])
-        self.close_connection = True
-
-    def log_message(self, *arguments: object) -> None:
-        pass
-
-
 @pytest.fixture
 def served() -> Iterator[Served]:
-    with Served() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
+    with serving() as server:
         yield server
-        server.shutdown()
-        thread.join(timeout=10)
 
 
 def fetch(served: Served, locked: tuple[LockedJar, ...], directory: Path, **more: object) -> None:
@@ -209,7 +149,7 @@ def test_jars_of_a_lock_come_into_the_cache_verified_and_are_fetched_once(
     served: Served, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     locked, told = served.lock(a=b"aaa", b=b"bbb"), list[str]()
-    monkeypatch.setattr(module, "read_lock", lambda version: locked)
+    monkeypatch.setattr(locks, "read_lock", lambda version: locked)
     jars = ensure_jars(VERSION, progress=told.append, environment=environment)
     assert [path.name for path in jars] == ["a-1.0.jar", "b-1.0.jar"]
     assert told == [
@@ -224,7 +164,7 @@ def test_after_a_failure_nothing_is_in_place_and_the_next_fetch_asks_only_for_wh
     served: Served, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     locked = served.lock(large=b"a" * 100, small=b"b")
-    monkeypatch.setattr(module, "read_lock", lambda version: locked)
+    monkeypatch.setattr(locks, "read_lock", lambda version: locked)
     monkeypatch.setattr("prozess.clusters.install.repository.CONNECTIONS", 1)
     served.status["small-1.0.jar"] = 403
     with pytest.raises(MissingTool, match="refuses access"):
@@ -241,7 +181,7 @@ def test_a_locked_jar_that_changed_is_fetched_again_and_told(
     served: Served, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     locked, told = served.lock(a=b"aaa"), list[str]()
-    monkeypatch.setattr(module, "read_lock", lambda version: locked)
+    monkeypatch.setattr(locks, "read_lock", lambda version: locked)
     (jar,) = ensure_jars(VERSION, environment=environment)
     jar.write_bytes(b"aab")
     assert ensure_jars(VERSION, progress=told.append, environment=environment) == (jar,)
@@ -252,7 +192,7 @@ def test_a_locked_jar_that_changed_is_fetched_again_and_told(
 def test_a_version_that_was_never_published_is_refused_by_one_question(
     served: Served, environment: dict[str, str]
 ) -> None:
-    with pytest.raises(BadInput, match=r"'9\.8\.7': the repository has no such version .*Give one .*4\.3\.1"):
+    with pytest.raises(BadInput, match=r"'9\.8\.7': the repository has no such version .* knows: 4\.\d\.\d\.$"):
         refuse_unpublished(VERSION, environment=environment)
     assert served.asked == [(f"kafka-clients-{VERSION}.pom", None)]
     served.content[f"/maven2/org/apache/kafka/kafka-clients/{VERSION}/kafka-clients-{VERSION}.pom"] = b"<project/>"
@@ -264,7 +204,10 @@ def test_of_a_version_that_is_here_or_locked_nobody_is_asked(
 ) -> None:
     (tmp_path / "jars" / f"kafka-{VERSION}").mkdir(parents=True)
     refuse_unpublished(VERSION, environment=environment)
-    refuse_unpublished("4.3.1", environment=environment)
+    (tmp_path / "jars" / "kafka-9.8.6.pin").touch()
+    refuse_unpublished("9.8.6", environment=environment)
+    for version in RELEASES:
+        refuse_unpublished(version, environment=environment)
     assert served.asked == []
 
 
@@ -272,7 +215,9 @@ def test_whether_a_version_was_published_is_not_known_where_the_repository_does_
     served: Served, environment: dict[str, str]
 ) -> None:
     served.status[f"kafka-clients-{VERSION}.pom"] = 403
-    with pytest.raises(MissingTool, match="refuses access"):
+    with pytest.raises(
+        MissingTool, match=r"PROZESS_MAVEN_URL was tried, and .*refuses access.* nearest releases .*: 4\.\d"
+    ):
         refuse_unpublished(VERSION, environment=environment)
 
 
