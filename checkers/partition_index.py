@@ -133,10 +133,11 @@ class Tombstones:
 class Consumed:
     """The records that some consumers received, and how far they read."""
 
-    def __init__(self, read_key: np.ndarray, log_offset: np.ndarray) -> None:
-        """`read_key` and `log_offset` belong to the reads of these consumers."""
-        self.keys = Lookup(distinct(read_key[read_key != UNREADABLE]))
-        self.furthest = int(log_offset.max(initial=NONE))
+    def __init__(self, index: "PartitionIndex", rows: np.ndarray) -> None:
+        """`rows` are the rows of `reads` of these consumers."""
+        self.sends = index.marked(index.send_of_read[rows])
+        """bool[sends]: did one of them receive this record?"""
+        self.furthest = int(index.reads["log_offset"][rows].max(initial=NONE))
         """The greatest offset of a record that one of them received. NONE: they received nothing."""
 
     def beyond(self, offset: np.ndarray) -> np.ndarray:
@@ -149,8 +150,8 @@ def read_in_the_end(index: "PartitionIndex", client_clock: np.ndarray) -> bool:
     acknowledged or that one of them had received before. Then nothing is gone, even if nobody audited. All clients must
     use one clock. `client_clock` is that of `PartitionHistory`. O(n log n)."""
     sends, reads = index.sends, index.reads
-    consumer = np.flatnonzero(index.by_consumer)
-    who = np.unique(np.concatenate([sends["client"], reads["client"][consumer]]))
+    consumer = index.consumer_rows
+    who = np.concatenate([sends["client"][differs_from_previous(sends["client"])], index.consumers])
     clocks = of_clients(client_clock, who, unknown=NONE)
     if len(clocks) and (clocks[0] == NONE or (clocks != clocks[0]).any()):
         return False
@@ -160,10 +161,16 @@ def read_in_the_end(index: "PartitionIndex", client_clock: np.ndarray) -> bool:
         ),
         int(sends["invoked_ns"].max(initial=MISSING)),
     )
-    key = index.read_key[consumer]
-    last = Lookup(distinct(key[(reads["read_ns"][consumer] > over_ns) & (key != UNREADABLE)]))
-    owed = np.concatenate([index.send_key[sends["outcome"] == Outcome.OK], key[key != UNREADABLE]])
-    return bool((last.find(owed) >= 0).all())
+    last = consumer[reads["read_ns"][consumer] > over_ns]
+    owed = index.consumed.sends | (sends["outcome"] == Outcome.OK)
+    if (owed & ~index.marked(index.send_of_read[last])).any():
+        return False
+    unsent = consumer[index.send_of_read[consumer] < 0]
+    unsent = unsent[index.read_key[unsent] != UNREADABLE]
+    if not len(unsent):
+        return True
+    again = Lookup(distinct(index.read_key[unsent[reads["read_ns"][unsent] > over_ns]]))
+    return bool((again.find(index.read_key[unsent]) >= 0).all())
 
 
 # The index itself. What makes it linear: offsets are dense, so "which record does the log hold where this observer saw
@@ -205,6 +212,11 @@ class PartitionIndex(Indexed):
         """Returns the clients that read, several times if they took turns."""
         return self._stretches[1]
 
+    @property
+    def consumers(self) -> np.ndarray:
+        """Returns the clients that read and are not the audit, several times if they took turns."""
+        return np.asarray(self.readers[~self._by_audit])
+
     @lazy
     def _by_audit(self) -> np.ndarray:
         """Returns bool[stretches]: did the audit read this stretch?"""
@@ -225,6 +237,11 @@ class PartitionIndex(Indexed):
         return self._in_stretches(~self._by_audit)
 
     @lazy
+    def consumer_rows(self) -> np.ndarray:
+        """Returns the rows of `reads` that a consumer read, and not the audit."""
+        return np.flatnonzero(self.by_consumer)
+
+    @lazy
     def read_count(self) -> int:
         """Returns how many records were read by anyone, without the sentinels."""
         given = self.reads["sender"] != SENTINEL_CLIENT
@@ -233,14 +250,22 @@ class PartitionIndex(Indexed):
     @lazy
     def consumed(self) -> Consumed:
         """Returns what consumers received, whatever their isolation level."""
-        return Consumed(self.read_key[self.by_consumer], self.reads["log_offset"][self.by_consumer])
+        return Consumed(self, self.consumer_rows)
 
     @lazy
     def consumed_committed(self) -> Consumed:
         """Returns what consumers at read_committed received."""
-        level = of_clients(self.client_isolation, self.reads["client"], unknown=Isolation.NOT_A_READER)
-        rows = self.by_consumer & (level == Isolation.READ_COMMITTED)
-        return Consumed(self.read_key[rows], self.reads["log_offset"][rows])
+        level = of_clients(self.client_isolation, self.readers, unknown=Isolation.NOT_A_READER)
+        others = (level != Isolation.READ_COMMITTED) & ~self._by_audit
+        if not others.any():
+            return self.consumed
+        return Consumed(self, np.flatnonzero(self._in_stretches(~self._by_audit & ~others)))
+
+    @lazy
+    def shown_committed(self) -> np.ndarray:
+        """Returns bool[sends]: did anybody at read_committed receive this record, the audit included?"""
+        level = of_clients(self.client_isolation, self.readers, unknown=Isolation.NOT_A_READER)
+        return self.marked(self.send_of_read[self._in_stretches(level == Isolation.READ_COMMITTED)])
 
     # Which record.
 
@@ -275,16 +300,22 @@ class PartitionIndex(Indexed):
         found[-1] = -1
         return found
 
-    def sends_of_reads(self, rows: np.ndarray) -> np.ndarray:
-        """Returns intp[k]: for each of these rows of `reads` the row of `sends` that sent the record, -1 where this
-        partition has none. Nearly all records stand where they were acknowledged. Only the others are searched for."""
+    @lazy
+    def send_of_read(self) -> np.ndarray:
+        """Returns intp[reads]: the row of `sends` that sent the record, -1 where this partition has none. Nearly all
+        records stand where they were acknowledged. Only the others are searched for."""
         if not len(self.send_key):
-            return np.full(len(rows), -1, dtype=np.intp)
-        key = self.read_key[rows]
-        found: np.ndarray = self._acknowledged_at[self.log.positions.find(self.reads["log_offset"][rows])]
-        other = np.flatnonzero((self.send_key[found] != key) | (found < 0))
-        found[other] = self.send_rows(key[other])
+            return np.full(len(self.read_key), -1, dtype=np.intp)
+        found: np.ndarray = self._acknowledged_at[self.read_position]
+        other = np.flatnonzero((self.send_key[found] != self.read_key) | (found < 0))
+        found[other] = self.send_rows(self.read_key[other])
         return found
+
+    def marked(self, rows: np.ndarray) -> np.ndarray:
+        """Returns bool[sends]: is this one of these rows of `sends`? -1 stands for none."""
+        marked = np.zeros(len(self.send_key) + 1, dtype=bool)
+        marked[rows] = True
+        return marked[:-1]
 
     @lazy
     def read_key(self) -> np.ndarray:

@@ -87,8 +87,8 @@ def check_with_spark(
         finally:
             session.stop()
     spread = _Spread(session, history.run, TASKS_PER_WORKER * workers)
-    units = units_of(history, checkers, partial(spread.perform, checkers), rows_max=rows_max)
-    return in_order([*spread.check(units, checkers), *unread(history, checkers)], checkers, history.plan.cells)
+    units, found = units_of(history, checkers, partial(spread.perform, checkers), rows_max=rows_max)
+    return in_order([*found, *spread.check(units, checkers), *unread(history, checkers)], checkers, history.plan.cells)
 
 
 def tasks_of(rows: Sequence[int], *, tasks_max: int) -> list[list[int]]:

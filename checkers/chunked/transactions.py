@@ -9,13 +9,23 @@ further than that, partitions are looked at once more.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
 
 from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
-from prozess.checkers.transactions.index import CellIndex, Known, packed, reasons_of, some_of
-from prozess.checkers.transactions.isolation import Edges, joined, wr_edges, ww_edges
+from prozess.checkers.transactions.index import (
+    CellIndex,
+    Known,
+    Noticed,
+    PartitionSurvey,
+    packed,
+    reasons_of,
+    some_of,
+)
+from prozess.checkers.transactions.isolation import Edges, aborted_reads, early_reads, joined, wr_edges, ww_edges
 from prozess.harness.checking.checker import Look
 from prozess.harness.interfaces import CellHistory
 from prozess.harness.schema import Isolation
@@ -54,6 +64,8 @@ class Candidates:
 class Survey:
     """Describes what one partition alone shows of the transactions of its cell. Arrays have the numbers of transactions."""
 
+    partition: int
+    alone: PartitionSurvey
     audited: bool
     reason: str | None
     unrecorded: int
@@ -83,8 +95,9 @@ def gather(cells: Mapping[int, Mapping[int, int]], each: Each, anomalies: Sequen
         return found
     candidates = {cell: [survey.edges for survey in parts] for cell, parts in surveys.items()}
     _fill(candidates, cells, each, "candidates", lambda cell: (found[cell], shares[cell]))
+    proven = {cell: found[cell].shown | found[cell].seen_committed for cell in candidates}
     left = {
-        cell: [_certain(one, found[cell]) for one in parts if one is not None] for cell, parts in candidates.items()
+        cell: [_certain(one, proven[cell]) for one in parts if one is not None] for cell, parts in candidates.items()
     }
     assert all(len(parts) == len(cells[cell]) for cell, parts in left.items())
     spans = {cell: _spans(parts) for cell, parts in left.items()}
@@ -149,8 +162,9 @@ def _together(parts: Sequence[Survey]) -> tuple[Known, np.ndarray]:
     torn = np.flatnonzero(any_of("missing") & shown)
     incomplete = reasons_of([part.reason for part in parts], sum(part.unrecorded for part in parts))
     audited = all(part.audited for part in parts)
+    surveys = {part.partition: part.alone for part in parts}
     return Known(
-        audited, incomplete, packed(shown), packed(any_of("seen_committed")), (nothing, nothing, nothing)
+        audited, incomplete, packed(shown), packed(any_of("seen_committed")), (nothing, nothing, nothing), surveys
     ), torn
 
 
@@ -160,11 +174,11 @@ def _first_of(parts: Sequence[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, np.n
     return which, sequence[row], offset[row]
 
 
-def _certain(part: Candidates, known: Known) -> Candidates:
-    """Returns the edges between transactions that were committed, as is known now."""
+def _certain(part: Candidates, proven: np.ndarray) -> Candidates:
+    """Returns the edges between transactions that were committed, as is known now. `proven` has the bits of those that
+    somebody was shown."""
     if not len(part.in_doubt):
         return part
-    proven = known.shown | known.seen_committed
     refused = Lookup(part.in_doubt[(proven[part.in_doubt >> 3] >> (7 - (part.in_doubt & 7)) & 1) == 0])
 
     def kept(writer: np.ndarray, reader: np.ndarray) -> np.ndarray:
@@ -227,7 +241,18 @@ def _survey(history: CellHistory, edges_max: int) -> Survey:
     shown = some_of(index.transaction[index.visible_at >= 0], count)
     _, transaction, level = index.consumed(0)
     seen = some_of(transaction[level == Isolation.READ_COMMITTED], count)
+    noticed = {
+        Noticed.MISSING: index.missing.any(),
+        Noticed.ZOMBIE: len(index.visible_of(index.transactions.zombie)),
+        Noticed.ABORTED: len(aborted_reads(index, 0)),
+        Noticed.EARLY: len(early_reads(index, 0)),
+    }
+    alone = PartitionSurvey(
+        reduce(or_, (one for one, there in noticed.items() if there), Noticed(0)), index.reads_judged(0)
+    )
     return Survey(
+        partition.partition,
+        alone,
         index.audited,
         index.reason(partition),
         index.unrecorded,

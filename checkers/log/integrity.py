@@ -118,8 +118,7 @@ class _NeverGiven(Indexed):
         ok = ((sends["outcome"] == Outcome.OK) | _proven_by_transaction(index)) & (sends["client"] != SENTINEL_CLIENT)
         self.reached = int(np.count_nonzero(ok & ~index.consumed.beyond(sends["log_offset"])))
         """How many sends are ok and stand where consumers read."""
-        rows = np.flatnonzero(ok)
-        rows = rows[index.consumed.keys.find(index.send_key[rows]) < 0]
+        rows = np.flatnonzero(ok & ~index.consumed.sends)
         tombstone = sends["size"][rows] == NONE
         key, offset = sends["key"][rows], sends["log_offset"][rows]
         self.rows = rows[~index.may_be_cleaned(record_key=key, offset=offset, tombstone=tombstone)]
@@ -141,15 +140,11 @@ def _proven_by_transaction(index: PartitionIndex) -> np.ndarray:
     proven = np.zeros(len(sends["outcome"]), dtype=bool)
     if not len(doubtful):
         return proven
-    level = of_clients(index.client_isolation, index.reads["client"], unknown=Isolation.NOT_A_READER)
-    seen = index.send_rows(distinct(index.read_key[level == Isolation.READ_COMMITTED]))
-    seen = seen[seen >= 0]
-    seen = seen[sends["transaction"][seen] != NONE]
+    seen = np.flatnonzero(index.shown_committed & (sends["transaction"] != NONE))
     shown = Lookup(distinct(identity_keys(sends["client"][seen], sends["transaction"][seen])))
     proven[doubtful] = shown.find(identity_keys(sends["client"][doubtful], sends["transaction"][doubtful])) >= 0
     # What somebody received itself is `_lost_proven`'s: the read knows the offset.
-    given = Lookup(distinct(index.read_key[index.unmatched_reads]))
-    proven &= given.find(index.send_key) < 0
+    proven &= ~index.marked(index.send_of_read[index.unmatched_reads])
     return proven
 
 

@@ -85,7 +85,7 @@ def resurrected(history: PartitionHistory) -> KernelResult:
 
 
 def _given_although_failed(index: PartitionIndex, failed: np.ndarray, judged: int) -> KernelResult:
-    rows = failed[index.consumed.keys.find(index.send_key[failed]) >= 0]
+    rows = failed[index.consumed.sends[failed]]
     count, rows = len(rows), rows[:WITNESSES_MAX]
     if not count:
         return KernelResult(no_witnesses(), 0, judged, incomplete=index.incomplete())

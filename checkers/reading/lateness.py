@@ -270,7 +270,7 @@ def _first_given(index: PartitionIndex, place: Recipient) -> np.ndarray:
     rows = np.concatenate([np.empty(0, dtype=np.intp), *runs])
     if len(runs) > 1:
         rows = rows[np.argsort(index.reads["read_ns"][rows], kind="stable")]
-    send = index.sends_of_reads(rows)
+    send = index.send_of_read[rows]
     given = send >= 0
     if not given.all():
         rows, send = rows[given], send[given]

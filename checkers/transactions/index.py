@@ -7,7 +7,8 @@ commit took effect, one record that read_committed shows proves that it did.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Flag, auto
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -142,14 +143,14 @@ class CellIndex(Indexed):
         """Returns intp[records]: its position in V of its partition, -1 if V does not show it."""
 
         def find(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
-            send = index.sends_of_reads(index.visible.rows)
+            send = index.send_of_read[index.visible.rows]
             at = np.full(len(index.send_key) + 1, -1, dtype=np.intp)
             at[send[::-1]] = np.arange(len(send))[
                 ::-1
             ]  # of several copies numpy keeps the last, which is the first of them
             found: np.ndarray = at[:-1][rows]
             if not index.audited:  # an acknowledgement reveals where it ought to stand, not that it is shown
-                found[index.consumed_committed.keys.find(index.send_key[rows]) < 0] = -1
+                found[~index.consumed_committed.sends[rows]] = -1
             return found
 
         return self._over_partitions(find)
@@ -159,6 +160,38 @@ class CellIndex(Indexed):
         """Returns bool[records]: V is known, should show the record if its transaction was committed, and does not show
         it."""
         return np.asarray((self.visible_at < 0) & ~self._over_partitions(_excused).astype(bool))
+
+    def missing_of(self, among: np.ndarray) -> np.ndarray:
+        """Returns intp[k]: the records of these transactions (bool[transactions]) that V should show, and does not."""
+        if self._nowhere(Noticed.MISSING):
+            return np.empty(0, dtype=np.intp)
+        return np.flatnonzero(self.missing & among[self.transaction])
+
+    def visible_of(self, zombies: np.ndarray) -> np.ndarray:
+        """Returns intp[k]: the records of these transactions (bool[transactions], `zombie`) that V shows."""
+        if self._nowhere(Noticed.ZOMBIE):
+            return np.empty(0, dtype=np.intp)
+        return np.flatnonzero((self.visible_at >= 0) & zombies[self.transaction])
+
+    def reads_judged(self, position: int) -> int:
+        """Returns how many reads of partition number `position` show a record of a transaction to a consumer, or V a
+        record."""
+        survey = self._survey(position)
+        if survey is not None:
+            return survey.reads
+        return len(self.consumed(position)[0]) + len(self.partitions[position].visible.rows)
+
+    def has(self, position: int, what: "Noticed") -> bool:
+        """Returns whether partition number `position` may have any of this. A look at it may have shown that it has
+        none."""
+        survey = self._survey(position)
+        return survey is None or what in survey.noticed
+
+    def _survey(self, position: int) -> "PartitionSurvey | None":
+        return self.known.surveys.get(self.partitions[position].partition) if self.known else None
+
+    def _nowhere(self, what: "Noticed") -> bool:
+        return not any(self.has(position, what) for position in range(len(self.partitions)))
 
     @lazy
     def shown(self) -> np.ndarray:
@@ -269,7 +302,7 @@ class CellIndex(Indexed):
 
     def transactions_of_reads(self, position: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns those of these rows of `reads` that show records of recorded transactions, and these transactions."""
-        place = self._transaction_of_send(position)[self.partitions[position].sends_of_reads(rows)]
+        place = self._transaction_of_send(position)[self.partitions[position].send_of_read[rows]]
         there = place >= 0
         return (rows, place) if there.all() else (rows[there], place[there])
 
@@ -489,6 +522,28 @@ class Transactions:
 # What `prozess.checkers.chunked.transactions` gathers, where a cell is checked a partition at a time.
 
 
+class Noticed(Flag):
+    """What a look at a partition noticed there. Where it noticed nothing, kernels need not look at the rows again."""
+
+    MISSING = auto()
+    """V does not show a record that it should show, if the transaction was committed."""
+    ZOMBIE = auto()
+    """V shows a record of a zombie's transaction."""
+    ABORTED = auto()
+    """Somebody was shown a record of an aborted transaction."""
+    EARLY = auto()
+    """A consumer received a record before the commit of its transaction was invoked."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSurvey:
+    """Describes what a look at one partition told about it alone."""
+
+    noticed: Noticed
+    reads: int
+    """How many reads are judged there (`CellIndex.reads_judged`)."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
     """Describes what must be known of all partitions of a cell to judge its transactions in each of them. Bits are
@@ -504,6 +559,8 @@ class Known:
     first: tuple[np.ndarray, np.ndarray, np.ndarray]
     """For each transaction that may be torn, ascending: which it is, and the sequence and offset of its first record
     that V shows."""
+    surveys: Mapping[int, PartitionSurvey] = field(default_factory=dict)
+    """What each partition was found to be like."""
     edges: Any = None
     """The `Edges` that may be in cycles (`prozess.checkers.transactions.isolation`). None: no kernel asked for them."""
     edges_judged: tuple[int, int] = (0, 0)

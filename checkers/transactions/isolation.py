@@ -3,13 +3,14 @@ cycles (G0, G1c)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from prozess.checkers.lookup import differs_from_previous, distinct
-from prozess.checkers.transactions.index import CellIndex
+from prozess.checkers.transactions.index import CellIndex, Noticed
 from prozess.harness.interfaces import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses, make_witnesses, no_witnesses
 from prozess.harness.schema import MISSING, NONE, Isolation, of_clients
@@ -40,7 +41,9 @@ def torn(history: CellHistory) -> KernelResult:
     removed, what may stand behind the sentinel. O(n).
     """
     index = CellIndex.of(history)
-    rows = np.flatnonzero(index.missing & index.judged_whole[index.transaction])
+    rows = index.missing_of(index.judged_whole)
+    if not len(rows):
+        return _of_records(index, rows, {}, judged=index.committed_count)
     which = index.transaction[rows[:WITNESSES_MAX]]
     sequence, offset = index.first_shown(which)
     columns = {
@@ -57,7 +60,7 @@ def lost_transaction(history: CellHistory) -> KernelResult:
     Counts the records of committed transactions of which V shows none. O(n).
     """
     index = CellIndex.of(history)
-    rows = np.flatnonzero(index.missing & index.gone[index.transaction])
+    rows = index.missing_of(index.gone)
     return _of_records(index, rows, {}, judged=index.committed_count)
 
 
@@ -71,8 +74,10 @@ def zombie_write(history: CellHistory) -> KernelResult:
     """
     index = CellIndex.of(history)
     transactions = index.transactions
+    rows = index.visible_of(transactions.zombie)
+    if not len(rows):
+        return _of_records(index, rows, {}, judged=transactions.committing)
     since, successor = transactions.superseded
-    rows = np.flatnonzero((index.visible_at >= 0) & transactions.zombie[index.transaction])
     which = index.transaction[rows[:WITNESSES_MAX]]
     columns = {
         "log_offset": index.visible_offsets(rows[:WITNESSES_MAX]),
@@ -90,14 +95,7 @@ def aborted_read(history: CellHistory) -> KernelResult:
     records.
     """
     index = CellIndex.of(history)
-    aborted = index.transactions.aborted
-
-    def of(position: int) -> np.ndarray:
-        rows, transaction, _ = index.consumed(position)
-        shown, shown_transaction = index.shown_by(position)
-        return np.concatenate([rows[aborted[transaction]], shown[aborted[shown_transaction]]])
-
-    return of_reads(index, of)
+    return of_reads(index, partial(aborted_reads, index))
 
 
 def early_read(history: CellHistory) -> KernelResult:
@@ -107,14 +105,28 @@ def early_read(history: CellHistory) -> KernelResult:
     when it returned, later than they were fetched: so what is found is certain. O(n), O(k log k) for k early reads.
     """
     index = CellIndex.of(history)
+    return of_reads(index, partial(early_reads, index))
 
-    def of(position: int) -> np.ndarray:
-        rows, transaction, _ = index.consumed(position)
-        early = index.partitions[position].reads["read_ns"][rows] < index.transactions.commit_invoked_ns[transaction]
-        found: np.ndarray = rows[early & ~index.transactions.aborted[transaction]]
-        return found
 
-    return of_reads(index, of)
+def aborted_reads(index: CellIndex, position: int) -> np.ndarray:
+    """Returns the rows of `reads` of partition number `position` that show a record of an aborted transaction."""
+    if not index.has(position, Noticed.ABORTED):
+        return np.empty(0, dtype=np.intp)
+    aborted = index.transactions.aborted
+    rows, transaction, _ = index.consumed(position)
+    shown, shown_transaction = index.shown_by(position)
+    return np.concatenate([rows[aborted[transaction]], shown[aborted[shown_transaction]]])
+
+
+def early_reads(index: CellIndex, position: int) -> np.ndarray:
+    """Returns the rows of `reads` of partition number `position` by which a consumer received a record before the commit
+    of its transaction was invoked."""
+    if not index.has(position, Noticed.EARLY):
+        return np.empty(0, dtype=np.intp)
+    rows, transaction, _ = index.consumed(position)
+    early = index.partitions[position].reads["read_ns"][rows] < index.transactions.commit_invoked_ns[transaction]
+    found: np.ndarray = rows[early & ~index.transactions.aborted[transaction]]
+    return found
 
 
 def _of_records(index: CellIndex, rows: np.ndarray, columns: dict[str, np.ndarray], *, judged: int) -> KernelResult:
@@ -151,7 +163,7 @@ def of_reads(index: CellIndex, of: Callable[[int], np.ndarray]) -> KernelResult:
     parts: list[np.ndarray] = []
     judged = 0
     for position, partition in enumerate(index.partitions):
-        judged += len(index.consumed(position)[0]) + len(partition.visible.rows)
+        judged += index.reads_judged(position)
         rows = of(position)
         if not len(rows):
             continue

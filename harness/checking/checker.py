@@ -144,6 +144,9 @@ class Look:
     stage: str
     arguments: tuple[Any, ...]
     rows: int
+    check: bool = False
+    """Also check the partition, with every checker that needs to know nothing of the others: what was read and indexed for
+    the look serves them, too."""
 
 
 class Gather(Protocol):

@@ -51,8 +51,8 @@ from prozess.harness.plan.plan import Cell
 
 
 CELL_ROWS_MAX = 2_000_000
-"""The rows of a cell above which even those kernels check it in several places that must know of all its partitions.
-Each look at a partition costs a tenth of a second or two, however small it is."""
+"""The rows of a cell above which even those kernels check it in several places that must know of all its partitions,
+where each round of looks at partitions costs a tenth of a second or two, however small they are: on Spark."""
 
 
 def in_order(findings: Iterable[Finding], checkers: CheckerSet, cells: Sequence[Cell]) -> list[Finding]:
@@ -84,7 +84,9 @@ def _together(checker: CellChecker, parts: Sequence[Finding]) -> KernelResult:
     sharing = checker.by_partition
     assert sharing is not None, checker.anomaly
     results = [finding.result for finding in sorted(parts, key=lambda finding: finding.partition)]
-    reasons = dict.fromkeys(result.incomplete for result in results if result.incomplete)
+    # Of the whole cell, a kernel gives its reason where it found nothing anywhere, or wherever that is in doubt.
+    telling = [result for result in results if result.count] if sharing.judges_cell else []
+    reasons = dict.fromkeys(result.incomplete for result in telling or results if result.incomplete)
     witnesses = join_witnesses(result.witnesses for result in results if len(result.witnesses))
     if sharing.by_case:
         witnesses = witnesses[np.argsort(witnesses["case"], kind="stable")]
@@ -115,6 +117,8 @@ class Unit:
     """What is left of a partition that was looked at in pieces. None: the partition is checked whole."""
     known: Known = field(default_factory=dict)
     """What is known of all partitions of the cell, or of the partition's cell."""
+    looked_at: bool = False
+    """Only what needs `known` is still to be found in the partition: it was checked when it was looked at."""
 
 
 Each = Callable[[Sequence[Job | Look]], Sequence[object]]
@@ -132,18 +136,31 @@ def checkers_of(unit: Unit, cell: Cell | None, checkers: CheckerSet) -> Mapping[
     }
 
 
-def units_of(history: History, checkers: CheckerSet, each: Each, *, rows_max: int = ROWS_MAX) -> list[Unit]:
-    """Returns every unit that has a checker, the largest first, so that no large one begins when all others are done. A
-    cell of which rows are damaged has none. `each` looks now at the pieces of partitions with more than `rows_max` rows;
-    what is left of them is small. It also gathers what must be known of cells that have more rows than that, or than
-    CELL_ROWS_MAX, so that they can be checked a partition at a time."""
+def units_of(
+    history: History,
+    checkers: CheckerSet,
+    each: Each,
+    *,
+    rows_max: int = ROWS_MAX,
+    cell_rows_max: int = CELL_ROWS_MAX,
+) -> tuple[list[Unit], list[Finding]]:
+    """Returns every unit that has a checker, the largest first, so that no large one begins when all others are done; and
+    what was found already. A cell of which rows are damaged has no unit.
+
+    `each` looks now at the pieces of partitions with more than `rows_max` rows; what is left of them is small. It also
+    gathers what must be known of cells that have more rows than that, or than `cell_rows_max`, so that they can be checked
+    a partition at a time. A partition that is looked at for this is checked at the same time.
+    """
     left = _remainders(history, checkers, each, rows_max)
-    known = _gather(history, checkers, each, min(rows_max, CELL_ROWS_MAX))
+    looks = _CheckedLooks(each, whole=frozenset(_readable(history)) - left.keys())
+    known = _gather(history, checkers, looks, min(rows_max, cell_rows_max))
     units = []
     for partition in _readable(history):
         place = history.cell_of(partition)
         facts = known.get(place.cell, {}) if place is not None else {}
-        units.append(Unit(partition, None, history.rows_of(partition), left.get(partition), facts))
+        unit = Unit(partition, None, history.rows_of(partition), left.get(partition), facts, partition in looks.checked)
+        if not unit.looked_at or any(c.knows is not None for c in checkers_of(unit, place, checkers).values()):
+            units.append(unit)
     for cell in _readable_cells(history):
         facts = known.get(cell.cell, {})
         whole = [c for c in checkers.cell.values() if c.applies(cell.traits) and not c.is_cut(cell, facts)]
@@ -151,7 +168,7 @@ def units_of(history: History, checkers: CheckerSet, each: Each, *, rows_max: in
             heavy = any(checker.looks_at_rows(facts) for checker in whole)
             rows = sum(history.rows_of(p) for p in cell.partitions) if heavy else 0
             units.append(Unit(None, cell.cell, rows, None, facts))
-    return sorted(units, key=lambda unit: unit.rows, reverse=True)
+    return sorted(units, key=lambda unit: unit.rows, reverse=True), looks.found
 
 
 def _readable_cells(history: History) -> list[Cell]:
@@ -177,6 +194,38 @@ def unread(history: History, checkers: CheckerSet) -> list[Finding]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """The result of a look at a partition, and what was found there at the same time."""
+
+    result: object
+    findings: list[Finding]
+
+
+class _CheckedLooks:
+    """Carries out looks. Each of the partitions in `whole` is checked when it is first looked at."""
+
+    def __init__(self, each: Each, whole: frozenset[int]) -> None:
+        self._each, self._whole = each, whole
+        self.checked: set[int] = set()
+        self.found: list[Finding] = []
+
+    def __call__(self, jobs: Sequence[Job | Look]) -> Sequence[object]:
+        """Returns the result of each look, in their order. _LookFailed if one could not be done."""
+        new = self._whole - self.checked
+        asked = [replace(job, check=True) if isinstance(job, Look) and job.partition in new else job for job in jobs]
+        done = []
+        for job, result in zip(asked, self._each(asked), strict=True):
+            if isinstance(result, _Looked):
+                self.checked.add(job.partition)
+                self.found += result.findings
+            done.append(result.result if isinstance(result, _Looked) else result)
+        for result in done:
+            if isinstance(result, Failed):
+                raise _LookFailed(result.reason)
+        return done
+
+
 def _gather(history: History, checkers: CheckerSet, each: Each, rows_max: int) -> Mapping[int, Known]:
     """Returns what is known of the partitions together, for each cell with more than `rows_max` rows."""
     readable = _readable_cells(history)
@@ -193,24 +242,13 @@ def _gather(history: History, checkers: CheckerSet, each: Each, rows_max: int) -
         }
         if cells:
             asked = [checker.anomaly for checker in asking]
-            for cell, known in _gathered(partial(facts.gather, each=_whole(each), anomalies=asked), cells).items():
+            for cell, known in _gathered(partial(facts.gather, each=each, anomalies=asked), cells).items():
                 found.setdefault(cell, {})[facts.name] = known
     return found
 
 
 class _LookFailed(Exception):
     """A look at a partition of a cell failed, so nothing is known of all of its partitions together."""
-
-
-def _whole(each: Each) -> Each:
-    def do(jobs: Sequence[Job | Look]) -> Sequence[object]:
-        done = each(jobs)
-        for result in done:
-            if isinstance(result, Failed):
-                raise _LookFailed(result.reason)
-        return done
-
-    return do
 
 
 def _gathered(gather: Callable[[Any], Mapping[int, Any]], cells: Mapping[int, Any]) -> Mapping[int, Any]:
@@ -232,9 +270,13 @@ def check_unit(history: History, unit: Unit, checkers: CheckerSet) -> list[Findi
         return check_cell(history.cell_history(unit.cell, known=unit.known), chosen) if chosen else []
     assert unit.partition is not None, unit
     one = history.partition_history(unit.partition)
-    found = _check_alone(history, unit, one, checkers)
     place = history.cell_of(unit.partition)
     chosen = checkers_of(unit, place, checkers)
+    if unit.looked_at:
+        chosen = {name: checker for name, checker in chosen.items() if checker.knows is not None}
+        found = []
+    else:
+        found = _check_alone(history, unit, one, checkers)
     if unit.remainder is not None and (small := chosen.keys() & _streamed(history, one.partition, checkers)):
         found += unit.remainder.check_cell(Source.of(history, one.partition), sorted(small))
         chosen = {name: checker for name, checker in chosen.items() if name not in small}
@@ -283,12 +325,30 @@ def perform(checkers: CheckerSet, history: History, job: Job | Look) -> object:
     and nothing is held by mistake."""
     try:
         if isinstance(job, Look):
-            one = history.cell_history(job.cell, only=history.partition_history(job.partition))
-            return checkers.facts[job.facts].look(one, job.stage, *job.arguments)
+            return _look(checkers, history, job)
         return checkers.pieces.perform(Source.of(history, job.partition), job)
     except Exception as error:  # noqa: BLE001 - one page that is rotten must not cost the verdict of all other partitions
-        _log_failure(f"a look at partition {job.partition}", error)
-        return Failed(_told(error))
+        return _failed_look(job, error)
+
+
+def _look(checkers: CheckerSet, history: History, job: Look) -> object:
+    one = history.partition_history(job.partition)
+    cell = history.cell_history(job.cell, only=one)
+    result: object
+    try:
+        result = checkers.facts[job.facts].look(cell, job.stage, *job.arguments)
+    except Exception as error:  # noqa: BLE001 - as above; what can be checked without it still is
+        result = _failed_look(job, error)
+    if not job.check:
+        return result
+    # The same history for all, because each index belongs to one.
+    chosen = checkers_of(Unit(job.partition, None, job.rows), cell.cell, checkers)
+    return _Looked(result, [*check_partition(one, checkers.kernels), *check_cell(cell, chosen)])
+
+
+def _failed_look(job: Job | Look, error: Exception) -> Failed:
+    _log_failure(f"a look at partition {job.partition}", error)
+    return Failed(_told(error))
 
 
 def shared_out(costs: Sequence[int], groups: int) -> list[list[int]]:
@@ -382,7 +442,9 @@ def check_locally(history: History, checkers: CheckerSet, *, workers: int, rows_
         _keep_what_is_freed()
     with ThreadPoolExecutor(workers, thread_name_prefix="check") as pool:
         do = partial(perform, checkers, history)
-        units = units_of(history, checkers, lambda jobs: list(pool.map(do, jobs)), rows_max=rows_max)
+        units, found = units_of(
+            history, checkers, lambda jobs: list(pool.map(do, jobs)), rows_max=rows_max, cell_rows_max=0
+        )
         parts = pool.map(lambda unit: check_unit(history, unit, checkers), units)
-        found = [finding for findings in parts for finding in findings]
+        found += [finding for findings in parts for finding in findings]
     return in_order([*found, *unread(history, checkers)], checkers, history.plan.cells)

@@ -165,7 +165,7 @@ def test_an_unreadable_history_is_told_before_spark_is_asked(run, session):
 
 def test_what_goes_wrong_in_spark_is_one_sentence(run, session, monkeypatch):
     units = [Unit(0, None, 1), Unit(10**9, None, 1), Unit(None, 10**9, 1)]
-    monkeypatch.setattr("prozess.spark_checkers.engine.units_of", lambda *_, **__: units)
+    monkeypatch.setattr("prozess.spark_checkers.engine.units_of", lambda *_, **__: (units, []))
     with pytest.raises(HarnessFailed, match=r"Spark could not check the history: .*--engine local"):
         check_with_spark(History.open(run), select(["process"]), workers=2, session=session)
 

@@ -51,7 +51,7 @@ def test_the_send_of_each_read_is_found_whatever_the_log_shows():
             rows = np.array(
                 sorted(rng.sample(range(len(index.read_key)), rng.randint(0, len(index.read_key)))), dtype=np.intp
             )
-            found = index.sends_of_reads(rows)
+            found = index.send_of_read[rows]
             keys = {int(key): row for row, key in enumerate(index.send_key)}
             keys.pop(UNREADABLE, None)
             assert found.tolist() == [keys.get(int(key), -1) for key in index.read_key[rows]]

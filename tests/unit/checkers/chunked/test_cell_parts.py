@@ -22,9 +22,12 @@ from prozess.harness.checking.kernels import (
     perform,
     units_of,
 )
+from prozess.harness.history.participants import REVEALED, RevealedReads
 from prozess.harness.history.reader import History
 from prozess.harness.interfaces import CellHistory
+from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import NONE, Role, of_clients
 from tests.support.anomalies import OF_CELLS
 from tests.support.examples import ALL, examples
 from tests.support.finding_values import said
@@ -73,6 +76,33 @@ def of_transactions(rng) -> CellHistory:
     kept = np.array([rng.random() < 0.98 for _ in table["client"]], dtype=bool)
     tables = {"transactions": {name: values[kept] for name, values in table.items()}}
     return with_partitions(replace(history, tables=tables), partitions)
+
+
+def imported(rng) -> CellHistory:
+    """The same, as other programs' clients saw it: nobody audited."""
+    history = of_transactions(rng)
+    return replace(history, partitions={number: unaudited(one) for number, one in history.partitions.items()})
+
+
+def unaudited(one):
+    """What clients alone show of a partition."""
+    kept = of_clients(one.client_role, one.reads["client"], unknown=NONE) != Role.AUDIT
+    reads = {name: values[kept] for name, values in one.reads.items()}
+    sends = {name: values[one.sends["client"] != SENTINEL_CLIENT] for name, values in one.sends.items()}
+    shown = RevealedReads(sends, reads, one.client_isolation, first_id=len(one.client_role))
+    more = [0] * len(REVEALED)
+    return replace(
+        one,
+        audited=False,
+        audit_end={},
+        sends=sends,
+        reads={name: shown[name] for name in one.reads},
+        client_role=np.append(one.client_role, [Role.AUDIT] * len(REVEALED)),
+        client_isolation=np.append(one.client_isolation, REVEALED),
+        client_issued=np.append(one.client_issued, more),
+        client_acks=np.append(one.client_acks, more),
+        client_clock=np.append(one.client_clock, more),
+    )
 
 
 def of_groups(rng) -> CellHistory:
@@ -128,7 +158,7 @@ def shared_out(history, checkers, known, rng):
     return in_order(found, checkers, [history.cell])
 
 
-@pytest.mark.parametrize("make", [of_transactions, of_groups])
+@pytest.mark.parametrize("make", [of_transactions, imported, of_groups])
 def test_any_way_of_sharing_a_cell_out_gives_the_same_findings(make):
     found: Counter[str] = Counter()
 
@@ -146,6 +176,8 @@ def test_any_way_of_sharing_a_cell_out_gives_the_same_findings(make):
 
     check()
     expected = {n for n in CONCERNED if not OF[make].isdisjoint(OF_A_CELL[n].traits)}
+    if make is imported:  # whoever writes as a zombie here is not shown to anybody but the audit
+        expected -= {"zombie-write"}
     assert set(found) >= expected
     assert min(found[name] for name in expected) >= (5 if ALL else 1), found
 
@@ -183,7 +215,7 @@ def test_cycles_are_the_same_where_partitions_must_be_looked_at_again(monkeypatc
 
 OF_A_CELL = select().cell
 CONCERNED = [n for n, c in OF_A_CELL.items() if (c.by_partition or c.knows) and n != "stalled"]
-OF = {of_transactions: {"transactions"}, of_groups: {"group"}}
+OF = {of_transactions: {"transactions"}, imported: {"transactions"}, of_groups: {"group"}}
 
 
 @settings(QUICK, max_examples=examples(500))
@@ -224,11 +256,14 @@ def test_a_cell_is_one_heavy_unit_only_for_what_must_look_at_all_of_it_at_once(r
     def each(looks):
         return [perform(checkers, history, look) for look in looks]
 
-    units = units_of(history, checkers, each, rows_max=500)
+    units, found = units_of(history, checkers, each, rows_max=500)
     for unit in units:
         if unit.cell is not None:
             cell = history.plan.cells[unit.cell]
             chosen = checkers_of(unit, cell, checkers)
             assert unit.rows == 0
             assert not any(checker.looks_at_rows(unit.known) for checker in chosen.values())
-    assert sum(unit.rows for unit in units) == sum(history.rows_of(p) for p in history.partitions)
+    left = {unit.partition for unit in units if unit.partition is not None}
+    assert left | {finding.partition for finding in found} == set(history.partitions)
+    assert all(unit.looked_at for unit in units if unit.partition in {finding.partition for finding in found})
+    assert sum(unit.rows for unit in units) == sum(history.rows_of(p) for p in left)
