@@ -2,8 +2,11 @@
 command."""
 
 import ctypes
+import errno
+import io
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -157,9 +160,11 @@ def heard(number: int) -> bool:
 
 def listen() -> None:
     """Makes SIGTERM and SIGHUP interrupt this process as Ctrl-C does. A signal that is ignored (`nohup`) stays ignored.
+    A terminal that is closed is no error for what is printed.
 
     Call it once, in the main thread.
     """
+    _outlive_terminals()
     terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
@@ -209,8 +214,48 @@ def _into_nothing(terminals: list[int]) -> None:
     that one goes on by itself.
     """
     with suppress(OSError, ValueError, RuntimeError):
-        nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        for descriptor in terminals:
-            os.dup2(nowhere, descriptor)
-        os.close(nowhere)
+        _discard(terminals)
         sys.stdout.flush()
+
+
+def _discard(descriptors: list[int]) -> None:
+    nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for descriptor in descriptors:
+        os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+class _Terminal(io.FileIO):
+    """A terminal that may be closed while a command prints to it: what is printed after that goes to /dev/null."""
+
+    def write(self, data: memoryview) -> int:  # type: ignore[override] # this is what a BufferedWriter gives
+        """Writes the bytes."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            _discard([self.fileno()])
+            return data.nbytes
+
+
+def _outlive_terminals() -> None:
+    """Lets standard output and standard error outlive their terminal.
+
+    The kernel makes a write to a closed terminal an error (EIO) before SIGHUP comes: it tells the shell alone, and the
+    shell tells us. The interrupt should end the command then, and not the error. If SIGHUP is ignored, nothing should.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if not isinstance(stream, io.TextIOWrapper) or stream is not getattr(sys, f"__{name}__"):
+            continue  # somebody reads it in this process
+        if stat.S_ISCHR(os.fstat(stream.fileno()).st_mode):  # isatty() says no when it is closed already
+            terminal: io.RawIOBase = _Terminal(stream.fileno(), "w", closefd=False)
+            lasting = io.TextIOWrapper(
+                io.BufferedWriter(terminal),
+                encoding=stream.encoding,
+                errors=stream.errors,
+                line_buffering=stream.line_buffering,
+                write_through=stream.write_through,
+            )
+            setattr(sys, name, lasting)

@@ -31,6 +31,27 @@ COMMAND = """
     cli._main = _main
     cli.main()
 """
+LATE = """
+    import os, sys, threading
+    from prozess.harness.app import cli
+
+    def _main():
+        try:
+            os.write({done}, b"began")
+            sys.stdin.readline()
+            print("nobody reads this", flush=True)
+            print("nor this", file=sys.stderr, flush=True)
+            sys.stdout.write("and this is left")
+            os.write({done}, b"printed")
+            threading.Event().wait({wait_s})
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+            return 2
+        return 1
+
+    cli._main = _main
+    cli.main()
+"""
 CAMPAIGN = """
     import sys, threading
     from prozess.harness.app import run_process
@@ -122,6 +143,29 @@ def test_what_is_said_to_a_terminal_that_was_closed_is_no_error():
     os.close(ours)  # to write to it is an error from now on
     command.send_signal(signal.SIGHUP)
     assert command.wait(30) == 129
+
+
+@pytest.mark.parametrize(("wait_s", "status"), [(30, 129), (0, 1)], ids=["and then it comes", "and it never comes"])
+@pytest.mark.parametrize("closed", ["while it runs", "before it begins"])
+def test_what_is_said_to_a_closed_terminal_before_the_hang_up_comes_is_no_error(closed, wait_s, status):
+    ours, theirs = pty.openpty()
+    done, end = os.pipe()
+    if closed == "before it begins":
+        os.close(ours)
+    code = LATE.format(done=end, wait_s=wait_s)
+    with start(code, stdin=subprocess.PIPE, stdout=theirs, stderr=theirs, pass_fds=[end]) as command:
+        os.close(theirs)
+        os.close(end)
+        assert os.read(done, 100) == b"began"
+        if closed == "while it runs":
+            os.close(ours)
+        command.stdin.write("print\n")
+        command.stdin.flush()
+        assert os.read(done, 100) == b"printed"
+        if wait_s:
+            command.send_signal(signal.SIGHUP)
+        assert command.wait(60) == status
+    os.close(done)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 2), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
