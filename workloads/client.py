@@ -64,6 +64,8 @@ class ClientLaunch(Frozen):
     rows: Path
     planned: int
     """The client's id in the plan: its own id, or that of the client whose place it takes."""
+    library: Path | None = None
+    """The directory that has its version of confluent_kafka, first on its import path; None = the installed one."""
     isolation: int = Isolation.NOT_A_READER.value
     start_offsets: dict[int, int] = Field(default_factory=dict)
     """The offset to begin at by dense partition id, for readers; 0 for partitions that are not in it."""

@@ -6,6 +6,7 @@ A role says two things: with which settings such a client is launched, and what 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -159,7 +160,20 @@ class Launcher:
             options=settings.options.model_dump(mode="json"),
         )
         isolation = ISOLATION[planned.isolation_level] if planned.isolation_level else Isolation.NOT_A_READER
-        return ClientLaunch(spec=spec, rows=self._run.rows, planned=planned.client, isolation=int(isolation))
+        return ClientLaunch(
+            spec=spec,
+            rows=self._run.rows,
+            planned=planned.client,
+            library=self._library(planned),
+            isolation=int(isolation),
+        )
+
+    def _library(self, planned: PlannedClient) -> Path | None:
+        """Returns where the client's own version of librdkafka is; None if it has the one that prozess runs with."""
+        library = planned.library
+        if library is None or library.client != "librdkafka" or library.version is None:
+            return None
+        return self._toolbox.librdkafka(library.version)
 
     def _statistics(self, planned: PlannedClient) -> dict[str, int]:
         wanted = self._plan.metrics and planned.role not in OF_THE_AUDIT
@@ -173,9 +187,9 @@ class Launcher:
 # asked: they say so themselves when they run.
 
 
-_NOBODY = "127.0.0.1:1"
-_CONSUMERS = frozenset({"reader", "audit", "member"})
-_RUN_TOOLS = frozenset({"verifiable-producer", "verifiable-consumer", "verifiable-share-consumer", "java-member"})
+NOBODY = "127.0.0.1:1"
+CONSUMERS = frozenset({"reader", "audit", "member"})
+RUN_TOOLS = frozenset({"verifiable-producer", "verifiable-consumer", "verifiable-share-consumer", "java-member"})
 _NAMES = ("client.id", "group.id", "group.instance.id", "transactional.id")
 """Properties that tell clients of one configuration apart."""
 
@@ -184,32 +198,41 @@ def refuse_bad_clients(plan: Plan, *, toolbox: Toolbox) -> None:
     """Raises BadInput for the first client that librdkafka refuses, or that does not run here."""
     seen: set[str] = set()
     for planned in plan.clients:
-        if planned.role in _RUN_TOOLS:
+        library = planned.library
+        other = library is not None and library.client == "librdkafka" and library.version is not None
+        if planned.role in RUN_TOOLS or other:  # another version is asked by itself (`prozess.workloads.library_check`)
             continue
         properties = (
             ROLES[planned.role]
-            .launch(LaunchContext(plan=plan, planned=planned, servers=_NOBODY, limit_s=1.0, toolbox=toolbox))
+            .launch(LaunchContext(plan=plan, planned=planned, servers=NOBODY, limit_s=1.0, toolbox=toolbox))
             .properties
         )
         if not properties:  # a Java producer's
             continue
         text = json.dumps({key: value for key, value in properties.items() if key not in _NAMES}, sort_keys=True)
-        if (kind := f"{planned.role in _CONSUMERS} {text}") not in seen:
+        if (kind := f"{planned.role in CONSUMERS} {text}") not in seen:
             seen.add(kind)
             _try(planned, properties)
 
 
 def _try(planned: PlannedClient, properties: Mapping[str, Property]) -> None:
+    why = why_refused(properties, consumer=planned.role in CONSUMERS)
+    if why is not None:
+        raise BadInput(
+            f"Client {planned.name} cannot be made, librdkafka refuses its configuration: {why}. Change it in the trial's "
+            "`base` or `axes`, or exclude the combination."
+        )
+
+
+def why_refused(properties: Mapping[str, Property], *, consumer: bool) -> str | None:
+    """Returns why librdkafka refuses these properties, in its own words; None if it takes them."""
     # Without a server there is nothing to connect to.
     offline: dict[str, Any] = {key: value for key, value in properties.items() if key != "bootstrap.servers"}
     try:
-        if planned.role in _CONSUMERS:
+        if consumer:
             Consumer({"group.id": "nobody", **offline}).close()
         else:
             Producer(offline)
     except KafkaException as error:
-        why = str(error.args[0].str()).strip().removeprefix("Failed to create producer: ").rstrip(".")
-        raise BadInput(
-            f"Client {planned.name} cannot be made, librdkafka refuses its configuration: {why}. Change it in the trial's "
-            "`base` or `axes`, or exclude the combination."
-        ) from error
+        return str(error.args[0].str()).strip().removeprefix("Failed to create producer: ").rstrip(".")
+    return None

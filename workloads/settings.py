@@ -13,7 +13,8 @@ from typing import Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from prozess.harness.catalogue import RECORDED
-from prozess.harness.config.configuration import Error, IsolationLevel, ProducerConfiguration
+from prozess.harness.config.configuration import Error, IsolationLevel, ProducerConfiguration, version_numbers
+from prozess.harness.config.library_defaults import PROPERTY_OF
 from prozess.harness.errors import BadInput
 from prozess.harness.interfaces import ClientSpec
 from prozess.harness.plan.plan import Plan, PlannedClient
@@ -73,6 +74,8 @@ class Toolbox:
     java: Callable[[], JavaInstallation]
     jars: Callable[[str], Sequence[Path]]
     """Returns the jars of a version of Kafka. They are fetched if need be."""
+    librdkafka: Callable[[str], Path]
+    """Returns the directory that has confluent_kafka with librdkafka of a version. It is fetched if need be."""
     metrics_agent: Callable[[], Path | None]
     """Returns the agent that reads a JVM's metrics, if it is in the cache."""
     clocks: ClientClocks
@@ -125,6 +128,8 @@ FOR_A_BROKEN_CLUSTER: dict[str, Property] = {
     "log_level": 2,  # what it says before an assertion of its own ends the process
     "log.connection.close": False,
 }
+QUIET = {key: FOR_A_BROKEN_CLUSTER[key] for key in ("log_level", "log.connection.close")}
+"""What even a client that the trial sets nothing on is told: what it logs."""
 _QUEUE_MESSAGES_MAX = 10_000_000
 
 
@@ -252,10 +257,8 @@ def producer_properties(
             f"producer.client={configuration.client!r} is not a client that runs here yet, only librdkafka is. "
             'Set it to "librdkafka".'
         )
-    properties: dict[str, Property] = {
-        **FOR_A_BROKEN_CLUSTER,
-        "bootstrap.servers": bootstrap_servers,
-        "client.id": client_name,
+    identity: dict[str, Property] = {"bootstrap.servers": bootstrap_servers, "client.id": client_name}
+    named: dict[str, Property] = {
         "acks": configuration.acks,
         "enable.idempotence": configuration.enable_idempotence,
         "message.send.max.retries": configuration.retries_most,
@@ -263,10 +266,42 @@ def producer_properties(
         "delivery.timeout.ms": configuration.delivery_timeout_ms,
         "compression.type": configuration.compression_type,
         "linger.ms": configuration.linger_ms,
+    }
+    if configuration.defaults == "library":
+        kept = {key: value for key, value in named.items() if key not in left_properties(configuration)}
+        return identity | QUIET | kept | configuration.properties
+    properties: dict[str, Property] = {
+        **known_to(configuration.client_version, FOR_A_BROKEN_CLUSTER),
+        **identity,
+        **named,
         "queue.buffering.max.messages": min(_QUEUE_MESSAGES_MAX, max(100_000, 2 * partitions * unacknowledged_max)),
         **configuration.properties,
     }
-    return properties | {LIMIT_KEY: configuration.properties.get(LIMIT_KEY, backoff_limit_ms(properties))}
+    limit = {LIMIT_KEY: configuration.properties.get(LIMIT_KEY, backoff_limit_ms(properties))}
+    return properties | known_to(configuration.client_version, limit)
+
+
+def left_properties(configuration: ProducerConfiguration) -> frozenset[str]:
+    """Returns the properties that are not written, since the trial left them to the client's own library."""
+    names = {PROPERTY_OF[name] for name in configuration.left_to_client}
+    return frozenset(names | {"message.send.max.retries"} if "retries" in names else names)
+
+
+def known_to(version: str | None, properties: Mapping[str, Property]) -> dict[str, Property]:
+    """Returns those of the properties that prozess itself adds which librdkafka of this version has. None: the one that
+    prozess runs with. What a trial names is not asked for here: librdkafka refuses what it does not know."""
+    if version is None:
+        return dict(properties)
+    numbers = version_numbers(version)
+    return {key: value for key, value in properties.items() if numbers >= _SINCE.get(key, (0,))}
+
+
+_SINCE: Mapping[str, tuple[int, ...]] = {
+    LIMIT_KEY: (2, 3, 0),
+    "fetch.queue.backoff.ms": (2, 2, 0),
+    "group.protocol": (2, 4, 0),
+}
+"""Property → the first version of librdkafka that has it. [librdkafka CHANGELOG: KIP-580; fetch.queue.backoff.ms; KIP-848]"""
 
 
 def sentinel_properties(*, bootstrap_servers: str, client_name: str, timeout_s: float) -> dict[str, Property]:

@@ -261,12 +261,21 @@ def prepare(plan: Plan, wanted: str, view: ProgressView) -> str:
     """Fetches jars, Java and class archives, and returns the isolation level. Says so if that level costs anything."""
     from prozess.clusters.install.jars import ensure_jars
     from prozess.clusters.install.tools import ensure_toxiproxy, find_java
+    from prozess.clusters.install.wheels import ensure_library
     from prozess.clusters.machine.archives import build_archives
     from prozess.clusters.machine.sandbox import probe
+    from prozess.harness.app.wiring import TOOLBOX
+    from prozess.workloads.library_check import check_libraries
     from prozess.workloads.librdkafka import close
 
     if plan.backend in ("local", "compose") and Capability.DELAY in capabilities_needed(plan):
         ensure_toxiproxy(progress=view.note)  # built here: the sandbox has no network
+    for library in plan.libraries:  # fetched here: the sandbox has no network
+        if library.client == "librdkafka" and library.version is not None:
+            ensure_library(library.version, progress=view.note)
+        elif library.client == "java" and library.version is not None:
+            ensure_jars(library.version, progress=view.note)
+    check_libraries(plan, toolbox=TOOLBOX)
     if plan.backend != "local":
         _prepare_elsewhere(plan, view)
         return "signals"
@@ -304,8 +313,9 @@ def _prepare_elsewhere(plan: Plan, view: ProgressView) -> None:
 def _stamp(run: RunDirectory, plan: Plan) -> None:
     from prozess.clusters.install.jars import jar_facts
     from prozess.clusters.install.tools import tool_versions
+    from prozess.clusters.install.wheels import library_facts
 
-    stamp_versions(run, plan, jar_facts=jar_facts, tool_versions=tool_versions)
+    stamp_versions(run, plan, jar_facts=jar_facts, library_facts=library_facts, tool_versions=tool_versions)
 
 
 def _prepare_metrics(view: ProgressView) -> None:

@@ -152,6 +152,9 @@ def _retries(value: object) -> object:
 
 Retries = Annotated[str, BeforeValidator(_retries)]
 """How often a client sends a request again: a number as text, or "max"."""
+ClientVersion = Annotated[str, BeforeValidator(_text), Field(pattern=r"^\d+\.\d+\.\d+(-rc\d+)?$")]
+"""The version of a client: of librdkafka, or of Kafka's Java clients. None means the one that prozess runs with, or that of
+the variant."""
 MetadataMode = Literal["kraft-isolated", "kraft-combined", "zookeeper"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 FIRST_CONTROLLER_ID = 3001
@@ -191,6 +194,12 @@ class ProducerConfiguration(Frozen):
     """
 
     client: Literal["librdkafka", "java"] = "librdkafka"
+    client_version: ClientVersion | None = None
+    defaults: Literal["prozess", "library"] = "prozess"
+    """Whose defaults count for what the trial does not set. prozess: those below, which are written to the client. library:
+    nothing is written, and the client's own library decides."""
+    left_to_client: tuple[str, ...] = ()
+    """The settings that are not written to the client. Their values here are those of its library. Made by the plan."""
     acks: Acks = "all"
     enable_idempotence: bool = False
     retries: Retries = "max"
@@ -348,6 +357,7 @@ class GroupConfiguration(Frozen):
     offsets."""
 
     client: Literal["librdkafka", "java"] = "librdkafka"
+    client_version: ClientVersion | None = None
     protocol: Literal["classic-eager", "classic-cooperative", "consumer"] = "classic-cooperative"
     """How members share partitions. classic-eager: the range assignor; classic-cooperative: cooperative-sticky
     (KIP-429); consumer: the protocol of KIP-848."""
@@ -422,6 +432,7 @@ class CopierConfiguration(Frozen):
 
     client: Literal["librdkafka", "java"] = "librdkafka"
     """Which client copies. java: Kafka's TransactionalMessageCopier."""
+    client_version: ClientVersion | None = None
     delivery: Delivery | Literal["transaction-alone"] = "exactly-once"
     """How the copier keeps its progress.
 

@@ -6,6 +6,7 @@ python, machine   interpreter; name of the host, kernel, processors, memory, oth
 packages   name → version of each distribution that prozess needs and that is installed
 kafka      versions of the servers
 servers    version → where its program is from, and whether prozess verified that it is what was published
+clients    one for each client library on trial: library, version, where it is from, and whether prozess verified it
 tools      name → version of what is no Python package: Java, librdkafka, toxiproxy, a Docker engine
 """
 
@@ -32,17 +33,26 @@ GIT_TIMEOUT_S = 5.0
 
 JarFacts = Callable[[str], Mapping[str, Any]]
 """A version of Kafka → what is known of its jars in the cache: `verified`, `pinned`, `sha256`. {} if they are not there."""
+LibraryFacts = Callable[[str], Mapping[str, Any]]
+"""A version of librdkafka → what is known of its wheel in the cache: `verified`, `wheel` and `sha256`. {} if it is not
+there."""
 ToolVersions = Callable[[str], Mapping[str, str]]
 """A backend → name and version of each tool that it uses. ProzessError if a tool that it needs is missing."""
 
 
-def stamp_versions(run: RunDirectory, plan: Plan, *, jar_facts: JarFacts, tool_versions: ToolVersions) -> None:
+def stamp_versions(
+    run: RunDirectory, plan: Plan, *, jar_facts: JarFacts, library_facts: LibraryFacts, tool_versions: ToolVersions
+) -> None:
     """Writes versions.json. What cannot be found out is left out: a version is never guessed."""
-    write_json(run.versions, versions_of(plan, jar_facts=jar_facts, tool_versions=tool_versions))
+    told = versions_of(plan, jar_facts=jar_facts, library_facts=library_facts, tool_versions=tool_versions)
+    write_json(run.versions, told)
 
 
-def versions_of(plan: Plan, *, jar_facts: JarFacts, tool_versions: ToolVersions) -> dict[str, Any]:
+def versions_of(
+    plan: Plan, *, jar_facts: JarFacts, library_facts: LibraryFacts, tool_versions: ToolVersions
+) -> dict[str, Any]:
     """Returns everything that versions.json says, as JSON values."""
+    tools = _tools(plan.backend, tool_versions)
     return {
         PACKAGE: own_version(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
@@ -50,7 +60,8 @@ def versions_of(plan: Plan, *, jar_facts: JarFacts, tool_versions: ToolVersions)
         "packages": _packages(),
         "kafka": [] if plan.backend == "attach" else list(plan.variant.kafka_versions),
         "servers": _servers(plan, jar_facts),
-        "tools": _tools(plan.backend, tool_versions),
+        "clients": _clients(plan, jar_facts, library_facts, installed=tools.get("librdkafka")),
+        "tools": tools,
     }
 
 
@@ -97,6 +108,24 @@ def _servers(plan: Plan, jar_facts: JarFacts) -> dict[str, dict[str, Any]]:
     }
 
 
+def _clients(
+    plan: Plan, jar_facts: JarFacts, library_facts: LibraryFacts, *, installed: str | None
+) -> list[dict[str, Any]]:
+    """Returns each client library on trial. Without a version it is librdkafka's that prozess runs with."""
+    told: list[dict[str, Any]] = []
+    for library in plan.libraries:
+        version = library.version
+        if version is None:
+            told.append({"library": library.client, "version": installed, "from": "the installed package"})
+        elif library.client == "java":
+            facts = {"from": "jars in the cache", "verified": False} | dict(jar_facts(version))
+            told.append({"library": "java", "version": version} | facts)
+        else:
+            facts = {"from": "a wheel in the cache", "verified": False} | dict(library_facts(version))
+            told.append({"library": library.client, "version": version} | facts)
+    return told
+
+
 def machine_of(run: RunDirectory) -> dict[str, Any]:
     """Returns what versions.json says of the machine that ran the trial; {} where nobody noted it, or it cannot be read."""
     try:
@@ -119,16 +148,23 @@ def beside_others(run: RunDirectory) -> str:
 
 
 def unverified(run: RunDirectory) -> list[str]:
-    """Returns one sentence for each server in versions.json whose program nobody verified."""
+    """Returns one sentence for each server and client library in versions.json whose program nobody verified."""
     try:
-        servers = read_object(run.versions).get("servers", {}) if run.versions.exists() else {}
+        stamped = read_object(run.versions) if run.versions.exists() else {}
     except HistoryUnreadable as error:
         return [f"it is not known which programs the servers ran: {error}"]
-    told = servers.items() if isinstance(servers, dict) else ()
+    servers, clients = stamped.get("servers", {}), stamped.get("clients", [])
+    told = [(f"Kafka {name}", facts) for name, facts in (servers.items() if isinstance(servers, dict) else ())]
+    # The installed package is the user's own, and the jars of a server's version are named with it.
+    told += [
+        (f"The clients' {one.get('library')} {one.get('version')}", one)
+        for one in (clients if isinstance(clients, list) else ())
+        if isinstance(one, dict) and "verified" in one and one.get("version") not in servers
+    ]
     return [
-        f"Kafka {version} ran from {facts.get('from', 'somewhere')}, for which prozess has no SHA-256 sums"
+        f"{name} ran from {facts.get('from', 'somewhere')}, for which prozess has no SHA-256 sums"
         + (" but those that they had when they were first fetched." if facts.get("pinned") is True else ".")
-        for version, facts in told
+        for name, facts in told
         if isinstance(facts, dict) and facts.get("verified") is not True
     ]
 

@@ -31,6 +31,7 @@ from prozess.harness.config.configuration import (
 )
 from prozess.harness.config.existing_clusters import refuse_unwritable
 from prozess.harness.config.known_properties import misspelt
+from prozess.harness.config.library_defaults import with_library_defaults
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.plan import Exclusion
 from prozess.harness.plan.schedule import selects
@@ -59,6 +60,10 @@ _PROPERTY = "properties."
 that have no name of their own here."""
 
 
+_NOT_SET = ("properties", "left_to_client")
+"""Fields of configurations that are no settings of a trial."""
+
+
 class Combination(Frozen):
     """One choice for every axis, and the configurations that it makes."""
 
@@ -84,7 +89,7 @@ def why_invalid(combination: Combination, variant: Variant) -> str | None:
         return "enable.idempotence=true needs retries > 0 (KIP-98)"
     if producer.enable_idempotence and producer.max_in_flight > 5:
         return f"enable.idempotence=true needs max.in.flight <= 5, not {producer.max_in_flight} (KAFKA-5494)"
-    if why := why_invalid_scope(combination, variant):
+    if why := why_invalid_client(combination, variant) or why_invalid_scope(combination, variant):
         return why
     if topic.min_insync_replicas > topic.replication_factor:
         return (
@@ -93,6 +98,33 @@ def why_invalid(combination: Combination, variant: Variant) -> str | None:
         )
     if topic.replication_factor > variant.brokers:
         return f"replication.factor={topic.replication_factor} needs as many brokers, the variant has {variant.brokers}"
+    return None
+
+
+OLDEST_JAVA = (2, 8)
+"""The oldest minor version of Kafka's Java clients whose settings prozess knows, and whose tools it starts."""
+_CONSUMER_PROTOCOL_SINCE: Mapping[str, tuple[tuple[int, int], str]] = {
+    "librdkafka": ((2, 4), "librdkafka 2.4.0, CHANGELOG"),
+    "java": ((3, 7), "Kafka 3.7, early access"),
+}
+"""Client → the first version that has group.protocol=consumer, and where that stands."""
+
+
+def why_invalid_client(combination: Combination, variant: Variant) -> str | None:
+    """Returns why a client of the version that is asked for cannot do what the combination asks of it; None = it can."""
+    own = combination.own
+    clients: list[ProducerConfiguration | GroupConfiguration | CopierConfiguration] = [combination.producer]
+    if isinstance(own, GroupConfiguration | CopierConfiguration):
+        clients.append(own)
+    for one in clients:
+        version = version_numbers(one.client_version) if one.client_version is not None else None
+        if version is not None and one.client == "java" and version[:2] < OLDEST_JAVA:
+            return f"client_version={one.client_version}: prozess knows Kafka's Java clients from 2.8 on"
+        since, source = _CONSUMER_PROTOCOL_SINCE[one.client]
+        if version is None or isinstance(one, ProducerConfiguration) or one.protocol != "consumer":
+            continue
+        if version[:2] < since:
+            return f"client_version={one.client_version} has no group.protocol=consumer (KIP-848; {source})"
     return None
 
 
@@ -175,10 +207,10 @@ def implied(kind: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
         error = chosen.get("provocation.error")
         # What is no such error is refused where it is configured.
         return next((dict(made.implied) for name, made in PROVOCATIONS.items() if name == error), {})
-    if "copier" in KINDS[kind].scopes:
+    if "copier" in KINDS[kind].scopes:  # of the copiers and of those that write what they copy, which have no such id
         return {"producer.enable_idempotence": True}
-    if "transaction" not in KINDS[kind].scopes:
-        return {}
+    if "transaction" not in KINDS[kind].scopes or chosen.get("producer.defaults") == "library":
+        return {}  # the library itself makes a producer with a transactional.id idempotent
     key, default = "transaction.transaction_timeout_ms", TransactionConfiguration().transaction_timeout_ms
     lasting = chosen.get(key, default)
     within = lasting if isinstance(lasting, int) else default  # another type is refused where it is configured
@@ -217,7 +249,7 @@ def valid_combinations(trial: Trial, workload: WorkloadSpec) -> tuple[tuple[Comb
         axes = {"workload": workload.kind} | {key: text_of(value) for key, value in chosen.items()}
         chosen = {key: value for key, value in chosen.items() if value != DEFAULT}
         whole = implied(workload.kind, chosen) | chosen
-        combination = _combination(workload.kind, axes, whole, made)
+        combination = _combination(workload.kind, axes, whole, made, trial.variant)
         reason = next((e.reason for e in workload.exclude if selects(e.when, axes)), None)
         reason = reason or KINDS[workload.kind].why_not_here(trial.variant) or why_invalid(combination, trial.variant)
         if reason:
@@ -257,8 +289,8 @@ def _check_key(key: str, kind: str) -> None:
     scope, _, name = key.partition(".")
     if name.startswith(_PROPERTY) and len(name) > len(_PROPERTY) and scope in scopes:
         return _check_property(scope, name.removeprefix(_PROPERTY))
-    if name == "properties" or name not in scopes.get(scope, {}):
-        known = [f"{s}.{field}" for s, fields in scopes.items() for field in fields if field != "properties"]
+    if name in _NOT_SET or name not in scopes.get(scope, {}):
+        known = [f"{s}.{field}" for s, fields in scopes.items() for field in fields if field not in _NOT_SET]
         near = difflib.get_close_matches(key, known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise BadInput(
@@ -267,14 +299,26 @@ def _check_key(key: str, kind: str) -> None:
         )
 
 
-def _combination(kind: str, axes: dict[str, str], values: Mapping[str, Any], made: dict[str, Frozen]) -> Combination:
+def _combination(
+    kind: str, axes: dict[str, str], values: Mapping[str, Any], made: dict[str, Frozen], variant: Variant
+) -> Combination:
     fields = {"topic": "topic", "producer": "producer"}
-    if (own := KINDS[kind].own) is not None:
-        fields["own"] = own
+    if (scope := KINDS[kind].own) is not None:
+        fields["own"] = scope
     if any(key.startswith(f"{SCOPE}.") for key in values):
         fields["delivery"] = SCOPE
     configured: dict[str, Any] = {field: _configured(scope, values, made) for field, scope in fields.items()}
-    return Combination(axes=axes, **configured)
+    combination = Combination(axes=axes, **configured)
+    own = combination.own
+    if combination.producer.defaults == "prozess":
+        return combination
+    producer = with_library_defaults(
+        combination.producer,
+        {name for scope, _, name in (key.partition(".") for key in values) if scope == "producer"},
+        kafka_version=variant.kafka_version,
+        transaction_timeout_ms=own.transaction_timeout_ms if isinstance(own, TransactionConfiguration) else None,
+    )
+    return combination.model_copy(update={"producer": producer})
 
 
 def _configured(scope: str, values: Mapping[str, Any], made: dict[str, Frozen]) -> Frozen:
@@ -467,7 +511,8 @@ def _why_invalid_transaction(
         return "a transactional.id implies enable.idempotence=true (KIP-98)"
     if transaction.abort_share + transaction.timeout_share > 1:
         return f"abort_share {transaction.abort_share:g} + timeout_share {transaction.timeout_share:g} exceeds 1"
-    if producer.delivery_timeout_ms > transaction.transaction_timeout_ms:
+    too_long = producer.delivery_timeout_ms > transaction.transaction_timeout_ms
+    if too_long and "delivery_timeout_ms" not in producer.left_to_client:
         return (
             f"delivery.timeout.ms={producer.delivery_timeout_ms} exceeds "
             f"transaction.timeout.ms={transaction.transaction_timeout_ms} (librdkafka CONFIGURATION, transaction.timeout.ms)"

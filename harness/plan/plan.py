@@ -156,6 +156,21 @@ class PlannedPartition(Frozen):
     """True means that a step adds it."""
 
 
+class ClientLibrary(Frozen):
+    """A client library, and its version. None means the one that prozess runs with, or the variant's."""
+
+    client: Literal["librdkafka", "java"]
+    version: str | None = None
+
+    def __str__(self) -> str:
+        name = "Kafka's Java client" if self.client == "java" else "librdkafka"
+        return name if self.version is None else f"{name} {self.version}"
+
+
+_OF_ITS_WORK = ("member", "java-member", "copier", "java-copier")
+"""Roles whose client is said by what only their workload has, and not by the producer's configuration."""
+
+
 class PlannedClient(Frozen):
     """A client that will run, as a process or as a part of one."""
 
@@ -178,6 +193,20 @@ class PlannedClient(Frozen):
     """Its number among its like: members of its group, producers of its cell, instances of its application."""
     late: bool = False
     """True means that it starts when a step says so (`client`, do = "start")."""
+
+    @property
+    def library(self) -> "ClientLibrary | None":
+        """Returns the client library that is on trial in it. None if that is no part of the trial: the client only
+        observes, or is an application of yours."""
+        match self.work:
+            case GroupWork(configuration=configuration) | CopierWork(configuration=configuration) if (
+                self.role in _OF_ITS_WORK
+            ):
+                return ClientLibrary(client=configuration.client, version=configuration.client_version)
+            case _ if self.producer is not None and self.role != "verifiable-share-consumer":
+                return ClientLibrary(client=self.producer.client, version=self.producer.client_version)
+            case _:
+                return None
 
     @property
     def on_standby(self) -> bool:
@@ -255,6 +284,24 @@ class Plan(Frozen):
         """Returns the ids of the brokers: 1, 2, … unless the cluster had its own before."""
         ours = tuple(range(1, self.variant.brokers + 1))
         return (self.adopted.broker_ids or ours) if self.adopted is not None else ours
+
+    @property
+    def libraries(self) -> tuple[ClientLibrary, ...]:
+        """Returns each client library on trial once. Java's always has a version: without another, the variant's."""
+        found = (client.library for client in self.clients)
+        named = (self._with_version(library) for library in found if library is not None)
+        return tuple(dict.fromkeys(named))
+
+    def _with_version(self, library: ClientLibrary) -> ClientLibrary:
+        if library.client != "java" or library.version is not None:
+            return library
+        return ClientLibrary(client="java", version=self.variant.kafka_version)
+
+    def java_version(self, planned: PlannedClient) -> str:
+        """Returns the version of Kafka whose Java client or tool this client runs."""
+        library = planned.library
+        other = None if library is None or library.client != "java" else library.version
+        return other or self.variant.kafka_version
 
     @property
     def nodes_unread(self) -> bool:

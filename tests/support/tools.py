@@ -11,6 +11,7 @@ from prozess.workloads.settings import Toolbox
 PRETENDED = Toolbox(
     java=lambda: SimpleNamespace(executable=Path("/jvm/bin/java")),
     jars=lambda version: (Path(f"/jars/{version}/a.jar"), Path(f"/jars/{version}/b.jar")),
+    librdkafka=lambda version: Path(f"/clients/librdkafka-{version}"),
     metrics_agent=lambda: Path("/jars/agent.jar"),
     clocks=shim,
 )

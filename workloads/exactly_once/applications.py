@@ -324,7 +324,7 @@ def launch_java_copier(context: LaunchContext) -> Settings:
         *("--transactional-id", planned.transactional_id, "--transaction-size", str(copier.batch)),
         *("--transaction-timeout", str(copier.transaction_timeout_ms), "--enable-random-aborts"),
     ]
-    version = context.plan.variant.kafka_version
+    version = context.plan.java_version(planned)
     runtime, jars = context.toolbox.java(), context.toolbox.jars(version)
     command, files = java_command(version, "org.apache.kafka.tools.TransactionalMessageCopier", runtime, jars)
     return Settings({}, CopierToolOptions(command=(*command, *arguments), files=files, stop_s=JAVA_STOP_S))

@@ -399,6 +399,7 @@ def launch_copier(context: LaunchContext) -> Settings:
 def group_of(copier: CopierConfiguration) -> GroupConfiguration:
     """Returns the configuration of a group without commits, with the copier's protocol, timeouts and size."""
     return GroupConfiguration(
+        client_version=copier.client_version,
         protocol=copier.protocol,
         commit="none",
         session_timeout_ms=copier.session_timeout_ms,

@@ -52,6 +52,7 @@ from prozess.workloads.settings import (
     RoleOptions,
     Settings,
     copy_rules,
+    known_to,
     options_of,
     producer_properties,
 )
@@ -542,7 +543,7 @@ def member_properties(
         }
     if group.static_membership:
         protocol["group.instance.id"] = f"{group_id}-{instance}"
-    return {
+    ours: dict[str, Property] = {
         **FOR_A_BROKEN_CLUSTER,
         **protocol,
         "bootstrap.servers": bootstrap_servers,
@@ -561,5 +562,5 @@ def member_properties(
         "fetch.wait.max.ms": 100,
         "fetch.error.backoff.ms": 100,
         "fetch.queue.backoff.ms": 100,
-        **group.properties,
     }
+    return known_to(group.client_version, ours) | group.properties

@@ -9,19 +9,19 @@ jumping, and the reader then goes back to the log start, as `earliest` would.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
+import confluent_kafka
 import numpy as np
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
     TopicPartition,
+    admin,
 )
-from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec  # type: ignore[attr-defined] # it is in its __init__
 
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, POSITIONS, READS
@@ -38,6 +38,9 @@ from prozess.workloads.record.identity import (
 )
 from prozess.workloads.record.members import ASSIGNED, RESET
 from prozess.workloads.settings import FOR_A_BROKEN_CLUSTER, ReaderOptions, options_of
+
+if TYPE_CHECKING:  # an old version of the library, whose producers and members are on trial, has none of them
+    from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec  # type: ignore[attr-defined] # it is there
 
 CONSUME_RECORDS_MAX = 2_000
 CONSUME_S = 0.05
@@ -313,7 +316,7 @@ class Offsets:
         """`partitions`: dense ids; None = all partitions of the client."""
         self._client = client
         servers = client.spec.properties["bootstrap.servers"]
-        self._admin = AdminClient(logged_in({**FOR_A_BROKEN_CLUSTER, "bootstrap.servers": servers}))
+        self._admin = admin.AdminClient(logged_in({**FOR_A_BROKEN_CLUSTER, "bootstrap.servers": servers}))
         self._dense: Mapping[TopicPartition, int] = {
             TopicPartition(topic, number): dense
             for dense, topic, number in client.spec.partitions
@@ -322,7 +325,7 @@ class Offsets:
 
     def earliest(self) -> dict[int, PartitionOffset]:
         """Returns the log start of every partition that was answered for within LOOK_UP_S, by dense id."""
-        return self._wait(self._ask(OffsetSpec.earliest()))  # type: ignore[no-untyped-call]
+        return self._wait(self._ask(admin.OffsetSpec.earliest()))  # type: ignore[no-untyped-call, attr-defined]
 
     def latest(self) -> dict[int, PartitionOffset]:
         """Returns the high watermark of every partition, which is what `latest` is at read_uncommitted."""
@@ -330,12 +333,12 @@ class Offsets:
 
     def ask_latest(self) -> "OffsetRequest":
         """Asks for the high watermarks without waiting for the answers."""
-        return self._ask(OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return self._ask(admin.OffsetSpec.latest())  # type: ignore[no-untyped-call, attr-defined]
 
-    def _ask(self, spec: OffsetSpec) -> "OffsetRequest":
+    def _ask(self, spec: "OffsetSpec") -> "OffsetRequest":
         answers = self._admin.list_offsets(
             dict.fromkeys(self._dense, spec),
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            isolation_level=confluent_kafka.IsolationLevel.READ_UNCOMMITTED,
             request_timeout=LOOK_UP_S,
         )
         return OffsetRequest(self._client, {self._dense[partition]: future for partition, future in answers.items()})

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Protocol, cast
 
 import numpy as np
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, Message, libversion
 
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import MISSING, NONE, SENDS, TRANSACTIONS, Outcome
@@ -168,7 +168,11 @@ def _refused(name: str, reason: str) -> CodeRule:
 
 
 def _unknown(name: str, reason: str) -> CodeRule:
-    return CodeRule(getattr(KafkaError, name), name, Outcome.INFO, Outcome.INFO, reason)
+    return CodeRule(getattr(KafkaError, name, _NO_CODE), name, Outcome.INFO, Outcome.INFO, reason)
+
+
+_NO_CODE = -(2**31)
+"""Stands for the code of an error that this version of librdkafka does not have."""
 
 
 REVIEWED: tuple[CodeRule, ...] = (
@@ -204,11 +208,15 @@ INSTANCE_IS_DEAD: frozenset[int] = frozenset({KafkaError._FATAL, KafkaError._FEN
 
 
 _JITTER = 0.2
+_MEASURED = 0x021000FF
+"""librdkafka 2.16.0, as `rd_kafka_version` writes it."""
 
 
 def certain_within_ns(properties: Mapping[str, str | int | float | bool]) -> int:
     """Returns how soon after its invocation a refusal must be reported to be certainly the answer to the first
-    attempt."""
+    attempt. 0: it never certainly is, since it was measured with librdkafka 2.16.0, and this is an older one."""
+    if libversion()[1] < _MEASURED:
+        return 0
     backoff_ms = float(properties.get(BACKOFF_KEY, BACKOFF_MS))
     limit_ms = float(properties.get(LIMIT_KEY, backoff_ms))
     return int(min(backoff_ms, limit_ms) * (1 - _JITTER) * 1_000_000)

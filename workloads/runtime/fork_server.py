@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TextIO
 
 from prozess.harness.clock import NS_PER_S
-from prozess.harness.plan.plan import PlannedClient
+from prozess.harness.plan.plan import ClientLibrary, PlannedClient
 from prozess.harness.plan.schedule import (
     CLIENT_ROLES,
     ClientAction,
@@ -286,7 +286,11 @@ def share(clients: Sequence[PlannedClient], steps: Sequence[Step]) -> tuple[tupl
     fit = [client for client in clients if client.role in SHARED and not client.late and not _is_meant(client, meant)]
     if len(fit) <= ALONE_MAX:
         return ()
-    return tuple(tuple(client.client for client in group) for group in _dealt(fit) if len(group) > 1)
+    alike: dict[ClientLibrary | None, list[PlannedClient]] = {}
+    for client in fit:
+        alike.setdefault(client.library, []).append(client)
+    groups = (group for clients in alike.values() for group in _dealt(clients))
+    return tuple(tuple(client.client for client in group) for group in groups if len(group) > 1)
 
 
 def targets_of(steps: Iterable[Step]) -> Iterator[Target]:

@@ -47,6 +47,8 @@ class ClientProcess:
     """The log of the process: the same as `log`, unless others have the same process."""
     others: int = 0
     """How many others have the same process: what ends the process ends them too."""
+    library: Path | None = None
+    """The directory with its version of confluent_kafka; None: the installed one."""
     os_pid: int | None = None
     exit_code: int | None = None
     ready: bool = False
@@ -72,6 +74,14 @@ class ClientProcess:
         return self.exit_code is None
 
 
+@dataclass(frozen=True, slots=True)
+class ForkServer:
+    """A process that client processes are forked from, and our end of its pipe."""
+
+    process: subprocess.Popen[bytes]
+    pipe: socket.socket
+
+
 class ClientProcesses:
     """Starts and holds client processes. `close` ends all of them, and the fork server."""
 
@@ -88,8 +98,8 @@ class ClientProcesses:
         asked for when it is started."""
         self._rows, self._logs, self._clock = rows, logs, clock
         self._prefix, self._environment = prefix, environment
-        self._server: subprocess.Popen[bytes] | None = None
-        self._pipe: socket.socket | None = None
+        self._servers: dict[Path | None, ForkServer] = {}
+        """Import path of a client library → the process that its clients are forked from; None: the installed one."""
         self._by_pid: dict[int, list[ClientProcess]] = {}
         self._command = 0
         self.clients: dict[int, ClientProcess] = {}
@@ -166,10 +176,11 @@ class ClientProcesses:
     def poll(self) -> None:
         """Takes in what clients and the fork server have said. Never blocks. Does nothing after `close`: everything
         has been taken in."""
-        if self._pipe is None:
+        if not self._servers:
             return
         # Exits first, then what the clients said: so a client that is seen to have ended has been heard out.
-        self._poll_server()
+        for library, server in self._servers.items():
+            self._poll_server(library, server)
         for process in self.clients.values():
             self._poll_client(process)
 
@@ -202,21 +213,23 @@ class ClientProcesses:
             raise HarnessFailed(f"These client processes survived SIGKILL for {KILL_LIMIT_S:g} s: {left}.")
 
     def close(self) -> None:
-        """Ends every client and the fork server. Safe to call twice."""
-        if self._server is None or self._pipe is None:
+        """Ends every client and the fork servers. Safe to call twice."""
+        if not self._servers:
             return
         try:
             self.end(self.clients.values())
         finally:
             for process in self.clients.values():
                 process.connection.close()
-            self._pipe.close()
-            try:
-                self._server.wait(timeout=KILL_LIMIT_S)
-            except subprocess.TimeoutExpired:
-                self._server.kill()
-                self._server.wait()
-            self._server = self._pipe = None
+            for server in self._servers.values():
+                server.pipe.close()
+            for server in self._servers.values():
+                try:
+                    server.process.wait(timeout=KILL_LIMIT_S)
+                except subprocess.TimeoutExpired:
+                    server.process.kill()
+                    server.process.wait()
+            self._servers.clear()
 
     def last_words(self, process: ClientProcess) -> str:
         """Returns why a client ended, in its own words, else the end of its log."""
@@ -227,7 +240,8 @@ class ClientProcesses:
 
     def _start(self, launches: Sequence[ClientLaunch]) -> list[ClientProcess]:
         """Starts one process with these clients."""
-        pipe = self._ensure_server()
+        (library,) = {launch.library for launch in launches}
+        pipe = self._ensure_server(library)
         logs = [self._logs / f"client-{launch.spec.name.replace('/', '_')}.log" for launch in launches]
         clients = [launch.spec.client for launch in launches]
         assert self.clients.keys().isdisjoint(clients), clients
@@ -240,7 +254,9 @@ class ClientProcesses:
         for launch, log, (ours, theirs) in zip(launches, logs, pairs, strict=True):
             theirs.close()
             spec, others = launch.spec, len(launches) - 1
-            process = ClientProcess(spec.client, spec.name, spec.role, log, ours, of_process, others=others)
+            process = ClientProcess(
+                spec.client, spec.name, spec.role, log, ours, of_process, others=others, library=library
+            )
             self.clients[spec.client] = process
             started.append(process)
             ours.settimeout(START_LIMIT_S)
@@ -249,17 +265,19 @@ class ClientProcesses:
                 raise HarnessFailed(f"Client {spec.name} did not start: it closed its control pipe. See {log}.")
         return started
 
-    def _ensure_server(self) -> socket.socket:
-        if self._pipe is not None:
-            return self._pipe
+    def _ensure_server(self, library: Path | None) -> socket.socket:
+        """Returns the pipe of the process that clients with this library are forked from. It is started if need be."""
+        if (running := self._servers.get(library)) is not None:
+            return running.pipe
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # numpy's OpenBLAS would start threads, and what forks must have none.
         threadless = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         # -P and this path: the clients run this very code, whatever the working directory holds.
         here = str(installation.SEARCH_PATH)
-        path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+        first = "" if library is None else str(library)
+        path = os.pathsep.join(filter(None, (first, here, os.environ.get("PYTHONPATH"))))
         with theirs:
-            self._server = subprocess.Popen(
+            server = subprocess.Popen(
                 [
                     *self._prefix(),
                     sys.executable,
@@ -272,16 +290,14 @@ class ClientProcesses:
                 stdin=subprocess.DEVNULL,
                 env=os.environ | threadless | {"PYTHONPATH": path} | dict(self._environment()),
             )
-        self._pipe = ours
+        self._servers[library] = ForkServer(server, ours)
         return ours
 
-    def _poll_server(self) -> None:
-        if self._pipe is None or self._server is None:
-            return
-        while _readable(self._pipe):
-            message = self._pipe.recv(MESSAGE_BYTES_MAX)
+    def _poll_server(self, library: Path | None, server: ForkServer) -> None:
+        while _readable(server.pipe):
+            message = server.pipe.recv(MESSAGE_BYTES_MAX)
             if not message:
-                self._server_is_gone()
+                self._server_is_gone(library)
                 return
             said = messages.told_by_fork_server(message)
             if isinstance(said, messages.Started):
@@ -296,10 +312,11 @@ class ClientProcesses:
                         process.exit_code = said.status
                     process.connection.close()  # it has been heard out; a trial may restart hundreds
 
-    def _server_is_gone(self) -> None:
-        """Notes that all clients have ended: they were killed with the fork server (PR_SET_PDEATHSIG)."""
+    def _server_is_gone(self, library: Path | None) -> None:
+        """Notes that all clients with this library have ended: they were killed with their fork server
+        (PR_SET_PDEATHSIG)."""
         for process in self.clients.values():
-            if process.running:
+            if process.running and process.library == library:
                 process.exit_code = -signal.SIGKILL
                 process.last_words = process.last_words or "the process that client processes are forked from died"
 

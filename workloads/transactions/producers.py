@@ -31,6 +31,7 @@ from prozess.workloads.settings import (
     Property,
     RoleOptions,
     Settings,
+    left_properties,
     producer_properties,
     reader_properties,
     sentinel_properties,
@@ -353,13 +354,13 @@ def _options(context: LaunchContext, java: JavaOptions | None) -> TransactorOpti
 
 
 def _java(context: LaunchContext) -> JavaOptions:
-    """Returns what a `JavaProducer` is made of. Clients are of the version of the variant."""
+    """Returns what a `JavaProducer` is made of. It is of the version of the variant, unless the trial names another."""
     planned, transaction = context.planned, work_as(TransactionsWork, context.planned.work).configuration
     assert planned.producer is not None, planned
     if find_spec("jpype") is None:
         raise BadInput('producer.client = "java" needs JPype in transactions. Install it: pip install "prozess[java]".')
     runtime = context.toolbox.java()
-    jars = context.toolbox.jars(context.plan.variant.kafka_version)
+    jars = context.toolbox.jars(context.plan.java_version(planned))
     timeout_ms = transaction.transaction_timeout_ms
     properties: dict[str, Property] = {
         "bootstrap.servers": context.servers,
@@ -370,8 +371,11 @@ def _java(context: LaunchContext) -> JavaOptions:
         "request.timeout.ms": min(JAVA_REQUEST_MS, timeout_ms // 2),
         "max.block.ms": int(SLICE_S * 1000),
         "linger.ms": int(planned.producer.linger_ms),
-        **planned.producer.properties,
     }
+    if planned.producer.defaults == "library":
+        left = {*left_properties(planned.producer), "request.timeout.ms"}
+        properties = {key: value for key, value in properties.items() if key not in left}
+    properties |= planned.producer.properties
     library = Path(runtime.executable).resolve().parents[1] / "lib" / "server" / "libjvm.so"
     return JavaOptions(library=str(library), jars=tuple(str(jar) for jar in jars), properties=properties)
 
@@ -387,6 +391,8 @@ def _reading_properties(context: LaunchContext) -> dict[str, Property] | None:
 
 def living_within(producer: ProducerConfiguration, timeout_ms: int) -> ProducerConfiguration:
     """Returns a producer's configuration with records that do not outlive a transaction."""
+    if "delivery_timeout_ms" in producer.left_to_client:
+        return producer
     return producer.model_copy(update={"delivery_timeout_ms": min(producer.delivery_timeout_ms, timeout_ms)})
 
 
@@ -394,13 +400,13 @@ def within_transaction(
     properties: dict[str, Property], transactional_id: str, *, timeout_ms: int
 ) -> dict[str, Property]:
     """Makes a producer's properties transactional. librdkafka refuses deliveries and requests that may outlive the
-    transaction (CONFIGURATION, transaction.timeout.ms)."""
-    return properties | {
-        "transactional.id": transactional_id,
-        "transaction.timeout.ms": timeout_ms,
-        "delivery.timeout.ms": min(int(properties["delivery.timeout.ms"]), timeout_ms),
-        "socket.timeout.ms": min(int(properties["socket.timeout.ms"]), timeout_ms),
-    }
+    transaction (CONFIGURATION, transaction.timeout.ms); those that nobody set it lowers itself."""
+    lasting = {key: min(int(properties[key]), timeout_ms) for key in _WITHIN if key in properties}
+    return properties | {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms} | lasting
+
+
+_WITHIN = ("delivery.timeout.ms", "socket.timeout.ms")
+"""Properties that must not exceed the timeout of a transaction."""
 
 
 class FencerOptions(RoleOptions):

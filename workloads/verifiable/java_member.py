@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined] # it is in its __init__
+import confluent_kafka
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition, admin
+from confluent_kafka.admin import AdminClient
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.recording.rows import RowWriter
@@ -415,8 +416,8 @@ class JavaPositions:
     def _jumped(self, dense: int, expected: int, offset: int, time_ns: int) -> None:
         name = TopicPartition(*self._names[dense])
         asked = self._admin.list_offsets(
-            {name: OffsetSpec.earliest()},  # type: ignore[no-untyped-call]
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            {name: admin.OffsetSpec.earliest()},  # type: ignore[no-untyped-call, attr-defined]
+            isolation_level=confluent_kafka.IsolationLevel.READ_UNCOMMITTED,
             request_timeout=ANSWER_LIMIT_S,
         )
         self._jumps.append(_Jump(dense, self.span[dense], expected, offset, time_ns, asked[name]))

@@ -14,9 +14,11 @@ from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.plan.work import GroupSession, GroupWork, work_as
 from prozess.harness.recording.metrics import agent_flags
 from prozess.workloads.metrics import ATTRIBUTES, HOST
-from prozess.workloads.settings import JavaInstallation, LaunchContext, RoleOptions, Settings
+from prozess.workloads.settings import JavaInstallation, LaunchContext, RoleOptions, Settings, left_properties
 
 MAX_BLOCK_MS = 10_000
+DEFAULT_MAX_BLOCK_MS = 60_000
+"""The default of max.block.ms. [Kafka documentation, producer configuration]"""
 KEYS = 100
 """Keys make every partition get records: without keys a Java producer stays with one partition for batch.size bytes
 (KIP-794), which at the rate of a trial is minutes."""
@@ -73,7 +75,8 @@ def launch_verifiable_producer(context: LaunchContext) -> Settings:
         *("--throughput", str(max(1, round(planned.traffic.rate_hz * len(planned.partitions))))),
         *("--value-prefix", str(planned.client), "--repeating-keys", str(KEYS)),
     ]
-    limit_ms = planned.producer.delivery_timeout_ms + MAX_BLOCK_MS
+    library = planned.producer.defaults == "library"
+    limit_ms = planned.producer.delivery_timeout_ms + (DEFAULT_MAX_BLOCK_MS if library else MAX_BLOCK_MS)
     tool = _tool(context, "producer", arguments, producer_file(planned.producer, planned.name))
     return Settings({}, ProducerToolOptions(tool=tool, report_limit_ms=limit_ms))
 
@@ -107,9 +110,12 @@ def launch_verifiable_share_consumer(context: LaunchContext) -> Settings:
 
 def producer_file(configuration: ProducerConfiguration, client_name: str) -> dict[str, str]:
     """Returns the properties of a producer that the tool's options cannot say. The file beats the options, acks
-    included; retries are named always, since the tool's own 0 would switch idempotence off."""
-    return {
-        "client.id": client_name,
+    included; retries are named always, since the tool's own 0 would switch idempotence off.
+
+    So acks and retries are named even where they are left to the library, with its own values. That is the same to it:
+    what was named and what was not differ for it only where a value contradicts idempotence (KIP-679;
+    ProducerConfig.postProcessAndValidateIdempotenceConfigs)."""
+    named = {
         "acks": configuration.acks,
         "enable.idempotence": str(configuration.enable_idempotence).lower(),
         "retries": str(configuration.retries_most),
@@ -118,9 +124,12 @@ def producer_file(configuration: ProducerConfiguration, client_name: str) -> dic
         "request.timeout.ms": str(max(1, min(10_000, configuration.delivery_timeout_ms // 2))),
         "delivery.timeout.ms": str(configuration.delivery_timeout_ms),
         "compression.type": configuration.compression_type,
-        "max.block.ms": str(MAX_BLOCK_MS),
-        **configuration.properties,
     }
+    if configuration.defaults == "library":
+        left = left_properties(configuration) - {"acks", "retries"}
+        kept = {key: value for key, value in named.items() if key not in left and key != "request.timeout.ms"}
+        return {"client.id": client_name, **kept, **configuration.properties}
+    return {"client.id": client_name, **named, "max.block.ms": str(MAX_BLOCK_MS), **configuration.properties}
 
 
 def file_option(kind: str, kafka_version: str) -> str:
@@ -141,7 +150,7 @@ def _tool(context: LaunchContext, kind: str, arguments: list[str], file: Mapping
 
 def java_tool(context: LaunchContext, kind: str, arguments: list[str], file: Mapping[str, str]) -> ToolCommand:
     """Makes the command of Kafka's own tool."""
-    version = context.plan.variant.kafka_version
+    version = context.plan.java_version(context.planned)
     name, files = _file_of(context.planned, kind, file)
     runtime, jars = context.toolbox.java(), context.toolbox.jars(version)
     main = f"org.apache.kafka.tools.Verifiable{kind.title().replace('-', '')}"

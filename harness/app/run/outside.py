@@ -252,6 +252,7 @@ def refuse_plan(plan: Plan, *, isolation: str, progress: Callable[[str], None] |
     the command line says, "auto" included.
     """
     from prozess.clusters.install.jars import refuse_unpublished
+    from prozess.clusters.install.wheels import refuse_library
     from prozess.clusters.machine.server_properties import check_variant
     from prozess.harness.app.wiring import TOOLBOX
     from prozess.workloads.roles import refuse_bad_clients
@@ -266,6 +267,14 @@ def refuse_plan(plan: Plan, *, isolation: str, progress: Callable[[str], None] |
     if plan.backend == "local":
         for version in dict.fromkeys((*plan.variant.kafka_versions, *versions_installed(plan))):
             refuse_unpublished(version, progress=progress)
+    for library in plan.libraries:
+        if library.client == "librdkafka" and library.version is not None:
+            refuse_library(library.version, progress=progress)
+        elif library.version is not None and library.version != plan.variant.kafka_version:
+            try:
+                refuse_unpublished(library.version, progress=progress)
+            except BadInput as error:
+                raise BadInput(f"client_version = {library.version!r} (java): {error}") from error
 
 
 def isolation_of(plan: Plan, wanted: str) -> str:

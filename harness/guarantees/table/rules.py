@@ -77,12 +77,16 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
 
 
 def _before_v2(cell: Cell, transaction_version: int) -> bool:
-    """Has it transactions of version 0 or 1? librdkafka's always are, whatever the brokers allow (librdkafka#5423)."""
+    """Has it transactions of version 0 or 1? librdkafka's always are, whatever the brokers allow (librdkafka#5423), and
+    so are those of Java clients before 4.0 (KIP-890)."""
     if isinstance(cell.work, CopierWork):
-        client, transactional = cell.work.configuration.client, cell.work.configuration.transactional
+        one, transactional = cell.work.configuration, cell.work.configuration.transactional
+        client, version = one.client, one.client_version
     else:
-        client, transactional = cell.producer.client, cell.transaction is not None
-    return transactional and (client == "librdkafka" or transaction_version < TRANSACTION_VERSION_2)
+        transactional = cell.transaction is not None
+        client, version = cell.producer.client, cell.producer.client_version
+    older = client == "librdkafka" or (version is not None and (parse_version(version) or ()) < TRANSACTIONS_V2)
+    return transactional and (older or transaction_version < TRANSACTION_VERSION_2)
 
 
 def is_idempotent(producer: ProducerConfiguration) -> bool:

@@ -9,23 +9,27 @@ import pytest
 
 from prozess.clusters.install.jars import jar_facts
 from prozess.clusters.install.tools import tool_versions
+from prozess.clusters.install.wheels import library_facts
 from prozess.harness.errors import MissingTool
 from prozess.harness.history import versions
 from prozess.harness.plan.planning import make_plan
-from prozess.harness.plan.trial_files import load_trial
+from prozess.harness.plan.trial_files import load_trial, parse_trial
 from prozess.harness.run_directory import RunDirectory, write_json
 
 
 def test_the_stamp_names_every_version_that_matters(tmp_path):
     run = RunDirectory(tmp_path)
     plan = make_plan(load_trial("smoke"), seed=1)
-    versions.stamp_versions(run, plan, jar_facts=jar_facts, tool_versions=tool_versions)
+    versions.stamp_versions(run, plan, jar_facts=jar_facts, library_facts=library_facts, tool_versions=tool_versions)
     told = json.loads(run.versions.read_text())
     assert told["prozess"]["version"]
     assert re.fullmatch(r"[0-9a-f]{40}", told["prozess"].get("commit", "0" * 40))
     assert told["kafka"] == ["4.3.1"]
     assert {"confluent-kafka", "pyspark", "pyarrow", "numpy"} <= told["packages"].keys()
     assert re.fullmatch(r"\d+\.\d+\.\d+", told["tools"]["librdkafka"])
+    assert told["clients"] == [
+        {"library": "librdkafka", "version": told["tools"]["librdkafka"], "from": "the installed package"}
+    ]
     assert told["machine"]["processors"] >= 1
     assert told["python"].startswith("CPython 3.")
 
@@ -51,13 +55,40 @@ def test_other_trials_are_counted_once_each_whatever_processes_they_have(tmp_pat
 @pytest.mark.parametrize(("jars", "told"), [({}, 1), ({"verified": False}, 1), ({"verified": True, "sha256": "ab"}, 0)])
 def test_servers_from_jars_that_nobody_verified_are_named(tmp_path, jars, told):
     plan, run = make_plan(load_trial("smoke"), seed=1), RunDirectory(tmp_path)
-    versions.stamp_versions(run, plan, jar_facts=lambda version: jars, tool_versions=lambda backend: {})
+    facts = {"jar_facts": lambda version: jars, "library_facts": lambda version: {}}
+    versions.stamp_versions(run, plan, **facts, tool_versions=lambda backend: {})
     assert json.loads(run.versions.read_text())["servers"] == {
         "4.3.1": {"from": "jars in the cache", "verified": False} | jars
     }
     assert versions.unverified(run) == [
         "Kafka 4.3.1 ran from jars in the cache, for which prozess has no SHA-256 sums."
     ] * told  # fmt: skip
+
+
+def test_client_libraries_are_named_with_their_versions_and_those_that_nobody_verified(tmp_path):
+    text = {"producer.client": "java", "producer.client_version": "2.8.2"}
+    trial = {"name": "t", "title": "t", "workloads": [
+        {"kind": "verifiable", "base": text},
+        {"kind": "log", "axes": {"producer.client_version": ["2.0.2", "2.8.0", "default"]}},
+    ]}  # fmt: skip
+    plan, run = make_plan(parse_trial(trial, source="test"), seed=1), RunDirectory(tmp_path)
+    versions.stamp_versions(
+        run,
+        plan,
+        jar_facts=lambda version: {"verified": version == "4.3.1"},
+        library_facts=lambda version: {"verified": version == "2.8.0"},
+        tool_versions=lambda backend: {"librdkafka": "2.16.0"},
+    )
+    told = [
+        (one["library"], one["version"], one.get("verified")) for one in json.loads(run.versions.read_text())["clients"]
+    ]
+    assert sorted(told, key=str) == [
+        ("java", "2.8.2", False),
+        ("librdkafka", "2.0.2", False),
+        ("librdkafka", "2.16.0", None),
+        ("librdkafka", "2.8.0", True),
+    ]
+    assert len(versions.unverified(run)) == 2
 
 
 @pytest.mark.parametrize("backend", ["compose", "ssh", "attach"])
@@ -76,7 +107,10 @@ def test_what_cannot_be_found_out_is_left_out(monkeypatch):
     monkeypatch.setattr(versions, "PACKAGE", "no-such-distribution")
     monkeypatch.setattr(versions, "_git", lambda *_: None)
     told = versions.versions_of(
-        make_plan(load_trial("smoke"), seed=1), jar_facts=jar_facts, tool_versions=tool_versions
+        make_plan(load_trial("smoke"), seed=1),
+        jar_facts=jar_facts,
+        library_facts=library_facts,
+        tool_versions=tool_versions,
     )
     assert told["packages"] == {}
     assert told["no-such-distribution"] == {"version": None}

@@ -1,0 +1,107 @@
+"""What a client's own library takes for each setting that nobody set, by library and version. Pure.
+
+The values are the library's own, as the program told them (`known_properties`). What a library makes of them while it is
+configured is here: Kafka's `ProducerConfig.postProcessAndValidateIdempotenceConfigs` and librdkafka's
+`rd_kafka_conf_finalize`. Before a run the library itself is asked, and what it says counts
+(`prozess.workloads.library_check`): so the values of a version that is not in the table are only a first guess.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from prozess.harness.config.configuration import RETRIES_MAX, ProducerConfiguration, version_numbers
+from prozess.harness.config.known_properties import default_of, properties_of
+
+PROPERTY_OF: Mapping[str, str] = {
+    "acks": "acks",
+    "enable_idempotence": "enable.idempotence",
+    "retries": "retries",
+    "max_in_flight": "max.in.flight.requests.per.connection",
+    "delivery_timeout_ms": "delivery.timeout.ms",
+    "compression_type": "compression.type",
+    "linger_ms": "linger.ms",
+}
+"""Setting of a producer → Kafka's name of it, in Java and in librdkafka."""
+IN_FLIGHT_MAX = 5
+"""The most requests in flight of an idempotent producer. [KAFKA-5494; librdkafka CONFIGURATION, enable.idempotence]"""
+_ALL = {"-1": "all"}
+_IDEMPOTENT_BY_DEFAULT = (3, 0, 1)
+
+
+def is_idempotent_by_default(version: str) -> bool:
+    """Tells whether a Java producer of this version is idempotent if nobody says so. KIP-679 is of 3.0.0; 3.0.0 and 3.1.0
+    had it in their documentation alone (KAFKA-13598)."""
+    numbers = version_numbers(version)
+    return numbers >= _IDEMPOTENT_BY_DEFAULT and numbers != (3, 1, 0)
+
+
+def with_library_defaults(
+    producer: ProducerConfiguration,
+    given: Collection[str],
+    *,
+    kafka_version: str,
+    transaction_timeout_ms: int | None = None,
+) -> ProducerConfiguration:
+    """Returns a producer's configuration with the library's own value for each setting that is not in `given`.
+
+    `kafka_version`: of the variant, which Java clients have unless the trial says another. `transaction_timeout_ms`: of
+    a producer with a transactional.id; None means that it has none.
+    """
+    version = producer.client_version or kafka_version if producer.client == "java" else kafka_version
+    known = properties_of("producer", producer.client, version)
+    told = {property_: default_of(property_, known) for property_ in PROPERTY_OF.values()}
+    return _resolved(producer, given, told, version, transaction_timeout_ms)
+
+
+def _resolved(
+    producer: ProducerConfiguration,
+    given: Collection[str],
+    told: Mapping[str, str],
+    version: str,
+    transaction_timeout_ms: int | None,
+) -> ProducerConfiguration:
+    """Returns the configuration as a library with these defaults has it. `version`: of a Java client."""
+    java = producer.client == "java"
+    own: dict[str, Any] = {name: told[property_] for name, property_ in PROPERTY_OF.items()}
+    own["acks"] = _ALL.get(own["acks"], own["acks"])
+    own["retries"] = "max" if own["retries"] == str(RETRIES_MAX) else own["retries"]
+    own["enable_idempotence"] = own["enable_idempotence"] == "true" and (not java or is_idempotent_by_default(version))
+    own |= {name: int(own[name]) for name in ("max_in_flight", "delivery_timeout_ms")}
+    own["linger_ms"] = float(own["linger_ms"])
+    chosen = {name: getattr(producer, name) for name in PROPERTY_OF if name in given}
+    if transaction_timeout_ms is not None:
+        own["enable_idempotence"] = True
+        if not java:  # [rd_kafka_topic_conf_finalize: it lowers what nobody set]
+            own["delivery_timeout_ms"] = min(own["delivery_timeout_ms"], transaction_timeout_ms)
+    elif "enable_idempotence" not in given and _gives_idempotence_up(chosen, strict=java and _refuses_six(version)):
+        own["enable_idempotence"] = False
+    whole = own | chosen
+    if whole["enable_idempotence"]:
+        # What nobody set fits an idempotent producer. [KafkaProducer.configureAcks, before 3.0; rd_kafka_conf_finalize]
+        more = {"acks": "all", "max_in_flight": min(own["max_in_flight"], IN_FLIGHT_MAX)}
+        whole |= {name: value for name, value in more.items() if name not in given}
+    left = tuple(name for name in PROPERTY_OF if name not in given)
+    return producer.model_copy(update=whole | {"left_to_client": left})
+
+
+def _refuses_six(version: str) -> bool:
+    """From 4.0 on a Java client refuses more than five in flight; before, it silently gave idempotence up."""
+    return version_numbers(version) >= (4, 0)
+
+
+def _gives_idempotence_up(chosen: Mapping[str, Any], *, strict: bool) -> bool:
+    """Tells whether what was chosen contradicts an idempotence that nobody asked for: then the client is not
+    idempotent (KIP-679)."""
+    too_many = not strict and chosen.get("max_in_flight", 1) > IN_FLIGHT_MAX
+    return chosen.get("acks", "all") != "all" or chosen.get("retries", "max") == "0" or too_many
+
+
+def contradictions(
+    producer: ProducerConfiguration, told: Mapping[str, str], *, version: str, transaction_timeout_ms: int | None = None
+) -> list[str]:
+    """Returns what the library itself says otherwise than the plan has it, of what was left to it. `told`: Kafka's name
+    of each setting → the library's own value; `version`: of a Java client."""
+    given = PROPERTY_OF.keys() - set(producer.left_to_client)
+    own = _resolved(producer, given, told, version, transaction_timeout_ms)
+    differing = (name for name in producer.left_to_client if getattr(own, name) != getattr(producer, name))
+    return [f"{PROPERTY_OF[name]}={told[PROPERTY_OF[name]]}, not {getattr(producer, name)}" for name in differing]
