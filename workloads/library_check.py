@@ -22,6 +22,7 @@ from prozess.harness.config.library_defaults import PROPERTY_OF, contradictions
 from prozess.harness.errors import BadInput, HarnessFailed
 from prozess.harness.plan.plan import ClientLibrary, Plan, PlannedClient
 from prozess.harness.plan.work import TransactionsWork
+from prozess.workloads.librdkafka import library_version
 from prozess.workloads.roles import CONSUMERS, NOBODY, ROLES, RUN_TOOLS, why_refused
 from prozess.workloads.settings import LaunchContext, Toolbox
 
@@ -134,15 +135,8 @@ def main() -> None:
     for name, client in clients.items():
         if (why := why_refused(client["properties"], consumer=client["consumer"])) is not None:
             refused[name] = why
-    told = {"version": version_in_words(confluent_kafka.libversion()[1]), "defaults": librdkafka_defaults(), "refused": refused}
+    told = {"version": library_version(), "defaults": librdkafka_defaults(), "refused": refused}
     sys.stdout.write(json.dumps(told))
-
-
-def version_in_words(number: int) -> str:
-    """Returns a version that `rd_kafka_version` gives as 0xMMmmrrxx: what it says in words is "2" of 2.12.0. The last byte
-    is 255 of a release, and else the number of a release candidate, from 1 on."""
-    major, minor, patch, candidate = number.to_bytes(4, "big")
-    return f"{major}.{minor}.{patch}" + (f"-rc{candidate}" if candidate not in (0, 255) else "")
 
 
 def librdkafka_defaults() -> dict[str, str]:

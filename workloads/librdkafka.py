@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition, libversion
 
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.config.existing_clusters import login_here
@@ -23,6 +23,13 @@ def logged_in(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the properties with those of the login that the environment names. Don't keep them: they are secret."""
     login = login_here()
     return {**({} if login is None else login.properties), **properties}
+
+
+def library_version() -> str:
+    """Returns the version of librdkafka that this process has. confluent-kafka 2.12.0 tells it as text, all others as text
+    and number."""
+    told: object = libversion()
+    return str(told[0] if isinstance(told, tuple) else told)
 
 
 # How long a producer waits before it sends again. Pure.

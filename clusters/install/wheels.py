@@ -32,6 +32,15 @@ from prozess.harness.installation import cache_directory, make_cache, sha256_of,
 PACKAGE = "confluent-kafka"
 LOCK = "confluent-kafka.lock"
 FETCH_TIMEOUT_S = 300.0
+NUMBERED_OTHERWISE = {
+    "2.7.0": "2.6.1",
+    "2.8.2": "2.8.0",
+    "2.9.0": "2.8.0",
+    "2.12.2": "2.12.1",
+    "2.16.1": "2.16.0",
+}
+"""Versions of confluent-kafka whose librdkafka has another number, as the libraries told it. Of every other wheel with a
+lock it is the same."""
 _UNPACKED, _PINNED = "library", "wheel.sha256"
 _WHEEL = re.compile(r"confluent_kafka-(?P<version>[^-]+)-(?P<python>[^-]+)-[^-]+-(?P<platform>.+)\.whl")
 _log = logging.getLogger(__name__)
@@ -63,6 +72,11 @@ def refuse_library(
     be asked.
     """
     tag, machine = f"cp{python[0]}{python[1]}", platform.machine()
+    if (library := NUMBERED_OTHERWISE.get(version)) is not None:
+        raise BadInput(
+            f"client_version = {version!r} is the version of librdkafka, and confluent-kafka {version} brings librdkafka "
+            f"{library}. Give client_version = {library!r}."
+        )
     if (locked := locked_wheels().get(version)) is not None:
         if not any(f"-{tag}-" in name and name.endswith(f"_{machine}.whl") for name in locked):
             raise BadInput(

@@ -11,12 +11,13 @@ from operator import itemgetter
 from typing import Protocol, cast
 
 import numpy as np
-from confluent_kafka import KafkaError, Message, libversion
+from confluent_kafka import KafkaError, Message
 
+from prozess.harness.config.configuration import version_numbers
 from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import MISSING, NONE, SENDS, TRANSACTIONS, Outcome
 from prozess.workloads.client import NowNs
-from prozess.workloads.librdkafka import BACKOFF_KEY, BACKOFF_MS, LIMIT_KEY
+from prozess.workloads.librdkafka import BACKOFF_KEY, BACKOFF_MS, LIMIT_KEY, library_version
 from prozess.workloads.record.identity import IDENTITY, IDENTITY_OFFSET, encoder_of_many, identities_of
 from prozess.workloads.settings import offsets_are_told, retries_allowed
 
@@ -208,14 +209,13 @@ INSTANCE_IS_DEAD: frozenset[int] = frozenset({KafkaError._FATAL, KafkaError._FEN
 
 
 _JITTER = 0.2
-_MEASURED = 0x021000FF
-"""librdkafka 2.16.0, as `rd_kafka_version` writes it."""
+_MEASURED = (2, 16)
 
 
 def certain_within_ns(properties: Mapping[str, str | int | float | bool]) -> int:
     """Returns how soon after its invocation a refusal must be reported to be certainly the answer to the first
     attempt. 0: it never certainly is, since it was measured with librdkafka 2.16.0, and this is an older one."""
-    if libversion()[1] < _MEASURED:
+    if version_numbers(library_version()) < _MEASURED:
         return 0
     backoff_ms = float(properties.get(BACKOFF_KEY, BACKOFF_MS))
     limit_ms = float(properties.get(LIMIT_KEY, backoff_ms))
