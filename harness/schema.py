@@ -273,6 +273,24 @@ FAULTS = table(
     ("effect", "i4", "Tristate", "with VERIFIED and UNDO_VERIFIED: was it observed?"),
     ("detail", "i4", "dictionary `detail`", "NONE"),
 )
+MESSAGES = table(
+    "messages",
+    "Messages of Kafka's protocol that a step meant: one row for each partition that such a message was meant for.",
+    ("time_ns", "i8", "ns", "when something was done to it"),
+    ("producer_id", "i8", "id", "of the request, or of the batch; NONE if it does not say"),
+    ("step", "i4", "step number", "of the fault or the condition that meant it"),
+    ("opener", "i4", "node id", "who opened the connection; ALL_CLIENTS_NODE for clients"),
+    ("server", "i4", "node id", "who took it"),
+    ("sender", "i4", "client id", "of the plan, if the client id in the header is its name; NONE"),
+    ("api", "i4", "API key", "of the request, or of the request that was answered"),
+    ("version", "i4", "API version", ""),
+    ("answer", "i4", "0/1", "1: the answer, 0: the request"),
+    ("error", "i4", "error code", "of the answer, at the top or of the partition; NONE if it has none"),
+    ("partition", "i4", "partition id", "NONE if it names none of the plan"),
+    ("producer_epoch", "i4", "epoch", "NONE if it does not say"),
+    ("first_sequence", "i4", "count", "of the batch; NONE"),
+    ("did", "i4", "dictionary `did`", "what was done to it, as the proxy's journal says"),
+)
 STEPS = table(
     "steps",
     "Steps of the schedule as they really happened.",
@@ -409,6 +427,7 @@ __all__ = [
     "FAULTS",
     "FORMAT_VERSION",
     "HEARTBEATS",
+    "MESSAGES",
     "METADATA",
     "METRICS",
     "MISSING",
@@ -624,7 +643,7 @@ class StepOutcome(IntEnum):
 TABLES: dict[str, Table] = {
     t.name: t
     for t in (
-        SENDS, READS, PROCESSED, TRANSACTIONS, COMMITS, ASSIGNMENTS, POSITIONS, OBSERVATIONS, WITHHELD, FAULTS,
+        SENDS, READS, PROCESSED, TRANSACTIONS, COMMITS, ASSIGNMENTS, POSITIONS, OBSERVATIONS, WITHHELD, FAULTS, MESSAGES,
         STEPS, METADATA, REPLICAS, SNAPSHOTS, METRICS, HEARTBEATS, CLIENTS, PARTITIONS, CELLS,
     )
 }  # fmt: skip

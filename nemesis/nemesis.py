@@ -88,13 +88,15 @@ class Nemesis:
         self._rows = FaultRows(recorder, cluster, clock)
         self._undoing = Healing(self._journal, self._rows, lambda: self._scene, clock, UNDO_ACTIONS)
         self._next_number = self._journal.next_number
+        self._unproven: list[tuple[str, _Aim, Mapping[str, int]]] = []
+        """(step, fault, its row) for each fault whose effect is observed when it is healed."""
         self._roles = Roles(
             cluster,
             admin,
-            lambda: self._partitions,
+            lambda: self._plan.names.partitions,
             clock,
-            lambda: self._groups,
-            lambda: self._transactional_ids,
+            lambda: self._plan.names.groups,
+            lambda: self._plan.names.transactional_ids,
             lambda broker: self._plan.variant.rack_of(broker),
         )
 
@@ -103,25 +105,9 @@ class Nemesis:
         return parse_plan(self._run.plan.read_text(encoding="utf-8"), source=str(self._run.plan))
 
     @property
-    def _partitions(self) -> dict[int, tuple[str, int]]:
-        return {p.partition: (p.topic_name, p.number) for p in self._plan.partitions}
-
-    @property
     def _racks(self) -> dict[str, str]:
         variant = self._plan.variant
         return {f"broker-{b}": rack for b in range(1, variant.brokers + 1) if (rack := variant.rack_of(b)) is not None}
-
-    @property
-    def _groups(self) -> dict[int, str]:
-        return {c.cell: c.group_id for c in self._plan.clients if c.group_id is not None and c.cell is not None}
-
-    @property
-    def _transactional_ids(self) -> dict[int, str]:
-        found: dict[int, str] = {}
-        for client in self._plan.clients:
-            if client.transactional_id is not None and client.cell is not None:
-                found.setdefault(client.cell, client.transactional_id)
-        return found
 
     def reread_plan(self) -> None:
         """Reads the plan again, which has grown: topics and groups of a test come while it runs."""
@@ -155,15 +141,27 @@ class Nemesis:
         self._journal.mark(entries, UndoState.APPLIED)
         self._rows.write_undos(row, aim.undos, FaultPhase.APPLIED)
         self._remember(step_number, step, aim)
-        effects = tuple(aim.fault.verify(aim.scene, aim.parameters))
-        for effect in effects:
-            self._rows.write_effect(row, effect, FaultPhase.VERIFIED)
+        if aim.fault.proven_at_the_end:
+            self._unproven.append((step.name, aim, row))
+            return StruckFault(number, step.name, action.fault, tuple(names), ())
+        effects = self._prove(aim, row)
         if aim.fault.ends_itself:
             self.heal(step.name)
         return StruckFault(number, step.name, action.fault, tuple(names), effects)
 
+    def _prove(self, aim: _Aim, row: Mapping[str, int]) -> tuple[Effect, ...]:
+        """Observes whether a fault took effect, and records what was seen."""
+        effects = tuple(aim.fault.verify(aim.scene, aim.parameters))
+        for effect in effects:
+            self._rows.write_effect(row, effect, FaultPhase.VERIFIED)
+        return effects
+
     def heal(self, step_name: str | None) -> list[Effect]:
-        """Undoes faults, as `Healing.heal` says."""
+        """Undoes faults, as `Healing.heal` says. The effect of a fault that waits for something is observed just before."""
+        due = [one for one in self._unproven if step_name in (None, one[0])]
+        self._unproven = [one for one in self._unproven if one not in due]
+        for _, aim, row in due:
+            self._prove(aim, row)
         return self._undoing.heal(step_name)
 
     def unhealed(self) -> Collection[int]:
@@ -172,7 +170,10 @@ class Nemesis:
 
     @cached_property
     def _scene(self) -> FaultContext:
-        return FaultContext(self._cluster, self._admin, self._clock, partitions=self._partitions, racks=self._racks)
+        names = self._plan.names
+        return FaultContext(
+            self._cluster, self._admin, self._clock, partitions=names.partitions, racks=self._racks, names=names
+        )
 
     def _aim(self, action: FaultAction, step_name: str) -> _Aim:
         """Resolves roles to nodes as they are now, and plans what will undo the fault. It changes nothing yet."""
@@ -184,7 +185,7 @@ class Nemesis:
             resolved.append((role, tuple(node.name for node in nodes)))
             found |= {node.name: node for node in nodes}
         targets = tuple(found.values())
-        scene = replace(self._scene, targets=targets, roles=tuple(action.targets))
+        scene = replace(self._scene, targets=targets, roles=tuple(action.targets), step=step_name)
         parameters: Frozen = fault.parameters_model.model_validate(action.parameters)
         if (
             isinstance(parameters, _Seeded) and parameters.seed is None

@@ -47,6 +47,7 @@ from prozess.harness.config.configuration import (
     Variant,
 )
 from prozess.harness.config.existing_clusters import AttachOptions, SshOptions
+from prozess.harness.config.messages.match import MessageMatch
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.alerts import AlertSpec
 from prozess.harness.plan.schedule import (
@@ -63,6 +64,7 @@ from prozess.harness.plan.schedule import (
     Inspect,
     IsrIs,
     LeaderMoved,
+    MessagePassed,
     Mix,
     MixFault,
     Offline,
@@ -93,7 +95,7 @@ Settings = (
     | DeliveryBound
 )
 """The settings of one part of a cell: of its topic, its producer, its group and so on."""
-Condition = Elapsed | Acked | Settled | LeaderMoved | Offline | IsrIs | Unfenced | Behind
+Condition = Elapsed | Acked | Settled | LeaderMoved | Offline | IsrIs | Unfenced | Behind | MessagePassed
 """What a step waits for before it begins."""
 Action = (
     FaultAction
@@ -124,7 +126,8 @@ WorkloadName = Literal[
 ]
 """The kinds of workload that come with prozess."""
 FaultName = Literal[
-    "kill", "stop", "pause", "partition", "loss", "latency", "late-connections", "bandwidth", "reset", "half-open",
+    "kill", "stop", "pause", "partition", "loss", "latency", "late-connections", "bandwidth", "message",
+    "reset", "half-open",
     "elect-preferred", "elect-unclean", "reassign", "configure", "move-controller", "rolling-restart", "upgrade", "migrate",
     "finalize-features", "restart-clients", "rebalance-storm", "duplicate-member", "disk-full", "clock", "client-clock",
     "disk-slow", "disk-hang", "disk-error", "wipe", "corrupt-file", "power-loss",
@@ -238,6 +241,11 @@ unfenced = _builder(Unfenced, "unfenced")
 """Waits until a node's own view is current again."""
 behind = _builder(Behind, "behind")
 """Waits until replicas lag by so many records."""
+
+message = _builder(MessagePassed, "message")
+"""Waits until a message of Kafka's protocol passes, and holds it until the step has been done."""
+match = _builder(MessageMatch, "match")
+"""Returns which messages are meant, for `message` and for the fault "message"."""
 
 # Actions: what a step does.
 

@@ -58,13 +58,14 @@ from prozess.clusters.machine.servers import (
     format_directory,
     new_kafka_uuid,
 )
+from prozess.clusters.messages.placing import AlteredMessages, MessageProxies
 from prozess.clusters.parts import Parts
 from prozess.harness.clock import Clock
 from prozess.harness.config.impairments import CLIENTS
 from prozess.harness.errors import ClusterFailed, HarnessFailed
 from prozess.harness.installation import make_cache
-from prozess.harness.interfaces import Capability
-from prozess.harness.plan.checks import capabilities_needed
+from prozess.harness.interfaces import Capability, MessageWatch
+from prozess.harness.plan.checks import capabilities_needed, watched_openers
 from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory
 
@@ -110,17 +111,31 @@ class ComposeCluster(PlacedServers, ContainersCluster):
         self._networks: dict[str, NodeNetwork] = {}
         cuts = ContainerCuts(self._networks, self._addresses, lambda: self.client_address)
         delays = DelayConnections(self._links, logs=run.logs, clock=clock, record_pids=run.path / PIDS_NAME)
+        self._watched = watched_openers(plan)
+        self._proxies = MessageProxies(
+            self._links, log=run.logs / "message-proxy.log", clock=clock, record_pids=run.path / PIDS_NAME
+        )
+
+        def close() -> None:
+            delays.close()
+            self._proxies.close()
+
         self._parts = Parts(
             {
                 **self._equipment.impairers,
                 **impairers(self._links, delays),
                 "client-cut": ClientCuts(cuts, self._links),
+                "message": AlteredMessages(self._links, self._proxies),
             },
             {**self._equipment.harmers, **harmers(self._links, delays, clock)},
-            close=delays.close,
+            close=close,
         )
         self._nodes = tuple(self._node(index) for index in range(len(self._placements)))
         self._networks |= {node.name: node.network for node in self._nodes}
+
+    @property
+    def messages(self) -> MessageWatch | None:
+        return self._proxies if self._plan.message_steps and not by_exec() else None
 
     @property
     def relay_servers(self) -> str:
@@ -292,6 +307,8 @@ class ComposeCluster(PlacedServers, ContainersCluster):
                     raise ClusterFailed(f"Compose could not start the cluster: {error}") from error
                 sweep(self._client(), self._run)
             else:
+                if self.messages is not None:
+                    self._proxies.place(self._watched)
                 return
 
     def _preloads(self, name: str) -> Mapping[str, str]:

@@ -33,7 +33,7 @@ from prozess.harness.clock import Clock, wait_until
 from prozess.harness.config.existing_clusters import Login
 from prozess.harness.errors import ClusterFailed, HarnessFailed
 from prozess.harness.installation import of_an_extra
-from prozess.harness.interfaces import Capability, Node, NodeState
+from prozess.harness.interfaces import Capability, MessageWatch, Node, NodeState
 from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import Tristate
@@ -336,6 +336,11 @@ class ContainersCluster(ABC):
     @property
     def nodes(self) -> Sequence[ComposeNode]:
         return self._nodes
+
+    @property
+    def messages(self) -> MessageWatch | None:
+        """Returns None: nothing is between the links that could see messages."""
+        return None
 
     def refusal_of(self, fault: str, parameters: Mapping[str, Any]) -> str | None:
         """Returns None: what this backend can do, it can do to every link."""

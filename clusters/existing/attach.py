@@ -36,7 +36,7 @@ from prozess.clusters.protocol.requests import api_versions_request
 from prozess.harness.clock import Clock, wait_until
 from prozess.harness.config.impairments import CLIENTS, Bandwidth, ClientCut, Latency, ResetConnections
 from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed, MissingTool
-from prozess.harness.interfaces import Capability, Node, NodeState
+from prozess.harness.interfaces import Capability, MessageWatch, Node, NodeState
 from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import Tristate
@@ -420,6 +420,11 @@ class AttachCluster:
         between = (Capability.DELAY, Capability.SHAPE, Capability.RESET, Capability.CUT_CLIENTS)
         lacking = {c: self._no_detour or "" if c in between else _UNTOUCHED for c in Capability}
         return {capability: why for capability, why in lacking.items() if capability not in self.capabilities}
+
+    @property
+    def messages(self) -> MessageWatch | None:
+        """Returns None: nothing is between the links that could see messages."""
+        return None
 
     def refusal_of(self, fault: str, parameters: Mapping[str, Any]) -> str | None:
         """Returns why this fault of links cannot be made with these parameters; None if it can."""

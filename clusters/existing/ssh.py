@@ -31,7 +31,7 @@ from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.config.existing_clusters import Login, SshNodeOptions, split_server
 from prozess.harness.config.impairments import CLIENTS, Capability, FullDisk
 from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady
-from prozess.harness.interfaces import NodeState
+from prozess.harness.interfaces import MessageWatch, NodeState
 from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import Tristate
@@ -116,6 +116,11 @@ class SshCluster:
     def lacks(self) -> Mapping[Capability, str]:
         lacking = {c: _WHY_NOT.get(c, _NOT_HERE) for c in Capability if c not in self.capabilities}
         return {**lacking, **self._problems}
+
+    @property
+    def messages(self) -> MessageWatch | None:
+        """Returns None: nothing is between the links that could see messages."""
+        return None
 
     def refusal_of(self, fault: str, parameters: Mapping[str, Any]) -> str | None:
         """Returns why this fault of links cannot be made with these parameters; None if it can."""

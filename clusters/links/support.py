@@ -22,6 +22,7 @@ WAYS: Mapping[Capability, str] = {
     Capability.LOSE: "an iptables rule in the receiving node's network namespace drops by chance",
     Capability.SHAPE: "a class of htb on the sending node's device",
     Capability.DELAY: "toxiproxy in the network namespace of the end that opens a connection",
+    Capability.MESSAGES: "a proxy that understands Kafka's protocol, to which iptables leads connections",
     Capability.RESET: "the node's kernel aborts connections (ss -K)",
 }
 """How each fault of links is made; whether it works here is tried below."""
@@ -122,6 +123,13 @@ def _redirecting() -> str:
     return _tried([[*IPTABLES, "-t", "nat", "-A", chain, *redirect] for chain in ("OUTPUT", "PREROUTING")])
 
 
+def _marking() -> str:
+    redirect = ["-d", "192.0.2.1", "-p", "tcp", "--dport", "9092", "-m", "mark", "!", "--mark", "0x1"]
+    return _tried(
+        [[*IPTABLES, "-t", "nat", "-I", "OUTPUT", *redirect, "-j", "DNAT", "--to-destination", "127.0.0.1:9093"]]
+    )
+
+
 def _resetting() -> str:
     """Returns why connections cannot be reset here, by really ending one over loopback; "" if they can."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -140,6 +148,7 @@ _TRIALS: Mapping[Capability, Callable[[], str]] = {
     Capability.LOSE: _loss,
     Capability.SHAPE: _shaping,
     Capability.DELAY: _redirecting,
+    Capability.MESSAGES: _marking,
     Capability.RESET: _resetting,
 }
 

@@ -50,14 +50,15 @@ from prozess.clusters.machine.sandbox import (
 )
 from prozess.clusters.machine.server_properties import BROKER, CONTROLLER, ZOOKEEPER, Placement, shaping_settings
 from prozess.clusters.machine.servers import NodeServers, PlacedServers, first_port, free_ports, place_nodes
+from prozess.clusters.messages.placing import AlteredMessages, MessageProxies
 from prozess.clusters.parts import AnyHarmer, AnyImpairer, HasParts, Parts
 from prozess.clusters.protocol.readiness import Readiness
 from prozess.harness.clock import Clock, wait_until
 from prozess.harness.config.existing_clusters import Login
 from prozess.harness.config.impairments import CLIENTS, Install, MigrationStep
 from prozess.harness.errors import ClusterFailed, HarnessFailed, NotReady
-from prozess.harness.interfaces import Capability, Node, NodeState
-from prozess.harness.plan.checks import capabilities_needed, versions_installed
+from prozess.harness.interfaces import Capability, MessageWatch, Node, NodeState
+from prozess.harness.plan.checks import capabilities_needed, versions_installed, watched_openers
 from prozess.harness.plan.plan import Plan
 from prozess.harness.processes import parse_stat, process_status
 from prozess.harness.run_directory import RunDirectory
@@ -349,6 +350,9 @@ class LocalCluster(PlacedServers):
         )
         self._relayed = bool(relay_ports)
         self._links = Links(self._link_ends, clock=clock)
+        self._watched = watched_openers(plan)
+        self._proxies = MessageProxies(self._links, log=run.logs / "message-proxy.log", clock=clock)
+        self._has_proxies = bool(plan.message_steps) and self._network is not None
         self._parts = self._all_parts()
         self._nodes: tuple[LocalNode, ...] = ()
         self._servers = NodeServers(
@@ -364,6 +368,10 @@ class LocalCluster(PlacedServers):
     @property
     def nodes(self) -> Sequence[LocalNode]:
         return self._nodes
+
+    @property
+    def messages(self) -> MessageWatch | None:
+        return self._proxies if self._has_proxies else None
 
     @property
     def isolation(self) -> Isolation:
@@ -428,6 +436,8 @@ class LocalCluster(PlacedServers):
             self._equipment.install()
             if self._network is not None:
                 self._network.setup()
+            if self._has_proxies:  # before any connection is made
+                self._proxies.place(self._watched)
             for node in self._nodes:
                 node.open_network()
             for node in self._nodes:
@@ -524,12 +534,20 @@ class LocalCluster(PlacedServers):
         }
         if self._network is None:
             return Parts(equipment.impairers, {**equipment.harmers, **installs})
-        client_cuts: dict[str, AnyImpairer] = {"client-cut": ClientCuts(self._network, self._links)}
+        of_links: dict[str, AnyImpairer] = {
+            "client-cut": ClientCuts(self._network, self._links),
+            "message": AlteredMessages(self._links, self._proxies),
+        }
         delays = DelayConnections(self._links, logs=self._run.logs, clock=self._clock)
+
+        def close() -> None:
+            delays.close()
+            self._proxies.close()
+
         return Parts(
-            {**equipment.impairers, **impairers(self._links, delays), **client_cuts},
+            {**equipment.impairers, **impairers(self._links, delays), **of_links},
             {**equipment.harmers, **harmers(self._links, delays, self._clock), **installs},
-            close=delays.close,
+            close=close,
         )
 
     def _link_ends(self) -> list[LinkEnd]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
+from uuid import UUID
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are in its __init__
@@ -52,6 +53,7 @@ from prozess.clusters.protocol.requests import (
     list_reassignments_request,
     list_transactions_request,
     metadata_request,
+    topic_ids_request,
     update_feature_request,
 )
 from prozess.clusters.protocol.zookeeper import ZooKeeperClient
@@ -183,6 +185,14 @@ class AdminViews(AdminConnections):
     def views(self, topics: Sequence[str], *, timeout_s: float = 2.0) -> Mapping[int, BrokerView | None]:
         """Asks every broker for its `view`, in parallel, all together within `timeout_s`."""
         return self._each(self._cluster.observer_servers, lambda node: self.view(node, topics, timeout_s=timeout_s))
+
+    def topic_ids(self, topics: Collection[str], *, timeout_s: float = 5.0) -> Mapping[str, UUID]:
+        """Asks the first broker that answers. Topics that it does not know, or that have no id, are left out."""
+        deadline_ns = self._deadline_ns(timeout_s)
+        for node_id in self._living_first():
+            if (found := self._ask(node_id, topic_ids_request(sorted(topics)), deadline_ns)) is not None:
+                return found
+        return {}
 
     def living_brokers(self, node_id: int, *, timeout_s: float = 2.0) -> frozenset[int] | None:
         """The ids of the brokers that this broker names as alive (unfenced); None if it does not answer."""

@@ -7,6 +7,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, NonNegativeFloat, PositiveInt, TypeAdapter
 
 from prozess.harness.config.configuration import Frozen
+from prozess.harness.config.messages.looked_up import MeantMessages, action_for_proxy
+from prozess.harness.config.messages.match import HoldMessage, MessageAction
 
 # What a backend can do to a node, by name.
 
@@ -27,6 +29,8 @@ class Capability(StrEnum):
     """Limit the bandwidth of a link."""
     DELAY = "delay"
     """Delay everything that passes on a link."""
+    MESSAGES = "messages"
+    """Hold, lose or alter single messages of Kafka's protocol on a link."""
     RESET = "reset"
     """Reset open connections."""
     FILL_DISK = "fill-disk"
@@ -105,6 +109,48 @@ class Latency(Frozen):
         return {stream: (late_ms, min(self.jitter_ms, late_ms)) for stream, late_ms in ways.items()}
 
 
+class MessageRule(Frozen):
+    """Something is done to the messages that a rule means, on the connections that `peer` opens to the node."""
+
+    needs: ClassVar[Capability] = Capability.MESSAGES
+    kind: Literal["message"] = "message"
+    peer: str
+    rule: str
+    """The name of the rule. Several links may have the same one, and it counts their messages together."""
+    meant: MeantMessages
+    action: MessageAction
+    until: MeantMessages | None = None
+    """A message that ends the wait of those that are held."""
+
+    @property
+    def for_proxy(self) -> dict[str, object]:
+        """Returns the action as a proxy is told of it."""
+        return action_for_proxy(self.action)
+
+    @property
+    def delivers(self) -> bool:
+        """Tells whether messages that wait go on when this ends."""
+        return not (isinstance(self.action, HoldMessage) and self.action.when_healed == "drop")
+
+    @property
+    def did(self) -> str:
+        """Returns what is done to a message, as a word that follows "were"."""
+        return DONE_TO_MESSAGES[self.action.do]
+
+
+DONE_TO_MESSAGES = {
+    "lose": "lost",
+    "hold": "held",
+    "swap": "swapped with the next",
+    "twice": "repeated",
+    "answer": "answered with an error",
+    "close": "cut off with their connections",
+    "truncate": "truncated",
+    "record": "recorded",
+}
+"""What an action does to a message, in words."""
+
+
 class FullDisk(Frozen):
     """The file system of the node's data has no more than `left_bytes` free."""
 
@@ -148,7 +194,7 @@ class ClockShift(Frozen):
 
 
 Impairment = Annotated[
-    Loss | ClientCut | Bandwidth | Latency | FullDisk | SlowDisk | FrozenDisk | FailedDisk | ClockShift,
+    Loss | ClientCut | Bandwidth | Latency | MessageRule | FullDisk | SlowDisk | FrozenDisk | FailedDisk | ClockShift,
     Field(discriminator="kind"),
 ]
 IMPAIRMENT: TypeAdapter[Impairment] = TypeAdapter(Impairment)

@@ -2,17 +2,20 @@
 faults."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+from uuid import UUID
 
 from prozess.harness.clock import Clock
 from prozess.harness.config.configuration import Frozen, Variant
 from prozess.harness.config.existing_clusters import Login
 from prozess.harness.config.impairments import Capability as Capability
 from prozess.harness.config.impairments import Harm, Impairment
+from prozess.harness.config.messages.facts import WantedMessage
+from prozess.harness.config.messages.looked_up import PlannedNames
 from prozess.harness.errors import ClusterFailed
 from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory
@@ -239,6 +242,11 @@ class Cluster(ObservedCluster, Protocol):
         """The words before the command of the process that clients are forked from; empty if it needs none."""
         ...
 
+    @property
+    def messages(self) -> "MessageWatch | None":
+        """Returns what watches single messages; None if no step of the plan is about any."""
+        ...
+
     def refusal_of(self, fault: str, parameters: Mapping[str, Any]) -> str | None:
         """Returns why the backend cannot make this fault with these parameters, or None if it can.
 
@@ -270,6 +278,33 @@ class Cluster(ObservedCluster, Protocol):
     def teardown(self) -> None:
         """Removes everything that runs. It is safe to call this twice, and after a failed setup. Logs and data stay
         readable on disk."""
+        ...
+
+
+class MessageWatch(Protocol):
+    """Watches the messages of Kafka's protocol on the links of a cluster, and can hold one."""
+
+    on_message: Callable[[Mapping[str, Any]], None]
+    """What is called with each message that a rule meant, as the proxy tells it, in a thread of its own."""
+
+    def arm(
+        self,
+        rule: str,
+        wanted: WantedMessage,
+        action: Mapping[str, object],
+        *,
+        link: tuple[str, str] | None,
+        until: WantedMessage | None = None,
+    ) -> None:
+        """Arms a rule for one more link (opener, server), or with None for every link."""
+        ...
+
+    def disarm(self, rule: str, *, link: tuple[str, str] | None, deliver: bool) -> None:
+        """Disarms a rule. Messages that wait for it go on, or are dropped."""
+        ...
+
+    def look(self, rule: str) -> Mapping[str, Any]:
+        """Returns how many messages a rule `matched`, and how many wait for it (`held`)."""
         ...
 
 
@@ -420,6 +455,10 @@ class AdminProtocol(Protocol):
         it is written, else the reason why not."""
         ...
 
+    def topic_ids(self, topics: Collection[str], *, timeout_s: float = 5.0) -> Mapping[str, UUID]:
+        """Returns the ids of topics (KIP-516). A topic that has none, or that no broker knows, is absent."""
+        ...
+
     def close(self) -> None:
         """Closes all connections and ends all threads. It is safe to call this twice."""
         ...
@@ -484,6 +523,10 @@ class FaultContext:
     """Dense partition id → (topic, number), for all partitions of the plan."""
     racks: Mapping[str, str] = field(default_factory=dict)
     """The name of a broker → its rack, if brokers have racks."""
+    names: PlannedNames = field(default_factory=PlannedNames)
+    """Kafka's names of what the plan numbers."""
+    step: str = ""
+    """The name of the step. It is empty when a fault is undone."""
 
     def node(self, name: str) -> Node:
         """Returns the node with this name. ClusterFailed if there is none."""
@@ -520,6 +563,8 @@ class Fault(Protocol[P]):
     ends_itself: bool = False
     """True means that the fault is over when `apply` returns. It is healed at once, and holds nothing that another step
     has broken."""
+    proven_at_the_end: bool = False
+    """True means that the fault waits for something, and that its effect is observed when it is healed."""
     moves_client_clocks: bool = False
     """True means that the fault moves clocks of clients, which not every machine allows."""
 

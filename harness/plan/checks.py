@@ -11,15 +11,18 @@ from pydantic_core import ErrorDetails
 from prozess.harness import catalogue
 from prozess.harness.config.configuration import Frozen, Variant
 from prozess.harness.config.impairments import CLIENTS, Capability
+from prozess.harness.config.messages.match import MessageMatch
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.schedule import (
     CLIENT_ROLES,
     MEMBERS,
+    MESSAGE_FAULT,
     AddPartitions,
     Behind,
     ClientAction,
     FaultAction,
+    MessagePassed,
     OfCells,
     Send,
     StallAction,
@@ -44,9 +47,40 @@ def check_steps(plan: Plan) -> None:
         _check_action(plan, step, nodes)
         if isinstance(step.after, Behind):
             _check_brokers(plan, step, (step.after.node, *step.after.records))
+        if step in plan.message_steps:
+            _check_messages(plan, step)
         for part in (step.do, step.after):
             if isinstance(part, OfCells) and part.cells and not plan.cells_matching(part.cells):
                 raise BadInput(f"Step {step.name!r}: no cell matches {part.cells}. Use values of `axes`.")
+
+
+def _check_messages(plan: Plan, step: Step) -> None:
+    """Refuses a match that names what the plan does not have, and links on which Kafka's protocol is not spoken, or not in
+    the clear."""
+    matches = [step.after.match] if isinstance(step.after, MessagePassed) else []
+    if isinstance(step.do, FaultAction) and step.do.fault == MESSAGE_FAULT:
+        for name in ("match", "action"):
+            given = step.do.parameters.get(name)
+            matches += _matches_in(given, step)
+        for text in step.do.targets:
+            if parse_target(text).role in ("zookeepers", "zookeeper-leader"):
+                raise BadInput(
+                    f"Step {step.name!r}: {text} does not speak Kafka's protocol, and a message of it cannot be meant."
+                )
+    for match in matches:
+        if (why := plan.names.missing(match)) is not None:
+            raise BadInput(f"Step {step.name!r}: {why}.")
+
+
+def _matches_in(given: object, step: Step) -> list[MessageMatch]:
+    """Returns the match that a parameter of the fault is, or has within. What is wrong with it is told elsewhere."""
+    if not isinstance(given, Mapping):
+        return []
+    document = given.get("until") if "do" in given else given
+    try:
+        return [MessageMatch.model_validate(document)] if isinstance(document, Mapping) else []
+    except ValidationError:
+        return []
 
 
 def _check_migration(plan: Plan) -> None:
@@ -210,7 +244,17 @@ def _check_client(plan: Plan, step: Step, target: Target) -> None:
 def capabilities_needed(plan: Plan) -> frozenset[Capability]:
     """Returns what the backend must be able to do for the faults of the plan. BadInput if a fault is not known."""
     faults = {step.do.fault for step in plan.steps if isinstance(step.do, FaultAction)}
-    return frozenset[Capability]().union(*map(_needs, sorted(faults)))
+    watched = {Capability.MESSAGES} if plan.message_steps else set()
+    return frozenset[Capability]().union(*map(_needs, sorted(faults)), watched)
+
+
+def watched_openers(plan: Plan) -> frozenset[str] | None:
+    """Returns whose connections must be watched for the messages that steps are about; None means everybody's."""
+    for step in plan.message_steps:
+        others = step.do.parameters.get("others", CLIENTS) if isinstance(step.do, FaultAction) else CLIENTS
+        if isinstance(step.after, MessagePassed) or others != CLIENTS:
+            return None
+    return frozenset({CLIENTS})
 
 
 def versions_installed(plan: Plan) -> tuple[str, ...]:

@@ -23,9 +23,10 @@ from prozess.harness.config.configuration import (
     Variant,
 )
 from prozess.harness.config.existing_clusters import Adoption, AttachOptions, SshOptions
+from prozess.harness.config.messages.looked_up import PlannedNames
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.alerts import AlertSpec
-from prozess.harness.plan.schedule import FaultAction, Step, selects
+from prozess.harness.plan.schedule import MESSAGE_FAULT, FaultAction, MessagePassed, Step, selects
 from prozess.harness.plan.trial import Limits, Traffic
 from prozess.harness.plan.work import (
     PLAIN,
@@ -167,13 +168,6 @@ class ClientLibrary(Frozen):
         return name if self.version is None else f"{name} {self.version}"
 
 
-def _library_of(producer: ProducerConfiguration) -> ClientLibrary | None:
-    """Returns a producer's library; None if it is a program of yours."""
-    return (
-        None if producer.client == "command" else ClientLibrary(client=producer.client, version=producer.client_version)
-    )
-
-
 _OF_ITS_WORK = ("member", "java-member", "copier", "java-copier")
 """Roles whose client is said by what only their workload has, and not by the producer's configuration."""
 
@@ -210,10 +204,10 @@ class PlannedClient(Frozen):
                 self.role in _OF_ITS_WORK
             ):
                 return ClientLibrary(client=configuration.client, version=configuration.client_version)
-            case _ if self.producer is None or self.role == "verifiable-share-consumer":
-                return None
+            case _ if self.producer is not None and self.role != "verifiable-share-consumer":
+                return ClientLibrary(client=self.producer.client, version=self.producer.client_version)
             case _:
-                return _library_of(self.producer)
+                return None
 
     @property
     def on_standby(self) -> bool:
@@ -326,6 +320,27 @@ class Plan(Frozen):
         """
         stated = self.blind or (self.attach is not None and self.attach.others == "none")
         return self.nodes_unread and not stated
+
+    @property
+    def names(self) -> PlannedNames:
+        """Returns Kafka's names of what the plan numbers: partitions, and the groups and transactional ids of its cells."""
+        groups = {c.cell: c.group_id for c in self.clients if c.group_id is not None and c.cell is not None}
+        transactional_ids: dict[int, str] = {}
+        for client in self.clients:
+            if client.transactional_id is not None and client.cell is not None:
+                transactional_ids.setdefault(client.cell, client.transactional_id)
+        partitions = {p.partition: (p.topic_name, p.number) for p in self.partitions}
+        return PlannedNames(partitions, groups, transactional_ids)
+
+    @property
+    def message_steps(self) -> tuple[Step, ...]:
+        """Returns the steps that wait for a message, or do something to messages."""
+        return tuple(
+            step
+            for step in self.steps
+            if isinstance(step.after, MessagePassed)
+            or (isinstance(step.do, FaultAction) and step.do.fault == MESSAGE_FAULT)
+        )
 
     @property
     def faults(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from prozess.harness.config.configuration import Frozen, Text
+from prozess.harness.config.messages.match import MessageMatch
 from prozess.harness.schema import SENDING
 
 
@@ -117,8 +118,25 @@ class Behind(Frozen):
     cells: Selector = Field(default_factory=dict)
 
 
+class MessagePassed(Frozen):
+    """Waits until a message passes on a link between two servers, or a client and a server.
+
+    The message is held until the step has been done, so that the step comes exactly then: between a record that was
+    appended and its acknowledgement, for example. With `hold` = false it goes on at once.
+    """
+
+    condition: Literal["message"] = "message"
+    match: MessageMatch
+    """The message; the first one unless it says otherwise (`nth`). It counts from when the previous step was done."""
+    hold: bool = True
+
+
+MESSAGE_FAULT = "message"
+"""The name of the fault that does something to messages."""
+
 Condition = Annotated[
-    Elapsed | Acked | Settled | LeaderMoved | Offline | IsrIs | Unfenced | Behind, Field(discriminator="condition")
+    Elapsed | Acked | Settled | LeaderMoved | Offline | IsrIs | Unfenced | Behind | MessagePassed,
+    Field(discriminator="condition"),
 ]
 
 

@@ -36,6 +36,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "versions of client libraries, and what they do where nothing is set": 3,
         "rows that become tables with Spark, and files joined by their footers": 2,
         "releases of Kafka": 1,
+        "messages of Kafka's protocol: their proxy, what is done to them, the fault": 15,
     }.values()
 )
 """The goal is 330. A file more needs one fewer elsewhere, or a new subject here, and how many files it has."""

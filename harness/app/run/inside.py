@@ -27,6 +27,7 @@ from prozess.harness.app.run.cluster_state import (
     keep_ground_truth,
     measure_wall_offset,
 )
+from prozess.harness.app.run.message_rows import MessageRows
 from prozess.harness.app.run.metrics_sampler import MetricsSampler
 from prozess.harness.app.run.schedule_runner import Actors, Context, Recovery, ScheduleRunner, wait_whole
 from prozess.harness.app.wiring import TOOLBOX
@@ -62,6 +63,11 @@ class RunStage:
         self.inspector = Inspector(plan, self.cluster, self.recorder, clock, events.emit)
         self.topics = TrialTopics(plan, self.admin, self.workload, self.recorder)
         self.recovery = Recovery(run, events.emit)
+        if (messages := self.cluster.messages) is not None:
+            unwritten = partial(events.emit, "message-not-recorded")
+            messages.on_message = MessageRows(
+                plan, self.cluster, self.admin, self.recorder, lambda why: unwritten(error=why)
+            )
         self._wall_minus_monotonic_ns = 0
 
     def carry_out(self) -> None:
@@ -132,6 +138,7 @@ class RunStage:
             now_ns=self.clock.monotonic_ns,
             log_ends=self.inspector.log_ends,
             absent=self.topics.absent,
+            messages=self.cluster.messages,
         )
 
     def _follow_schedule(self) -> bool:

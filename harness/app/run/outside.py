@@ -26,7 +26,7 @@ from prozess.harness.interfaces import AnyFault, Capability, Cluster
 from prozess.harness.plan.checks import check_parameters, versions_installed
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan, mixed_faults
-from prozess.harness.plan.schedule import FaultAction, MixFault, alternatives
+from prozess.harness.plan.schedule import FaultAction, MessagePassed, MixFault, alternatives
 from prozess.harness.plan.trial import Trial
 from prozess.harness.run_directory import RunDirectory
 
@@ -56,6 +56,11 @@ def check_capabilities(plan: Plan, run: RunDirectory, *, isolation: str) -> None
     cluster = catalogue.BACKENDS.named(plan.backend)(plan, run, clock=SystemClock(), isolation=isolation)
     nodes = [node.name for node in cluster.nodes]
     for step in plan.steps:
+        if isinstance(step.after, MessagePassed) and cluster.messages is None:
+            lacking = cluster.lacks.get(Capability.MESSAGES, "the backend has no proxy for messages")
+            raise UnsupportedFault(
+                f"Step {step.name!r} waits for a message, which the {plan.backend} backend cannot see: {lacking}."
+            )
         if not isinstance(step.do, FaultAction):
             continue
         fault = catalogue.FAULTS.named(step.do.fault)

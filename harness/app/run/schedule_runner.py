@@ -1,13 +1,15 @@
 """Carries out a schedule: it waits for each step's condition, does what the step says, and records what really
 happened."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from prozess.harness.clock import NS_PER_S, Clock, wait_until
+from prozess.harness.config.messages.looked_up import MeantMessages
 from prozess.harness.errors import ClusterFailed, NotReady, TargetMissing
-from prozess.harness.interfaces import AdminProtocol, BrokerView, PartitionView, Progress
+from prozess.harness.interfaces import AdminProtocol, BrokerView, MessageWatch, PartitionView, Progress
 from prozess.harness.plan.plan import Cell, Plan, PlannedPartition
 from prozess.harness.plan.schedule import (
     Acked,
@@ -23,6 +25,7 @@ from prozess.harness.plan.schedule import (
     Inspect,
     IsrIs,
     LeaderMoved,
+    MessagePassed,
     Mix,
     Offline,
     Selector,
@@ -60,6 +63,8 @@ class Context:
     """
     absent: Callable[[], Collection[int]] = tuple
     """Returns the dense ids of the planned partitions that do not exist yet."""
+    messages: MessageWatch | None = None
+    """What watches single messages; None if no step is about any."""
 
     def partitions_of(self, cells: Selector) -> list[int]:
         """Returns the dense ids of those partitions of the selected cells that exist and that prozess's own clients
@@ -99,6 +104,8 @@ def evaluate(condition: Condition, context: Context, since: Snapshot) -> Answer:
             return _unfenced(condition, context)
         case Behind():
             return _behind(condition, context)
+        case MessagePassed():
+            raise AssertionError("a message is awaited by the rule that is armed for its step")
 
 
 def _acked(condition: Acked, context: Context, since: Snapshot) -> Answer:
@@ -223,6 +230,11 @@ def _node_id(name: str) -> int:
     return int(name.rpartition("-")[2])
 
 
+def awaited_rule(step: Step) -> str:
+    """Returns the name of the rule that watches for the message which a step waits for."""
+    return f"before {step.name}"
+
+
 # A step that times out or fails ends the schedule. The rest is recorded as skipped, and what depends on it becomes unknown.
 # Healing is not done here: the run stage heals however it ends.
 
@@ -324,6 +336,10 @@ class ScheduleRunner:
         """Carries out one step, records and announces what became of it. Returns whether it was done."""
         awaited_ns = self._clock.monotonic_ns()
         since = self._since = self._since or self._snapshot()
+        with self._watching(step):
+            return self._await_and_do(number, step, since, awaited_ns)
+
+    def _await_and_do(self, number: int, step: Step, since: Snapshot, awaited_ns: int) -> bool:
         try:
             self._await(step, since)
         except NotReady as error:
@@ -347,6 +363,31 @@ class ScheduleRunner:
         self._announce(number, step, f"left out: {detail}" if detail else "done")
         return True
 
+    @contextmanager
+    def _watching(self, step: Step) -> Iterator[None]:
+        """Watches for the message that the step waits for. One that is held goes on when the step has been done, or not."""
+        condition = step.after
+        if not isinstance(condition, MessagePassed):
+            yield
+            return
+        messages, rule, plan = self._watch, awaited_rule(step), self._context.plan
+        match = plan.names.of(condition.match)
+        if match.nth is None:  # one message is held, and no more
+            match = match.model_copy(update={"nth": 1, "every": None, "until": None})
+        topic = match.topic
+        found = self._context.admin.topic_ids([topic]).get(topic) if topic is not None else None
+        meant = MeantMessages(match=match, topic_id=str(found) if found is not None else None)
+        messages.arm(rule, meant.wanted, {"do": "wait" if condition.hold else "record"}, link=None)
+        try:
+            yield
+        finally:
+            messages.disarm(rule, link=None, deliver=True)
+
+    @property
+    def _watch(self) -> MessageWatch:
+        assert self._context.messages is not None, "a plan with such a step has what watches messages"
+        return self._context.messages
+
     def _failed(self, number: int, step: Step, error: Exception, awaited_ns: int, fired_ns: int) -> bool:
         self._record(number, awaited_ns, fired_ns, StepOutcome.FAILED, str(error))
         self._announce(number, step, f"failed: {error}")
@@ -362,6 +403,12 @@ class ScheduleRunner:
                 return False
             if step.after is None:
                 return True
+            if isinstance(step.after, MessagePassed):
+                found = self._watch.look(awaited_rule(step))
+                answer = Answer(
+                    found["acted"] > 0, f"{found['matched']} such messages, {found['connections']} connections"
+                )
+                return answer.holds
             answer = evaluate(step.after, self._context, since)
             return answer.holds
 

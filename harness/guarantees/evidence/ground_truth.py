@@ -65,6 +65,7 @@ NATURES: Mapping[str, FaultNature] = {
     "latency": FaultNature(cuts=True),
     "late-connections": FaultNature(cuts=True),
     "bandwidth": FaultNature(cuts=True),
+    "message": FaultNature(cuts=True),
     "reset": FaultNature(cuts=True),
     "half-open": FaultNature(stops=True, cuts=True),
     "elect-preferred": FaultNature(moves=True),

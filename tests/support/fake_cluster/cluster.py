@@ -16,7 +16,7 @@ from prozess.harness.clock import Clock, wait_until
 from prozess.harness.config.existing_clusters import Login
 from prozess.harness.config.impairments import Harm, Impairment
 from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady
-from prozess.harness.interfaces import BrokerView, Capability, Node, NodeState, TopicSpec
+from prozess.harness.interfaces import BrokerView, Capability, MessageWatch, Node, NodeState, TopicSpec
 from prozess.harness.interfaces.cluster import CoordinatedTransaction, OpenTransaction
 from prozess.harness.plan.plan import Plan
 from prozess.harness.run_directory import RunDirectory
@@ -225,6 +225,11 @@ class FakeCluster:
     def metrics_servers(self) -> Mapping[int, tuple[str, int]]:
         """Empty: there is no JVM to ask."""
         return {}
+
+    @property
+    def messages(self) -> MessageWatch | None:
+        """Returns None: nothing is between the links that could see messages."""
+        return None
 
     def refusal_of(self, fault: str, parameters: Mapping[str, Any]) -> str | None:
         """None: what a fake can do, it can do to every link."""

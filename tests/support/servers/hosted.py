@@ -31,7 +31,7 @@ from prozess.harness.clock import Clock, SystemClock
 from prozess.harness.config.existing_clusters import Login
 from prozess.harness.config.impairments import Harm, Impairment
 from prozess.harness.errors import ClusterFailed, HarnessFailed, NotReady
-from prozess.harness.interfaces import Capability, Node, NodeState
+from prozess.harness.interfaces import Capability, MessageWatch, Node, NodeState
 from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import Tristate
@@ -280,6 +280,11 @@ class HostedCluster:
     def metrics_servers(self) -> Mapping[int, tuple[str, int]]:
         """The metrics agents, inside the sandbox; empty if there are none."""
         return self.facts.metrics_servers
+
+    @property
+    def messages(self) -> MessageWatch | None:
+        """Returns None: nothing is between the links that could see messages."""
+        return None
 
     def refusal_of(self, fault: str, parameters: Mapping[str, Any]) -> str | None:
         """Returns None: what this backend can do, it can do to every link."""

@@ -36,6 +36,7 @@ from prozess.clusters.protocol.requests import (
     list_reassignments_request,
     list_transactions_request,
     metadata_request,
+    topic_ids_request,
     update_feature_request,
 )
 from prozess.harness.interfaces import PartitionView
@@ -76,6 +77,35 @@ CASES: dict[str, tuple[Request[Any], dict[str, Any], Any]] = {
             ],
         },
         MetadataAnswer(frozenset({1, 2}), {("a", 3): PartitionView(-1, 6, (1, 2), (2,), 5)}),
+    ),
+    "metadata.v10": (
+        topic_ids_request(["a", "ü"]),
+        {
+            "throttle_time": AT_ONCE,
+            "brokers": [{"node_id": 1, "host": "h", "port": 9, "rack": None}],
+            "cluster_id": "c",
+            "controller_id": 1,
+            "topics": [
+                {
+                    "error_code": 0,
+                    "name": "a",
+                    "topic_id": TOPIC_ID,
+                    "partitions": [
+                        {
+                            "error_code": 5,
+                            "partition_index": 3,
+                            "leader_id": -1,
+                            "leader_epoch": 6,
+                            "replica_nodes": [1, 2],
+                            "isr_nodes": [2],
+                            "offline_replicas": [],
+                        }
+                    ],
+                },
+                {"error_code": 3, "name": "ü", "topic_id": None, "partitions": []},
+            ],
+        },
+        {"a": TOPIC_ID},
     ),
     "describe_quorum.v0": (
         describe_quorum_request(),

@@ -1,0 +1,385 @@
+"""What is done to which messages: the rules of a proxy, and its journal of what it did.
+
+A rule is armed for some links, and acts on the messages that it means until it is disarmed. The rules are asked in the order
+in which they were armed. The first one that changes a message's fate decides; rules that only look on see every message.
+"""
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from prozess.clusters.messages.connections import Link, Pending, Slot
+from prozess.harness.config.messages import schemas
+from prozess.harness.config.messages.error_answers import error_answer, with_error
+from prozess.harness.config.messages.facts import MessageFacts, PartitionFacts, WantedMessage, facts_of, joined
+from prozess.harness.config.messages.schemas import UnreadableMessage
+
+NS_PER_S = 1_000_000_000
+PARTITIONS_TOLD_MAX = 50
+"""So many partitions of one message are journaled."""
+
+
+@dataclass(eq=False, slots=True)
+class ArmedRule:
+    """One rule: what it means, what it does, and what came of it so far."""
+
+    name: str
+    wanted: WantedMessage
+    action: Mapping[str, Any]
+    links: set[Link] | None
+    """None: every link."""
+    matched: int = 0
+    acted: int = 0
+    unread: int = 0
+    """Messages that could not be looked into, so that nobody knows whether they were meant."""
+    failed: str = ""
+    """Why it could not act once."""
+    held: list["HeldMessage"] = field(default_factory=list)
+    first: "HeldMessage | None" = None
+    """Of a swap: the message that waits for the next one."""
+    until: WantedMessage | None = None
+    serial: int = 0
+
+    def concerns(self, link: Link) -> bool:
+        """Tells whether the rule is armed for the link."""
+        return self.links is None or link in self.links
+
+
+@dataclass(eq=False, slots=True)
+class Seen:
+    """A message as rules see it."""
+
+    link: Link
+    api: int
+    version: int
+    answer: bool
+    client: str
+    facts: MessageFacts | None
+    """None: it could not be read, or nobody asked."""
+    pending: Pending | None = None
+
+
+@dataclass(eq=False, slots=True)
+class HeldMessage:
+    """A message that waits for a rule. Those that were armed after it are not asked yet."""
+
+    slot: Slot
+    message: Seen
+    rule: ArmedRule
+    serial: int
+
+
+class Rules:
+    """The rules of one proxy. `now_ns`: the monotonic clock. `tell`: takes entries of the journal."""
+
+    def __init__(self, now_ns: Callable[[], int], tell: Callable[[Mapping[str, Any]], None]) -> None:
+        self._now_ns, self._tell = now_ns, tell
+        self._rules: list[ArmedRule] = []
+        self._wanted: dict[tuple[Link, bool], frozenset[int]] = {}
+        self._reads: dict[tuple[Link, int], bool] = {}
+        self._due: list[tuple[int, int, HeldMessage]] = []
+        self._serial = count()
+
+    # Arming
+
+    def arm(
+        self,
+        name: str,
+        wanted: WantedMessage,
+        action: Mapping[str, Any],
+        link: Link | None,
+        until: WantedMessage | None,
+    ) -> None:
+        """Arms a rule for one more link, or with None for every link. Safe to repeat."""
+        rule = self.named(name)
+        if rule is None:
+            links: set[Link] | None = None if link is None else set()
+            rule = ArmedRule(name, wanted, action, links, until=until, serial=next(self._serial))
+            self._rules.append(rule)
+        if link is not None and rule.links is not None:
+            rule.links.add(link)
+        self._forget()
+
+    def disarm(self, name: str, link: Link | None, *, deliver: bool) -> None:
+        """Disarms a rule for a link, or with None altogether. Messages of it that wait go on, or are dropped with their
+        connections. Safe to repeat."""
+        rule = self.named(name)
+        if rule is None:
+            return
+        if link is not None and rule.links is not None:
+            rule.links.discard(link)
+        if link is None or not rule.links:
+            self._rules.remove(rule)
+        for held in [one for one in rule.held if link is None or one.message.link == link]:
+            self._release(held, deliver=deliver)
+        self._forget()
+
+    def release(self, name: str) -> None:
+        """Lets everything go on that waits for a rule."""
+        rule = self.named(name)
+        for held in list(rule.held) if rule is not None else ():
+            self._release(held, deliver=True)
+
+    def named(self, name: str) -> ArmedRule | None:
+        """Returns the rule with this name, if it is armed."""
+        return next((rule for rule in self._rules if rule.name == name), None)
+
+    def _forget(self) -> None:
+        self._wanted.clear()
+        self._reads.clear()
+
+    # What connections ask
+
+    def wants(self, link: Link, api: int, *, answer: bool) -> bool:
+        """Tells whether any rule may concern a message of this API on the link."""
+        if not self._rules:
+            return False
+        key = (link, answer)
+        apis = self._wanted.get(key)
+        if apis is None:
+            found: set[int] = set()
+            for rule in self._rules:
+                for wanted in (rule.wanted, rule.until):
+                    here = wanted is not rule.wanted or rule.concerns(link)
+                    if wanted is not None and wanted.answer == answer and here:
+                        found |= wanted.apis
+            apis = self._wanted[key] = frozenset(found)
+        return api in apis
+
+    def request(self, slot: Slot) -> None:
+        """Decides about a request."""
+        connection, frame = slot.half.connection, slot.frame
+        pending = connection.pending.get(frame.correlation)
+        try:
+            head = schemas.request_head(memoryview(frame.data)[4:])
+        except UnreadableMessage:
+            slot.data = frame.data
+            return
+        facts = None
+        if self._must_read(connection.link, head.api):
+            try:
+                facts = facts_of(schemas.request_body(memoryview(frame.data)[4:], head))
+            except UnreadableMessage:
+                self._note_unread(connection.link, head.api, head.client, answer=False)
+        if pending is not None:
+            pending.client, pending.facts = head.client, facts
+        self._decide(slot, Seen(connection.link, head.api, head.version, False, head.client, facts, pending))
+
+    def answer(self, slot: Slot, pending: Pending | None) -> None:
+        """Decides about an answer. Without its request nobody can tell what it answers, and it goes on."""
+        if pending is None:
+            slot.data = slot.frame.data
+            return
+        link, facts = slot.half.connection.link, None
+        if self.wants(link, pending.api, answer=True) and self._must_read(link, pending.api):
+            try:
+                body = schemas.answer_body(memoryview(slot.frame.data)[4:], pending.api, pending.version)
+                facts = joined(pending.facts, facts_of(body))
+            except UnreadableMessage:
+                self._note_unread(link, pending.api, pending.client, answer=True)
+        if pending.partner is not None and self._swap_answers(slot, pending.partner):
+            return
+        self._decide(slot, Seen(link, pending.api, pending.version, True, pending.client, facts, pending))
+
+    def _must_read(self, link: Link, api: int) -> bool:
+        """Tells whether the body of messages of this API is read: a rule asks for it, or it will be journaled."""
+        found = self._reads.get((link, api))
+        if found is None:
+            found = self._reads[link, api] = any(
+                wanted is not None and api in wanted.apis
+                for rule in self._rules
+                for wanted in (rule.wanted, rule.until)
+            )
+        return found
+
+    def _note_unread(self, link: Link, api: int, client: str, *, answer: bool) -> None:
+        for rule in self._rules:
+            if rule.concerns(link) and rule.wanted.reads_body and rule.wanted.header(api, answer, client):
+                rule.unread += 1
+
+    # Deciding
+
+    def _decide(self, slot: Slot, message: Seen, asked: int = -1) -> None:
+        """Asks the rules that were armed after the one with the number `asked`."""
+        for rule in list(self._rules):
+            if rule.serial <= asked:
+                continue
+            self._end_waits(rule, message)
+            meant = self._meant(rule, message)
+            if meant is None:
+                continue
+            rule.matched += 1
+            if (first := rule.first) is not None:
+                self._swap(first, slot, message)
+                self._journal(rule, message, "swapped", meant)
+                return
+            if not rule.wanted.counts(rule.matched):
+                continue
+            if self._act(rule, slot, message, meant):
+                return
+        if slot.data is None:
+            slot.data = slot.frame.data
+
+    def _meant(self, rule: ArmedRule, message: Seen) -> tuple[PartitionFacts, ...] | None:
+        if not rule.concerns(message.link) or not rule.wanted.header(message.api, message.answer, message.client):
+            return None
+        if message.facts is None:
+            return None if rule.wanted.reads_body else ()
+        return rule.wanted.body(message.facts)
+
+    def _end_waits(self, rule: ArmedRule, message: Seen) -> None:
+        """Lets messages go on that wait until this one was seen."""
+        until = rule.until
+        if until is None or not rule.held or not until.header(message.api, message.answer, message.client):
+            return
+        if until.reads_body and (message.facts is None or until.body(message.facts) is None):
+            return
+        for held in list(rule.held):
+            self._release(held, deliver=True)
+
+    def _act(self, rule: ArmedRule, slot: Slot, message: Seen, meant: tuple[PartitionFacts, ...]) -> bool:
+        """Does what the rule says. Returns whether that decides about the message, for now."""
+        do, told = rule.action["do"], rule.action["do"]
+        match do:
+            case "record":
+                decided = False
+            case "wait" | "hold" | "swap":
+                self._hold(rule, slot, message)
+                decided = True
+            case "lose":
+                slot.data, slot.resets = b"", rule.action["connection"] == "close"
+                decided = True
+            case "close":
+                slot.data, slot.resets = (b"" if rule.action["when"] == "before" else slot.frame.data), True
+                decided = True
+            case "truncate":
+                slot.data, slot.resets = slot.frame.data[: rule.action["bytes"]], True
+                decided = True
+            case "twice":
+                slot.data, decided = slot.frame.data * 2, True
+                if not message.answer and message.pending is not None:
+                    message.pending.again = True
+            case "answer":
+                decided = self._answer_with_error(rule, slot, message)
+                told = "answer" if decided else "not answered"
+            case _:
+                raise AssertionError(do)
+        rule.acted += told not in ("not answered", "swap")  # a swap is done when the next one comes
+        self._journal(rule, message, told, meant)
+        return decided
+
+    def _hold(self, rule: ArmedRule, slot: Slot, message: Seen) -> None:
+        held = HeldMessage(slot, message, rule, next(self._serial))
+        rule.held.append(held)
+        if rule.action["do"] == "swap":
+            rule.first = held
+        if (seconds := rule.action.get("seconds")) is not None:
+            heapq.heappush(self._due, (self._now_ns() + int(seconds * NS_PER_S), held.serial, held))
+
+    def _release(self, held: HeldMessage, *, deliver: bool) -> None:
+        rule = held.rule
+        if held not in rule.held:
+            return
+        rule.held.remove(held)
+        if rule.first is held:
+            rule.first = None
+        if held.slot.gone:
+            self._journal(rule, held.message, "connection gone", ())
+            return
+        self._journal(rule, held.message, "delivered" if deliver else "dropped", ())
+        if deliver:
+            self._decide(held.slot, held.message, held.rule.serial)
+        else:
+            held.slot.data, held.slot.resets = b"", True
+        held.slot.half.connection.resume(held.slot)
+
+    def _swap(self, first: HeldMessage, slot: Slot, message: Seen) -> None:
+        """Lets this message pass before the one that waits, which follows it."""
+        first.rule.acted += 1
+        one = first.slot
+        if one.half is not slot.half or one.gone:
+            slot.data = slot.frame.data
+            slot.half.connection.resume(slot)
+            self._release(first, deliver=True)
+            return
+        first.rule.held.remove(first)
+        first.rule.first = None
+        one.data, slot.data = slot.frame.data, one.frame.data
+        connection = one.half.connection
+        if not message.answer:
+            for mine, other in (
+                (one.frame.correlation, slot.frame.correlation),
+                (slot.frame.correlation, one.frame.correlation),
+            ):
+                if (pending := connection.pending.get(mine)) is not None:
+                    pending.partner = other
+        connection.resume(one)
+
+    def _swap_answers(self, slot: Slot, partner: int) -> bool:
+        """Puts the answers to swapped requests into the order in which these were asked, on which clients rely. Returns
+        whether that decides about this answer, for now."""
+        connection = slot.half.connection
+        for one in slot.half.queue:
+            if isinstance(one, Slot) and one.data is None and one.frame.correlation == partner:
+                one.data, slot.data = slot.frame.data, one.frame.data
+                connection.resume(one)
+                return True
+        return partner in connection.pending
+
+    def _answer_with_error(self, rule: ArmedRule, slot: Slot, message: Seen) -> bool:
+        code, connection = rule.action["code"], slot.half.connection
+        data = memoryview(slot.frame.data)[4:]
+        try:
+            if message.answer:
+                body = with_error(schemas.answer_body(data, message.api, message.version), code)
+                slot.data = schemas.answer(message.api, message.version, slot.frame.correlation, body)
+            else:
+                asked = schemas.request_body(data, schemas.request_head(data))
+                body = error_answer(message.api, message.version, asked, code)
+                answer = schemas.answer(message.api, message.version, slot.frame.correlation, body)
+                slot.data = b""
+                connection.own_answer(slot.frame.correlation, answer)
+        except UnreadableMessage as error:
+            rule.failed = str(error)
+            return False
+        return True
+
+    # Time, and the journal
+
+    def next_due_ns(self) -> int | None:
+        """Returns when the next message has waited long enough."""
+        return self._due[0][0] if self._due else None
+
+    def release_due(self) -> None:
+        """Lets the messages go on that have waited long enough."""
+        while self._due and self._due[0][0] <= self._now_ns():
+            _, _, held = heapq.heappop(self._due)
+            self._release(held, deliver=True)
+
+    def _journal(self, rule: ArmedRule, message: Seen, did: str, meant: tuple[PartitionFacts, ...]) -> None:
+        facts = message.facts
+        self._tell(
+            {
+                "kind": "message",
+                "t": self._now_ns(),
+                "rule": rule.name,
+                "number": rule.matched,
+                "did": did,
+                "opener": message.link.opener,
+                "server": message.link.server,
+                "api": message.api,
+                "version": message.version,
+                "answer": message.answer,
+                "client": message.client,
+                "errors": list(facts.errors) if facts is not None else [],
+                "producer_id": facts.producer_id if facts is not None else None,
+                "producer_epoch": facts.producer_epoch if facts is not None else None,
+                "partitions": [
+                    [p.topic, str(p.topic_id) if p.topic_id else None, p.number, p.producer_id, p.producer_epoch,
+                     p.first_sequence, p.error]
+                    for p in meant[:PARTITIONS_TOLD_MAX]
+                ],
+            }
+        )  # fmt: skip
