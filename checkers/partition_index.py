@@ -178,6 +178,9 @@ def read_in_the_end(index: "PartitionIndex", client_clock: np.ndarray) -> bool:
 # not agree.
 
 
+_UNREADABLE_FLAGS = int(ReadFlag.CORRUPT | ReadFlag.ANONYMOUS)
+
+
 class PartitionIndex(Indexed):
     """Describes what several kernels need to know of one partition. Each part is computed once, when it is first asked
     for."""
@@ -322,7 +325,7 @@ class PartitionIndex(Indexed):
         """Returns int64[reads]: the identity of each record that was read. UNREADABLE where the record was corrupt, or
         is a copy without an identity of its own."""
         flags = self.reads["flags"]
-        unreadable = (flags & (ReadFlag.CORRUPT | ReadFlag.ANONYMOUS)) != 0 if flags.any() else None
+        unreadable = (flags & _UNREADABLE_FLAGS) != 0 if flags.any() else None
         return identity_keys(self.reads["sender"], self.reads["sequence"], unreadable)
 
     # The log.

@@ -25,31 +25,49 @@ from prozess.checkers.transactions.index import (
     reasons_of,
     some_of,
 )
-from prozess.checkers.transactions.isolation import Edges, aborted_reads, early_reads, joined, wr_edges, ww_edges
+from prozess.checkers.transactions.isolation import Edges, aborted_reads, early_reads, wr_edges, ww_edges
 from prozess.harness.checking.checker import Look
 from prozess.harness.interfaces import CellHistory
-from prozess.harness.schema import Isolation
 
 FACTS = "transactions"
 NEAR = 256
 """Edges are brought along that lead no further than so many transactions, in the order of time."""
-EDGES_MAX = 8_000_000
-"""So many edges of a cell are brought along, 20 bytes each. A partition with more than its share is looked at again, if
+EDGES_MAX = 24_000_000
+"""So many edges of a cell are brought along, 13 bytes each. A partition with more than its share is looked at again, if
 edges lead backwards."""
 _CYCLES = frozenset({"information-cycle", "write-cycle"})
 Each = Callable[[Sequence[Look]], Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class NearEdges:
+    """Edges of one partition, in little memory. Transactions are named by their ranks in time."""
+
+    writer: np.ndarray
+    reader: np.ndarray
+    row: np.ndarray
+    level: np.ndarray
+    """int8, as `Edges.level`. The others are int32."""
+
+    @staticmethod
+    def of(edges: Edges, ranks: np.ndarray, rows: np.ndarray) -> "NearEdges":
+        """Returns these of the edges. `ranks`: int[2, edges], those of writers and of readers."""
+        writer, reader = (rank[rows].astype(np.int32) for rank in ranks)
+        return NearEdges(writer, reader, edges.row[rows].astype(np.int32), edges.level[rows].astype(np.int8))
+
+    def chosen(self, mask: np.ndarray) -> "NearEdges":
+        """Returns the edges where `mask` is true."""
+        return NearEdges(self.writer[mask], self.reader[mask], self.row[mask], self.level[mask])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """Holds the edges of one partition that may be in cycles, with the ranks of their transactions in time."""
+    """Holds the edges of one partition that may be in cycles. Transactions are named by their ranks in time."""
 
     backwards: np.ndarray
-    """int64[4, n]: writer, reader, rank of the writer, rank of the reader, of each pair where the reader is earlier."""
-    near: Edges | None
+    """int32[2, n]: writer and reader of each pair where the reader is earlier."""
+    near: NearEdges | None
     """The edges that lead backwards, or not far. None: there are too many."""
-    ranks: np.ndarray
-    """int32[2, edges]: the ranks of writer and reader of these edges."""
     read: int
     """How many edges by reads there are, without the doubtful ones."""
     doubtful: np.ndarray
@@ -57,7 +75,8 @@ class Candidates:
     written: int
     """How many edges by writes there are."""
     in_doubt: np.ndarray
-    """The transactions of all these edges of which it is not known here whether they were committed."""
+    """int64[2, n]: the transactions of all these edges of which it is not known here whether they were committed: their
+    ranks, ascending, and their numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +123,10 @@ def gather(cells: Mapping[int, Mapping[int, int]], each: Each, anomalies: Sequen
     edges = {cell: [_entangled(one, spans[cell]) for one in parts] for cell, parts in left.items()}
     _fill(edges, cells, each, "edges", lambda cell: (found[cell], spans[cell]))
     for cell, parts in edges.items():
-        # Looks at partitions know them as number 0, and are in the order of partitions.
-        placed = [
-            replace(part, position=np.full(len(part.row), position, dtype=np.intp))
-            for position, part in enumerate(parts)
-            if part is not None
-        ]
         judged = sum(one.read for one in left[cell]), sum(one.written for one in left[cell])
-        found[cell] = replace(found[cell], edges=joined(placed), edges_judged=judged)
+        found[cell] = replace(
+            found[cell], ranked_edges=_ranked([part for part in parts if part is not None]), edges_judged=judged
+        )
     return found
 
 
@@ -177,53 +192,62 @@ def _first_of(parts: Sequence[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, np.n
 def _certain(part: Candidates, proven: np.ndarray) -> Candidates:
     """Returns the edges between transactions that were committed, as is known now. `proven` has the bits of those that
     somebody was shown."""
-    if not len(part.in_doubt):
+    ranks, numbers = part.in_doubt
+    if not len(ranks):
         return part
-    refused = Lookup(part.in_doubt[(proven[part.in_doubt >> 3] >> (7 - (part.in_doubt & 7)) & 1) == 0])
+    refused = Lookup(ranks[(proven[numbers >> 3] >> (7 - (numbers & 7)) & 1) == 0])
 
     def kept(writer: np.ndarray, reader: np.ndarray) -> np.ndarray:
         found: np.ndarray = (refused.find(writer) < 0) & (refused.find(reader) < 0)
         return found
 
     read = part.read + int(part.doubtful[2][kept(*part.doubtful[:2])].sum())
-    backwards = part.backwards[:, kept(*part.backwards[:2])]
-    if part.near is None:
-        return replace(part, read=read, backwards=backwards)
-    keep = kept(part.near.writer, part.near.reader)
-    return replace(part, read=read, backwards=backwards, near=part.near.chosen(keep), ranks=part.ranks[:, keep])
+    backwards = part.backwards[:, kept(*part.backwards)]
+    near = None if part.near is None else part.near.chosen(kept(part.near.writer, part.near.reader))
+    return replace(part, read=read, backwards=backwards, near=near)
 
 
 def _spans(parts: Sequence[Candidates]) -> np.ndarray:
     """Returns int64[2, n]: the first and the last rank of each stretch of time that edges lead back over. No cycle leaves
     one: where it passes a moment forwards it must come back."""
-    pairs = np.concatenate([part.backwards for part in parts], axis=1)
-    order = np.argsort(pairs[3], kind="stable")
-    begin, end = pairs[3][order], np.maximum.accumulate(pairs[2][order])
+    writer, reader = np.concatenate([part.backwards for part in parts], axis=1).astype(np.int64)
+    order = np.argsort(reader, kind="stable")
+    begin, end = reader[order], np.maximum.accumulate(writer[order])
     apart = np.flatnonzero(begin[1:] > end[:-1]) + 1
     first = np.concatenate([np.zeros(min(1, len(begin)), dtype=np.intp), apart])
     return np.stack([begin[first], np.append(end[apart - 1], end[-1:])])
 
 
-def _inside(ranks: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    """Returns bool[edges]: are both transactions of an edge in one stretch? `ranks` is int[2, edges]."""
+def _inside(writer: np.ndarray, reader: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Returns bool[edges]: are both transactions of an edge, by their ranks, in one stretch?"""
     if not spans.size:
-        return np.zeros(ranks.shape[1], dtype=bool)
-    number = np.searchsorted(spans[0], ranks, side="right") - 1
-    found: np.ndarray = (number[0] == number[1]) & (number[0] >= 0) & (ranks.max(axis=0) <= spans[1][number[0]])
+        return np.zeros(len(writer), dtype=bool)
+    number = np.searchsorted(spans[0], writer, side="right") - 1
+    low, high = spans[:, number]
+    found: np.ndarray = (number >= 0) & (writer <= high) & (reader >= low) & (reader <= high)
     return found
 
 
-def _entangled(part: Candidates, spans: np.ndarray) -> Edges | None:
+def _entangled(part: Candidates, spans: np.ndarray) -> NearEdges | None:
     """Returns the edges that may be in cycles. None: only another look at the partition can tell."""
-    if spans.size and (part.near is None or int((spans[1] - spans[0]).max()) > NEAR):
+    if not spans.size:
+        return _NO_EDGES
+    if part.near is None or int((spans[1] - spans[0]).max()) > NEAR:
         return None
-    near = _no_edges() if part.near is None else part.near
-    chosen = near.chosen(_inside(part.ranks, spans)) if len(near.writer) else near
-    return Edges(*(getattr(chosen, name).astype(np.intp) for name in ("writer", "reader", "position", "row", "level")))
+    return part.near.chosen(_inside(part.near.writer, part.near.reader, spans))
 
 
-def _no_edges() -> Edges:
-    return Edges(*[np.empty(0, dtype=np.int32)] * 5)
+_NO_EDGES = NearEdges(*[np.empty(0, dtype=np.int32)] * 4)
+
+
+def _ranked(parts: Sequence[NearEdges]) -> Edges:
+    """Returns the edges of all partitions, in their order. The number of a partition is its place among them."""
+
+    def column(name: str) -> np.ndarray:
+        return np.concatenate([np.empty(0, dtype=np.intp), *(getattr(part, name) for part in parts)])
+
+    position = np.repeat(np.arange(len(parts)), [len(part.row) for part in parts])
+    return Edges(column("writer"), column("reader"), position, column("row"), column("level"))
 
 
 # The looks at one partition, by stage.
@@ -239,8 +263,7 @@ def _survey(history: CellHistory, edges_max: int) -> Survey:
     (partition,) = index.partitions
     count = len(index.transactions)
     shown = some_of(index.transaction[index.visible_at >= 0], count)
-    _, transaction, level = index.consumed(0)
-    seen = some_of(transaction[level == Isolation.READ_COMMITTED], count)
+    seen = some_of(index.seen_committed_in(0), count)
     noticed = {
         Noticed.MISSING: index.missing.any(),
         Noticed.ZOMBIE: len(index.visible_of(index.transactions.zombie)),
@@ -294,7 +317,7 @@ def _candidates_among(index: CellIndex, committed: np.ndarray, doubt: np.ndarray
     count, doubtful = len(read.writer), np.empty((3, 0), dtype=np.int64)
     if doubt is not None:
         unsure = np.flatnonzero(doubt[read.writer] | doubt[read.reader])
-        pairs, times = np.unique(_pair(read.writer[unsure], read.reader[unsure]), return_counts=True)
+        pairs, times = np.unique(_pair(rank[read.writer[unsure]], rank[read.reader[unsure]]), return_counts=True)
         count, doubtful = count - len(unsure), np.stack([*_unpaired(pairs), times])
     # Of equal edges in sequence the first one is enough: cycles have each once.
     new = differs_from_previous(read.writer) | differs_from_previous(read.reader) | differs_from_previous(read.level)
@@ -302,22 +325,16 @@ def _candidates_among(index: CellIndex, committed: np.ndarray, doubt: np.ndarray
     ranks = np.stack([rank[both.writer], rank[both.reader]])
     ahead = ranks[1] - ranks[0]
     back = np.flatnonzero(ahead < 0)
-    writer, reader = _unpaired(distinct(_pair(both.writer[back], both.reader[back])))
+    backwards = np.stack(_unpaired(distinct(_pair(ranks[0][back], ranks[1][back])))).astype(np.int32)
     near = np.flatnonzero(ahead <= NEAR)
-    edges, ranks = (None, ranks[:, :0]) if len(near) > edges_max else (_narrow(both, near), ranks[:, near])
-    there = np.zeros(0, dtype=np.intp)
+    edges = None if len(near) > edges_max else NearEdges.of(both, ranks, near)
+    there = np.zeros((2, 0), dtype=np.int64)
     if doubt is not None:
-        told = [doubtful[0], doubtful[1], writer, reader, *(() if edges is None else (edges.writer, edges.reader))]
-        there = distinct(np.concatenate([one[doubt[one]].astype(np.intp) for one in told]))
-    return Candidates(
-        np.stack([writer, reader, rank[writer], rank[reader]]),
-        edges,
-        ranks.astype(np.int32),
-        count,
-        doubtful,
-        len(written.writer),
-        there,
-    )
+        named = [*doubtful[:2], *backwards, *(() if edges is None else (edges.writer, edges.reader))]
+        numbers = index.transactions.by_rank
+        ranked = distinct(np.concatenate([one[doubt[numbers[one]]].astype(np.int64) for one in named]))
+        there = np.stack([ranked, numbers[ranked]])
+    return Candidates(backwards, edges, count, doubtful, len(written.writer), there)
 
 
 def _pair(tail: np.ndarray, head: np.ndarray) -> np.ndarray:
@@ -330,20 +347,15 @@ def _unpaired(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return pairs >> 32, pairs & 0xFFFFFFFF
 
 
-def _narrow(edges: Edges, rows: np.ndarray) -> Edges:
-    """Returns these of the edges, in half the memory."""
-    columns = (edges.writer, edges.reader, edges.position, edges.row, edges.level)
-    return Edges(*(column[rows].astype(np.int32) for column in columns))
-
-
-def _edges(history: CellHistory, known: Known, spans: np.ndarray) -> Edges:
+def _edges(history: CellHistory, known: Known, spans: np.ndarray) -> NearEdges:
     """Returns the edges that may be in cycles, given the stretches that edges lead back over."""
     index = CellIndex(replace(history, known={FACTS: known}))
     rank, both = (
         index.transactions.in_time,
         wr_edges(index).and_those(ww_edges(index)),
     )
-    return both.chosen(_inside(np.stack([rank[both.writer], rank[both.reader]]), spans))
+    ranks = np.stack([rank[both.writer], rank[both.reader]])
+    return NearEdges.of(both, ranks, np.flatnonzero(_inside(ranks[0], ranks[1], spans)))
 
 
 _STAGES: Mapping[str, Callable[..., object]] = {

@@ -136,6 +136,10 @@ def _jumps(
     log = index.visible if isolation is Isolation.READ_COMMITTED else index.log
     if not len(log.offset):
         return before[:0], after[:0], log.rows[:0]
+    # Nearly all steps lead from a record of the log to the next one, over the marker of a transaction.
+    at, to = (log.positions.find(index.reads["log_offset"][rows]) for rows in (before, after))
+    far = np.flatnonzero((at < 0) | (to != at + 1))
+    before, after = before[far], after[far]
     first = np.searchsorted(log.offset, index.reads["log_offset"][before], side="right")
     jumps = np.searchsorted(log.offset, index.reads["log_offset"][after], side="left") > first
     if (

@@ -229,9 +229,15 @@ class CellIndex(Indexed):
             return self._told("seen_committed")
         found = np.zeros(len(self.transactions), dtype=bool)
         for position in range(len(self.partitions)):
-            _, transaction, level = self.consumed(position)
-            found[transaction[level == Isolation.READ_COMMITTED]] = True
+            found[self.seen_committed_in(position)] = True
         return found
+
+    def seen_committed_in(self, position: int) -> np.ndarray:
+        """Returns, for partition number `position`, the transactions of which a read_committed consumer received a record,
+        perhaps several times."""
+        received = self.partitions[position].consumed_committed.sends
+        transaction = self._transaction_of_send(position)[:-1][received]
+        return np.asarray(transaction[transaction >= 0])
 
     @lazy
     def committed(self) -> np.ndarray:
@@ -485,12 +491,16 @@ class Transactions:
         """Returns intp[n]: the rank of each transaction by when its commit was invoked (of an imported one: when it was
         over; of one that never was: when it began). A read at read_committed leads forward in this order, unless it is an
         early one, or somebody crashed."""
+        rank = np.empty(len(self), dtype=np.intp)
+        rank[self.by_rank] = np.arange(len(self))
+        return rank
+
+    @lazy
+    def by_rank(self) -> np.ndarray:
+        """Returns intp[n]: the transactions in the order of `in_time`."""
         invoked_ns, over_ns = self.commit_invoked_ns, self.columns["completed_ns"]
         over_ns = np.where(over_ns != MISSING, over_ns, self.columns["begun_ns"])
-        order = np.argsort(np.where(invoked_ns == NEVER, over_ns, invoked_ns), kind="stable")
-        rank = np.empty(len(order), dtype=np.intp)
-        rank[order] = np.arange(len(order))
-        return rank
+        return np.argsort(np.where(invoked_ns == NEVER, over_ns, invoked_ns), kind="stable")
 
     @lazy
     def superseded(self) -> tuple[np.ndarray, np.ndarray]:
@@ -561,8 +571,9 @@ class Known:
     that V shows."""
     surveys: Mapping[int, PartitionSurvey] = field(default_factory=dict)
     """What each partition was found to be like."""
-    edges: Any = None
-    """The `Edges` that may be in cycles (`prozess.checkers.transactions.isolation`). None: no kernel asked for them."""
+    ranked_edges: Any = None
+    """The `Edges` that may be in cycles (`prozess.checkers.transactions.isolation`). Transactions are named by their ranks in
+    time (`Transactions.by_rank`). None: no kernel asked for them."""
     edges_judged: tuple[int, int] = (0, 0)
     """How many edges there are by reads, and how many by writes."""
 

@@ -2,7 +2,7 @@
 cycles (G0, G1c)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -327,8 +327,8 @@ def _read(index: CellIndex) -> tuple[Edges, int]:
     if index.known is None:
         edges = wr_edges(index)
         return edges, len(edges.writer)
-    known: Edges = index.known.edges
-    return known.chosen(known.level != Isolation.NOT_A_READER), index.known.edges_judged[0]
+    known: Edges = index.known.ranked_edges
+    return _numbered(index, known.chosen(known.level != Isolation.NOT_A_READER)), index.known.edges_judged[0]
 
 
 def _written(index: CellIndex) -> tuple[Edges, int]:
@@ -336,8 +336,14 @@ def _written(index: CellIndex) -> tuple[Edges, int]:
     if index.known is None:
         edges = ww_edges(index)
         return edges, len(edges.writer)
-    known: Edges = index.known.edges
-    return known.chosen(known.level == Isolation.NOT_A_READER), index.known.edges_judged[1]
+    known: Edges = index.known.ranked_edges
+    return _numbered(index, known.chosen(known.level == Isolation.NOT_A_READER)), index.known.edges_judged[1]
+
+
+def _numbered(index: CellIndex, ranked: Edges) -> Edges:
+    """Returns these edges with the numbers of their transactions, instead of their ranks in time."""
+    number = index.transactions.by_rank
+    return replace(ranked, writer=number[ranked.writer], reader=number[ranked.reader])
 
 
 def wr_edges(index: CellIndex, among: np.ndarray | None = None) -> Edges:

@@ -61,12 +61,13 @@ def in_order(findings: Iterable[Finding], checkers: CheckerSet, cells: Sequence[
     rank = {name: number for number, name in enumerate(checkers.order)}
     whole: list[Finding] = []
     parts: dict[tuple[str, int], list[Finding]] = {}
+    first_of = {cell.cell: min(cell.partitions) for cell in cells}
     cell_of = {partition: cell for cell in cells for partition in cell.partitions}
     for finding in findings:
         cell = cell_of.get(finding.partition)
         checker = checkers.cell.get(finding.anomaly)
         if cell is not None and checker is not None and checker.may_be_cut(cell) is not None:
-            parts.setdefault((finding.anomaly, min(cell.partitions)), []).append(finding)
+            parts.setdefault((finding.anomaly, first_of[cell.cell]), []).append(finding)
         else:
             whole.append(_without_latencies(finding))
     whole += [Finding(name, first, _together(checkers.cell[name], found)) for (name, first), found in parts.items()]

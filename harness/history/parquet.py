@@ -23,7 +23,7 @@ from prozess.harness.history.joining import FilePart, join_files
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import FORMAT_VERSION, MISSING, NONE, TABLES, Table
 
-READ_WHOLE_ROWS = 1 << 14
+READ_WHOLE_ROWS = 1 << 16
 """Up to this many rows, one call for all columns costs less than a call for each."""
 ROW_GROUPS_MANY, PARTS_FEW, WHOLE_ROWS_MAX = 32, 4, 1 << 20
 """A table with many row groups and no more rows than this (100 MB) is decoded at once, when more than a few parts of it
@@ -242,8 +242,12 @@ class TableFile:
             told = self._told[name] if name in self._told else self._values(name)
             values = [told[group] for group in groups]
             if None not in values:
-                found[name] = _repeated(np.array(values, dtype=self.table.empty()[name].dtype), lengths)
+                found[name] = _repeated(np.array(values, dtype=self._dtypes[name]), lengths)
         return found
+
+    @cached_property
+    def _dtypes(self) -> dict[str, np.dtype[Any]]:
+        return {name: values.dtype for name, values in self.table.empty().items()}
 
     def _values(self, column: str) -> list[int | None]:
         """Returns the one value that a column has in each row group, by the statistics; None where it has several. It is

@@ -257,33 +257,43 @@ class RevealedReads(Mapping[str, np.ndarray]):
     def _column(self, name: str) -> np.ndarray:
         own = np.asarray(self._reads[name])
         if name == "client":
-            numbers = [np.full(len(level[0]), self._first_id + n, own.dtype) for n, level in enumerate(self._shown)]
+            numbers = [np.full(len(level.row), self._first_id + n, own.dtype) for n, level in enumerate(self._shown)]
             return np.concatenate([own, *numbers])
         sent = _AS_SENT.get(name)
         if sent is None:
             fixed = 0 if name in ("span", "flags") else NONE
-            count = sum(len(by_read) for by_read, _ in self._shown)
+            count = sum(len(level.row) for level in self._shown)
             return np.concatenate([own, np.full(count, fixed, dtype=own.dtype)])
-        parts, theirs = [own], self._sends[sent]
-        for by_read, row in self._shown:
-            part = np.empty(len(row), dtype=np.result_type(own, theirs))
-            part[by_read], part[~by_read] = own[row[by_read]], theirs[row[~by_read]]
-            parts.append(part)
-        return np.concatenate(parts)
+        first, second = self._shown
+        part = first.of(own, self._sends[sent])
+        return np.concatenate([own, part, part if second is first else second.of(own, self._sends[sent])])
 
     @cached_property
-    def _shown(self) -> Sequence[tuple[np.ndarray, np.ndarray]]:
-        """Returns for each of REVEALED, ascending by offset: does a read show the record, or else an acknowledgement?
-        And the row of `reads` or of `sends` that does."""
+    def _shown(self) -> tuple["_Revealed", "_Revealed"]:
+        """Returns what shows the records of each of REVEALED."""
         reads, sends = self._reads, self._sends
         level = of_clients(self._isolation, reads["client"], unknown=Isolation.NOT_A_READER)
         given = (reads["log_offset"] != NONE) & ((reads["flags"] & ReadFlag.CORRUPT) == 0)
         told = np.flatnonzero((sends["outcome"] == Outcome.OK) & (sends["log_offset"] != NONE))
-        of_all = _last_at(sends, told, reads, np.flatnonzero(given))
+        of_all = _Revealed(*_last_at(sends, told, reads, np.flatnonzero(given)))
         committed = given & (level == Isolation.READ_COMMITTED)
         if np.array_equal(committed, given):
             return of_all, of_all
-        return of_all, _last_at(sends, told, reads, np.flatnonzero(committed))
+        return of_all, _Revealed(*_last_at(sends, told, reads, np.flatnonzero(committed)))
+
+
+class _Revealed:
+    """Says what shows the records of a log, ascending by offset: a row of `reads`, or else of `sends`."""
+
+    def __init__(self, by_read: np.ndarray, row: np.ndarray) -> None:
+        self.row = row
+        self._of_read, self._of_sent = np.flatnonzero(by_read), np.flatnonzero(~by_read)
+
+    def of(self, read: np.ndarray, sent: np.ndarray) -> np.ndarray:
+        """Returns a column of these records, from that of `reads` and that of `sends`."""
+        found = np.empty(len(self.row), dtype=np.result_type(read, sent))
+        found[self._of_read], found[self._of_sent] = read[self.row[self._of_read]], sent[self.row[self._of_sent]]
+        return found
 
 
 _AS_SENT = {
@@ -303,8 +313,8 @@ _SPARSE = 4
 def _last_at(
     sends: Mapping[str, np.ndarray], told: np.ndarray, reads: Mapping[str, np.ndarray], rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns what shows a record at each offset, ascending, as `RevealedReads._shown`: of these rows of `reads` the last
-    at that offset; where there is none, of the rows `told` of `sends` the last."""
+    """Returns what shows a record at each offset, ascending: is it a read, and the row of `reads` or of `sends`. It is the
+    last at that offset of these rows of `reads`; where there is none, of the rows `told` of `sends` the last."""
     parts = (
         (told, sends["log_offset"][told], sends["completed_ns"][told]),
         (rows, reads["log_offset"][rows], reads["read_ns"][rows]),

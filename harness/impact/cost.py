@@ -268,12 +268,48 @@ def measure(history: History, partitions: Sequence[int], faults: Sequence[FaultT
     """Returns what the faults cost these partitions together."""
     untimed, sends, client_acks = history.untimed_senders(), history.files["sends"], history.clients.acks
 
-    def each(partition: int) -> Impact:
-        # A row group at a time: a partition may have more rows than there is memory for.
-        groups = partial(_each_group, sends, sends.row_groups.get(partition, ()))
-        return impact_of(partition, groups, client_acks, faults, history.assignment_of(partition), untimed)
+    def each(partition: int, stretches: Callable[[], Iterable[Columns]]) -> Impact:
+        return impact_of(partition, stretches, client_acks, faults, history.assignment_of(partition), untimed)
 
-    return Impact.total(map(each, partitions), faults)
+    return Impact.total((each(*one) for one in _stretches_of(sends, partitions)), faults)
+
+
+READ_AT_ONCE_ROWS = 1 << 18
+"""The rows of partitions that are read in one call: each call costs about as much as ten thousand rows."""
+
+
+def _stretches_of(file: TableFile, partitions: Sequence[int]) -> Iterator[tuple[int, Callable[[], Iterable[Columns]]]]:
+    """Yields each partition with its rows, some at a time. Small partitions are read together. Of a large one it is a row
+    group at a time, because it may have more rows than there is memory for."""
+    small: list[int] = []
+    rows = 0
+    for partition in partitions:
+        count = file.rows_of(partition)
+        if not count or count >= READ_AT_ONCE_ROWS:
+            yield partition, partial(_each_group, file, file.row_groups.get(partition, ()))
+            continue
+        if rows + count > READ_AT_ONCE_ROWS:
+            yield from _read_together(file, small)
+            small, rows = [], 0
+        small.append(partition)
+        rows += count
+    yield from _read_together(file, small)
+
+
+def _read_together(file: TableFile, partitions: Sequence[int]) -> Iterator[tuple[int, Callable[[], Iterable[Columns]]]]:
+    # In the order of the file, and of its rows.
+    ordered = sorted(partitions, key=lambda partition: file.row_groups.get(partition, (0,)))
+    groups = [group for partition in ordered for group in file.row_groups.get(partition, ())]
+    columns, first = file.read(SENDS_READ, groups), 0
+    for partition in ordered:
+        last = first + file.rows_of(partition)
+        mine = {name: values[first:last] for name, values in columns.items()}
+        yield partition, partial(_all_at_once, mine)
+        first = last
+
+
+def _all_at_once(columns: Columns) -> Iterable[Columns]:
+    return (columns,)
 
 
 def _each_group(file: TableFile, groups: Sequence[int]) -> Iterator[Columns]:

@@ -363,7 +363,10 @@ class Plan(Frozen):
 
 def read_plan(run: RunDirectory) -> Plan:
     """Reads the plan of a run. HistoryUnreadable if its file is missing or torn; BadInput if it is of another version."""
-    return parse_plan(json.dumps(read_json(run.plan)), source=str(run.plan))
+    try:
+        return parse_plan(run.plan.read_text(encoding="utf-8"), source=str(run.plan))
+    except (OSError, UnicodeDecodeError, BadInput):  # this says what is wrong with the file
+        return parse_plan(json.dumps(read_json(run.plan)), source=str(run.plan))
 
 
 @lru_cache(maxsize=2)

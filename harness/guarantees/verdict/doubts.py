@@ -94,7 +94,8 @@ def _missed(evidence: Evidence, number: int) -> bool:
 def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
     """Returns why nothing of this cell can be held: a client that served it died, did not close its files, or forgot
     its brokers."""
-    served = [c for c in plan.clients if set(c.partitions) & set(cell.partitions)]
+    mine = frozenset(cell.partitions)
+    served = [c for c in plan.clients if not mine.isdisjoint(c.partitions)]
     died, crashed = _deaths(served, evidence)
     ended = (f for f in evidence.fault_records if f.nature is None or f.nature.stops)
     killed = {node for f in ended for node in f.hit}
