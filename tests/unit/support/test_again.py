@@ -1,5 +1,6 @@
 """Tests that failed are run once more, and both results are shown."""
 
+import os
 import subprocess
 import sys
 
@@ -24,8 +25,11 @@ def test_that_passes():
 def again(directory, text):
     file = directory / "test_x.py"
     file.write_text(text)
-    command = [sys.executable, "-m", "tests.support.again", "-n", "1", "-c", "/dev/null", "--rootdir", directory, file]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    command = [sys.executable, "-m", "tests.support.again", "-p", "xdist", "-n", "1", "-c", "/dev/null"]
+    return subprocess.run(
+        [*command, "--rootdir", directory, file], cwd=ROOT, env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
 
 
 def test_one_that_failed_once_is_run_again_alone_and_named(tmp_path):

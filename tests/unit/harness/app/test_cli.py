@@ -201,13 +201,24 @@ def test_backend_and_variant_are_chosen_on_the_command_line_and_set_has_the_last
         ("prozess matrix matrix-q", {"matrix-quick"}),
     ],
 )
-def test_a_shell_completes_commands_and_what_they_are_about(words, offered):
-    asked = {"_PROZESS_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+def test_a_shell_completes_commands_and_what_they_are_about(monkeypatch, capsys, words, offered):
+    for name, value in completing(words).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit):
+        called(monkeypatch)
+    assert set(capsys.readouterr().out.split()) == offered
+
+
+def completing(words):
+    """The environment in which bash asks for what may follow these words."""
+    return {"_PROZESS_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+
+
+def test_the_program_that_a_shell_starts_completes():
     program = "import sys; sys.argv = ['prozess']; from prozess.harness.app.cli import main; main()"
-    told = subprocess.run(
-        [sys.executable, "-c", program], env=os.environ | asked, capture_output=True, text=True, timeout=60
-    )
-    assert set(told.stdout.split()) == offered, told.stderr
+    environment = os.environ | completing("prozess run smo")
+    told = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+    assert set(told.stdout.split()) == {"smoke"}, told.stderr
 
 
 def test_a_half_written_run_is_refused_before_spark_is_started_for_it(monkeypatch, capsys, tmp_path):

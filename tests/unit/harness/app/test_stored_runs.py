@@ -26,10 +26,11 @@ from prozess.harness.plan.plan import read_plan
 from prozess.harness.report import report_run
 from prozess.harness.verdict import TrialVerdict, Verdict
 from tests.support.damages import KINDS, copied, judged, manifest_removed, reported, result_damaged
+from tests.support.examples import ALL
 from tests.support.stored_runs import MAKERS, generated_run, inputs_added_up, judgements
 
 MORE = int(os.environ.get("PROZESS_FUZZ", "1"))
-TRIES = 2
+TRIES = 2 if ALL else 1
 """Cases of each kind of damage and each run."""
 
 

@@ -31,10 +31,10 @@ from prozess.harness.schema import TABLES, ObservationKind
 from prozess.harness.verdict import Verdict
 from tests.support import garbage
 from tests.support.edn_histories import edn
-from tests.support.examples import examples
+from tests.support.examples import ALL, examples
 
 MORE = int(os.environ.get("PROZESS_FUZZ", "1"))
-EACH = 50
+EACH = 50 if ALL else 20
 """Cases per example of hypothesis."""
 
 
@@ -129,7 +129,7 @@ def judged(run):
         return str(error)
 
 
-@fuzz(10)
+@fuzz(10 if ALL else 4)
 def test_no_imported_history_is_ever_held(seed):
     rng = random.Random(seed)
     for number in range(5):

@@ -29,6 +29,7 @@ from prozess.harness.history.reader import History
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import Verdict
 from tests.support.anomalies import ANOMALIES
+from tests.support.examples import ALL
 
 
 def made(folder, **options):
@@ -168,7 +169,7 @@ def test_a_history_without_plants_is_held(tmp_path):
     rows=st.integers(1, 6_000),
     seed=st.integers(0, 2**40),
 )
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12 if ALL else 4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_exactly_what_was_planted_is_found(planted, partitions, rows, seed):
     planted = planted | ({"orphaned": 1} if "orphaned" in planted else {})
     with tempfile.TemporaryDirectory() as folder:
@@ -181,7 +182,7 @@ def test_exactly_what_was_planted_is_found(planted, partitions, rows, seed):
 
 
 @given(seed=st.integers(0, 2**40), records=st.integers(2, 3), times=st.integers(1, 2))
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6 if ALL else 2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_exactly_what_was_planted_is_found_in_transactions_of_few_records_that_read(seed, records, times):
     with tempfile.TemporaryDirectory() as folder:
         run, manifest = made(

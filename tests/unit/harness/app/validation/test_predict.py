@@ -1,7 +1,7 @@
 """What `prozess validate` predicts of settings before anything runs, and how that compares with what was seen."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prozess.harness.app.validation.comparison import AnomalySummary, Comparison, ComparisonLine, Observed, observe
@@ -10,6 +10,7 @@ from prozess.harness.app.validation.terminal import observed
 from prozess.harness.app.validation.terminal import predicted as said_of
 from prozess.harness.errors import BadInput, ExitCode
 from prozess.harness.verdict import AnomalyOutcome
+from tests.support.examples import examples
 from tests.support.predictions import SAFE_TOPIC, predicted, weak
 
 # --- prediction
@@ -62,6 +63,7 @@ def test_margins_count_brokers_and_disks():
     assert "survive a loss of power" in " ".join(flushed.sentences())
 
 
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.fixed_dictionaries(
         {},

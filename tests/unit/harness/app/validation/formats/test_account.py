@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from prozess.harness.app.validation import reading as documents
@@ -19,6 +19,7 @@ from prozess.harness.app.validation.reading import SCOPES
 from prozess.harness.app.validation.sources import read_file
 from prozess.harness.config.known_properties import Setting
 from prozess.harness.errors import BadInput
+from tests.support.examples import examples
 from tests.unit.harness.app.validation.formats.test_brokers import (
     BITNAMI,
     CLUSTER,
@@ -30,6 +31,8 @@ from tests.unit.harness.app.validation.formats.test_brokers import (
 )
 
 PATH = Path("given.yaml")
+OF_EACH = settings(max_examples=examples(100), deadline=None)
+"""For a property that is tried with each of several libraries or files: together they have many cases at every change."""
 OPTIONS = {
     "librdkafka": {"queue.buffering.max.ms": 5, "acks": "all", "default.topic.config": {"request.timeout.ms": 5000}},
     "sarama": {
@@ -83,6 +86,7 @@ def test_a_files_options_are_each_in_one_place(library):
 
 
 @pytest.mark.parametrize("library", OPTIONS)
+@OF_EACH
 @given(data=st.data())
 def test_options_with_any_value_are_each_in_one_place(library, data):
     document = copy.deepcopy(OPTIONS[library])
@@ -97,6 +101,7 @@ def test_options_with_any_value_are_each_in_one_place(library, data):
 
 
 @pytest.mark.parametrize("library", OPTIONS)
+@OF_EACH
 @given(more=st.dictionaries(st.from_regex(r"[A-Za-z_]{1,12}", fullmatch=True), VALUES_OF_ANY_KIND, max_size=4))
 def test_names_that_nobody_knows_are_each_in_one_place_and_none_is_a_setting(library, more):
     known = OPTIONS[library]
@@ -203,6 +208,7 @@ def test_garbage_raises_nothing_but_bad_input(document, wanted):
 
 
 @pytest.mark.parametrize("text", [CLUSTER + topic(), MANIFESTS, VALUES], ids=["Strimzi", "Kubernetes", "Helm"])
+@OF_EACH
 @given(data=st.data())
 def test_a_real_file_with_garbage_in_one_place_raises_nothing_but_bad_input(text, data):
     document = [json.loads(json.dumps(each)) for each in parsed(_plain(text))]

@@ -572,6 +572,7 @@ def test_each_example_is_understood_as_a_whole(files, name):
 
 
 @pytest.mark.parametrize("name", WHOLE)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     lines=st.lists(st.tuples(st.integers(0, 5), NAMES, st.sampled_from(["1", "true", "all", "", "${a}"])), max_size=6)
 )
