@@ -374,9 +374,11 @@ def translate(given: ValidationInput) -> ConfigurationParts:
         if consumer is None
         else translate_consumer(consumer, clients["consumer"], releases["consumer"], commits=commits)
     )
-    for client, part in ((clients["producer"], sender), (clients["consumer"], members)):
+    compacted = servers.base.get("topic.cleanup_policy") == "compact"
+    runs = sender is not None and "transactional.id" not in sender.origins and not compacted
+    for client, part, run in ((clients["producer"], sender, runs), (clients["consumer"], members, True)):
         if part is not None:
-            part.unclear += doubts_of_client(client, given.client_version, version, refuse_unpublished)
+            part.unclear += doubts_of_client(client, given.client_version, version, refuse_unpublished, runs=run)
             doubt_across(part, servers, version, told=servers.broker is not None or given.kafka_defaults)
     return ConfigurationParts(
         servers,

@@ -1,6 +1,7 @@
 """Makes the trial of somebody's configuration: a cell for each part of it, beside them one that is expected to lose, and
 the versions it is for."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -8,9 +9,11 @@ from prozess.harness.app.validation.clients import Translated
 from prozess.harness.app.validation.reading import Reading, Unclear
 from prozess.harness.app.validation.schedules import BATCH, RATE_HZ, RECORD_MS
 from prozess.harness.app.validation.servers import ServerSettings, variant_of
+from prozess.harness.config.configuration import version_numbers
 from prozess.harness.config.known_properties import Client, alike, librdkafka_version, versions
 from prozess.harness.errors import BadInput, MissingTool
 from prozess.harness.guarantees.table.rules import parse_version
+from prozess.harness.plan.matrix import OLDEST_JAVA
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.schedule import FaultAction, Step, TakeOver
@@ -153,7 +156,7 @@ class ConfigurationParts:
 
     def _workloads(self, settings: dict[str, Any], *, control: bool) -> list[dict[str, Any]]:
         topic = _scope(settings, "topic")
-        producer = _scope(settings, "producer")
+        producer = self._of_its_version(_scope(settings, "producer"), "producer")
         java = producer.get("producer.client") == "java"
         found = []
         if self.producer is not None and not self.transactional and self.compacted:
@@ -171,7 +174,7 @@ class ConfigurationParts:
         if self.consumer is not None:
             safe = {"producer.acks": "all", "producer.enable_idempotence": True}
             mine = _librdkafka(producer) if producer and not self.transactional else safe
-            group = _scope(settings, "group")
+            group = self._of_its_version(_scope(settings, "group"), "group")
             found.append(_workload("group", topic | mine | _work(group) | group))
         if not found:
             raise BadInput("There is nothing to put on trial. Give --producer or --consumer.")
@@ -179,6 +182,15 @@ class ConfigurationParts:
             plain = {key: value for key, value in topic.items() if not key.startswith("topic.properties.")}
             found.append(_workload("log", plain | CONTROL))
         return found
+
+    def _of_its_version(self, settings: dict[str, Any], scope: str) -> dict[str, Any]:
+        """Returns the settings with the version of the client that somebody told, where it is one that a trial can run."""
+        client, version = settings.get(f"{scope}.client"), self.client_version
+        if version is None or client is None or not re.fullmatch(r"\d+\.\d+\.\d+", version):
+            return settings
+        usual = self.version if client == "java" else librdkafka_version()
+        old = client == "java" and version_numbers(version)[:2] < OLDEST_JAVA
+        return settings if version == usual or old else settings | {f"{scope}.client_version": version}
 
     @property
     def compacted(self) -> bool:
@@ -216,7 +228,8 @@ def _librdkafka(producer: dict[str, Any]) -> dict[str, Any]:
     """Returns the settings for workloads whose producers are always librdkafka's: the settings that both clients share."""
     if producer.get("producer.client", "librdkafka") == "librdkafka":
         return dict(producer)
-    plain = {key: value for key, value in producer.items() if not key.startswith("producer.properties.")}
+    javas = ("producer.properties.", "producer.client_version")
+    plain = {key: value for key, value in producer.items() if not key.startswith(javas)}
     return plain | {"producer.client": "librdkafka"}
 
 
@@ -286,20 +299,25 @@ def doubts_of_kafka(version: str, origin: str, ask: Ask) -> Iterator[Unclear]:
         yield Unclear("the version of Kafka", origin or "the cluster", why)
 
 
-def doubts_of_client(client: Client, client_version: str | None, version: str, ask: Ask) -> Iterator[Unclear]:
-    """Yields doubts about `--client-version`; `version`: of the brokers, of which trials take the Java clients.
-    BadInput for one that was never published."""
+def doubts_of_client(
+    client: Client, client_version: str | None, version: str, ask: Ask, *, runs: bool = True
+) -> Iterator[Unclear]:
+    """Yields doubts about `--client-version`. `version`: of the brokers. `runs`: trials run this client, of this version;
+    else they run librdkafka. BadInput for one that was never published."""
     if client_version is None:
         return
     origin = "--client-version"
     if client == "librdkafka":
         if client_version != librdkafka_version():
-            why = f"is {client_version}: prozess knows only {librdkafka_version()}, and the trials run that version"
+            why = (
+                f"is {client_version}: prozess knows the properties and the defects of {librdkafka_version()} alone; the "
+                f"trials run {client_version}"
+            )
             yield Unclear("librdkafka", origin, why, OTHER_CLIENT)
         return
     yield from doubts_of_kafka(client_version, origin, ask)
-    if client_version != version:
-        why = f"is {client_version}: trials run the one of the brokers' version, {version}"
+    if client_version != version and not runs:
+        why = f"is {client_version}: the trials of such a configuration run librdkafka"
         yield Unclear("Kafka's Java client", origin, why, OTHER_CLIENT)
 
 

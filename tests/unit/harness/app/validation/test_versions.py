@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prozess.harness.app.validation.clients import translate_consumer, translate_producer
+from prozess.harness.app.validation.command import ValidationInput, translate
 from prozess.harness.app.validation.servers import doubt_across, translate_servers
 from prozess.harness.app.validation.trial import doubts_of_client, doubts_of_kafka
 from prozess.harness.config.known_properties import librdkafka_version, versions
@@ -55,8 +56,30 @@ def test_another_client_than_the_trials_promises_nothing():
     assert "is 2.3.0" in other.why
     assert not list(doubts_of_client("java", None, VERSION, never_published))
     assert not list(doubts_of_client("java", VERSION, VERSION, never_published))
-    (older,) = doubts_of_client("java", "3.9.2", VERSION, never_published)
+    assert not list(doubts_of_client("java", "3.9.2", VERSION, never_published)), "the trials run it"
+    (older,) = doubts_of_client("java", "3.9.2", VERSION, never_published, runs=False)
     assert (other.rule, older.rule) == ("other-client", "other-client")
+
+
+@pytest.mark.parametrize(
+    ("client", "version", "more", "runs"),
+    [
+        ("java", "3.9.2", "", ("java", "3.9.2")),
+        ("java", "4.3.1", "", ("java", "4.3.1")),
+        ("java", "3.9.2", "transactional.id=a\n", ("librdkafka", None)),
+        ("librdkafka", "2.8.0", "", ("librdkafka", "2.8.0")),
+        ("librdkafka", librdkafka_version(), "", ("librdkafka", None)),
+        ("librdkafka", None, "", ("librdkafka", None)),
+    ],
+)
+def test_trials_run_the_version_of_the_client_that_was_told(tmp_path, client, version, more, runs):
+    path = tmp_path / "producer.properties"
+    path.write_text(f"acks=all\n{more}", encoding="utf-8")
+    parts = translate(ValidationInput(producer=path, client=client, client_version=version, kafka_version="4.3.1"))
+    plan = parts.plan(control=False)
+    assert {(library.client, library.version) for library in plan.libraries} == {runs}
+    doubted = any(each.rule == "other-client" for each in parts.producer.unclear)
+    assert doubted == (bool(more) or version == "2.8.0")
 
 
 # --- two files
