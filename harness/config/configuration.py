@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, model_validator
 
 # Errors that no retry can heal, as the errors workload provokes them: what each is, and what it takes. Pure.
 #
@@ -193,7 +193,11 @@ class ProducerConfiguration(Frozen):
     retries says so earlier, and promises the same.
     """
 
-    client: Literal["librdkafka", "java"] = "librdkafka"
+    client: Literal["librdkafka", "java", "command"] = "librdkafka"
+    """Which client sends. command: a program of your own, which `command` starts."""
+    command: tuple[str, ...] = ()
+    """The command line of a program that takes the options of Kafka's VerifiableProducer and prints what that prints, word
+    by word. {python} is the interpreter that runs prozess. {{ and }} stand for braces."""
     client_version: ClientVersion | None = None
     defaults: Literal["prozess", "library"] = "prozess"
     """Whose defaults count for what the trial does not set. prozess: those below, which are written to the client. library:
@@ -208,6 +212,12 @@ class ProducerConfiguration(Frozen):
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     linger_ms: Annotated[float, Field(ge=0)] = 5
     properties: dict[str, Text] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_command(cls, given: object) -> object:
+        """A command says by itself which client it is."""
+        return {"client": "command", **given} if isinstance(given, dict) and given.get("command") else given
 
     @property
     def retries_most(self) -> int:

@@ -47,6 +47,7 @@ def with_library_defaults(
     `kafka_version`: of the variant, which Java clients have unless the trial says another. `transaction_timeout_ms`: of
     a producer with a transactional.id; None means that it has none.
     """
+    assert producer.client != "command", producer
     version = producer.client_version or kafka_version if producer.client == "java" else kafka_version
     known = properties_of("producer", producer.client, version)
     told = {property_: default_of(property_, known) for property_ in PROPERTY_OF.values()}

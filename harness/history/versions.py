@@ -123,7 +123,8 @@ def _clients(
         else:
             facts = {"from": "a wheel in the cache", "verified": False} | dict(library_facts(version))
             told.append({"library": library.client, "version": version} | facts)
-    return told
+    commands = dict.fromkeys(c.producer.command for c in plan.clients if c.producer is not None and c.producer.command)
+    return [*told, *({"command": list(command), "from": "a program of yours"} for command in commands)]
 
 
 def machine_of(run: RunDirectory) -> dict[str, Any]:

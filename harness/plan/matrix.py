@@ -112,7 +112,11 @@ _CONSUMER_PROTOCOL_SINCE: Mapping[str, tuple[tuple[int, int], str]] = {
 
 def why_invalid_client(combination: Combination, variant: Variant) -> str | None:
     """Returns why a client of the version that is asked for cannot do what the combination asks of it; None = it can."""
-    own = combination.own
+    own, producer = combination.own, combination.producer
+    if (producer.client == "command") != bool(producer.command):
+        return 'producer.command and producer.client = "command" belong together'
+    if producer.client == "command":
+        return _why_invalid_command(combination)
     clients: list[ProducerConfiguration | GroupConfiguration | CopierConfiguration] = [combination.producer]
     if isinstance(own, GroupConfiguration | CopierConfiguration):
         clients.append(own)
@@ -120,11 +124,31 @@ def why_invalid_client(combination: Combination, variant: Variant) -> str | None
         version = version_numbers(one.client_version) if one.client_version is not None else None
         if version is not None and one.client == "java" and version[:2] < OLDEST_JAVA:
             return f"client_version={one.client_version}: prozess knows Kafka's Java clients from 2.8 on"
-        since, source = _CONSUMER_PROTOCOL_SINCE[one.client]
         if version is None or isinstance(one, ProducerConfiguration) or one.protocol != "consumer":
             continue
+        since, source = _CONSUMER_PROTOCOL_SINCE[one.client]
         if version[:2] < since:
             return f"client_version={one.client_version} has no group.protocol=consumer (KIP-848; {source})"
+    return None
+
+
+COMMAND_PLACEHOLDERS = ("python",)
+"""The placeholders in a producer's command."""
+_TAKES_COMMANDS = ("verifiable", "verifiable-share")
+"""The kinds of workload whose producers may be programs of your own."""
+
+
+def _why_invalid_command(combination: Combination) -> str | None:
+    kind, producer = combination.axes.get("workload", ""), combination.producer
+    if kind not in _TAKES_COMMANDS:
+        return f"producer.command is for {' and '.join(_TAKES_COMMANDS)} workloads, not for {kind}"
+    if producer.defaults == "library" or producer.client_version is not None:
+        return "of a command nobody knows what its library does: producer.defaults and client_version are not for it"
+    try:
+        for word in producer.command:
+            word.format_map(dict.fromkeys(COMMAND_PLACEHOLDERS, ""))
+    except (KeyError, ValueError, IndexError, AttributeError) as error:
+        return f"producer.command: {error} is no placeholder; there is {{python}}; write {{{{ and }}}} for braces"
     return None
 
 
@@ -310,7 +334,7 @@ def _combination(
     configured: dict[str, Any] = {field: _configured(scope, values, made) for field, scope in fields.items()}
     combination = Combination(axes=axes, **configured)
     own = combination.own
-    if combination.producer.defaults == "prozess":
+    if combination.producer.defaults == "prozess" or combination.producer.client == "command":
         return combination
     producer = with_library_defaults(
         combination.producer,

@@ -168,6 +168,13 @@ class ClientLibrary(Frozen):
         return name if self.version is None else f"{name} {self.version}"
 
 
+def _library_of(producer: ProducerConfiguration) -> ClientLibrary | None:
+    """Returns a producer's library; None if it is a program of yours."""
+    return (
+        None if producer.client == "command" else ClientLibrary(client=producer.client, version=producer.client_version)
+    )
+
+
 _OF_ITS_WORK = ("member", "java-member", "copier", "java-copier")
 """Roles whose client is said by what only their workload has, and not by the producer's configuration."""
 
@@ -204,10 +211,10 @@ class PlannedClient(Frozen):
                 self.role in _OF_ITS_WORK
             ):
                 return ClientLibrary(client=configuration.client, version=configuration.client_version)
-            case _ if self.producer is not None and self.role != "verifiable-share-consumer":
-                return ClientLibrary(client=self.producer.client, version=self.producer.client_version)
-            case _:
+            case _ if self.producer is None or self.role == "verifiable-share-consumer":
                 return None
+            case _:
+                return _library_of(self.producer)
 
     @property
     def on_standby(self) -> bool:

@@ -277,7 +277,10 @@ class VerifiableProducer(ToolClient):
         super().__init__(client, options.tool)
         self._sends = RowWriter(client.rows, SENDS, client.spec.client)
         self._seen = ConfirmedNumbers()
-        self._limit_ns = options.report_limit_ms * 1_000_000
+        limit_ms = options.report_limit_ms
+        self._limit_ns = None if limit_ms is None else limit_ms * 1_000_000
+        self._begun_ns: dict[int, int] = {}
+        """Sequence → when its send began at the earliest, of what a program said before it sent."""
 
     def issued(self) -> int:
         """Returns NONE, not known: what was sent and never reported left no event."""
@@ -301,6 +304,11 @@ class VerifiableProducer(ToolClient):
 
     def _take(self, tool: Tool, event: Mapping[str, Any]) -> None:
         match event["name"]:
+            case "producer_send":
+                if (sequence := sequence_of(event.get("value"), prefix=self._spec.client)) is None:
+                    self.not_understood(event)
+                else:
+                    self._begun_ns.setdefault(sequence, tool.since_ns)
             case "producer_send_success":
                 self._sent(tool, event, Outcome.OK)
             case "producer_send_error":
@@ -318,8 +326,9 @@ class VerifiableProducer(ToolClient):
             return
         ok = outcome is Outcome.OK
         key = event.get("key")
+        earliest_ns = tool.started_ns if self._limit_ns is None else tool.read_ns - self._limit_ns
         self._sends.append(
-            max(tool.started_ns, tool.read_ns - self._limit_ns),
+            self._begun_ns.pop(sequence, max(tool.started_ns, earliest_ns)),
             tool.read_ns,
             place.offset if ok else NONE,
             sequence,

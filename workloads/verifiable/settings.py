@@ -54,9 +54,9 @@ class ToolOptions(RoleOptions):
 
 
 class ProducerToolOptions(ToolOptions):
-    """A producer's. `report_limit_ms`: the most that passes between send() and its report."""
+    """A producer's. `report_limit_ms`: the most that passes between send() and its report; None: nobody knows."""
 
-    report_limit_ms: int
+    report_limit_ms: int | None
 
 
 class ConsumerToolOptions(ToolOptions):
@@ -78,7 +78,9 @@ def launch_verifiable_producer(context: LaunchContext) -> Settings:
     library = planned.producer.defaults == "library"
     limit_ms = planned.producer.delivery_timeout_ms + (DEFAULT_MAX_BLOCK_MS if library else MAX_BLOCK_MS)
     tool = _tool(context, "producer", arguments, producer_file(planned.producer, planned.name))
-    return Settings({}, ProducerToolOptions(tool=tool, report_limit_ms=limit_ms))
+    # What a program of yours does with a record, and for how long, nobody knows.
+    known = client_of(planned) != "command"
+    return Settings({}, ProducerToolOptions(tool=tool, report_limit_ms=limit_ms if known else None))
 
 
 def launch_verifiable_consumer(context: LaunchContext) -> Settings:
@@ -144,6 +146,10 @@ def _tool(context: LaunchContext, kind: str, arguments: list[str], file: Mapping
     if client_of(planned) == "java":
         return java_tool(context, kind, arguments, file)
     name, files = _file_of(planned, kind, file)
+    if client_of(planned) == "command" and kind == "producer":
+        assert planned.producer is not None, planned
+        yours = [word.format_map({"python": sys.executable}) for word in planned.producer.command]
+        return ToolCommand(command=(*yours, *arguments, "--command-config", f"@{name}"), files=files)
     ours = [sys.executable, "-P", "-m", "prozess.workloads.verifiable.tools", kind]
     return ToolCommand(command=(*ours, *arguments, "--command-config", f"@{name}"), files=files)
 
@@ -180,7 +186,7 @@ def java_command(
 
 
 def client_of(planned: PlannedClient) -> str:
-    """Returns which client produces: java or librdkafka."""
+    """Returns which client produces: java, librdkafka or command."""
     assert planned.producer is not None, planned
     return planned.producer.client
 

@@ -371,7 +371,9 @@ FACTS: Mapping[str, Fact] = {
         "the brokers, not the client, refuse the records that the trial makes wrong",
         lambda c: yes_if(c.refused_by_brokers),
     ),
-    "librdkafka": Fact("the producer uses librdkafka", lambda c: yes_if(c.librdkafka)),
+    "librdkafka": Fact(
+        "the producer uses librdkafka", lambda c: Tristate.UNKNOWN if c.other_library else yes_if(c.librdkafka)
+    ),
     "transactions before version 2": Fact(
         "there are transactions, and they are not of version 2 (KIP-890)", lambda c: yes_if(c.transactions_before_v2)
     ),

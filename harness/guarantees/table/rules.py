@@ -28,6 +28,8 @@ class CellConfiguration:
     """The errors that its records provoke are the brokers'."""
     librdkafka: bool = True
     """The producer uses librdkafka; else it is the Java client."""
+    other_library: bool = False
+    """The producer is a program of yours, of whose library nothing is known."""
     transactions_before_v2: bool = False
     """Transactions, and none of version 2 (KIP-890): a client that has no such version, or brokers that do not allow it."""
     delivery: str | None = None
@@ -64,6 +66,7 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
         several_per_batch=producer.properties.get("batch.num.messages") != "1",
         refused_by_brokers=isinstance(cell.work, ErrorsWork) and PROVOCATIONS[cell.work.configuration.error].by_broker,
         librdkafka=producer.client == "librdkafka",
+        other_library=producer.client == "command",
         transactions_before_v2=_before_v2(cell, transaction_version),
         delivery=cell.delivery,
         unclean_enabled=cell.topic.unclean_leader_election_enable,
@@ -79,6 +82,7 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
 def _before_v2(cell: Cell, transaction_version: int) -> bool:
     """Has it transactions of version 0 or 1? librdkafka's always are, whatever the brokers allow (librdkafka#5423), and
     so are those of Java clients before 4.0 (KIP-890)."""
+    client: str
     if isinstance(cell.work, CopierWork):
         one, transactional = cell.work.configuration, cell.work.configuration.transactional
         client, version = one.client, one.client_version

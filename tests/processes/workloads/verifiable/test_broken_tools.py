@@ -103,7 +103,14 @@ ANYTHING = st.recursive(
 PLACES = st.fixed_dictionaries(
     {}, optional={"topic": st.one_of(ANYTHING, st.just("cell")), "partition": NUMBERS, "offset": NUMBERS}
 )
-NAMES = ["producer_send_success", "producer_send_error", "record_data", "records_consumed", "offsets_committed"]
+NAMES = [
+    "producer_send",
+    "producer_send_success",
+    "producer_send_error",
+    "record_data",
+    "records_consumed",
+    "offsets_committed",
+]
 NAMES += ["partitions_assigned", "partitions_revoked", "shutdown_complete", "something_else"]
 OF_TOOLS = st.fixed_dictionaries(
     {"name": st.sampled_from(NAMES)},

@@ -117,7 +117,6 @@ def plan_of(**base: object) -> Plan:
         "topics": {"partitions": 2},
         "traffic": {"rate_hz": 100},
         "base": {"producer.delivery_timeout_ms": 5000, **base},
-        "axes": {"producer.client": ["librdkafka"]},
     }
     return make_plan(parse_trial(document, source="test"), seed=1)
 
@@ -147,6 +146,30 @@ def test_what_the_tools_say_becomes_sends_reads_commits_and_assignments(tmp_path
         assert (made.rows("commits", consumer)["log_offset"] <= made.rows("commits", consumer)["position"]).all()
         assert set(made.rows("assignments", consumer)["partition"].tolist()) >= {0, 1}
         assert made.rows("clients", producer)["role"][0] == Role.PRODUCER
+        assert made.workload.dead_clients() == {}
+
+
+AIOKAFKA = Path(__file__).parents[4] / "docs" / "examples" / "languages" / "aiokafka_producer.py"
+
+
+def test_a_program_of_another_client_library_is_recorded_by_what_it_prints(tmp_path):
+    plan = plan_of(**{"producer.command": ["{python}", str(AIOKAFKA)], "producer.client": "command"})
+    with bench(plan, tmp_path) as made:
+        producer = made.clients["producer-test"]
+        made.workload.command(RESUME)
+        made.until(lambda: made.total("ok") >= 20, "20 acknowledgements")
+        made.workload.finish_sends(timeout_s=60)
+        sends = made.rows("sends", producer)
+        tailing = made.clients["reader-read_uncommitted"]
+        made.until(lambda: len(made.rows("reads", tailing)) >= len(sends), "every record to be read")
+        assert (made.rows("reads", tailing)["sender"] == producer).all()
+        assert (sends["outcome"] == Outcome.OK).all()
+        assert sorted(sends["sequence"].tolist()) == list(range(len(sends)))
+        # It says before it sends: so no send begins before the one whose answer was there by then.
+        began = sends["invoked_ns"][sends["sequence"].argsort()]
+        assert (sends["invoked_ns"] < sends["completed_ns"]).all()
+        assert (began[1:] >= began[:-1]).all()
+        assert began[-1] > began[0]
         assert made.workload.dead_clients() == {}
 
 

@@ -1,5 +1,6 @@
 """How verifiable clients are started, and that a history has their sends in the order of sequence."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from prozess.harness.errors import BadInput
 from prozess.harness.history.convert import History, write_history
+from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.recording.rows import RowWriter
@@ -18,13 +20,13 @@ from prozess.workloads.verifiable.settings import launch_verifiable_consumer, la
 from tests.support.tools import PRETENDED
 
 
-def context_of(role: str, client: str, version: str = "4.3.1") -> LaunchContext:
+def context_of(role: str, client: str, version: str = "4.3.1", **base: object) -> LaunchContext:
     document = {
         "name": "test",
         "title": "test",
         "workload": "verifiable",
         "variant": {"kafka_version": version},
-        "axes": {"producer.client": [client]},
+        "base": {"producer.client": client, **base},
     }
     plan = make_plan(parse_trial(document, source="test"), seed=1)
     (planned,) = (c for c in plan.clients if c.role == role)
@@ -65,6 +67,68 @@ def test_an_older_java_tool_has_another_option_and_another_logging():
     tool = launch_verifiable_consumer(context_of("verifiable-consumer", "java", "3.9.2")).options.tool
     assert "--consumer.config" in tool.command
     assert any(part.startswith("-Dlog4j.configuration=file:") for part in tool.command)
+
+
+def test_java_tools_of_another_version_get_its_jars_and_its_options():
+    context = context_of("verifiable-producer", "java", **{"producer.client_version": "2.8.2"})
+    tool = launch_verifiable_producer(context).options.tool
+    assert "/jars/2.8.2/a.jar:/jars/2.8.2/b.jar" in tool.command
+    assert "--producer.config" in tool.command
+    assert any(part.startswith("-Dlog4j.configuration=file:") for part in tool.command)
+
+
+def test_nothing_set_on_a_java_producer_writes_only_what_the_tool_would_set_otherwise():
+    base = {"producer.defaults": "library", "producer.client_version": "2.8.2"}
+    (file,) = launched_files(context_of("verifiable-producer", "java", **base))
+    # Kafka's own tool sets acks, and retries=0: it gets the library's own values.
+    assert file == "client.id=producer-test\nacks=1\nretries=2147483647\n"
+    (file,) = launched_files(context_of("verifiable-producer", "java", **base, **{"producer.linger_ms": 9}))
+    assert file == "client.id=producer-test\nacks=1\nretries=2147483647\nlinger.ms=9\n"
+
+
+def launched_files(context: LaunchContext) -> list[str]:
+    files = launch_verifiable_producer(context).options.tool.files
+    return [text for name, text in files.items() if name.startswith("producer-")]
+
+
+def test_a_command_is_started_with_the_options_of_the_tool_and_nobody_knows_how_long_it_sends():
+    base = {"producer.command": ["{python}", "{{mine}}.py", "--fast"]}
+    context = context_of("verifiable-producer", "command", **base)
+    options = launch_verifiable_producer(context).options
+    assert options.tool.command[:3] == (sys.executable, "{mine}.py", "--fast")
+    java = launch_verifiable_producer(context_of("verifiable-producer", "java")).options.tool.command
+    at = java.index("--bootstrap-server")
+    assert options.tool.command[3:] == java[at:]
+    assert options.report_limit_ms is None
+    assert launch_verifiable_consumer(replace(context, planned=consumer_of(context))).options.tool.command[0] == (
+        sys.executable
+    )
+
+
+def consumer_of(context: LaunchContext) -> PlannedClient:
+    (planned,) = (c for c in context.plan.clients if c.role == "verifiable-consumer")
+    return planned
+
+
+@pytest.mark.parametrize(
+    ("kind", "base", "why"),
+    [
+        ("log", {"producer.command": ["x"]}, "producer.command is for verifiable and verifiable-share workloads"),
+        ("verifiable", {"producer.command": ["x"], "producer.client": "java"}, "belong together"),
+        ("verifiable", {"producer.client": "command"}, "belong together"),
+        ("verifiable", {"producer.command": ["{x}"]}, "is no placeholder"),
+        ("verifiable", {"producer.command": ["x"], "producer.defaults": "library"}, "nobody knows what its library"),
+        ("verifiable", {"producer.command": ["x"], "producer.client_version": "1.2.3"}, "nobody knows what its lib"),
+        ("verifiable", {"producer.client": "java", "producer.client_version": "2.7.2"}, "from 2.8 on"),
+        ("group", {"group.client_version": "2.3.0", "group.protocol": "consumer"}, "no group.protocol=consumer"),
+        ("log", {"producer.left_to_client": ["acks"]}, "is not a setting of a log cell"),
+        ("log", {"producer.client_version": "newest"}, "producer.client_version = 'newest'"),
+    ],
+)
+def test_a_client_that_cannot_be_what_is_asked_is_left_out_with_the_reason(kind, base, why):
+    document = {"name": "t", "title": "t", "workload": kind, "base": base}
+    with pytest.raises(BadInput, match=why):
+        make_plan(parse_trial(document, source="test"), seed=1)
 
 
 def test_both_kinds_get_the_same_options():

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from prozess.harness.guarantees.evidence.ground_truth import NATURES
-from prozess.harness.guarantees.facts.registry import Happened, could_happen
+from prozess.harness.guarantees.facts.registry import FACTS, Happened, could_happen
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import satisfiable, satisfiable_rules
+from prozess.harness.schema import Tristate
 from tests.support.abstract_inputs import FAILOVER, NOTHING, STRONGEST
 
 
@@ -47,6 +48,18 @@ def test_a_producer_without_idempotence_may_always_duplicate_and_reorder_if_it_r
     assert rules("reordered", replace(single, retries=False), NOTHING) == retried[:2]
     java = CellConfiguration(acks="all", idempotent=False, retries=True, several_in_flight=False, librdkafka=False)
     assert rules("reordered", java, FAILOVER) == ["reordered/given-up"]
+
+
+def test_of_a_program_of_whose_library_nothing_is_known_nothing_is_promised_that_only_that_would_tell():
+    once = CellConfiguration(
+        acks="all", idempotent=False, retries=False, several_in_flight=True, librdkafka=False, other_library=True
+    )
+    fact = FACTS["librdkafka"].of_configuration
+    assert fact is not None
+    assert fact(once) is Tristate.UNKNOWN
+    assert satisfiable("duplicate", once, FAILOVER), "it may do as librdkafka does"
+    strong = replace(STRONGEST, librdkafka=False, other_library=True)
+    assert not satisfiable("lost", strong, FAILOVER)
 
 
 @pytest.mark.parametrize(

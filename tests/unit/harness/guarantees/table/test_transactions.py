@@ -99,9 +99,18 @@ def test_every_anomaly_of_transactions_is_judged_in_their_cells_only():
 
 
 @pytest.mark.parametrize(
-    ("client", "level", "before"), [("librdkafka", 2, True), ("java", 1, True), ("java", 2, False)]
+    ("client", "version", "level", "before"),
+    [
+        ("librdkafka", "default", 2, True),
+        ("librdkafka", "2.8.0", 2, True),
+        ("java", "default", 1, True),
+        ("java", "default", 2, False),
+        ("java", "4.0.0", 2, False),
+        ("java", "3.9.2", 2, True),
+    ],
 )
-def test_transactions_are_of_version_2_if_both_the_brokers_and_the_client_have_it(client, level, before):
-    document = {"name": "t", "title": "t", "workload": "transactions", "base": {"producer.client": client}}
+def test_transactions_are_of_version_2_if_both_the_brokers_and_the_client_have_it(client, version, level, before):
+    base = {"producer.client": client, "producer.client_version": version}
+    document = {"name": "t", "title": "t", "workload": "transactions", "axes": {key: [base[key]] for key in base}}
     (cell,) = make_plan(parse_trial(document, source="test"), seed=1).cells
     assert configuration_of(cell, "4.3.1", transaction_version=level).transactions_before_v2 is before
