@@ -15,7 +15,7 @@ from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.config.configuration import ProducerConfiguration
 from prozess.harness.config.existing_clusters import hidden
 from prozess.harness.schema import NONE, Outcome
-from prozess.workloads.librdkafka import logged_in
+from prozess.workloads.librdkafka import LOST_POSITION, logged_in
 from prozess.workloads.log.reader import ReadRows, without_errors
 from prozess.workloads.record.identity import IDENTITY, IDENTITY_OFFSET, encoder
 from prozess.workloads.record.sends import INSTANCE_IS_DEAD, outcomes_by_code
@@ -30,7 +30,6 @@ END_LIMIT_S = 5.0
 RECONNECT_MAX_MS = 1_000
 """The longest pause between two tries to connect to a broker that is down. A trial's clients try three times as often, which
 a watch of days would pay for; this is still far below the time after which silence is an outage."""
-_LOST_POSITION = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
 
 
 class CanaryLog(Protocol):
@@ -185,7 +184,7 @@ class Canary:
             error = message.error()
             assert error is not None
             self.last_error = hidden(error.str())
-            if error.code() in _LOST_POSITION and message.partition() is not None:
+            if error.code() in LOST_POSITION and message.partition() is not None:
                 self._log.position_lost(self._rows.dense(message), self.last_error)
         if not messages:
             return

@@ -18,15 +18,22 @@ from typing import Any
 import confluent_kafka
 
 from prozess.harness import installation
-from prozess.harness.config.library_defaults import PROPERTY_OF, contradictions
+from prozess.harness.config.library_defaults import (
+    MEMBER_PROPERTY_OF,
+    PROPERTY_OF,
+    contradictions,
+    members_contradictions,
+)
 from prozess.harness.errors import BadInput, HarnessFailed
 from prozess.harness.plan.plan import ClientLibrary, Plan, PlannedClient
-from prozess.harness.plan.work import TransactionsWork
+from prozess.harness.plan.work import GroupWork, TransactionsWork
 from prozess.workloads.librdkafka import library_version
 from prozess.workloads.roles import CONSUMERS, NOBODY, ROLES, RUN_TOOLS, why_refused
 from prozess.workloads.settings import LaunchContext, Toolbox
 
 ANSWER_TIMEOUT_S = 60.0
+Defaults = Mapping[str, Mapping[str, str]]
+"""Scope (producer, consumer) → Kafka's name of a property → the library's own value."""
 _ENTRY = re.compile(r'<h4><a id="(?P<name>[^"]+)"></a>.*?<tr><th>Default:</th><td>(?P<default>[^<]*)</td>', re.DOTALL)
 """One property in what `ConfigDef.toHtml` makes."""
 
@@ -39,7 +46,7 @@ def check_libraries(plan: Plan, *, toolbox: Toolbox) -> None:
     """
     for library in plan.libraries:
         clients = [client for client in plan.clients if _same(plan, client, library)]
-        left = [client for client in clients if client.producer is not None and client.producer.left_to_client]
+        left = [client for client in clients if _left(client)]
         if library.client == "java":
             if left:
                 assert library.version is not None, library
@@ -55,18 +62,33 @@ def _same(plan: Plan, client: PlannedClient, library: ClientLibrary) -> bool:
     return (plan.java_version(client) if mine.client == "java" else mine.version) == library.version
 
 
-def _compare(library: ClientLibrary, clients: Iterable[PlannedClient], told: Mapping[str, str]) -> None:
+def _left(client: PlannedClient) -> tuple[str, ...]:
+    """Returns the settings of a client that are left to its library."""
+    work = client.work
+    if isinstance(work, GroupWork):
+        return work.configuration.left_to_client
+    return () if client.producer is None else client.producer.left_to_client
+
+
+def _compare(library: ClientLibrary, clients: Iterable[PlannedClient], told: Defaults) -> None:
     for client in clients:
-        assert client.producer is not None, client
-        lacking = [PROPERTY_OF[name] for name in client.producer.left_to_client if PROPERTY_OF[name] not in told]
-        if lacking:
+        work, version = client.work, library.version or ""
+        if isinstance(work, GroupWork):
+            answers, names = told["consumer"], MEMBER_PROPERTY_OF
+        else:
+            answers, names = told["producer"], PROPERTY_OF
+        if lacking := [names[name] for name in _left(client) if names[name] not in answers]:
             raise BadInput(
                 f"{library} does not say what it takes for {', '.join(lacking)}, so nobody knows what {client.name} "
-                'promises. Set these in `base`, or set producer.defaults = "prozess".'
+                'promises. Set these in `base`, or set defaults = "prozess".'
             )
-        timeout_ms = _transaction_timeout_ms(client)
-        version = library.version or ""
-        if wrong := contradictions(client.producer, told, version=version, transaction_timeout_ms=timeout_ms):
+        if isinstance(work, GroupWork):
+            wrong = members_contradictions(work.configuration, answers)
+        else:
+            assert client.producer is not None, client
+            timeout_ms = _transaction_timeout_ms(client)
+            wrong = contradictions(client.producer, answers, version=version, transaction_timeout_ms=timeout_ms)
+        if wrong:
             raise BadInput(
                 f"{library} has other defaults than prozess knows: {'; '.join(wrong)}. Set these in `base`, so that the "
                 "verdict knows what the client does."
@@ -101,7 +123,7 @@ def _check_librdkafka(plan: Plan, library: ClientLibrary, clients: Sequence[Plan
             f"Client {name} cannot be made, {library} refuses its configuration: {why}. Change it in the trial's `base` or "
             "`axes`, or exclude the combination."
         )
-    _compare(library, [c for c in clients if c.producer is not None and c.producer.left_to_client], told["defaults"])
+    _compare(library, [client for client in clients if _left(client)], told["defaults"])
 
 
 def _asked(library: Path | None, clients: Mapping[str, Any], *, what: str) -> dict[str, Any]:
@@ -139,13 +161,13 @@ def main() -> None:
     sys.stdout.write(json.dumps(told))
 
 
-def librdkafka_defaults() -> dict[str, str]:
-    """Returns what the librdkafka of this process takes for a producer's settings where nothing is set. Empty if the
-    library is not the one that confluent_kafka brings along."""
+def librdkafka_defaults() -> Defaults:
+    """Returns what the librdkafka of this process takes for the settings of producers and consumers where nothing is set.
+    Both are empty if the library is not the one that confluent_kafka brings along."""
     found = (Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs").glob("librdkafka*.so*")
     path = next(found, None)
     if path is None:
-        return {}
+        return {"producer": {}, "consumer": {}}
     library = ctypes.CDLL(str(path))
     answers: dict[str, str] = {}
     for kind in ("rd_kafka_conf", "rd_kafka_topic_conf"):
@@ -153,24 +175,36 @@ def librdkafka_defaults() -> dict[str, str]:
         new.restype = ctypes.c_void_p
         get.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_size_t)]
         configuration = new()
-        for name in PROPERTY_OF.values():
+        for name in (*PROPERTY_OF.values(), *MEMBER_PROPERTY_OF.values()):
             text, size = ctypes.create_string_buffer(512), ctypes.c_size_t(512)
             if get(configuration, name.encode(), text, ctypes.byref(size)) == 0:  # RD_KAFKA_CONF_OK
                 answers.setdefault(name, text.value.decode())
-    return answers
+    scopes = {"producer": PROPERTY_OF, "consumer": MEMBER_PROPERTY_OF}
+    return {scope: {n: answers[n] for n in names.values() if n in answers} for scope, names in scopes.items()}
 
 
 # Kafka's Java client.
 
 
-def java_defaults(version: str, toolbox: Toolbox) -> dict[str, str]:
-    """Returns the default of every property of a Java producer, as the client itself prints it. HarnessFailed if it does
-    not."""
+def java_defaults(version: str, toolbox: Toolbox) -> Defaults:
+    """Returns the default of every property of Java producers and consumers, as the client itself prints them.
+    HarnessFailed if it does not."""
     path = ":".join(map(str, toolbox.jars(version)))
     command = [str(toolbox.java().executable), "-XX:TieredStopAtLevel=1", "-cp", path]
+    return {scope: _printed_by(version, [*command, main]) for scope, main in _DOCUMENTED.items()}
+
+
+_DOCUMENTED = {
+    "producer": "org.apache.kafka.clients.producer.ProducerConfig",
+    "consumer": "org.apache.kafka.clients.consumer.ConsumerConfig",
+}
+"""Scope → the class whose `main` prints its properties."""
+
+
+def _printed_by(version: str, command: Sequence[str]) -> dict[str, str]:
     try:
         done = subprocess.run(
-            [*command, "org.apache.kafka.clients.producer.ProducerConfig"],
+            command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

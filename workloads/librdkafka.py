@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition, libversion
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition, libversion
 
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.config.existing_clusters import login_here
@@ -30,6 +30,14 @@ def library_version() -> str:
     and number."""
     told: object = libversion()
     return str(told[0] if isinstance(told, tuple) else told)
+
+
+LOST_POSITION = frozenset(
+    getattr(KafkaError, name)
+    for name in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION")
+    if hasattr(KafkaError, name)  # _LOG_TRUNCATION is there since 2.1.0 (KIP-320)
+)
+"""Codes of errors that come in place of a record to a consumer whose position is gone."""
 
 
 # How long a producer waits before it sends again. Pure.

@@ -368,6 +368,10 @@ class GroupConfiguration(Frozen):
 
     client: Literal["librdkafka", "java"] = "librdkafka"
     client_version: ClientVersion | None = None
+    defaults: Literal["prozess", "library"] = "prozess"
+    """Whose defaults count for what the trial does not set, as of producers."""
+    left_to_client: tuple[str, ...] = ()
+    """The settings that are not written to the members. Their values here are those of the library. Made by the plan."""
     protocol: Literal["classic-eager", "classic-cooperative", "consumer"] = "classic-cooperative"
     """How members share partitions. classic-eager: the range assignor; classic-cooperative: cooperative-sticky
     (KIP-429); consumer: the protocol of KIP-848."""

@@ -6,10 +6,11 @@ configured is here: Kafka's `ProducerConfig.postProcessAndValidateIdempotenceCon
 (`prozess.workloads.library_check`): so the values of a version that is not in the table are only a first guess.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from prozess.harness.config.configuration import RETRIES_MAX, ProducerConfiguration, version_numbers
+from prozess.harness.config.configuration import RETRIES_MAX, GroupConfiguration, ProducerConfiguration, version_numbers
 from prozess.harness.config.known_properties import default_of, properties_of
 
 PROPERTY_OF: Mapping[str, str] = {
@@ -106,3 +107,50 @@ def contradictions(
     own = _resolved(producer, given, told, version, transaction_timeout_ms)
     differing = (name for name in producer.left_to_client if getattr(own, name) != getattr(producer, name))
     return [f"{PROPERTY_OF[name]}={told[PROPERTY_OF[name]]}, not {getattr(producer, name)}" for name in differing]
+
+
+# Members of a group.
+
+MEMBER_PROPERTY_OF: Mapping[str, str] = {
+    "protocol": "partition.assignment.strategy",
+    "commit": "enable.auto.commit",
+    "auto_commit_interval_ms": "auto.commit.interval.ms",
+    "auto_offset_reset": "auto.offset.reset",
+    "isolation_level": "isolation.level",
+    "session_timeout_ms": "session.timeout.ms",
+    "max_poll_interval_ms": "max.poll.interval.ms",
+}
+"""Setting of a group → Kafka's name of the property that stands for it, in Java and in librdkafka."""
+_RESETS = {"largest": "latest", "smallest": "earliest"}
+_EAGER = re.compile(r"(class )?(org\.apache\.kafka\.clients\.consumer\.RangeAssignor|range)\b")
+"""A list of assignors that begins with the range assignor: members that all have it share partitions by it, and give all of
+them up in every rebalance. [ConsumerPartitionAssignor; KIP-429: eager is what every listed assignor supports]"""
+
+
+def with_members_defaults(
+    group: GroupConfiguration, given: Collection[str], *, kafka_version: str
+) -> GroupConfiguration:
+    """Returns a group's configuration with the library's own value for each setting of its members that is not in
+    `given`. `kafka_version`: as of `with_library_defaults`."""
+    version = group.client_version or kafka_version if group.client == "java" else kafka_version
+    known = properties_of("consumer", group.client, version)
+    return _members_resolved(group, given, {name: default_of(name, known) for name in MEMBER_PROPERTY_OF.values()})
+
+
+def _members_resolved(group: GroupConfiguration, given: Collection[str], told: Mapping[str, str]) -> GroupConfiguration:
+    whole: dict[str, Any] = {name: told[property_] for name, property_ in MEMBER_PROPERTY_OF.items()}
+    whole["protocol"] = "classic-eager" if _EAGER.match(whole["protocol"].strip("[]")) else "classic-cooperative"
+    whole["commit"] = "auto" if whole["commit"] == "true" else "none"
+    whole["auto_offset_reset"] = _RESETS.get(whole["auto_offset_reset"], whole["auto_offset_reset"])
+    whole |= {name: int(whole[name]) for name in MEMBER_PROPERTY_OF if name.endswith("_ms")}
+    left = tuple(name for name in MEMBER_PROPERTY_OF if name not in given)
+    return group.model_copy(update={name: whole[name] for name in left} | {"left_to_client": left})
+
+
+def members_contradictions(group: GroupConfiguration, told: Mapping[str, str]) -> list[str]:
+    """Returns what the library itself says of its consumers otherwise than the plan has it, of what was left to it."""
+    own = _members_resolved(group, MEMBER_PROPERTY_OF.keys() - set(group.left_to_client), told)
+    differing = (name for name in group.left_to_client if getattr(own, name) != getattr(group, name))
+    return [
+        f"{MEMBER_PROPERTY_OF[name]}={told[MEMBER_PROPERTY_OF[name]]}, not {getattr(group, name)}" for name in differing
+    ]

@@ -31,7 +31,7 @@ from prozess.harness.config.configuration import (
 )
 from prozess.harness.config.existing_clusters import refuse_unwritable
 from prozess.harness.config.known_properties import misspelt
-from prozess.harness.config.library_defaults import with_library_defaults
+from prozess.harness.config.library_defaults import with_library_defaults, with_members_defaults
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.plan import Exclusion
 from prozess.harness.plan.schedule import selects
@@ -334,6 +334,10 @@ def _combination(
     configured: dict[str, Any] = {field: _configured(scope, values, made) for field, scope in fields.items()}
     combination = Combination(axes=axes, **configured)
     own = combination.own
+    if isinstance(own, GroupConfiguration) and own.defaults == "library":
+        given = {name for scope, _, name in (key.partition(".") for key in values) if scope == "group"}
+        own = with_members_defaults(own, given, kafka_version=variant.kafka_version)
+        combination = combination.model_copy(update={"own": own})
     if combination.producer.defaults == "prozess" or combination.producer.client == "command":
         return combination
     producer = with_library_defaults(

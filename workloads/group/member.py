@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.configuration import GroupConfiguration
+from prozess.harness.config.library_defaults import MEMBER_PROPERTY_OF
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.plan import Plan, PlannedClient
 from prozess.harness.plan.work import GroupWork, work_as
@@ -32,7 +33,7 @@ from prozess.workloads.group.positions import (
     next_offsets,
     unlucky,
 )
-from prozess.workloads.librdkafka import close, last_resort, logged_in
+from prozess.workloads.librdkafka import LOST_POSITION, close, last_resort, logged_in
 from prozess.workloads.log.reader import ReadRows
 from prozess.workloads.record.identity import CopyRules
 from prozess.workloads.record.members import (
@@ -47,6 +48,7 @@ from prozess.workloads.record.members import (
 )
 from prozess.workloads.settings import (
     FOR_A_BROKEN_CLUSTER,
+    QUIET,
     LaunchContext,
     Property,
     RoleOptions,
@@ -293,7 +295,7 @@ class GroupMember:
                 self._owned[dense] = message.offset() or 0
             return
         self._on_error(error)
-        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION):
+        if error.code() in LOST_POSITION:
             self._positions.lost(self._reads.dense(message))
 
     # Callbacks, inside consume() and close().
@@ -541,23 +543,37 @@ def member_properties(
             "session.timeout.ms": group.session_timeout_ms,
             "heartbeat.interval.ms": heartbeat_ms,
         }
-    if group.static_membership:
-        protocol["group.instance.id"] = f"{group_id}-{instance}"
-    ours: dict[str, Property] = {
-        **FOR_A_BROKEN_CLUSTER,
-        **protocol,
+    static: dict[str, Property] = {"group.instance.id": f"{group_id}-{instance}"} if group.static_membership else {}
+    identity: dict[str, Property] = {
         "bootstrap.servers": bootstrap_servers,
         "client.id": client_name,
         "group.id": group_id,
+        **static,
+        "enable.partition.eof": True,  # so that the trial knows when a member has read everything
+    }
+    named: dict[str, Property] = {
         "isolation.level": group.isolation_level,
-        "check.crcs": True,
         "auto.offset.reset": group.auto_offset_reset,
         "enable.auto.commit": group.commit in ("auto", "auto-stored"),
         "enable.auto.offset.store": group.commit == "auto",
         "auto.commit.interval.ms": group.auto_commit_interval_ms,
         # librdkafka wants max.poll.interval.ms >= session.timeout.ms.
         "max.poll.interval.ms": group.max_poll_interval_ms,
-        "enable.partition.eof": True,
+    }
+    if group.defaults == "library":
+        left = {MEMBER_PROPERTY_OF[name] for name in group.left_to_client}
+        left |= {"group.protocol"} if "protocol" in group.left_to_client else set()
+        left |= {"enable.auto.offset.store"} if "commit" in group.left_to_client else set()
+        chosen = {
+            key: value for key, value in (protocol | named).items() if key not in left | {"heartbeat.interval.ms"}
+        }
+        return known_to(group.client_version, chosen) | identity | QUIET | group.properties
+    ours: dict[str, Property] = {
+        **FOR_A_BROKEN_CLUSTER,
+        **protocol,
+        **identity,
+        "check.crcs": True,
+        **named,
         "allow.auto.create.topics": False,
         "fetch.wait.max.ms": 100,
         "fetch.error.backoff.ms": 100,

@@ -16,7 +16,6 @@ import numpy as np
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
-    KafkaError,
     KafkaException,
     Message,
     TopicPartition,
@@ -27,7 +26,7 @@ from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, POSITIONS, READS
 from prozess.workloads import messages
 from prozess.workloads.client import Client, NowNs
-from prozess.workloads.librdkafka import logged_in
+from prozess.workloads.librdkafka import LOST_POSITION, logged_in
 from prozess.workloads.record.identity import (
     CopyReader,
     CopyRules,
@@ -135,7 +134,13 @@ class ReadRows:
         return columns
 
 
+_HAS_EPOCH = hasattr(Message, "leader_epoch")
+"""confluent-kafka has it since 2.1.0 (KIP-320)."""
+
+
 def _epochs(messages: Sequence[Message]) -> np.ndarray:
+    if not _HAS_EPOCH:
+        return np.full(len(messages), NONE, dtype=np.int32)
     epochs = list(map(Message.leader_epoch, messages))
     try:
         return np.array(epochs, dtype=np.int32)
@@ -222,7 +227,7 @@ class PartitionConsumer:
         error = message.error()
         assert error is not None
         self._client.on_error(error)
-        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION):
+        if error.code() in LOST_POSITION:
             self._to_reset.add(self.rows.dense(message))
 
     def _reset_what_is_due(self) -> None:

@@ -14,7 +14,7 @@ from prozess.harness.recording.rows import RowWriter
 from prozess.harness.schema import NONE, POSITIONS, READS, SENDS, TRANSACTIONS, Outcome
 from prozess.workloads import messages
 from prozess.workloads.client import Client
-from prozess.workloads.librdkafka import logged_in
+from prozess.workloads.librdkafka import LOST_POSITION, logged_in
 from prozess.workloads.log.producer import POLL_S
 from prozess.workloads.log.reader import CONSUME_RECORDS_MAX, ReadRows
 from prozess.workloads.record.identity import encoder
@@ -405,8 +405,7 @@ class InsideReader:
 
     def _note(self, error: KafkaError) -> None:
         """Takes an error: only a lost position or a dead instance needs something done; the rest librdkafka retries."""
-        lost = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION)
-        if error.fatal() or error.code() in lost:
+        if error.fatal() or error.code() in LOST_POSITION:
             self._lost = f"{error.name()} {error.str()}"
 
 

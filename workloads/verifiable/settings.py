@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from prozess.harness.config.configuration import GroupConfiguration, ProducerConfiguration
+from prozess.harness.config.library_defaults import MEMBER_PROPERTY_OF
 from prozess.harness.plan.plan import PlannedClient
 from prozess.harness.plan.work import GroupSession, GroupWork, work_as
 from prozess.harness.recording.metrics import agent_flags
@@ -181,8 +182,10 @@ def java_command(
     new = int(version.split(".")[0]) >= 4
     logging = "-Dlog4j2.configurationFile=" if new else "-Dlog4j.configuration=file:"
     path = ":".join(str(jar) for jar in jars)
-    command = [str(runtime.executable), *_JVM, *flags, _SCRATCH, f"{logging}@tools-log.properties", "-cp", path, main]
-    return command, {"tools-log.properties": _LOG4J2 if new else _LOG4J1}
+    # Clients of several versions share a directory: what one writes must not be read by another.
+    file = "tools-log4j2.properties" if new else "tools-log4j1.properties"
+    command = [str(runtime.executable), *_JVM, *flags, _SCRATCH, f"{logging}@{file}", "-cp", path, main]
+    return command, {file: _LOG4J2 if new else _LOG4J1}
 
 
 def client_of(planned: PlannedClient) -> str:
@@ -268,6 +271,14 @@ def launch_java_member(context: LaunchContext) -> Settings:
 def member_file(group: GroupConfiguration, client_name: str, session: GroupSession) -> dict[str, str]:
     """Returns the properties of a member that the tool's options cannot say. In the consumer protocol heartbeats are
     the brokers' to set (KIP-848): a Java consumer refuses a configuration that names them."""
+    if group.defaults == "library":  # the tool's options have the others, with the library's own values
+        kept = {
+            "isolation_level": group.isolation_level,
+            "auto_commit_interval_ms": str(group.auto_commit_interval_ms),
+            "max_poll_interval_ms": str(group.max_poll_interval_ms),
+        }
+        written_ = {MEMBER_PROPERTY_OF[name]: text for name, text in kept.items() if name not in group.left_to_client}
+        return {"client.id": client_name, **written_, **group.properties}
     classic = {"heartbeat.interval.ms": str(session.heartbeat_ms)} if group.protocol != "consumer" else {}
     return {
         **FOR_A_BROKEN_CLUSTER,

@@ -4,14 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.harness.config.configuration import ProducerConfiguration
+from prozess.harness.config.configuration import GroupConfiguration, ProducerConfiguration
 from prozess.harness.config.known_properties import default_of, properties_of, versions
 from prozess.harness.config.library_defaults import (
+    MEMBER_PROPERTY_OF,
     PROPERTY_OF,
     contradictions,
+    members_contradictions,
     with_library_defaults,
+    with_members_defaults,
 )
-from prozess.harness.guarantees.table.rules import is_idempotent
+from prozess.harness.guarantees.table.rules import commits_first, is_idempotent
 
 
 def nothing_set(client, version, given=(), *, transaction_timeout_ms=None, **chosen):
@@ -99,3 +102,49 @@ def test_the_librarys_own_word_contradicts_the_plan_only_where_it_differs(client
     assert contradictions(producer, told, version=version) == []
     changed = contradictions(producer, told | {"linger.ms": "77", "compression.type": "zstd"}, version=version)
     assert len(changed) == len({"linger_ms", "compression_type"} & set(producer.left_to_client))
+
+
+@pytest.mark.parametrize(
+    ("client", "version", "isolation", "session_ms", "first"),
+    [
+        ("java", "2.8.2", "read_uncommitted", 10_000, False),  # KIP-735
+        ("java", "3.0.2", "read_uncommitted", 45_000, False),
+        ("java", None, "read_uncommitted", 45_000, False),
+        ("librdkafka", None, "read_committed", 45_000, True),
+    ],
+)
+def test_members_on_which_nothing_is_set_skip_what_was_before_them_and_commit_by_themselves(
+    client, version, isolation, session_ms, first
+):
+    group = GroupConfiguration(client=client, client_version=version, defaults="library", members=3)
+    group = with_members_defaults(group, {"members", "client"}, kafka_version="4.3.1")
+    assert (group.commit, group.auto_commit_interval_ms, group.auto_offset_reset) == ("auto", 5_000, "latest")
+    assert (group.isolation_level, group.session_timeout_ms, group.protocol) == (isolation, session_ms, "classic-eager")
+    assert (group.members, commits_first(group)) == (3, first)
+    assert set(group.left_to_client) == set(MEMBER_PROPERTY_OF)
+
+
+@given(
+    client=st.sampled_from(["java", "librdkafka"]),
+    version=st.sampled_from(versions()),
+    chosen=st.fixed_dictionaries(
+        {},
+        optional={
+            "protocol": st.sampled_from(["classic-cooperative", "classic-eager", "consumer"]),
+            "commit": st.sampled_from(["auto", "sync-after"]),
+            "auto_offset_reset": st.sampled_from(["earliest", "latest"]),
+            "session_timeout_ms": st.integers(1, 10**6),
+        },
+    ),
+)
+def test_of_members_too_what_is_chosen_stays_and_the_librarys_own_word_agrees(client, version, chosen):
+    group = with_members_defaults(
+        GroupConfiguration(client=client, defaults="library", **chosen), chosen, kafka_version=version
+    )
+    assert {name: getattr(group, name) for name in chosen} == chosen
+    assert set(group.left_to_client) == MEMBER_PROPERTY_OF.keys() - chosen.keys()
+    known = properties_of("consumer", client, version)
+    told = {name: default_of(name, known) for name in MEMBER_PROPERTY_OF.values()}
+    assert members_contradictions(group, told) == []
+    changed = members_contradictions(group, told | {"max.poll.interval.ms": "7"})
+    assert changed == ["max.poll.interval.ms=7, not 300000"]

@@ -77,6 +77,14 @@ def test_java_tools_of_another_version_get_its_jars_and_its_options():
     assert any(part.startswith("-Dlog4j.configuration=file:") for part in tool.command)
 
 
+def test_tools_of_two_generations_never_read_the_same_file_of_logging():
+    files = [
+        launch_verifiable_producer(context_of("verifiable-producer", "java", version)).options.tool.files
+        for version in ("3.9.2", "4.3.1")
+    ]
+    assert {name for name in files[0] if name in files[1]} == {"producer-1.properties"}
+
+
 def test_nothing_set_on_a_java_producer_writes_only_what_the_tool_would_set_otherwise():
     base = {"producer.defaults": "library", "producer.client_version": "2.8.2"}
     (file,) = launched_files(context_of("verifiable-producer", "java", **base))
