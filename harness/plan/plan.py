@@ -297,10 +297,11 @@ class Plan(Frozen):
     def libraries(self) -> tuple[ClientLibrary, ...]:
         """Returns each client library on trial once. Java's always has a version: without another, the variant's."""
         found = (client.library for client in self.clients)
-        named = (self._with_version(library) for library in found if library is not None)
+        named = (self.with_version(library) for library in found if library is not None)
         return tuple(dict.fromkeys(named))
 
-    def _with_version(self, library: ClientLibrary) -> ClientLibrary:
+    def with_version(self, library: ClientLibrary) -> ClientLibrary:
+        """Returns the library with the version of the variant, if it is Java's and has none of its own."""
         if library.client != "java" or library.version is not None:
             return library
         return ClientLibrary(client="java", version=self.variant.kafka_version)

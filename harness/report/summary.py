@@ -24,6 +24,7 @@ from prozess.harness.report.words import (
     anomalies_of,
     brief,
     brief_of_application,
+    clients_on_trial,
     found_line,
     matrices,
     meanings_of,
@@ -45,6 +46,7 @@ def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history:
     """Writes summary.md; returns its path."""
     out = [f"# {verdict.verdict}: {as_text(verdict.title)}", "", verdict.sentence, ""]
     out += [f"- unknown: {reason}" for reason in verdict.unknown_reasons]
+    out += [f"- client: {as_text(told)}" for told in clients_on_trial(plan)]
     out += [f"- not verified: {told}" for told in unverified(run)]
     out += [f"- not judged: {line}" for line in not_judged_lines(verdict)]
     out += [f"- not tried here: {as_text(fault)}: {why}" for fault, why in plan.left_out.items()]

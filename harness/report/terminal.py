@@ -18,6 +18,7 @@ from prozess.harness.report.words import (
     VERDICT_SIGNS,
     CellMatrix,
     brief_of_application,
+    clients_on_trial,
     found_line,
     matrices,
     meanings_of,
@@ -151,6 +152,8 @@ def show_plan(plan: Plan) -> None:
             placement = " ".join(str(list(plan.partitions[p].assignment)) for p in cell.partitions)
             cells.add_row(str(cell.cell), *(cell.axes[axis] for axis in matrix.axes), placement)
         out.print(cells)
+    for told in clients_on_trial(plan):
+        out.print(f"client: {escape(told)}", soft_wrap=True)
     reasons: dict[str, int] = {}
     for exclusion in plan.excluded:
         reasons[exclusion.reason] = reasons.get(exclusion.reason, 0) + 1

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Generic, Protocol, TypeVar
 
-from prozess.harness.config.configuration import version_numbers
+from prozess.harness.config.configuration import GroupConfiguration, ProducerConfiguration, version_numbers
+from prozess.harness.config.library_defaults import MEMBER_PROPERTY_OF, PROPERTY_OF
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.plan.plan import Plan
+from prozess.harness.plan.plan import ClientLibrary, Plan
+from prozess.harness.plan.work import GroupWork
 from prozess.harness.run_directory import RunDirectory, read_object
 from prozess.harness.verdict import (
     AnomalyOutcome,
@@ -99,6 +101,33 @@ def not_judged_lines(verdict: TrialVerdict) -> list[str]:
         by_reason.setdefault(why, []).append(name)
     gaps = [] if verdict.application is None else [gap.sentence() for gap in verdict.application.not_judged]
     return [f"{', '.join(names)}: {why}" for why, names in by_reason.items()] + gaps
+
+
+def clients_on_trial(plan: Plan) -> list[str]:
+    """Returns a line for each client library whose version the trial names, and for each on which settings were left to
+    the library, with the values that the library has."""
+    lines = [str(library) for library in plan.libraries if library.version not in (None, plan.variant.kafka_version)]
+    for client in plan.clients:
+        if client.library is None:
+            continue
+        library, work = plan.with_version(client.library), client.work
+        if isinstance(work, GroupWork):
+            if work.configuration.left_to_client:
+                lines.append(_left(library, "members", work.configuration, MEMBER_PROPERTY_OF))
+        elif client.producer is not None and client.producer.left_to_client:
+            lines.append(_left(library, "producers", client.producer, PROPERTY_OF))
+    return list(dict.fromkeys(lines))
+
+
+def _left(
+    library: ClientLibrary, who: str, has: GroupConfiguration | ProducerConfiguration, names: Mapping[str, str]
+) -> str:
+    ours = ("protocol", "commit")  # their values are words of prozess
+    values = {name if name in ours else names[name]: getattr(has, name) for name in has.left_to_client}
+    listed = ", ".join(
+        f"{name}={f'{value:g}' if isinstance(value, float) else str(value).lower()}" for name, value in values.items()
+    )
+    return f"{library}, {who} by its own defaults: {listed}"
 
 
 def brief(anomaly: CellAnomaly) -> str:
