@@ -167,8 +167,10 @@ class GroupMember:
         messages = self._records(self._client.serve(self._consumer.consume, self._batch, CONSUME_S) or [])
         if messages:
             self._handle_busily(messages, asked_ns)
-        elif self._commits.owing:
-            self._commits.with_owing(self._consumer, {})
+        else:
+            self._commits.settle()
+            if self._commits.owing:
+                self._commits.with_owing(self._consumer, {})
         if self._retry_topic is not None:
             self._retry_topic.serve(0)
 
@@ -190,6 +192,7 @@ class GroupMember:
     def _close_consumer(self) -> None:
         with last_resort():
             self._client.serve(lambda: close(self._consumer, self._client.spec.properties))
+        self._commits.settle()
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._FATAL and self._client.fatal is None:
@@ -231,6 +234,7 @@ class GroupMember:
         columns = self._reads.record(messages)
         self._positions.given(self._consumer, columns, expected)
         self._commits.delivered(self._consumer, next_offsets(columns), asked_ns=asked_ns)
+        self._commits.settle()
         if self._retry_topic is None:
             self._work(columns, asked_ns)
         else:

@@ -289,7 +289,11 @@ class MemberCommits:
 
     def _answer_one(self, dense: int, offset: int, error: KafkaError | None) -> None:
         position, auto = int(self._reads.next_offset[dense]), self._how in ("auto", "auto-stored")
-        self.rows.answered(dense, offset, error, position=position, auto=auto)
+        self.rows.answered(dense, offset, error, position=position, auto=auto, within_call=True)
+
+    def settle(self) -> None:
+        """Completes the automatic commits that were answered within a call of the consumer's that has returned."""
+        self.rows.settle(self._reads.next_offset)
 
 
 # Records whose processing fails at first: their partition is paused, and they are tried again later, before what is

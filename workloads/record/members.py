@@ -82,6 +82,8 @@ class CommitRows:
         self._writer, self._group, self._now_ns = RowWriter(rows, COMMITS, client), group, now_ns
         self._open: dict[tuple[int, int], deque[tuple[int, int, int]]] = {}
         """Asynchronous commits without an answer, oldest first: (partition, offset) → (row, invoked, position)."""
+        self._unsettled: list[tuple[int, int, int, int, tuple[int, int]]] = []
+        """Automatic commits whose position is not known yet: (row, completed, partition, offset, outcome and code)."""
         self._begun_ns, self._forgotten = now_ns(), False
         self._reached: dict[int, deque[tuple[int, int]]] = {}
         """What librdkafka may have committed by itself, in order of time: partition → (next offset, since when)."""
@@ -120,17 +122,41 @@ class CommitRows:
             values = (partition, offsets[partition], int(positions[partition]), mode)
             self._rewrite(rows[partition], self._invoked, now_ns, *values, *commit_outcome(error))
 
-    def answered(self, partition: int, offset: int, error: KafkaError | None, *, position: int, auto: bool) -> None:
+    def answered(
+        self,
+        partition: int,
+        offset: int,
+        error: KafkaError | None,
+        *,
+        position: int,
+        auto: bool,
+        within_call: bool = False,
+    ) -> None:
         """Takes librdkafka's offset commit callback for one partition. What nobody asked for, librdkafka committed by
-        itself: at some moment since it was given that offset, for several such commits are under way at once."""
+        itself: at some moment since it was given that offset, for several such commits are under way at once.
+
+        `within_call`: the call that serves the callback may have taken records for the application before it, which
+        count as delivered and are in its hands only when the call returns. Then the position is not known before
+        `settle`. [rd_kafka_q_serve_rkmessages: it stores the offset of each record that it puts into the batch, and serves
+        other callbacks in the same loop]"""
         now_ns, waiting = self._now_ns(), self._open.get((partition, offset))
         if waiting:
             row, invoked_ns, then = waiting.popleft()
             self._rewrite(row, invoked_ns, now_ns, partition, offset, then, ASYNC, *commit_outcome(error))
         elif auto:
-            self._append(
-                self._since_ns(partition, offset), now_ns, partition, offset, position, AUTO, *commit_outcome(error)
-            )
+            since_ns, outcome = self._since_ns(partition, offset), commit_outcome(error)
+            told = NONE if within_call else position
+            row = self._append(since_ns, now_ns, partition, offset, told, AUTO, *outcome)
+            if within_call:
+                self._unsettled.append((row, now_ns, partition, offset, outcome))
+
+    def settle(self, positions: np.ndarray) -> None:
+        """Completes the automatic commits that were answered within a call which has returned. `positions`: by dense
+        partition, with the records that it returned."""
+        for row, now_ns, partition, offset, outcome in self._unsettled:
+            since_ns, position = self._since_ns(partition, offset), int(positions[partition])
+            self._rewrite(row, since_ns, now_ns, partition, offset, position, AUTO, *outcome)
+        self._unsettled.clear()
 
     def forget(self) -> None:
         """Forgets the commits that are under way: another consumer goes on, and they are not answered any more."""

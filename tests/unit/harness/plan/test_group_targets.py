@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from confluent_kafka import KafkaError
 
@@ -12,7 +13,7 @@ from prozess.harness.plan.schedule import Target, parse_target
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.recording.codes import java_hash
 from prozess.harness.recording.rows import read_rows
-from prozess.harness.schema import COMMITS, Outcome
+from prozess.harness.schema import COMMITS, NONE, Outcome
 from prozess.workloads.record.members import CommitRows, commit_outcome
 from prozess.workloads.runtime.final_phase import positions_of
 
@@ -86,6 +87,25 @@ def test_a_refusal_may_be_of_a_second_copy_and_is_no_certain_failure():
     assert commit_outcome(None) == (Outcome.OK, 0)
     assert commit_outcome(KafkaError(KafkaError.ILLEGAL_GENERATION))[0] is not Outcome.FAIL
     assert commit_outcome(KafkaError(KafkaError._NO_OFFSET))[0] == Outcome.FAIL
+
+
+def test_the_position_of_an_automatic_commit_is_known_when_the_call_that_answered_it_returns(tmp_path):
+    now = [100]
+    rows = CommitRows(tmp_path, 1, 0, lambda: now[0])
+    # librdkafka counts what it has put into a batch as delivered, and answers before the batch is returned.
+    now[0] = 200
+    rows.answered(0, 7, None, position=6, auto=True, within_call=True)
+    rows.answered(1, 3, None, position=3, auto=True, within_call=True)
+    written, _ = read_rows(tmp_path, COMMITS, 1)
+    assert written["position"].tolist() == [NONE, NONE], "not judged if the member is killed now"
+    now[0] = 210
+    rows.may_commit({0: 7}, since_ns=150)
+    rows.settle(np.array([7, 3]))
+    rows.settle(np.array([9, 9]))
+    written, _ = read_rows(tmp_path, COMMITS, 1)
+    assert written["position"].tolist() == [7, 3]
+    assert written["invoked_ns"].tolist() == [150, 100]
+    assert (written["completed_ns"] == 200).all()
 
 
 def test_an_automatic_commit_may_have_been_made_since_its_offset_was_reached(tmp_path):
