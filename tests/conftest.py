@@ -1,5 +1,6 @@
 """Shared by all tests: parts of the machine that a test needs, skipped loudly, or failed where CI requires them."""
 
+import gc
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
+from xdist.scheduler import LoadFileScheduling
 
 # A machine that stands still for a moment has not made a test wrong: no case has a deadline. Whoever runs the tests to see
 # whether it works finds the same each time; other cases each time are for whoever looks for what is wrong: `make fuzz`.
@@ -22,6 +24,9 @@ if not os.environ.get("PROZESS_FUZZ") and hasattr(providers, "_get_local_constan
 # What ignores Ctrl-C or a hang-up has children that do: behind a script's `&`, or `nohup`, tests of both would fail.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# As the command does: what is imported is in few cycles, and to look for them so often is a twentieth of all unit tests.
+gc.set_threshold(50_000)
 
 REQUIRED = frozenset(filter(None, os.environ.get("PROZESS_REQUIRE", "").split(",")))
 
@@ -125,3 +130,27 @@ def need() -> Callable[[str], None]:
         pytest.skip(f"needs {part}: {why}")
 
     return check
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test is looked through for cycles once, and never again."""
+    gc.collect()
+    gc.freeze()
+
+
+TOGETHER = {"tests/system/spark/": "spark"}
+"""Files that `--dist loadfile` gives to one worker, by how their paths begin → what they share, which is dear to start: a JVM
+of Spark stays with the process that started it, and its next session costs a tenth of the first."""
+
+
+class FilesTogether(LoadFileScheduling):
+    """Gives each worker whole files, and some of them together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((name for path, name in TOGETHER.items() if nodeid.startswith(path)), super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> FilesTogether | None:
+    """With `--dist loadfile`, some files go to one worker together."""
+    return FilesTogether(config, log) if config.getvalue("dist") == "loadfile" else None
