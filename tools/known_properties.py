@@ -29,14 +29,10 @@ from py4j.protocol import Py4JError
 from prozess.clusters.install.jars import class_path, ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.harness import installation
+from prozess.harness.config.releases import NEWEST_PATCHES
 from prozess.harness.errors import HarnessFailed, MissingTool
 
 DATA = installation.PACKAGE / "harness" / "config" / "known_properties.json"
-VERSIONS = (
-    *("2.8.2", "3.0.2", "3.1.2", "3.2.3", "3.3.2", "3.4.1", "3.5.2", "3.6.2", "3.7.2", "3.8.1", "3.9.2"),
-    *("4.0.0", "4.1.1", "4.2.0", "4.3.1"),
-)
-"""The last patch release of each minor one that a Maven repository had; minor releases alone change properties."""
 CLASSES = {
     "producer": ("org.apache.kafka.clients.producer.ProducerConfig",),
     "consumer": ("org.apache.kafka.clients.consumer.ConsumerConfig",),
@@ -286,7 +282,7 @@ def differences(older: dict[str, Properties], newer: dict[str, Properties]) -> d
 def collect() -> dict[str, Any]:
     """Everything that the file holds."""
     kafka, before = {}, dict[str, Properties]()
-    for version in VERSIONS:
+    for version in NEWEST_PATCHES:  # minor releases alone change properties
         told = of_kafka(version)
         kafka[version], before = differences(before, told), told
         sys.stdout.write(f"Kafka {version}: {', '.join(f'{len(told[scope])} {scope}' for scope in told)}\n")

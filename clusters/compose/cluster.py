@@ -52,6 +52,7 @@ from prozess.clusters.machine.server_properties import (
     zookeeper_properties,
 )
 from prozess.clusters.machine.servers import (
+    Checkpoint,
     PlacedServers,
     bootstrap_checkpoint,
     cluster_id_in,
@@ -267,7 +268,10 @@ class ComposeCluster(PlacedServers, ContainersCluster):
                 zookeeper_file(placement).write_text(properties_text(inside), encoding="utf-8")
             elif checkpoint is not None:
                 format_directory(
-                    directory, node_id=placement.node_id, cluster_id=self._cluster_id, checkpoint=checkpoint
+                    directory,
+                    node_id=placement.node_id,
+                    cluster_id=self._cluster_id,
+                    checkpoint=checkpoint if checkpoint.belongs_to(placement.roles) else None,
                 )
             else:
                 directory.mkdir(parents=True)
@@ -278,7 +282,7 @@ class ComposeCluster(PlacedServers, ContainersCluster):
             if (disk := self._equipment.disk_of(placement.name)) is not None:
                 disk.sync()
 
-    def _checkpoint(self) -> bytes:
+    def _checkpoint(self) -> Checkpoint:
         """The bootstrap checkpoint of the oldest version, since every server must understand it."""
         version = self._variant.oldest_version
         return bootstrap_checkpoint(

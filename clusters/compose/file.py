@@ -28,7 +28,8 @@ from prozess.clusters.machine.server_properties import (
 )
 from prozess.clusters.machine.server_properties import ZOOKEEPER_JVM_FLAGS as ZOOKEEPER_FLAGS
 from prozess.clusters.machine.servers import PORTS
-from prozess.harness.config.configuration import FIRST_CONTROLLER_ID, FIRST_ZOOKEEPER_ID, Variant
+from prozess.harness.config.configuration import FIRST_CONTROLLER_ID, FIRST_ZOOKEEPER_ID, Variant, version_numbers
+from prozess.harness.errors import BadInput
 from prozess.harness.recording.metrics import agent_flags
 
 NETWORKS = ("data", "observer")
@@ -89,8 +90,22 @@ def host_number(node_id: int) -> int:
     return node_id + _BEFORE_BROKERS
 
 
+OLDEST_IMAGE = (3, 9)
+"""The first line whose images were tried. The official ones begin with 3.7."""
+
+
+def check_images(variant: Variant) -> None:
+    """Raises BadInput, with a way out, for a version of which no image was tried."""
+    if version_numbers(variant.oldest_version) < OLDEST_IMAGE:
+        raise BadInput(
+            f"kafka_version = {variant.oldest_version!r}: in containers that prozess makes, Kafka is run from "
+            f"{OLDEST_IMAGE[0]}.{OLDEST_IMAGE[1]} on. Use --backend local, or your own Compose file ([compose] file)."
+        )
+
+
 def in_order(variant: Variant) -> list[tuple[int, frozenset[str]]]:
     """Returns the node ids and their roles, brokers last."""
+    check_images(variant)
     return sorted(node_roles(variant).items(), key=lambda item: (BROKER in item[1], item[0]))
 
 

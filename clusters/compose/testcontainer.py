@@ -25,6 +25,7 @@ from prozess.clusters.machine.servers import first_port, free_ports, new_kafka_u
 from prozess.clusters.parts import Parts
 from prozess.clusters.protocol.readiness import Readiness
 from prozess.harness.clock import Clock, SystemClock
+from prozess.harness.config.configuration import NEWEST_VERSION
 from prozess.harness.errors import BadInput, ClusterFailed
 from prozess.harness.installation import of_an_extra
 from prozess.harness.processes import ProcessIdentity, boot_id, identify, is_running
@@ -56,7 +57,7 @@ class KafkaTrialContainer(DockerContainer):
 
     def __init__(
         self,
-        version: str = "4.3.1",
+        version: str = NEWEST_VERSION,
         *,
         image: str | None = None,
         properties: Mapping[str, str] | None = None,

@@ -25,7 +25,7 @@ from prozess.clusters.disks.volumes import (
     groups_support,
 )
 from prozess.clusters.machine.server_properties import properties_text
-from prozess.clusters.machine.servers import new_kafka_uuid
+from prozess.clusters.machine.servers import CHECKPOINT_NAME, FIRST_CHECKPOINT_NAME, new_kafka_uuid
 from prozess.clusters.parts import AnyHarmer, AnyImpairer
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.config.impairments import (
@@ -295,7 +295,7 @@ class SlowDisks:
 # directories this process sees.
 
 
-_KEPT = ("meta.properties", "bootstrap.checkpoint")
+_KEPT = ("meta.properties", CHECKPOINT_NAME, FIRST_CHECKPOINT_NAME)
 CHECKPOINT = "recovery-point-offset-checkpoint"
 
 
@@ -312,6 +312,7 @@ class WipedDirectories:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         for name, content in kept.items():
             text = _with_new_directory_id(content.decode()) if name == "meta.properties" else None
+            (directory / name).parent.mkdir(exist_ok=True)
             (directory / name).write_bytes(content if text is None else text.encode())
         return f"{len(files)} files with {size} bytes are gone; formatted anew"
 

@@ -144,6 +144,9 @@ NO_LEADER_CHANGE = -2
 _LEADER_CHANGE, _SNAPSHOT_HEADER = 2, 3
 """The types of control records that are looked at (`ControlRecordType`)."""
 _CONTROL_KEY = struct.Struct(">hh")
+_NEWEST_TYPE = 29
+"""The newest type of record (`MetadataRecordType`, UnregisterControllerRecord of 4.4). Those that are not looked at tell
+nothing of leaders, replicas and brokers: configurations, quotas, credentials, permissions, features, controllers."""
 
 
 class Replay:
@@ -210,6 +213,8 @@ class Replay:
         frame_version, key, version = (cursor.unsigned_varint() for _ in range(3))
         if frame_version != 1:
             raise Malformed(f"has a record of frame version {frame_version} at offset {self._log_offset}; known: 1")
+        if key > _NEWEST_TYPE:
+            raise Malformed(f"has a record of type {key} at offset {self._log_offset}; known: 0…{_NEWEST_TYPE}")
         if (known := self._known.get(key)) is not None:
             if version > known[0]:
                 raise Malformed(
@@ -377,8 +382,8 @@ def _int8_in(tags: Mapping[int, bytes], tag: int, missing: int) -> int:
 #
 # KRaft's controllers write every change of every partition into one replicated log; what is committed there is what
 # was true (https://cwiki.apache.org/confluence/display/KAFKA/KIP-631). Layouts of the records: the schemas that every
-# `kafka-metadata` jar carries (`common/metadata/*.json`); they are the same from 3.9 to 4.3 for all that is decoded
-# here, and a version that is not known is refused rather than guessed.
+# `kafka-metadata` jar carries (`common/metadata/*.json`); from 3.3 to 4.4 newer versions only add to them, and a type or
+# a version that is not known is refused rather than guessed.
 #
 # What follows from a row and the one before (the judge does it, not this module): a leader outside the ISR and ELR of
 # the row before was elected uncleanly; `recovering` = 1 says the same in the controller's own words (KIP-704).

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from prozess.clusters.install.jars import check_version
 from prozess.harness.config.configuration import FIRST_CONTROLLER_ID, FIRST_ZOOKEEPER_ID, Variant, version_numbers
+from prozess.harness.config.releases import NEWEST_PATCHES, READY_KRAFT
 from prozess.harness.errors import BadInput
 
 BROKER, CONTROLLER, ZOOKEEPER = "broker", "controller", "zookeeper"
@@ -154,11 +156,18 @@ def server_properties(
     return {
         **_defaults(variant),
         **({"broker.rack": node.rack} if node.rack and BROKER in node.roles else {}),
+        **({} if stage == "kraft" or BROKER not in node.roles else _spoken(variant)),
         **variant.properties,
         **_membership(stage, node, nodes),
         "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
         **_listeners(node),
     }
+
+
+def _spoken(variant: Variant) -> dict[str, str]:
+    """What brokers with ZooKeeper say to one another: in words of the oldest version, whatever their own is, as in the
+    middle of an upgrade (https://kafka.apache.org/documentation/#upgrade). KRaft has metadata.version instead."""
+    return {"inter.broker.protocol.version": _line(version_numbers(variant.oldest_version)[:2])}
 
 
 def _membership(stage: Stage, node: Placement, nodes: Sequence[Placement]) -> dict[str, str]:
@@ -209,6 +218,19 @@ def _listeners(node: Placement) -> dict[str, str]:
     return found
 
 
+WAITS_FOR_PRODUCER_IDS = ((3, 0), (3, 6))
+"""The lines, from and before, whose request handlers wait until the controller has given the broker producer ids
+(KAFKA-14694). With ZooKeeper the controller is a broker. Seen with 3.0.2: two handlers of each of three brokers all waited
+for one another, for 30 s."""
+
+
+def _io_threads(variant: Variant) -> int:
+    """Two request handlers are enough for small clusters, unless they wait for those of other brokers: then it is Kafka's
+    own default."""
+    first, fixed = WAITS_FOR_PRODUCER_IDS
+    return 8 if any(first <= version_numbers(version) < fixed for version in variant.kafka_versions) else 2
+
+
 def _defaults(variant: Variant) -> dict[str, str]:
     """Returns the defaults of a small, fast cluster. Session and lag settings stay Kafka's own unless the trial sets
     them."""
@@ -233,7 +255,7 @@ def _defaults(variant: Variant) -> dict[str, str]:
         "group.initial.rebalance.delay.ms": 0,
         "log.cleaner.dedupe.buffer.size": DEDUPE_BUFFER_BYTES,
         "num.network.threads": 2,
-        "num.io.threads": 2,
+        "num.io.threads": _io_threads(variant),
         "num.replica.fetchers": 1,
         "background.threads": 2,
         "log.index.size.max.bytes": 1024 * 1024,
@@ -284,45 +306,87 @@ def logging_properties(version: str) -> tuple[str, str, str]:
 # Which variants can be run here at all, and why another cannot. Pure.
 
 
-OLDEST_KRAFT = (3, 9)
-"""The oldest KRaft whose metadata log is decoded (`prozess.clusters.files.metadata_log`)."""
-ZOOKEEPER_VERSIONS = ((3, 9), (4, 0))
-"""The versions with ZooKeeper, from and before: 3.9 is the last with it (KIP-833), and older ones are not decoded here."""
+OLDEST = (2, 8)
+"""The oldest line whose logs are decoded here."""
+NO_ZOOKEEPER = (4, 0)
+"""The first line without ZooKeeper (KIP-500)."""
+OLDEST_MIGRATION = (3, 6)
+"""The first line whose migration from ZooKeeper to KRaft is ready for production (KIP-866)."""
+OLDEST_FEATURES = (3, 8)
+"""The first line whose StorageTool takes the levels of features (KIP-1022)."""
 
 
 def check_variant(variant: Variant) -> None:
     """Raises BadInput, with the reason and a way out, for a variant that is not run."""
-    names = variant.server_names().values()
+    servers = variant.server_names()
+    names = servers.values()
     if strange := sorted(set(variant.versions) - set(names)):
         raise BadInput(
             f"variant.versions names {strange[0]!r}, but the variant has no such node. Nodes: {', '.join(names)}."
         )
     for version in variant.kafka_versions:
-        if not version.partition(".")[0].isdigit() or version_numbers(version) < OLDEST_KRAFT:
-            raise BadInput(f"kafka_version = {version!r}: Kafka is run from 3.9 on. Use 4.3.1 or 3.9.2.")
+        check_version(version)
+    for name in names:
+        _check_node(variant, name)
     if variant.migration_controllers and variant.metadata_mode != "zookeeper":
         raise BadInput(
             f"variant.migration_controllers = {variant.migration_controllers} is for a cluster that begins with ZooKeeper. "
             'Set metadata_mode = "zookeeper", or remove it.'
         )
-    if variant.metadata_mode == "zookeeper":
-        _check_zookeeper(variant)
-    elif len(variant.kafka_versions) > 1:
+    if variant.features:
+        _check_features(variant)
+    if variant.metadata_mode != "zookeeper" and len(variant.kafka_versions) > 1:
         _check_mixed(variant)
 
 
-def _check_zookeeper(variant: Variant) -> None:
-    first, gone = ZOOKEEPER_VERSIONS
-    for version in variant.kafka_versions:
-        if not first <= version_numbers(version) < gone:
+def _check_node(variant: Variant, name: str) -> None:
+    """Checks whether the version of one node can be such a node."""
+    version = variant.version_of(name)
+    numbers = version_numbers(version)
+    said = (
+        f"kafka_version = {version!r}" if name not in variant.versions else f"variant.versions of {name} = {version!r}"
+    )
+    if numbers < OLDEST:
+        raise BadInput(f"{said}: Kafka is run from {_line(OLDEST)} on. Use {_newest(from_=OLDEST)}.")
+    if variant.metadata_mode == "zookeeper":
+        if numbers >= NO_ZOOKEEPER:
             raise BadInput(
-                f"Kafka {version} has no ZooKeeper mode that is run here: 3.9 is its last line (KIP-833). Set "
-                'kafka_version = "3.9.2", or metadata_mode = "kraft-isolated".'
+                f"{said} has no ZooKeeper mode, which Kafka {_line(NO_ZOOKEEPER)} removed (KIP-500). Use "
+                f'{_newest(before=NO_ZOOKEEPER)}, or metadata_mode = "kraft-isolated".'
             )
-    if variant.features:
+        if variant.migration_controllers and numbers < OLDEST_MIGRATION:
+            raise BadInput(
+                f"{said} has no migration to KRaft that is ready for production (KIP-866, "
+                f"{_line(OLDEST_MIGRATION)}). Use {_newest(before=NO_ZOOKEEPER)}, or remove variant.migration_controllers."
+            )
+    elif numbers < READY_KRAFT:
         raise BadInput(
-            f"variant.features sets {min(variant.features)!r}, but features are finalized by KRaft's controllers alone "
+            f"{said} has KRaft only as a preview: it is ready for production from {_line(READY_KRAFT)} on (KIP-833). "
+            f'Set metadata_mode = "zookeeper", or use {_newest(from_=READY_KRAFT)}.'
+        )
+
+
+def _line(numbers: tuple[int, ...]) -> str:
+    return f"{numbers[0]}.{numbers[1]}"
+
+
+def _newest(*, from_: tuple[int, int] = OLDEST, before: tuple[int, ...] = (10**6,)) -> str:
+    """Returns the newest of the known releases in a span."""
+    return [release for release in NEWEST_PATCHES if from_ <= version_numbers(release) < before][-1]
+
+
+def _check_features(variant: Variant) -> None:
+    """Checks whether the levels of features can be given when the cluster is formatted."""
+    first, oldest = min(variant.features), variant.oldest_version
+    if variant.metadata_mode == "zookeeper":
+        raise BadInput(
+            f"variant.features sets {first!r}, but features are finalized by KRaft's controllers alone "
             "(KIP-584, KIP-1022). Remove it."
+        )
+    if version_numbers(oldest) < OLDEST_FEATURES:
+        raise BadInput(
+            f"variant.features sets {first!r}, and {oldest} cannot be formatted with levels of features: that came with "
+            f"{_line(OLDEST_FEATURES)} (KIP-1022). Remove it, or use {_newest(from_=OLDEST_FEATURES)}."
         )
 
 

@@ -9,6 +9,7 @@ import tempfile
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -38,7 +39,7 @@ from prozess.clusters.machine.server_properties import (
 from prozess.clusters.machine.server_properties import MAIN_CLASS as ZOOKEEPER_MAIN
 from prozess.clusters.machine.server_properties import ZOOKEEPER_JVM_FLAGS as ZOOKEEPER_FLAGS
 from prozess.clusters.protocol.client import Cursor, Malformed
-from prozess.harness.config.configuration import FIRST_CONTROLLER_ID, FIRST_ZOOKEEPER_ID, Variant
+from prozess.harness.config.configuration import FIRST_CONTROLLER_ID, FIRST_ZOOKEEPER_ID, Variant, version_numbers
 from prozess.harness.errors import ClusterFailed, NotReady
 from prozess.harness.installation import make_cache
 from prozess.harness.recording.metrics import agent_flags
@@ -96,7 +97,7 @@ class NodeServers:
         self._jars = {version: ensure_jars(version) for version in (*self._variant.kafka_versions, *self._later)}
         with_zookeeper = self._variant.metadata_mode == "zookeeper"
         checkpoint = None if with_zookeeper else self._checkpoint(self.java)
-        self.features = {} if checkpoint is None else feature_levels(checkpoint)
+        self.features = {} if checkpoint is None else feature_levels(checkpoint.content)
         self._cluster_id = "" if checkpoint is None else new_kafka_uuid()
         for placement in self._placements:
             directory = self._directory / placement.name
@@ -111,7 +112,7 @@ class NodeServers:
                     placement.data_directory,
                     node_id=placement.node_id,
                     cluster_id=self._cluster_id,
-                    checkpoint=checkpoint,
+                    checkpoint=checkpoint if checkpoint.belongs_to(placement.roles) else None,
                 )
             self._write_files(placement, directory)
             self._find_archive(placement)
@@ -172,7 +173,7 @@ class NodeServers:
             str(directory / _file_name(placement)),
         ]
 
-    def _checkpoint(self, java: JavaRuntime) -> bytes:
+    def _checkpoint(self, java: JavaRuntime) -> "Checkpoint":
         """The bootstrap checkpoint of the oldest version, since every server must understand it."""
         version = self._variant.oldest_version
         return bootstrap_checkpoint(
@@ -347,7 +348,7 @@ class PlacedServers(ABC):
         return [p for p in self._placements if role in p.roles]
 
 
-# Formatting a KRaft data directory without a JVM: meta.properties and bootstrap.checkpoint.
+# Formatting a KRaft data directory without a JVM: meta.properties and the bootstrap checkpoint.
 #
 # What `StorageTool format` writes. The checkpoint holds no cluster id, only the feature levels of a version, so it is
 # made once per version by StorageTool itself and copied to every node. Without it a node starts all the same, with the
@@ -356,6 +357,10 @@ class PlacedServers(ABC):
 
 
 CHECKPOINT_NAME = "bootstrap.checkpoint"
+"""The file that has the feature levels up to 4.3, in every directory. Newer controllers read it, too."""
+FIRST_CHECKPOINT_NAME = "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
+"""The file that has them from 4.4 on: a snapshot before the log's first record, of controllers alone (KAFKA-19648)."""
+FIRST_CHECKPOINT_SINCE = (4, 4)
 STORAGE_TOOL_TIMEOUT_S = 90.0
 _A_CONTROLLER = {
     "process.roles": "controller",
@@ -379,18 +384,33 @@ def new_kafka_uuid() -> str:
             return text
 
 
-def format_directory(directory: Path, *, node_id: int, cluster_id: str, checkpoint: bytes) -> None:
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The feature levels with which a cluster begins. `name`: of its file, in a data directory."""
+
+    name: str
+    content: bytes
+
+    def belongs_to(self, roles: frozenset[str]) -> bool:
+        """Tells whether a node of these roles has such a file."""
+        return self.name == CHECKPOINT_NAME or CONTROLLER in roles
+
+
+def format_directory(directory: Path, *, node_id: int, cluster_id: str, checkpoint: Checkpoint | None) -> None:
     """Makes `directory` a freshly formatted, otherwise empty log directory."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    (directory / CHECKPOINT_NAME).write_bytes(checkpoint)
+    if checkpoint is not None:
+        place = directory / checkpoint.name
+        place.parent.mkdir(exist_ok=True)
+        place.write_bytes(checkpoint.content)
     meta = {"version": "1", "cluster.id": cluster_id, "node.id": str(node_id), "directory.id": new_kafka_uuid()}
     (directory / "meta.properties").write_text(properties_text(meta), encoding="utf-8")
 
 
 def bootstrap_checkpoint(
     version: str, *, java: Path, jars: Sequence[Path], cache: Path, features: Mapping[str, int] | None = None
-) -> bytes:
+) -> Checkpoint:
     """Returns the bootstrap checkpoint of `version`, from the cache or made there by StorageTool (about a second).
 
     `features`: levels other than those of the version (KIP-1022).
@@ -398,14 +418,15 @@ def bootstrap_checkpoint(
     ClusterFailed with the tool's words if it refuses; NotReady if another process holds the cache for too long.
     """
     chosen = sorted((features or {}).items())
+    name = FIRST_CHECKPOINT_NAME if version_numbers(version) >= FIRST_CHECKPOINT_SINCE else CHECKPOINT_NAME
     cached = cache / ".".join([version, *(f"{name}={level}" for name, level in chosen), CHECKPOINT_NAME])
     if cached.is_file():
-        return cached.read_bytes()
+        return Checkpoint(name, cached.read_bytes())
     cache.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(f"{cached}.lock", timeout=STORAGE_TOOL_TIMEOUT_S):
             if not cached.is_file():
-                made = _run_storage_tool(version, java=java, jars=jars, features=chosen)
+                made = _run_storage_tool(version, name, java=java, jars=jars, features=chosen)
                 part = cached.with_name(f"{cached.name}.{os.getpid()}.part")
                 part.write_bytes(made)
                 part.replace(cached)
@@ -413,10 +434,12 @@ def bootstrap_checkpoint(
         raise NotReady(
             awaited=f"the lock {cached}.lock", timeout_s=STORAGE_TOOL_TIMEOUT_S, last_seen="held by another process"
         ) from error
-    return cached.read_bytes()
+    return Checkpoint(name, cached.read_bytes())
 
 
-def _run_storage_tool(version: str, *, java: Path, jars: Sequence[Path], features: Sequence[tuple[str, int]]) -> bytes:
+def _run_storage_tool(
+    version: str, name: str, *, java: Path, jars: Sequence[Path], features: Sequence[tuple[str, int]]
+) -> bytes:
     with tempfile.TemporaryDirectory(prefix="prozess-format-") as scratch:
         data = Path(scratch) / "data"
         properties = Path(scratch) / "server.properties"
@@ -430,8 +453,8 @@ def _run_storage_tool(version: str, *, java: Path, jars: Sequence[Path], feature
             os.pathsep.join(map(str, jars)),
         ]
         command += ["kafka.tools.StorageTool", "format", "-t", new_kafka_uuid(), "-c", str(properties)]
-        for name, level in features:
-            command += ["--feature", f"{name}={level}"]
+        for feature, level in features:
+            command += ["--feature", f"{feature}={level}"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=STORAGE_TOOL_TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired as error:
@@ -440,7 +463,7 @@ def _run_storage_tool(version: str, *, java: Path, jars: Sequence[Path], feature
                 timeout_s=STORAGE_TOOL_TIMEOUT_S,
                 last_seen=str(error.stdout or "no output")[-500:],
             ) from error
-        checkpoint = data / CHECKPOINT_NAME
+        checkpoint = data / name
         if done.returncode or not checkpoint.is_file():
             words = (done.stderr + done.stdout).strip()[-1500:]
             raise ClusterFailed(f"StorageTool of Kafka {version} could not format (exit {done.returncode}): {words}")
@@ -448,13 +471,13 @@ def _run_storage_tool(version: str, *, java: Path, jars: Sequence[Path], feature
 
 
 def feature_levels(checkpoint: bytes) -> dict[str, int]:
-    """Reads the feature levels that a bootstrap.checkpoint promises. ClusterFailed if it is none."""
+    """Reads the feature levels that a bootstrap checkpoint promises. ClusterFailed if it is none."""
     try:
         found = dict(_feature_records(checkpoint))
     except Malformed as error:
-        raise ClusterFailed(f"bootstrap.checkpoint {error}. Remove it from the cache.") from error
+        raise ClusterFailed(f"The bootstrap checkpoint {error}. Remove it from the cache.") from error
     if "metadata.version" not in found:
-        raise ClusterFailed("bootstrap.checkpoint names no metadata.version. Remove it from the cache.")
+        raise ClusterFailed("The bootstrap checkpoint names no metadata.version. Remove it from the cache.")
     return found
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _OPTIONS = {
     "backend": "where the cluster runs: local (default) or compose",
     "variant": "the kind of cluster: kraft-isolated (default), kraft-combined or zookeeper",
-    "version": "the version of Kafka (default: 4.3.1; with ZooKeeper: 3.9.2)",
+    "version": "the version of Kafka (default: 4.4.0; with ZooKeeper: 3.9.2)",
     "brokers": "the number of brokers, 1 to 9 (default: 3)",
     "scope": "how long tests share a cluster: session (default), module or function",
     "faults": "faults that the nodes must be prepared for before they start, such as clock and disk-full",

@@ -225,6 +225,8 @@ class ProducerConfiguration(Frozen):
         return RETRIES_MAX if self.retries == "max" else int(self.retries)
 
 
+NEWEST_VERSION = "4.4.0"
+"""The newest release of Kafka, which clusters run unless a trial says otherwise."""
 LAST_WITH_ZOOKEEPER = "3.9.2"
 """The last version of Kafka with ZooKeeper mode, which 4.0 removed (KIP-500)."""
 
@@ -234,7 +236,7 @@ class Variant(Frozen):
     that are set here."""
 
     metadata_mode: MetadataMode = "kraft-isolated"
-    kafka_version: Text = "4.3.1"
+    kafka_version: Text = NEWEST_VERSION
     versions: dict[str, Text] = Field(default_factory=dict)
     """Name of a node → its version of Kafka, if that differs from `version`, as in the middle of an upgrade."""
     brokers: Annotated[int, Field(ge=1, le=9)] = 3

@@ -287,8 +287,9 @@ def librdkafka_version() -> str:
 
 
 def alike(version: str) -> str | None:
-    """Returns the known version that has the same properties as this one, which is the same minor release: patch
-    releases add none ("Bug fixes only", Kafka's "Release Plan"). None if its properties are not known."""
+    """Returns the known version that has the same properties as this one, which is the newest patch of the same minor
+    release: patch releases are "Bug fixes only" (Kafka's "Release Plan"), and very seldom add one. None if its properties
+    are not known."""
     return next((known for known in versions() if version_numbers(known)[:2] == version_numbers(version)[:2]), None)
 
 

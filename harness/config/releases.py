@@ -15,6 +15,10 @@ NEWEST_PATCHES = tuple(f"{minor}.{last}" for minor, last in _PATCHES.items())
 """The newest patch release of each minor one, the oldest first."""
 
 
+READY_KRAFT = (3, 3)
+"""The first line whose KRaft is ready for production (KIP-833)."""
+
+
 def nearest_releases(version: str) -> str:
     """Returns the known releases around a version, as words: the newest older one, and the oldest newer one."""
     numbers = version_numbers(version)

@@ -125,7 +125,7 @@ def _restarted(node: Node, before: Identity) -> Observation:
 
 
 class UpgradeParameters(RollingRestartParameters):
-    """`version`: the version of Kafka, such as 4.3.1. The other parameters are those of a rolling restart."""
+    """`version`: the version of Kafka, such as 4.4.0. The other parameters are those of a rolling restart."""
 
     version: str = Field(pattern=r"^\d+\.\d+\.\d+$")
     timeout_s: float = Field(default=120.0, gt=0)

@@ -86,7 +86,7 @@ def test_the_facts_are_json_and_name_version_features_and_settings(cluster: Any)
     if "zookeeper" in keeper(cluster).roles:
         assert (facts["kafka_version"], facts["features"]) == ("3.9.2", {})
         return
-    assert facts["kafka_version"] == "4.3.1"
+    assert facts["kafka_version"] == "4.4.0"
     assert facts["features"]["metadata.version"] > 0
     assert facts["features"]["eligible.leader.replicas.version"] == 1
 

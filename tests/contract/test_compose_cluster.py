@@ -30,7 +30,7 @@ from tests.support.servers.clusters import READY_S, ensure_images, new_run, plan
 pytestmark = [pytest.mark.cluster, pytest.mark.docker]
 CLOCK = SystemClock()
 END_S = 60.0
-VERSION = "4.3.1"
+VERSION = "4.4.0"
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -40,7 +40,7 @@ CLOCK = SystemClock()
 def cluster(tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], None]) -> Iterator[ComposeCluster]:
     for part in ("docker", "loop-disks", "shim"):
         need(part)
-    ensure_images("4.3.1")
+    ensure_images("4.4.0")
     run = new_run(tmp_path_factory.mktemp("run"))
     plan = equipped(backend="compose", variant={"metadata_mode": "kraft-combined", "brokers": 2})
     built = ComposeCluster(plan, run, clock=CLOCK)

@@ -15,7 +15,7 @@ LIMIT_S = 120
 def seen():
     script = Path(__file__).with_name("java_producer_offline.py")
     done = subprocess.run(
-        [sys.executable, str(script), "4.3.1"], stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=True
+        [sys.executable, str(script), "4.4.0"], stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=True
     )
     return json.loads(done.stdout.splitlines()[-1])
 

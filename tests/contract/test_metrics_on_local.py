@@ -104,7 +104,7 @@ print(json.dumps(seen))
 """
 
 
-@pytest.fixture(scope="module", params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.long)])
+@pytest.fixture(scope="module", params=["4.4.0", pytest.param("3.9.2", marks=pytest.mark.long)])
 def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     directory = tmp_path_factory.mktemp("metrics")
     ensure_agent()

@@ -32,14 +32,14 @@ def own(
 ) -> Iterator[tuple[OwnComposeCluster, Path]]:
     """Two combined nodes of a file that says nothing of prozess, with another service and an external volume; ready."""
     need("docker")
-    ensure_images("4.3.1")
-    image = find_image("kafka", "4.3.1")
+    ensure_images("4.4.0")
+    image = find_image("kafka", "4.4.0")
     one, two = free_ports(["127.0.0.1"], 2, first=first_port())
     text = persons_file(Variant(metadata_mode="kraft-combined", brokers=2), name="mine")
     for old, new in (
         ("${PORT_1:-19091}", str(one)),
         ("${PORT_2:-19092}", str(two)),
-        ("${KAFKA_IMAGE:-apache/kafka:4.3.1}", image),
+        ("${KAFKA_IMAGE:-apache/kafka:4.4.0}", image),
         ("services:\n", f'services:\n  other:\n    image: "{image}"\n    command: ["sleep", "100000"]\n'),
     ):
         assert old in text

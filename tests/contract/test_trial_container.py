@@ -33,7 +33,7 @@ END_S = 60.0
 @pytest.fixture(scope="module", autouse=True)
 def engine(need: Callable[[str], None]) -> None:
     need("docker")
-    ensure_images("4.3.1")
+    ensure_images("4.4.0")
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +67,13 @@ def test_validate_reads_what_somebody_has_set_on_a_running_cluster(kafka: KafkaT
     (tmp_path / "producer.properties").write_text("acks=all\n")
     given = ValidationInput(producer=tmp_path / "producer.properties", cluster=server, cluster_topic="set")
     parts = translate(given)
-    assert parts.version == "4.3.1", "of the release that the broker tells"
+    assert parts.version == "4.4.0", "of the release that the broker tells"
     base = parts.servers.base
     assert base["topic.unclean_leader_election_enable"] is True
     assert base["topic.properties.retention.ms"] == "3600000"
     assert base["topic.replication_factor"] == 1
     assert base["variant.metadata_mode"] == "kraft-combined"
-    assert parts.servers.notes[0] == f"1 brokers at {server}, Kafka 4.3: trials run 4.3.1"
+    assert parts.servers.notes[0] == f"1 brokers at {server}, Kafka 4.3: trials run 4.4.0"
     with pytest.raises(BadInput, match="has no such topic"):
         translate(replace(given, cluster_topic="nowhere"))
 

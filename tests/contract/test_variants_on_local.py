@@ -55,7 +55,7 @@ print(json.dumps(seen))
 
 
 def seen_inside(tmp_path, variant, what) -> dict:
-    for version in {variant.get("kafka_version", "4.3.1"), *variant.get("versions", {}).values()}:
+    for version in {variant.get("kafka_version", "4.4.0"), *variant.get("versions", {}).values()}:
         ensure_jars(version)  # inside there is no network to fetch them over
     command = enter_command([sys.executable, "-c", INSIDE, str(tmp_path / "run"), json.dumps(variant), what])
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=500, check=True)
@@ -141,8 +141,8 @@ def test_a_cluster_in_the_middle_of_an_upgrade_works_at_the_oldest_metadata_vers
     need("namespaces")
     variant = {"versions": {"broker-1": "3.9.2"}, "properties": {"broker.session.timeout.ms": 4000}}
     seen = seen_inside(tmp_path, variant, MIXED)
-    assert seen["logged"] == {"broker-1": "3.9.2", "broker-2": "4.3.1", "controller-3001": "4.3.1"}
+    assert seen["logged"] == {"broker-1": "3.9.2", "broker-2": "4.4.0", "controller-3001": "4.4.0"}
     assert seen["features"]["metadata.version"] == 21, "3.9-IV0"
     assert seen["facts"]["kafka_version"] == "3.9.2", "what guarantees are judged by"
-    assert seen["facts"]["kafka_versions"]["broker-2"] == "4.3.1"
+    assert seen["facts"]["kafka_versions"]["broker-2"] == "4.4.0"
     assert seen["whole"]

@@ -1,7 +1,11 @@
 """Logs of controllers, put where a decoder looks for them: of real clusters, and of records made by hand."""
 
+import base64
 import gzip
+import json
+import re
 import struct
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,7 @@ import pytest
 from prozess.clusters.files.metadata_log import LOG_DIRECTORY, decode_metadata_log
 from prozess.clusters.files.segments import crc32c
 from prozess.clusters.protocol.client import compact_string, unsigned_varint, varint
+from prozess.harness.schema import MetadataKind
 from tests.support.paths import DATA
 
 IDS = {("alpha", 0): 0, ("alpha", 1): 1, ("beta", 0): 2, ("gone", 0): 3}
@@ -110,3 +115,127 @@ def by_hand(directory: Path, *values: bytes):
 
 def leaders(columns):
     return rows(columns, "leader", "leader_epoch", "log_position")
+
+
+# --- what Kafka says of the same log
+
+
+def mask(brokers) -> int:
+    return sum(1 << broker for broker in brokers)
+
+
+class MetadataOracle:
+    """Rows from the JSON of DumpLogSegments, by other means: dictionaries of field names, merged."""
+
+    def __init__(self, records: Iterable[dict], ids=IDS) -> None:
+        self.ids = ids
+        self.rows: list[dict[str, int]] = []
+        self.topics: dict[str, str] = {}
+        self.partitions: dict[tuple[str, int], dict] = {}
+        for record in records:
+            self.now = {"log_position": record["offset"], "time_ms": record["time_ms"]}
+            getattr(self, record["type"].lower(), lambda *_: None)(record["data"], record)
+
+    @staticmethod
+    def stored(name: str) -> "MetadataOracle":
+        """Of a file that has one JSON object for each record."""
+        return MetadataOracle(json.loads(line) for line in unzipped(name).decode().splitlines())
+
+    def row(self, kind, **columns):
+        self.rows.append(self.now | {"kind": int(kind)} | columns)
+
+    def leader_change(self, data, record):
+        # 3.9's dump does not print the leader; that cluster has one controller, 3001.
+        self.row(MetadataKind.CONTROLLER, node=data.get("leaderId", 3001), leader_epoch=record["epoch"])
+
+    def register_broker_record(self, data, _):
+        self.row(MetadataKind.BROKER_REGISTERED, node=data["brokerId"])
+        fenced = data.get("fenced", True)
+        self.row(MetadataKind.BROKER_FENCED if fenced else MetadataKind.BROKER_UNFENCED, node=data["brokerId"])
+
+    def broker_registration_change_record(self, data, _):
+        if change := data.get("fenced", 0):
+            kind = MetadataKind.BROKER_FENCED if change == 1 else MetadataKind.BROKER_UNFENCED
+            self.row(kind, node=data["brokerId"])
+
+    def topic_record(self, data, _):
+        self.topics[data["topicId"]] = data["name"]
+
+    def remove_topic_record(self, data, _):
+        for key, state in self.partitions.items():
+            if key[0] == data["topicId"]:
+                gone = {"leader": -1, "leaderEpoch": state["leaderEpoch"]}
+                self.partition_row(key, gone, MetadataKind.DELETED)
+
+    def partition_record(self, data, _):
+        self.update(data, data)
+
+    def partition_change_record(self, data, _):
+        old = self.partitions[data["topicId"], data["partitionId"]]
+        self.update(data, old | data | {"leaderEpoch": old["leaderEpoch"] + ("leader" in data)})
+
+    def clear_elr_record(self, data, _):
+        for key, state in self.partitions.items():
+            if data["topicName"] in ("", self.topics[key[0]]) and (
+                state.get("eligibleLeaderReplicas") or state.get("lastKnownElr")
+            ):
+                self.partitions[key] = state | {"eligibleLeaderReplicas": [], "lastKnownElr": []}
+                self.partition_row(key, self.partitions[key])
+
+    def update(self, data, state):
+        key = (data["topicId"], data["partitionId"])
+        self.partitions[key] = state
+        self.partition_row(key, state)
+
+    def partition_row(self, key, state, kind=MetadataKind.PARTITION):
+        if (self.topics[key[0]], key[1]) not in self.ids:
+            return
+        topic_id = base64.urlsafe_b64decode(key[0] + "==")
+        self.row(
+            kind,
+            topic_id_high=int.from_bytes(topic_id[:8], signed=True),
+            topic_id_low=int.from_bytes(topic_id[8:], signed=True),
+            partition=self.ids[self.topics[key[0]], key[1]],
+            leader=state["leader"],
+            leader_epoch=state["leaderEpoch"],
+            isr=mask(state.get("isr", ())),
+            replicas=mask(state.get("replicas", ())),
+            elr=mask(state.get("eligibleLeaderReplicas", ())),
+            last_known_elr=mask(state.get("lastKnownElr", ())),
+            recovering=state.get("leaderRecoveryState", 0),
+        )
+
+
+_DUMPED_BATCH = re.compile(r"^baseOffset: .* partitionLeaderEpoch: (\d+) ")
+_DUMPED_RECORD = re.compile(
+    r"^\| offset: (\d+) \w+: (\d+) .* (?:payload: (\{.*\})|LeaderChange: (\{.*\})|controlType: (\w+).*)$"
+)
+
+
+def dumped_records(text: str) -> Iterator[dict]:
+    """The records of what DumpLogSegments prints of a metadata log (--cluster-metadata-decoder), without those that say
+    nothing. Before 4.0 it does not print which leader a quorum elected."""
+    epoch = 0
+    for line in text.splitlines():
+        if batch_of := _DUMPED_BATCH.match(line):
+            epoch = int(batch_of[1])
+        elif line.startswith("| offset: "):
+            found = _DUMPED_RECORD.match(line)
+            assert found is not None, line
+            offset, time_ms, payload, elected, control = found.groups()
+            record = (
+                json.loads(payload)
+                if payload
+                else {"type": control or "LEADER_CHANGE", "data": json.loads(elected or "{}")}
+            )
+            yield {"offset": int(offset), "time_ms": int(time_ms), "epoch": epoch} | record
+
+
+def assert_same_rows(
+    columns, oracle: MetadataOracle, *, at_least: int, wall_minus_monotonic_ns: int = WALL_MINUS_MONOTONIC_NS
+) -> None:
+    assert len(oracle.rows) == len(columns["kind"]) >= at_least
+    for index, expected in enumerate(oracle.rows):
+        seen = {name: int(columns[name][index]) for name in expected if name != "time_ms"}
+        seen["time_ms"] = (int(columns["time_ns"][index]) + wall_minus_monotonic_ns) // 1_000_000
+        assert seen == expected, f"row {index}"

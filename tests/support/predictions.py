@@ -6,7 +6,7 @@ from prozess.harness.app.validation.servers import translate_servers
 from prozess.harness.app.validation.trial import ConfigurationParts
 from prozess.harness.config.known_properties import Setting
 
-VERSION = "4.3.1"
+VERSION = "4.4.0"
 SAFE_TOPIC = {"replication.factor": "3", "min.insync.replicas": "2"}
 SAFE_BROKER = {"min.insync.replicas": "2"}
 

@@ -16,6 +16,7 @@ OTHER_CODE = ("benchmarks", "docs", "tests", "tools", "trials")
 
 FILES_IN_A_FOLDER_MAX = 25
 ALIKE = {
+    "docs": "pages of the documentation: docs/index.md leads to each",
     "trials": "each is a trial that `prozess run` knows by name",
 }
 """Folders that hold more, because all of their files are alike → what each of them is."""

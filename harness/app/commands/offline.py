@@ -263,13 +263,13 @@ def images_list() -> None:
 @images.command(name="build")
 def images_build(
     version: Annotated[
-        list[str] | None, typer.Option(help="The version of Kafka. You may repeat it. Default: 4.3.1.")
+        list[str] | None, typer.Option(help="The version of Kafka. You may repeat it. Default: 4.4.0.")
     ] = None,
 ) -> None:
     """Build images without a registry, from Maven's jars and Debian's packages. For 3.x it builds ZooKeeper's image, too."""
     from prozess.clusters.compose.engine import build_images
 
-    for name in build_images(version or ["4.3.1"], progress=typer.echo):
+    for name in build_images(version or ["4.4.0"], progress=typer.echo):
         typer.echo(f"The image {name} is there.")
 
 

@@ -203,7 +203,7 @@ def validate(  # noqa: PLR0913 - the options of a command
         str, typer.Option(help="The client that the properties are for: auto, java or librdkafka.")
     ] = "auto",
     kafka_version: Annotated[
-        str | None, typer.Option(help="The version of the brokers. Default: the version of --cluster, else 4.3.1.")
+        str | None, typer.Option(help="The version of the brokers. Default: the version of --cluster, else 4.4.0.")
     ] = None,
     client_version: Annotated[
         str | None,

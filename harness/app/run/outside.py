@@ -21,7 +21,15 @@ from prozess.harness import catalogue
 from prozess.harness.app.run.supervisor import start_supervisor
 from prozess.harness.clock import SystemClock
 from prozess.harness.config.configuration import Frozen
-from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, Interrupted, ProzessError, UnsupportedFault
+from prozess.harness.errors import (
+    BadInput,
+    ExitCode,
+    HarnessFailed,
+    Interrupted,
+    MissingTool,
+    ProzessError,
+    UnsupportedFault,
+)
 from prozess.harness.interfaces import AnyFault, Capability, Cluster
 from prozess.harness.plan.checks import check_parameters, versions_installed
 from prozess.harness.plan.plan import Plan
@@ -256,6 +264,7 @@ def refuse_plan(plan: Plan, *, isolation: str, progress: Callable[[str], None] |
     Raises BadInput or UnsupportedFault; HarnessFailed if something that must be asked does not answer. `isolation`: as
     the command line says, "auto" included.
     """
+    from prozess.clusters.compose.file import check_images
     from prozess.clusters.install.jars import refuse_unpublished
     from prozess.clusters.install.wheels import refuse_library
     from prozess.clusters.machine.server_properties import check_variant
@@ -265,13 +274,13 @@ def refuse_plan(plan: Plan, *, isolation: str, progress: Callable[[str], None] |
     level = isolation_of(plan, isolation)
     if plan.backend == "local" or (plan.backend == "compose" and plan.compose.file is None):
         check_variant(plan.variant)
+    if plan.backend == "compose" and plan.compose.file is None:
+        check_images(plan.variant)
     refuse_bad_clients(plan, toolbox=TOOLBOX)
     if plan.backend not in LASTING and any(isinstance(step.do, FaultAction) for step in plan.steps):
         with tempfile.TemporaryDirectory(prefix="prozess-") as directory:
             check_capabilities(plan, RunDirectory(Path(directory)), isolation=level)
-    if plan.backend == "local":
-        for version in dict.fromkeys((*plan.variant.kafka_versions, *versions_installed(plan))):
-            refuse_unpublished(version, progress=progress)
+    _refuse_unknown_versions(plan, progress=progress)
     for library in plan.libraries:
         if library.client == "librdkafka" and library.version is not None:
             refuse_library(library.version, progress=progress)
@@ -280,6 +289,19 @@ def refuse_plan(plan: Plan, *, isolation: str, progress: Callable[[str], None] |
                 refuse_unpublished(library.version, progress=progress)
             except BadInput as error:
                 raise BadInput(f"client_version = {library.version!r} (java): {error}") from error
+
+
+def _refuse_unknown_versions(plan: Plan, *, progress: Callable[[str], None] | None) -> None:
+    """Raises BadInput for a version of the servers that is not there, or of which nobody can say whether it is."""
+    from prozess.clusters.install.jars import refuse_unpublished
+
+    if plan.backend != "local":
+        return
+    for version in dict.fromkeys((*plan.variant.kafka_versions, *versions_installed(plan))):
+        try:
+            refuse_unpublished(version, progress=progress)
+        except MissingTool as error:  # nobody can be asked, and nobody could give its jars
+            raise BadInput(str(error)) from error
 
 
 def isolation_of(plan: Plan, wanted: str) -> str:

@@ -20,7 +20,7 @@ from prozess.harness import catalogue
 from prozess.harness.app.run.progress import ProgressView
 from prozess.harness.app.run.supervisor import start_supervisor
 from prozess.harness.app.testing.expectations import OF_APPLICATIONS
-from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER, Variant, version_numbers
+from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER, NEWEST_VERSION, Variant, version_numbers
 from prozess.harness.config.known_properties import misspelt
 from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed, NotReady
 from prozess.harness.plan.plan import Plan
@@ -44,7 +44,7 @@ class TestSettings:
 
     backend: str = "local"
     variant: str = "kraft-isolated"
-    version: str = "4.3.1"
+    version: str = NEWEST_VERSION
     """Where the variant is ZooKeeper's and no version is asked for: the last that has it."""
     brokers: int = 3
     scope: str = "session"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from prozess.harness.app.validation.clients import SettingValue, Translated
-from prozess.harness.config.configuration import Variant
+from prozess.harness.config.configuration import Variant, version_numbers
 from prozess.harness.config.known_properties import (
     Property,
     Setting,
@@ -21,6 +21,7 @@ from prozess.harness.config.known_properties import (
     properties_of,
     trimmed,
 )
+from prozess.harness.config.releases import READY_KRAFT
 from prozess.harness.errors import BadInput
 
 REPLICATION = ("replication.factor", "replication-factor", "replicas")
@@ -163,11 +164,13 @@ def _of_variant(found: Translated, servers: Settings) -> None:
 
 
 def variant_of(found: Translated, version: str) -> Variant:
-    """Returns the kind of cluster that these settings describe."""
+    """Returns the kind of cluster that these settings describe. Where they do not say how it keeps its metadata, and KRaft
+    was a preview in this version, it has ZooKeeper."""
     values = {key.removeprefix("variant."): value for key, value in found.base.items() if key.startswith("variant.")}
     properties = {k.removeprefix("properties."): v for k, v in values.items() if k.startswith("properties.")}
     plain = {k: v for k, v in values.items() if not k.startswith("properties.")}
-    return Variant.model_validate(plain | {"kafka_version": version, "properties": properties})
+    before_kraft = {"metadata_mode": "zookeeper"} if version_numbers(version) < READY_KRAFT else {}
+    return Variant.model_validate(before_kraft | plain | {"kafka_version": version, "properties": properties})
 
 
 # What brokers refuse of settings that are each right by themselves: theirs when they start

@@ -107,7 +107,7 @@ def commits_first(group: GroupConfiguration) -> bool:
 
 
 def parse_version(text: str | None) -> Version | None:
-    """Returns "4.3.1" as (4, 3, 1); None if it is no release's number."""
+    """Returns "4.4.0" as (4, 3, 1); None if it is no release's number."""
     parts = (text or "").split("-")[0].split(".")
     return tuple(int(p) for p in parts) if all(p.isdigit() for p in parts) else None
 
@@ -157,7 +157,7 @@ DEFECTS: Mapping[str, Defect] = {
         Defect(
             id="KAFKA-14034",
             owner="java",
-            newest="4.3.1",
+            newest="4.4.0",
             avoided="a transactional.id",
             outside_transactions=True,
             source="KAFKA-14034; apache/kafka pull request 13796, closed unmerged",

@@ -32,7 +32,7 @@ DICTIONARIES = {
     "fault": ["kill", "pause", "partition", "wipe", "mystery", "rolling-restart", "power-loss", "elect-unclean"],
     "detail": ["broker-1 answered"],
 }
-CLUSTER = {"kafka_version": "4.3.1", "settings": {"replica.lag.time.max.ms": "10000"}, "features": {}}
+CLUSTER = {"kafka_version": "4.4.0", "settings": {"replica.lag.time.max.ms": "10000"}, "features": {}}
 
 
 def ns(seconds: float) -> int:

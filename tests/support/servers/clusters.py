@@ -116,7 +116,7 @@ def cluster(
     backend, variant = request.param
     if backend == COMPOSE:
         need("docker")
-        ensure_images(variant.get("kafka_version", "4.3.1"), zookeeper=bool(variant))
+        ensure_images(variant.get("kafka_version", "4.4.0"), zookeeper=bool(variant))
     built = new_cluster(backend, plan_of(**variant), new_run(tmp_path_factory.mktemp("run")))
     try:
         built.setup()

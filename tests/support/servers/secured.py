@@ -29,7 +29,7 @@ from prozess.clusters.machine.server_properties import HEAP, JVM_FLAGS
 from prozess.clusters.machine.servers import first_port, free_ports
 from prozess.harness.clock import SystemClock, wait_until
 
-VERSION = "4.3.1"
+VERSION = "4.4.0"
 START_S, STOP_S = 90.0, 60.0
 NODES = (1, 2, 3)
 LISTENERS = ("SASL", "MUTUAL", "BARE", "INNER", "CONTROLLER")

@@ -43,6 +43,7 @@ ELSEWHERE = {
     "prozess run nightly --for 8h": CAMPAIGN_RUNS,
     "prozess run nightly --for 8h --runs /var/lib/prozess": CAMPAIGN_RUNS,
     "prozess run nightly --resume /var/lib/prozess/nightly-20260101T220000": CAMPAIGN_RUNS,
+    "prozess run versions --rounds 1": CAMPAIGN_RUNS,
     "prozess matrix matrix-quick --run results": "tests/system/commands/test_matrix.py",
     "prozess matrix results": "tests/system/commands/test_matrix.py",
     "prozess matrix matrix-full --run share-3 --shard 3/16": MACHINES,
@@ -67,7 +68,7 @@ ELSEWHERE = {
     "prozess trends s3a://trials/nightly": "tests/system/spark/test_object_store.py",
     "prozess trends /var/lib/prozess/nightly-*": "tests/system/spark/test_trends.py",
     "prozess import verifiable producer.jsonl consumer.jsonl … --out DIR": IMPORTS,
-    "prozess images build --version 4.3.1 --version 3.9.2": "tests/contract/test_compose_cluster.py",
+    "prozess images build --version 4.4.0 --version 3.9.2": "tests/contract/test_compose_cluster.py",
     "prozess images list": "tests/contract/test_compose_cluster.py",
 }
 """Command → the test that carries it out."""

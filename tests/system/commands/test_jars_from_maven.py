@@ -23,7 +23,7 @@ from prozess.harness.errors import MissingTool
 from prozess.workloads.librdkafka import close
 
 pytestmark = pytest.mark.cluster
-VERSION = "4.3.1"
+VERSION = "4.4.0"
 
 
 def environment_of(cache: Path, **more: str) -> dict[str, str]:

@@ -22,7 +22,7 @@ COMPOSE = ("--backend", "compose", "--variant", "kraft-combined")
 def images(need):
     need("java")
     need("docker")
-    ensure_images("4.3.1")
+    ensure_images("4.4.0")
 
 
 def small_smoke():

@@ -18,8 +18,8 @@ from prozess.harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
 pytestmark = pytest.mark.cluster
 
 X, Y, Z = 1, 2, 3
-DUMPS = {"4.3.1": "org.apache.kafka.tools.DumpLogSegments", "3.9.2": "kafka.tools.DumpLogSegments"}
-LATER = {"4.3.1": (), "3.9.2": pytest.mark.long}
+DUMPS = {"4.4.0": "org.apache.kafka.tools.DumpLogSegments", "3.9.2": "kafka.tools.DumpLogSegments"}
+LATER = {"4.4.0": (), "3.9.2": pytest.mark.long}
 M2_EVERYWHERE, M3_AT_X_AND_Y, M4_AT_X, X_DEAD, X_BACK = range(5)
 
 

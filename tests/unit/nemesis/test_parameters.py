@@ -41,10 +41,10 @@ ZOOKEEPER = {"metadata_mode": "zookeeper", "kafka_version": "3.9.2"}
         ("migrate", {"stage": "kraft"}, {}, 'begins with ZooKeeper .*Set metadata_mode = "zookeeper"'),
         ("migrate", {"stage": "migrating"}, ZOOKEEPER, "Set variant.migration_controllers"),
         ("finalize-features", {}, ZOOKEEPER, "the cluster has ZooKeeper"),
-        ("upgrade", {"version": "4.3.1"}, {}, "no newer than 4.3.1"),
-        ("upgrade", {"version": "3.9.2"}, {}, "no newer than 4.3.1"),
+        ("upgrade", {"version": "4.4.0"}, {}, "no newer than 4.4.0"),
+        ("upgrade", {"version": "3.9.2"}, {}, "no newer than 4.4.0"),
         ("upgrade", {"version": "5.0.0"}, {"kafka_version": "3.9.2"}, "to the next major version first"),
-        ("upgrade", {"version": "4.3.1"}, ZOOKEEPER, "has no ZooKeeper mode"),
+        ("upgrade", {"version": "4.4.0"}, ZOOKEEPER, "has no ZooKeeper mode"),
     ],
 )
 def test_a_fault_that_means_nothing_on_such_a_cluster_is_refused(fault, parameters, variant, says):
@@ -58,8 +58,8 @@ def test_a_fault_that_means_nothing_on_such_a_cluster_is_refused(fault, paramete
         ("migrate", {"stage": "kraft"}, ZOOKEEPER | {"migration_controllers": 3}),
         ("finalize-features", {}, ZOOKEEPER | {"migration_controllers": 1}),
         ("finalize-features", {}, {}),
-        ("upgrade", {"version": "4.3.1"}, {"kafka_version": "3.9.2"}),
-        ("upgrade", {"version": "4.3.1"}, {"versions": {"broker-1": "3.9.2"}}),
+        ("upgrade", {"version": "4.4.0"}, {"kafka_version": "3.9.2"}),
+        ("upgrade", {"version": "4.4.0"}, {"versions": {"broker-1": "3.9.2"}}),
     ],
 )
 def test_a_fault_that_means_something_there_is_taken(fault, parameters, variant):

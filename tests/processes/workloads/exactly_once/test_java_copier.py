@@ -51,7 +51,7 @@ def test_it_is_given_topics_group_and_a_transactional_id_of_its_place():
     ).options.command
     assert (
         words[words.index("org.apache.kafka.tools.TransactionalMessageCopier") - 1]
-        == "/jars/4.3.1/a.jar:/jars/4.3.1/b.jar"
+        == "/jars/4.4.0/a.jar:/jars/4.4.0/b.jar"
     )
     told = dict(pairwise(words))
     assert told["--broker-list"] == "h:1"

@@ -23,7 +23,7 @@ CLIENT = 5
 MS = 1_000_000
 
 
-def plan_of(*steps: dict[str, Any], version: str = "4.3.1", client: Any = "java", **group: Any) -> Plan:
+def plan_of(*steps: dict[str, Any], version: str = "4.4.0", client: Any = "java", **group: Any) -> Plan:
     document = {
         "name": "test",
         "title": "test",

@@ -20,7 +20,7 @@ from tests.support.tools import PRETENDED
 CLIENT = 5
 
 
-def plan_of(version: str = "4.3.1") -> Plan:
+def plan_of(version: str = "4.4.0") -> Plan:
     document = {
         "name": "test",
         "title": "test",

@@ -197,7 +197,7 @@ def judged(case, *, lived_s=60, **cluster):
     made = plan({"producer.acks": ["all"]})
     columns = {"partition": 0, "log_offset": 5, "reader": 2, "case": case, "begin_ns": 0, "end_ns": lived_s * 10**9}
     told = {("snapshot-conflict", 0): KernelResult(make_witnesses(1, columns), count=1, judged=3)}
-    about = {"kafka_version": "4.3.1", "settings": cluster, "features": {}}
+    about = {"kafka_version": "4.4.0", "settings": cluster, "features": {}}
     return of(
         judge(made, findings(made, told), evidence(made, metadata=failover(1), cluster=about)), 0, "snapshot-conflict"
     )

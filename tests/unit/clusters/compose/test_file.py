@@ -15,6 +15,7 @@ from prozess.clusters.compose.file import (
     ComposeSetting,
     environment,
     environment_name,
+    in_order,
     persons_file,
     place_in_networks,
     run_document,
@@ -22,7 +23,7 @@ from prozess.clusters.compose.file import (
 )
 from prozess.clusters.compose.network import SUBNETS, free_prefixes, subnets_of
 from prozess.harness.config.configuration import Variant
-from prozess.harness.errors import ClusterFailed
+from prozess.harness.errors import BadInput, ClusterFailed
 
 PREFIXES = {"data": "10.214.7", "observer": "10.215.7"}
 
@@ -127,3 +128,9 @@ def test_the_subnets_of_the_engines_networks_are_read_and_others_left_out() -> N
         {"IPAM": None},
     ]
     assert subnets_of(networks) == ["172.17.0.0/16"]
+
+
+def test_containers_of_versions_of_which_no_image_was_tried_are_refused():
+    with pytest.raises(BadInput, match=r"'3\.8\.1': in containers .* from 3\.9 on\. Use --backend local"):
+        in_order(Variant(kafka_version="3.8.1"))
+    in_order(Variant(versions={"broker-1": "3.9.0"}))

@@ -48,11 +48,11 @@ def test_of_a_release_without_its_patch_only_what_every_patch_has_is_known(tmp_p
 def test_the_report_says_what_the_cluster_told_and_guesses_nothing(tmp_path):
     small = make_small(tmp_path / "run")
     plan = plan_of(small)
-    assert kafka_told(small.run, plan) == "4.3.1, kraft-isolated", "planned: it never came up"
+    assert kafka_told(small.run, plan) == "4.4.0, kraft-isolated", "planned: it never came up"
     for told, said in (
         ({"kafka_version": "4.3", "metadata_mode": "kraft"}, "4.3, kraft"),
         ({"kafka_version": None, "metadata_mode": None}, "of an unknown version"),
-        ({"kafka_versions": {"broker-1": "4.3.1", "broker-2": "3.9.2"}, "kafka_version": "3.9.2"}, "3.9.2 and 4.3.1"),
+        ({"kafka_versions": {"broker-1": "4.4.0", "broker-2": "3.9.2"}, "kafka_version": "3.9.2"}, "3.9.2 and 4.4.0"),
     ):
         write_json(small.run.cluster, told)
         assert kafka_told(small.run, plan) == said
@@ -63,6 +63,6 @@ def test_the_report_says_what_the_cluster_told_and_guesses_nothing(tmp_path):
 
 def test_a_plan_names_the_version_it_runs_and_of_what_is_attached_to_only_the_address(tmp_path):
     plan = plan_of(make_small(tmp_path / "run"))
-    assert plan.cluster_in_words == "Kafka 4.3.1 kraft-isolated, 3 brokers"
+    assert plan.cluster_in_words == "Kafka 4.4.0 kraft-isolated, 3 brokers"
     attached = plan.model_copy(update={"backend": "attach", "attach": AttachOptions(bootstrap_servers=("there:9092",))})
     assert attached.cluster_in_words == "Kafka at there:9092, as it is there"

@@ -35,6 +35,7 @@ from prozess.clusters.install.locks import (
 )
 from prozess.harness import installation as cache
 from prozess.harness.config.configuration import version_numbers
+from prozess.harness.config.releases import NEWEST_PATCHES
 from prozess.harness.errors import BadInput, MissingTool
 from prozess.harness.installation import cache_directory, make_cache, sha256_of
 from tests.support.servers.maven import Served, serving
@@ -255,7 +256,7 @@ def test_what_a_run_is_stamped_with_says_whether_its_jars_were_verified(world: W
     assert module.jar_facts(VERSION, environment=world.environment) == facts
 
 
-@pytest.mark.parametrize("version", ["", "4", "latest", "../4.3.1", "4.3.1/..", "4.3.1 "])
+@pytest.mark.parametrize("version", ["", "4", "latest", "../4.4.0", "4.4.0/..", "4.4.0 "])
 def test_what_is_no_version_is_the_users_mistake(world: World, version: str) -> None:
     with pytest.raises(BadInput, match="has the form"):
         world.ensure(version)
@@ -292,6 +293,10 @@ def test_the_locks_name_the_broker_its_tools_and_one_logging_binding(version: st
     bindings = {c.artifact for c in coordinates if c.artifact in BINDINGS}
     assert bindings == {BINDINGS[0 if version.startswith("4") else 1 if version_numbers(version) >= (3, 1, 1) else 2]}
     assert ("zookeeper" in {c.artifact for c in coordinates}) == (not version.startswith("4"))
+
+
+def test_there_is_a_lock_of_the_newest_patch_of_every_minor_release() -> None:
+    assert set(NEWEST_PATCHES) <= set(locked_versions())
 
 
 def test_an_unknown_version_has_no_lock() -> None:
@@ -345,15 +350,15 @@ def test_what_ivy_laid_down_is_known_by_where_it_lies(tmp_path: Path) -> None:
     ],
 )
 def test_a_failure_is_one_sentence_with_its_cause_and_a_way_out(output: str, cause: str) -> None:
-    text = explain_failure("4.3.1", output)
+    text = explain_failure("4.4.0", output)
     assert cause in text
-    assert text.startswith("Kafka 4.3.1's jars cannot be fetched with Ivy: ")
+    assert text.startswith("Kafka 4.4.0's jars cannot be fetched with Ivy: ")
     assert "\n" not in text
 
 
 def test_what_is_requested_is_in_the_module() -> None:
-    text = module_text(roots("4.3.1"))
-    assert all(c.artifact in text and c.version in text for c in roots("4.3.1"))
+    text = module_text(roots("4.4.0"))
+    assert all(c.artifact in text and c.version in text for c in roots("4.4.0"))
 
 
 def test_a_pyspark_without_ivy_is_to_be_installed_anew(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

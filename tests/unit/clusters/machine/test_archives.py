@@ -29,7 +29,7 @@ def jars(tmp_path: Path) -> tuple[Path, ...]:
 
 
 def lay_down(java: JavaRuntime, jars: tuple[Path, ...]) -> Path:
-    place = module._place("4.3.1", java, jars)
+    place = module._place("4.4.0", java, jars)
     place.mkdir(parents=True)
     (place / "kafka.jsa").write_bytes(b"archive")
     (place / "checksums.json").write_text(json.dumps({"kafka.jsa": sha256_of(place / "kafka.jsa")}))
@@ -37,14 +37,14 @@ def lay_down(java: JavaRuntime, jars: tuple[Path, ...]) -> Path:
 
 
 def test_there_is_no_archive_before_one_is_built(java: JavaRuntime, jars: tuple[Path, ...]) -> None:
-    assert class_data_archive("4.3.1", "broker", java, jars) is None
+    assert class_data_archive("4.4.0", "broker", java, jars) is None
     assert archive_flags(None) == ()
 
 
 def test_brokers_and_controllers_share_a_whole_archive(java: JavaRuntime, jars: tuple[Path, ...]) -> None:
     archive = lay_down(java, jars)
     for role in ("broker", "controller"):
-        assert class_data_archive("4.3.1", role, java, jars) == archive
+        assert class_data_archive("4.4.0", role, java, jars) == archive
     assert f"-XX:SharedArchiveFile={archive}" in archive_flags(archive)
 
 
@@ -61,24 +61,24 @@ def test_a_damaged_archive_is_not_used_since_a_jvm_may_die_of_it(
         archive.with_name("checksums.json").unlink()
     else:
         archive.with_name("checksums.json").write_text('{"kafka')
-    assert class_data_archive("4.3.1", "broker", java, jars) is None
+    assert class_data_archive("4.4.0", "broker", java, jars) is None
 
 
 def test_an_archive_is_not_used_with_other_jars_or_another_java(java: JavaRuntime, jars: tuple[Path, ...]) -> None:
     lay_down(java, jars)
     jars[0].write_bytes(b"another jar")
-    assert class_data_archive("4.3.1", "broker", java, jars) is None
+    assert class_data_archive("4.4.0", "broker", java, jars) is None
     jars[0].write_bytes(b"jar")
     java.executable.write_text("#!/bin/sh\nexit 1\n")
-    assert class_data_archive("4.3.1", "broker", java, jars) is None
+    assert class_data_archive("4.4.0", "broker", java, jars) is None
 
 
 def test_a_java_that_cannot_make_archives_costs_speed_and_nothing_else(
     java: JavaRuntime, jars: tuple[Path, ...]
 ) -> None:
     told: list[str] = []
-    build_archives("4.3.1", java, jars, timeout_s=10, close=close, progress=told.append)
+    build_archives("4.4.0", java, jars, timeout_s=10, close=close, progress=told.append)
     assert "this Java is broken" in told[-1]
     assert "slower" in told[-1]
-    assert class_data_archive("4.3.1", "broker", java, jars) is None
-    assert not list(module._place("4.3.1", java, jars).iterdir())
+    assert class_data_archive("4.4.0", "broker", java, jars) is None
+    assert not list(module._place("4.4.0", java, jars).iterdir())

@@ -128,11 +128,11 @@ def test_who_keeps_the_metadata_depends_on_the_mode() -> None:
 
 def test_a_mixed_cluster_can_rely_on_its_oldest_version_alone() -> None:
     variant = Variant(versions={"broker-2": "3.9.2"})
-    assert variant.kafka_versions == ("3.9.2", "4.3.1")
+    assert variant.kafka_versions == ("3.9.2", "4.4.0")
     assert (variant.oldest_version, variant.version_of("broker-2"), variant.version_of("broker-1")) == (
         "3.9.2",
         "3.9.2",
-        "4.3.1",
+        "4.4.0",
     )
     assert not any(key.startswith("share.") for key in properties_of(variant, "broker-1"))
     assert Variant(kafka_version="3.10.0", versions={"broker-1": "3.9.2"}).oldest_version == "3.9.2"
@@ -154,6 +154,23 @@ def test_the_variants_properties_are_laid_over_the_defaults() -> None:
         assert (found["num.io.threads"], found["broker.session.timeout.ms"]) == ("7", "4000")
 
 
+def test_brokers_whose_request_handlers_wait_for_one_another_have_as_many_as_by_kafkas_default() -> None:
+    threads = {
+        version: properties_of(Variant(metadata_mode="zookeeper", kafka_version=version), "broker-1")["num.io.threads"]
+        for version in ("2.8.2", "3.0.0", "3.5.2", "3.6.0", "3.9.2")
+    }
+    assert threads == {"2.8.2": "2", "3.0.0": "8", "3.5.2": "8", "3.6.0": "2", "3.9.2": "2"}
+
+
+def test_brokers_with_zookeeper_speak_as_the_oldest_of_them_does() -> None:
+    variant = Variant(metadata_mode="zookeeper", kafka_version="3.9.2", versions={"broker-2": "2.8.1"})
+    spoken = [properties_of(variant, f"broker-{n}")["inter.broker.protocol.version"] for n in (1, 2, 3)]
+    assert spoken == ["2.8"] * 3
+    chosen = variant.model_copy(update={"properties": {"inter.broker.protocol.version": "2.7"}})
+    assert properties_of(chosen, "broker-1")["inter.broker.protocol.version"] == "2.7"
+    assert "inter.broker.protocol.version" not in properties_of(Variant(), "broker-1")
+
+
 @pytest.mark.parametrize("key", sorted(OURS))
 def test_what_the_backend_sets_itself_cannot_be_overridden(key: str) -> None:
     with pytest.raises(BadInput, match=f"'{key}'.*Remove it"):
@@ -164,13 +181,23 @@ def test_what_the_backend_sets_itself_cannot_be_overridden(key: str) -> None:
     ("variant", "way_out"),
     [
         (Variant(metadata_mode="zookeeper"), "3.9.2"),
-        (Variant(metadata_mode="zookeeper", kafka_version="3.9.2", versions={"broker-1": "4.3.1"}), "3.9.2"),
+        (Variant(metadata_mode="zookeeper", kafka_version="3.9.2", versions={"broker-1": "4.4.0"}), "3.9.2"),
         (Variant(metadata_mode="zookeeper", kafka_version="3.9.2", features={"transaction.version": 2}), "Remove it"),
         (Variant(versions={"broker-4": "3.9.2"}), "broker-1, broker-2, broker-3, controller-3001"),
         (Variant(versions={"broker-1": "5.0.0"}, kafka_version="3.9.2"), "follow one another"),
         (Variant(versions={"broker-1": "3.9.2"}, features={"metadata.version": 25}), "Remove it"),
-        (Variant(kafka_version="2.8.2"), "4.3.1"),
-        (Variant(kafka_version="latest"), "4.3.1"),
+        (Variant(kafka_version="2.8.2"), 'metadata_mode = "zookeeper"'),
+        (Variant(kafka_version="3.2.3"), "KIP-833.*4.4.0"),
+        (Variant(kafka_version="2.7.2", metadata_mode="zookeeper"), "from 2.8 on"),
+        (Variant(versions={"broker-2": "3.2.3"}), "variant.versions of broker-2 = '3.2.3' has KRaft only as a preview"),
+        (
+            Variant(metadata_mode="zookeeper", kafka_version="3.9.2", versions={"broker-3": "4.0.0"}),
+            "of broker-3 = '4.0.0' has no ZooKeeper mode",
+        ),
+        (Variant(metadata_mode="zookeeper", kafka_version="3.5.2", migration_controllers=1), "KIP-866, 3.6.*3.9.2"),
+        (Variant(kafka_version="3.7.2", features={"metadata.version": 19}), "3.8 .KIP-1022"),
+        (Variant(versions={"broker-1": "4.4"}), "has the form 4.4.0"),
+        (Variant(kafka_version="latest"), "4.4.0"),
     ],
 )
 def test_a_variant_that_is_not_run_here_is_refused_with_a_way_out(variant: Variant, way_out: str) -> None:

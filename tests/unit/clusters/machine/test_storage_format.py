@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from prozess.clusters.machine.servers import feature_levels, format_directory, new_kafka_uuid
+from prozess.clusters.machine.servers import (
+    CHECKPOINT_NAME,
+    FIRST_CHECKPOINT_NAME,
+    Checkpoint,
+    feature_levels,
+    format_directory,
+    new_kafka_uuid,
+)
 from prozess.harness.errors import ClusterFailed
 
 # What StorageTool of 4.3.1 and 3.9.2 wrote; no cluster id is in it.
@@ -49,12 +56,23 @@ def test_a_formatted_directory_holds_nothing_of_an_earlier_run(tmp_path: Path) -
     data = tmp_path / "data"
     (data / "cell-000-0").mkdir(parents=True)
     (data / "cell-000-0" / "00000000000000000000.log").write_bytes(b"old")
-    format_directory(data, node_id=2, cluster_id="c" * 22, checkpoint=CHECKPOINT_392)
+    format_directory(data, node_id=2, cluster_id="c" * 22, checkpoint=Checkpoint(CHECKPOINT_NAME, CHECKPOINT_392))
     assert sorted(path.name for path in data.iterdir()) == ["bootstrap.checkpoint", "meta.properties"]
     meta = dict(line.split("=") for line in (data / "meta.properties").read_text().splitlines())
     directory_id = meta.pop("directory.id")
     assert meta == {"version": "1", "cluster.id": "c" * 22, "node.id": "2"}
     assert len(directory_id) == 22
+
+
+def test_from_4_4_on_the_levels_are_a_snapshot_that_controllers_alone_have(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(FIRST_CHECKPOINT_NAME, b"levels")
+    broker, controller = frozenset({"broker"}), frozenset({"broker", "controller"})
+    assert [checkpoint.belongs_to(roles) for roles in (broker, controller)] == [False, True]
+    assert Checkpoint(CHECKPOINT_NAME, b"levels").belongs_to(broker)
+    format_directory(tmp_path / "data", node_id=1, cluster_id="c" * 22, checkpoint=checkpoint)
+    assert (tmp_path / "data" / FIRST_CHECKPOINT_NAME).read_bytes() == b"levels"
+    format_directory(tmp_path / "data", node_id=1, cluster_id="c" * 22, checkpoint=None)
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["meta.properties"]
 
 
 def test_uuids_never_look_like_an_option() -> None:

@@ -10,6 +10,7 @@ import pytest
 from prozess.clusters.install.jars import jar_facts
 from prozess.clusters.install.tools import tool_versions
 from prozess.clusters.install.wheels import library_facts
+from prozess.harness.config.configuration import NEWEST_VERSION
 from prozess.harness.errors import MissingTool
 from prozess.harness.history import versions
 from prozess.harness.plan.planning import make_plan
@@ -24,7 +25,7 @@ def test_the_stamp_names_every_version_that_matters(tmp_path):
     told = json.loads(run.versions.read_text())
     assert told["prozess"]["version"]
     assert re.fullmatch(r"[0-9a-f]{40}", told["prozess"].get("commit", "0" * 40))
-    assert told["kafka"] == ["4.3.1"]
+    assert told["kafka"] == ["4.4.0"]
     assert {"confluent-kafka", "pyspark", "pyarrow", "numpy"} <= told["packages"].keys()
     assert re.fullmatch(r"\d+\.\d+\.\d+", told["tools"]["librdkafka"])
     assert told["clients"] == [
@@ -58,10 +59,10 @@ def test_servers_from_jars_that_nobody_verified_are_named(tmp_path, jars, told):
     facts = {"jar_facts": lambda version: jars, "library_facts": lambda version: {}}
     versions.stamp_versions(run, plan, **facts, tool_versions=lambda backend: {})
     assert json.loads(run.versions.read_text())["servers"] == {
-        "4.3.1": {"from": "jars in the cache", "verified": False} | jars
+        "4.4.0": {"from": "jars in the cache", "verified": False} | jars
     }
     assert versions.unverified(run) == [
-        "Kafka 4.3.1 ran from jars in the cache, for which prozess has no SHA-256 sums."
+        "Kafka 4.4.0 ran from jars in the cache, for which prozess has no SHA-256 sums."
     ] * told  # fmt: skip
 
 
@@ -75,7 +76,7 @@ def test_client_libraries_are_named_with_their_versions_and_those_that_nobody_ve
     versions.stamp_versions(
         run,
         plan,
-        jar_facts=lambda version: {"verified": version == "4.3.1"},
+        jar_facts=lambda version: {"verified": version == NEWEST_VERSION},
         library_facts=lambda version: {"verified": version == "2.8.0"},
         tool_versions=lambda backend: {"librdkafka": "2.16.0"},
     )

@@ -41,7 +41,7 @@ NEVER = sorted(
         name
         for client in ("java", "librdkafka")
         for scope in ("producer", "consumer")
-        for version in ("3.9.2", "4.3.1")
+        for version in ("3.9.2", "4.4.0")
         for name in properties_of(scope, client, version)
     }
     - MAY_BE_WRITTEN

@@ -286,7 +286,7 @@ ZOOKEEPER = {"metadata_mode": "zookeeper", "kafka_version": "3.9.2"}
         ),
         ("partition", ["leader(0)"], ZOOKEEPER, {"others": "controllers"}, "others = 'controllers' is nobody"),
         ("latency", ["leader(0)"], {}, {"latency_ms": "slow"}, "fault 'latency': latency_ms = 'slow'"),
-        ("upgrade", ["brokers"], {}, {"version": "4.3.1"}, "is no newer than 4.3.1"),
+        ("upgrade", ["brokers"], {}, {"version": "4.4.0"}, "is no newer than 4.4.0"),
     ],
 )
 def test_a_fault_that_cannot_be_meant_is_refused_when_it_is_planned(fault, targets, variant, parameters, says):

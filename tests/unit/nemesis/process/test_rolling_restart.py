@@ -119,7 +119,7 @@ def test_a_parameter_that_there_is_not_is_refused_when_planned():
 
 def test_an_upgrade_installs_the_version_on_each_broker_in_turn_while_the_others_are_in_sync(tmp_path):
     bench = Bench(tmp_path / "run")
-    struck = bench.strike("upgrade", "upgrade", "brokers", version="4.3.1", order="named")
+    struck = bench.strike("upgrade", "upgrade", "brokers", version="4.4.0", order="named")
     assert struck.effective is Tristate.YES
     assert bench.ended == [("broker-1", 3), ("broker-2", 3), ("broker-3", 3)]
     brokers = [node for node in bench.cluster.nodes if "broker" in node.roles]

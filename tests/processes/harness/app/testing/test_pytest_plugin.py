@@ -62,9 +62,9 @@ def test_its_options_and_marker_are_told(tmp_path):
 @pytest.mark.parametrize(
     ("marked", "said"),
     [
-        ("versoin='4.3.1'", "did you mean 'version'?"),
+        ("versoin='4.4.0'", "did you mean 'version'?"),
         ("backend='cloud'", "backend = 'cloud' is not known. Known: local, compose."),
-        ("version='4.3.1', variant='zookeeper'", "3.9 is the last line of Kafka that has a ZooKeeper mode"),
+        ("version='4.4.0', variant='zookeeper'", "3.9 is the last line of Kafka that has a ZooKeeper mode"),
     ],
 )
 def test_a_wrong_setting_fails_the_test_with_the_rule_and_is_never_skipped(tmp_path, marked, said):
@@ -95,7 +95,7 @@ def test_a_cluster_that_cannot_be_started_is_an_error_or_a_loud_skip(tmp_path, m
     told = run(tmp_path, source, "-rs", f"--prozess-unavailable={unavailable}")
     assert told.returncode == code, told.stdout
     assert f"1 {word}" in told.stdout
-    assert "a compose cluster (kraft-isolated, Kafka 4.3.1) cannot be started here: " in told.stdout
+    assert "a compose cluster (kraft-isolated, Kafka 4.4.0) cannot be started here: " in told.stdout
 
 
 def test_a_client_that_a_failed_test_held_does_nothing_in_the_tests_after_it(tmp_path):

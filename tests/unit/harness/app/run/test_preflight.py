@@ -4,6 +4,7 @@ import pytest
 
 from prozess.harness.app.conduct import Options, conduct
 from prozess.harness.app.run.outside import refuse_plan
+from prozess.harness.config.configuration import NEWEST_VERSION
 from prozess.harness.errors import BadInput, ExitCode, UnsupportedFault
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import load_trial, parse_trial
@@ -30,10 +31,21 @@ def test_a_fault_that_the_isolation_does_not_allow_is_refused(plan, says):
 
 
 def test_a_version_that_is_not_run_and_a_level_that_is_none_are_refused():
-    with pytest.raises(BadInput, match=r"2\.8\.0.*Kafka is run from 3\.9 on"):
+    with pytest.raises(BadInput, match=r"2\.8\.0.*ready for production from 3\.3 on"):
         refuse_plan(planned(variant={"kafka_version": "2.8.0"}), isolation="signals")
+    with pytest.raises(BadInput, match=r"versions of broker-2 = '3\.2\.3' has KRaft only as a preview"):
+        refuse_plan(planned(variant={"versions": {"broker-2": "3.2.3"}}), isolation="signals")
     with pytest.raises(BadInput, match="--isolation 'some' is not known"):
         refuse_plan(planned(), isolation="some")
+
+
+def test_a_version_that_nobody_knows_is_refused_where_nobody_can_be_asked(monkeypatch, tmp_path):
+    monkeypatch.setenv("PROZESS_CACHE", str(tmp_path))
+    monkeypatch.setenv("PROZESS_MAVEN_URL", "http://127.0.0.1:1/maven2")
+    monkeypatch.setattr("prozess.clusters.install.repository.BACKOFF_S", 0)
+    with pytest.raises(BadInput, match=r"PROZESS_MAVEN_URL was tried, .*cannot be reached.*nearest .*: 4\.\d+\.\d+\.$"):
+        refuse_plan(planned(variant={"kafka_version": "99.0.0"}), isolation="signals")
+    refuse_plan(planned(variant={"kafka_version": NEWEST_VERSION}), isolation="signals")
 
 
 def test_what_is_refused_leaves_no_run_directory(tmp_path):

@@ -47,11 +47,11 @@ def test_the_same_campaign_and_seed_draw_the_same_trials(seed, number):
 def test_a_value_is_laid_over_a_trial_as_what_it_is_in_the_campaigns_file(tmp_path):
     (tmp_path / "c.toml").write_text(
         'name = "c"\ntitle = ""\n[[entries]]\ntrial = "smoke"\n'
-        'set = { "variant.brokers" = [5], settle_s = [1.0], "variant.kafka_version" = [\'4.3.1\'], x = [true] }\n'
+        'set = { "variant.brokers" = [5], settle_s = [1.0], "variant.kafka_version" = [\'4.4.0\'], x = [true] }\n'
     )
     drawn = draw(load_campaign(tmp_path / "c.toml"), 1, 0)
     for settings in (drawn.settings, TrialJob.model_validate_json(drawn.model_dump_json()).settings):
-        assert settings == {"variant.brokers": 5, "settle_s": 1.0, "variant.kafka_version": "4.3.1", "x": True}
+        assert settings == {"variant.brokers": 5, "settle_s": 1.0, "variant.kafka_version": "4.4.0", "x": True}
         assert [type(settings[key]) for key in sorted(settings)] == [float, int, str, bool]
 
 
@@ -205,11 +205,11 @@ def test_what_is_unknown_is_said_by_reason_and_not_twice():
 def test_the_index_tells_verdicts_by_trial_and_variant_what_was_violated_and_what_was_tried_again(tmp_path):
     directory = a_campaign_of_every_kind(tmp_path / "campaign")
     overview = overview_of(directory, directory.attempts())
-    assert overview.variants == ("local, kraft-isolated, 4.3.1", "not begun")
+    assert overview.variants == ("local, kraft-isolated, 4.4.0", "not begun")
     assert {t: {v: p.verdict for v, p in places.items()} for t, places in overview.places.items()} == {
-        "bad": {"local, kraft-isolated, 4.3.1": "violated"},
+        "bad": {"local, kraft-isolated, 4.4.0": "violated"},
         "broken": {"not begun": None},
-        "good": {"local, kraft-isolated, 4.3.1": "held"},
+        "good": {"local, kraft-isolated, 4.4.0": "held"},
     }
     assert [line.attempt.job.trial for line in overview.concerns] == ["bad", "broken"]
     assert (overview.failed, overview.left_without, overview.verdict) == (2, 1, "violated")

@@ -50,7 +50,7 @@ def test_the_full_product_of_clusters_schedules_and_seeds_is_run():
 def test_a_cover_of_the_trials_has_every_valid_pair_and_what_is_impossible_is_told_with_the_reason():
     axes = {
         "variant.metadata_mode": ["kraft-isolated", "kraft-combined", "zookeeper"],
-        "variant.kafka_version": ["4.3.1", "3.9.2"],
+        "variant.kafka_version": ["4.4.0", "3.9.2"],
         "variant.brokers": [3, 4],
     }
     made = layout(matrix={"axes": axes, "strength": 2})
@@ -59,7 +59,7 @@ def test_a_cover_of_the_trials_has_every_valid_pair_and_what_is_impossible_is_to
     assert len(made.rows) < len(made.valid) == 20
     done, possible, impossible = made.coverage()
     assert done == possible
-    assert impossible == [{"variant.metadata_mode": "zookeeper", "variant.kafka_version": "4.3.1"}]
+    assert impossible == [{"variant.metadata_mode": "zookeeper", "variant.kafka_version": "4.4.0"}]
     assert "KIP-833" in made.why_impossible(impossible[0])
 
 
@@ -141,8 +141,8 @@ def test_a_named_value_sets_whatever_belongs_together():
         ({"axes": {"producer.acks": ["2"]}}, "producer.acks = '2'"),
         ({"name": 3}, "needs a name"),
         (
-            {"matrix": {"axes": {"variant.kafka_version": ["4.3.1"], "variant.metadata_mode": ["zookeeper"]}}},
-            "has no valid trial: all 2 choices are excluded, the first because Kafka 4.3.1 has no ZooKeeper mode",
+            {"matrix": {"axes": {"variant.kafka_version": ["4.4.0"], "variant.metadata_mode": ["zookeeper"]}}},
+            "has no valid trial: all 2 choices are excluded, the first because Kafka 4.4.0 has no ZooKeeper mode",
         ),
         (
             {"axes": {"topic.min_insync_replicas": [4]}},

@@ -46,7 +46,7 @@ ROW = ScenarioRow(
     seed=1,
     backend="local",
     metadata_mode="kraft-isolated",
-    versions="4.3.1",
+    versions="4.4.0",
     verdict="held",
     controls=Controls(1, 2, {"lost": 1200}),
     seconds=61.4,
@@ -134,7 +134,7 @@ def test_lines_stand_in_the_order_of_the_scenarios():
 def test_runs_of_one_trial_on_several_metadata_modes_stand_side_by_side():
     costs = (FaultCost("a leader is killed", NewLeaders(2, 4.0, 4.4), 5.0), FaultCost("a leader is late", None, None))
     told = table_text([replace(ROW, faults=costs), replace(ROW, metadata_mode="zookeeper", faults=costs[:1])])
-    assert "| safe | kraft-isolated 4.3.1 | zookeeper 4.3.1 |" in told
+    assert "| safe | kraft-isolated 4.4.0 | zookeeper 4.4.0 |" in told
     assert "| a leader is killed | new leader 4.0 s, slowest 4.4 s; gap 5.0 s | new leader 4.0 s" in told
     assert "| a leader is late | gap under 1 s | not struck |" in told
 

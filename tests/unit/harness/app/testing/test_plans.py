@@ -32,7 +32,7 @@ def test_cells_are_topics_with_what_their_clients_had():
     plan = plan_of(producer(1, "orders", acks=1), consumer(2, "orders"), producer(3, "invoices", transactional_id="t"))
     orders, invoices = plan.cells
     assert orders.workload == invoices.workload == RECORDED
-    assert configuration_of(orders, "4.3.1").acks == "1"
+    assert configuration_of(orders, "4.4.0").acks == "1"
     assert orders.topic.min_insync_replicas == 2
     assert orders.topic.flush_messages is None, "Kafka's default is no setting"
     assert invoices.topic.unclean_leader_election_enable

@@ -7,8 +7,8 @@ from prozess.harness.errors import BadInput
 
 
 def test_the_marker_wins_over_the_command_line():
-    settings = settings_from({"version": "3.9.2", "brokers": "1"}, {"version": "4.3.1"})
-    assert (settings.version, settings.brokers) == ("4.3.1", 1)
+    settings = settings_from({"version": "3.9.2", "brokers": "1"}, {"version": "4.4.0"})
+    assert (settings.version, settings.brokers) == ("4.4.0", 1)
 
 
 def test_without_anything_there_is_a_local_cluster_of_three():
@@ -33,7 +33,7 @@ def test_clusters_are_shared_by_what_they_are_and_not_by_what_is_forbidden():
 @pytest.mark.parametrize(
     ("marked", "said"),
     [
-        ({"versoin": "4.3.1"}, r"did you mean 'version'\?"),
+        ({"versoin": "4.4.0"}, r"did you mean 'version'\?"),
         ({"backend": "attach"}, r"backend = 'attach' is not known. Known: local, compose"),
         ({"brokers": "many"}, r"brokers = 'many' must be a number from 1 to 9"),
         ({"scope": "class"}, r"scope = 'class' is not known"),

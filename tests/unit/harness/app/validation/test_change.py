@@ -20,7 +20,7 @@ SAFE = {
 def compared(tmp_path, capsys):
     """What is printed of a change, and the exit code."""
 
-    def compared(changes, before=None, *, version="4.3.1", output="text"):
+    def compared(changes, before=None, *, version="4.4.0", output="text"):
         sides = []
         for name, changed in (("old", before or {}), ("new", changes)):
             sides.append(tmp_path / name)

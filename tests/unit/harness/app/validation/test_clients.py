@@ -12,7 +12,7 @@ from tests.support.predictions import SAFE_TOPIC, VERSION, of, predicted
 
 
 def test_properties_of_every_minor_version_and_of_librdkafka_are_known_with_their_defaults():
-    minors = ["2.8", *(f"3.{n}" for n in range(10)), *(f"4.{n}" for n in range(4))]
+    minors = ["2.8", *(f"3.{n}" for n in range(10)), *(f"4.{n}" for n in range(5))]
     assert [version.rpartition(".")[0] for version in versions()] == minors
     assert properties_of("producer", "java", VERSION)["acks"]["default"] == "all"
     assert properties_of("producer", "librdkafka", VERSION)["enable.idempotence"]["default"] == "false"

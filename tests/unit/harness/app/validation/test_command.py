@@ -140,9 +140,10 @@ def test_a_running_cluster_and_a_file_that_say_the_same_are_refused(tmp_path, mo
 @pytest.mark.parametrize(
     ("release", "zookeeper", "version"),
     [
+        ("4.4", False, "4.4.0"),
         ("4.3", False, "4.3.1"),
         ("3.9", False, "3.9.2"),
-        ("4.1", False, "4.1.1"),
+        ("4.1", False, "4.1.2"),
         (None, True, "3.9.2"),
         (None, False, VERSION),
     ],

@@ -142,7 +142,7 @@ class Everything:
 
     def __init__(self) -> None:
         self.settings, self.events = list(every_settings()), list(EVENTS)
-        configurations = [configuration_of(s.cell(), "4.3.1") for s in self.settings]
+        configurations = [configuration_of(s.cell(), "4.4.0") for s in self.settings]
         self._configurations = {c: i for i, c in enumerate(dict.fromkeys(configurations))}
         of_settings = np.array([self._configurations[c] for c in configurations])
         whats = [(event, s.acks, s.min_isr, s.elr, s.unclean) for s, event in product(self.settings, self.events)]

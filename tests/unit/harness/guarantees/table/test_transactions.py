@@ -113,4 +113,4 @@ def test_transactions_are_of_version_2_if_both_the_brokers_and_the_client_have_i
     base = {"producer.client": client, "producer.client_version": version}
     document = {"name": "t", "title": "t", "workload": "transactions", "axes": {key: [base[key]] for key in base}}
     (cell,) = make_plan(parse_trial(document, source="test"), seed=1).cells
-    assert configuration_of(cell, "4.3.1", transaction_version=level).transactions_before_v2 is before
+    assert configuration_of(cell, "4.4.0", transaction_version=level).transactions_before_v2 is before

@@ -59,7 +59,7 @@ def test_without_ground_truth_an_acks_1_loss_is_unknown_and_an_acks_all_loss_is_
 
 
 def test_a_lag_limit_that_was_not_read_is_unknown_and_no_default():
-    verdict = smoke_verdict(lost_in(ACKS_1), cluster={"kafka_version": "4.3.1"})
+    verdict = smoke_verdict(lost_in(ACKS_1), cluster={"kafka_version": "4.4.0"})
     assert of(verdict, ACKS_1).outcome is AnomalyOutcome.UNKNOWN
 
 

@@ -285,7 +285,7 @@ MANIFESTS = """
         spec:
           containers:
             - name: broker
-              image: apache/kafka:4.3.1
+              image: apache/kafka:4.4.0
               envFrom: [{configMapRef: {name: tuning}}]
               env:
                 - {name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
