@@ -82,7 +82,11 @@ def plan_of() -> Plan:
     document = {
         "name": "leaks",
         "title": "Clients of several roles",
-        "variant": {"brokers": 1, "properties": properties | {"transaction.state.log.min.isr": "1"}},
+        "variant": {
+            "metadata_mode": "kraft-combined",
+            "brokers": 1,
+            "properties": properties | {"transaction.state.log.min.isr": "1"},
+        },
         "workloads": [{**workload, "base": replication, "topics": {"partitions": 1}} for workload in WORKLOADS],
     }
     return make_plan(parse_trial(document, source="leaks"), seed=1)

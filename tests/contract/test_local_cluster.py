@@ -224,7 +224,7 @@ def test_without_namespaces_nodes_share_the_host_and_partitions_are_lacking(
 ) -> None:
     monkeypatch.setenv(ISOLATION_VARIABLE, "signals")
     run = new_run(tmp_path)
-    cluster = HostedCluster(plan_of(), run, clock=CLOCK, close=close)
+    cluster = HostedCluster(plan_of(brokers=2), run, clock=CLOCK, close=close)
     try:
         bring_up(cluster)
         assert {Capability.BLOCK, Capability.CUT_CLIENTS} <= set(cluster.lacks)

@@ -89,7 +89,8 @@ def test_what_others_sent_is_compared_too(kafka_cluster):
 def test_a_trial(trial):
     document = {
         "name": "mini", "title": "one cell", "metrics": False,
-        "workloads": [{"kind": "log", "topics": {"partitions": 1}}],
+        "variant": {"metadata_mode": "kraft-combined", "brokers": 1},
+        "workloads": [{"kind": "log", "topics": {"partitions": 1}, "base": {"topic.replication_factor": 1}}],
         "steps": [{"name": "a while", "after": {"condition": "elapsed", "seconds": 1}}],
     }
     run = trial(document)
