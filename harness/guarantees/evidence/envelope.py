@@ -41,6 +41,8 @@ class AppendedBatches:
     producer_id: np.ndarray
     producer_epoch: np.ndarray
     attributes: np.ndarray
+    first_sequence: np.ndarray
+    """NONE if the producer is not idempotent."""
     timestamp_ms: np.ndarray
     """For a marker this is the wall clock of the broker that wrote it, cut to ms."""
 
@@ -63,6 +65,14 @@ class AppendedBatches:
         plain = ((self.attributes[one] | self.attributes[other]) & TRANSACTIONAL) == 0
         bumped = same_id & plain & (self.producer_epoch[one] != self.producer_epoch[other])
         return np.asarray(np.where(known, bumped, UNKNOWN), dtype=np.int8)
+
+    @property
+    def begins_late(self) -> Tristate:
+        """Tells whether the log begins with a batch that was not the first of its producer: what came before it in the
+        producer's sequence was never written. Unknown if the log's beginning is not there any more."""
+        if not len(self.base_offset) or self.base_offset[0] != 0:
+            return Tristate.UNKNOWN
+        return Tristate(int(self.producer_id[0] != NONE and self.first_sequence[0] > 0))
 
     @cached_property
     def _markers(self) -> np.ndarray:
@@ -115,6 +125,7 @@ def batches_by_partition(replicas: Mapping[str, np.ndarray]) -> Mapping[int, App
     return {
         number: AppendedBatches(
             **{name: replicas[name][rows[start:end]] for name in names},
+            first_sequence=replicas["base_sequence"][rows[start:end]],
             timestamp_ms=replicas["base_timestamp_ms"][rows[start:end]],
         )
         for number, (_, start, end) in furthest.items()

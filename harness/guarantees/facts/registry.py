@@ -38,6 +38,7 @@ from prozess.harness.guarantees.facts.stale_leaders import (
     leader_hampered,
     leader_may_have_refused,
     left_open,
+    never_written_before_the_first_batch,
     older_epoch_behind_a_newer,
     out_of_sync_at_the_end,
     owner_since_before_the_loss,
@@ -497,6 +498,12 @@ FACTS: Mapping[str, Fact] = {
         of_witnesses=bumped,
         could=lambda _: Tristate.UNKNOWN,
     ),
+    "log begins with a later sequence": Fact(
+        "the partition's log begins with a batch whose first sequence is above 0, and nobody was told an offset of "
+        "the record",
+        of_witnesses=never_written_before_the_first_batch,
+        could=lambda _: Tristate.UNKNOWN,
+    ),
     "forgot": Fact(
         "the send took longer than producer.id.expiration.ms",
         of_witnesses=forgot,
@@ -558,6 +565,7 @@ FACTS: Mapping[str, Fact] = {
         of_witnesses=lambda _, witnesses: truth(witnesses["case"] == StallCase.STABLE_OFFSET),
         could=lambda _: Tristate.UNKNOWN,
     ),
+    "brokers to 4.4": version_fact("a broker is 4.4 or older", lambda v: v[:2] <= (4, 4)),
     "brokers to 3.5": version_fact("a broker is 3.5 or older", lambda v: v[:2] <= (3, 5)),
     "that election was unclean": Fact(
         "the controllers' log says that the leader of this epoch came from outside the ISR and the ELR",

@@ -302,6 +302,16 @@ def bumped(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     return constant(UNKNOWN, len(witnesses)) if batches is None else batches.bumped(witnesses)
 
 
+def never_written_before_the_first_batch(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """The log begins with a batch that was not the first of its producer, and nobody was told an offset of the record: its
+    client took the acknowledgement of a later batch for its own. [KAFKA-15591; librdkafka rdkafka_request.c,
+    rd_kafka_handle_idempotent_Produce_success; rdkafka_broker.c, rd_kafka_dr_implicit_ack]"""
+    batches = envelope.batches()
+    if batches is None or batches.begins_late is Tristate.UNKNOWN:
+        return constant(UNKNOWN, len(witnesses))
+    return truth((witnesses["log_offset"] == NONE) & (batches.begins_late is Tristate.YES))
+
+
 def out_of_sync_at_the_end(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """One of the two replicas compared (brokers `reader` and `other_client`) was not in the last ISR there was."""
     if not envelope.timeline.known:

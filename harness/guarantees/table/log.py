@@ -77,6 +77,26 @@ _LOST = Guarantee(
         ),
         *hard("lost", unclean="cutoff of the gone", wiped="wiped"),
         older_epoch_appended("lost"),
+        Rule(
+            id="lost/KAFKA-15591",
+            effect=RuleEffect.DEFECT,
+            when=(
+                "brokers to 4.4",
+                "idempotent",
+                "librdkafka",
+                "several in flight",
+                "log begins with a later sequence",
+            ),
+            perhaps=("brokers to 4.4", "idempotent", "librdkafka", "several in flight"),
+            label="KAFKA-15591",
+            reason="a broker refused the first batch to a new partition and took the second one, as it takes any "
+            "sequence of a producer that it does not know; librdkafka then acknowledged the first batch because of the "
+            "second",
+            source="KAFKA-15591; librdkafka rdkafka_request.c, rd_kafka_handle_idempotent_Produce_success, and "
+            "rdkafka_broker.c, rd_kafka_dr_implicit_ack; seen with Kafka 4.3.1 and librdkafka 2.16.0: trial "
+            "message-first-batch",
+            defect=DEFECTS["KAFKA-15591"].told,
+        ),
     ),
 )
 _DUPLICATE = Guarantee(

@@ -168,6 +168,14 @@ DEFECTS: Mapping[str, Defect] = {
             fixed="after 3.9.0 and 4.0.0",
             source="KAFKA-18991; apache/kafka pull request 19223: committed records may be removed from a follower's log",
         ),
+        Defect(
+            id="KAFKA-15591",
+            owner="brokers",
+            fixed="in 4.5.0",
+            avoided="max.in.flight.requests.per.connection=1",
+            source="KAFKA-15591; apache/kafka pull request 23234: brokers take any first sequence of a producer that they do "
+            "not know (KIP-360)",
+        ),
         Defect(id="KAFKA-14704", owner="brokers", fixed="after 3.4.0", source="KAFKA-14704"),
         Defect(id="KAFKA-14402", owner="brokers", fixed="in 3.6.0", source="KAFKA-14402; KIP-890 part 1"),
         Defect(

@@ -50,7 +50,10 @@ def test_a_promise_that_is_lost_is_an_error_at_the_line_that_changed(compared, t
     weak = {"producer.properties": "acks=1\nenable.idempotence=false\n"}
     said, code = compared(weak)
     assert code == ExitCode.VIOLATED
-    assert "lost was promised, and is possible after the change: a producer with acks=1" in said
+    assert (
+        "lost was promised, but broken by an open defect, and is possible after the change: a producer with acks=1"
+        in said
+    )
     said, _ = compared(weak, output="github")
     assert (
         f"::error file={tmp_path / 'new' / 'producer.properties'},line=1,title=change/lost::lost was promised" in said
@@ -60,14 +63,14 @@ def test_a_promise_that_is_lost_is_an_error_at_the_line_that_changed(compared, t
 def test_the_way_back_gains_what_was_lost(compared):
     said, code = compared({}, {"producer.properties": "acks=1\nenable.idempotence=false\n"})
     assert code == ExitCode.HELD
-    assert "lost was possible, and is promised after the change" in said
+    assert "lost was possible, and is promised, but broken by an open defect after the change" in said
 
 
 def test_what_becomes_unclear_makes_it_unknown(compared):
     said, code = compared({"producer.properties": "acks=${ACKS}\nenable.idempotence=true\n"})
     assert code == ExitCode.UNKNOWN
     assert "acks is a placeholder" in said
-    assert "lost was promised, and is unknown after the change" in said
+    assert "lost was promised, but broken by an open defect, and is unknown after the change" in said
 
 
 def with_broker(text):

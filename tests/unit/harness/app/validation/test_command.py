@@ -186,7 +186,11 @@ def test_of_a_file_that_every_client_would_read_the_defects_of_each_are_told(tmp
     (tmp_path / "p.properties").write_text("enable.idempotence=true\n")
     asked = ValidationInput(producer=tmp_path / "p.properties", topic=EXAMPLES / "payments" / "topic.properties")
     validate(asked, Budget(0), _Options(as_json=True))
-    assert {one["id"] for one in json.loads(capsys.readouterr().out)["defects"]} == {"KAFKA-14034", "librdkafka#4953"}
+    assert {one["id"] for one in json.loads(capsys.readouterr().out)["defects"]} == {
+        "KAFKA-14034",
+        "KAFKA-15591",
+        "librdkafka#4953",
+    }
 
 
 @pytest.mark.parametrize(

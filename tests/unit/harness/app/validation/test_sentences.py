@@ -59,15 +59,20 @@ def test_acks_all_with_a_minimum_of_one_is_acknowledged_by_the_leader_alone():
     ]
 
 
-def test_three_copies_two_in_sync_and_an_idempotent_producer_are_promised_all_but_for_one_open_defect():
+def test_three_copies_two_in_sync_and_an_idempotent_producer_are_promised_all_but_for_two_open_defects():
     """min.insync.replicas: "A typical scenario would be to create a topic with a replication factor of 3, set
     min.insync.replicas to 2, and produce with acks of all"; enable.idempotence: "the producer will ensure that exactly one
-    copy of each message is written". librdkafka#4953, open: "Sporadic message duplication during leader transition"."""
+    copy of each message is written". librdkafka#4953, open: "Sporadic message duplication during leader transition".
+    KAFKA-15591: "Reject out-of-order first produce request on empty partitions", in 4.5."""
     found = predicted({"enable.idempotence": "true"}, client="librdkafka")
     assert said(found, "promised", "but", "unknown", "weak", "even so", "change") == [
         "promised: never lost, duplicate, reordered, offset-conflict, phantom, corrupt, misplaced, resurrected, dirty-read, "
         "untold, diverged, snapshot-conflict, time-travel, watermark-regression, epoch-regression, under-acknowledged, "
         "unclean, two-controllers",
+        "but: lost: promised, but the known defect KAFKA-15591 breaks the promise: a broker refused the first batch to a new "
+        "partition and took the second one, as it takes any sequence of a producer that it does not know; librdkafka then "
+        "acknowledged the first batch because of the second; fixed in 4.5.0, avoided by "
+        "max.in.flight.requests.per.connection=1 [KAFKA-15591]",
         "but: duplicate, reordered: promised, but the known defect librdkafka#4953 breaks the promise: the "
         "idempotent producer bumped its "
         "epoch while some of its batches may already have been written; it sent them again under the new epoch with "

@@ -169,7 +169,7 @@ def copies_end_at(offset):
     one_batch = {
         name: np.array([0]) for name in ("base_offset", "producer_id", "producer_epoch", "attributes", "timestamp_ms")
     }
-    return lambda: AppendedBatches(last_offset=np.array([offset]), **one_batch)
+    return lambda: AppendedBatches(first_sequence=np.array([NONE]), last_offset=np.array([offset]), **one_batch)
 
 
 def test_an_offset_that_the_new_leader_never_came_to_was_acknowledged_by_the_deposed_one_while_it_lived():

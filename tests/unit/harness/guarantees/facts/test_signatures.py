@@ -279,6 +279,36 @@ def test_a_read_whose_epoch_was_not_told_leaves_it_possible():
     assert dirty(50.0, 0) == (None, "KAFKA-14704"), "too close to the election"
 
 
+# --- KAFKA-15591 ----------------------------------------------------------------------------------------------------
+
+IDEMPOTENT = replace(VERSION_1, transactions_before_v2=False)
+
+
+def lost(batches, *, log_offset=NONE, configuration=IDEMPOTENT):
+    return named("lost", evaluated("lost", batches, configuration=configuration, faults=(), log_offset=log_offset))
+
+
+def sequenced(offset, sequence, **more):
+    return batch(offset, base_sequence=sequence, **{"attributes": 0, **more})
+
+
+def test_a_log_that_begins_with_a_second_batch_proves_that_the_first_was_refused():
+    assert lost([sequenced(0, 1), sequenced(1, 2)]) == ("KAFKA-15591", None)
+
+
+def test_a_log_that_begins_at_the_beginning_or_a_record_with_an_offset_does_not():
+    assert lost([sequenced(0, 0), sequenced(1, 1)]) == (None, None)
+    assert lost([sequenced(0, NONE, producer_id=NONE)]) == (None, None)
+    assert lost([sequenced(0, 1)], log_offset=5) == (None, None)
+    for other in ({"version": (4, 5, 0)}, {"librdkafka": False}, {"several_in_flight": False}, {"idempotent": False}):
+        assert lost([sequenced(0, 1)], configuration=replace(IDEMPOTENT, **other)) == (None, None)
+
+
+def test_where_the_beginning_of_the_log_is_gone_it_is_possible():
+    assert lost([sequenced(7, 8)]) == (None, "KAFKA-15591")
+    assert lost(None) == (None, "KAFKA-15591")
+
+
 # --- all of them ----------------------------------------------------------------------------------------------------
 
 
