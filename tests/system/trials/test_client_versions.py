@@ -45,7 +45,6 @@ base = { "topic.min_insync_replicas" = 2, "group.members" = 1 }
 
 [workloads.axes]
 "group.client_version" = ["2.3.0", "default"]
-"group.defaults" = ["prozess", "library"]
 """
 OF_JAVA = """
 name = "versions-of-java"
@@ -73,7 +72,7 @@ def test_clients_of_several_versions_of_librdkafka_keep_what_their_settings_prom
     finished = run_trial(OF_LIBRDKAFKA + STEPS, "--engine", "local")
     verdict = finished.verdict
     assert verdict.verdict is Verdict.HELD, verdict.sentence
-    assert len(verdict.cells) == 10
+    assert len(verdict.cells) == 8
     for cell in verdict.cells:
         if cell.workload == "log":
             assert cell.anomalies["lost"].outcome is AnomalyOutcome.HELD, cell.name
