@@ -33,7 +33,7 @@ from prozess.harness.verdict import (
 EVIDENCE_TABLES = ("metadata", "faults", "steps", "clients", "heartbeats", "observations")
 REPLICA_COLUMNS = (
     *("partition", "step", "node", "leader_epoch", "base_offset", "last_offset"),
-    *("producer_id", "producer_epoch", "attributes", "base_timestamp_ms"),
+    *("producer_id", "producer_epoch", "attributes", "base_sequence", "base_timestamp_ms"),
 )
 """The columns of `replicas` that judging needs: where an epoch began, under which epoch a producer wrote, and when a
 marker was written. Only kernels read the others."""

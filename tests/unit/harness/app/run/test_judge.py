@@ -2,11 +2,13 @@
 
 import pytest
 
-from prozess.harness.app.run.judge import read_application, with_application
+from prozess.harness.app.run.judge import REPLICA_COLUMNS, read_application, with_application
 from prozess.harness.app.testing.expectations import ApplicationFinding, Unjudged, application_verdict
 from prozess.harness.errors import HistoryUnreadable
+from prozess.harness.guarantees.evidence.envelope import batches_by_partition, older_epoch_from
 from prozess.harness.guarantees.verdict.doubts import doubted
 from prozess.harness.run_directory import RunDirectory
+from prozess.harness.schema import NONE, TABLES
 from prozess.harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
 
 HAZARD = ApplicationFinding("commit-first", "orders", 2, "It commits first.", fails=False)
@@ -75,3 +77,10 @@ def test_what_a_test_wrote_is_read_again_and_what_it_did_not_write_is_refused(tm
     run.application.write_text('{"anomalies": 3}')
     with pytest.raises(HistoryUnreadable, match="Run the test again"):
         read_application(run)
+
+
+def test_of_copies_everything_is_read_that_judging_looks_at():
+    empty = TABLES["replicas"].empty()
+    read = {name: empty[name] for name in REPLICA_COLUMNS}
+    assert batches_by_partition(read) == {}
+    assert older_epoch_from(read, 0, {0: 0}) == NONE
