@@ -6,7 +6,8 @@ from prozess.harness.report.words import clients_on_trial
 
 
 def plan_of(*workloads):
-    return make_plan(parse_trial({"name": "t", "title": "t", "workloads": list(workloads)}, source="test"), seed=1)
+    trial = {"name": "t", "title": "t", "variant": {"kafka_version": "4.3.1"}, "workloads": list(workloads)}
+    return make_plan(parse_trial(trial, source="test"), seed=1)
 
 
 def test_versions_and_what_was_left_to_a_library_are_named_once_each():
