@@ -22,7 +22,9 @@ DIMENSIONS: dict[str, tuple[Any, ...]] = {
 
 
 def valid(configuration: CellConfiguration) -> bool:
-    """librdkafka refuses the others, and Java drops idempotence."""
+    """librdkafka refuses the others, and Java drops idempotence. Only librdkafka has queuing.strategy=lifo."""
+    if configuration.lifo and configuration.other_library:
+        return False
     return not configuration.idempotent or (configuration.acks == "all" and configuration.retries)
 
 

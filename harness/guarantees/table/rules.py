@@ -62,7 +62,7 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
         idempotent=is_idempotent(producer),
         retries=producer.retries != "0",
         several_in_flight=producer.max_in_flight > 1,
-        lifo=producer.properties.get("queuing.strategy", "fifo") == "lifo",
+        lifo=producer.client != "command" and producer.properties.get("queuing.strategy", "fifo") == "lifo",
         several_per_batch=producer.properties.get("batch.num.messages") != "1",
         refused_by_brokers=isinstance(cell.work, ErrorsWork) and PROVOCATIONS[cell.work.configuration.error].by_broker,
         librdkafka=producer.client == "librdkafka",
