@@ -147,8 +147,13 @@ DONE_TO_MESSAGES = {
     "close": "cut off with their connections",
     "truncate": "truncated",
     "record": "recorded",
+    "wait": "held until the step was done",
+    "delivered": "sent on after it was held",
+    "dropped": "dropped after it was held",
+    "connection gone": "held until its connection was gone",
+    "not answered": "not answered with an error: it could not be",
 }
-"""What an action does to a message, in words."""
+"""What was done to a message, as the proxy's journal has it → as words that follow "were"."""
 
 
 class FullDisk(Frozen):

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from prozess.harness.clock import NS_PER_S
+from prozess.harness.config.impairments import DONE_TO_MESSAGES
+from prozess.harness.config.messages.names import api_name, error_name
 from prozess.harness.history.convert import History
 from prozess.harness.plan.work import CopierWork
+from prozess.harness.recording.codes import read_texts
 from prozess.harness.report.charts import of_partitions, partition_name
 from prozess.harness.report.server_logs import LogLine, ServerLogs
 from prozess.harness.report.words import brief_nodes
@@ -48,7 +51,7 @@ class Event:
     lane: str
     kind: str
     """What `stories.js` draws: sent, acknowledged, unknown, refused, read, absent, leads, copies, began, ended, processed,
-    committed, assigned, transaction."""
+    committed, assigned, transaction, message."""
     text: str
     to: str = ""
     """Lane that it went to, or came from."""
@@ -349,6 +352,7 @@ class Teller:
         truth = of_partitions(metadata)
         self._leaders = {name: values[truth] for name, values in metadata.items()}
         self._small: dict[str, Columns] = {}
+        self._did = read_texts(history.run.dictionaries).get("did", [])
         self._held: tuple[int, dict[str, Columns]] = (NONE, {})
 
     def name(self, client: int) -> str:
@@ -371,6 +375,8 @@ class Teller:
         events += leaders(_only(self._leaders, partition), begin_s, max(told) + LEADERS_AFTER_S)
         events += self._of_group(witness, subjects, begin_s, end_s)
         events += transactions(self._whole("transactions"), sent, subjects, self.name)
+        whose = frozenset(s.client for s in subjects)
+        events += messages(self._whole("messages"), self._did, whose, partition, self.name, (begin_s, end_s))
         events = _fewer(events, min(told), max(told))
         events += _faults(self._faults, begin_s, max(end_s, max(told) + LEADERS_AFTER_S))
         events.sort(key=lambda event: event.at_s)
@@ -490,6 +496,32 @@ def _faults(faults: Sequence[FaultShown], begin_s: float, end_s: float) -> Itera
         yield Event(fault.begin_s, FAULTS, "began", f"fault: {what}", pair=pair)
         if fault.end_s is not None:
             yield Event(fault.end_s, FAULTS, "ended", f"end of the fault: {what}", pair=pair)
+
+
+def messages(
+    table: Columns,
+    texts: Sequence[str],
+    clients: frozenset[int],
+    partition: int,
+    name: Namer,
+    between_s: tuple[float, float],
+) -> Iterator[Event]:
+    """Yields what was done to messages of the partition, or of these clients, at that time. `texts`: the dictionary
+    `did`."""
+    time_s = table["time_ns"] / NS_PER_S
+    near = (time_s >= between_s[0]) & (time_s <= between_s[1])
+    of_clients = (table["partition"] == NONE) & np.isin(table["sender"], sorted(clients))
+    for row in np.flatnonzero(near & ((table["partition"] == partition) | of_clients))[:CHANGES_MAX].tolist():
+        sender, sequence = int(table["sender"][row]), int(table["first_sequence"][row])
+        whose = f" of {name(sender)}" if sender != NONE else ""
+        first = f", first sequence {sequence}" if sequence != NONE else ""
+        error = int(table["error"][row])
+        answered = f", {error_name(error)}" if error > 0 else ""
+        api = api_name(int(table["api"][row]))
+        what = ("the answer to " if table["answer"][row] else "") + ("an" if api[0] in "AEIO" else "a")
+        done = DONE_TO_MESSAGES.get(texts[int(table["did"][row])], texts[int(table["did"][row])])
+        request = f"{what} {api} request{whose}{first}{answered}"
+        yield Event(_s(table["time_ns"][row]), FAULTS, "message", f"{request}: {done}", main=True)
 
 
 def _lanes(events: Sequence[Event]) -> list[str]:

@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from prozess.harness import catalogue
 from prozess.harness.clock import NS_PER_S
+from prozess.harness.config.messages.match import MessageAction, MessageMatch, beyond_networks
 from prozess.harness.guarantees.evidence.ground_truth import text_of
 from prozess.harness.guarantees.evidence.trial import DEFECT, Evidence
 from prozess.harness.guarantees.facts.truncation import elected_unclean
@@ -20,11 +22,12 @@ from prozess.harness.guarantees.verdict.sentences import at_risk, sentence
 from prozess.harness.history.reader import unreadable_cells
 from prozess.harness.interfaces import CLIENT_NODE
 from prozess.harness.plan.plan import Cell, Plan, PlannedClient
-from prozess.harness.plan.schedule import FaultAction
+from prozess.harness.plan.schedule import MESSAGE_FAULT, FaultAction
 from prozess.harness.run_directory import LostRows
 from prozess.harness.schema import NONE, RECORDED_ROLES, Role, StepOutcome, Tristate, role_named
 from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict
 
+_ACTION: TypeAdapter[MessageAction] = TypeAdapter(MessageAction)
 NOT_WHOLE = "the cluster was not whole again after healing"
 _UNTIMED = ("metadata", "observations", "heartbeats", "metrics", "replicas")
 """Tables whose lack makes predicates unknown, where a witness needs them, and nothing else."""
@@ -84,6 +87,22 @@ def _fault_doubts(plan: Plan, evidence: Evidence) -> Iterator[str]:
                 yield f"the {step.do.fault} of step {step.name!r} had no effect{told}"
             elif fault.effective is Tristate.UNKNOWN:
                 yield f"the {step.do.fault} of step {step.name!r} was not proven to work{told}"
+
+
+def beyond_networks_in(plan: Plan, evidence: Evidence) -> str | None:
+    """Returns what the trial did to messages that no network and no broker does, as a sentence without its end; None if
+    it did nothing of the kind. Kafka promises nothing then, so what was violated says nothing of Kafka."""
+    for number, step in enumerate(plan.steps):
+        if not isinstance(step.do, FaultAction) or step.do.fault != MESSAGE_FAULT:
+            continue
+        match = MessageMatch.model_validate(step.do.parameters["match"])
+        told = beyond_networks(match, _ACTION.validate_python(step.do.parameters["action"]))
+        struck = [f for f in evidence.fault_records if f.step == number and f.effective is not Tristate.NO]
+        if told is not None and struck:
+            return (
+                f"step {step.name!r} did what no network and no broker does ({told}), and Kafka promises nothing then"
+            )
+    return None
 
 
 def _missed(evidence: Evidence, number: int) -> bool:

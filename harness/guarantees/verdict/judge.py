@@ -23,7 +23,13 @@ from prozess.harness.guarantees.logic import either
 from prozess.harness.guarantees.table import TABLE, Guarantee, Rule, RuleEffect
 from prozess.harness.guarantees.table.rules import CellConfiguration, configuration_of, is_idempotent
 from prozess.harness.guarantees.verdict.advice import PartitionSettings, change_of
-from prozess.harness.guarantees.verdict.doubts import cell_doubts, not_asked, told_of_loss, trial_doubts
+from prozess.harness.guarantees.verdict.doubts import (
+    beyond_networks_in,
+    cell_doubts,
+    not_asked,
+    told_of_loss,
+    trial_doubts,
+)
 from prozess.harness.guarantees.verdict.evaluation import (
     Evaluation,
     Judgement,
@@ -209,6 +215,7 @@ def _judge_cell(
                 guarantee, _gaps(plan, cell, anomaly, tally, unread), tally, missing, evidence, own_doubts, cell=cell
             ),
             doubt=doubts[0] if doubts else None,
+            beyond=beyond_networks_in(plan, evidence),
             possible=_possible(anomaly, configuration, happened_to_readers),
         )
         gap = why or _gap(tally, envelopes, rule) if outcome is AnomalyOutcome.UNKNOWN else ""
@@ -389,10 +396,19 @@ def _why_unknown(
 
 
 def _decide(
-    guarantee: Guarantee, tally: Tally, *, hidden: str | None, doubt: str | None, possible: Rule | None
+    guarantee: Guarantee,
+    tally: Tally,
+    *,
+    hidden: str | None,
+    doubt: str | None,
+    beyond: str | None,
+    possible: Rule | None,
 ) -> tuple[AnomalyOutcome, Rule | None, str | None]:
-    """The outcome, the rule it rests on, and why it is unknown. What was seen stands, unless its own evidence has gaps; a
-    doubt about the trial takes away only what rests on not having seen anything."""
+    """The outcome, the rule it rests on, and why it is unknown. What was seen stands, unless its own evidence has gaps, or
+    the trial did what no network does (`beyond`); a doubt about the trial takes away only what rests on not having seen
+    anything."""
+    if tally.forbidden and beyond is not None:
+        return AnomalyOutcome.UNKNOWN, None, beyond
     if tally.forbidden:
         return AnomalyOutcome.VIOLATED, tally.leading(guarantee, Judgement.FORBIDDEN), None
     if tally.unknown:

@@ -5,7 +5,7 @@
   const ROW = 22, HEAD = 64, LANE = 46;
   const SIGNS = {
     sent: "●", acknowledged: "✓", unknown: "?", refused: "✗", read: "◉", absent: "∅", leads: "◆", copies: "≡", began: "▼", ended: "▲",
-    processed: "■", committed: "✎", assigned: "⇄", transaction: "T",
+    processed: "■", committed: "✎", assigned: "⇄", transaction: "T", message: "✉",
   };
   const x = (lane) => lane * LANE + LANE / 2;
   const y = (row) => HEAD + row * ROW + ROW / 2;

@@ -29,7 +29,17 @@ from tests.support.cells.partitions import table
 
 MS = 1_000_000
 DICTIONARIES = {
-    "fault": ["kill", "pause", "partition", "wipe", "mystery", "rolling-restart", "power-loss", "elect-unclean"],
+    "fault": [
+        "kill",
+        "pause",
+        "partition",
+        "wipe",
+        "mystery",
+        "rolling-restart",
+        "power-loss",
+        "elect-unclean",
+        "message",
+    ],
     "detail": ["broker-1 answered"],
 }
 CLUSTER = {"kafka_version": "4.4.0", "settings": {"replica.lag.time.max.ms": "10000"}, "features": {}}
@@ -164,9 +174,9 @@ def plan(
     )
 
 
-def strike(name: str, kind: str, target: str = "leader(0)") -> dict[str, Any]:
+def strike(name: str, kind: str, target: str = "leader(0)", **parameters: Any) -> dict[str, Any]:
     """A step that makes a fault."""
-    return {"name": name, "do": {"kind": "fault", "fault": kind, "targets": [target]}}
+    return {"name": name, "do": {"kind": "fault", "fault": kind, "targets": [target], "parameters": parameters}}
 
 
 def evidence(

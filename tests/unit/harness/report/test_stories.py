@@ -185,3 +185,35 @@ def test_cells_with_the_same_outcome_by_the_same_rule_are_told_together_the_wors
 
 def test_the_more_cells_there_are_the_fewer_witnesses_each_shows():
     assert rows_each(0) >= rows_each(20) > rows_each(1000) == ROWS_LEAST
+
+
+def test_what_was_done_to_messages_is_told_with_the_api_and_its_error():
+    rows = [
+        {
+            "time_ns": 2 * S,
+            "partition": 1,
+            "sender": 5,
+            "api": 0,
+            "answer": 1,
+            "error": 0,
+            "first_sequence": 7,
+            "did": 0,
+        },
+        {"time_ns": 3 * S, "partition": NONE, "sender": 5, "api": 26, "answer": 0, "error": NONE, "did": 1},
+        {"time_ns": 3 * S, "partition": 1, "sender": NONE, "api": 1, "answer": 1, "error": 6, "did": 2},
+        {"time_ns": 3 * S, "partition": 2, "sender": 5, "api": 0, "answer": 0, "error": NONE, "did": 0},
+        {"time_ns": 9 * S, "partition": 1, "sender": 5, "api": 0, "answer": 0, "error": NONE, "did": 0},
+    ]
+    told = stories.messages(
+        table("messages", rows),
+        ["lose", "delivered", "answer"],
+        frozenset({5}),
+        1,
+        lambda client: f"producer {client}",
+        (1.0, 5.0),
+    )
+    assert [event.text for event in told] == [
+        "the answer to a Produce request of producer 5, first sequence 7: lost",
+        "an EndTxn request of producer 5: sent on after it was held",
+        "the answer to a Fetch request, NOT_LEADER_OR_FOLLOWER: answered with an error",
+    ]
