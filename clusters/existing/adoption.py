@@ -222,8 +222,8 @@ def each(problems: list[str], *deeds: Callable[[], object]) -> None:
 
 
 METADATA_VERSION = "metadata.version"
-_FIRST_LEVELS = (7, 8, 9, 12, 15, 20, 21, 22, 26, 28, 30, 31)
-_RELEASES = ("3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "4.0", "4.1", "4.2", "4.3")
+_FIRST_LEVELS = (7, 8, 9, 12, 15, 20, 21, 22, 26, 28, 30, 31, 34)
+_RELEASES = ("3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "4.0", "4.1", "4.2", "4.3", "4.4")
 """The releases by their first level of metadata.version (`MetadataVersion` in server-common); the last level is in none."""
 
 

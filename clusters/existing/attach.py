@@ -27,6 +27,7 @@ from prozess.clusters.install.tools import ensure_toxiproxy
 from prozess.clusters.local.relay import Route, relay_command
 from prozess.clusters.machine.processes import PIDS_NAME, recording_command
 from prozess.clusters.machine.servers import first_port, free_ports
+from prozess.clusters.messages.placing import AlteredMessages, Carried, MessageProxies
 from prozess.clusters.parts import AnyImpairer, HasParts, Parts
 from prozess.clusters.protocol.admin import Admin
 from prozess.clusters.protocol.client import WireClient
@@ -38,6 +39,7 @@ from prozess.harness.config.impairments import CLIENTS, Bandwidth, ClientCut, La
 from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed, MissingTool
 from prozess.harness.interfaces import Capability, MessageWatch, Node, NodeState
 from prozess.harness.plan.plan import Plan
+from prozess.harness.plan.schedule import MESSAGE_FAULT
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import Tristate
 
@@ -344,7 +346,7 @@ class ResetOfLink:
 
 
 _UNTOUCHED = "no node can be touched: only its bootstrap servers are known"
-LINK_FAULTS = ("latency", "bandwidth", "reset", "partition")
+LINK_FAULTS = ("latency", "bandwidth", "reset", "partition", "message")
 _RELAY_END_S = 10.0
 
 
@@ -367,6 +369,10 @@ class AttachCluster:
             "bandwidth": BandwidthOfLink(),
             "client-cut": CutOfLink(),
         }
+        self._proxies = MessageProxies(
+            None, log=run.logs / "message-proxy.log", clock=clock, record_pids=run.path / PIDS_NAME
+        )
+        links["message"] = AlteredMessages(None, self._proxies)
         self._parts = Parts(links, {"reset-connections": ResetOfLink()})
 
     @cached_property
@@ -408,7 +414,8 @@ class AttachCluster:
     def capabilities(self) -> Mapping[Capability, str]:
         if self._no_detour is not None:
             return {}
-        return {
+        readable = {} if self._encrypted else {Capability.MESSAGES: "a proxy between the trial's clients and a broker"}
+        return readable | {
             Capability.DELAY: "toxiproxy between the trial's clients and a broker",
             Capability.SHAPE: "toxiproxy between the trial's clients and a broker",
             Capability.RESET: "toxiproxy between the trial's clients and a broker",
@@ -419,15 +426,23 @@ class AttachCluster:
     def lacks(self) -> Mapping[Capability, str]:
         between = (Capability.DELAY, Capability.SHAPE, Capability.RESET, Capability.CUT_CLIENTS)
         lacking = {c: self._no_detour or "" if c in between else _UNTOUCHED for c in Capability}
+        lacking[Capability.MESSAGES] = self._no_detour or "the links are encrypted, and a proxy cannot read what passes"
         return {capability: why for capability, why in lacking.items() if capability not in self.capabilities}
 
     @property
     def messages(self) -> MessageWatch | None:
-        """Returns None: nothing is between the links that could see messages."""
-        return None
+        return self._proxies if self._plan.message_steps and not self._encrypted and self._no_detour is None else None
+
+    @property
+    def _encrypted(self) -> bool:
+        """Tells whether what passes on the links cannot be read."""
+        protocol = "" if self.login is None else self.login.properties.get("security.protocol", "")
+        return protocol.upper().endswith("SSL")
 
     def refusal_of(self, fault: str, parameters: Mapping[str, Any]) -> str | None:
         """Returns why this fault of links cannot be made with these parameters; None if it can."""
+        if fault == MESSAGE_FAULT and "others" not in parameters:
+            return None  # clients, by default
         if fault in LINK_FAULTS and parameters.get("others") not in (CLIENTS, [CLIENTS], (CLIENTS,)):
             return f'only the links of the trial\'s own clients can be broken: others = "{CLIENTS}"'
         return None
@@ -532,6 +547,12 @@ class AttachCluster:
     def _start_relay(self, ports: Sequence[int], pids: Path) -> None:
         assert self._detour is not None
         listeners = self._detour.listeners
+        if self.messages is not None:
+            between = zip(self.nodes, listeners, ports, strict=True)
+            self._proxies.relay([Carried(CLIENTS, node.name, s, ("127.0.0.1", port)) for node, s, port in between])
+            for listener in listeners:
+                listener.close()
+            return
         routes = [Route(s.fileno(), "127.0.0.1", port) for s, port in zip(listeners, ports, strict=True)]
         self._relay = subprocess.Popen(
             recording_command(relay_command(routes), name="relay", into=pids),
@@ -550,6 +571,7 @@ class AttachCluster:
             self._detour.close()
         if self._toxiproxy is not None:
             self._toxiproxy.close()
+        self._proxies.close()
         self._relay = self._detour = self._toxiproxy = None
 
 

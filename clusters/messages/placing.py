@@ -75,11 +75,24 @@ def _listen_port(other: LinkEnd, index: int) -> int:
     return LISTEN_FIRST + int(other.address.rpartition(".")[2]) * 8 + index
 
 
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A listening socket, whose connections come to it, and where they go on to. `network`: a descriptor of the network
+    namespace from which that is called; None means the proxy's own."""
+
+    opener: str
+    node: str
+    listener: socket.socket
+    upstream: tuple[str, int]
+    network: int | None = None
+
+
 class MessageProxies:
     """The message proxy of a run: it is placed once, told what to do, and asked what it did. Any thread may use it."""
 
-    def __init__(self, links: Links, *, log: Path, clock: Clock, record_pids: Path | None = None) -> None:
-        """`record_pids`: the file that names the process before it runs; None where it ends with the sandbox."""
+    def __init__(self, links: Links | None, *, log: Path, clock: Clock, record_pids: Path | None = None) -> None:
+        """`links` None: of links nothing can be changed, and `relay` is used instead of
+        `place`. `record_pids`: the file that names the process before it runs; None where it ends with the sandbox."""
         self._links, self._log, self._clock, self._record_pids = links, log, clock, record_pids
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -94,19 +107,25 @@ class MessageProxies:
         """Starts the proxy, and leads the connections of these openers to it; None means those of everybody.
 
         Connections that are open already are reset, so that they are made again. HarnessFailed if a rule is refused."""
-        ends = list(self._links.values())
+        assert self._links is not None, "without links there is nowhere to place it"
+        links = self._links
+        ends = list(links.values())
         roads = [
             road
             for opener in ends
             if openers is None or opener.name in openers
-            for end in self._links.besides(opener.name)
+            for end in links.besides(opener.name)
             for road in roads_of(opener, end)
         ]
         listeners, networks = [], dict[str, int]()
         try:
             listeners = [road.at.network.call(lambda road=road: _listener(road.listen)) for road in roads]  # type: ignore[misc]
             networks = {road.at.name: road.at.network.call(_own_network) for road in roads}
-            self._start(roads, listeners, networks)
+            carried = [
+                Carried(road.opener, road.node, listener, road.upstream, networks[road.at.name])
+                for road, listener in zip(roads, listeners, strict=True)
+            ]
+            self._start(carried, list(networks.values()))
         finally:
             for listener in listeners:
                 listener.close()
@@ -116,19 +135,23 @@ class MessageProxies:
             _iptables(road.at, "-I", road.redirect)
         for road in roads:
             if road.at.name == road.opener:
-                destroy(road.at, self._links[road.node], to_ports=[road.upstream[1]])
+                destroy(road.at, links[road.node], to_ports=[road.upstream[1]])
 
-    def _start(self, roads: Sequence[Road], listeners: Sequence[socket.socket], networks: Mapping[str, int]) -> None:
+    def relay(self, carried: Sequence["Carried"]) -> None:
+        """Starts the proxy between callers of these sockets and servers, where the sockets are reached anyway."""
+        self._start(carried, [])
+
+    def _start(self, carried: Sequence["Carried"], networks: Sequence[int]) -> None:
         told = [
             {
-                "fd": listener.fileno(),
-                "opener": road.opener,
-                "server": road.node,
-                "host": road.upstream[0],
-                "port": road.upstream[1],
-                "network": networks[road.at.name],
+                "fd": one.listener.fileno(),
+                "opener": one.opener,
+                "server": one.node,
+                "host": one.upstream[0],
+                "port": one.upstream[1],
+                "network": one.network,
             }
-            for road, listener in zip(roads, listeners, strict=True)
+            for one in carried
         ]
         ours, theirs = socket.socketpair()
         command = [
@@ -148,7 +171,7 @@ class MessageProxies:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                pass_fds=[theirs.fileno(), *(listener.fileno() for listener in listeners), *networks.values()],
+                pass_fds=[theirs.fileno(), *(one.listener.fileno() for one in carried), *networks],
                 start_new_session=True,
             )
         self._control, self._ended = ours, False
@@ -243,7 +266,8 @@ class MessageProxies:
 class AlteredMessages:
     """Does to messages what a rule says, on the links of one node with one peer."""
 
-    def __init__(self, links: Links, proxies: MessageProxies) -> None:
+    def __init__(self, links: Links | None, proxies: MessageProxies) -> None:
+        """`links` as for `MessageProxies`."""
         self._links, self._proxies = links, proxies
 
     def impair(self, node: Node, impairment: MessageRule) -> None:
@@ -262,7 +286,9 @@ class AlteredMessages:
         if self._proxies.placed:
             link = (impairment.peer, node.name)
             self._proxies.disarm(impairment.rule, link=link, deliver=impairment.delivers)
-        else:  # the proxy ended with the process that placed it, and connections are still led to it
+        elif (
+            self._links is not None
+        ):  # the proxy ended with the process that placed it, and connections are still led to it
             self._proxies.lead_no_more(self._links[impairment.peer], self._links[node.name])
 
     def impaired(self, node: Node, impairment: MessageRule) -> tuple[Tristate, str]:

@@ -105,10 +105,11 @@ def test_nothing_can_be_done_to_nodes_and_the_reason_is_said(attached):
     facts = json.loads(json.dumps(attached.describe()))
     assert facts["settings"]["broker.session.timeout.ms"] == "4000", "as a broker tells it: the trial states nothing"
     assert facts["features"]["metadata.version"] > 0
-    assert (facts["kafka_version"], facts["metadata_mode"]) == ("4.3", "kraft"), (
+    assert (facts["kafka_version"], facts["metadata_mode"]) == ("4.4", "kraft"), (
         "not what a trial has where nobody asks"
     )
-    assert set(attached.capabilities) == {Capability.DELAY, Capability.SHAPE, Capability.RESET, Capability.CUT_CLIENTS}
+    between = {Capability.DELAY, Capability.SHAPE, Capability.RESET, Capability.CUT_CLIENTS, Capability.MESSAGES}
+    assert set(attached.capabilities) == between
     node = attached.nodes[0]
     assert (node.name, node.state(), node.os_pid) == ("broker-1", NodeState.RUNNING, None)
     assert node.receives_from(attached.nodes[1]) is Tristate.UNKNOWN
@@ -184,12 +185,18 @@ def run_of(directory):
 
 LATE = '{ kind = "fault", fault = "latency", targets = ["leader(0)"], parameters = { latency_ms = 300, others = "clients" } }'
 CUT = '{ kind = "fault", fault = "partition", targets = ["leader(0)"], parameters = { others = "clients" } }'
+LOST = (
+    '{ kind = "fault", fault = "message", targets = ["leader(0)"], parameters = '
+    '{ match = { api = "Produce", direction = "answer", partition = 0, nth = 1 }, action = { do = "lose" } } }'
+)
 BROKEN = [
     {"name": "steady", "after": {"condition": "acked", "count": 50}, "timeout_s": 60},
     {"name": "late", "do": LATE, "after": {"condition": "elapsed", "seconds": 1}},
     {"name": "in time", "do": '{ kind = "heal" }', "after": {"condition": "elapsed", "seconds": 2}},
     {"name": "cut", "do": CUT, "after": {"condition": "elapsed", "seconds": 1}},
     {"name": "whole", "do": '{ kind = "heal" }', "after": {"condition": "elapsed", "seconds": 2}},
+    {"name": "an answer is lost", "do": LOST, "after": {"condition": "elapsed", "seconds": 1}},
+    {"name": "sent again", "after": {"condition": "acked", "count": 20}},
 ]
 
 
@@ -208,7 +215,7 @@ def test_a_clean_trial_is_held_but_for_what_cannot_be_known_and_leaves_no_topic(
     assert outcomes["unclean"] is AnomalyOutcome.NOT_JUDGED, "nobody knows who was elected"
     verified = (faults := History.open(run).table("faults"))["phase"] == FaultPhase.VERIFIED
     assert set(faults["effect"][verified]) == {Tristate.YES}
-    assert len(set(faults["fault"][verified])) == 2
+    assert len(set(faults["fault"][verified])) == 3
     assert topics(theirs) == before - {"prozess-ready"}
     assert not run.lasting.exists()
 

@@ -68,9 +68,9 @@ def test_both_clients_get_in_by_every_way_there_is(secured, listener, mechanism)
 def test_what_three_brokers_are_set_to_is_told_and_which_release_they_are(secured):
     login = read_login(secured.file("SCRAM-SHA-512"))
     told = live_settings(secured.servers("SASL"), None, login)
-    assert (told.brokers, told.release) == (3, "4.3")
+    assert (told.brokers, told.release) == (3, "4.4")
     assert told.broker["broker.session.timeout.ms"] == "4000"
-    assert describe_elsewhere(secured.servers("SASL"), Variant(), CLOCK, login)["kafka_version"] == "4.3"
+    assert describe_elsewhere(secured.servers("SASL"), Variant(), CLOCK, login)["kafka_version"] == "4.4"
 
 
 @pytest.mark.parametrize("mechanism", [m for m in MECHANISMS if m != "OAUTHBEARER"])

@@ -15,7 +15,18 @@ from tests.support.small_runs import make_small
 
 @pytest.mark.parametrize(
     ("level", "release"),
-    [(6, None), (7, "3.3"), (19, "3.7"), (21, "3.9"), (25, "4.0"), (27, "4.1"), (29, "4.2"), (30, "4.3"), (31, None)],
+    [
+        (6, None),
+        (7, "3.3"),
+        (19, "3.7"),
+        (21, "3.9"),
+        (25, "4.0"),
+        (27, "4.1"),
+        (29, "4.2"),
+        (30, "4.3"),
+        (33, "4.4"),
+        (34, None),
+    ],
 )
 def test_the_highest_supported_metadata_version_tells_the_release_and_a_newer_one_than_is_known_tells_none(
     level, release
