@@ -258,7 +258,8 @@ class Repair(UndoAction):
         }[impaired]
 
     def holds(self, undo: Undo, scene: FaultContext) -> bool:
-        return True
+        """Tells whether the node is impaired. One to whose messages something is done works as ever, and can be asked."""
+        return undo.given.get("kind") != "message"
 
 
 CHECKPOINT_NAME = "recovery-point-offset-checkpoint"

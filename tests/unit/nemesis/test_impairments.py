@@ -4,10 +4,11 @@ import pytest
 
 from prozess.harness.config.impairments import Bandwidth, FullDisk, Latency, Loss
 from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed
-from prozess.harness.interfaces import Capability
+from prozess.harness.interfaces import Capability, Undo
 from prozess.harness.plan.checks import check_parameters
 from prozess.harness.schema import Tristate
 from prozess.nemesis.faults import ImpairingFault, NoParameters
+from prozess.nemesis.healing import Repair
 from prozess.nemesis.journal import read_journal
 from prozess.nemesis.registry import FAULTS
 from tests.support.nemesis_bench import bench as bench
@@ -145,3 +146,9 @@ def test_the_two_ways_of_a_link_may_be_narrow_by_their_own_rates(bench):
         assert bench.cluster[name].impairments == {Bandwidth(bytes_per_s=90_000, peer="broker-1")}
     bench.fresh_nemesis().heal(None)
     assert not any(node.impairments for node in bench.cluster.nodes)
+
+
+@pytest.mark.parametrize(("kind", "held"), [("message", False), ("latency", True), ("loss", True)])
+def test_a_node_to_whose_messages_something_is_done_works_as_ever(bench, kind, held):
+    undo = Undo.of("repair", "broker-1", "clients", kind=kind)
+    assert Repair().holds(undo, bench.nemesis._scene) is held
