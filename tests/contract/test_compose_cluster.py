@@ -143,7 +143,7 @@ def test_an_image_that_is_nowhere_is_refused_with_the_ways_out(tmp_path: Path) -
     plan = plan_of().model_copy(update={"compose": ComposeOptions(kafka_image="prozess/no-such-image:{version}")})
     cluster = ComposeCluster(plan, new_run(tmp_path), clock=CLOCK)
     with pytest.raises(
-        BadInput, match=r"'prozess/no-such-image:4\.3\.1' is not here.*prozess images build.*images list"
+        BadInput, match=r"'prozess/no-such-image:4\.4\.0' is not here.*prozess images build.*images list"
     ):
         cluster.setup()
 

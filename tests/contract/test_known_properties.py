@@ -11,10 +11,10 @@ from py4j.protocol import Py4JJavaError
 from prozess.clusters.install.locks import locked_versions
 from prozess.harness.app.validation.clients import translate_consumer, translate_producer
 from prozess.harness.config.known_properties import Setting, problem, properties_of
+from prozess.harness.config.releases import NEWEST_PATCHES
 from prozess.harness.errors import BadInput
 from tools.known_properties import (
     CLASSES,
-    VERSIONS,
     answer,
     definition_of,
     kafka_classes,
@@ -23,10 +23,10 @@ from tools.known_properties import (
     of_librdkafka,
 )
 
-NEWEST = VERSIONS[-1]
+NEWEST = NEWEST_PATCHES[-1]
 ASKED = [
     version if version == NEWEST else pytest.param(version, marks=pytest.mark.long)
-    for version in VERSIONS
+    for version in NEWEST_PATCHES
     if version in locked_versions() or os.environ.get("PROZESS_EVERY_VARIANT")
 ]
 """Of the others the jars are fetched first, 55 MB each."""
@@ -98,7 +98,7 @@ def test_librdkafka_tells_the_properties_that_are_on_file():
     """By name: a newer librdkafka than the one on file may have more, and other defaults."""
     told = of_librdkafka()
     for scope, properties in told.items():
-        assert set(properties_of(scope, "librdkafka", VERSIONS[-1])) <= set(properties)
+        assert set(properties_of(scope, "librdkafka", NEWEST_PATCHES[-1])) <= set(properties)
 
 
 @pytest.mark.long  # 30,000 calls into a JVM; which properties there are, and how Kafka's clients start, is asked each time
@@ -250,12 +250,12 @@ LIBRDKAFKA_CONSUMERS = [
 
 @pytest.mark.parametrize("mix", LIBRDKAFKA_PRODUCERS, ids=str)
 def test_a_producer_of_librdkafka_starts_exactly_where_it_is_said_to(mix):
-    assert (_ours(translate_producer, mix, "librdkafka", VERSIONS[-1]) is None) == _refused(Producer, mix)
+    assert (_ours(translate_producer, mix, "librdkafka", NEWEST_PATCHES[-1]) is None) == _refused(Producer, mix)
 
 
 @pytest.mark.parametrize("mix", LIBRDKAFKA_CONSUMERS, ids=str)
 def test_a_consumer_of_librdkafka_starts_exactly_where_it_is_said_to(mix):
-    told = _ours(translate_consumer, mix, "librdkafka", VERSIONS[-1], commits="none")
+    told = _ours(translate_consumer, mix, "librdkafka", NEWEST_PATCHES[-1], commits="none")
     assert (told is None) == _refused(Consumer, mix | {"group.id": "g"})
 
 
@@ -282,4 +282,4 @@ def test_the_file_is_small():
     from tools.known_properties import DATA
 
     assert DATA.stat().st_size < 200_000
-    assert set(json.loads(DATA.read_text(encoding="utf-8"))["kafka"]) == set(VERSIONS)
+    assert set(json.loads(DATA.read_text(encoding="utf-8"))["kafka"]) == set(NEWEST_PATCHES)

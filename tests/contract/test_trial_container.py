@@ -73,7 +73,7 @@ def test_validate_reads_what_somebody_has_set_on_a_running_cluster(kafka: KafkaT
     assert base["topic.properties.retention.ms"] == "3600000"
     assert base["topic.replication_factor"] == 1
     assert base["variant.metadata_mode"] == "kraft-combined"
-    assert parts.servers.notes[0] == f"1 brokers at {server}, Kafka 4.3: trials run 4.4.0"
+    assert parts.servers.notes[0] == f"1 brokers at {server}, Kafka 4.4: trials run 4.4.0"
     with pytest.raises(BadInput, match="has no such topic"):
         translate(replace(given, cluster_topic="nowhere"))
 
@@ -94,14 +94,14 @@ def test_recorded_clients_of_a_test_are_judged_there_too(kafka: KafkaTrialContai
     assert producer.flush(60) == 0
     given = 0
     while given < 50:
-        message = consumer.poll(30)
+        message = consumer.poll(60)
         assert message is not None
         given += message.error() is None
     consumer.close()
     judged = recording.conclude()
     assert judged.verdict is not None
     assert judged.verdict.verdict is Verdict.HELD, judged.verdict.unknown_reasons
-    assert kafka_told(judged.run, recording.plan()) == "4.3, kraft", (
+    assert kafka_told(judged.run, recording.plan()) == "4.4, kraft", (
         "as the cluster told it: nobody asked for a version"
     )
     unclean = judged.verdict.cells[0].anomalies["unclean"]

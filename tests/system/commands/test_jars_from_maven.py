@@ -114,7 +114,7 @@ def test_a_repository_that_serves_another_file_is_found_out(repository: Path, tm
 def test_a_repository_without_the_version_and_one_that_is_gone_are_told_apart(tmp_path: Path) -> None:
     with served(tmp_path) as address:
         environment = environment_of(tmp_path / "cache", PROZESS_MAVEN_URL=address)
-        with pytest.raises(MissingTool, match=r"has no org\.apache\.kafka.*Give a version"):
+        with pytest.raises(MissingTool, match=r"has no org\.apache\.kafka.*The nearest releases"):
             ensure_jars("4.99.0", environment=environment)
     with pytest.raises(MissingTool, match="cannot be reached"):
         ensure_jars("4.99.0", environment=environment)
