@@ -179,7 +179,6 @@ def test_the_step_that_waited_for_a_message_came_while_that_was_held(finished):
         ("message-stale-fetch", Verdict.HELD),
         ("message-late-isr", Verdict.HELD),
         ("message-late-join", Verdict.HELD),
-        ("message-first-batch", Verdict.VIOLATED),
     ],
 )
 def test_each_trial_about_messages_does_what_it_says(run_trial, need, trial, verdict):
