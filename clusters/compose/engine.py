@@ -20,12 +20,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from filelock import FileLock, Timeout
-
 from prozess.clusters.install.jars import ensure_jars
+from prozess.clusters.install.tools import alone
 from prozess.clusters.machine.processes import captured
 from prozess.harness import installation
-from prozess.harness.errors import BadInput, ClusterFailed, MissingTool, NotReady
+from prozess.harness.errors import BadInput, ClusterFailed, MissingTool
 from prozess.harness.installation import make_cache, of_an_extra
 from prozess.harness.run_directory import RunDirectory
 
@@ -383,16 +382,10 @@ def build_images(versions: Sequence[str], *, progress: Progress) -> list[str]:
     """Builds the images that are missing or older than their sources, and returns the names of all.
 
     They are Kafka of each version, and ZooKeeper for 3.x. MissingTool, ClusterFailed or BadInput with the way out."""
-    lock = FileLock(make_cache("images") / "build.flock", timeout=BUILD_TIMEOUT_S)
-    try:
-        with lock:
-            return [name for version in versions for name in _build_version(version, progress)]
-    except Timeout as error:
-        raise NotReady(
-            awaited="another process that builds images",
-            timeout_s=BUILD_TIMEOUT_S,
-            last_seen=f"{lock.lock_file} is held",
-        ) from error
+    with alone(
+        make_cache("images") / "build.flock", awaited="another process that builds images", timeout_s=BUILD_TIMEOUT_S
+    ):
+        return [name for version in versions for name in _build_version(version, progress)]
 
 
 def _build_version(version: str, progress: Progress) -> list[str]:

@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 from xml.sax.saxutils import quoteattr
 
-from filelock import FileLock, Timeout
-
 from prozess.clusters.install.locks import (
     Coordinates,
     JarsLock,
@@ -32,10 +30,10 @@ from prozess.clusters.install.locks import (
     parse_lock,
     read_lock,
 )
-from prozess.clusters.install.tools import Progress, find_java
+from prozess.clusters.install.tools import Progress, alone, find_java
 from prozess.harness.config.configuration import version_numbers
 from prozess.harness.config.releases import NEWEST_PATCHES, RELEASES, nearest_releases
-from prozess.harness.errors import BadInput, MissingTool, NotReady
+from prozess.harness.errors import BadInput, MissingTool
 from prozess.harness.installation import cache_directory, make_cache, sha256_of, sums_in
 
 if TYPE_CHECKING:
@@ -65,25 +63,21 @@ def ensure_jars(
     jars, changed = _present(target, lock_of(version, directory))
     if jars:
         return jars
-    lock = FileLock(directory / f"kafka-{version}.flock", timeout=WAIT_TIMEOUT_S)
-    try:
-        with lock:
-            locked = lock_of(version, directory)
-            jars, changed = _present(target, locked)
-            if jars:
-                return jars
-            if changed:
-                tell(f"Kafka {version}: {changed} All of its jars are fetched again.")
-            try:
-                _fetch_into(target, version, locked, tell, environment)
-            except MissingTool as error:
-                raise (MissingTool(f"Kafka {version}: {changed} {error}") if changed else error) from error
-    except Timeout as error:
-        raise NotReady(
-            awaited=f"another process that fetches Kafka {version}",
-            timeout_s=WAIT_TIMEOUT_S,
-            last_seen=f"{lock.lock_file} is held",
-        ) from error
+    with alone(
+        directory / f"kafka-{version}.flock",
+        awaited=f"another process that fetches Kafka {version}",
+        timeout_s=WAIT_TIMEOUT_S,
+    ):
+        locked = lock_of(version, directory)
+        jars, changed = _present(target, locked)
+        if jars:
+            return jars
+        if changed:
+            tell(f"Kafka {version}: {changed} All of its jars are fetched again.")
+        try:
+            _fetch_into(target, version, locked, tell, environment)
+        except MissingTool as error:
+            raise (MissingTool(f"Kafka {version}: {changed} {error}") if changed else error) from error
     jars, changed = _present(target, lock_of(version, directory))
     assert jars, (target, changed)
     return jars
@@ -260,17 +254,13 @@ def ensure_agent(*, progress: Progress | None = None, environment: Mapping[str, 
         return found
     tell = progress or _log.info
     directory = make_cache("jars", environment=environment)
-    lock = FileLock(directory / f"jolokia-{VERSION}.flock", timeout=WAIT_TIMEOUT_S)
-    try:
-        with lock:
-            if metrics_agent(environment=environment) is None:
-                _fetch_agent(directory, tell, environment)
-    except Timeout as error:
-        raise NotReady(
-            awaited=f"another process that fetches Jolokia {VERSION}",
-            timeout_s=WAIT_TIMEOUT_S,
-            last_seen=f"{lock.lock_file} is held",
-        ) from error
+    with alone(
+        directory / f"jolokia-{VERSION}.flock",
+        awaited=f"another process that fetches Jolokia {VERSION}",
+        timeout_s=WAIT_TIMEOUT_S,
+    ):
+        if metrics_agent(environment=environment) is None:
+            _fetch_agent(directory, tell, environment)
     found = metrics_agent(environment=environment)
     assert found, directory
     return found

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +26,22 @@ from prozess.harness.installation import cache_directory, make_cache, sha256_of,
 
 Progress = Callable[[str], None]
 """A function that is given sentences for a person while something is fetched or built."""
+
+
+@contextmanager
+def alone(lock_file: Path, *, awaited: str, timeout_s: float) -> Iterator[None]:
+    """A context in which no other process holds the lock. NotReady, with what was awaited, if one holds it beyond the
+    limit."""
+    lock = FileLock(lock_file, timeout=timeout_s)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise NotReady(awaited=awaited, timeout_s=timeout_s, last_seen=f"{lock.lock_file} is held") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
 
 JAVA_MAJOR_MIN = 17
 LAUNCH_TIMEOUT_S = 20.0

@@ -22,11 +22,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
-from prozess.clusters.install.tools import Progress
+from prozess.clusters.install.tools import Progress, alone
 from prozess.harness.config.configuration import version_numbers
-from prozess.harness.errors import BadInput, MissingTool, NotReady
+from prozess.harness.errors import BadInput, MissingTool
 from prozess.harness.installation import cache_directory, make_cache, sha256_of, sums_in
 
 PACKAGE = "confluent-kafka"
@@ -118,17 +116,10 @@ def ensure_library(
         return found
     directory = make_cache("clients", environment=environment)
     target = _directory(version, environment)
-    lock = FileLock(directory / f"{target.name}.flock", timeout=FETCH_TIMEOUT_S)
-    try:
-        with lock:
-            if _present(version, environment) is None:
-                _fetch(version, target, progress or _log.info, environment)
-    except Timeout as error:
-        raise NotReady(
-            awaited=f"another process that fetches confluent-kafka {version}",
-            timeout_s=FETCH_TIMEOUT_S,
-            last_seen=f"{lock.lock_file} is held",
-        ) from error
+    lock = directory / f"{target.name}.flock"
+    with alone(lock, awaited=f"another process that fetches confluent-kafka {version}", timeout_s=FETCH_TIMEOUT_S):
+        if _present(version, environment) is None:
+            _fetch(version, target, progress or _log.info, environment)
     found = _present(version, environment)
     assert found is not None, target
     return found
