@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.config.configuration import Frozen
-from prozess.harness.config.impairments import Bandwidth, ClientCut, Harm, Impairment, Latency, Loss
+from prozess.harness.config.impairments import Bandwidth, ClientCut, Harm, Impairment, Latency, Loss, MessageRule
 from prozess.harness.errors import HarnessFailed
 from prozess.harness.interfaces import Effect, Fault, FaultContext, Node, NodeState, Undo
 from prozess.harness.schema import Tristate
@@ -126,7 +126,7 @@ class ImpairingFault(Fault[P]):
 def peer_of(impairment: Impairment) -> str | None:
     """Returns the other end of the link that an impairment is about; None if it is about no link."""
     match impairment:
-        case ClientCut() | Bandwidth() | Latency():
+        case ClientCut() | Bandwidth() | Latency() | MessageRule():
             return impairment.peer
         case Loss():
             return impairment.source

@@ -1,21 +1,16 @@
 """The fault of single messages: a proxy that understands Kafka's protocol holds, loses or alters those that a step means."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from uuid import UUID
 
 from prozess.harness.config.configuration import Frozen
-from prozess.harness.config.impairments import CLIENTS, MessageRule
-from prozess.harness.config.messages.looked_up import MeantMessages
+from prozess.harness.config.impairments import CLIENTS, Impairment, MessageRule
 from prozess.harness.config.messages.match import HoldMessage, MessageAction, MessageMatch
 from prozess.harness.errors import TargetMissing
-from prozess.harness.interfaces import Capability, Effect, Fault, FaultContext, Node, Undo
+from prozess.harness.interfaces import Capability, FaultContext, Node
 from prozess.harness.plan.schedule import MESSAGE_FAULT
-from prozess.nemesis.faults import Watch, observe
+from prozess.nemesis.faults import ImpairingFault
 from prozess.nemesis.links import Peer, names_of
-
-LOOK_S = 1.0
-"""The proxy's journal is looked at when the fault is healed: then it has everything."""
 
 
 class MessageParameters(Frozen):
@@ -30,7 +25,7 @@ class MessageParameters(Frozen):
     """Who opens the connections to the targets. A request goes from the others to the targets, an answer back."""
 
 
-class AlterMessages(Fault[MessageParameters]):
+class AlterMessages(ImpairingFault[MessageParameters]):
     """Single messages are held, lost, swapped, repeated, answered with an error, or cut off: those that a match means, by
     API, direction, client, partition, group, transaction or error code.
 
@@ -44,25 +39,32 @@ class AlterMessages(Fault[MessageParameters]):
     parameters_model = MessageParameters
     role_parameters = frozenset({"others"})
     proven_at_the_end = True
+    observe_s = 1.0
+    """The proxy's journal is looked at when the fault is healed: then it has everything."""
 
-    def rules(self, scene: FaultContext, parameters: MessageParameters) -> Sequence[tuple[Node, MessageRule]]:
-        """Returns (node, rule) for each link. TargetMissing if the plan has not what the match names."""
+    def __init__(self) -> None:
+        self._rules: Sequence[tuple[Node, MessageRule]] | None = None
+
+    def impairments(self, scene: FaultContext, parameters: MessageParameters) -> Sequence[tuple[Node, Impairment]]:
+        """Returns (node, rule) for each link. The brokers are asked for ids of topics only when the fault is planned: it is
+        proven much later, when they may not answer. TargetMissing if the plan has not what the match names."""
+        if self._rules is None:
+            self._rules = self._made(scene, parameters)
+        return self._rules
+
+    def _made(self, scene: FaultContext, parameters: MessageParameters) -> Sequence[tuple[Node, MessageRule]]:
         action = parameters.action
         until = action.until if isinstance(action, HoldMessage) else None
-        matches = [parameters.match, *([until] if until is not None else [])]
-        for match in matches:
-            if (why := scene.names.missing(match)) is not None:
+        for match in (parameters.match, until):
+            if match is not None and (why := scene.names.missing(match)) is not None:
                 raise TargetMissing(f"{why}.")
-        named = [scene.names.of(match) for match in matches]
-        topics = {match.topic for match in named if match.topic is not None}
-        ids = scene.admin.topic_ids(topics) if topics else {}
-        meant = [_meant(match, ids) for match in named]
+        ids_of = scene.admin.topic_ids
         rule = partial(
             MessageRule,
             rule=scene.step,
-            meant=meant[0],
+            meant=scene.names.meant(parameters.match, ids_of),
             action=action,
-            until=meant[1] if until is not None else None,
+            until=scene.names.meant(until, ids_of) if until is not None else None,
         )
         return [
             (node, rule(peer=other))
@@ -70,26 +72,3 @@ class AlterMessages(Fault[MessageParameters]):
             for other in names_of(parameters.others)
             if other != node.name
         ]
-
-    def undos(self, scene: FaultContext, parameters: MessageParameters) -> Sequence[Undo]:
-        """Each link's rule is disarmed."""
-        self._rules = self.rules(scene, parameters)
-        return [
-            Undo.of("repair", node.name, rule.peer, **rule.model_dump(mode="json", exclude_none=True))
-            for node, rule in self._rules
-        ]
-
-    def apply(self, scene: FaultContext, parameters: MessageParameters) -> None:
-        """Arms the rule on each link."""
-        for node, rule in self._rules:
-            node.impair(rule)
-
-    def verify(self, scene: FaultContext, parameters: MessageParameters) -> Sequence[Effect]:
-        """Looks at the proxy's journal."""
-        watches = [Watch(node.name, rule.peer, partial(node.impaired, rule)) for node, rule in self._rules]
-        return observe(watches, clock=scene.clock, timeout_s=LOOK_S)
-
-
-def _meant(match: MessageMatch, ids: Mapping[str, UUID]) -> MeantMessages:
-    found = ids.get(match.topic) if match.topic is not None else None
-    return MeantMessages(match=match, topic_id=str(found) if found is not None else None)

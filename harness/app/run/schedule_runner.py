@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from prozess.harness.clock import NS_PER_S, Clock, wait_until
-from prozess.harness.config.messages.looked_up import MeantMessages
 from prozess.harness.errors import ClusterFailed, NotReady, TargetMissing
 from prozess.harness.interfaces import AdminProtocol, BrokerView, MessageWatch, PartitionView, Progress
 from prozess.harness.plan.plan import Cell, Plan, PlannedPartition
@@ -370,13 +369,10 @@ class ScheduleRunner:
         if not isinstance(condition, MessagePassed):
             yield
             return
-        messages, rule, plan = self._watch, awaited_rule(step), self._context.plan
-        match = plan.names.of(condition.match)
+        messages, rule, match = self._watch, awaited_rule(step), condition.match
         if match.nth is None:  # one message is held, and no more
             match = match.model_copy(update={"nth": 1, "every": None, "until": None})
-        topic = match.topic
-        found = self._context.admin.topic_ids([topic]).get(topic) if topic is not None else None
-        meant = MeantMessages(match=match, topic_id=str(found) if found is not None else None)
+        meant = self._context.plan.names.meant(match, self._context.admin.topic_ids)
         messages.arm(rule, meant.wanted, {"do": "wait" if condition.hold else "record"}, link=None)
         try:
             yield

@@ -1,6 +1,6 @@
 """Looks up what a match names by its place in the plan: partitions, groups, transactional ids, and the ids of topics."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -32,6 +32,12 @@ class PlannedNames:
         if isinstance(match.transactional_id, int):
             changed["transactional_id"] = self.transactional_ids[match.transactional_id]
         return match.model_copy(update=changed)
+
+    def meant(self, match: MessageMatch, ids_of: Callable[[Collection[str]], Mapping[str, UUID]]) -> "MeantMessages":
+        """Returns the match in Kafka's own names. `ids_of` asks the brokers for the ids of topics. KeyError as for `of`."""
+        named = self.of(match)
+        found = ids_of([named.topic]).get(named.topic) if named.topic is not None else None
+        return MeantMessages(match=named, topic_id=str(found) if found is not None else None)
 
     def missing(self, match: MessageMatch) -> str | None:
         """Returns what the plan does not have of what the match names, as words; None if it has all."""
