@@ -43,11 +43,12 @@ def check_steps(plan: Plan) -> None:
     """Raises BadInput for the first step that cannot be carried out on this plan."""
     nodes = _node_names(plan)
     _check_migration(plan)
+    of_messages = {step.name for step in plan.message_steps}
     for step in plan.steps:
         _check_action(plan, step, nodes)
         if isinstance(step.after, Behind):
             _check_brokers(plan, step, (step.after.node, *step.after.records))
-        if step in plan.message_steps:
+        if step.name in of_messages:
             _check_messages(plan, step)
         for part in (step.do, step.after):
             if isinstance(part, OfCells) and part.cells and not plan.cells_matching(part.cells):

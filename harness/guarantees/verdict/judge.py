@@ -85,7 +85,10 @@ def judge(plan: Plan, findings: Sequence[Finding], evidence: Evidence, *, decide
     costs: Counter[str] = Counter()
     windows: dict[int, tuple[WindowJudged, ...]] = {}
     evidence = replace(evidence, told_of_loss=told_of_loss(plan, evidence, _losers(findings)))
-    outcomes = {cell.cell: _judge_cell(plan, cell, found, evidence, doubts, costs, windows) for cell in plan.cells}
+    beyond = beyond_networks_in(plan, evidence)
+    outcomes = {
+        cell.cell: _judge_cell(plan, cell, found, evidence, doubts, beyond, costs, windows) for cell in plan.cells
+    }
     controls, silent = _ask_controls(plan, outcomes, decide)
     _leave_out(plan, outcomes, decide)
     doubts = (*doubts, *idle_doubts(outcomes, decide))
@@ -185,6 +188,7 @@ def _judge_cell(
     found: Mapping[tuple[str, int], Finding],
     evidence: Evidence,
     doubts: Sequence[str],
+    beyond: str | None,
     costs: Counter[str],
     windows: dict[int, tuple[WindowJudged, ...]],
 ) -> dict[str, CellAnomaly]:
@@ -215,7 +219,7 @@ def _judge_cell(
                 guarantee, _gaps(plan, cell, anomaly, tally, unread), tally, missing, evidence, own_doubts, cell=cell
             ),
             doubt=doubts[0] if doubts else None,
-            beyond=beyond_networks_in(plan, evidence),
+            beyond=beyond,
             possible=_possible(anomaly, configuration, happened_to_readers),
         )
         gap = why or _gap(tally, envelopes, rule) if outcome is AnomalyOutcome.UNKNOWN else ""
