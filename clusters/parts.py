@@ -4,7 +4,7 @@ harm.
 A part is asked for one node at a time. It keeps nothing that a second process would need: what is impaired is seen.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Never, Protocol, TypeVar, cast
 
 from prozess.harness.config.impairments import Harm, Impairment
@@ -45,9 +45,9 @@ class Parts:
         impairers: Mapping[str, AnyImpairer] | None = None,
         harmers: Mapping[str, AnyHarmer] | None = None,
         *,
-        close: Callable[[], None] = lambda: None,
+        close: Sequence[Callable[[], None]] = (),
     ) -> None:
-        """`close`: ends what the parts have started, and may be called again."""
+        """`close`: each ends what some of the parts have started, and may be called again."""
         # A backend gives its parts its own nodes, and the kind is the type of what it is asked for.
         self._impairers = {kind: cast("Impairer[Node, Impairment]", part) for kind, part in (impairers or {}).items()}
         self._harmers = {kind: cast("Harmer[Node, Harm]", part) for kind, part in (harmers or {}).items()}
@@ -55,7 +55,8 @@ class Parts:
 
     def close(self) -> None:
         """Ends what the parts have started. Safe to repeat."""
-        self._close()
+        for close in self._close:
+            close()
 
     def impair(self, node: Node, impairment: Impairment) -> None:
         """Impairs the node. HarnessFailed if this backend has no such part."""

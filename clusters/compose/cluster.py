@@ -116,11 +116,6 @@ class ComposeCluster(PlacedServers, ContainersCluster):
         self._proxies = MessageProxies(
             self._links, log=run.logs / "message-proxy.log", clock=clock, record_pids=run.path / PIDS_NAME
         )
-
-        def close() -> None:
-            delays.close()
-            self._proxies.close()
-
         self._parts = Parts(
             {
                 **self._equipment.impairers,
@@ -129,7 +124,7 @@ class ComposeCluster(PlacedServers, ContainersCluster):
                 "message": AlteredMessages(self._links, self._proxies),
             },
             {**self._equipment.harmers, **harmers(self._links, delays, clock)},
-            close=close,
+            close=(delays.close, self._proxies.close),
         )
         self._nodes = tuple(self._node(index) for index in range(len(self._placements)))
         self._networks |= {node.name: node.network for node in self._nodes}

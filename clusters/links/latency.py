@@ -33,7 +33,16 @@ from toxiproxy import Toxiproxy
 from toxiproxy.exceptions import InvalidToxic, NotFound, ProxyExists
 
 from prozess.clusters.install.tools import toxiproxy_server
-from prozess.clusters.links.links import IPTABLES, LinkEnd, Links, connections, destroy
+from prozess.clusters.links.links import (
+    LinkEnd,
+    Links,
+    change_redirect,
+    connections,
+    destroy,
+    is_redirected,
+    lead_no_more,
+    listen_port,
+)
 from prozess.clusters.machine.processes import recording_command
 from prozess.harness.clock import NS_PER_S, Clock, wait_until
 from prozess.harness.config.impairments import DelayOpen, Latency
@@ -185,7 +194,7 @@ class DelayConnections:
             if server.answers() and not self._is_ours(server, ways, impairment):
                 return  # another latency's
             for way in ways:
-                self.lead_no_more(way.at, way.redirect)
+                lead_no_more(way.at, way.redirect)
             if server.answers():
                 server.ask(lambda api: destroy_proxies(api, [way.name for way in ways]))
                 if not server.ask(lambda api: api.proxies()):
@@ -193,7 +202,7 @@ class DelayConnections:
             if not self.others_to(end):
                 for way in ways:
                     if way.back is not None:
-                        self.lead_no_more(end, way.back)
+                        lead_no_more(end, way.back)
         destroy(opener, end, to_ports=end.ports)
 
     def impaired(self, node: Node, impairment: Latency) -> tuple[Tristate, str]:
@@ -202,7 +211,7 @@ class DelayConnections:
         ways = ways_of(opener, end)
         with self._lock:
             server = self.server(ways[0].at)
-            redirected = all(self._leads(way.at, way.redirect) for way in ways)
+            redirected = all(is_redirected(way.at, way.redirect) for way in ways)
             if not redirected or not server.answers() or not self._is_ours(server, ways, impairment):
                 return Tristate.NO, "its connections go no proxied way"
         least_s = sum(late_ms - jitter_ms for late_ms, jitter_ms in impairment.streams.values()) / 1000
@@ -240,7 +249,7 @@ class DelayConnections:
     def others_to(self, end: LinkEnd) -> bool:
         """Does anybody else's redirect still need the node's way back?"""
         ways = (way for opener in self._links.besides(end.name) for way in ways_of(opener, end) if way.back is not None)
-        return any(self._leads(way.at, way.redirect) for way in ways)
+        return any(is_redirected(way.at, way.redirect) for way in ways)
 
     def _answer_s(self, opener: LinkEnd, end: LinkEnd, timeout_s: float) -> float | None:
         def ask() -> float | None:
@@ -253,29 +262,10 @@ class DelayConnections:
 
         return opener.network.call(ask)
 
-    def _leads(self, end: LinkEnd, rule: Sequence[str]) -> bool:
-        done = end.network.run_as_root([*IPTABLES, "-t", "nat", "-C", *rule])
-        if done.returncode not in (0, 1, 2):
-            raise HarnessFailed(
-                f"iptables of {end.name} did not say which redirects it has: {done.stderr.strip()[-300:]}"
-            )
-        return done.returncode == 0
-
     def lead(self, end: LinkEnd, rule: Sequence[str], *, how: str = "-A") -> None:
         """Puts the rule there once: behind all others, or with `-I` before them. HarnessFailed if that is refused."""
-        if not self._leads(end, rule):
-            _checked(end, [how, *rule])
-
-    def lead_no_more(self, end: LinkEnd, rule: Sequence[str]) -> None:
-        """Takes the rule away. Safe where there is none."""
-        while self._leads(end, rule):
-            _checked(end, ["-D", *rule])
-
-
-def _checked(end: LinkEnd, arguments: Sequence[str]) -> None:
-    done = end.network.run_as_root([*IPTABLES, "-t", "nat", *arguments])
-    if done.returncode:
-        raise HarnessFailed(f"iptables of {end.name} refused a redirect: {done.stderr.strip()[-300:]}")
+        if not is_redirected(end, rule):
+            change_redirect(end, how, rule)
 
 
 def ways_of(opener: LinkEnd, end: LinkEnd) -> list[Way]:
@@ -284,7 +274,7 @@ def ways_of(opener: LinkEnd, end: LinkEnd) -> list[Way]:
 
 
 def _at_opener(opener: LinkEnd, end: LinkEnd, port: int) -> Way:
-    here = f"127.0.0.1:{_listen_port(end, end.ports.index(port))}"
+    here = f"127.0.0.1:{listen_port(LISTEN_FIRST, end, end.ports.index(port))}"
     to, back = ["-d", end.address, "-p", "tcp", "--dport", str(port)], str(port + BACK_PORT_OFFSET)
     return Way(
         at=opener,
@@ -300,7 +290,7 @@ def _at_node(opener: LinkEnd, end: LinkEnd, port: int) -> Way:
     """The way for an opener whose network takes no rules: the proxy is at the node.
 
     What the proxy opens there is not led back to it, since it never comes by PREROUTING."""
-    here = f"{end.address}:{_listen_port(opener, end.ports.index(port))}"
+    here = f"{end.address}:{listen_port(LISTEN_FIRST, opener, end.ports.index(port))}"
     between = ["-s", opener.address, "-d", end.address, "-p", "tcp", "--dport", str(port)]
     return Way(
         at=end,
@@ -310,11 +300,6 @@ def _at_node(opener: LinkEnd, end: LinkEnd, port: int) -> Way:
         redirect=("PREROUTING", *between, "-j", "DNAT", "--to-destination", here),
         back=None,
     )
-
-
-def _listen_port(other: LinkEnd, index: int) -> int:
-    """Returns the port on which the proxy listens in its namespace: another one for every port of every node."""
-    return LISTEN_FIRST + int(other.address.rpartition(".")[2]) * 8 + index
 
 
 def _attributes(impairment: Latency) -> dict[str, dict[str, int]]:
@@ -397,13 +382,13 @@ class LateLinks:
             return self._make_late(end, opener, ways, harm, before)
         finally:
             for way in ways:
-                self._delays.lead_no_more(way.at, way.redirect)
-                self._delays.lead_no_more(way.at, way.straight_on)
+                lead_no_more(way.at, way.redirect)
+                lead_no_more(way.at, way.straight_on)
             server.ask(lambda api: destroy_proxies(api, names))
             if not self._delays.others_to(end):
                 for way in ways:
                     if way.back is not None:
-                        self._delays.lead_no_more(end, way.back)
+                        lead_no_more(end, way.back)
 
     def _make_late(self, end: LinkEnd, opener: LinkEnd, ways: Sequence[Way], harm: DelayOpen, before: int) -> str:
         ask = self._delays.server(ways[0].at).ask

@@ -269,6 +269,39 @@ def _ss(end: LinkEnd, *arguments: str) -> str:
     return done.stdout
 
 
+# Redirects: rules of the table nat that lead connections to a proxy.
+
+
+IPTABLES = ("iptables", "-w", "10")
+
+
+def is_redirected(end: LinkEnd, rule: Sequence[str]) -> bool:
+    """Tells whether the end has this redirect. HarnessFailed if iptables does not say."""
+    done = end.network.run_as_root([*IPTABLES, "-t", "nat", "-C", *rule])
+    if done.returncode not in (0, 1, 2):
+        raise HarnessFailed(f"iptables of {end.name} did not say which redirects it has: {done.stderr.strip()[-300:]}")
+    return done.returncode == 0
+
+
+def change_redirect(end: LinkEnd, do: str, rule: Sequence[str]) -> None:
+    """Puts the redirect behind all others (`-A`) or before them (`-I`), or takes it away once (`-D`). HarnessFailed if
+    that is refused."""
+    done = end.network.run_as_root([*IPTABLES, "-t", "nat", do, *rule])
+    if done.returncode:
+        raise HarnessFailed(f"iptables of {end.name} refused a redirect: {done.stderr.strip()[-300:]}")
+
+
+def lead_no_more(end: LinkEnd, rule: Sequence[str]) -> None:
+    """Takes the redirect away. Safe where there is none."""
+    while is_redirected(end, rule):
+        change_redirect(end, "-D", rule)
+
+
+def listen_port(first: int, other: LinkEnd, index: int) -> int:
+    """Returns the port on which a proxy listens in its namespace: another one for every port of every node."""
+    return first + int(other.address.rpartition(".")[2]) * 8 + index
+
+
 # Packet loss, bandwidth, and cuts of clients: rules in the network namespace of a node that drop or slow what comes or
 # goes.
 #
@@ -276,7 +309,6 @@ def _ss(end: LinkEnd, *arguments: str) -> str:
 # iptables-extensions(8), `statistic`.
 
 
-IPTABLES = ("iptables", "-w", "10")
 CHANCE_OF_NO_LOSS = 1e-9
 """The probability that all probes come through although the rule works."""
 PROBES_MIN, PROBES_MAX = 100, 3000

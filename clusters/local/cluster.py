@@ -539,15 +539,10 @@ class LocalCluster(PlacedServers):
             "message": AlteredMessages(self._links, self._proxies),
         }
         delays = DelayConnections(self._links, logs=self._run.logs, clock=self._clock)
-
-        def close() -> None:
-            delays.close()
-            self._proxies.close()
-
         return Parts(
             {**equipment.impairers, **impairers(self._links, delays), **of_links},
             {**equipment.harmers, **harmers(self._links, delays, self._clock), **installs},
-            close=close,
+            close=(delays.close, self._proxies.close),
         )
 
     def _link_ends(self) -> list[LinkEnd]:

@@ -33,7 +33,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Who opens the connections, and the server that takes them."""
+    """A link is told by who opens its connections, and by the server that takes them."""
 
     opener: str
     server: str
@@ -47,7 +47,6 @@ class Upstream:
     host: str
     port: int
     network: int | None
-    source: str | None = None
 
 
 @dataclass(slots=True)
@@ -243,13 +242,16 @@ class Connection:
             else:
                 half.push(piece)
         if half.splitter.foreign and not was_foreign:
-            other = self.replies if half is self.requests else self.requests
+            other = self._opposite(half)
             other.splitter.foreign = True
             if rest := other.splitter.rest():
                 other.push(rest)
                 other.send()
         half.send()
         self._poller.update(self)
+
+    def _opposite(self, half: Half) -> Half:
+        return self.replies if half is self.requests else self.requests
 
     def _message(self, half: Half, frame: Frame) -> None:
         slot = Slot(half, frame)
@@ -278,7 +280,7 @@ class Connection:
     def _source_lost(self, half: Half) -> None:
         """The source was reset: nothing can be sent to it either."""
         self.broken = True
-        back = self.replies if half is self.requests else self.requests
+        back = self._opposite(half)
         back.discard()
         back.ended = back.finished = True
         half.ended = True
@@ -300,7 +302,7 @@ class Connection:
 
     def hung_up(self, half: Half) -> None:
         """The end that this direction came from has ended, and takes nothing any more."""
-        back = self.replies if half is self.requests else self.requests
+        back = self._opposite(half)
         back.discard()
         back.send()
         self._poller.forget(half.source)
@@ -361,8 +363,6 @@ def _opened(upstream: Upstream) -> socket.socket:
     found.setblocking(False)
     with suppress(OSError):  # without the capability nothing is redirected either
         found.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, MARK)
-    if upstream.source is not None:
-        found.bind((upstream.source, 0))
     code = found.connect_ex((upstream.host, upstream.port))
     if code not in (0, 115):  # EINPROGRESS
         found.close()
@@ -388,7 +388,7 @@ def in_network(network: int | None, make: Callable[[], socket.socket]) -> socket
 
 
 class Poller:
-    """Which sockets of which connections are waited for."""
+    """Waits for the sockets of all connections, and for each only as long as its connection can use that."""
 
     def __init__(self) -> None:
         self.epoll = select.epoll()

@@ -48,7 +48,6 @@ class Splitter:
         """How many bytes must have come before it is worth looking again; 0: look now."""
         self.foreign = False
         """The bytes are none of Kafka's messages."""
-        self.messages = 0
 
     def feed(self, data: bytes) -> list[Piece]:
         """Takes the next bytes, and returns what can go on, in order."""
@@ -82,7 +81,6 @@ class Splitter:
             if end > length and size <= COLLECTED_MAX_BYTES and self._would_want(api, version, correlation):
                 self._keep(data[at:], 4 + size)
                 break
-            self.messages += 1
             if self._seen(api, version, correlation) and end <= length:
                 if passed_from < at:
                     pieces.append(view[passed_from:at])

@@ -20,10 +20,19 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prozess.clusters.links.links import FOUR_LETTERS, IPTABLES, LinkEnd, Links, destroy
+from prozess.clusters.links.links import (
+    FOUR_LETTERS,
+    LinkEnd,
+    Links,
+    change_redirect,
+    destroy,
+    lead_no_more,
+    listen_port,
+)
 from prozess.clusters.machine.processes import recording_command
 from prozess.clusters.messages.connections import MARK
 from prozess.harness.clock import Clock
@@ -63,16 +72,12 @@ def _road(opener: LinkEnd, end: LinkEnd, index: int) -> Road:
     port, to = end.ports[index], ["-d", end.address, "-p", "tcp", "--dport", str(end.ports[index])]
     marked = ["-m", "mark", "!", "--mark", f"{MARK:#x}"]
     if opener.has_rules:
-        at, chain, host, listen = opener, "OUTPUT", "127.0.0.1", _listen_port(end, index)
+        at, chain, host, listen = opener, "OUTPUT", "127.0.0.1", listen_port(LISTEN_FIRST, end, index)
     else:
-        at, chain, host, listen = end, "PREROUTING", end.address, _listen_port(opener, index)
+        at, chain, host, listen = end, "PREROUTING", end.address, listen_port(LISTEN_FIRST, opener, index)
         to, marked = ["-s", opener.address, *to], []  # what the proxy opens there never comes by PREROUTING
     redirect = (chain, *to, *marked, "-j", "DNAT", "--to-destination", f"{host}:{listen}")
     return Road(at, opener.name, end.name, (host, listen), (end.address, port), redirect)
-
-
-def _listen_port(other: LinkEnd, index: int) -> int:
-    return LISTEN_FIRST + int(other.address.rpartition(".")[2]) * 8 + index
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,7 @@ class MessageProxies:
         ]
         listeners, networks = [], dict[str, int]()
         try:
-            listeners = [road.at.network.call(lambda road=road: _listener(road.listen)) for road in roads]  # type: ignore[misc]
+            listeners = [road.at.network.call(partial(_listener, road.listen)) for road in roads]
             networks = {road.at.name: road.at.network.call(_own_network) for road in roads}
             carried = [
                 Carried(road.opener, road.node, listener, road.upstream, networks[road.at.name])
@@ -132,7 +137,7 @@ class MessageProxies:
             for descriptor in networks.values():
                 os.close(descriptor)
         for road in roads:
-            _iptables(road.at, "-I", road.redirect)
+            change_redirect(road.at, "-I", road.redirect)
         for road in roads:
             if road.at.name == road.opener:
                 destroy(road.at, links[road.node], to_ports=[road.upstream[1]])
@@ -198,10 +203,6 @@ class MessageProxies:
         """Disarms a rule for a link, or altogether."""
         self.ask("disarm", rule=rule, link=link, deliver=deliver)
 
-    def release(self, rule: str) -> None:
-        """Lets everything go on that waits for a rule."""
-        self.ask("release", rule=rule)
-
     def look(self, rule: str) -> Mapping[str, Any]:
         """Returns what the proxy says of a rule: whether it is `armed`, and how many messages it `matched` and so on."""
         return self.ask("look", rule=rule)
@@ -244,8 +245,7 @@ class MessageProxies:
     def lead_no_more(self, opener: LinkEnd, end: LinkEnd) -> None:
         """Takes the rules of a link away, which another process made. Safe where there are none."""
         for road in roads_of(opener, end):
-            while _has(road.at, road.redirect):
-                _iptables(road.at, "-D", road.redirect)
+            lead_no_more(road.at, road.redirect)
 
     def close(self) -> None:
         """Ends the proxy and every connection through it. Safe to repeat."""
@@ -322,16 +322,3 @@ def _told(wanted: WantedMessage) -> dict[str, object]:
         "apis": sorted(wanted.apis),
         "topic_id": str(wanted.topic_id) if wanted.topic_id is not None else None,
     }
-
-
-def _has(end: LinkEnd, rule: Sequence[str]) -> bool:
-    done = end.network.run_as_root([*IPTABLES, "-t", "nat", "-C", *rule])
-    if done.returncode not in (0, 1, 2):
-        raise HarnessFailed(f"iptables of {end.name} did not say which redirects it has: {done.stderr.strip()[-300:]}")
-    return done.returncode == 0
-
-
-def _iptables(end: LinkEnd, do: str, rule: Sequence[str]) -> None:
-    done = end.network.run_as_root([*IPTABLES, "-t", "nat", do, *rule])
-    if done.returncode:
-        raise HarnessFailed(f"iptables of {end.name} refused a redirect: {done.stderr.strip()[-300:]}")

@@ -141,8 +141,6 @@ class MessageProxy:
                 )
             case "disarm":
                 self.rules.disarm(command["rule"], link, deliver=command["deliver"])
-            case "release":
-                self.rules.release(command["rule"])
             case "look":
                 return self._look(command["rule"])
         return {}

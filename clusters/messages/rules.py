@@ -11,12 +11,12 @@ from itertools import count
 from typing import Any
 
 from prozess.clusters.messages.connections import Link, Pending, Slot
+from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.messages import schemas
 from prozess.harness.config.messages.error_answers import error_answer, with_error
 from prozess.harness.config.messages.facts import MessageFacts, PartitionFacts, WantedMessage, facts_of, joined
 from prozess.harness.config.messages.schemas import UnreadableMessage
 
-NS_PER_S = 1_000_000_000
 PARTITIONS_TOLD_MAX = 50
 """So many partitions of one message are journaled."""
 
@@ -78,7 +78,6 @@ class Rules:
         self._now_ns, self._tell = now_ns, tell
         self._rules: list[ArmedRule] = []
         self._wanted: dict[tuple[Link, bool], frozenset[int]] = {}
-        self._reads: dict[tuple[Link, int], bool] = {}
         self._due: list[tuple[int, int, HeldMessage]] = []
         self._serial = count()
 
@@ -100,7 +99,7 @@ class Rules:
             self._rules.append(rule)
         if link is not None and rule.links is not None:
             rule.links.add(link)
-        self._forget()
+        self._wanted.clear()
 
     def disarm(self, name: str, link: Link | None, *, deliver: bool) -> None:
         """Disarms a rule for a link, or with None altogether. Messages of it that wait go on, or are dropped with their
@@ -114,21 +113,11 @@ class Rules:
             self._rules.remove(rule)
         for held in [one for one in rule.held if link is None or one.message.link == link]:
             self._release(held, deliver=deliver)
-        self._forget()
-
-    def release(self, name: str) -> None:
-        """Lets everything go on that waits for a rule."""
-        rule = self.named(name)
-        for held in list(rule.held) if rule is not None else ():
-            self._release(held, deliver=True)
+        self._wanted.clear()
 
     def named(self, name: str) -> ArmedRule | None:
         """Returns the rule with this name, if it is armed."""
         return next((rule for rule in self._rules if rule.name == name), None)
-
-    def _forget(self) -> None:
-        self._wanted.clear()
-        self._reads.clear()
 
     # What connections ask
 
@@ -158,11 +147,10 @@ class Rules:
             slot.data = frame.data
             return
         facts = None
-        if self._must_read(connection.link, head.api):
-            try:
-                facts = facts_of(schemas.request_body(memoryview(frame.data)[4:], head))
-            except UnreadableMessage:
-                self._note_unread(connection.link, head.api, head.client, answer=False)
+        try:
+            facts = facts_of(schemas.request_body(memoryview(frame.data)[4:], head))
+        except UnreadableMessage:
+            self._note_unread(connection.link, head.api, head.client, answer=False)
         if pending is not None:
             pending.client, pending.facts = head.client, facts
         self._decide(slot, Seen(connection.link, head.api, head.version, False, head.client, facts, pending))
@@ -173,7 +161,7 @@ class Rules:
             slot.data = slot.frame.data
             return
         link, facts = slot.half.connection.link, None
-        if self.wants(link, pending.api, answer=True) and self._must_read(link, pending.api):
+        if self.wants(link, pending.api, answer=True):
             try:
                 body = schemas.answer_body(memoryview(slot.frame.data)[4:], pending.api, pending.version)
                 facts = joined(pending.facts, facts_of(body))
@@ -182,17 +170,6 @@ class Rules:
         if pending.partner is not None and self._swap_answers(slot, pending.partner):
             return
         self._decide(slot, Seen(link, pending.api, pending.version, True, pending.client, facts, pending))
-
-    def _must_read(self, link: Link, api: int) -> bool:
-        """Tells whether the body of messages of this API is read: a rule asks for it, or it will be journaled."""
-        found = self._reads.get((link, api))
-        if found is None:
-            found = self._reads[link, api] = any(
-                wanted is not None and api in wanted.apis
-                for rule in self._rules
-                for wanted in (rule.wanted, rule.until)
-            )
-        return found
 
     def _note_unread(self, link: Link, api: int, client: str, *, answer: bool) -> None:
         for rule in self._rules:

@@ -229,7 +229,7 @@ class _Terminal(io.FileIO):
     """A terminal that may be closed while a command prints to it: what is printed after that goes to /dev/null."""
 
     def write(self, data: memoryview) -> int:  # type: ignore[override] # this is what a BufferedWriter gives
-        """Writes the bytes."""
+        """Writes the bytes to the terminal, or to /dev/null from when it is closed on."""
         try:
             return super().write(data)
         except OSError as error:

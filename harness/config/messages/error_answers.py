@@ -45,11 +45,6 @@ def error_answer(api: int, version: int, request: Body, code: int) -> Body:
     return body
 
 
-def has_error(api: int, version: int) -> bool:
-    """Tells whether answers of an API have an error code."""
-    return _has_code(structure(api, version, answer=True))
-
-
 def _has_code(shape: Structure) -> bool:
     return any(
         member.kind == "error_code" or (member.structure is not None and _has_code(member.structure))

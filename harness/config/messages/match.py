@@ -1,4 +1,4 @@
-"""Which messages a trial means, and what is done to them: the values of a trial file. They are pure.
+"""These values of a trial file say which messages a trial means, and what is done to them. They are pure.
 
 Every message between two servers, or a client and a server, is a request or the answer to one
 (https://kafka.apache.org/protocol).
@@ -40,7 +40,7 @@ ErrorName = Annotated[str, AfterValidator(_error)]
 
 
 class MessageMatch(Frozen):
-    """Which messages are meant. What is not given may be anything.
+    """A match says which messages are meant. What is not given may be anything.
 
     A match looks at the header of a message and, where a field of the body is named, at the body, by Kafka's own schemas.
     Where an answer does not name its topic, group, transactional id, producer epoch or sequence, those of its request count.
@@ -101,11 +101,6 @@ class MessageMatch(Frozen):
                 raise ValueError(f"{name}: no {wrong[0]} has one; the APIs with one are {', '.join(sorted(apis))}")
         return self
 
-    @property
-    def reads_body(self) -> bool:
-        """Tells whether the body of a message must be read."""
-        return any(getattr(self, name) is not None for name in BODY_FIELDS)
-
 
 _OF_PARTITIONS = frozenset(
     {
@@ -141,10 +136,6 @@ ONLY_OF: dict[str, frozenset[str]] = {
     "first_sequence": frozenset({"Produce"}),
 }  # fmt: skip
 """The fields of a match that only some APIs have → these APIs. A match that can never be is refused."""
-BODY_FIELDS = (
-    "partition", "topic", "number", "group", "transactional_id", "producer_epoch", "first_sequence", "commit", "error",
-)  # fmt: skip
-
 
 # What is done to a message.
 
@@ -168,7 +159,7 @@ class HoldMessage(Frozen):
     do: Literal["hold"] = "hold"
     seconds: Annotated[float, Field(gt=0, le=HOLD_MAX_S)] | None = None
     until: MessageMatch | None = None
-    """A message that ends the wait, wherever it passes."""
+    """A message that ends the wait, on any link that the steps of the trial are about."""
     when_healed: Literal["deliver", "drop"] = "deliver"
     """What becomes of messages that still wait when the fault is healed. `drop` resets their connections."""
 

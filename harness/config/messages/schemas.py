@@ -63,7 +63,7 @@ class Structure:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """Returns all fields."""
+        """Returns the fields of a structure, first those that every message has, then the tagged ones."""
         return (*self.plain, *self.tagged)
 
 
@@ -83,14 +83,14 @@ def structure(api: int, version: int, *, answer: bool) -> Structure:
 
 
 @cache
-def _compiled(schema: type) -> Structure:
+def _compiled(schema: Value) -> Structure:
     members = [_member(field) for field in fields(schema)]
     return Structure(
         schema.__name__,
-        bool(schema.__flexible__),  # type: ignore[attr-defined]
+        bool(schema.__flexible__),
         tuple(member for member in members if member.tag is None),
         tuple(member for member in members if member.tag is not None),
-        int(schema.__header_schema__.__version__),  # type: ignore[attr-defined]
+        int(schema.__header_schema__.__version__),
     )
 
 
@@ -136,7 +136,7 @@ class Reader:
         self.data, self.position = data, position
 
     def number(self, layout: struct.Struct) -> Value:
-        """Reads one number."""
+        """Reads a number in the layout that its kind has."""
         if self.position + layout.size > len(self.data):
             raise UnreadableMessage(f"the message ends at byte {len(self.data)}, within a number")
         (value,) = layout.unpack_from(self.data, self.position)

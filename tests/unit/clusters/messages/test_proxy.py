@@ -231,15 +231,15 @@ def test_a_message_that_is_held_holds_what_is_behind_it_until_the_rule_is_gone(c
 
 
 def test_a_message_that_is_held_arrives_after_its_client_has_gone(server, proxy):
-    proxy.do({"do": "hold"})
     for ending in ("close", "reset"):
+        proxy.do({"do": "hold"})
         with socket.create_connection(proxy.address, LIMIT_S) as gone:
             ask(gone, 5)
             proxy.await_look(held=1)
             if ending == "reset":
                 gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         assert not server.correlations
-        proxy.release("r")
+        proxy.disarm("r", link=LINK, deliver=True)
         wait_until(lambda: server.correlations == [5], awaited="the late request", timeout_s=LIMIT_S, clock=CLOCK)
         server.got.clear()
     wait_until(lambda: proxy.look("r")["open"] == 0, awaited="no connection", timeout_s=LIMIT_S, clock=CLOCK)
