@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,11 @@ settings.load_profile("by-chance" if os.environ.get("PROZESS_FUZZ") else "same-e
 if not os.environ.get("PROZESS_FUZZ") and hasattr(providers, "_get_local_constants"):
     # Hypothesis tries numbers and words that it finds in the modules of this project, of which each worker has loaded others.
     providers._get_local_constants = lambda: providers._local_constants
+
+# Byte code is kept, also where an image of a container says otherwise: without it each of the many processes that tests start
+# compiles every module again, which is a third of the cost of its start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # What ignores Ctrl-C or a hang-up has children that do: behind a script's `&`, or `nohup`, tests of both would fail.
 signal.signal(signal.SIGINT, signal.default_int_handler)
