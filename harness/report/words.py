@@ -286,3 +286,23 @@ def tallies(verdict: TrialVerdict) -> dict[str, AnomalyTally]:
 def rows_each(articles: int) -> int:
     """Returns how many witnesses each table shows, so that all tables together stay short."""
     return max(ROWS_LEAST, ROWS_MAX // max(articles, 1))
+
+
+def roughly(seconds: float) -> str:
+    """Returns a time as people say it: `40 s`, `12 min`, `3.5 h`, `12 days`."""
+    for unit_s, unit, least in ((86_400, "days", 2), (3600, "h", 1.5), (60, "min", 1.5)):
+        if seconds >= least * unit_s:
+            number = seconds / unit_s
+            return f"{number:.1f} {unit}" if round(number) < 10 and unit == "h" else f"{number:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def time_left_s(over: int, planned: int | None, *, spent_s: float, limit_s: float | None) -> float | None:
+    """Returns about how many seconds trials still take: by the mean of those that are over, and by their limit, whichever
+    is less. None: neither is known.
+
+    `planned`: how many trials there are, or may be; `limit_s`: how long they may take in all. None: there is no such end.
+    """
+    left_s = [] if limit_s is None else [max(0.0, limit_s - spent_s)]
+    left_s += [(planned - over) * spent_s / over] if planned is not None and over else []
+    return min(left_s, default=None)

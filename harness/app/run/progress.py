@@ -181,8 +181,9 @@ LOOK_S = 1.0
 
 
 class ProgressView:
-    """Shows the progress of a run on standard error: stages with their seconds, steps as they happen, and counts.
+    """Shows the progress of a run on standard error: how long stages took, steps as they happen, and counts.
 
+    When a step happened is told by the trial's clock, as in the report: in seconds since it began, after the warm-up.
     On a terminal a spinner shows the current stage. `quiet` shows nothing. Standard output stays clean for `--json` and
     pipes.
     """
@@ -191,6 +192,7 @@ class ProgressView:
         self._console = console(stderr=True, quiet=quiet)
         self._status: Status = self._console.status("preparing")
         self._stage = ""
+        self._clock_began_s = 0.0
         self._names: Mapping[str, str] = _NAMES
         self._nodes_unread = False
         self._watching: threading.Thread | None = None
@@ -252,7 +254,7 @@ class ProgressView:
 
     def phase_done(self, name: str, took_s: float, traffic: dict[str, int] | None = None) -> None:
         """Says that a stage ended, and how long it took."""
-        self._console.print(f"  {took_s:6.1f} s  {self._names.get(name, name)}{_counts(traffic)}")
+        self._console.print(f"  {self._names.get(name, name)}: took {took_s:.1f} s{_counts(traffic)}")
 
     def on_event(self, event: dict[str, Any]) -> None:
         """Shows an event of the run stage."""
@@ -262,9 +264,13 @@ class ProgressView:
                 self.phase(event["name"], **details)
             case "phase-done":
                 self.phase_done(event["name"], event["took_s"], event.get("traffic"))
+            case "clock":
+                self._clock_began_s = event["at_s"]
+                self._console.print(f"    at {0:6.2f} s  the trial's clock begins")
             case "step":
                 what = "" if event["what"] == "done" else f" [red]{escape(event['what'])}[/red]"
-                self._console.print(f"            {event['at_s']:6.2f} s  {escape(event['name'])}{what}")
+                at_s = event["at_s"] - self._clock_began_s
+                self._console.print(f"    at {at_s:6.2f} s  {escape(event['name'])}{what}")
             case "interrupt":
                 self._console.print("stopping: prozess heals first. Press Ctrl-C again to stop at once")
             case _:

@@ -35,6 +35,7 @@ from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import known_campaigns, known_trials, load_trial
 from prozess.harness.report.runs import RunSummary
+from prozess.harness.report.words import roughly, time_left_s
 from prozess.harness.verdict import Verdict
 
 Following = Callable[[BegunCampaign, list[TrialAttempt]], TrialJob | None]
@@ -171,21 +172,11 @@ def progress(attempts: Sequence[TrialAttempt], planned: int | None, duration_s: 
     take in all. None: there is no such end.
     """
     over, spent_s = len({attempt.job.number for attempt in attempts}), sum(attempt.took_s for attempt in attempts)
-    left_s = [] if duration_s is None else [max(0.0, duration_s - spent_s)]
-    left_s += [(planned - over) * spent_s / over] if planned is not None and over else []
     told = (
         f"{over} of {number_of(planned, 'trial')} over" if planned is not None else f"{number_of(over, 'trial')} over"
     )
-    return told + (f", about {_roughly(min(left_s))} left" if left_s else "")
-
-
-def _roughly(seconds: float) -> str:
-    """Returns a time as people say it: `40 s`, `12 min`, `3.5 h`, `12 days`."""
-    for unit_s, unit, least in ((86_400, "days", 2), (3600, "h", 1.5), (60, "min", 1.5)):
-        if seconds >= least * unit_s:
-            number = seconds / unit_s
-            return f"{number:.1f} {unit}" if round(number) < 10 and unit == "h" else f"{number:.0f} {unit}"
-    return f"{seconds:.0f} s"
+    left_s = time_left_s(over, planned, spent_s=spent_s, limit_s=duration_s)
+    return told + (f", about {roughly(left_s)} left" if left_s is not None else "")
 
 
 def _tell_begin(job: TrialJob, so_far: str) -> None:

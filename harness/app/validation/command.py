@@ -45,6 +45,7 @@ from prozess.harness.app.validation.terminal import (
     show_no_trial,
     show_prediction,
     show_strict,
+    tell_begin,
     to_json,
 )
 from prozess.harness.app.validation.trial import ConfigurationParts, doubts_of_client, doubts_of_kafka
@@ -96,7 +97,8 @@ def carry_out(prediction: Prediction, budget: Budget, options: Options) -> Done:
     """Runs trials of the same configuration, with one seed after the other. At least one; what was not shown is tried
     again."""
     clock, parts = SystemClock(), prediction.parts
-    deadline_ns = clock.monotonic_ns() + int(budget.seconds * NS_PER_S)
+    begun_ns = clock.monotonic_ns()
+    deadline_ns = begun_ns + int(budget.seconds * NS_PER_S)
     provocation = WeaknessProvocation.of(prediction, [concern.rule for concern in prediction.concerns])
     here = provocation.circumstances
     blocks, closing = with_loss(parts.faults, here)
@@ -115,6 +117,9 @@ def carry_out(prediction: Prediction, budget: Budget, options: Options) -> Done:
         schedules = provocation.chosen(done.attempts, seconds)
         made = steps_of(schedules, here, faults, seconds)
         plan = parts.plan(seed=budget.seed + number, backend=budget.backend, steps=made.steps)
+        if not options.quiet:
+            spent_s = (clock.monotonic_ns() - begun_ns) / NS_PER_S
+            tell_begin(number, budget.trials, spent_s=spent_s, limit_s=budget.seconds)
         conducted = conduct_trial(plan, replace(options, told=options.told and not options.as_json))
         done.runs.append(conducted.run.path)
         done.observed.append(observe(conducted.verdict, own, done.wanted))

@@ -14,7 +14,7 @@ from prozess.harness.app.validation.prediction import Prediction, Weakness, say
 from prozess.harness.console import console
 from prozess.harness.errors import ExitCode
 from prozess.harness.guarantees.verdict.sentences import number_of
-from prozess.harness.report.words import MEANINGS, SIGNS
+from prozess.harness.report.words import MEANINGS, SIGNS, roughly, time_left_s
 from prozess.harness.verdict import AnomalyOutcome
 
 _STYLES = {
@@ -42,6 +42,15 @@ def show_no_trial() -> None:
     """Prints why no trial is run."""
     sentence = "prozess did not understand all of your files, so a trial would test another configuration than yours"
     console().print(f"trials     none: {sentence}", soft_wrap=True)
+
+
+def tell_begin(over: int, trials_max: int, *, spent_s: float, limit_s: float) -> None:
+    """Prints on standard error that a trial begins, and about how long all of them still take. `over`: how many there were;
+    `limit_s`: how long all of them may take, in seconds."""
+    left_s = time_left_s(over, trials_max, spent_s=spent_s, limit_s=limit_s)
+    assert left_s is not None, "there is a limit"
+    word = "about" if over else "at most"
+    console(stderr=True).print(f"trial {over + 1} of at most {trials_max} begins; {word} {roughly(left_s)} left")
 
 
 def show_strict(prediction: Prediction) -> None:

@@ -171,3 +171,16 @@ def test_a_cluster_of_somebody_elses_is_reached_and_left(tmp_path, capsys, backe
     shown = capsys.readouterr().err
     assert all(words in shown for words in said), shown
     assert not any(words in shown for words in unsaid), shown
+
+
+def test_steps_are_told_by_the_trials_clock_as_in_the_report(capsys):
+    with ProgressView(quiet=False) as view:
+        view.on_event({"event": "phase-done", "name": "warm-up", "at_s": 41.4, "took_s": 21.4})
+        view.on_event({"event": "clock", "at_s": 41.34, "start_monotonic_ns": 7})
+        view.on_event({"event": "step", "at_s": 44.66, "number": 0, "name": "steady traffic", "what": "done"})
+    shown = capsys.readouterr().err.splitlines()
+    assert [line.strip() for line in shown] == [
+        "warming up until every partition acknowledges records: took 21.4 s",
+        "at   0.00 s  the trial's clock begins",
+        "at   3.32 s  steady traffic",
+    ]

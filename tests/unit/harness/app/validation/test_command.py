@@ -10,6 +10,7 @@ import pytest
 from prozess.harness.app.validation.command import Budget, ValidationInput, translate, validate
 from prozess.harness.app.validation.prediction import Prediction
 from prozess.harness.app.validation.sources import version_to_run
+from prozess.harness.app.validation.terminal import tell_begin
 from prozess.harness.errors import BadInput, ClusterFailed, ExitCode
 from tests.support.paths import EXAMPLES
 from tests.support.predictions import VERSION
@@ -237,3 +238,16 @@ def test_nothing_given_is_refused():
 class _Options:
     def __init__(self, *, as_json):
         self.as_json = as_json
+
+
+@pytest.mark.parametrize(
+    ("over", "spent_s", "said"),
+    [
+        (0, 0.0, "trial 1 of at most 10 begins; at most 10 min left"),
+        (1, 400.0, "trial 2 of at most 10 begins; about 3 min left"),
+        (9, 90.0, "trial 10 of at most 10 begins; about 10 s left"),
+    ],
+)
+def test_a_trial_that_begins_says_about_how_long_all_still_take(capsys, over, spent_s, said):
+    tell_begin(over, 10, spent_s=spent_s, limit_s=600.0)
+    assert capsys.readouterr().err == said + "\n"
