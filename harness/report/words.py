@@ -222,6 +222,8 @@ ROWS_MAX = 400
 """Witnesses in all tables together, about; verdict.json has more."""
 ROWS_LEAST = 3
 _WORST_FIRST = (AnomalyOutcome.VIOLATED, AnomalyOutcome.UNKNOWN, AnomalyOutcome.SHOWN)
+_LABELS = {rule.id: rule.label for guarantee in TABLE.values() for rule in guarantee.rules}
+"""Rule → what makes it apply, in a few words; empty = nothing does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +235,12 @@ class AnomalyGroup:
     rule: str
     """The rule that judged the first witness; empty = there is none."""
     pairs: list[tuple[CellVerdict, CellAnomaly]]
+
+    @property
+    def name(self) -> str:
+        """Returns the anomaly, with what permits or causes it: `lost (acks=0)`, `torn (KAFKA-17754)`."""
+        label = _LABELS.get(self.rule, "")
+        return f"{self.anomaly} ({label})" if label else self.anomaly
 
     @property
     def count(self) -> int:

@@ -305,4 +305,4 @@ class ProgressView:
 def _counts(traffic: dict[str, int] | None) -> str:
     if not traffic or not traffic.get("issued"):
         return ""
-    return f"  [dim]{traffic['issued']:,} sent, {traffic['ok']:,} acknowledged, {traffic['info']:,} in doubt[/dim]"
+    return f"[dim]; {traffic['issued']:,} sent, {traffic['ok']:,} acknowledged, {traffic['info']:,} in doubt[/dim]"

@@ -183,6 +183,16 @@ def test_cells_with_the_same_outcome_by_the_same_rule_are_told_together_the_wors
     assert (tally.cells[AnomalyOutcome.SHOWN], tally.seen, tally.quiet) == (3, 9, False)
 
 
+def test_a_group_of_anomalies_is_named_with_what_permits_it():
+    cells = (
+        cell(0, AnomalyOutcome.SHOWN, "lost/acks-0"),
+        cell(1, AnomalyOutcome.SHOWN, "lost/acks-1"),
+        cell(2, AnomalyOutcome.VIOLATED, "lost/forbidden"),
+    )
+    verdict = TrialVerdict(verdict=Verdict.HELD, sentence="", trial="t", title="", seed=1, cells=cells)
+    assert [group.name for group in seen_groups(verdict)] == ["lost", "lost (acks=0)", "lost (acks=1)"]
+
+
 def test_the_more_cells_there_are_the_fewer_witnesses_each_shows():
     assert rows_each(0) >= rows_each(20) > rows_each(1000) == ROWS_LEAST
 
