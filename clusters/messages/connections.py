@@ -23,7 +23,7 @@ READ_BYTES = 256 << 10
 WAITING_MAX_BYTES = 16 << 20
 """A direction is read no further while so much waits to be sent on it."""
 PENDING_MAX = 10_000
-"""So many requests of a connection may be without an answer; older ones are forgotten (with acks=0 there is none)."""
+"""So many requests of a connection may be without an answer; older ones are forgotten."""
 MARK = 0x70726F7A
 """What the proxy opens carries this mark, so that it is not led back to the proxy (socket(7), SO_MARK)."""
 _RESET = struct.pack("ii", 1, 0)  # struct linger: on, 0 s (socket(7))
@@ -198,12 +198,13 @@ class Connection:
         """Tells whether a request of this API must be seen whole."""
         return self._watcher.wants(self.link, api, answer=False) or self._watcher.wants(self.link, api, answer=True)
 
-    def request_seen(self, api: int, version: int, correlation: int) -> bool:
-        """Notes a request. Returns whether it must be seen whole."""
+    def request_seen(self, api: int, version: int, correlation: int, unanswered: bool) -> bool:
+        """Notes a request, unless nobody will answer it. Returns whether it must be seen whole."""
         pending = self.pending
-        pending[correlation] = Pending(api, version)
-        if len(pending) > PENDING_MAX:
-            del pending[next(iter(pending))]
+        if not unanswered:
+            pending[correlation] = Pending(api, version)
+            if len(pending) > PENDING_MAX:
+                del pending[next(iter(pending))]
         return self.request_wanted(api, version, correlation)
 
     def answer_wanted(self, _api: int, _version: int, correlation: int) -> bool:
@@ -214,7 +215,7 @@ class Connection:
         special = pending.after or pending.drop or pending.again or pending.partner is not None
         return bool(special) or self._watcher.wants(self.link, pending.api, answer=True)
 
-    def answer_seen(self, api: int, version: int, correlation: int) -> bool:
+    def answer_seen(self, api: int, version: int, correlation: int, _unanswered: bool) -> bool:
         """Notes an answer. Returns whether it must be seen whole."""
         if self.answer_wanted(api, version, correlation):
             return True

@@ -14,13 +14,27 @@ MESSAGE_MAX_BYTES = 512 << 20
 COLLECTED_MAX_BYTES = 128 << 20
 """A larger message is passed on, and not looked into."""
 API_MAX, VERSION_MAX = 1023, 127
+PRODUCE = 0
+"""The key of the API Produce."""
 
 _SIZE = struct.Struct(">i")
 _REQUEST = struct.Struct(">ihhi")
 _ANSWER = struct.Struct(">ii")
+_SHORT = struct.Struct(">h")
+
+_CLIENT_AT = 12
+"""Where a request has the length of its client id, which the client id follows."""
+_NO_ACKS = {False: b"\xff\xff\0\0", True: b"\0\0\0\0"}
+"""How the body of a Produce request with acks=0 begins, of an older and of a flexible version: no transactional id, and
+acks. A transactional producer has acks=all."""
+_NO_ACKS_OLDEST = b"\0\0"
+"""The same in versions without a transactional id."""
+_TRANSACTIONAL_SINCE, _FLEXIBLE_SINCE = 3, 9
 
 Seen = Callable[[int, int, int], bool]
 """(API key, version, correlation id; of an answer -1, -1 and the correlation id) → whether the whole message is wanted."""
+SeenToo = Callable[[int, int, int, bool], bool]
+"""The same, and whether the message is a request that nobody answers: a Produce request with acks=0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +51,7 @@ Piece = bytes | memoryview | Frame
 class Splitter:
     """Divides one direction of a connection into pieces: whole messages that are wanted, and bytes to pass on."""
 
-    def __init__(self, *, answers: bool, seen: Seen) -> None:
+    def __init__(self, *, answers: bool, seen: SeenToo) -> None:
         self._answers, self._seen = answers, seen
         self._head = _ANSWER if answers else _REQUEST
         self._passing = 0
@@ -78,10 +92,13 @@ class Splitter:
                 break
             size, api, version, correlation = head
             end = at + 4 + size
+            unanswered = api == PRODUCE and self._unanswered(data, at, version, end)
+            if unanswered is None:
+                break
             if end > length and size <= COLLECTED_MAX_BYTES and self._would_want(api, version, correlation):
                 self._keep(data[at:], 4 + size)
                 break
-            if self._seen(api, version, correlation) and end <= length:
+            if self._seen(api, version, correlation, unanswered) and end <= length:
                 if passed_from < at:
                     pieces.append(view[passed_from:at])
                 pieces.append(Frame(data[at:end], correlation))
@@ -110,6 +127,21 @@ class Splitter:
             size, api, version, correlation = _REQUEST.unpack_from(data, at)
             self.foreign = not (8 <= size <= MESSAGE_MAX_BYTES and 0 <= api <= API_MAX and 0 <= version <= VERSION_MAX)
         return None if self.foreign else (size, api, version, correlation)
+
+    def _unanswered(self, data: bytes, at: int, version: int, end: int) -> bool | None:
+        """Tells whether a Produce request has acks=0. None if too little of it has come to tell, which is then kept."""
+        body_at = at + _CLIENT_AT + _SHORT.size
+        if body_at <= min(len(data), end):
+            flexible = version >= _FLEXIBLE_SINCE  # its header ends with a byte that says how many tagged fields it has
+            body_at += max(0, _SHORT.unpack_from(data, at + _CLIENT_AT)[0]) + flexible
+        begins = _NO_ACKS[version >= _FLEXIBLE_SINCE] if version >= _TRANSACTIONAL_SINCE else _NO_ACKS_OLDEST
+        needed = body_at + len(begins)
+        if needed > end:
+            return False  # whatever it is, it is no Produce request
+        if needed > len(data):
+            self._keep(data[at:], needed - at)
+            return None
+        return data[body_at:needed] == begins
 
     would_want: Seen | None = None
     """Like `seen`, but asked before the message is whole, and without effect."""

@@ -69,6 +69,8 @@ class HeldMessage:
     message: Seen
     rule: ArmedRule
     serial: int
+    awaited: int = 0
+    """How many messages were seen, while it waited, that its rule waits for."""
 
 
 class Rules:
@@ -214,7 +216,9 @@ class Rules:
         if until.reads_body and (message.facts is None or until.body(message.facts) is None):
             return
         for held in list(rule.held):
-            self._release(held, deliver=True)
+            held.awaited += 1
+            if until.counts(held.awaited):
+                self._release(held, deliver=True)
 
     def _act(self, rule: ArmedRule, slot: Slot, message: Seen, meant: tuple[PartitionFacts, ...]) -> bool:
         """Does what the rule says. Returns whether that decides about the message, for now."""
@@ -314,6 +318,9 @@ class Rules:
                 slot.data = schemas.answer(message.api, message.version, slot.frame.correlation, body)
             else:
                 asked = schemas.request_body(data, schemas.request_head(data))
+                if asked.get("acks") == 0:  # a broker closes the connection then, which is all that it can say
+                    slot.data, slot.resets = b"", True
+                    return True
                 body = error_answer(message.api, message.version, asked, code)
                 answer = schemas.answer(message.api, message.version, slot.frame.correlation, body)
                 slot.data = b""

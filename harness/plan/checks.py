@@ -62,7 +62,7 @@ def _check_messages(plan: Plan, step: Step) -> None:
     if isinstance(step.do, FaultAction) and step.do.fault == MESSAGE_FAULT:
         for name in ("match", "action"):
             given = step.do.parameters.get(name)
-            matches += _matches_in(given, step)
+            matches += _matches_in(given)
         for text in step.do.targets:
             if parse_target(text).role in ("zookeepers", "zookeeper-leader"):
                 raise BadInput(
@@ -73,7 +73,7 @@ def _check_messages(plan: Plan, step: Step) -> None:
             raise BadInput(f"Step {step.name!r}: {why}.")
 
 
-def _matches_in(given: object, step: Step) -> list[MessageMatch]:
+def _matches_in(given: object) -> list[MessageMatch]:
     """Returns the match that a parameter of the fault is, or has within. What is wrong with it is told elsewhere."""
     if not isinstance(given, Mapping):
         return []
@@ -251,11 +251,15 @@ def capabilities_needed(plan: Plan) -> frozenset[Capability]:
 
 def watched_openers(plan: Plan) -> frozenset[str] | None:
     """Returns whose connections must be watched for the messages that steps are about; None means everybody's."""
-    for step in plan.message_steps:
-        others = step.do.parameters.get("others", CLIENTS) if isinstance(step.do, FaultAction) else CLIENTS
-        if isinstance(step.after, MessagePassed) or others != CLIENTS:
-            return None
-    return frozenset({CLIENTS})
+    return None if any(_means_every_link(step) for step in plan.message_steps) else frozenset({CLIENTS})
+
+
+def _means_every_link(step: Step) -> bool:
+    """Tells whether a step is about messages that are not, or not only, on the links of clients. What a step waits for may
+    pass anywhere, and so may what a message is held for."""
+    given = step.do.parameters if isinstance(step.do, FaultAction) and step.do.fault == MESSAGE_FAULT else {}
+    held_for = _matches_in(given.get("action"))
+    return isinstance(step.after, MessagePassed) or given.get("others", CLIENTS) != CLIENTS or bool(held_for)
 
 
 def versions_installed(plan: Plan) -> tuple[str, ...]:

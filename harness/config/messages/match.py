@@ -159,7 +159,8 @@ class HoldMessage(Frozen):
     do: Literal["hold"] = "hold"
     seconds: Annotated[float, Field(gt=0, le=HOLD_MAX_S)] | None = None
     until: MessageMatch | None = None
-    """A message that ends the wait, on any link that the steps of the trial are about."""
+    """A message that ends the wait, on any link of the cluster. It counts from when the other one began to wait: with `nth` =
+    2 the second ends the wait."""
     when_healed: Literal["deliver", "drop"] = "deliver"
     """What becomes of messages that still wait when the fault is healed. `drop` resets their connections."""
 
@@ -187,8 +188,9 @@ class RepeatMessage(Frozen):
 
 
 class AnswerWithError(Frozen):
-    """A request is answered with an error, and the broker never sees it. An answer gets this error in place of what the
-    broker said, which no network and no broker does."""
+    """A request is answered with an error, and the broker never sees it; a Produce request with acks=0, which has no
+    answer, by the end of its connection, as brokers do it. An answer gets this error in place of what the broker said, which
+    no network and no broker does."""
 
     do: Literal["answer"] = "answer"
     error: ErrorName

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import pytest
 
+from prozess.clusters.messages.frames import PRODUCE
 from prozess.clusters.messages.placing import MessageProxies
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.config.messages import schemas
@@ -25,8 +26,8 @@ END_TXN = 26
 
 
 class Server:
-    """Answers each request with its correlation id and an EndTxn answer without error, in order, as a broker does. It keeps
-    what it got."""
+    """Answers each request with its correlation id and an EndTxn answer without error, in order, as a broker does; a Produce
+    request with acks=0 not at all. It keeps what it got."""
 
     def __init__(self):
         self.got = []
@@ -52,6 +53,8 @@ class Server:
             while (message := received(connection)) is not None:
                 self.got.append(message)
                 head = schemas.request_head(message)
+                if head.api == PRODUCE and schemas.request_body(message, head)["acks"] == 0:
+                    continue
                 connection.sendall(schemas.answer(END_TXN, 4, head.correlation, {"throttle_time": 0, "error_code": 0}))
 
     @property
@@ -149,6 +152,12 @@ def client(proxy):
 def ask(connection, correlation, *, transactional_id="x", epoch=0, committed=True, name="me"):
     body = {"transactional_id": transactional_id, "producer_id": 7, "producer_epoch": epoch, "committed": committed}
     connection.sendall(schemas.request(END_TXN, 4, correlation, name, body))
+
+
+def send_without_acks(connection, correlation):
+    """Sends a Produce request that no broker answers."""
+    body = {"transactional_id": None, "acks": 0, "timeout": 1000, "topic_data": []}
+    connection.sendall(schemas.request(PRODUCE, 9, correlation, "me", body))
 
 
 def answered(connection):
@@ -273,6 +282,33 @@ def test_a_message_is_held_until_another_was_seen(client, server, proxy):
     assert sorted(server.correlations) == [1, 2]
 
 
+def test_a_message_is_held_until_the_next_one_behind_it_was_seen_and_is_then_refused(client, server, proxy):
+    """So the refusal of the first comes when the second is in flight, however fast the client and the server are."""
+    proxy.do({"do": "hold"}, rule="waits", nth=1, until=MessageMatch(api="EndTxn"))
+    proxy.do({"do": "answer", "error": "CONCURRENT_TRANSACTIONS", "code": 51}, rule="refuses", nth=1)
+    ask(client, 1)
+    proxy.await_look("waits", held=1)
+    ask(client, 2)
+    assert [answered(client) for _ in range(2)] == [(1, 51), (2, 0)]
+    assert server.correlations == [2]
+
+
+def test_which_message_ends_a_wait_is_counted_from_when_the_wait_begins(client, server, proxy):
+    proxy.do({"do": "hold"}, transactional_id="x", until=MessageMatch(api="EndTxn", transactional_id="y", nth=2))
+    with socket.create_connection(proxy.address, LIMIT_S) as other:
+        for number in (1, 2, 3):
+            ask(other, number, transactional_id="y")
+            assert answered(other) == (number, 0)
+        ask(client, 9)
+        proxy.await_look(held=1)
+        ask(other, 4, transactional_id="y")
+        assert answered(other) == (4, 0)
+        assert 9 not in server.correlations
+        ask(other, 5, transactional_id="y")
+        assert answered(other) == (5, 0)
+    assert answered(client) == (9, 0)
+
+
 def test_two_requests_of_one_connection_change_places_and_their_answers_do_not(client, server, proxy):
     proxy.do({"do": "swap", "seconds": 10}, nth=1)
     for number in (1, 2, 3):
@@ -306,6 +342,27 @@ def test_a_request_is_refused_in_the_brokers_place_and_in_turn(client, server, p
         ask(client, number)
     assert [answered(client) for _ in range(3)] == [(1, 0), (2, 51), (3, 0)]
     assert server.correlations == [1, 3]
+
+
+@pytest.mark.parametrize("before", ["the rule", "nothing"])
+def test_a_refusal_does_not_wait_for_the_answer_to_a_request_with_acks_0(client, server, proxy, before):
+    if before == "the rule":
+        send_without_acks(client, 1)
+        wait_until(lambda: server.correlations == [1], awaited="the request", timeout_s=LIMIT_S, clock=CLOCK)
+    proxy.do({"do": "answer", "error": "CONCURRENT_TRANSACTIONS", "code": 51})
+    if before == "nothing":
+        send_without_acks(client, 1)
+    ask(client, 2)
+    assert answered(client) == (2, 51)
+    wait_until(lambda: server.correlations == [1], awaited="no refused request", timeout_s=LIMIT_S, clock=CLOCK)
+
+
+def test_a_request_with_acks_0_is_refused_by_the_end_of_its_connection_as_brokers_do_it(client, server, proxy):
+    proxy.do({"do": "answer", "error": "NOT_LEADER_OR_FOLLOWER", "code": 6}, api="Produce")
+    send_without_acks(client, 1)
+    assert answered(client) is None
+    assert server.correlations == []
+    assert proxy.look("r")["acted"] == 1
 
 
 def test_an_answer_is_replaced_by_an_error(client, server, proxy):
