@@ -209,12 +209,12 @@ COMMITS = table(
     ("invoked_ns", "i8", "ns", ""),
     ("completed_ns", "i8", "ns", "MISSING: never"),
     ("log_offset", "i8", "offset", "the next to read"),
-    ("position", "i8", "offset", "the member's own position then"),
+    ("position", "i8", "offset", "the member's own position then; NONE: not known"),
     ("partition", "i4", "partition id", ""),
     ("group", "i4", "group id", ""),
     ("outcome", "i4", "Outcome", ""),
     ("code", "i4", "KafkaError code", ""),
-    ("mode", "i4", "1 sync 2 async 3 auto 4 transaction", ""),
+    ("mode", "i4", "1 sync 2 async 3 auto 4 transaction; NONE: not known", ""),
 )
 ASSIGNMENTS = table(
     "assignments",
@@ -537,6 +537,8 @@ class Isolation(IntEnum):
     NOT_A_READER = -1
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
+    UNTOLD = 2
+    """A program of yours, of which nobody knows at which level it reads."""
 
 
 class ReadFlag(IntEnum):

@@ -35,6 +35,7 @@ from prozess.harness.config.configuration import (
     CompactionConfiguration,
     ComposeOptions,
     ComposeService,
+    ConsumerConfiguration,
     CopierConfiguration,
     DeliveryBound,
     GroupConfiguration,
@@ -90,6 +91,7 @@ Settings = (
     | TransactionConfiguration
     | CompactionConfiguration
     | ProvocationConfiguration
+    | ConsumerConfiguration
     | CopierConfiguration
     | ApplicationConfiguration
     | DeliveryBound
@@ -140,6 +142,7 @@ _SCOPES: dict[type[BaseModel], str] = {
     TransactionConfiguration: "transaction",
     CompactionConfiguration: "compaction",
     ProvocationConfiguration: "provocation",
+    ConsumerConfiguration: "consumer",
     CopierConfiguration: "copier",
     ApplicationConfiguration: "application",
     DeliveryBound: "delivery",
@@ -187,6 +190,8 @@ compaction = _builder(CompactionConfiguration, "compaction")
 """Returns what is written to compacted topics, `compaction.…` in a trial file."""
 provocation = _builder(ProvocationConfiguration, "provocation")
 """Returns which error is provoked, `provocation.…` in a trial file, for workloads of kind "errors"."""
+consumer = _builder(ConsumerConfiguration, "consumer")
+"""Returns who consumes, `consumer.…` in a trial file, for workloads of kind "verifiable"."""
 copier = _builder(CopierConfiguration, "copier")
 """Returns settings of what copies records from topic to topic, `copier.…` in a trial file."""
 application = _builder(ApplicationConfiguration, "application")

@@ -160,6 +160,8 @@ class Launcher:
             options=settings.options.model_dump(mode="json"),
         )
         isolation = ISOLATION[planned.isolation_level] if planned.isolation_level else Isolation.NOT_A_READER
+        if planned.reads_by_command:
+            isolation = Isolation.UNTOLD
         return ClientLaunch(
             spec=spec,
             rows=self._run.rows,

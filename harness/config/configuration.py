@@ -364,6 +364,14 @@ class DeliveryBound(Frozen):
         return round(self.recovery_s * 1e9)
 
 
+class ConsumerConfiguration(Frozen):
+    """Says who consumes in a cell of the verifiable workload."""
+
+    command: tuple[str, ...] = ()
+    """The command line of a program of your own that takes the options of Kafka's VerifiableConsumer and prints what that
+    prints, word by word, as the command of a producer. Empty: the consumer is of the producer's kind, or prozess's own."""
+
+
 class GroupConfiguration(Frozen):
     """The settings of one consumer group. `protocol` is how members share the partitions; `commit` is when they commit
     offsets."""

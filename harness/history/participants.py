@@ -155,7 +155,8 @@ def client_facts(plan: Plan, table: Mapping[str, np.ndarray]) -> ClientFacts:
     acks = np.zeros(size, dtype=np.int32)
     for planned in plan.clients:
         role[planned.client] = role_named(planned.role)
-        isolation[planned.client] = _LEVELS[planned.isolation_level]
+        level = Isolation.UNTOLD if planned.reads_by_command else _LEVELS[planned.isolation_level]
+        isolation[planned.client] = level
         if planned.producer is not None:
             acks[planned.client] = _ACKS[planned.producer.acks]
     clock = np.full(size, NONE, dtype=np.int32)

@@ -123,7 +123,7 @@ def _clients(
         else:
             facts = {"from": "a wheel in the cache", "verified": False} | dict(library_facts(version))
             told.append({"library": library.client, "version": version} | facts)
-    commands = dict.fromkeys(c.producer.command for c in plan.clients if c.producer is not None and c.producer.command)
+    commands = dict.fromkeys(command for client in plan.clients if (command := client.command))
     return [*told, *({"command": list(command), "from": "a program of yours"} for command in commands)]
 
 

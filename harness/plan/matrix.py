@@ -18,6 +18,7 @@ from prozess.harness.config.configuration import (
     PROVOCATIONS,
     ApplicationConfiguration,
     CompactionConfiguration,
+    ConsumerConfiguration,
     CopierConfiguration,
     DeliveryBound,
     Frozen,
@@ -46,6 +47,7 @@ _SCOPES: dict[str, type[Frozen]] = {
     "transaction": TransactionConfiguration,
     "compaction": CompactionConfiguration,
     "provocation": ProvocationConfiguration,
+    "consumer": ConsumerConfiguration,
     "copier": CopierConfiguration,
     "application": ApplicationConfiguration,
     "delivery": DeliveryBound,
@@ -133,7 +135,7 @@ def why_invalid_client(combination: Combination, variant: Variant) -> str | None
 
 
 COMMAND_PLACEHOLDERS = ("python",)
-"""The placeholders in a producer's command."""
+"""The placeholders in the command of a producer or a consumer."""
 _TAKES_COMMANDS = ("verifiable", "verifiable-share")
 """The kinds of workload whose producers may be programs of your own."""
 
@@ -144,11 +146,15 @@ def _why_invalid_command(combination: Combination) -> str | None:
         return f"producer.command is for {' and '.join(_TAKES_COMMANDS)} workloads, not for {kind}"
     if producer.defaults == "library" or producer.client_version is not None:
         return "of a command nobody knows what its library does: producer.defaults and client_version are not for it"
+    return _why_no_words("producer.command", producer.command)
+
+
+def _why_no_words(key: str, command: Sequence[str]) -> str | None:
     try:
-        for word in producer.command:
+        for word in command:
             word.format_map(dict.fromkeys(COMMAND_PLACEHOLDERS, ""))
     except (KeyError, ValueError, IndexError, AttributeError) as error:
-        return f"producer.command: {error} is no placeholder; there is {{python}}; write {{{{ and }}}} for braces"
+        return f"{key}: {error} is no placeholder; there is {{python}}; write {{{{ and }}}} for braces"
     return None
 
 
@@ -456,6 +462,8 @@ def why_invalid_scope(combination: "Combination", variant: Variant) -> str | Non
             return _why_invalid_application(application)
         case ProvocationConfiguration() as provocation:
             return _why_invalid_provocation(provocation, producer, variant)
+        case ConsumerConfiguration() as consumer:
+            return _why_no_words("consumer.command", consumer.command)
         case CompactionConfiguration() | None:
             return None
 

@@ -34,6 +34,7 @@ from prozess.harness.plan.work import (
     ApplicationWork,
     CellWork,
     ClientWork,
+    ConsumerWork,
     CopierWork,
     GroupWork,
     PlainWork,
@@ -203,6 +204,19 @@ class PlannedClient(Frozen):
     """True means that it starts when a step says so (`client`, do = "start")."""
 
     @property
+    def command(self) -> tuple[str, ...]:
+        """Returns the command line of the program of yours that it is; () if it is none."""
+        if isinstance(self.work, ConsumerWork):
+            return self.work.configuration.command
+        return self.producer.command if self.producer is not None and self.role == "verifiable-producer" else ()
+
+    @property
+    def reads_by_command(self) -> bool:
+        """Tells whether it is a program of yours that consumes: nobody knows at which isolation level it reads, and whether
+        it seeks."""
+        return isinstance(self.work, ConsumerWork) and bool(self.command)
+
+    @property
     def library(self) -> "ClientLibrary | None":
         """Returns the client library that is on trial in it. None if that is no part of the trial: the client only
         observes, or is an application of yours."""
@@ -211,7 +225,7 @@ class PlannedClient(Frozen):
                 self.role in _OF_ITS_WORK
             ):
                 return ClientLibrary(client=configuration.client, version=configuration.client_version)
-            case _ if self.producer is None or self.role == "verifiable-share-consumer":
+            case _ if self.producer is None or self.role == "verifiable-share-consumer" or self.reads_by_command:
                 return None
             case _:
                 return _library_of(self.producer)

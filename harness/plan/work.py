@@ -13,6 +13,7 @@ from pydantic import Field
 from prozess.harness.config.configuration import (
     ApplicationConfiguration,
     CompactionConfiguration,
+    ConsumerConfiguration,
     CopierConfiguration,
     Frozen,
     GroupConfiguration,
@@ -66,6 +67,13 @@ class ErrorsWork(Frozen):
     configuration: ProvocationConfiguration
 
 
+class ConsumerWork(Frozen):
+    """A verifiable consumer reads what is written."""
+
+    kind: Literal["consumer"] = "consumer"
+    configuration: ConsumerConfiguration
+
+
 class CopierWork(Frozen):
     """Copiers copy what is written to another topic."""
 
@@ -88,7 +96,9 @@ class RecordedWork(Frozen):
     transactions: TransactionsWork | None = None
 
 
-ConfiguredWork = GroupWork | TransactionsWork | CompactionWork | ErrorsWork | CopierWork | ApplicationWork
+ConfiguredWork = (
+    GroupWork | TransactionsWork | CompactionWork | ErrorsWork | ConsumerWork | CopierWork | ApplicationWork
+)
 ClientWork = Annotated[PlainWork | ConfiguredWork, Field(discriminator="kind")]
 """What a client does: `kind` says which value it is."""
 CellWork = Annotated[PlainWork | ConfiguredWork | RecordedWork, Field(discriminator="kind")]
@@ -98,6 +108,7 @@ OwnConfiguration = (
     | TransactionConfiguration
     | CompactionConfiguration
     | ProvocationConfiguration
+    | ConsumerConfiguration
     | CopierConfiguration
     | ApplicationConfiguration
 )
@@ -125,6 +136,8 @@ def work_with(own: OwnConfiguration | None, variant: Variant) -> PlainWork | Con
             return CompactionWork(configuration=own)
         case ProvocationConfiguration():
             return ErrorsWork(configuration=own)
+        case ConsumerConfiguration():
+            return ConsumerWork(configuration=own)
         case CopierConfiguration():
             return CopierWork(configuration=own)
         case ApplicationConfiguration():
@@ -149,6 +162,7 @@ WORK_OF_ROLES: Mapping[str, type[ConfiguredWork]] = {
     "transactor": TransactionsWork,
     "keyed-producer": CompactionWork,
     "errors-producer": ErrorsWork,
+    "verifiable-consumer": ConsumerWork,
     "copier": CopierWork,
     "java-copier": CopierWork,
     "application": ApplicationWork,

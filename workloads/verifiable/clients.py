@@ -359,7 +359,7 @@ class VerifiableConsumer(ToolClient):
         self._positions = RowWriter(directory, POSITIONS, number)
         self._assignments = RowWriter(directory, ASSIGNMENTS, number)
         self._commits = RowWriter(directory, COMMITS, number)
-        self._group = options.group
+        self._group, self._yours = options.group, options.yours
         self._spans = 0
         self._span: dict[int, int] = {}
         self._next: dict[int, int] = {}
@@ -396,7 +396,7 @@ class VerifiableConsumer(ToolClient):
     def _read(self, tool: Tool, event: Mapping[str, Any]) -> None:
         place = place_of(event)
         dense = None if place is None else self._dense.get((place.topic, place.partition))
-        if place is None or dense is None:
+        if place is None or dense is None or place.offset == NONE:
             self.not_understood(event)
             return
         sender, sequence = foreign_identity(event.get("value"))
@@ -422,18 +422,20 @@ class VerifiableConsumer(ToolClient):
             self._client.log(f"commit: {event.get('error')}")
         for place in places_of(event, "offsets"):
             dense = self._dense.get((place.topic, place.partition))
-            if dense is not None:
-                self._commits.append(
-                    self._polled_since_ns,
-                    tool.read_ns,
-                    place.offset,
-                    self._next.get(dense, NONE),
-                    dense,
-                    self._group,
-                    int(Outcome.OK if success else Outcome.INFO),
-                    NO_CODE if success else UNTOLD_ERROR,
-                    SYNC,
-                )
+            if dense is None or place.offset == NONE:
+                self.not_understood(event)
+                continue
+            self._commits.append(
+                tool.started_ns if self._yours else self._polled_since_ns,
+                tool.read_ns,
+                place.offset,
+                NONE if self._yours else self._next.get(dense, NONE),
+                dense,
+                self._group,
+                int(Outcome.OK if success else Outcome.INFO),
+                NO_CODE if success else UNTOLD_ERROR,
+                NONE if self._yours else SYNC,
+            )
 
     def _assigned(self, tool: Tool, event: Mapping[str, Any]) -> None:
         """Records an assignment or a revocation. Lost partitions are told as revoked: the tool does not tell them
@@ -441,6 +443,8 @@ class VerifiableConsumer(ToolClient):
         kind = ASSIGN if event["name"] == "partitions_assigned" else REVOKE
         places = [self._dense.get((p.topic, p.partition)) for p in places_of(event, "partitions")]
         known = [dense for dense in places if dense is not None]
+        if len(known) < len(places) or not isinstance(event.get("partitions"), list):
+            self.not_understood(event)
         for dense in known or [NONE]:
             self._assignments.append(tool.since_ns, tool.read_ns, dense, self._group, kind, 0)
         if kind == ASSIGN and known:

@@ -61,9 +61,11 @@ class ProducerToolOptions(ToolOptions):
 
 
 class ConsumerToolOptions(ToolOptions):
-    """A consumer's. `group`: the number of its group, which is its cell."""
+    """A consumer's. `group`: the number of its group, which is its cell. `yours`: it is a program of yours, so nobody knows
+    when it began a commit, where it stood then, and how it commits."""
 
     group: int
+    yours: bool = False
 
 
 def launch_verifiable_producer(context: LaunchContext) -> Settings:
@@ -94,7 +96,8 @@ def launch_verifiable_consumer(context: LaunchContext) -> Settings:
         *("--reset-policy", "earliest", "--verbose"),
     ]
     file = {"isolation.level": str(planned.isolation_level), "client.id": planned.name}
-    return Settings({}, ConsumerToolOptions(tool=_tool(context, "consumer", arguments, file), group=planned.cell))
+    tool = _tool(context, "consumer", arguments, file)
+    return Settings({}, ConsumerToolOptions(tool=tool, group=planned.cell, yours=planned.reads_by_command))
 
 
 def launch_verifiable_share_consumer(context: LaunchContext) -> Settings:
@@ -144,13 +147,12 @@ def file_option(kind: str, kafka_version: str) -> str:
 def _tool(context: LaunchContext, kind: str, arguments: list[str], file: Mapping[str, str]) -> ToolCommand:
     """Makes the command of one tool."""
     planned = context.planned
+    name, files = _file_of(planned, kind, file)
+    if planned.command:
+        yours = [word.format_map({"python": sys.executable}) for word in planned.command]
+        return ToolCommand(command=(*yours, *arguments, "--command-config", f"@{name}"), files=files)
     if client_of(planned) == "java":
         return java_tool(context, kind, arguments, file)
-    name, files = _file_of(planned, kind, file)
-    if client_of(planned) == "command" and kind == "producer":
-        assert planned.producer is not None, planned
-        yours = [word.format_map({"python": sys.executable}) for word in planned.producer.command]
-        return ToolCommand(command=(*yours, *arguments, "--command-config", f"@{name}"), files=files)
     ours = [sys.executable, "-P", "-m", "prozess.workloads.verifiable.tools", kind]
     return ToolCommand(command=(*ours, *arguments, "--command-config", f"@{name}"), files=files)
 

@@ -217,7 +217,7 @@ def load_plan(trial: str, *, seed: int, settings: list[str] | None, isolation: s
 
 def client_properties(plan: "Plan") -> set[str]:
     """Returns the names of all client properties that the plan's cells and clients set by Kafka's own name."""
-    from prozess.harness.config.configuration import ApplicationConfiguration
+    from prozess.harness.config.configuration import ApplicationConfiguration, ConsumerConfiguration
     from prozess.harness.plan.work import configurations_of
 
     names: set[str] = set()
@@ -226,7 +226,9 @@ def client_properties(plan: "Plan") -> set[str]:
         if owner.producer is not None:
             names.update(owner.producer.properties)
         for own in configurations_of(owner.work):
-            if not isinstance(own, ApplicationConfiguration):  # which has its own settings in its command
+            if not isinstance(
+                own, ApplicationConfiguration | ConsumerConfiguration
+            ):  # which has its own settings in its command
                 names.update(own.properties)
     return names
 

@@ -374,6 +374,8 @@ class Envelope:
     for."""
     measured_by: frozenset[int] = frozenset()
     """Node ids of the places of its tailing readers: a fault that hits nothing else spoils the measurement alone."""
+    tell_no_seeks: frozenset[int] = frozenset()
+    """The clients that read it and are programs of yours: what they print does not tell when they seek."""
     epoch_starts: Mapping[int, int] | None = None
     """Leader epoch → first offset of its batches in the replicas' logs; None = no logs were read."""
     high_watermarks: tuple[np.ndarray, np.ndarray] = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))

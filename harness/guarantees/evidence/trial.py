@@ -243,6 +243,7 @@ class Evidence:
             unstated=plan.undescribed,
             topics_may_go=plan.origin == "recorded" and not plan.blind,
             measured_by=self._readers(plan).get(partition, frozenset()),
+            tell_no_seeks=self._tell_no_seeks(plan, partition),
             epoch_starts=self._epoch_starts(partition),
             high_watermarks=self._observed(partition, ObservationKind.HIGH_WATERMARK),
             leader_answers=self._observed(partition, ObservationKind.LEADER_HIGH_WATERMARK, what="leader_epoch"),
@@ -254,6 +255,14 @@ class Evidence:
             stale_answers=lambda: self._stale_answers(plan, cell, partition),
             wall_zero_ns=self.wall_zero_ns,
         )
+
+    def _tell_no_seeks(self, plan: Plan, partition: int) -> frozenset[int]:
+        """Returns the programs of yours that read a partition, with those that took their places."""
+        planned = {c.client for c in plan.clients if c.reads_by_command and partition in c.partitions}
+        if not planned:
+            return frozenset()
+        later = np.isin(self.clients["planned"], sorted(planned))
+        return frozenset(planned | set(self.clients["client"][later].tolist()))
 
     def _stale_answers(self, plan: Plan, cell: Cell, partition: int) -> Sequence[StaleAnswer]:
         """Returns the stale answers about this partition or, for a copy, about the partition that it is copied from."""

@@ -555,6 +555,13 @@ FACTS: Mapping[str, Fact] = {
         of_witnesses=lambda envelope, witnesses: unsettled(envelope, witnesses, STALLED_NS),
         could=lambda _: Tristate.UNKNOWN,
     ),
+    "the consumer tells no seeks": Fact(
+        "the consumer is a program of yours (`consumer.command`), so it is not known whether it sought or reset its position",
+        of_witnesses=lambda envelope, witnesses: doubted(
+            truth(np.isin(witnesses["reader"], list(envelope.tell_no_seeks))), known=False
+        ),
+        could=lambda _: Tristate.NO,  # what it printed shows all the same that nothing of the kind was seen
+    ),
     "reader stood still": Fact(
         "the consumer's own process stood still in between, so it is not known what it asked for",
         of_witnesses=lambda _, witnesses: doubted(truth(witnesses["case"] == StallCase.STARVED), known=False),

@@ -302,6 +302,20 @@ _DIRTY_READ = Guarantee(
         ),
     ),
 )
+
+
+def _sought_untold(anomaly: str) -> Rule:
+    """Returns the rule for consumers that do not tell when they seek. It permits nothing: what they did is unknown."""
+    return Rule(
+        id=f"{anomaly}/untold-seek",
+        when=("the consumer tells no seeks",),
+        label="a program that tells no seeks",
+        reason="the consumer is a program of yours, and the lines of Kafka's VerifiableConsumer do not tell positions: it "
+        "may have gone to another one by itself",
+        source="org.apache.kafka.tools.VerifiableConsumer, its events: none is of a position or a seek",
+    )
+
+
 _SKIPPED = Guarantee(
     anomaly="skipped",
     meaning="A consumer's position jumped over records that it should have read.",
@@ -333,6 +347,7 @@ _SKIPPED = Guarantee(
             "then, and was truncated later",
             source="KIP-101: a log that was cut is written anew from there",
         ),
+        _sought_untold("skipped"),
     ),
 )
 _REWOUND = Guarantee(
@@ -345,6 +360,7 @@ _REWOUND = Guarantee(
     rules=(
         topic_deleted("rewound", "topic made anew in between"),
         *hard("rewound", unclean="unclean before", wiped="wiped before"),
+        _sought_untold("rewound"),
     ),
 )
 

@@ -430,7 +430,15 @@ PROOFS: Mapping[str, tuple[str, ...]] = {
 """Fact → the pieces of evidence that it needs. Facts that are not here are of the configuration, or permit nothing by
 themselves."""
 
-NEVER_CERTAIN = frozenset({"may be a second copy", "reader stood still", "unmeasured", "name stood for several topics"})
+NEVER_CERTAIN = frozenset(
+    {
+        "may be a second copy",
+        "reader stood still",
+        "unmeasured",
+        "name stood for several topics",
+        "the consumer tells no seeks",
+    }
+)
 """Facts that are unknown where they may hold, and so permit nothing."""
 
 

@@ -127,7 +127,8 @@ def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
         if client.name not in died and role_named(client.role) in (Role.PRODUCER, Role.READER):
             why = _unfinished(evidence, client.client)
             told += [f"client {client.name} {why}"] if why else []
-    return (*told, *_forgetful(served, evidence), *_idle_share_group(served, evidence))
+    quiet = (*_idle_share_group(served, evidence), *_idle_programs(served, evidence))
+    return (*told, *_forgetful(served, evidence), *quiet)
 
 
 def told_of_loss(plan: Plan, evidence: Evidence, losers: Collection[int]) -> tuple[str, ...]:
@@ -184,6 +185,15 @@ def _idle_share_group(served: Sequence[PlannedClient], evidence: Evidence) -> It
     rows = np.isin(clients["client"], [c.client for c in members])
     if members and not (clients["issued"][rows] > 0).any():
         yield f"no member of the share group {members[0].group_id} got a record"
+
+
+def _idle_programs(served: Sequence[PlannedClient], evidence: Evidence) -> Iterator[str]:
+    """A program of yours that consumes and told of no record has shown nothing: it may print other lines than it should."""
+    clients = evidence.clients
+    for program in served:
+        rows = np.isin(clients["planned"], [program.client])
+        if program.reads_by_command and (clients["issued"][rows] == 0).all():
+            yield f"{program.name}, a program of yours, told of no record that it read"
 
 
 def _unfinished(evidence: Evidence, client: int) -> str | None:

@@ -15,6 +15,7 @@ from prozess.harness.plan.trial import WorkloadSpec
 from prozess.harness.plan.work import (
     ApplicationWork,
     CompactionWork,
+    ConsumerWork,
     CopierWork,
     ErrorsWork,
     GroupWork,
@@ -25,7 +26,7 @@ from prozess.harness.plan.work import (
 ClientPlanner = Callable[[WorkloadSpec, Sequence[Cell], Sequence[PlannedPartition], str], Sequence[PlannedClient]]
 """Plans the clients of a workload: (workload, its cells, all partitions of the trial, prefix of names) → clients. Their
 ids are given afterwards."""
-OwnScope = Literal["group", "transaction", "compaction", "provocation", "copier", "application"]
+OwnScope = Literal["group", "transaction", "compaction", "provocation", "consumer", "copier", "application"]
 """The scopes of `prozess.harness.plan.matrix.SCOPES` of which a kind of workload has one at most."""
 
 
@@ -329,7 +330,8 @@ def plan_verifiable_clients(
     workload: WorkloadSpec, cells: Sequence[Cell], partitions: Sequence[PlannedPartition], prefix: str
 ) -> list[PlannedClient]:
     """Plans producers, consumers, then one reader per isolation level over all cells. Both clients of a cell are of the
-    kind `producer.client`."""
+    kind `producer.client`, unless one of them is a program of yours."""
+    works = {cell.cell: work_as(ConsumerWork, cell.work) for cell in cells}
     producers = _verifiable_producers(workload, cells)
     consumers = [
         client.model_copy(
@@ -338,9 +340,11 @@ def plan_verifiable_clients(
                 "name": client.name.replace("producer-", "consumer-", 1),
                 "isolation_level": "read_committed",
                 "group_id": f"prozess-{partitions[client.partitions[0]].topic_name}",
+                "work": works[client.cell],
             }
         )
         for client in producers
+        if client.cell is not None
     ]
     return [*producers, *consumers, *plan_readers(workload, cells, prefix)]
 

@@ -12,7 +12,7 @@ _OWN = {
     "group": WorkloadKind(clients.plan_group_clients, "group", topics_may_grow=True),
     "compaction": WorkloadKind(clients.plan_compaction_clients, "compaction"),
     "transactions": WorkloadKind(clients.plan_transactions_clients, "transaction"),
-    "verifiable": WorkloadKind(clients.plan_verifiable_clients),
+    "verifiable": WorkloadKind(clients.plan_verifiable_clients, "consumer"),
     "verifiable-share": WorkloadKind(clients.plan_share_clients, why_not_here=clients.why_no_share_groups),
     "errors": WorkloadKind(clients.plan_errors_clients, "provocation"),
     "exactly-once": WorkloadKind(clients.plan_copying_clients, "copier"),

@@ -15,7 +15,7 @@ from prozess.harness.config.configuration import ProducerConfiguration
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
-from prozess.harness.schema import Outcome, Role
+from prozess.harness.schema import NONE, Isolation, Outcome, Role
 from prozess.workloads.verifiable.clients import ConfirmedNumbers
 from prozess.workloads.verifiable.settings import file_option, producer_file
 from prozess.workloads.verifiable.tools import for_librdkafka, read_properties
@@ -149,11 +149,13 @@ def test_what_the_tools_say_becomes_sends_reads_commits_and_assignments(tmp_path
         assert made.workload.dead_clients() == {}
 
 
-AIOKAFKA = Path(__file__).parents[4] / "docs" / "examples" / "languages" / "aiokafka_producer.py"
+LANGUAGES = Path(__file__).parents[4] / "docs" / "examples" / "languages"
 
 
 def test_a_program_of_another_client_library_is_recorded_by_what_it_prints(tmp_path):
-    plan = plan_of(**{"producer.command": ["{python}", str(AIOKAFKA)], "producer.client": "command"})
+    plan = plan_of(
+        **{"producer.command": ["{python}", str(LANGUAGES / "aiokafka_producer.py")], "producer.client": "command"}
+    )
     with bench(plan, tmp_path) as made:
         producer = made.clients["producer-test"]
         made.workload.command(RESUME)
@@ -171,6 +173,39 @@ def test_a_program_of_another_client_library_is_recorded_by_what_it_prints(tmp_p
         assert (began[1:] >= began[:-1]).all()
         assert began[-1] > began[0]
         assert made.workload.dead_clients() == {}
+
+
+PROGRAM = """
+import json, signal, sys, time
+
+topic = sys.argv[sys.argv.index("--topic") + 1]
+print(json.dumps({"name": "startup_complete"}))
+print(json.dumps({"name": "partitions_assigned", "partitions": [{"topic": topic, "partition": 0}]}))
+for offset in (0, 1, 7, 3):
+    print(json.dumps({"name": "record_data", "value": "0.5", "topic": topic, "partition": 0, "offset": offset}))
+told = [{"topic": topic, "partition": 0, "offset": 8}]
+print(json.dumps({"name": "offsets_committed", "success": True, "offsets": told}), flush=True)
+signal.sigwait({signal.SIGTERM})
+"""
+"""A consumer that no client library has."""
+
+
+def test_of_a_program_that_consumes_nothing_is_taken_for_granted_that_it_does_not_print(tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
+    program = str(tmp_path / "program.py").replace("{", "{{").replace("}", "}}")
+    run = tmp_path / "run"
+    run.mkdir()
+    with bench(plan_of(**{"consumer.command": ["{python}", program]}), run) as made:
+        consumer = made.clients["consumer-test"]
+        made.until(lambda: len(made.rows("commits", consumer)) == 1, "the commit")
+        assert made.rows("clients", consumer)["isolation"].tolist() == [Isolation.UNTOLD]
+        assert made.rows("reads", consumer)["log_offset"].tolist() == [0, 1, 7, 3]
+        (commit,) = made.rows("commits", consumer)
+        assert (commit["log_offset"], commit["position"], commit["mode"]) == (8, NONE, NONE)
+        assert commit["invoked_ns"] < made.rows("reads", consumer)["read_ns"][0], (
+            "it may have begun before anything was told"
+        )
+        assert made.rows("positions", consumer)["log_offset"].tolist() == [NONE]
 
 
 def test_a_tool_that_ends_by_itself_is_a_dead_client_whatever_its_exit_code(tmp_path):

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from prozess.harness.config.configuration import (
     ApplicationConfiguration,
     CompactionConfiguration,
+    ConsumerConfiguration,
     CopierConfiguration,
     GroupConfiguration,
     ProducerConfiguration,
@@ -42,6 +43,7 @@ OWN = {
     "transaction": TransactionConfiguration(),
     "compaction": CompactionConfiguration(),
     "provocation": ProvocationConfiguration(error="timeout"),
+    "consumer": ConsumerConfiguration(command=("consume",)),
     "copier": CopierConfiguration(),
     "application": ApplicationConfiguration(command=("copy",)),
 }
@@ -148,7 +150,9 @@ def test_what_is_no_work_is_refused(written):
 
 def test_every_client_does_the_work_of_its_role():
     seen = set()
-    for name in ("groups", "groups-java", "transactions", "compaction", "errors", "exactly-once", "java-copier"):
+    for name in (
+        "groups", "groups-java", "transactions", "compaction", "errors", "verifiable", "exactly-once", "java-copier",
+    ):  # fmt: skip
         for client in make_plan(load_trial(name), seed=1).clients:
             assert isinstance(client.work, WORK_OF_ROLES.get(client.role, type(PLAIN)))
             seen.add(client.role)

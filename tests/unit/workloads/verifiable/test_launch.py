@@ -113,6 +113,22 @@ def test_a_command_is_started_with_the_options_of_the_tool_and_nobody_knows_how_
     )
 
 
+@pytest.mark.parametrize("client", ["java", "librdkafka"])
+def test_the_consumer_may_be_a_program_whoever_produces(client):
+    base = {"consumer.command": ["{python}", "mine.py"]}
+    options = launch_verifiable_consumer(context_of("verifiable-consumer", client, **base)).options
+    assert options.tool.command[:2] == (sys.executable, "mine.py")
+    kafkas = launch_verifiable_consumer(context_of("verifiable-consumer", "java")).options
+    at = kafkas.tool.command.index("--bootstrap-server")
+    assert options.tool.command[2:] == kafkas.tool.command[at:]
+    assert options.tool.files == {
+        name: text for name, text in kafkas.tool.files.items() if name.startswith("consumer-")
+    }, "it is told at which level to read"
+    assert (options.yours, kafkas.yours) == (True, False)
+    producer = launch_verifiable_producer(context_of("verifiable-producer", client, **base)).options
+    assert "mine.py" not in producer.tool.command
+
+
 def consumer_of(context: LaunchContext) -> PlannedClient:
     (planned,) = (c for c in context.plan.clients if c.role == "verifiable-consumer")
     return planned
@@ -125,6 +141,9 @@ def consumer_of(context: LaunchContext) -> PlannedClient:
         ("verifiable", {"producer.command": ["x"], "producer.client": "java"}, "belong together"),
         ("verifiable", {"producer.client": "command"}, "belong together"),
         ("verifiable", {"producer.command": ["{x}"]}, "is no placeholder"),
+        ("verifiable", {"consumer.command": ["{x}"]}, "consumer.command: 'x' is no placeholder"),
+        ("log", {"consumer.command": ["x"]}, "'consumer.command' is not a setting of a log cell"),
+        ("verifiable-share", {"consumer.command": ["x"]}, "is not a setting of a verifiable-share cell"),
         ("verifiable", {"producer.command": ["x"], "producer.defaults": "library"}, "nobody knows what its library"),
         ("verifiable", {"producer.command": ["x"], "producer.client_version": "1.2.3"}, "nobody knows what its lib"),
         ("verifiable", {"producer.client": "java", "producer.client_version": "2.7.2"}, "from 2.8 on"),

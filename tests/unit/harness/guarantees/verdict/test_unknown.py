@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.recording.rows import Recorder
 from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.schema import StepOutcome, Tristate
-from prozess.harness.verdict import AnomalyOutcome, Verdict
+from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, Verdict
 from tests.support.cells.evidence import (
     ACKS,
     ACKS_0,
@@ -302,3 +303,36 @@ def test_a_share_group_that_was_given_nothing_has_shown_nothing():
 
     assert doubts(0, 7) == ()
     assert doubts(0, 0) == ("no member of the share group prozess-share-cell-000 got a record",)
+
+
+def test_of_a_program_that_consumes_nobody_knows_whether_it_sought():
+    document = {
+        "name": "test",
+        "title": "test",
+        "workload": "verifiable",
+        "topics": {"partitions": 1, "placement": [[1, 2, 3]]},
+        "base": {"consumer.command": ["mine"]},
+    }
+    made = make_plan(parse_trial(document, source="test"), seed=1)
+    program = next(c.client for c in made.clients if c.role == "verifiable-consumer")
+    reader = next(c.client for c in made.clients if c.role == "reader")
+    later = 99
+    rows = [
+        {"client": c.client, "planned": c.client, "exit_code": 0, "complete": 1, "issued": 5} for c in made.clients
+    ] + [{"client": later, "planned": program, "exit_code": 0, "complete": 1, "issued": 5}]
+
+    def outcome(anomaly: str, *readers: int) -> CellAnomaly:
+        found = {(anomaly, 0): result(witnesses(len(readers), reader=np.array(readers)))} if readers else {}
+        seen = replace(evidence(made, metadata=failover(1)), clients=table("clients", rows))
+        return of(judge(made, findings(made, found), seen), 0, anomaly)
+
+    for anomaly in ("skipped", "rewound"):
+        assert outcome(anomaly).outcome is AnomalyOutcome.HELD
+        assert outcome(anomaly, program).outcome is AnomalyOutcome.UNKNOWN
+        assert outcome(anomaly, later).outcome is AnomalyOutcome.UNKNOWN, "the program that took its place"
+        assert outcome(anomaly, reader).outcome is AnomalyOutcome.VIOLATED
+        assert outcome(anomaly, reader, program).outcome is AnomalyOutcome.VIOLATED
+    assert outcome("dirty-read", program).outcome is AnomalyOutcome.VIOLATED, "wherever it went, the record was there"
+    rows = [row | {"issued": 0} if row["planned"] == program else row for row in rows]
+    told = cell_doubts(made, made.cells[0], replace(evidence(made), clients=table("clients", rows)))
+    assert told == ("consumer-test, a program of yours, told of no record that it read",)
