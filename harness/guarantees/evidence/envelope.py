@@ -83,6 +83,14 @@ class AppendedBatches:
     def next_marker(self, place: np.ndarray) -> np.ndarray:
         """Returns intp[k]: of batches (places), the first marker behind each that has its producer id and epoch; -1 =
         none."""
+        return self._marker_beside(place, behind=True)
+
+    def last_marker(self, place: np.ndarray) -> np.ndarray:
+        """Returns intp[k]: of batches (places), the last marker before each that has its producer id and epoch; -1 =
+        none."""
+        return self._marker_beside(place, behind=False)
+
+    def _marker_beside(self, place: np.ndarray, *, behind: bool) -> np.ndarray:
         markers = self._markers
         if not len(markers) or not len(place):
             return np.full(len(place), -1, dtype=np.intp)
@@ -90,10 +98,11 @@ class AppendedBatches:
         who = np.stack([self.producer_id[both_of], self.producer_epoch[both_of].astype(np.int64)], axis=1)
         number = np.unique(who, axis=0, return_inverse=True)[1].reshape(-1)
         key = number * len(self.base_offset) + both_of  # ascending in the markers' own order
-        found = np.searchsorted(key[: len(markers)], key[len(markers) :], side="right")
-        there = found < len(markers)
+        own, asked = key[: len(markers)], key[len(markers) :]
+        found = np.searchsorted(own, asked, side="right") if behind else np.searchsorted(own, asked, side="left") - 1
+        there = (found >= 0) & (found < len(markers))
         there[there] = number[: len(markers)][found[there]] == number[len(markers) :][there]
-        return np.where(there, markers[np.minimum(found, len(markers) - 1)], -1)
+        return np.where(there, markers[np.clip(found, 0, len(markers) - 1)], -1)
 
     @cached_property
     def open_from(self) -> int:

@@ -25,6 +25,7 @@ from prozess.harness.guarantees.facts.retention import (
     topic_deleted_before_read,
 )
 from prozess.harness.guarantees.facts.stale_leaders import (
+    behind_its_own_end,
     bumped,
     coordinator_out,
     coordinator_state_lost,
@@ -617,6 +618,12 @@ FACTS: Mapping[str, Fact] = {
         "a transaction marker of the record's producer id and epoch was written before the client had asked for any "
         "end of this transaction",
         of_witnesses=ended_by_a_late_request,
+        could=lambda _: Tristate.UNKNOWN,
+    ),
+    "behind its own end": Fact(
+        "the record stands behind a transaction marker of its producer id and epoch that was written after the client had "
+        "asked for the end of the record's own transaction",
+        of_witnesses=behind_its_own_end,
         could=lambda _: Tristate.UNKNOWN,
     ),
     "told by a deposed coordinator": Fact(

@@ -11,9 +11,9 @@ import numpy as np
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.configuration import FIRST_CONTROLLER_ID
-from prozess.harness.guarantees.evidence.envelope import DEPOSED_NS, Envelope, or_never
+from prozess.harness.guarantees.evidence.envelope import DEPOSED_NS, AppendedBatches, Envelope, or_never
 from prozess.harness.guarantees.evidence.ground_truth import FOREVER, Election, FaultRecord
-from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, both, constant, doubted, either, truth
+from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, both, constant, doubted, either, negate, truth
 from prozess.harness.interfaces.witnesses import CopyCase, LateCase
 from prozess.harness.schema import MISSING, NONE, Tristate
 
@@ -418,6 +418,25 @@ def ended_by_a_late_request(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
     Unknown where the record or the clocks are, or where the two times are too close; and of a record that was copied twice,
     since it may be the other copy's."""
+    found = _written_before_the_end(envelope, witnesses, AppendedBatches.next_marker)
+    elsewhere = np.isin(witnesses["case"], (CopyCase.REPEATED,)) & (witnesses["other_offset"] != NONE)
+    return np.where(elsewhere & (found == FALSE), UNKNOWN, found)
+
+
+def behind_its_own_end(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+    """The last marker before the record, of its producer id under the same epoch, was written after the record's client had
+    asked for the end of its transaction: so the record was appended when that had ended. A client writes to a partition
+    only after its coordinator has added that, which it does once all markers of the transaction before are written.
+    [KAFKA-14402; KIP-890]
+
+    Unknown where the record or the clocks are, or where the two times are too close."""
+    return negate(_written_before_the_end(envelope, witnesses, AppendedBatches.last_marker))
+
+
+def _written_before_the_end(
+    envelope: Envelope, witnesses: np.ndarray, beside: Callable[[AppendedBatches, np.ndarray], np.ndarray]
+) -> Truth:
+    """Tells whether the marker beside a record was written before its client had asked for the end of its transaction."""
     batches, times = envelope.batches(), envelope.transactions()
     moved = either(*(np.int8(f.may("shifts_clock")) for f in envelope.faults))
     if batches is None or times is None or envelope.wall_zero_ns is None or moved != FALSE:
@@ -426,15 +445,14 @@ def ended_by_a_late_request(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     place = batches.at(witnesses["log_offset"])
     known = (place >= 0) & (asked_ns != MISSING) & (batches.producer_id[place] != NONE)
     marker = np.full(len(witnesses), -1, dtype=np.intp)
-    marker[known] = batches.next_marker(place[known])
+    marker[known] = beside(batches, place[known])
     known &= marker >= 0
     found = constant(UNKNOWN, len(witnesses))
     stamped_ns = batches.timestamp_ms[marker[known]] * STAMP_NS - envelope.wall_zero_ns
     before = stamped_ns + STAMP_NS + envelope.error_ns < asked_ns[known]
     after = stamped_ns - envelope.error_ns >= asked_ns[known]
     found[known] = np.where(before, TRUE, np.where(after, FALSE, UNKNOWN))
-    elsewhere = np.isin(witnesses["case"], (CopyCase.REPEATED,)) & (witnesses["other_offset"] != NONE)
-    return np.where(elsewhere & (found == FALSE), UNKNOWN, found)
+    return found
 
 
 def older_epoch_behind_a_newer(envelope: Envelope, witnesses: np.ndarray) -> Truth:

@@ -65,6 +65,21 @@ def delayed(anomaly: str) -> Rule:
     )
 
 
+def late(anomaly: str) -> Rule:
+    """Returns the rule for KAFKA-14402, where a late record became part of the next transaction."""
+    return Rule(
+        id=f"{anomaly}/KAFKA-14402",
+        effect=RuleEffect.DEFECT,
+        when=("brokers to 3.5", "behind its own end"),
+        perhaps=("brokers to 3.5", "delayed"),
+        label="KAFKA-14402",
+        reason="a delayed write came after its transaction had been aborted, and became part of the next one of its producer",
+        source="KAFKA-14402; KIP-890 part 1; ProducerAppendInfo.appendDataBatch: records of a newer epoch go on in the "
+        "transaction that is open",
+        defect=DEFECTS["KAFKA-14402"].told,
+    )
+
+
 def _excused(anomaly: str) -> tuple[Rule, ...]:
     """The rules for destroyed records, markers and decisions, and for the defect of delayed ends of transactions."""
     return (*hard(anomaly, unclean="unclean before it was read", wiped="wiped"), state_lost(anomaly), delayed(anomaly))
@@ -129,6 +144,7 @@ _ABORTED_READ = Guarantee(
     rules=(
         _read_uncommitted("aborted-read", "records of aborted transactions"),
         *_excused("aborted-read"),
+        late("aborted-read"),
     ),
 )
 _EARLY_READ = Guarantee(

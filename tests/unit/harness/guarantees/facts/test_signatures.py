@@ -159,6 +159,32 @@ def test_where_it_cannot_be_told_it_is_possible_if_a_node_was_cut_off_and_never_
     assert named("torn", evaluated("torn", **(told | {"faults": clocks}))) == (None, None)
 
 
+OLD = replace(VERSION_1, version=(3, 5, 2))
+OVERTAKEN = [batch(2, 11), batch(3, 25.1, marker=True), batch(5, 21), batch(9, 40, marker=True, epoch=1)]
+"""The marker of its own end stands before the record, and the next transaction commits it."""
+
+
+def test_a_record_behind_the_marker_of_its_own_end_proves_a_delayed_write():
+    assert named("aborted-read", evaluated("aborted-read", OVERTAKEN, configuration=OLD)) == ("KAFKA-14402", None)
+    newer = evaluated("aborted-read", OVERTAKEN, faults=())
+    assert named("aborted-read", newer) == (None, None), "brokers refuse it from 3.6 on"
+
+
+NOT_OVERTAKEN = {
+    "the marker of the transaction before": [batch(3, 12.1, marker=True), batch(5, 21), batch(9, 25.1, marker=True)],
+    "another producer's": [batch(3, 25.1, marker=True, producer_id=8), batch(5, 21), batch(9, 25.1, marker=True)],
+    "too close to tell": [batch(3, 25, marker=True), batch(5, 21), batch(9, 25.1, marker=True)],
+    "no marker": [batch(3, 25.1), batch(5, 21), batch(9, 25.1, marker=True)],
+    "nobody read the log": None,
+}
+
+
+@pytest.mark.parametrize("batches", NOT_OVERTAKEN.values(), ids=NOT_OVERTAKEN.keys())
+def test_any_other_marker_before_it_proves_nothing(batches):
+    found = named("aborted-read", evaluated("aborted-read", batches, configuration=OLD, faults=()))
+    assert found == (None, None)
+
+
 def test_a_record_that_was_copied_twice_in_confirmed_transactions_is_not_named():
     """The offset that a copier was told was an old one: both transactions have the markers that were asked for."""
     columns = {"case": int(CopyCase.REPEATED), "other_offset": 2}
