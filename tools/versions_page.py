@@ -1,21 +1,51 @@
-"""Writes the table of docs/versions.md from the runs of the campaign `versions`: `python -m tools.versions_page RUNS…`.
+"""Writes the tables of docs/versions.md: `python -m tools.versions_page RUNS…`.
 
-RUNS are run directories, or directories that hold them. Of several runs of one trial on one cluster the newest counts."""
+One is made from runs of the campaign `versions`. RUNS are run directories, or directories that hold them. Of several runs of
+one trial on one cluster the newest counts, and what the table says of others stays as it is: those runs are gone. The other
+table lists what releases of librdkafka fixed; without RUNS it alone is written."""
 
 import json
+import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from prozess.harness import installation
 from prozess.harness.config.configuration import version_numbers
+from prozess.harness.config.librdkafka_fixes import FIXES
 
 DOCUMENT = installation.SEARCH_PATH / "docs" / "versions.md"
 MARK = "<!-- Made from runs by `python -m tools.versions_page`. -->\n"
+FIXES_MARK = "<!-- Made from harness/config/librdkafka_fixes.py by `python -m tools.versions_page`. -->\n"
+FIXES_END = "<!-- The end of that table. -->\n"
 TRIALS = ("smoke", "transactions", "groups")
 _STAGES = ("prepare", "run", "check", "judge", "report")
+
+
+_NOT_RUN = "not run"
+_READY = re.compile(r"(\d+)(?:–(\d+))? s")
+_TOLD = re.compile(
+    r"^\* \*\*(?P<version>[\d.]+), (?P<mode>[\w-]+), `(?P<trial>\w+)`\.\*\* (?P<sentence>.*)$", re.MULTILINE
+)
+Cluster = tuple[str, str]
+"""A release, and its metadata mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table: of one cluster, what each trial showed, and how long it took until it was ready."""
+
+    cells: Mapping[str, str]
+    ready_s: tuple[float, ...] = ()
+    told: Mapping[str, str] = field(default_factory=dict)
+    """Trial → the verdict's sentence, where it did not hold."""
+
+    def with_newer(self, newer: "Row") -> "Row":
+        """Returns the row in which a newer run of a trial takes the place of an older one."""
+        kept = {trial: sentence for trial, sentence in self.told.items() if trial not in newer.cells}
+        return Row({**self.cells, **newer.cells}, (*self.ready_s, *newer.ready_s), {**kept, **newer.told})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,31 +96,73 @@ def _read(path: Path) -> dict[str, Any]:
     return found
 
 
-def table(shown: Sequence[Shown]) -> str:
-    """Returns the table, and a sentence for each run that did not hold."""
+def rows_of(shown: Sequence[Shown]) -> dict[Cluster, Row]:
+    """Returns the rows that these runs make, the oldest run first: of one trial on one cluster the newest counts."""
     newest = {(one.version, one.mode, one.trial): one for one in shown if one.trial in TRIALS}
-    clusters = sorted({key[:2] for key in newest}, key=lambda key: (version_numbers(key[0]), key[1] != "zookeeper"))
+    found: dict[Cluster, Row] = {}
+    for one in newest.values():
+        told = {} if one.verdict == "held" else {one.trial: one.sentence}
+        row = Row({one.trial: one.cell}, (one.ready_s,), told)
+        found[one.version, one.mode] = found.get((one.version, one.mode), Row({})).with_newer(row)
+    return found
+
+
+def rows_in(text: str) -> dict[Cluster, Row]:
+    """Returns the rows of a table that stands: the inverse of `table`, but for the seconds in between."""
+    told: dict[Cluster, dict[str, str]] = {}
+    for found in _TOLD.finditer(text):
+        told.setdefault((found["version"], found["mode"]), {})[found["trial"]] = found["sentence"]
+    rows = {}
+    for line in text.splitlines():
+        parts = [part.strip() for part in line.strip("|").split("|")]
+        if not line.startswith("| ") or len(parts) != len(TRIALS) + 3 or parts[0] == "release":
+            continue
+        version, mode, ready, *cells = parts
+        seconds = _READY.fullmatch(ready)
+        assert seconds is not None, line
+        known = {trial: cell for trial, cell in zip(TRIALS, cells, strict=True) if cell != _NOT_RUN}
+        rows[version, mode] = Row(known, tuple(float(s) for s in seconds.groups() if s), told.get((version, mode), {}))
+    return rows
+
+
+def table(rows: Mapping[Cluster, Row]) -> str:
+    """Returns the table, and a sentence for each run that did not hold."""
+    clusters = sorted(rows, key=lambda key: (version_numbers(key[0]), key[1] != "zookeeper"))
     lines = [
         f"| release | cluster | ready | {' | '.join(f'`{trial}`' for trial in TRIALS)} |",
         "|---|---|---|---|---|---|",
     ]
+    told = []
     for version, mode in clusters:
-        of_cluster = [newest.get((version, mode, trial)) for trial in TRIALS]
-        ready_s = [one.ready_s for one in of_cluster if one is not None]
-        ready = f"{min(ready_s):.0f} s" if min(ready_s) == max(ready_s) else f"{min(ready_s):.0f}–{max(ready_s):.0f} s"
-        cells = ("not run" if one is None else one.cell for one in of_cluster)
+        row = rows[version, mode]
+        low, high = (f"{s:.0f}" for s in (min(row.ready_s), max(row.ready_s)))
+        ready = f"{low} s" if low == high else f"{low}–{high} s"
+        cells = (row.cells.get(trial, _NOT_RUN) for trial in TRIALS)
         lines.append(f"| {version} | {mode} | {ready} | {' | '.join(cells)} |")
-    others = [one for one in newest.values() if one.verdict != "held"]
-    others.sort(key=lambda one: (version_numbers(one.version), one.mode, one.trial))
-    told = [f"* **{one.version}, {one.mode}, `{one.trial}`.** {one.sentence}" for one in others]
+        told += [f"* **{version}, {mode}, `{trial}`.** {row.told[trial]}" for trial in sorted(row.told)]
     return "\n".join([*lines, *([""] if told else []), *told]) + "\n"
 
 
+def fixes_table() -> str:
+    """Returns the table of what releases of librdkafka fixed."""
+    lines = ["| fixed in | defect | since | touches | what happens |", "|---|---|---|---|---|"]
+    for fix in FIXES:
+        lines.append(f"| {fix.fixed} | {fix.id} | {fix.since or 'not said'} | {fix.touches} | {fix.what} |")
+    return "\n".join(lines) + "\n"
+
+
 def main(places: Sequence[str]) -> None:
-    """Write the table into the page, behind the mark."""
-    head, _, _ = DOCUMENT.read_text(encoding="utf-8").partition(MARK)
+    """Write the tables into the page, behind their marks."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    before, _, rest = text.partition(FIXES_MARK)
+    _, _, after = rest.partition(FIXES_END)
+    text = f"{before}{FIXES_MARK}\n{fixes_table()}\n{FIXES_END}{after}"
+    head, _, standing = text.partition(MARK)
     shown = [shown_by(run) for run in runs_in(map(Path, places))]
-    DOCUMENT.write_text(head + MARK + "\n" + table(shown), encoding="utf-8")
+    rows = rows_in(standing)
+    for cluster, row in rows_of(shown).items():
+        rows[cluster] = rows.get(cluster, Row({})).with_newer(row)
+    DOCUMENT.write_text(head + MARK + "\n" + table(rows), encoding="utf-8")
     sys.stdout.write(f"{len(shown)} runs; wrote {DOCUMENT}\n")
 
 

@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from prozess.harness.config.configuration import GroupConfiguration, ProducerConfiguration, version_numbers
 from prozess.harness.config.library_defaults import MEMBER_PROPERTY_OF, PROPERTY_OF
+from prozess.harness.config.librdkafka_fixes import later_fixes_told
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.plan.plan import ClientLibrary, Plan
@@ -106,7 +107,11 @@ def not_judged_lines(verdict: TrialVerdict) -> list[str]:
 def clients_on_trial(plan: Plan) -> list[str]:
     """Returns a line for each client library whose version the trial names, and for each on which settings were left to
     the library, with the values that the library has."""
-    lines = [str(library) for library in plan.libraries if library.version not in (None, plan.variant.kafka_version)]
+    named = [library for library in plan.libraries if library.version not in (None, plan.variant.kafka_version)]
+    lines = list(map(str, named))
+    for library in named:
+        if library.client == "librdkafka" and (told := later_fixes_told(str(library.version))):
+            lines.append(f"{library} has defects that later releases fixed: {told}; see docs/versions.md")
     for client in plan.clients:
         if client.library is None:
             continue

@@ -86,7 +86,7 @@ class OpenDefect:
     @property
     def status(self) -> str:
         """Returns whether the version that was asked for has it."""
-        if self.defect.owner in CLIENTS and self.client_version is not None:
+        if self.defect.newest and self.defect.owner in CLIENTS and self.client_version is not None:
             newer = (parse_version(self.client_version) or ()) > (parse_version(self.defect.newest) or ())
             return self.defect.status + (f"; of {self.client_version} it is not known" if newer else "")
         return self.defect.status

@@ -11,6 +11,7 @@ from prozess.harness.app.validation.schedules import BATCH, RATE_HZ, RECORD_MS
 from prozess.harness.app.validation.servers import ServerSettings, variant_of
 from prozess.harness.config.configuration import version_numbers
 from prozess.harness.config.known_properties import Client, alike, librdkafka_version, versions
+from prozess.harness.config.librdkafka_fixes import later_fixes_told
 from prozess.harness.errors import BadInput, MissingTool
 from prozess.harness.guarantees.table.rules import parse_version
 from prozess.harness.plan.matrix import OLDEST_JAVA
@@ -313,6 +314,8 @@ def doubts_of_client(
                 f"is {client_version}: prozess knows the properties and the defects of {librdkafka_version()} alone; the "
                 f"trials run {client_version}"
             )
+            if told := later_fixes_told(client_version):
+                why += f". Its CHANGELOG names defects that later releases fixed: {told}; see docs/versions.md"
             yield Unclear("librdkafka", origin, why, OTHER_CLIENT)
         return
     yield from doubts_of_kafka(client_version, origin, ask)

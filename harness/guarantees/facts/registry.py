@@ -262,6 +262,16 @@ GROUP_FACTS: Mapping[str, Fact] = {
     "commits first": Fact(
         "the group commits offsets before it processes the records", lambda c: yes_if(c.commits_first)
     ),
+    "ends of partitions are stored": Fact(
+        "members commit by themselves what librdkafka 2.2.0 to 2.13.1 stored, which takes the end of a partition for a "
+        "record",
+        lambda c: yes_if(c.ends_are_stored),
+    ),
+    "one beyond": Fact(
+        "the committed offset is the one behind the member's position",
+        of_witnesses=lambda _, witnesses: truth(witnesses["log_offset"] == witnesses["other_offset"] + 1),
+        could=lambda _: Tristate.UNKNOWN,
+    ),
     "hands on": Fact(
         "the group sends records that it could not process to a retry topic", lambda c: yes_if(c.hands_on)
     ),

@@ -5,7 +5,15 @@ administrator, share groups; KAFKA-20634 (a commit dropped while its partition c
 apart by.
 """
 
-from prozess.harness.guarantees.table.rules import Guarantee, Rule, RuleEffect, hard, several_topics, topic_deleted
+from prozess.harness.guarantees.table.rules import (
+    DEFECTS,
+    Guarantee,
+    Rule,
+    RuleEffect,
+    hard,
+    several_topics,
+    topic_deleted,
+)
 
 KINDS = ("group",)
 """The workloads that have consumer groups."""
@@ -171,6 +179,19 @@ _COMMIT_AHEAD = Guarantee(
     nothing_is_unknown=False,
     source="KafkaConsumer.commitSync: 'the next message your application will consume'",
     workloads=KINDS,
+    rules=(
+        Rule(
+            id="commit-ahead/librdkafka#4844",
+            effect=RuleEffect.DEFECT,
+            when=("ends of partitions are stored", "one beyond"),
+            label="librdkafka#4844",
+            reason="with enable.partition.eof, which prozess sets, the batch API of librdkafka takes the end of a partition "
+            "for a record, and stores the offset behind it",
+            source="librdkafka#4844; rd_kafka_q_serve_rkmessages of 2.12.0 (the offset of every message, also of an error) "
+            "and of 2.14.0 (of records alone)",
+            defect=DEFECTS["librdkafka#4844"].told,
+        ),
+    ),
 )
 _TWO_OWNERS = Guarantee(
     anomaly="two-owners",

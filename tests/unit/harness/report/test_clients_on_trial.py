@@ -19,6 +19,7 @@ def test_versions_and_what_was_left_to_a_library_are_named_once_each():
     )
     lines = clients_on_trial(plan)
     assert lines[:2] == ["Kafka's Java client 2.8.2", "librdkafka 2.3.0"]
+    assert lines[2].startswith("librdkafka 2.3.0 has defects that later releases fixed: commits (librdkafka#4844), ")
     assert (
         "Kafka's Java client 2.8.2, producers by its own defaults: acks=1, enable.idempotence=false, retries=max, "
         "max.in.flight.requests.per.connection=5, delivery.timeout.ms=120000, compression.type=none, linger.ms=0"
@@ -29,7 +30,7 @@ def test_versions_and_what_was_left_to_a_library_are_named_once_each():
     (members,) = (line for line in lines if "members" in line)
     assert members.startswith("librdkafka, members by its own defaults: protocol=classic-eager, commit=auto, ")
     assert "auto.offset.reset" not in members
-    assert len(lines) == len(set(lines)) == 5
+    assert len(lines) == len(set(lines)) == 6
 
 
 def test_of_a_trial_that_names_no_library_nothing_is_said():

@@ -54,6 +54,7 @@ def test_another_client_than_the_trials_promises_nothing():
     assert not list(doubts_of_client("librdkafka", librdkafka_version(), VERSION, never_published))
     (other,) = doubts_of_client("librdkafka", "2.3.0", VERSION, never_published)
     assert "is 2.3.0" in other.why
+    assert "commits (librdkafka#4844), " in other.why, "what later releases fixed"
     assert not list(doubts_of_client("java", None, VERSION, never_published))
     assert not list(doubts_of_client("java", VERSION, VERSION, never_published))
     assert not list(doubts_of_client("java", "3.9.2", VERSION, never_published)), "the trials run it"

@@ -1,12 +1,16 @@
 """What the guarantee table makes of witnesses of groups."""
 
+import pytest
+
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.guarantees.evidence.envelope import Envelope
 from prozess.harness.guarantees.evidence.ground_truth import FaultNature, FaultRecord
 from prozess.harness.guarantees.facts.stale_leaders import BEFORE_NS
-from prozess.harness.guarantees.table.rules import CellConfiguration
+from prozess.harness.guarantees.table.rules import CellConfiguration, configuration_of
 from prozess.harness.guarantees.verdict.evaluation import Judgement, evaluate_witnesses
 from prozess.harness.interfaces.witnesses import GroupCase, make_witnesses
+from prozess.harness.plan.planning import make_plan
+from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.schema import Tristate
 
 LIBRDKAFKA = CellConfiguration(acks="all", idempotent=True, retries=True, several_in_flight=True, version=(4, 3, 1))
@@ -74,3 +78,28 @@ def test_nothing_excuses_two_owners_whose_commits_are_both_accepted():
 
 def test_a_frozen_client_is_no_reason_for_two_owners_of_what_it_was_not_evicted_from():
     assert two_owners(fault(90, 101, node=CLIENT, freezes=True)) is Judgement.FORBIDDEN
+
+
+@pytest.mark.parametrize(
+    ("version", "commit", "beyond", "named"),
+    [
+        ("2.3.0", "auto", 1, True),
+        ("2.13.1", "auto", 1, True),
+        ("2.1.1", "auto", 1, False),
+        ("2.13.2", "auto", 1, False),
+        ("default", "auto", 1, False),
+        ("2.3.0", "auto", 2, False),
+        ("2.3.0", "sync-after", 1, False),
+    ],
+)
+def test_a_commit_behind_the_end_of_a_partition_is_forbidden_and_named_where_the_version_has_that_defect(
+    version, commit, beyond, named
+):
+    axes = {"group.client_version": [version], "group.commit": [commit]}
+    document = {"name": "t", "title": "t", "workload": "group", "axes": axes}
+    (cell,) = make_plan(parse_trial(document, source="test"), seed=1).cells
+    witness = make_witnesses(1, {"log_offset": 100 + beyond, "other_offset": 100})
+    envelope = Envelope(acks="all", unclean_enabled=False)
+    found = evaluate_witnesses("commit-ahead", configuration_of(cell, "4.4.0"), envelope, witness)
+    assert Judgement(int(found.judgement[0])) is Judgement.FORBIDDEN
+    assert (int(found.rule[0]) >= 0) is named
