@@ -312,6 +312,7 @@ def _sought_untold(anomaly: str) -> Rule:
         label="a program that tells no seeks",
         reason="the consumer is a program of yours, and the lines of Kafka's VerifiableConsumer do not tell positions: it "
         "may have gone to another one by itself",
+        change="a consumer whose positions are known, of Kafka's or of librdkafka's",
         source="org.apache.kafka.tools.VerifiableConsumer, its events: none is of a position or a seek",
     )
 
