@@ -71,10 +71,10 @@ def capabilities_for(others: str | Sequence[str] | None) -> frozenset[Capability
 
 class LatencyParameters(Frozen):
     """`latency_ms`: how late everything is, each way, so that an answer is late by twice that. `jitter_ms`: the
-    variation. `back_ms`: how late is what the targets send, if that differs. `others`: who is at the other end of the
-    links."""
+    variation. `back_ms`: how late is what the targets send, if that differs: with 0 of one of the two, only one way is late.
+    `others`: who is at the other end of the links."""
 
-    latency_ms: int = Field(gt=0, le=300_000)
+    latency_ms: int = Field(ge=0, le=300_000)
     jitter_ms: int = Field(default=0, ge=0, le=300_000)
     """The variation: each piece of a stream is early or late by up to this, drawn uniformly, and by no more than the
     latency."""
@@ -85,8 +85,11 @@ class LatencyParameters(Frozen):
 
     @model_validator(mode="after")
     def _positive(self) -> "LatencyParameters":
-        if self.jitter_ms >= self.latency_ms:
-            raise ValueError(f"jitter_ms = {self.jitter_ms} must be less than latency_ms = {self.latency_ms}")
+        most_ms = max(self.latency_ms, self.back_ms or 0)
+        if not most_ms:
+            raise ValueError("latency_ms = 0 delays nothing: give latency_ms, back_ms, or both")
+        if self.jitter_ms >= most_ms:
+            raise ValueError(f"jitter_ms = {self.jitter_ms} must be less than the latency, {most_ms} ms")
         return self
 
 
@@ -144,28 +147,29 @@ class LosePackets(ImpairingFault[LossParameters]):
 
 
 class BandwidthParameters(Frozen):
-    """`bytes_per_s`: the limit. `others`: to whom; None means to everybody together. `back_bytes_per_s`: the limit of
-    what each of the others sends to the targets; None means no limit."""
+    """`bytes_per_s`: the limit of what the targets send; None means no limit. `others`: to whom; None means to everybody
+    together. `back_bytes_per_s`: the limit of what each of the others sends to the targets; None means no limit."""
 
-    bytes_per_s: int = Field(ge=10_000, le=10_000_000)
+    bytes_per_s: int | None = Field(default=None, ge=10_000, le=10_000_000)
     """Above the allowed range the machine is the limit. Below it, one packet takes a second."""
     others: AnyPeer = None
     """The limit holds for what is sent to each of these. None means that it holds for everybody together."""
     back_bytes_per_s: int | None = Field(default=None, ge=10_000, le=10_000_000)
-    """The limit of what each of the others sends to each target. None means no limit. There is none for what clients
-    send."""
+    """The limit of what each of the others sends to each target, and of what all clients together send to it. None means no
+    limit."""
 
     @model_validator(mode="after")
-    def _others_are_nodes(self) -> "BandwidthParameters":
-        if self.back_bytes_per_s is not None and (self.others is None or capabilities_for(self.others)):
-            raise ValueError(
-                f"back_bytes_per_s = {self.back_bytes_per_s} limits what other nodes send: give `others`, without clients"
-            )
+    def _limits_something(self) -> "BandwidthParameters":
+        if self.bytes_per_s is None and self.back_bytes_per_s is None:
+            raise ValueError("nothing is limited: give bytes_per_s, back_bytes_per_s, or both")
+        if self.back_bytes_per_s is not None and self.others is None:
+            raise ValueError(f"back_bytes_per_s = {self.back_bytes_per_s} limits what others send: say which `others`")
         return self
 
 
 class LimitBandwidth(ImpairingFault[BandwidthParameters]):
-    """What the targets send goes out at a low rate, to everybody together or to each of some others.
+    """What the targets send goes out at a low rate, to everybody together or to each of some others; or what the others send
+    to the targets does, or both.
 
     The effect is that a transfer of known size takes as long as it must.
     """
@@ -178,10 +182,15 @@ class LimitBandwidth(ImpairingFault[BandwidthParameters]):
 
     def impairments(self, scene: FaultContext, parameters: BandwidthParameters) -> Sequence[tuple[Node, Impairment]]:
         peers = names_of(parameters.others) or (None,)
-        found = [(n, Bandwidth(bytes_per_s=parameters.bytes_per_s, peer=p)) for n in scene.targets for p in peers]
+        found: list[tuple[Node, Impairment]] = []
+        if (limit := parameters.bytes_per_s) is not None:
+            found += [(n, Bandwidth(bytes_per_s=limit, peer=p)) for n in scene.targets for p in peers]
         if (back := parameters.back_bytes_per_s) is not None:
-            named = (peer for peer in peers if peer is not None)
+            named = [peer for peer in peers if peer is not None and peer != CLIENTS]
             found += [(scene.node(p), Bandwidth(bytes_per_s=back, peer=n.name)) for p in named for n in scene.targets]
+            if CLIENTS in peers:  # who have no node
+                to_node = Bandwidth(bytes_per_s=back, peer=CLIENTS, way="to-node")
+                found += [(node, to_node) for node in scene.targets]
         return found
 
 

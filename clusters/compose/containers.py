@@ -31,6 +31,7 @@ from prozess.clusters.protocol.readiness import Readiness
 from prozess.clusters.protocol.requests import api_versions_request
 from prozess.harness.clock import Clock, wait_until
 from prozess.harness.config.existing_clusters import Login
+from prozess.harness.config.impairments import CLIENTS
 from prozess.harness.errors import ClusterFailed, HarnessFailed
 from prozess.harness.installation import of_an_extra
 from prozess.harness.interfaces import Capability, MessageWatch, Node, NodeState
@@ -343,7 +344,12 @@ class ContainersCluster(ABC):
         return None
 
     def refusal_of(self, fault: str, parameters: Mapping[str, Any]) -> str | None:
-        """Returns None: what this backend can do, it can do to every link."""
+        """Returns why a fault of these parameters cannot be made: what clients send passes the network of this host first,
+        in which no rules are made."""
+        others = parameters.get("others")
+        of_clients = others in (CLIENTS, "everybody") or (not isinstance(others, str) and CLIENTS in (others or ()))
+        if fault == "bandwidth" and parameters.get("back_bytes_per_s") is not None and of_clients:
+            return "what clients of this host send to a container cannot be limited: leave back_bytes_per_s out, or clients"
         return None
 
     @property

@@ -302,19 +302,18 @@ class LatencyOfLink:
 
 
 class BandwidthOfLink:
-    """Limits what the node sends by the toxic `bandwidth`, whose unit is kB/s."""
+    """Limits what the node sends, or what is sent to it, by the toxic `bandwidth`, whose unit is kB/s."""
 
     def impair(self, node: AttachNode, impairment: Bandwidth) -> None:
-        rate = max(1, round(impairment.bytes_per_s / _KB))
-        _server(node, impairment.peer).add(
-            node.name, "bandwidth-downstream", "bandwidth", stream="downstream", rate=rate
-        )
+        rate, stream = max(1, round(impairment.bytes_per_s / _KB)), _STREAM_OF[impairment.way]
+        _server(node, impairment.peer).add(node.name, f"bandwidth-{stream}", "bandwidth", stream=stream, rate=rate)
 
     def repair(self, node: AttachNode, impairment: Bandwidth) -> None:
-        _repair(node, "bandwidth")
+        if node.toxiproxy is not None:
+            node.toxiproxy.remove(node.name, f"bandwidth-{_STREAM_OF[impairment.way]}")
 
     def impaired(self, node: AttachNode, impairment: Bandwidth) -> tuple[Tristate, str]:
-        return _toxics_seen(node, impairment.peer, "bandwidth")
+        return _toxics_seen(node, impairment.peer, f"bandwidth-{_STREAM_OF[impairment.way]}")
 
 
 class CutOfLink:

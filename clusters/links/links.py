@@ -391,63 +391,78 @@ _ANYBODY = 0xFFFF
 
 
 class LimitedLinks:
-    """Limits what a node sends, to a peer or to anybody."""
+    """Limits what a node sends, to a peer or to anybody, or what the trial's clients send to a node."""
 
     def __init__(self, links: Links) -> None:
         self._links = links
+        self._changing = threading.Lock()
+        """The limits of clients to several nodes are on one device."""
 
     def impair(self, node: Node, impairment: Bandwidth) -> None:
-        """Limits the link. HarnessFailed if another limit is on it."""
-        end, number = self._links[node.name], self._number(impairment)
-        device = _device(end)
-        classes = _classes(end, device)
-        if classes.get(number) == impairment.bytes_per_s:
-            return
-        if number in classes:
-            raise HarnessFailed(f"{node.name}: this link has a limit already, of {classes[number]} bytes/s.")
-        if not classes:
-            _tc(end, "qdisc", "replace", "dev", device, "root", "handle", "1:", "htb", "default", "0")
-        rate = f"{impairment.bytes_per_s}bps"  # of tc: bytes per second
-        burst = str(_burst(impairment))
-        limit = ["htb", "rate", rate, "ceil", rate, "burst", burst, "cburst", burst]
-        _tc(end, "class", "add", "dev", device, "parent", "1:", "classid", f"1:{number:x}", *limit)
-        to = f"{self._links[impairment.peer].address}/32" if impairment.peer else "0.0.0.0/0"
-        match = ["protocol", "ip", "pref", str(number), "u32", "match", "ip", "dst", to, "flowid", f"1:{number:x}"]
-        _tc(end, "filter", "add", "dev", device, "parent", "1:", *match)
+        """Limits the link. HarnessFailed if another limit is on it, or the sender's network takes no rules."""
+        end, to = self._ways(node, impairment)
+        if not end.has_rules:
+            raise HarnessFailed(f"What {end.name} send to {to} cannot be limited: no rules are made in their network.")
+        number, device = self._number(to), _device(end)
+        with self._changing:
+            classes = _classes(end, device)
+            if classes.get(number) == impairment.bytes_per_s:
+                return
+            if number in classes:
+                raise HarnessFailed(f"{end.name}: this link has a limit already, of {classes[number]} bytes/s.")
+            if not classes:
+                _tc(end, "qdisc", "replace", "dev", device, "root", "handle", "1:", "htb", "default", "0")
+            rate = f"{impairment.bytes_per_s}bps"  # of tc: bytes per second
+            burst = str(_burst(impairment))
+            limit = ["htb", "rate", rate, "ceil", rate, "burst", burst, "cburst", burst]
+            _tc(end, "class", "add", "dev", device, "parent", "1:", "classid", f"1:{number:x}", *limit)
+            address = f"{self._links[to].address}/32" if to else "0.0.0.0/0"
+            match = ["protocol", "ip", "pref", str(number), "u32", "match", "ip", "dst", address]
+            _tc(end, "filter", "add", "dev", device, "parent", "1:", *match, "flowid", f"1:{number:x}")
 
     def repair(self, node: Node, impairment: Bandwidth) -> None:
-        end, number = self._links[node.name], self._number(impairment)
-        device = _device(end)
-        classes = _classes(end, device)
-        if classes.get(number) != impairment.bytes_per_s:
+        end, to = self._ways(node, impairment)
+        if not end.has_rules:
             return
-        if len(classes) == 1:
-            _tc(end, "qdisc", "del", "dev", device, "root")
-            return
-        _tc(end, "filter", "del", "dev", device, "parent", "1:", "pref", str(number))
-        _tc(end, "class", "del", "dev", device, "classid", f"1:{number:x}")
+        number, device = self._number(to), _device(end)
+        with self._changing:
+            classes = _classes(end, device)
+            if classes.get(number) != impairment.bytes_per_s:
+                return
+            if len(classes) == 1:
+                _tc(end, "qdisc", "del", "dev", device, "root")
+                return
+            _tc(end, "filter", "del", "dev", device, "parent", "1:", "pref", str(number))
+            _tc(end, "class", "del", "dev", device, "classid", f"1:{number:x}")
 
     def impaired(self, node: Node, impairment: Bandwidth) -> tuple[Tristate, str]:
         """Looks how long a transfer takes. Without its class nothing is limited."""
-        end = self._links[node.name]
-        classes = _classes(end, _device(end))
-        if classes.get(self._number(impairment)) != impairment.bytes_per_s:
+        end, to = self._ways(node, impairment)
+        classes = _classes(end, _device(end)) if end.has_rules else {}
+        if classes.get(self._number(to)) != impairment.bytes_per_s:
             return Tristate.NO, "the limit is gone"
-        peers = [impairment.peer] if impairment.peer else [e.name for e in self._links.besides(node.name)]
-        peer = next((p for p in peers if impairment.peer or self._number_of(p) not in classes), None)
-        if peer is None:
+        others = [to] if to else [other.name for other in self._links.besides(end.name)]
+        taker = next((other for other in others if to or self._number(other) not in classes), None)
+        if taker is None:
             return Tristate.UNKNOWN, "every peer has a limit of its own"
         size = int(impairment.bytes_per_s * MEASURE_S) + 2 * _burst(impairment)
-        took_s = self._links.transfer(node.name, peer, size, connect_s=_CONNECT_S, limit_s=2 * MEASURE_S)
+        took_s = self._links.transfer(end.name, taker, size, connect_s=_CONNECT_S, limit_s=2 * MEASURE_S)
+        sent = f"{size} bytes of {end.name} to {taker}" if end.name == CLIENTS else f"{size} bytes to {taker}"
         if took_s is None:  # others share the limit
-            return Tristate.YES, f"{size} bytes to {peer} take more than {2 * MEASURE_S:g} s"
-        seen = f"{size} bytes to {peer} took {took_s:.2f} s"
-        return (Tristate.YES if took_s >= SEEN_SHARE * MEASURE_S else Tristate.NO), seen
+            return Tristate.YES, f"{sent} take more than {2 * MEASURE_S:g} s"
+        return (Tristate.YES if took_s >= SEEN_SHARE * MEASURE_S else Tristate.NO), f"{sent} took {took_s:.2f} s"
 
-    def _number(self, impairment: Bandwidth) -> int:
-        """Returns the number of class and filter: from the peer's address, so that any process finds it. Anybody's
+    def _ways(self, node: Node, impairment: Bandwidth) -> tuple[LinkEnd, str | None]:
+        """Returns the end that sends, and the name of the one to which it does; None is anybody."""
+        if impairment.way == "from-node":
+            return self._links[node.name], impairment.peer
+        assert impairment.peer == CLIENTS, impairment
+        return self._links[CLIENTS], node.name
+
+    def _number(self, to: str | None) -> int:
+        """Returns the number of class and filter: from the taker's address, so that any process finds it. Anybody's
         filter is asked last."""
-        return _ANYBODY if impairment.peer is None else self._number_of(impairment.peer)
+        return _ANYBODY if to is None else self._number_of(to)
 
     def _number_of(self, peer: str) -> int:
         *_, third, fourth = map(int, self._links[peer].address.split("."))

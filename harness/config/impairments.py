@@ -81,12 +81,14 @@ class ClientCut(Frozen):
 
 class Bandwidth(Frozen):
     """What the node sends to `peer` is limited to this rate. `peer` None means anybody on the network that
-    faults touch."""
+    faults touch. `to-node`: what the trial's clients send to the node is limited, all of them together."""
 
     needs: ClassVar[Capability] = Capability.SHAPE
     kind: Literal["bandwidth"] = "bandwidth"
     bytes_per_s: PositiveInt
     peer: str | None = None
+    way: Literal["from-node", "to-node"] = "from-node"
+    """`to-node` is for the trial's clients alone: whatever else sends is a node, which has a limit of its own."""
 
 
 class Latency(Frozen):

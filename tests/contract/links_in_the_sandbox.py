@@ -77,7 +77,10 @@ def made_seen_and_undone(parts, fresh_parts, node):
         Loss(share=0.9, source="clients"),
         Bandwidth(bytes_per_s=20_000),
         Bandwidth(bytes_per_s=1_000_000, peer="clients"),
+        Bandwidth(bytes_per_s=100_000, peer="clients", way="to-node"),
         Latency(peer="clients", latency_ms=100, jitter_ms=30),
+        Latency(peer="clients", latency_ms=0, jitter_ms=30, back_ms=150),
+        Latency(peer="clients", latency_ms=150, back_ms=0),
         Latency(peer="two", latency_ms=20, jitter_ms=50, back_ms=120),
         ClientCut(way="to-node"),
         ClientCut(way="from-node"),
@@ -132,6 +135,26 @@ def limits_of_two_links_are_two(part, node):
     part.repair(node, Bandwidth(bytes_per_s=1, peer="clients"))
     soon(part, node, one, Tristate.YES)
     part.repair(node, one)
+
+
+def what_clients_send_is_narrow_by_itself(part, links, node, other):
+    """Each way by its own rate, and each node by its own; what is not meant stays quick."""
+
+    def quick(source, receiver):
+        return links.transfer(source, receiver, 60_000, connect_s=WAIT_S, limit_s=WAIT_S) < 0.3
+
+    towards = Bandwidth(bytes_per_s=50_000, peer="clients", way="to-node")
+    part.impair(node, towards)
+    say("one way alone", [quick("clients", node.name), quick(node.name, "clients"), quick("clients", other.name)])
+    part.impair(other, towards)
+    part.repair(node, towards)
+    say("the other node's limit stays", [quick("clients", node.name), quick("clients", other.name)])
+    back = Bandwidth(bytes_per_s=50_000, peer="clients")
+    part.impair(node, back)
+    say("the other way alone", [quick("clients", node.name), quick(node.name, "clients")])
+    part.repair(node, back)
+    part.repair(other, towards)
+    say("both are wide", [quick("clients", name) for name in (node.name, other.name)])
 
 
 def open_connections_are_late_and_new_ones_are_not(harms, node, connect):
@@ -191,6 +214,7 @@ def main(logs):
         open_connections_are_late_and_new_ones_are_not(harms, node, connect)
         made_seen_and_undone(parts, fresh_parts, node)
         limits_of_two_links_are_two(parts["bandwidth"], node)
+        what_clients_send_is_narrow_by_itself(parts["bandwidth"], links, node, nodes["two"])
         a_cut_holds_for_what_is_late(parts, node, connect)
         mine = connections_end(harms, node, connect, links)
         for way in ("to-node", "from-node"):

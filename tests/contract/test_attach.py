@@ -124,7 +124,8 @@ def test_the_links_of_the_clients_are_slow_narrow_or_reset_and_whole_again(attac
     leaders = attached.nodes
     assert fastest_s(attached) < 0.4
     slow, narrow = Latency(peer=CLIENTS, latency_ms=400), Bandwidth(peer=CLIENTS, bytes_per_s=2000)
-    for impairment in (slow, narrow):
+    towards = Bandwidth(peer=CLIENTS, bytes_per_s=2000, way="to-node")
+    for impairment in (slow, narrow, towards):
         for node in leaders:
             assert node.impaired(impairment)[0] is Tristate.NO
             node.impair(impairment)

@@ -26,12 +26,19 @@ def seen(tmp_path_factory, need):
 
 
 def test_every_impairment_of_links_is_made_seen_and_undone(seen):
-    assert [len(seen(kind)) for kind in ("loss", "bandwidth", "latency", "client-cut")] == [3, 2, 2, 2]
+    assert [len(seen(kind)) for kind in ("loss", "bandwidth", "latency", "client-cut")] == [3, 3, 4, 2]
     assert all("were lost" in text for text in seen("loss"))
 
 
 def test_two_limits_on_two_links_are_undone_one_by_one(seen):
     assert len(seen("the other limit stays")) == 1
+
+
+def test_what_clients_send_to_a_node_is_narrow_and_nothing_else(seen):
+    assert seen("one way alone") == [[False, True, True]]
+    assert seen("the other node's limit stays") == [[True, False]]
+    assert seen("the other way alone") == [[True, False]]
+    assert seen("both are wide") == [[True, True]]
 
 
 def test_connections_that_were_open_are_made_again_and_are_late(seen):

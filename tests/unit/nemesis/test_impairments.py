@@ -62,6 +62,29 @@ def test_an_impairment_that_silently_does_nothing_has_no_effect(thirst, bench):
         ("bandwidth", {"bytes_per_s": 20000}, {Bandwidth(bytes_per_s=20000)}),
         (
             "bandwidth",
+            {"back_bytes_per_s": 20000, "others": "clients"},
+            {Bandwidth(bytes_per_s=20000, peer="clients", way="to-node")},
+        ),
+        (
+            "bandwidth",
+            {"bytes_per_s": 30000, "back_bytes_per_s": 20000, "others": ["clients"]},
+            {
+                Bandwidth(bytes_per_s=30000, peer="clients"),
+                Bandwidth(bytes_per_s=20000, peer="clients", way="to-node"),
+            },
+        ),
+        (
+            "latency",
+            {"latency_ms": 0, "back_ms": 40, "others": "clients"},
+            {Latency(peer="clients", latency_ms=0, back_ms=40)},
+        ),
+        (
+            "latency",
+            {"latency_ms": 40, "back_ms": 0, "others": "clients"},
+            {Latency(peer="clients", latency_ms=40, back_ms=0)},
+        ),
+        (
+            "bandwidth",
             {"bytes_per_s": 20000, "others": "followers"},
             {Bandwidth(bytes_per_s=20000, peer="broker-2"), Bandwidth(bytes_per_s=20000, peer="broker-3")},
         ),
@@ -124,7 +147,7 @@ def test_a_link_that_is_late_is_late_for_connections_of_both_ends_and_clients_ta
     assert bench.cluster["broker-2"].impairments == {Latency(peer="broker-1", **late)}
     bench.fresh_nemesis().heal(None)
     assert not any(node.impairments for node in bench.cluster.nodes)
-    with pytest.raises(BadInput, match="must be less than latency_ms"):
+    with pytest.raises(BadInput, match="must be less than the latency, 5 ms"):
         check_parameters("latency", {"latency_ms": 5, "jitter_ms": 5})
 
 

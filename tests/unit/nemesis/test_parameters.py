@@ -90,7 +90,23 @@ def test_nodes_and_partitions_that_parameters_name_are_checked_against_the_plan(
         check_parameters("partition", {"others": "followers"}, targets=["active-controller"], nodes=nodes)
 
 
-@pytest.mark.parametrize("others", [{}, {"others": "clients"}, {"others": "everybody"}, {"others": ["clients"]}])
-def test_what_nobody_in_particular_or_clients_send_has_no_limit_of_its_own(others):
-    with pytest.raises(BadInput, match="give `others`, without clients"):
-        check_parameters("bandwidth", {"bytes_per_s": 20_000, "back_bytes_per_s": 20_000, **others})
+def test_what_nobody_in_particular_sends_has_no_limit_of_its_own():
+    with pytest.raises(BadInput, match="say which `others`"):
+        check_parameters("bandwidth", {"bytes_per_s": 20_000, "back_bytes_per_s": 20_000})
+    for others in ("clients", "everybody", ["clients"]):
+        check_parameters("bandwidth", {"back_bytes_per_s": 20_000, "others": others})
+
+
+@pytest.mark.parametrize(
+    ("fault", "parameters", "why"),
+    [
+        ("bandwidth", {"others": "clients"}, "nothing is limited: give bytes_per_s, back_bytes_per_s, or both"),
+        ("latency", {"latency_ms": 0}, "delays nothing: give latency_ms, back_ms, or both"),
+        ("latency", {"latency_ms": 0, "back_ms": 0}, "delays nothing"),
+        ("latency", {"latency_ms": 10, "back_ms": 30, "jitter_ms": 30}, "must be less than the latency, 30 ms"),
+    ],
+)
+def test_a_fault_of_links_does_something(fault, parameters, why):
+    with pytest.raises(BadInput, match=why):
+        check_parameters(fault, parameters)
+    check_parameters("latency", {"latency_ms": 0, "back_ms": 30, "jitter_ms": 20, "others": "clients"})
