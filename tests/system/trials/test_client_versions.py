@@ -97,3 +97,49 @@ def test_what_nothing_set_promises_depends_on_the_version_of_the_java_client(run
     for version in ("3.1.2", "default"):
         assert by_version[version]["lost"].outcome is AnomalyOutcome.HELD, version
         assert by_version[version]["duplicate"].outcome is AnomalyOutcome.HELD, version
+
+
+STORES_ENDS = """
+name = "ends-that-are-stored"
+title = "Members of two versions of librdkafka that commit by themselves"
+control = "optional"
+metrics = false
+
+[[workloads]]
+kind = "group"
+
+[workloads.topics]
+partitions = 1
+
+[workloads.traffic]
+rate_hz = 4
+
+[workloads.base]
+"topic.min_insync_replicas" = 2
+"group.members" = 1
+"group.commit" = "auto"
+"group.auto_commit_interval_ms" = 100
+
+[workloads.axes]
+"group.client_version" = ["2.8.0", "default"]
+
+[[steps]]
+name = "a while"
+
+[[steps]]
+name = "long enough to be at the end of the partition again and again"
+after = { condition = "elapsed", seconds = 15 }
+"""
+
+
+def test_a_member_that_takes_the_end_of_a_partition_for_a_record_commits_ahead_and_its_defect_is_named(run_trial, need):
+    need("java")
+    need("namespaces")
+    finished = run_trial(STORES_ENDS, "--engine", "local", seeds=(1,))
+    by_version = {cell.axes["group.client_version"]: cell.anomalies for cell in finished.verdict.cells}
+    old, new = by_version["2.8.0"]["commit-ahead"], by_version["default"]["commit-ahead"]
+    assert old.outcome is AnomalyOutcome.VIOLATED
+    assert old.by_known_defects
+    assert [defect for defect in old.defects if "librdkafka#4844" in defect]
+    assert new.outcome is AnomalyOutcome.HELD
+    assert finished.verdict.by_known_defects, finished.verdict.sentence
