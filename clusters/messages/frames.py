@@ -20,16 +20,14 @@ PRODUCE = 0
 _SIZE = struct.Struct(">i")
 _REQUEST = struct.Struct(">ihhi")
 _ANSWER = struct.Struct(">ii")
-_SHORT = struct.Struct(">h")
 
-_CLIENT_AT = 12
-"""Where a request has the length of its client id, which the client id follows."""
-_NO_ACKS = {False: b"\xff\xff\0\0", True: b"\0\0\0\0"}
-"""How the body of a Produce request with acks=0 begins, of an older and of a flexible version: no transactional id, and
-acks. A transactional producer has acks=all."""
-_NO_ACKS_OLDEST = b"\0\0"
-"""The same in versions without a transactional id."""
-_TRANSACTIONAL_SINCE, _FLEXIBLE_SINCE = 3, 9
+_NAMED_AT = 14
+"""Where the client id of a request begins. Two bytes before it say how long it is; a null one is shorter than nothing."""
+_NULL = 0x8000
+_NO_ACKS, _NO_ACKS_SINCE_3, _NO_ACKS_SINCE_9 = b"\0\0", b"\xff\xff\0\0", b"\0\0\0\0"
+"""What follows the client id in a Produce request with acks=0: acks; since version 3 a null transactional id before it, and
+since version 9, which is flexible (KIP-482), a count of no tagged fields before that. A transactional producer has
+acks=all."""
 
 Seen = Callable[[int, int, int], bool]
 """(API key, version, correlation id; of an answer -1, -1 and the correlation id) → whether the whole message is wanted."""
@@ -130,18 +128,18 @@ class Splitter:
 
     def _unanswered(self, data: bytes, at: int, version: int, end: int) -> bool | None:
         """Tells whether a Produce request has acks=0. None if too little of it has come to tell, which is then kept."""
-        body_at = at + _CLIENT_AT + _SHORT.size
-        if body_at <= min(len(data), end):
-            flexible = version >= _FLEXIBLE_SINCE  # its header ends with a byte that says how many tagged fields it has
-            body_at += max(0, _SHORT.unpack_from(data, at + _CLIENT_AT)[0]) + flexible
-        begins = _NO_ACKS[version >= _FLEXIBLE_SINCE] if version >= _TRANSACTIONAL_SINCE else _NO_ACKS_OLDEST
+        body_at = at + _NAMED_AT
+        if body_at <= len(data):
+            client_bytes = data[body_at - 2] << 8 | data[body_at - 1]
+            body_at += client_bytes if client_bytes < _NULL else 0
+        begins = _NO_ACKS_SINCE_9 if version >= 9 else _NO_ACKS_SINCE_3 if version >= 3 else _NO_ACKS
         needed = body_at + len(begins)
         if needed > end:
             return False  # whatever it is, it is no Produce request
         if needed > len(data):
             self._keep(data[at:], needed - at)
             return None
-        return data[body_at:needed] == begins
+        return data.startswith(begins, body_at)
 
     would_want: Seen | None = None
     """Like `seen`, but asked before the message is whole, and without effect."""

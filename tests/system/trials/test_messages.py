@@ -187,3 +187,20 @@ def test_each_trial_about_messages_does_what_it_says(run_trial, need, trial, ver
     found = run_trial(trial, "--engine", "local", seeds=(1,)).verdict
     assert found.verdict is verdict, found.sentence
     assert {fault.effective for fault in found.faults if fault.fault == "message"} == {True}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("trial", "defect"),
+    [
+        ("message-first-batch", "KAFKA-15591"),
+        ("message-late-commit", "KAFKA-17754"),
+        ("message-late-produce", "KAFKA-14402"),
+    ],
+)
+def test_each_trial_about_a_known_defect_shows_it_and_no_other_violation(run_trial, need, trial, defect):
+    need("java")
+    need("namespaces")
+    found = run_trial(trial, "--engine", "local", seeds=(1,)).verdict
+    assert (found.verdict, found.by_known_defects) == (Verdict.VIOLATED, True), found.sentence
+    assert defect in found.sentence
