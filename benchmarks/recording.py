@@ -35,7 +35,7 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import READS, SENDS
 from prozess.workloads.librdkafka import close
 from prozess.workloads.log.producer import ISSUE_MAX
-from prozess.workloads.log.reader import CONSUME_RECORDS_MAX, CONSUME_S, ReadRows, without_errors
+from prozess.workloads.log.reader import CONSUME_RECORDS_MAX, CONSUME_S, ReadRows, records_and_errors
 from prozess.workloads.record.identity import encoder
 from prozess.workloads.record.sends import Issuing, Reports, completer
 from tests.support.servers.hosted import HostedCluster
@@ -212,7 +212,7 @@ def read(servers: str, rows: Path | None) -> tuple[float, float]:
             if not before and messages:
                 meter, before = Meter(), len(messages)
             if reader and messages:
-                reader.record(without_errors(messages)[0])
+                reader.record(records_and_errors(messages)[0])
             count += len(messages)
     figures = meter.read(count - before)
     consumer.close()

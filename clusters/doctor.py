@@ -214,7 +214,7 @@ def _toxiproxy(environment: Mapping[str, str]) -> tuple[bool, str]:
 
 
 def _clients_network(environment: Mapping[str, str]) -> tuple[bool, str]:
-    why = detour.problem()
+    why = detour.why_no_detour()
     return why is None, why or "the trial's clients can be given a network of their own"
 
 

@@ -139,7 +139,7 @@ class FailDisk(ImpairingFault[DiskErrorParameters]):
         return [*start_again(scene), *super().undos(scene, parameters)]
 
 
-KEPT = "the metadata log is not wiped, it is the cluster itself"
+WHY_KEPT = "the metadata log is not wiped, it is the cluster itself"
 
 
 class WipeDirectory(HarmingFault[NoParameters]):
@@ -161,14 +161,14 @@ class WipeDirectory(HarmingFault[NoParameters]):
     def refusal(targets: Sequence[str], nodes: Collection[str]) -> str | None:
         """Returns why nodes of these names cannot be wiped, or None if they can."""
         keepers = [name for name in nodes if name.startswith(("controller", "zookeeper"))]
-        return None if keepers or not nodes else f"brokers are controllers here: {KEPT}"
+        return None if keepers or not nodes else f"brokers are controllers here: {WHY_KEPT}"
 
     def harm(self, scene: FaultContext, node: Node, parameters: NoParameters) -> Harm:
         return Wipe()
 
     def check(self, scene: FaultContext, node: Node) -> None:
         if "controller" in node.roles:
-            raise TargetMissing(f"{node.name} is a controller: {KEPT}.")
+            raise TargetMissing(f"{node.name} is a controller: {WHY_KEPT}.")
 
 
 class CorruptParameters(Frozen):

@@ -33,7 +33,7 @@ from prozess.harness.checking.kernels import (
 )
 from prozess.harness.errors import HarnessFailed, HistoryUnreadable, MissingTool
 from prozess.harness.history.reader import History
-from prozess.harness.impact.cost import FaultTime, Impact, groups_of, measure, measure_locally, put_together
+from prozess.harness.impact.cost import FaultTime, Impact, groups_of, join_impacts, measure, measure_locally
 from prozess.harness.interfaces import Finding
 from prozess.harness.run_directory import RunDirectory
 
@@ -278,7 +278,7 @@ def measure_with_spark(
     spread = _Spread(session, history.run, len(groups))
     what = f"the cost of faults: {len(faults)}, groups of partitions: {len(groups)}"
     parts = spread.apply(lambda history, group: measure(history, group, faults), groups, what) if groups else []
-    return put_together(parts, faults)
+    return join_impacts(parts, faults)
 
 
 def _checking(

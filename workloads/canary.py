@@ -16,7 +16,7 @@ from prozess.harness.config.configuration import ProducerConfiguration
 from prozess.harness.config.existing_clusters import hidden
 from prozess.harness.schema import NONE, Outcome
 from prozess.workloads.librdkafka import LOST_POSITION, logged_in
-from prozess.workloads.log.reader import ReadRows, without_errors
+from prozess.workloads.log.reader import ReadRows, records_and_errors
 from prozess.workloads.record.identity import IDENTITY, IDENTITY_OFFSET, encoder
 from prozess.workloads.record.sends import INSTANCE_IS_DEAD, outcomes_by_code
 from prozess.workloads.settings import producer_properties, reader_properties
@@ -179,7 +179,7 @@ class Canary:
         )
 
     def _read(self, timeout_s: float) -> None:
-        messages, errors = without_errors(self._consumer.consume(CONSUME_RECORDS_MAX, timeout_s))
+        messages, errors = records_and_errors(self._consumer.consume(CONSUME_RECORDS_MAX, timeout_s))
         for message in errors:
             error = message.error()
             assert error is not None

@@ -341,7 +341,7 @@ def run_client(connection: socket.socket, roles: Mapping[str, Callable[[Client],
         launch = control.launch()
     except Orphaned:
         return ClientExit.ORPHANED
-    take(launch.rows, launch.planned)
+    follow_clock_file(launch.rows, launch.planned)
     life = ClientLife(control, launch, now_ns)
     try:
         with life:
@@ -370,14 +370,14 @@ def clocks_of(rows: Path) -> Path:
     return rows.parent / "clocks"
 
 
-def file_of(rows: Path, planned: int) -> Path:
+def clock_file_of(rows: Path, planned: int) -> Path:
     """Returns the clock file of one client's place."""
     return clocks_of(rows) / f"{planned}.clock"
 
 
-def take(rows: Path, planned: int) -> None:
+def follow_clock_file(rows: Path, planned: int) -> None:
     """Makes this process follow the clock file of its place. Called before the process has a Kafka client."""
-    common, mine = os.environ.get(VARIABLE, ""), file_of(rows, planned)
+    common, mine = os.environ.get(VARIABLE, ""), clock_file_of(rows, planned)
     if not common or not mine.exists():
         return
     for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():

@@ -28,7 +28,7 @@ from prozess.harness.errors import BadInput, HarnessFailed
 from prozess.harness.plan.plan import ClientLibrary, Plan, PlannedClient
 from prozess.harness.plan.work import GroupWork, TransactionsWork
 from prozess.workloads.librdkafka import library_version
-from prozess.workloads.roles import CONSUMERS, NOBODY, ROLES, RUN_TOOLS, why_refused
+from prozess.workloads.roles import ADDRESS_OF_NOBODY, CONSUMERS, ROLES, RUN_TOOLS, why_refused
 from prozess.workloads.settings import LaunchContext, Toolbox
 
 ANSWER_TIMEOUT_S = 60.0
@@ -107,7 +107,7 @@ def _transaction_timeout_ms(client: PlannedClient) -> int | None:
 def _check_librdkafka(plan: Plan, library: ClientLibrary, clients: Sequence[PlannedClient], toolbox: Toolbox) -> None:
     wanted = {}
     for client in clients:
-        context = LaunchContext(plan=plan, planned=client, servers=NOBODY, limit_s=1.0, toolbox=toolbox)
+        context = LaunchContext(plan=plan, planned=client, servers=ADDRESS_OF_NOBODY, limit_s=1.0, toolbox=toolbox)
         properties = ROLES[client.role].launch(context).properties
         if properties and client.role not in RUN_TOOLS:
             wanted[client.name] = {"consumer": client.role in CONSUMERS, "properties": properties}

@@ -70,11 +70,11 @@ def backoff_limit_ms(properties: Mapping[str, str | int | float | bool]) -> int:
     if not lives_ms:
         return max(backoff_ms, _LIMIT_DEFAULT_MS)
     limits = range(_LIMIT_MIN_MS, _LIMIT_MAX_MS, _STEP_MS)
-    at = bisect_left(limits, lives_ms, key=lambda limit_ms: least_ms(backoff_ms, limit_ms))
+    at = bisect_left(limits, lives_ms, key=lambda limit_ms: least_retry_ms(backoff_ms, limit_ms))
     return max(backoff_ms, limits[at] if at < len(limits) else _LIMIT_MAX_MS)
 
 
-def least_ms(backoff_ms: int, limit_ms: int) -> int:
+def least_retry_ms(backoff_ms: int, limit_ms: int) -> int:
     """Returns how long the retries that librdkafka counts correctly take at least, if answers take no time."""
     counted = (_INT_MAX // backoff_ms).bit_length()  # 25 of 100 ms
     return sum(min((backoff_ms << retry) * _LEAST_PERCENT // 100, limit_ms) for retry in range(counted))
@@ -180,7 +180,7 @@ class _Looks:
 
 
 @contextmanager
-def last_resort(limit_s: float = HANG_LIMIT_S) -> Iterator[None]:
+def end_if_hanging(limit_s: float = HANG_LIMIT_S) -> Iterator[None]:
     """Ends a process that hangs in here for `limit_s`, with status 1 and its stacks on standard error: by a thread of
     C, which needs no interpreter's lock. For processes that set no other such timer."""
     faulthandler.dump_traceback_later(limit_s, exit=True, file=sys.__stderr__ or sys.stderr)

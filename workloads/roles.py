@@ -189,7 +189,7 @@ class Launcher:
 # asked: they say so themselves when they run.
 
 
-NOBODY = "127.0.0.1:1"
+ADDRESS_OF_NOBODY = "127.0.0.1:1"
 CONSUMERS = frozenset({"reader", "audit", "member"})
 RUN_TOOLS = frozenset({"verifiable-producer", "verifiable-consumer", "verifiable-share-consumer", "java-member"})
 _NAMES = ("client.id", "group.id", "group.instance.id", "transactional.id")
@@ -206,7 +206,7 @@ def refuse_bad_clients(plan: Plan, *, toolbox: Toolbox) -> None:
             continue
         properties = (
             ROLES[planned.role]
-            .launch(LaunchContext(plan=plan, planned=planned, servers=NOBODY, limit_s=1.0, toolbox=toolbox))
+            .launch(LaunchContext(plan=plan, planned=planned, servers=ADDRESS_OF_NOBODY, limit_s=1.0, toolbox=toolbox))
             .properties
         )
         if not properties:  # a Java producer's

@@ -22,7 +22,7 @@ from prozess.checkers.chunked.pieces import (
     uneven_offsets,
 )
 from prozess.checkers.lookup import differs_from_previous, distinct
-from prozess.checkers.reading.lateness import late, late_of, put_together
+from prozess.checkers.reading.lateness import join_late, late, late_of
 from prozess.checkers.reading.positions import lives_of, stalled
 from prozess.harness.checking.checker import Cuts, Failed, Job, PartitionChecker, Source
 from prozess.harness.checking.kernels import check_partition, failed
@@ -72,7 +72,7 @@ def runs_of(reads: Mapping[str, np.ndarray]) -> list[Run]:
     return runs
 
 
-def together(runs: Sequence[Run]) -> list[Run]:
+def join_runs(runs: Sequence[Run]) -> list[Run]:
     """Returns the runs of stretches that follow one another. Two runs of one client that meet become one."""
     found: list[Run] = []
     for run in runs:
@@ -129,7 +129,7 @@ def find_late(source: Source, left: PartitionHistory, parts: Sequence[KernelResu
     every = [late(replace(cell, partitions={left.partition: left})), *parts]
     witnesses = join_witnesses(part.witnesses for part in every)
     order = np.lexsort((witnesses["sequence"], witnesses["client"]))[:WITNESSES_MAX]
-    return replace(put_together(every), witnesses=witnesses[order])
+    return replace(join_late(every), witnesses=witnesses[order])
 
 
 def find_stalled(source: Source, runs: Sequence[Run]) -> KernelResult:
@@ -245,7 +245,7 @@ class Remainder:
             residues,
             offsets,
             pieces,
-            together([r for one in surveyed for r in one.runs]),
+            join_runs([r for one in surveyed for r in one.runs]),
         )
 
     def together(self) -> "Remainder":

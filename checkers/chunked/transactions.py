@@ -18,12 +18,12 @@ import numpy as np
 from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
 from prozess.checkers.transactions.index import (
     CellIndex,
-    Known,
-    Noticed,
+    KnownTransactions,
+    NoticedTransactions,
     PartitionSurvey,
-    packed,
+    distinct_below,
+    pack_bits,
     reasons_of,
-    some_of,
 )
 from prozess.checkers.transactions.isolation import Edges, aborted_reads, early_reads, wr_edges, ww_edges
 from prozess.harness.checking.checker import Look
@@ -100,7 +100,9 @@ class Survey:
     """None: no kernel asked for edges, or which there are depends on what other partitions show."""
 
 
-def gather(cells: Mapping[int, Mapping[int, int]], each: Each, anomalies: Sequence[str]) -> Mapping[int, Known]:
+def gather(
+    cells: Mapping[int, Mapping[int, int]], each: Each, anomalies: Sequence[str]
+) -> Mapping[int, KnownTransactions]:
     """Returns what is known of these cells (cell → partition → rows), as these anomalies need it."""
     cycles = not _CYCLES.isdisjoint(anomalies)
     shares = {cell: EDGES_MAX // max(1, len(partitions)) if cycles else -1 for cell, partitions in cells.items()}
@@ -164,7 +166,7 @@ def _fill(
         parts[cell][:] = [next(rest) if part is None else part for part in parts[cell]]
 
 
-def _together(parts: Sequence[Survey]) -> tuple[Known, np.ndarray]:
+def _together(parts: Sequence[Survey]) -> tuple[KnownTransactions, np.ndarray]:
     """Returns what the partitions show together, without the first records; and the transactions that may be torn."""
 
     def any_of(name: str) -> np.ndarray:
@@ -178,8 +180,8 @@ def _together(parts: Sequence[Survey]) -> tuple[Known, np.ndarray]:
     incomplete = reasons_of([part.reason for part in parts], sum(part.unrecorded for part in parts))
     audited = all(part.audited for part in parts)
     surveys = {part.partition: part.alone for part in parts}
-    return Known(
-        audited, incomplete, packed(shown), packed(any_of("seen_committed")), (nothing, nothing, nothing), surveys
+    return KnownTransactions(
+        audited, incomplete, pack_bits(shown), pack_bits(any_of("seen_committed")), (nothing, nothing, nothing), surveys
     ), torn
 
 
@@ -262,16 +264,16 @@ def _survey(history: CellHistory, edges_max: int) -> Survey:
     index = CellIndex.of(history)
     (partition,) = index.partitions
     count = len(index.transactions)
-    shown = some_of(index.transaction[index.visible_at >= 0], count)
-    seen = some_of(index.seen_committed_in(0), count)
+    shown = distinct_below(index.transaction[index.visible_at >= 0], count)
+    seen = distinct_below(index.seen_committed_in(0), count)
     noticed = {
-        Noticed.MISSING: index.missing.any(),
-        Noticed.ZOMBIE: len(index.visible_of(index.transactions.zombie)),
-        Noticed.ABORTED: len(aborted_reads(index, 0)),
-        Noticed.EARLY: len(early_reads(index, 0)),
+        NoticedTransactions.MISSING: index.missing.any(),
+        NoticedTransactions.ZOMBIE: len(index.visible_of(index.transactions.zombie)),
+        NoticedTransactions.ABORTED: len(aborted_reads(index, 0)),
+        NoticedTransactions.EARLY: len(early_reads(index, 0)),
     }
     alone = PartitionSurvey(
-        reduce(or_, (one for one, there in noticed.items() if there), Noticed(0)), index.reads_judged(0)
+        reduce(or_, (one for one, there in noticed.items() if there), NoticedTransactions(0)), index.reads_judged(0)
     )
     return Survey(
         partition.partition,
@@ -282,14 +284,14 @@ def _survey(history: CellHistory, edges_max: int) -> Survey:
         count,
         shown,
         seen,
-        some_of(index.transaction[index.missing], count),
+        distinct_below(index.transaction[index.missing], count),
         _candidates_alone(index, shown, seen, edges_max) if edges_max >= 0 else None,
     )
 
 
 def _first(history: CellHistory, transactions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     index = CellIndex.of(history)
-    shown = some_of(index.transaction[index.visible_at >= 0], len(index.transactions))
+    shown = distinct_below(index.transaction[index.visible_at >= 0], len(index.transactions))
     which = transactions[Lookup(shown).find(transactions) >= 0]
     return which, *index.first_shown(which)
 
@@ -305,7 +307,7 @@ def _candidates_alone(index: CellIndex, shown: np.ndarray, seen: np.ndarray, edg
     return _candidates_among(index, index.transactions.perhaps_committed, doubt, edges_max)
 
 
-def _candidates(history: CellHistory, known: Known, edges_max: int) -> Candidates:
+def _candidates(history: CellHistory, known: KnownTransactions, edges_max: int) -> Candidates:
     """Returns the edges between committed transactions."""
     index = CellIndex(replace(history, known={FACTS: known}))
     return _candidates_among(index, index.committed, None, edges_max)
@@ -347,7 +349,7 @@ def _unpaired(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return pairs >> 32, pairs & 0xFFFFFFFF
 
 
-def _edges(history: CellHistory, known: Known, spans: np.ndarray) -> NearEdges:
+def _edges(history: CellHistory, known: KnownTransactions, spans: np.ndarray) -> NearEdges:
     """Returns the edges that may be in cycles, given the stretches that edges lead back over."""
     index = CellIndex(replace(history, known={FACTS: known}))
     rank, both = (

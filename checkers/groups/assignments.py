@@ -19,7 +19,7 @@ from prozess.harness.schema import MISSING, NONE, Role, once, rows_of
 
 ASSIGN, REVOKE, LOST, CLOSE = 1, 2, 3, 4
 """The values of `assignments.event`."""
-FOREVER = np.iinfo(np.int64).max
+END_OF_TIME_NS = np.iinfo(np.int64).max
 NS_PER_MS = 1_000_000
 BACKLOG_NS = 2_000_000_000
 """What a member is told so soon after it returned from a silence may be older than the silence, because callbacks wait
@@ -80,7 +80,7 @@ class MemberEvents:
 
     def next_after(self, client: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
         """Returns int64[n]: when each client's next such event began, at or after its time. FOREVER: never."""
-        found = np.full(len(client), FOREVER, dtype=np.int64)
+        found = np.full(len(client), END_OF_TIME_NS, dtype=np.int64)
         for one, times in self._times.items():
             mine = np.flatnonzero(client == one)
             index = np.searchsorted(times, time_ns[mine])
@@ -144,7 +144,7 @@ def _cuts(history: CellHistory, members: Members, client: np.ndarray, begin_ns: 
     max.poll.interval.ms after it was last seen to poll. FOREVER: never."""
     group = group_of(history.cell).configuration
     polls = _polls(history)
-    cut_ns = np.full(len(client), FOREVER, dtype=np.int64)
+    cut_ns = np.full(len(client), END_OF_TIME_NS, dtype=np.int64)
     for one in np.unique(client).tolist():
         mine = np.flatnonzero(client == one)
         nothing = np.empty(0, dtype=np.int64)

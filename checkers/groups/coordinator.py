@@ -4,7 +4,7 @@ import numpy as np
 
 from prozess.checkers.groups.assignments import (
     CLOSE,
-    FOREVER,
+    END_OF_TIME_NS,
     Members,
     Ownership,
     OwnershipResult,
@@ -79,7 +79,7 @@ class Commits:
     def lowest_between(self, after_ns: np.ndarray, before_ns: np.ndarray) -> np.ndarray:
         """Returns int64[n]: the least offset of the commits that were tried before each `before_ns` and may have taken
         effect after `after_ns`. FOREVER: there is none. The loop runs over different `after_ns`, which are few."""
-        found = np.full(len(after_ns), FOREVER, dtype=np.int64)
+        found = np.full(len(after_ns), END_OF_TIME_NS, dtype=np.int64)
         tried = self.tried[np.argsort(self.table["invoked_ns"][self.tried], kind="stable")]
         ends_ns, invoked_ns = self._ends(tried), self.table["invoked_ns"][tried]
         for moment in np.unique(after_ns).tolist():
@@ -92,7 +92,7 @@ class Commits:
     def _ends(self, rows: np.ndarray) -> np.ndarray:
         """Returns until when each commit may have taken effect."""
         known = self.table["outcome"][rows] == Outcome.OK
-        return np.asarray(np.where(known, self.table["completed_ns"][rows], FOREVER))
+        return np.asarray(np.where(known, self.table["completed_ns"][rows], END_OF_TIME_NS))
 
     def accepted_within(self, client: int, begin_ns: int, end_ns: int) -> bool:
         """Returns whether a commit of this client was accepted that it invoked, and that was acknowledged, between these
@@ -186,7 +186,7 @@ def _lowest_after(ends_ns: np.ndarray, offset: np.ndarray, time_ns: np.ndarray) 
     order = np.argsort(ends_ns, kind="stable")
     lowest = np.minimum.accumulate(offset[order][::-1])[::-1] if len(order) else offset
     index = np.searchsorted(ends_ns[order], time_ns, side="right")
-    found = np.full(len(time_ns), FOREVER, dtype=np.int64)
+    found = np.full(len(time_ns), END_OF_TIME_NS, dtype=np.int64)
     found[index < len(lowest)] = lowest[index[index < len(lowest)]]
     return found
 

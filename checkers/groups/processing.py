@@ -8,7 +8,7 @@ import numpy as np
 
 from prozess.checkers.groups.assignments import (
     CLOSE,
-    FOREVER,
+    END_OF_TIME_NS,
     LOST,
     REVOKE,
     MemberEvents,
@@ -237,7 +237,7 @@ def _why_not(
     released = MemberEvents(history.tables["assignments"], commits.partition, (REVOKE, LOST, CLOSE))
     case = np.full(len(offset), GroupCase.NO_CAUSE, dtype=np.int32)
     case[members.crashed(member)] = GroupCase.CRASHED
-    case[(member >= 0) & (released.next_after(member, seen_ns) != FOREVER)] = GroupCase.RELEASED
+    case[(member >= 0) & (released.next_after(member, seen_ns) != END_OF_TIME_NS)] = GroupCase.RELEASED
     case[_jumped_over(history.tables["positions"], commits, offset, member, seen_ns)] = GroupCase.RESET
     return case
 
@@ -270,7 +270,7 @@ def group_start(history: CellHistory, partition: int) -> int:
     told = (event == 2) & (group.auto_offset_reset == "error")
     rows = rows[resolved | told]
     if not len(rows):
-        return int(FOREVER)
+        return int(END_OF_TIME_NS)
     if partition in history.cell.late_partitions:
         return 0
     first = rows[np.argmin(positions["time_ns"][rows])]
@@ -389,9 +389,11 @@ def _why_again(
     span_ns = np.where(known, began_ns[place], MISSING) if len(keys) else np.full(len(after), MISSING)
     released = MemberEvents(assignments, partition, (REVOKE, LOST, CLOSE)).next_after(one, done_ns)
     lost = MemberEvents(assignments, partition, (LOST,))
-    learned_late = (lost.next_after(one, done_ns) != FOREVER) | (lost.next_after(other, done_ns) != FOREVER)
+    learned_late = (lost.next_after(one, done_ns) != END_OF_TIME_NS) | (
+        lost.next_after(other, done_ns) != END_OF_TIME_NS
+    )
     if not _tells_lost(history):  # it gave the partition up after somebody else had begun: it had lost it before
-        learned_late |= (released != FOREVER) & (released > table["started_ns"][after])
+        learned_late |= (released != END_OF_TIME_NS) & (released > table["started_ns"][after])
     if one_instance_may_be_two(history):  # whoever is fenced ends without a word of what it had
         learned_late |= _one_place(one, other, members)
     covered = Commits(history, partition).covered(offset, span_ns)

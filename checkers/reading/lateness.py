@@ -165,9 +165,7 @@ def late(history: CellHistory) -> KernelResult:
     readers and producers.
     """
     assert history.cell.delivery_bound is not None, history.cell
-    return put_together(
-        [late_of(history, history.partitions[n]) for n in history.cell.written if n in history.partitions]
-    )
+    return join_late([late_of(history, history.partitions[n]) for n in history.cell.written if n in history.partitions])
 
 
 def late_of(history: CellHistory, partition: PartitionHistory, among: np.ndarray | None = None) -> KernelResult:
@@ -191,7 +189,7 @@ def late_of(history: CellHistory, partition: PartitionHistory, among: np.ndarray
     )
 
 
-def put_together(parts: Sequence[KernelResult]) -> KernelResult:
+def join_late(parts: Sequence[KernelResult]) -> KernelResult:
     """Returns what `late` finds in a cell, from what it found in parts of it, in their order."""
     windows, latencies = merge_windows([part.windows for part in parts], [part.latencies for part in parts])
     return KernelResult(

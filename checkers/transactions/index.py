@@ -42,7 +42,7 @@ class CellIndex(Indexed):
         self._shown_by: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._inside: dict[int, np.ndarray] = {}
         self._of_send: dict[int, np.ndarray] = {}
-        self.known: Known | None = history.known.get("transactions")
+        self.known: KnownTransactions | None = history.known.get("transactions")
 
     @property
     def audited(self) -> bool:
@@ -163,13 +163,13 @@ class CellIndex(Indexed):
 
     def missing_of(self, among: np.ndarray) -> np.ndarray:
         """Returns intp[k]: the records of these transactions (bool[transactions]) that V should show, and does not."""
-        if self._nowhere(Noticed.MISSING):
+        if self._nowhere(NoticedTransactions.MISSING):
             return np.empty(0, dtype=np.intp)
         return np.flatnonzero(self.missing & among[self.transaction])
 
     def visible_of(self, zombies: np.ndarray) -> np.ndarray:
         """Returns intp[k]: the records of these transactions (bool[transactions], `zombie`) that V shows."""
-        if self._nowhere(Noticed.ZOMBIE):
+        if self._nowhere(NoticedTransactions.ZOMBIE):
             return np.empty(0, dtype=np.intp)
         return np.flatnonzero((self.visible_at >= 0) & zombies[self.transaction])
 
@@ -181,7 +181,7 @@ class CellIndex(Indexed):
             return survey.reads
         return len(self.consumed(position)[0]) + len(self.partitions[position].visible.rows)
 
-    def has(self, position: int, what: "Noticed") -> bool:
+    def has(self, position: int, what: "NoticedTransactions") -> bool:
         """Returns whether partition number `position` may have any of this. A look at it may have shown that it has
         none."""
         survey = self._survey(position)
@@ -190,7 +190,7 @@ class CellIndex(Indexed):
     def _survey(self, position: int) -> "PartitionSurvey | None":
         return self.known.surveys.get(self.partitions[position].partition) if self.known else None
 
-    def _nowhere(self, what: "Noticed") -> bool:
+    def _nowhere(self, what: "NoticedTransactions") -> bool:
         return not any(self.has(position, what) for position in range(len(self.partitions)))
 
     @lazy
@@ -252,7 +252,7 @@ class CellIndex(Indexed):
 
     def _told(self, name: str) -> np.ndarray:
         """Returns bool[transactions]: what is known of all partitions together."""
-        return self._of_all(name, lambda: unpacked(getattr(self.known, name), len(self.transactions)))
+        return self._of_all(name, lambda: unpack_bits(getattr(self.known, name), len(self.transactions)))
 
     @property
     def judged_whole(self) -> np.ndarray:
@@ -532,7 +532,7 @@ class Transactions:
 # What `prozess.checkers.chunked.transactions` gathers, where a cell is checked a partition at a time.
 
 
-class Noticed(Flag):
+class NoticedTransactions(Flag):
     """What a look at a partition noticed there. Where it noticed nothing, kernels need not look at the rows again."""
 
     MISSING = auto()
@@ -549,13 +549,13 @@ class Noticed(Flag):
 class PartitionSurvey:
     """Describes what a look at one partition told about it alone."""
 
-    noticed: Noticed
+    noticed: NoticedTransactions
     reads: int
     """How many reads are judged there (`CellIndex.reads_judged`)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Known:
+class KnownTransactions:
     """Describes what must be known of all partitions of a cell to judge its transactions in each of them. Bits are
     packed, one for each transaction of the cell."""
 
@@ -578,7 +578,7 @@ class Known:
     """How many edges there are by reads, and how many by writes."""
 
 
-def packed(flags: np.ndarray) -> np.ndarray:
+def pack_bits(flags: np.ndarray) -> np.ndarray:
     """Returns the bits of a bool array."""
     return np.packbits(flags)
 
@@ -587,7 +587,7 @@ _SORTED_PART = 16
 """Fewer of all numbers than one of so many are sorted; more are marked in an array that has a place for each."""
 
 
-def some_of(numbers: np.ndarray, length: int) -> np.ndarray:
+def distinct_below(numbers: np.ndarray, length: int) -> np.ndarray:
     """Returns the different ones of these numbers below `length`, int32, ascending. What this costs depends on how many
     there are, and not on `length`: there may be thousands of partitions with a few transactions each."""
     if len(numbers) * _SORTED_PART < length:
@@ -597,6 +597,6 @@ def some_of(numbers: np.ndarray, length: int) -> np.ndarray:
     return np.flatnonzero(there).astype(np.int32)
 
 
-def unpacked(bits: np.ndarray, length: int) -> np.ndarray:
+def unpack_bits(bits: np.ndarray, length: int) -> np.ndarray:
     """Returns bool[length]: the array that these bits were made from."""
     return np.unpackbits(bits, count=length).astype(bool)

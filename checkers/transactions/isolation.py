@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from prozess.checkers.lookup import differs_from_previous, distinct
-from prozess.checkers.transactions.index import CellIndex, Noticed
+from prozess.checkers.transactions.index import CellIndex, NoticedTransactions
 from prozess.harness.interfaces import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses, make_witnesses, no_witnesses
 from prozess.harness.schema import MISSING, NONE, Isolation, of_clients
@@ -95,7 +95,7 @@ def aborted_read(history: CellHistory) -> KernelResult:
     records.
     """
     index = CellIndex.of(history)
-    return of_reads(index, partial(aborted_reads, index))
+    return finding_of_reads(index, partial(aborted_reads, index))
 
 
 def early_read(history: CellHistory) -> KernelResult:
@@ -105,12 +105,12 @@ def early_read(history: CellHistory) -> KernelResult:
     when it returned, later than they were fetched: so what is found is certain. O(n), O(k log k) for k early reads.
     """
     index = CellIndex.of(history)
-    return of_reads(index, partial(early_reads, index))
+    return finding_of_reads(index, partial(early_reads, index))
 
 
 def aborted_reads(index: CellIndex, position: int) -> np.ndarray:
     """Returns the rows of `reads` of partition number `position` that show a record of an aborted transaction."""
-    if not index.has(position, Noticed.ABORTED):
+    if not index.has(position, NoticedTransactions.ABORTED):
         return np.empty(0, dtype=np.intp)
     aborted = index.transactions.aborted
     rows, transaction, _ = index.consumed(position)
@@ -121,7 +121,7 @@ def aborted_reads(index: CellIndex, position: int) -> np.ndarray:
 def early_reads(index: CellIndex, position: int) -> np.ndarray:
     """Returns the rows of `reads` of partition number `position` by which a consumer received a record before the commit
     of its transaction was invoked."""
-    if not index.has(position, Noticed.EARLY):
+    if not index.has(position, NoticedTransactions.EARLY):
         return np.empty(0, dtype=np.intp)
     rows, transaction, _ = index.consumed(position)
     early = index.partitions[position].reads["read_ns"][rows] < index.transactions.commit_invoked_ns[transaction]
@@ -157,7 +157,7 @@ def _of_records(index: CellIndex, rows: np.ndarray, columns: dict[str, np.ndarra
     return KernelResult(make_witnesses(len(rows), whole | columns), count, judged, incomplete=reason)
 
 
-def of_reads(index: CellIndex, of: Callable[[int], np.ndarray]) -> KernelResult:
+def finding_of_reads(index: CellIndex, of: Callable[[int], np.ndarray]) -> KernelResult:
     """Returns a finding of the reads that `of` chooses (rows for each partition). It has one witness for each record and
     isolation level, which names the first reader. read_committed comes before read_uncommitted."""
     parts: list[np.ndarray] = []
@@ -209,7 +209,7 @@ def own_read(history: CellHistory) -> KernelResult:
         own: np.ndarray = rows[writer == reader]
         return own
 
-    found = of_reads(index, of)
+    found = finding_of_reads(index, of)
     return KernelResult(found.witnesses, found.count, judged, incomplete=None)
 
 
@@ -310,10 +310,10 @@ class Edges:
 
     def and_those(self, more: "Edges") -> "Edges":
         """Returns these edges and the others."""
-        return joined([self, more])
+        return join_edges([self, more])
 
 
-def joined(parts: list[Edges]) -> Edges:
+def join_edges(parts: list[Edges]) -> Edges:
     """Returns all of these edges, in their order."""
 
     def column(name: str) -> np.ndarray:
@@ -355,7 +355,7 @@ def wr_edges(index: CellIndex, among: np.ndarray | None = None) -> Edges:
         rows, writer, reader, level = reads_inside(index, position)
         keep = (writer != reader) & committed[writer] & committed[reader]
         parts.append(Edges(writer[keep], reader[keep], np.full(int(keep.sum()), position), rows[keep], level[keep]))
-    return joined(parts)
+    return join_edges(parts)
 
 
 def ww_edges(index: CellIndex, among: np.ndarray | None = None) -> Edges:
@@ -370,7 +370,7 @@ def ww_edges(index: CellIndex, among: np.ndarray | None = None) -> Edges:
         new = np.flatnonzero(differs_from_previous(transaction))[1:]
         level = np.full(len(new), Isolation.NOT_A_READER)
         parts.append(Edges(transaction[new - 1], transaction[new], np.full(len(new), position), rows[new - 1], level))
-    return joined(parts)
+    return join_edges(parts)
 
 
 # Cycles.
@@ -379,7 +379,7 @@ def ww_edges(index: CellIndex, among: np.ndarray | None = None) -> Edges:
 def cyclic(index: CellIndex, edges: Edges) -> tuple[Edges, np.ndarray]:
     """Returns the edges that are in cycles, and the set that each belongs to. Sets are numbered by their first
     transaction."""
-    stretch = stretches(edges.writer, edges.reader, index.transactions.in_time)
+    stretch = time_stretches(edges.writer, edges.reader, index.transactions.in_time)
     edges = edges.chosen(entangled(edges.writer, edges.reader, stretch))
     number = components(edges.writer, edges.reader)
     return edges.chosen(number >= 0), number[number >= 0]
@@ -429,12 +429,12 @@ def _witness(index: CellIndex, edges: Edges, cycle: list[int], case: int) -> np.
 
 
 def entangled(tail: np.ndarray, head: np.ndarray, stretch: np.ndarray) -> np.ndarray:
-    """Returns bool[edges]: may this edge be in a cycle, by the order in time? `stretch` is what `stretches` returns."""
+    """Returns bool[edges]: may this edge be in a cycle, by the order in time? `stretch` is what `time_stretches` returns."""
     found: np.ndarray = stretch[tail] == stretch[head]
     return found
 
 
-def stretches(tail: np.ndarray, head: np.ndarray, rank: np.ndarray) -> np.ndarray:
+def time_stretches(tail: np.ndarray, head: np.ndarray, rank: np.ndarray) -> np.ndarray:
     """Returns intp[nodes]: the stretch of time that each node belongs to, such that no cycle leaves a stretch. `rank` is
     the place of each node in time, a permutation. Only edges that lead backwards matter, so the others may be left out.
 

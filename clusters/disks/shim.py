@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from prozess.clusters.files.metadata_log import write_down
+from prozess.clusters.files.metadata_log import write_moved_clock
 from prozess.clusters.machine.processes import captured
 from prozess.harness.clock import Clock
 from prozess.harness.config.impairments import ClockShift
@@ -241,7 +241,7 @@ class ShiftedClocks:
 
     def _set(self, path: Path, offset_ns: int, drift_ppm: int) -> None:
         now_ns = self._clock.monotonic_ns()
-        write_down(path.parent, at_ns=now_ns, offset_ns=offset_ns)
+        write_moved_clock(path.parent, at_ns=now_ns, offset_ns=offset_ns)
         set_clock(path, offset_ns=offset_ns, drift_ppm=drift_ppm, since_ns=now_ns)
 
     def impaired(self, node: Node, impairment: ClockShift) -> tuple[Tristate, str]:

@@ -209,7 +209,7 @@ def settings_of(admin: Admin, broker: int, variant: Variant) -> dict[str, str]:
     return {**variant.properties, **told}
 
 
-def each(problems: list[str], *deeds: Callable[[], object]) -> None:
+def call_each(problems: list[str], *deeds: Callable[[], object]) -> None:
     """Calls each, whatever one of them raises, and adds what they raised to `problems`."""
     for deed in deeds:
         try:
@@ -227,7 +227,7 @@ _RELEASES = ("3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "4.0", "4.1", "4.2
 """The releases by their first level of metadata.version (`MetadataVersion` in server-common); the last level is in none."""
 
 
-def release_of(supported: Mapping[str, int]) -> str | None:
+def release_of_features(supported: Mapping[str, int]) -> str | None:
     """Returns the release, such as "4.3", of brokers that support these feature levels.
 
     None if they do not tell, as with ZooKeeper, or if it is newer than what is known here. What is finalized may be older
@@ -236,13 +236,13 @@ def release_of(supported: Mapping[str, int]) -> str | None:
     return _RELEASES[index] if 0 <= index < len(_RELEASES) else None
 
 
-def told_by(admin: Admin, brokers: Mapping[int, object], variant: Variant) -> dict[str, Any]:
+def described_by(admin: Admin, brokers: Mapping[int, object], variant: Variant) -> dict[str, Any]:
     """The release, features and settings that brokers tell, as `Cluster.describe` has them; of several releases the oldest.
 
     `metadata_mode`: kraft or None, since brokers do not tell which node is a controller."""
     release: str | None = None
     with suppress(NotReady):
-        release = release_of(admin.supported_features(brokers=tuple(brokers)))
+        release = release_of_features(admin.supported_features(brokers=tuple(brokers)))
     features = dict(admin.features())
     return {
         "kafka_version": release,
@@ -271,7 +271,7 @@ def describe_elsewhere(
     cluster_id, brokers = Kafka(bootstrap_servers, clock, login).describe()
     admin = Admin(ReachedCluster(brokers, login=login), clock=clock)
     try:
-        return {"backend": "attach", "cluster_id": cluster_id, **told_by(admin, brokers, variant)}
+        return {"backend": "attach", "cluster_id": cluster_id, **described_by(admin, brokers, variant)}
     finally:
         admin.close()
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from prozess.clusters.existing import detour
-from prozess.clusters.existing.adoption import Kafka, Marker, each, login_for, run_prefix, told_by
+from prozess.clusters.existing.adoption import Kafka, Marker, call_each, described_by, login_for, run_prefix
 from prozess.clusters.install.tools import ensure_toxiproxy
 from prozess.clusters.local.relay import Route, relay_command
 from prozess.clusters.machine.processes import PIDS_NAME, recording_command
@@ -401,7 +401,7 @@ class AttachCluster:
     @cached_property
     def _no_detour(self) -> str | None:
         """Returns why nothing can be put between clients and brokers here; None if it can."""
-        if (why := detour.problem()) is not None:
+        if (why := detour.why_no_detour()) is not None:
             return f"clients cannot be given a network of their own here: {why}"
         try:
             ensure_toxiproxy()
@@ -503,7 +503,7 @@ class AttachCluster:
     def describe(self) -> Mapping[str, Any]:
         admin = Admin(self, clock=self._clock)
         try:
-            told = told_by(admin, self._found[1], self._plan.variant)
+            told = described_by(admin, self._found[1], self._plan.variant)
         finally:
             admin.close()
         return {
@@ -532,7 +532,7 @@ class AttachCluster:
         if self._marker.found is None:
             return
         problems: list[str] = []
-        each(problems, lambda: self._kafka.delete_topics(self._prefix))
+        call_each(problems, lambda: self._kafka.delete_topics(self._prefix))
         if problems:
             raise ClusterFailed("Not everything could be left as it was: " + "; ".join(problems))
         self._marker.clear()

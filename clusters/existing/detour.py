@@ -63,7 +63,7 @@ def _unshare() -> list[str]:
 
 
 @cache
-def problem() -> str | None:
+def why_no_detour() -> str | None:
     """Returns why clients cannot be given a network of their own here; None if they can. Tried for real, once."""
     for tool in ("unshare", "nsenter", "ip", "mount"):
         if shutil.which(tool, path=_PATH) is None:
@@ -84,7 +84,7 @@ class Detour:
     caller."""
 
     def __init__(self, brokers: Sequence[Broker], *, hosts: Path, pids: Path) -> None:
-        if (why := problem()) is not None:
+        if (why := why_no_detour()) is not None:
             raise MissingTool(f"Clients cannot be given a network of their own: {why}.")
         hosts.write_text(_hosts_text(brokers), encoding="utf-8")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

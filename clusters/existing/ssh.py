@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from prozess.clusters.disks.impairers import PROBE_BYTES
-from prozess.clusters.existing.adoption import Kafka, Marker, each, settings_of
+from prozess.clusters.existing.adoption import Kafka, Marker, call_each, settings_of
 from prozess.clusters.existing.ssh_node import CHAIN, PROBE_PORT, SshHost, SshNode
 from prozess.clusters.links.links import LimitedLinks, LinkEnd, Links, LossyLinks
 from prozess.clusters.machine.server_properties import BROKER, CONTROLLER
@@ -195,17 +195,17 @@ class SshCluster:
             return
         problems: list[str] = []
         if self._run.clock.exists():
-            each(problems, *(lambda node=node: self._keep_files(node) for node in self._nodes))
+            call_each(problems, *(lambda node=node: self._keep_files(node) for node in self._nodes))
         for node in self._nodes:
             if Capability.BLOCK in self.capabilities:
-                each(problems, node.firewall.remove)
+                call_each(problems, node.firewall.remove)
             if Capability.FILL_DISK in self.capabilities:
-                each(problems, lambda node=node: node.repair(FullDisk()))  # type: ignore[misc]
-            each(problems, node.resume)
+                call_each(problems, lambda node=node: node.repair(FullDisk()))  # type: ignore[misc]
+            call_each(problems, node.resume)
         if any(node.state() is NodeState.RUNNING for node in self._nodes if BROKER in node.roles):
-            each(problems, lambda: self._kafka.delete_topics(self._prefix))
+            call_each(problems, lambda: self._kafka.delete_topics(self._prefix))
         for node in reversed(self._nodes):
-            each(problems, lambda node=node: self._leave(node, found.get(node.name, "")))  # type: ignore[misc]
+            call_each(problems, lambda node=node: self._leave(node, found.get(node.name, "")))  # type: ignore[misc]
             node.host.close()
         if problems:
             raise ClusterFailed("Not everything could be left as it was: " + "; ".join(problems))

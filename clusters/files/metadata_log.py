@@ -11,7 +11,13 @@ from uuid import UUID
 import numpy as np
 
 from prozess.clusters.files.segments import Batch, BatchRecord, read_batches, read_records
-from prozess.clusters.files.zookeeper_log import COLUMNS, PartitionState, decode_zookeeper_logs, halves, truth_row
+from prozess.clusters.files.zookeeper_log import (
+    COLUMNS,
+    PartitionState,
+    columns_of_id,
+    decode_zookeeper_logs,
+    truth_row,
+)
 from prozess.clusters.protocol.client import Cursor, Malformed
 from prozess.harness.config.configuration import MetadataMode
 from prozess.harness.errors import HistoryUnreadable
@@ -38,10 +44,12 @@ def decode_ground_truth(
     if not any((directory / LOG_NAME).is_dir() for directory in migrated):
         return told
     later = decode_metadata_log(migrated, partition_ids=partition_ids, wall_minus_monotonic_ns=wall_minus_monotonic_ns)
-    return taken_over(told, later)
+    return join_after_migration(told, later)
 
 
-def taken_over(zookeeper: Mapping[str, np.ndarray], controllers: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def join_after_migration(
+    zookeeper: Mapping[str, np.ndarray], controllers: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """Joins ZooKeeper's rows and those of the controllers' log after a migration.
 
     ZooKeeper's count until the log first speaks of a partition. From there on the log decides, and what is also written to
@@ -75,7 +83,7 @@ FOREVER_NS = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedClock:
     """A time during which a node's clock was off, in ns of CLOCK_MONOTONIC."""
 
     begin_ns: int
@@ -83,13 +91,13 @@ class Moved:
     offset_ns: int
 
 
-def write_down(directory: Path, *, at_ns: int, offset_ns: int) -> None:
+def write_moved_clock(directory: Path, *, at_ns: int, offset_ns: int) -> None:
     """Writes down, before the clock is moved, that the clock of the node in `directory` is off by so much from `at_ns` on."""
     with (directory / HISTORY_NAME).open("a", encoding="ascii") as file:
         file.write(json.dumps({"at_ns": at_ns, "offset_ns": offset_ns}) + "\n")
 
 
-def read_moved(directory: Path) -> list[Moved]:
+def read_moved_clocks(directory: Path) -> list[MovedClock]:
     """Reads when the clock of the node in `directory` was off. HistoryUnreadable if that cannot be read."""
     path = directory / HISTORY_NAME
     if not path.exists():
@@ -100,20 +108,20 @@ def read_moved(directory: Path) -> list[Moved]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise HistoryUnreadable(f"{path}: when the clock was moved cannot be read: {error}.") from error
     ends = [at_ns for at_ns, _ in changes[1:]] + [FOREVER_NS]
-    return [Moved(at, end, offset) for (at, offset), end in zip(changes, ends, strict=True) if offset]
+    return [MovedClock(at, end, offset) for (at, offset), end in zip(changes, ends, strict=True) if offset]
 
 
 class Stamps:
     """Turns the stamps of records into times, in the order of the log."""
 
-    def __init__(self, moved: Sequence[Moved], *, wall_minus_monotonic_ns: int) -> None:
+    def __init__(self, moved: Sequence[MovedClock], *, wall_minus_monotonic_ns: int) -> None:
         self._moved, self._wall_minus_monotonic_ns = moved, wall_minus_monotonic_ns
         self._before_ns = -FOREVER_NS
 
     @staticmethod
     def of(data_directories: Iterable[Path], *, wall_minus_monotonic_ns: int) -> "Stamps":
         """The stamps of a log that these nodes may have written."""
-        moved = [m for directory in data_directories for m in read_moved(directory.parent)]
+        moved = [m for directory in data_directories for m in read_moved_clocks(directory.parent)]
         return Stamps(moved, wall_minus_monotonic_ns=wall_minus_monotonic_ns)
 
     def time_ns(self, stamp_ms: int) -> int:
@@ -357,7 +365,7 @@ class Replay:
     ) -> None:
         dense = self._ids.get((self._names.get(key[0], ""), key[1]))
         if dense is not None:
-            self._row(kind, **halves(key[0]), **partition.columns(dense))
+            self._row(kind, **columns_of_id(key[0]), **partition.columns(dense))
 
     def _row(self, kind: MetadataKind, **columns: int) -> None:
         self._rows.append(truth_row(**columns, kind=kind, time_ns=self._time_ns, log_position=self._log_offset))

@@ -212,7 +212,7 @@ _FILE, _SNAPSHOT = re.compile(r"log\.([0-9a-f]+)"), re.compile(r"snapshot\.([0-9
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class LogStretch:
     """A part of one server's log that was written without a break.
 
     A server that has a committed transaction has in the same stretch, before it, nothing but what was committed before it,
@@ -266,7 +266,7 @@ def committed_transactions(directories: Sequence[Path]) -> list[Transaction]:
     return _past_of(max(agreed), [stretch for log in logs for stretch in log if not stretch.gap])
 
 
-def _past_of(end: tuple[int, int], stretches: Sequence[Stretch]) -> list[Transaction]:
+def _past_of(end: tuple[int, int], stretches: Sequence[LogStretch]) -> list[Transaction]:
     """Returns all transactions up to `end` (zxid, checksum), the ensemble's first one first."""
     past: list[Transaction] = []
     while True:
@@ -280,7 +280,7 @@ def _past_of(end: tuple[int, int], stretches: Sequence[Stretch]) -> list[Transac
         end = found[0].zxid, found[0].checksum
 
 
-def _in_a_snapshot(zxid: int, stretches: Sequence[Stretch]) -> list[Transaction]:
+def _in_a_snapshot(zxid: int, stretches: Sequence[LogStretch]) -> list[Transaction]:
     """Returns the snapshot that one of these stretches follows. They begin with that transaction."""
     given = [stretch.given for stretch in stretches if stretch.given is not None]
     if not given:
@@ -288,7 +288,7 @@ def _in_a_snapshot(zxid: int, stretches: Sequence[Stretch]) -> list[Transaction]
     return snapshot_transactions(*given[0])
 
 
-def _stretches(directory: Path) -> list[Stretch]:
+def _stretches(directory: Path) -> list[LogStretch]:
     """Divides one server's log where it was given a snapshot of a state to which its own log does not lead."""
     inner = directory / VERSION_DIRECTORY
     directory = inner if inner.is_dir() else directory
@@ -308,7 +308,7 @@ def _stretches(directory: Path) -> list[Stretch]:
     for after, until in zip([0, *given], [*given, 1 << 63], strict=True):
         part = [transaction for transaction in ordered if after < transaction.zxid <= until]
         if part:
-            stretches.append(Stretch(part, given=(snapshots[after], after) if after else None))
+            stretches.append(LogStretch(part, given=(snapshots[after], after) if after else None))
     return stretches
 
 
@@ -338,7 +338,7 @@ _EMPTY = {
 }
 
 
-def halves(topic_id: UUID) -> dict[str, int]:
+def columns_of_id(topic_id: UUID) -> dict[str, int]:
     """Returns a topic's id as its two columns, signed."""
     high, low = struct.unpack(">qq", topic_id.bytes)
     return {"topic_id_high": high, "topic_id_low": low}
@@ -491,7 +491,7 @@ class TreeReplay:
         """The id of a topic as ZooKeeper has it, since 2.8 (KIP-516); where it has none, the transaction that made the
         topic names it."""
         if "topic_id" in told:
-            return halves(UUID(bytes=base64.urlsafe_b64decode(f"{told['topic_id']}==")))
+            return columns_of_id(UUID(bytes=base64.urlsafe_b64decode(f"{told['topic_id']}==")))
         made = {"topic_id_high": NONE, "topic_id_low": self._now["log_position"]}
         return self._topic_ids.get(topic, made)
 

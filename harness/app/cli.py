@@ -63,7 +63,7 @@ def main() -> None:
         sys.exit("prozess needs its assertions: do not run Python with -O.")
     # What is imported and checked is in few cycles: to look for them so often costs a tenth of a short command.
     gc.set_threshold(50_000)
-    run_process.listen()
+    run_process.listen_for_signals()
     sys.exit(run_process.exit_code(_main()))
 
 

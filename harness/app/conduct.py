@@ -151,7 +151,7 @@ def conduct_trial(plan: Plan, options: Options) -> Conducted:
     run = new_run_directory(options.runs, plan, clock)
     with ProgressView(quiet=options.quiet or options.as_json) as view:
         view.begin(plan, run.path)
-        isolation = seconds.measure("prepare", lambda: prepare(plan, options.isolation, view))
+        isolation = seconds.measure("prepare", lambda: prepare_machine(plan, options.isolation, view))
         seconds.measure("versions", lambda: _stamp(run, plan))
         if told := beside_others(run):
             view.note(told)
@@ -257,7 +257,7 @@ def new_run_directory(runs: Path, plan: Plan, clock: Clock) -> RunDirectory:
     raise BadInput(f"--runs {str(runs)!r} already has a hundred runs of this second. Try again.")
 
 
-def prepare(plan: Plan, wanted: str, view: ProgressView) -> str:
+def prepare_machine(plan: Plan, wanted: str, view: ProgressView) -> str:
     """Fetches jars, Java and class archives, and returns the isolation level. Says so if that level costs anything."""
     from prozess.clusters.install.jars import ensure_jars
     from prozess.clusters.install.tools import ensure_toxiproxy, find_java
@@ -462,10 +462,10 @@ def replay_plan(run: RunDirectory, *, exact: bool) -> Plan:
         return plan.model_copy(update={"replays": run.name})
     if not run.resolved.exists():
         raise BadInput(f"{run.name} has no resolved.json, because no fault struck in it. Replay it without --exact.")
-    return exactly(plan, read_resolved(run)).model_copy(update={"replays": f"{run.name}, exactly"})
+    return exact_replay(plan, read_resolved(run)).model_copy(update={"replays": f"{run.name}, exactly"})
 
 
-def exactly(plan: Plan, resolved: Resolved) -> Plan:
+def exact_replay(plan: Plan, resolved: Resolved) -> Plan:
     """Returns the plan with the nodes that were hit in place of roles, and the parameters that were used. A fault that
     did not strike then does not strike now."""
     clients = {client.name for client in plan.clients}
@@ -500,6 +500,6 @@ def _exact_targets(role: str, of_roles: Mapping[str, Sequence[str]], clients: Co
     return [f"client:{name}" if name in clients else f"node:{name}" for name in of_roles.get(role, ())] or [role]
 
 
-def not_struck(plan: Plan, exact: Plan) -> list[str]:
+def steps_not_struck(plan: Plan, exact: Plan) -> list[str]:
     """Returns the names of the steps whose faults an exact replay leaves out."""
     return [old.name for old, new in zip(plan.steps, exact.steps, strict=True) if old.do is not None and new.do is None]

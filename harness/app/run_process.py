@@ -30,11 +30,12 @@ END_TIMEOUT_S = 120.0
 
 def run_while(parent: int) -> tuple[str, ...]:
     """Returns the command of a trial that is interrupted, so that it heals, when the process with that pid ends."""
-    begin = f"from prozess.harness.app.run_process import end_with; end_with({parent}); "
+    name = end_with_parent.__name__
+    begin = f"from {__name__} import {name}; {name}({parent}); "
     return (*RUN[:3], begin + RUN[3], *RUN[4:])
 
 
-def end_with(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """Makes the kernel interrupt this process when its parent ends. If the parent has ended already, ends it now."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
@@ -69,11 +70,11 @@ class StopRequest:
 def listening() -> Iterator[StopRequest]:
     """A context in which Ctrl-C, SIGTERM and SIGHUP are noted and passed on to the trial that runs."""
     stop = StopRequest()
-    before = instead(stop.ask)
+    before = replace_handlers(stop.ask)
     try:
         yield stop
     finally:
-        put_back(before)
+        restore_handlers(before)
 
 
 def await_end(child: "subprocess.Popen[bytes]", timeout_s: float) -> int:
@@ -93,7 +94,7 @@ def _ask(child: "subprocess.Popen[bytes]") -> None:
     child.send_signal(signal.SIGTERM if ignored else signal.SIGINT)
 
 
-def run_one(
+def run_trial_command(
     words: Sequence[str],
     runs: Path,
     log: Path,
@@ -138,10 +139,10 @@ def _directories(runs: Path) -> set[Path]:
 # Ctrl-C, SIGTERM and SIGHUP all ask a command to end: it heals, keeps what was recorded, and reports. The exit code says
 # which signal it was.
 
-OTHERS = (signal.SIGTERM, signal.SIGHUP)
+OTHER_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 """The signals that end a command as Ctrl-C does. systemd, Docker, CI and `timeout` send the first, a closed terminal
 the other."""
-SAME_S = 1.0
+SAME_SIGNAL_S = 1.0
 """Two signals of one kind within this time count as one: `timeout` signals a process and its group, and both a shell
 and the kernel tell of a terminal that is gone."""
 _FIRST_SIGNAL = 128
@@ -149,16 +150,16 @@ _heard: dict[int, float] = {}
 """Signal → when it last came, in seconds of the monotonic clock. The first signal that came is the first key."""
 
 
-def heard(number: int) -> bool:
+def note_signal(number: int) -> bool:
     """Notes a signal. Returns False if it says nothing new: the same one again, or a closed terminal after another
     signal."""
     now_s = time.monotonic()
-    new = not _heard if number == signal.SIGHUP else now_s - _heard.get(number, -SAME_S) >= SAME_S
+    new = not _heard if number == signal.SIGHUP else now_s - _heard.get(number, -SAME_SIGNAL_S) >= SAME_SIGNAL_S
     _heard[number] = now_s
     return new
 
 
-def listen() -> None:
+def listen_for_signals() -> None:
     """Makes SIGTERM and SIGHUP interrupt this process as Ctrl-C does. A signal that is ignored (`nohup`) stays ignored.
     A terminal that is closed is no error for what is printed.
 
@@ -170,30 +171,30 @@ def listen() -> None:
     def interrupt(number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
             _into_nothing(terminals)
-        if heard(number):
+        if note_signal(number):
             raise KeyboardInterrupt
 
-    for number in (signal.SIGINT, *OTHERS):
+    for number in (signal.SIGINT, *OTHER_SIGNALS):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, interrupt)
 
 
-def instead(ask: Callable[[], None]) -> dict[int, object]:
-    """Calls `ask` once for each signal, until `put_back` is called. Returns the handlers that were there before."""
+def replace_handlers(ask: Callable[[], None]) -> dict[int, object]:
+    """Calls `ask` once for each signal, until `restore_handlers` is called. Returns the handlers that were there before."""
     terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
 
     def asked(number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
             _into_nothing(terminals)
-        if heard(number):
+        if note_signal(number):
             ask()
 
-    wanted = [n for n in (signal.SIGINT, *OTHERS) if signal.getsignal(n) is not signal.SIG_IGN]
+    wanted = [n for n in (signal.SIGINT, *OTHER_SIGNALS) if signal.getsignal(n) is not signal.SIG_IGN]
     return {number: signal.signal(number, asked) for number in wanted}
 
 
-def put_back(before: dict[int, object]) -> None:
-    """Restores the handlers that `instead` returned."""
+def restore_handlers(before: dict[int, object]) -> None:
+    """Restores the handlers that `replace_handlers` returned."""
     for number, handler in before.items():
         signal.signal(number, handler)  # type: ignore[arg-type]
 

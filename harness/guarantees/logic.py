@@ -9,7 +9,7 @@ Truth = np.ndarray
 """int8 array of 1, 0, -1."""
 
 
-def truth(value: np.ndarray | bool) -> Truth:
+def as_truth(value: np.ndarray | bool) -> Truth:
     """Turns what is certainly so or not into 1 and 0."""
     return np.asarray(value, dtype=bool).astype(np.int8)
 
@@ -19,14 +19,14 @@ def constant(value: int | np.int8, length: int) -> Truth:
     return np.full(length, value, dtype=np.int8)
 
 
-def both(*parts: Truth | np.int8) -> Truth:
+def all_true(*parts: Truth | np.int8) -> Truth:
     """Returns true if all are, false if any is, else unknown. Of nothing: true."""
     return reduce(_and, parts, np.asarray(TRUE))
 
 
-def either(*parts: Truth | np.int8) -> Truth:
+def any_true(*parts: Truth | np.int8) -> Truth:
     """Returns true if any is, false if all are, else unknown. Of nothing: false."""
-    return negate(both(*(negate(part) for part in parts)))
+    return negate(all_true(*(negate(part) for part in parts)))
 
 
 def negate(part: Truth | np.int8) -> Truth:
@@ -34,7 +34,7 @@ def negate(part: Truth | np.int8) -> Truth:
     return np.asarray(_NOT[np.asarray(part, dtype=np.int8)])
 
 
-def doubted(part: Truth, known: np.ndarray | bool) -> Truth:
+def doubt_unless(part: Truth, known: np.ndarray | bool) -> Truth:
     """Keeps `part` where `known` holds; elsewhere true becomes unknown, because the cause is in doubt, and false stays."""
     return np.where(np.logical_or(known, part == FALSE), part, UNKNOWN).astype(np.int8)
 

@@ -45,7 +45,7 @@ def _by_sequence(segments: Sequence[np.ndarray]) -> np.ndarray:
     return place
 
 
-def unplaced(sender: np.ndarray, sent_partition: np.ndarray, flags: np.ndarray) -> np.ndarray:
+def lack_place(sender: np.ndarray, sent_partition: np.ndarray, flags: np.ndarray) -> np.ndarray:
     """Returns bool[n]: rows of `reads` with a readable record of a client that does not say where the record was sent."""
     return np.asarray((sent_partition == NONE) & (flags == 0) & (sender > 0))
 
@@ -55,7 +55,7 @@ def sent_to(columns: Mapping[str, np.ndarray], places: Places) -> np.ndarray:
     O(n)."""
     sender, sequence = columns["sender"], columns["sequence"]
     found = np.array(columns["sent_partition"])
-    open_rows = np.flatnonzero(unplaced(sender, found, columns["flags"]))
+    open_rows = np.flatnonzero(lack_place(sender, found, columns["flags"]))
     for client in np.unique(sender[open_rows]).tolist():
         place = places.get(client)
         if place is None:

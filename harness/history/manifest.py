@@ -126,7 +126,7 @@ class Condition:
         return tuple(told or ([] if self.sealed else [NO_MANIFEST]))
 
 
-WHOLE = Condition(sealed=True)
+WHOLE_HISTORY = Condition(sealed=True)
 
 
 def seal_recorded(run: RunDirectory) -> None:

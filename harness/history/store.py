@@ -33,7 +33,7 @@ _NEEDED = {
     "gs": " For gs:// pyarrow takes Google's default credentials (GOOGLE_APPLICATION_CREDENTIALS).",
 }
 """What pyarrow needs to read a file system. [Apache Arrow, Python: "Filesystem Interface"]"""
-SMALL = frozenset({*RECORDED, *JUDGED, "manifest.json", "events.jsonl", "interrupted"})
+SMALL_FILES = frozenset({*RECORDED, *JUDGED, "manifest.json", "events.jsonl", "interrupted"})
 """The files beside rows, tables and findings that a check or a judge looks at."""
 _READ_BYTES = 8 << 20
 """How much of a file is read at a time."""
@@ -104,7 +104,7 @@ class StoredRun:
             run = RunDirectory(Path(directory))
             run.create()
             with self.said("read"):
-                self._fetch(run, "", SMALL.difference(JUDGED) if untouched else SMALL)
+                self._fetch(run, "", SMALL_FILES.difference(JUDGED) if untouched else SMALL_FILES)
                 if not untouched:
                     self._fetch(run, "findings")
                 there = self.tables.names()

@@ -33,7 +33,7 @@ PHASES = ("before", "during", "after")
 LEVELS = {1: "1", -1: "all"}
 """acks as a number → as it is written."""
 NAMES_SHOWN = 3
-NOBODY = -1
+NO_FAULT = -1
 """Stands for the fault of a window that no fault explains."""
 WARM_UP = -2
 """The fault of a window that none explains, and that ended with the first acknowledgement of all: clients send before topics
@@ -161,7 +161,7 @@ def impact_of(
         waited |= bool(waiting.any())
     windows = []
     if len(gaps := answers.gaps()):
-        since_ns = waited_since(gaps, lambda: _sent_ns(stretches(), client_acks, untimed))
+        since_ns = first_send_since(gaps, lambda: _sent_ns(stretches(), client_acks, untimed))
         windows = [
             (partition, _cause(begin_ns, end_ns, faults, assignment, first=bool(first)), begin_ns, end_ns)
             for begin_ns, end_ns, first in answers.windows(gaps, since_ns).tolist()
@@ -316,7 +316,7 @@ def _each_group(file: TableFile, groups: Sequence[int]) -> Iterator[Columns]:
     return (file.read(SENDS_READ, [group]) for group in groups)
 
 
-def put_together(parts: Iterable[Impact], faults: Sequence[FaultTime]) -> Impact:
+def join_impacts(parts: Iterable[Impact], faults: Sequence[FaultTime]) -> Impact:
     """Returns the sum of parts that came in any order: ascending by partition and time."""
     total = Impact.total(parts, faults)
     windows = total.windows[np.lexsort((total.windows["begin_ns"], total.windows["partition"]))]
@@ -328,7 +328,7 @@ def measure_locally(history: History, faults: Sequence[FaultTime], *, workers: i
     """Returns what the faults of a run cost, measured by threads of this process. HistoryUnreadable if a page is damaged."""
     with ThreadPoolExecutor(workers, thread_name_prefix="measure") as pool:
         parts = pool.map(lambda group: measure(history, group, faults), groups_of(history, 2 * workers))
-        return put_together(parts, faults)
+        return join_impacts(parts, faults)
 
 
 def _count_acknowledged(found: Impact, level: int, completed_ns: np.ndarray, spans: Spans) -> None:
@@ -379,7 +379,7 @@ def _cause(
         if at_work_ns > 0 or (after_ns > 0 and fault.over_ns is not None):
             touched = not fault.nodes.isdisjoint(assignment)
             found.append((touched, max(0, at_work_ns), max(0, after_ns), -fault.number))
-    return -max(found)[-1] if found else WARM_UP if first else NOBODY
+    return -max(found)[-1] if found else WARM_UP if first else NO_FAULT
 
 
 # When a partition acknowledged nothing, and when it did again: found in its rows a stretch of them at a time, in any
@@ -437,7 +437,7 @@ class Answers:
         return np.stack([waited_since_ns[long], end_ns[long], first[long]], axis=1)
 
 
-def waited_since(gaps: np.ndarray, invoked_ns: Callable[[], Iterable[np.ndarray]]) -> np.ndarray:
+def first_send_since(gaps: np.ndarray, invoked_ns: Callable[[], Iterable[np.ndarray]]) -> np.ndarray:
     """Returns int64[k]: when the first send after each gap's begin was made; _NEVER = none was. Only looks if there is
     a gap."""
     last, found = gaps[:, 0], np.full(len(gaps), _NEVER)
@@ -589,7 +589,7 @@ def summarise(
     warm_up = impact.windows["fault"] == WARM_UP
     if schedule_ns is not None:
         early = (impact.windows["begin_ns"] < schedule_ns) & (impact.windows["end_ns"] != MISSING)
-        warm_up |= early & (impact.windows["fault"] == NOBODY)
+        warm_up |= early & (impact.windows["fault"] == NO_FAULT)
     windows = impact.windows[~warm_up]
     still = windows["end_ns"] == MISSING
     length_ns = np.where(still, np.iinfo(np.int64).max, windows["end_ns"] - windows["begin_ns"])
@@ -599,7 +599,7 @@ def summarise(
         windows=tuple(_window(windows[row]) for row in longest),
         windows_counted=len(windows),
         windows_open=int(np.count_nonzero(still)),
-        windows_unexplained=int(np.count_nonzero(windows["fault"] == NOBODY)),
+        windows_unexplained=int(np.count_nonzero(windows["fault"] == NO_FAULT)),
         windows_warm_up=int(np.count_nonzero(warm_up)),
     )
 
@@ -686,5 +686,5 @@ def _window(window: np.void) -> WindowShown:
         partition=int(window["partition"]),
         begin_s=int(window["begin_ns"]) / NS_PER_S,
         end_s=None if end_ns == MISSING else end_ns / NS_PER_S,
-        fault=None if fault == NOBODY else fault,
+        fault=None if fault == NO_FAULT else fault,
     )

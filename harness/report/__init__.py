@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from prozess.harness.checking.findings import write_findings
 from prozess.harness.errors import BadInput, HistoryUnreadable
-from prozess.harness.guarantees.verdict.doubts import doubted, partly_unlooked, unlooked
+from prozess.harness.guarantees.verdict.doubts import partly_unlooked, unlooked, with_doubts
 from prozess.harness.history.convert import History
 from prozess.harness.history.manifest import Condition, condition_of, plan_of, said_of_unproven
 from prozess.harness.history.parquet import ensure_every_table
@@ -44,7 +44,7 @@ def proven_verdict(run: RunDirectory, condition: Condition) -> TrialVerdict:
     verdict = read_verdict(run)
     if condition.bounded:
         return partly_unlooked(verdict, plan_of(run, condition), condition.lost, condition.doubts)
-    return verdict if condition.sealed else doubted(verdict, condition.doubts)
+    return verdict if condition.sealed else with_doubts(verdict, condition.doubts)
 
 
 def _write(run: RunDirectory, verdict: TrialVerdict, *, counted: bool = True) -> list[Path]:

@@ -26,7 +26,13 @@ from prozess.nemesis.roles import TargetMissing
 
 CHANGE_S = 20.0
 """How long Kafka may take to accept a change."""
-PROMISES = ("unclean.leader.election.enable", "cleanup.policy", "retention.", "log.retention.", "local.retention.")
+PROMISE_PROPERTIES = (
+    "unclean.leader.election.enable",
+    "cleanup.policy",
+    "retention.",
+    "log.retention.",
+    "local.retention.",
+)
 """The properties that decide what may be lost, by how their names begin. min.insync.replicas may be raised, but not
 lowered."""
 MIN_ISR = "min.insync.replicas"
@@ -34,7 +40,7 @@ MIN_ISR = "min.insync.replicas"
 
 def _harmless(properties: object) -> object:
     for key in properties if isinstance(properties, Mapping) else ():
-        if str(key).startswith(PROMISES):
+        if str(key).startswith(PROMISE_PROPERTIES):
             raise ValueError(
                 f"{key} decides what may be lost, and verdicts go by what the plan states; put it into "
                 "[base] or [axes], as topic.…"
@@ -167,7 +173,7 @@ def _words(properties: Mapping[str, str | None]) -> str:
 # The fault `reassign`: replicas are moved to other brokers, or made more or fewer.
 
 
-How = Literal["rotate", "move-follower", "move-leader", "grow", "shrink", "shrink-leader"]
+ReassignmentKind = Literal["rotate", "move-follower", "move-leader", "grow", "shrink", "shrink-leader"]
 ASK_S = 20.0
 """How long Kafka may take to accept a reassignment."""
 _RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
@@ -180,13 +186,13 @@ class ReassignParameters(Frozen):
     follower's replica, or the leader's. `throttle_bytes_per_s`: the limit of replication meanwhile (KIP-73). `done`:
     true waits until it is done, false until it has begun. `timeout_s`: how long to wait."""
 
-    how: How = "rotate"
+    how: ReassignmentKind = "rotate"
     throttle_bytes_per_s: PositiveInt | None = None
     done: bool = True
     timeout_s: PositiveFloat = 60.0
 
 
-def reassigned(seen: PartitionView, how: How, brokers: Sequence[int]) -> tuple[int, ...]:
+def reassigned(seen: PartitionView, how: ReassignmentKind, brokers: Sequence[int]) -> tuple[int, ...]:
     """Returns the brokers that are to have the replicas, preferred leader first. TargetMissing if that is impossible
     with these brokers."""
     replicas, spare = list(seen.replicas), [broker for broker in brokers if broker not in seen.replicas]

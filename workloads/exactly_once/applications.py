@@ -23,7 +23,7 @@ from prozess.workloads.verifiable.settings import java_command, written
 POLL_S = 0.05
 FAILED_MAX = 5
 """A tool that ended with an error this many times in a row is given up."""
-AGAIN_NS = 300_000_000
+RETRY_AFTER_NS = 300_000_000
 """How long to wait between the end of a tool and its next start."""
 SAMPLE_NS = NS_PER_S
 """How often its status becomes a row of `metrics`, at most. The status comes with every poll."""
@@ -58,7 +58,7 @@ class ChildProcess(Protocol):
         ...
 
 
-def look_after(child: ChildProcess, client: Client, *, stop_s: float) -> None:
+def look_after_child(child: ChildProcess, client: Client, *, stop_s: float) -> None:
     """Returns once the client was told to stop and its child has ended; until then it beats and obeys for the client.
 
     A child that does not end within `stop_s` is killed. ApplicationFailed if it fails before.
@@ -116,7 +116,7 @@ class Application:
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 raise ApplicationFailed(f"it could not be started: {error}") from error
         self._client.control.tell(messages.ChildEvent(session=self._process.pid))
-        look_after(self, self._client, stop_s=self._options.stop_s)
+        look_after_child(self, self._client, stop_s=self._options.stop_s)
 
     def issued(self) -> int:
         """Returns 0: an application records nothing."""
@@ -188,7 +188,7 @@ class JavaCopier:
 
     def run(self) -> None:
         """Returns once it was told to stop and the tool has ended. ApplicationFailed if the tool keeps failing."""
-        look_after(self, self._client, stop_s=self._options.stop_s)
+        look_after_child(self, self._client, stop_s=self._options.stop_s)
 
     def issued(self) -> int:
         """Returns 0: the tool records nothing."""
@@ -215,7 +215,7 @@ class JavaCopier:
             return
         self._client.control.tell(messages.ChildEndedEvent(session=tool.pid))
         self._before, self._copied, self._tool = self._before + self._copied, 0, None
-        self._again_ns = self._client.now_ns() + AGAIN_NS
+        self._again_ns = self._client.now_ns() + RETRY_AFTER_NS
         self._failed = self._failed + 1 if code else 0
         if not stopped and self._failed:
             self._client.log(f"the tool ended with exit code {code}: started again")

@@ -30,10 +30,10 @@ from prozess.workloads.record.members import IN_TRANSACTION
 from prozess.workloads.record.sends import ABORT, COMMIT, TransactionalSends, TransactionRows, completer
 from prozess.workloads.settings import LaunchContext, Property, Settings, options_of, producer_properties
 from prozess.workloads.transactions.producers import (
-    Ended,
     TransactionCalls,
-    living_within,
+    TransactionOutcome,
     owner_of,
+    within_lifetime,
     within_transaction,
 )
 
@@ -46,7 +46,7 @@ from prozess.workloads.transactions.producers import (
 # (KAFKA-17582). While it has not got there, what it is given is dropped.
 
 
-AGAIN_NS = 500_000_000
+RETRY_AFTER_NS = 500_000_000
 """How long to wait between two tries to initialise a producer."""
 COMMIT_EVERY_NS = 1_000_000_000
 """How often transaction-alone commits: seldom enough that a killed copier has records to repeat."""
@@ -194,10 +194,10 @@ class GroupCopier(GroupMember):
             self._client.log(f"send_offsets_to_transaction: {error.name()} {error.str()}")
         return error
 
-    def _end(self, producer: Producer, wanted: int) -> Ended:
+    def _end(self, producer: Producer, wanted: int) -> TransactionOutcome:
         if self._dead is not None or (self._in_flight and self._problem is None):  # dead, or out of time
             self._dead = self._dead or "given up with copies in flight"
-            return Ended(Outcome.INFO, KafkaError._FATAL)
+            return TransactionOutcome(Outcome.INFO, KafkaError._FATAL)
         ended = self._calls.end(producer, self._transactions, wanted=wanted, problem=self._problem)
         self._dead = self._dead or ended.dead
         return ended
@@ -273,7 +273,7 @@ class GroupCopier(GroupMember):
             error = self._calls.make(producer.init_transactions)
             if error is not None:
                 self._client.log(f"init_transactions: {error.name()} {error.str()}")
-                self._again_ns = self._now_ns() + AGAIN_NS
+                self._again_ns = self._now_ns() + RETRY_AFTER_NS
                 return False
             self._transactions.initialised()
         self._producer = producer
@@ -415,7 +415,7 @@ def _producer(context: LaunchContext, copier: CopierConfiguration) -> dict[str, 
     assert planned.producer is not None, planned
     timeout_ms, in_transactions = copier.transaction_timeout_ms, planned.transactional_id is not None
     properties = producer_properties(
-        living_within(planned.producer, timeout_ms) if in_transactions else planned.producer,
+        within_lifetime(planned.producer, timeout_ms) if in_transactions else planned.producer,
         bootstrap_servers=context.servers,
         client_name=planned.name,
         partitions=len(planned.partitions),

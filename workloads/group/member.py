@@ -29,11 +29,11 @@ from prozess.workloads.group.positions import (
     Retries,
     RetryOptions,
     RetryTopic,
-    chosen,
+    chosen_records,
+    fails_at_first,
     next_offsets,
-    unlucky,
 )
-from prozess.workloads.librdkafka import LOST_POSITION, close, last_resort, logged_in
+from prozess.workloads.librdkafka import LOST_POSITION, close, end_if_hanging, logged_in
 from prozess.workloads.log.reader import ReadRows
 from prozess.workloads.record.identity import CopyRules
 from prozess.workloads.record.members import (
@@ -190,7 +190,7 @@ class GroupMember:
         return consumer
 
     def _close_consumer(self) -> None:
-        with last_resort():
+        with end_if_hanging():
             self._client.serve(lambda: close(self._consumer, self._client.spec.properties))
         self._commits.settle()
 
@@ -255,13 +255,13 @@ class GroupMember:
         """Processes what does not fail, sends what does to the retry topic, and commits past both. A record that comes
         from the retry topic waits first."""
         waits = retry_topic.holds(columns["partition"])
-        for dense in self._retries.hold(chosen(columns, waits), asked_ns):
+        for dense in self._retries.hold(chosen_records(columns, waits), asked_ns):
             self._positions.pause(self._consumer, dense, int(self._retries.held[dense].columns["log_offset"][0]))
-        columns = chosen(columns, ~waits)
-        fails = unlucky(columns, self._failure_share)
-        self._process(chosen(columns, ~fails))
+        columns = chosen_records(columns, ~waits)
+        fails = fails_at_first(columns, self._failure_share)
+        self._process(chosen_records(columns, ~fails))
         if fails.any():
-            failed = chosen(columns, fails)
+            failed = chosen_records(columns, fails)
             self._processed.begin(failed, started_ns=self._now_ns())  # an attempt without an effect is never finished
             if not retry_topic.hand_on(failed):
                 return

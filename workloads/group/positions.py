@@ -307,7 +307,7 @@ _SPREAD, _HASHES = np.uint64(2654435761), 1 << 32
 
 
 @dataclass(slots=True)
-class Held:
+class HeldRecords:
     """Records of one partition that wait to be tried again. `due_ns`: when."""
 
     columns: Columns
@@ -322,7 +322,7 @@ class Retries:
         self._share, self._after_ns = share, int(after_ms * 1e6)
         self._failed: set[tuple[int, int]] = set()
         """The (partition, offset) of records that have failed."""
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, HeldRecords] = {}
         """The records that wait, by partition."""
 
     def take(self, columns: Columns, now_ns: int) -> tuple[Columns, Columns, list[int]]:
@@ -330,14 +330,14 @@ class Retries:
         partitions that have to wait from now on. A failed one is held back with all behind it."""
         partition = columns["partition"]
         if not self._share and not self.held:
-            return columns, chosen(columns, np.zeros(len(partition), dtype=bool)), []
+            return columns, chosen_records(columns, np.zeros(len(partition), dtype=bool)), []
         fails, waits = self._fails(columns), np.zeros(len(partition), dtype=bool)
         failed, paused = np.zeros(len(partition), dtype=bool), []
         for dense in np.unique(partition).tolist():
             rows = np.flatnonzero(partition == dense)
             if dense in self.held:  # it was under way when the partition was paused
                 waits[rows] = True
-                self.held[dense].columns = joined(self.held[dense].columns, chosen(columns, rows))
+                self.held[dense].columns = joined_records(self.held[dense].columns, chosen_records(columns, rows))
                 continue
             bad = rows[fails[rows]]
             if len(bad):
@@ -345,19 +345,19 @@ class Retries:
                 waits[behind] = True
                 failed[bad[0]] = True
                 self._failed.add((dense, int(columns["log_offset"][bad[0]])))
-                self.held[dense] = Held(chosen(columns, behind), now_ns + self._after_ns)
+                self.held[dense] = HeldRecords(chosen_records(columns, behind), now_ns + self._after_ns)
                 paused.append(dense)
-        return chosen(columns, ~waits), chosen(columns, failed), paused
+        return chosen_records(columns, ~waits), chosen_records(columns, failed), paused
 
     def hold(self, columns: Columns, now_ns: int) -> list[int]:
         """Holds all of these records back. Returns the partitions that have to wait from now on."""
         paused = []
         for dense in np.unique(columns["partition"]).tolist():
-            late = chosen(columns, columns["partition"] == dense)
+            late = chosen_records(columns, columns["partition"] == dense)
             if dense in self.held:
-                self.held[dense].columns = joined(self.held[dense].columns, late)
+                self.held[dense].columns = joined_records(self.held[dense].columns, late)
             else:
-                self.held[dense] = Held(late, now_ns + self._after_ns)
+                self.held[dense] = HeldRecords(late, now_ns + self._after_ns)
                 paused.append(dense)
         return paused
 
@@ -372,25 +372,25 @@ class Retries:
             self.held.pop(dense, None)
 
     def _fails(self, columns: Columns) -> np.ndarray:
-        fails = unlucky(columns, self._share)
+        fails = fails_at_first(columns, self._share)
         for row in np.flatnonzero(fails).tolist():  # as many as fail
             if (int(columns["partition"][row]), int(columns["log_offset"][row])) in self._failed:
                 fails[row] = False
         return fails
 
 
-def unlucky(columns: Columns, share: float) -> np.ndarray:
+def fails_at_first(columns: Columns, share: float) -> np.ndarray:
     """Tells for each record whether its processing fails the first time (bool[n]). It is the same for every member."""
     identity = columns["sequence"].astype(np.uint64) + (columns["sender"].astype(np.uint64) << np.uint64(20))
     return np.asarray((identity * _SPREAD) % np.uint64(_HASHES) < np.uint64(int(share * _HASHES)))
 
 
-def chosen(columns: Columns, rows: np.ndarray) -> Columns:
+def chosen_records(columns: Columns, rows: np.ndarray) -> Columns:
     """Returns some of the records, by a mask or by indexes."""
     return {name: values[rows] for name, values in columns.items()}
 
 
-def joined(first: Columns, second: Columns) -> Columns:
+def joined_records(first: Columns, second: Columns) -> Columns:
     """Returns both sets of records, in order."""
     return {name: np.concatenate([values, second[name]]) for name, values in first.items()}
 

@@ -319,10 +319,10 @@ class LogProducer:
 _KEY = struct.Struct("<I")
 """A key has four bytes: its id is the crc32, which is one-to-one on four bytes, so two keys never share an id."""
 
-Draw = Callable[[], tuple[int, bool]]
+DrawKey = Callable[[], tuple[int, bool]]
 
 
-def drawing(rng: random.Random, *, keys: int, tombstone_share: float) -> Draw:
+def key_drawing(rng: random.Random, *, keys: int, tombstone_share: float) -> DrawKey:
     """Returns a function that draws (number of the key, whether it is a tombstone)."""
     uniform = rng.random
     return lambda: (int(uniform() * keys), uniform() < tombstone_share)
@@ -335,7 +335,9 @@ class KeyedProducer(LogProducer):
     def __init__(self, client: Client) -> None:
         super().__init__(client)
         options = options_of(client.spec, KeyedOptions)
-        self._draw = drawing(random.Random(options.seed), keys=options.keys, tombstone_share=options.tombstone_share)
+        self._draw = key_drawing(
+            random.Random(options.seed), keys=options.keys, tombstone_share=options.tombstone_share
+        )
         keys = [_KEY.pack(number) for number in range(options.keys)]
         self._keys = [(key, key_id(key)) for key in keys]
         self._encode_header = encoder(sender=client.spec.client, value_bytes=VALUE_BYTES_MIN)

@@ -148,7 +148,7 @@ def _epochs(messages: Sequence[Message]) -> np.ndarray:
         return np.array([NONE if epoch is None else epoch for epoch in epochs], dtype=np.int32)
 
 
-def without_errors(messages: list[Message]) -> tuple[list[Message], list[Message]]:
+def records_and_errors(messages: list[Message]) -> tuple[list[Message], list[Message]]:
     """Divides what was given into records and errors."""
     errors = list(map(Message.error, messages))
     if not any(errors):  # not `errors.count(None)`: a KafkaError raises when compared with None
@@ -189,7 +189,7 @@ class PartitionConsumer:
             self._renew()
         self._reset_what_is_due()
         messages = self._client.serve(self._consumer.consume, CONSUME_RECORDS_MAX, timeout_s) or []
-        messages, errors = without_errors(messages)
+        messages, errors = records_and_errors(messages)
         for message in errors:
             self._handle(message)
         return self.rows.record(messages) if messages else None

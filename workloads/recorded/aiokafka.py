@@ -25,16 +25,16 @@ from prozess.harness.schema import MISSING, NONE, SENDS, Isolation, Outcome, Rol
 from prozess.workloads.record.identity import key_id
 from prozess.workloads.record.members import ASSIGN, AUTO, PAUSED, RESUMED, REVOKE, SYNC
 from prozess.workloads.recorded.client import (
-    OVER,
+    TEST_IS_OVER,
     ClientLog,
+    ClientSealed,
     RecordedLife,
-    Sealed,
     crash_at,
     crashes_at,
     identity,
     now_ns,
     recording_of,
-    remember,
+    remember_client,
     with_identity,
 )
 from prozess.workloads.recorded.consumer_rows import ConsumerRows
@@ -113,7 +113,7 @@ class RecordedAIOKafkaProducer(AIOKafkaProducer):  # type: ignore[misc] # it has
         self._sealed, self._offsets_told = False, properties["acks"] != "0"
         self._add = self._message_accumulator.add_message
         self._message_accumulator.add_message = self._add_recorded
-        remember(run, self)
+        remember_client(run, self)
 
     async def _add_recorded(
         self, tp: TopicPartition, key: bytes | None, value: bytes | None, timeout: float,
@@ -124,7 +124,7 @@ class RecordedAIOKafkaProducer(AIOKafkaProducer):  # type: ignore[misc] # it has
         async with self._turns.setdefault(tp, asyncio.Lock()):
             facts = self._known.get(tp.topic) or await self._first_use(tp.topic)
             if self._sealed:
-                raise Sealed(OVER)
+                raise ClientSealed(TEST_IS_OVER)
             dense, sequence = facts.first + tp.partition, self._rows.count
             size = NONE if value is None else len(value)
             info = int(Outcome.INFO)
@@ -196,7 +196,7 @@ class RecordedAIOKafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc] # it has
         silent = {"enable.auto.commit": False, "enable.auto.offset.store": False}
         self._rows = ConsumerRows(run, self._life, properties | silent)
         self._ended, self._asked = False, False
-        remember(run, self)
+        remember_client(run, self)
         if topics:
             self.subscribe(topics)
 
@@ -241,7 +241,7 @@ class RecordedAIOKafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc] # it has
 
     def _refuse_ended(self) -> None:
         if self._ended:
-            raise Sealed(OVER)
+            raise ClientSealed(TEST_IS_OVER)
 
     # Assignments and positions.
 

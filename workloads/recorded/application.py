@@ -21,7 +21,7 @@ from confluent_kafka.aio import AIOConsumer, AIOProducer, _AIOConsumer
 from confluent_kafka.aio._common import ReentryContext
 from confluent_kafka.aio.producer import _AIOProducer
 
-from prozess.workloads.recorded.consumer import RecordedConsumer, Uses
+from prozess.workloads.recorded.consumer import CallsUnderWay, RecordedConsumer
 from prozess.workloads.recorded.producer import RecordedProducer
 
 _WITHIN: contextvars.ContextVar[type | None] = contextvars.ContextVar("the client to be made within", default=None)
@@ -75,8 +75,8 @@ class _ConsumerWithin(RecordedConsumer):
     made the callback, and belongs to it."""
 
     @staticmethod
-    def _new_uses() -> Uses:
-        return Uses(_who)
+    def _new_uses() -> CallsUnderWay:
+        return CallsUnderWay(_who)
 
 
 def _who() -> Hashable:

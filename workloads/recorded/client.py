@@ -45,11 +45,11 @@ Headers = Sequence[tuple[str, Any]] | Mapping[str, Any] | None
 IDENTITY_NAME = "prozess-identity"
 """The record header that says what the application takes a record for: two sends with one identity are the same thing,
 sent twice."""
-OURS = frozenset((HEADER_NAME, IDENTITY_NAME))
-OVER = "The test is over, and its history closed. Stop what still produces or consumes before the test ends."
+OUR_HEADERS = frozenset((HEADER_NAME, IDENTITY_NAME))
+TEST_IS_OVER = "The test is over, and its history closed. Stop what still produces or consumes before the test ends."
 
 
-class Sealed(ProzessError):
+class ClientSealed(ProzessError):
     """The test is over, so nobody would record what a client does now."""
 
 
@@ -85,13 +85,13 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str | int | float | bool)
 
 
-def plain(config: Mapping[str, Any]) -> dict[str, Property]:
+def properties_to_record(config: Mapping[str, Any]) -> dict[str, Property]:
     """Returns the properties of a configuration that may be written down: no callbacks, and none that could be a
     secret."""
     return {key: value for key, value in may_be_written(config).items() if _is_text(value)}
 
 
-def reaching(config: Mapping[str, Any]) -> dict[str, Any]:
+def properties_to_connect(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the properties that say where the brokers are and how to log in. They are kept in memory alone, never
     written."""
     return {key: value for key, value in config.items() if key.startswith(_REACHING)}
@@ -102,8 +102,8 @@ class RecordedLife:
     stops with the process."""
 
     def __init__(self, run: RunDirectory, kind: ClientKind, config: Mapping[str, Any], *, isolation: Isolation) -> None:
-        properties = plain(config)
-        self.reaching = reaching(config)
+        properties = properties_to_record(config)
+        self.reaching = properties_to_connect(config)
         _LOGINS[run.path] = {k: v for k, v in self.reaching.items() if k.startswith(OF_LOGGING_IN) and _is_text(v)}
         self.run, self.registry = run, Registry(run.path)
         self.client = self.registry.add_client(kind, properties)
@@ -113,7 +113,7 @@ class RecordedLife:
         self._clients.append(*self._row(MISSING, NONE, NONE, 0))
         self._heartbeats = RowWriter(run.rows, HEARTBEATS, self.client)
         self._heartbeats.append(now_ns())
-        HEART.keep(self)
+        HEARTBEAT_THREAD.keep(self)
 
     def becomes(self, role: Role) -> None:
         """Changes the role of the client: it turned out to be a member of a group, for example."""
@@ -126,7 +126,7 @@ class RecordedLife:
 
     def end(self, *, issued: int) -> None:
         """Completes the client's row: every table was written to its end."""
-        HEART.let_go(self)
+        HEARTBEAT_THREAD.let_go(self)
         self._clients.rewrite(0, *self._row(now_ns(), issued, 0, 1))
         self._clients.close()
 
@@ -146,7 +146,7 @@ class RecordedLife:
         return [int(values[column.name]) for column in CLIENTS.columns]
 
 
-class Heart:
+class HeartbeatThread:
     """One thread of a process, which writes the heartbeats of all its recorded clients."""
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ class Heart:
                     life.beat()
 
 
-HEART = Heart()
+HEARTBEAT_THREAD = HeartbeatThread()
 _CLIENTS: dict[Path, list[Sealable]] = {}
 _LOGINS: dict[Path, dict[str, str]] = {}
 """How the clients of this process log in, by the directory of their recording."""
@@ -187,19 +187,19 @@ def recorded_login(run: RunDirectory) -> Mapping[str, str] | None:
     return _LOGINS.get(run.path) or None
 
 
-def remember(run: RunDirectory, client: Sealable) -> None:
+def remember_client(run: RunDirectory, client: Sealable) -> None:
     """Remembers a client, to be sealed when its test is over and ended when its fixtures are."""
     _CLIENTS.setdefault(run.path, []).append(client)
 
 
-def seal(run: RunDirectory, *, timeout_s: float) -> None:
+def seal_clients(run: RunDirectory, *, timeout_s: float) -> None:
     """Seals all clients of this process that record there: waits for what they have under way, and ends their rows."""
     until_ns = now_ns() + int(timeout_s * 1e9)
     for client in _CLIENTS.get(run.path, []):
         client.seal(timeout_s=max(0.0, (until_ns - now_ns()) / 1e9))
 
 
-def end(run: RunDirectory, *, timeout_s: float) -> None:
+def end_clients(run: RunDirectory, *, timeout_s: float) -> None:
     """Ends all clients of this process that recorded there. They were sealed before. pytest keeps what a failed test
     had, and so whatever client it did not close. One that takes longer, because its cluster is gone, is left to a
     thread of its own."""
@@ -251,7 +251,7 @@ def with_identity(headers: Headers, value: bytes, told: bytes | None = None) -> 
     `told`: what the application takes the record for."""
     given: Iterable[tuple[str, Any]] = headers.items() if isinstance(headers, Mapping) else headers or ()
     ours = [(HEADER_NAME, value)] if told is None else [(HEADER_NAME, value), (IDENTITY_NAME, told)]
-    return [*((name, held) for name, held in given if name not in OURS), *ours]
+    return [*((name, held) for name, held in given if name not in OUR_HEADERS), *ours]
 
 
 # What librdkafka says of its own accord goes into the run's folder, and not between a user's tests.

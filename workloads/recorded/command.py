@@ -46,7 +46,7 @@ from prozess.workloads.verifiable.clients import NO_CODE, UNTOLD_ERROR, Confirme
 
 
 _OF_BOTH = frozenset({"startup_complete", "shutdown_requested", "tool_data"})
-Take = Callable[[Tool, Mapping[str, Any]], bool]
+TakeLine = Callable[[Tool, Mapping[str, Any]], bool]
 
 
 class CommandLines:
@@ -56,7 +56,7 @@ class CommandLines:
         self._life, self._topics = life, dict[str, RegisteredTopic]()
         self._doubted: set[str] = set()
         self._shut_down = False
-        self._take: dict[str, Take] = {}
+        self._take: dict[str, TakeLine] = {}
 
     def heard(self, parse: Parse) -> Parse:
         """Returns `parse`, extended so that a line which is no event becomes a doubt."""

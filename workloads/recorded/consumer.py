@@ -21,15 +21,15 @@ from prozess.harness.watchdog import watchdog
 from prozess.workloads.librdkafka import HANG_LIMIT_S, close
 from prozess.workloads.record.members import ASSIGN, LOST, PAUSED, RESUMED, REVOKE
 from prozess.workloads.recorded.client import (
-    OVER,
+    TEST_IS_OVER,
+    ClientSealed,
     RecordedLife,
-    Sealed,
     crashes_at,
     logger_for,
     now_ns,
-    plain,
+    properties_to_record,
     recording_of,
-    remember,
+    remember_client,
 )
 from prozess.workloads.recorded.consumer_rows import ConsumerRows
 
@@ -54,19 +54,19 @@ class RecordedConsumer(Consumer):
         given: dict[str, Any] = {**self.defaults, **(config or {}), **more}
         self._on_commit: Callable[..., Any] | None = given.pop("on_commit", None)
         super().__init__({**given, "on_commit": self._answered}, **logger)
-        properties = plain(given)
+        properties = properties_to_record(given)
         committed = str(properties.get("isolation.level", "read_committed")) == "read_committed"
         isolation = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
         self._properties = properties
         self._life = RecordedLife(run, "consumer", given, isolation=isolation)
         self._rows = ConsumerRows(run, self._life, properties)
         self._uses, self._ended, self._closed = self._new_uses(), False, False
-        remember(run, self)
+        remember_client(run, self)
 
     @staticmethod
-    def _new_uses() -> "Uses":
+    def _new_uses() -> "CallsUnderWay":
         """Makes what counts the calls under way: by thread, unless a subclass tells callers apart otherwise."""
-        return Uses()
+        return CallsUnderWay()
 
     # Reading and processing.
 
@@ -100,7 +100,7 @@ class RecordedConsumer(Consumer):
         then."""
         with self._uses.one(timeout_s=HANG_LIMIT_S):
             if self._ended:
-                raise Sealed(OVER)
+                raise ClientSealed(TEST_IS_OVER)
             yield
 
     def processing(self, messages: Message | Sequence[Message]) -> AbstractContextManager[None]:
@@ -283,7 +283,7 @@ def consumer_of(metadata: object) -> RecordedConsumer | None:
 # Who is using a client of many threads: whoever ends it waits until nobody is.
 
 
-class Uses:
+class CallsUnderWay:
     """Counts the calls that are under way, by thread. A thread that is in a call may make another one, in a callback.
 
     `who`: who makes this call, where that is not its thread.

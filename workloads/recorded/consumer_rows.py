@@ -27,7 +27,14 @@ from prozess.workloads.record.members import (
     CommitRows,
     ProcessedRows,
 )
-from prozess.workloads.recorded.client import OURS, ClientLog, RecordedLife, identity_in, identity_of_command, now_ns
+from prozess.workloads.recorded.client import (
+    OUR_HEADERS,
+    ClientLog,
+    RecordedLife,
+    identity_in,
+    identity_of_command,
+    now_ns,
+)
 from prozess.workloads.recorded.steps import ApplicationSteps
 from prozess.workloads.recorded.topics import known_topic
 
@@ -80,7 +87,7 @@ class ConsumerRows:
                     reached[dense] = offset + 1
                 if told is not None:
                     held = cast(list[tuple[str, Any]], message.headers() or [])
-                    message.set_headers([pair for pair in held if pair[0] not in OURS])
+                    message.set_headers([pair for pair in held if pair[0] not in OUR_HEADERS])
             if reached:
                 self._steps.given(first, self._reads.count, {dense: offset - 1 for dense, offset in reached.items()})
             if self._stores:

@@ -34,19 +34,19 @@ from prozess.workloads.record.sends import (
     completer_at,
 )
 from prozess.workloads.recorded.client import (
-    OVER,
+    TEST_IS_OVER,
     ClientLog,
+    ClientSealed,
     Headers,
     RecordedLife,
-    Sealed,
     crash_at,
     crashes_at,
     identity,
     logger_for,
     now_ns,
-    plain,
+    properties_to_record,
     recording_of,
-    remember,
+    remember_client,
     with_identity,
 )
 from prozess.workloads.recorded.consumer import consumer_of
@@ -78,7 +78,7 @@ class RecordedProducer(Producer):
         """How many delivery reports were not handed over yet. The lines of the client's log wait in the same queue as
         those."""
         self._counts = isinstance(logger.get("logger"), ClientLog) and "delivery.report.only.error" not in given
-        properties = plain(given)
+        properties = properties_to_record(given)
         self._properties, self._lock, self._sealed, self._ended = properties, threading.RLock(), False, False
         self._choose = partitioner(str(properties.get("partitioner", "consistent_random")), random.Random())
         self._life = RecordedLife(run, "producer", given, isolation=Isolation.NOT_A_READER)
@@ -88,7 +88,7 @@ class RecordedProducer(Producer):
         self._complete = completer_at(self._rows, properties, now_ns, lambda _, __: None)
         self._topics: dict[str, RegisteredTopic] = {}
         self._transactions = self._make_transactions() if "transactional.id" in properties else None
-        remember(run, self)
+        remember_client(run, self)
 
     # Sending.
 
@@ -112,7 +112,7 @@ class RecordedProducer(Producer):
         produced(topic)
         with self._lock:  # rows are in the order of the calls, whatever thread makes them
             if self._sealed:
-                raise Sealed(OVER)
+                raise ClientSealed(TEST_IS_OVER)
             if number >= len(facts.assignment):  # librdkafka refuses it
                 return super().produce(topic, value, key, number)
             dense = facts.first + number
@@ -369,7 +369,7 @@ class _Transactions:
 
 
 _MASK = 0xFFFFFFFF
-Choose = Callable[[bytes | None, int], int]
+ChoosePartition = Callable[[bytes | None, int], int]
 """A partitioner: (key, number of partitions) → partition."""
 
 
@@ -409,7 +409,7 @@ def _fnv1a(key: bytes | None, count: int) -> int:
     return fnv1a(key or b"") % count
 
 
-def partitioner(name: str, rng: random.Random) -> Choose:
+def partitioner(name: str, rng: random.Random) -> ChoosePartition:
     """Returns the partitioner of this name. BadInput if librdkafka has none such.
 
     `consistent_random` takes an empty key for none; `murmur2_random` and `fnv1a_random` do not. What goes anywhere goes to a
@@ -419,13 +419,13 @@ def partitioner(name: str, rng: random.Random) -> Choose:
     def anywhere(_: bytes | None, count: int) -> int:
         return rng.randrange(count)
 
-    def or_random(hashed: Choose, *, empty_too: bool) -> Choose:
+    def or_random(hashed: ChoosePartition, *, empty_too: bool) -> ChoosePartition:
         def choose(key: bytes | None, count: int) -> int:
             return anywhere(key, count) if key is None or (empty_too and not key) else hashed(key, count)
 
         return choose
 
-    known: dict[str, Choose] = {
+    known: dict[str, ChoosePartition] = {
         "random": anywhere,
         "consistent": _consistent,
         "consistent_random": or_random(_consistent, empty_too=True),

@@ -18,7 +18,14 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import SENDS, Outcome
 from prozess.workloads.librdkafka import logged_in
 from prozess.workloads.record.identity import SENTINEL_KEY, decode, header_of
-from prozess.workloads.recorded.client import IDENTITY_NAME, OURS, ClientLog, identity_in, reaching, recorded_login
+from prozess.workloads.recorded.client import (
+    IDENTITY_NAME,
+    OUR_HEADERS,
+    ClientLog,
+    identity_in,
+    properties_to_connect,
+    recorded_login,
+)
 
 # What a topic is like, asked of the brokers that a test's own client talks to.
 
@@ -38,7 +45,7 @@ def ask_topic(
 ) -> RegisteredTopic:
     """Asks for a topic's partitions, their brokers and its settings, and tells the registry. `properties`: of a client
     that can reach the brokers. `log`: where librdkafka's own lines go; None = to standard error."""
-    admin = AdminClient(reaching(properties), **({} if log is None else {"logger": log}))
+    admin = AdminClient(properties_to_connect(properties), **({} if log is None else {"logger": log}))
     try:
         admin.poll(0)  # a callback that gives a token is served here
         return _ask(admin, registry, name)
@@ -146,7 +153,7 @@ def _record(message: Message, name: str, number: int, offset: int) -> Record:
         offset=offset,
         key=key.encode() if isinstance(key, str) else key,
         value=value.encode() if isinstance(value, str) else value,
-        headers=tuple(pair for pair in held if pair[0] not in OURS),
+        headers=tuple(pair for pair in held if pair[0] not in OUR_HEADERS),
         timestamp_ms=int(message.timestamp()[1]),
         sender=sender,
         sequence=sequence,

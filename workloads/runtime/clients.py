@@ -23,13 +23,13 @@ from prozess.harness.plan.schedule import (
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import RECORDED_ROLES, SENDING
 from prozess.workloads import messages
-from prozess.workloads.client import ClientExit, file_of
+from prozess.workloads.client import ClientExit, clock_file_of
 from prozess.workloads.roles import OF_THE_AUDIT, ROLES, ClientServers, Launcher
 from prozess.workloads.runtime.clocks import PlaceClock, prepare
 from prozess.workloads.runtime.final_phase import FinalPhase
 from prozess.workloads.runtime.fork_server import share
 from prozess.workloads.runtime.incarnations import Incarnations
-from prozess.workloads.runtime.processes import ClientProcess, ClientProcesses, Exits, obituary
+from prozess.workloads.runtime.processes import ClientProcess, ClientProcesses, ExitRows, how_it_ended
 from prozess.workloads.settings import Toolbox
 
 STOP_LIMIT_S = 30.0
@@ -62,7 +62,7 @@ class Clients:
             if client.role not in RECORDED_ROLES:
                 planned[client.role].append(client)
         self._ending = FinalPhase(planned, self._processes, self._launching, clock=clock)
-        self._exits = Exits(run.rows)
+        self._exits = ExitRows(run.rows)
         self._tails: dict[int, SendsTail] = {}
         self._take_overs = TakeOvers(plan)
         self._resumed = False
@@ -81,7 +81,7 @@ class Clients:
     def _place_clock(self, client: PlannedClient, clients: Callable[[], Sequence[int]]) -> PlaceClock:
         topics = {p.partition: (p.topic_name, p.number) for p in self._plan.partitions}
         return PlaceClock(
-            file_of(self._run.rows, client.client),
+            clock_file_of(self._run.rows, client.client),
             partitions=[topics[partition] for partition in client.partitions],
             servers=lambda: self._launching.observer_servers,
             clients=clients,
@@ -181,7 +181,7 @@ class Clients:
         self._exits.note(self._processes.clients.values())
         dead = [p for p in self._processes.clients.values() if not p.running and (p.exit_code or not p.expected_to_end)]
         return {
-            p.name: obituary(p, self._processes.last_words(p))
+            p.name: how_it_ended(p, self._processes.last_words(p))
             for p in dead
             if not p.killed and not (p.may_be_fenced and p.exit_code == ClientExit.FATAL)
         }

@@ -17,7 +17,7 @@ from prozess.harness.config.impairments import ClockShift
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.schedule import FaultAction
 from prozess.harness.schema import NONE, Tristate
-from prozess.workloads.client import clocks_of, file_of
+from prozess.workloads.client import clock_file_of, clocks_of
 from prozess.workloads.log.producer import text_identity
 from prozess.workloads.record.identity import MAGIC
 from prozess.workloads.settings import ClientClocks
@@ -39,7 +39,7 @@ def prepare(plan: Plan, rows: Path, clocks: ClientClocks) -> Mapping[str, str]:
         return {}
     clocks_of(rows).mkdir(parents=True, exist_ok=True)
     common = clocks_of(rows) / "common.clock"
-    for path in (common, *(file_of(rows, client.client) for client in plan.clients)):
+    for path in (common, *(clock_file_of(rows, client.client) for client in plan.clients)):
         clocks.set_clock(path, offset_ns=0, drift_ppm=0, since_ns=0)
     support = clocks.client_shim()
     return {} if support.path is None else clocks.environment(support.path, clock=common)

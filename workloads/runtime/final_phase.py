@@ -11,7 +11,7 @@ from prozess.harness.interfaces.witnesses import STALLED_NS
 from prozess.harness.plan.plan import PlannedClient
 from prozess.workloads import messages
 from prozess.workloads.roles import ISOLATION, Launcher
-from prozess.workloads.runtime.processes import ClientProcess, ClientProcesses, obituary
+from prozess.workloads.runtime.processes import ClientProcess, ClientProcesses, how_it_ended
 
 # Each is asked of the clients whose role it is, and what one of them does not answer is told with the reason, never
 # left out.
@@ -194,7 +194,7 @@ class FinalPhase:
         process = next(p for p in self._processes.clients.values() if p.name == name)
         if process.running:
             return f"{name} did not answer within the limit"
-        return f"{name}: {obituary(process, self._processes.last_words(process))}"
+        return f"{name}: {how_it_ended(process, self._processes.last_words(process))}"
 
     def _left_s(self, until_ns: int) -> float:
         return max(0.1, (until_ns - self._clock.monotonic_ns()) / 1e9)

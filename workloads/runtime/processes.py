@@ -386,7 +386,7 @@ def _sent(connection: socket.socket, line: bytes) -> bool:
 # How clients ended that cannot say so themselves: killed by a signal, or crashed.
 
 
-class Exits:
+class ExitRows:
     """Completes the rows of clients that could not do it themselves, each once."""
 
     def __init__(self, rows: Path) -> None:
@@ -407,7 +407,7 @@ class Exits:
                 row.flush()
 
 
-def obituary(process: ClientProcess, last_words: str) -> str:
+def how_it_ended(process: ClientProcess, last_words: str) -> str:
     """Returns in words how a client ended."""
     code = process.exit_code
     assert code is not None

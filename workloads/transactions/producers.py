@@ -53,7 +53,7 @@ _TOO_LATE = "TimeoutException"
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class JavaDeliveryReport:
     """A delivery report of Kafka's Java producer (`prozess.workloads.record.sends.DeliveryReport`)."""
 
     told_value: bytes
@@ -179,7 +179,7 @@ class JavaProducer:
                 offset = int(future.get().offset())
             except self._jpype.JException as failure:
                 error = _error_of(failure.getCause() or failure)
-            self._on_delivery(error, Report(value, offset))
+            self._on_delivery(error, JavaDeliveryReport(value, offset))
             reported += 1
         return reported
 
@@ -237,7 +237,7 @@ Call = Callable[[float], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TransactionOutcome:
     """Says how a transaction ended. `dead`: why the instance is of no more use; None = it goes on."""
 
     outcome: Outcome
@@ -265,7 +265,9 @@ class TransactionCalls:
                 return told
             self._breathe()
 
-    def end(self, producer: AnyProducer, rows: TransactionRows, *, wanted: int, problem: KafkaError | None) -> Ended:
+    def end(
+        self, producer: AnyProducer, rows: TransactionRows, *, wanted: int, problem: KafkaError | None
+    ) -> TransactionOutcome:
         """Commits, unless an abort is wanted or there is a problem; then aborts. Returns what is known of the
         transaction then.
 
@@ -278,15 +280,15 @@ class TransactionCalls:
             rows.ending(COMMIT)
             error = self.make(producer.commit_transaction)
             if error is None:
-                return Ended(Outcome.OK, 0)
+                return TransactionOutcome(Outcome.OK, 0)
             code = error.code()
             if not error.txn_requires_abort():
-                return Ended(Outcome.INFO, code, f"commit_transaction: {error.name()} {error.str()}")
+                return TransactionOutcome(Outcome.INFO, code, f"commit_transaction: {error.name()} {error.str()}")
         rows.ending(ABORT)
         error = self.make(producer.abort_transaction)
         if error is None:
-            return Ended(Outcome.INFO if committing else Outcome.FAIL, code)
-        return Ended(Outcome.INFO, error.code(), f"abort_transaction: {error.name()} {error.str()}")
+            return TransactionOutcome(Outcome.INFO if committing else Outcome.FAIL, code)
+        return TransactionOutcome(Outcome.INFO, error.code(), f"abort_transaction: {error.name()} {error.str()}")
 
 
 # How transactional clients are launched.
@@ -305,7 +307,7 @@ def launch_transactor(context: LaunchContext) -> Settings:
         return Settings({}, _options(context, _java(context)))
     transaction = work_as(TransactionsWork, planned.work).configuration
     properties = producer_properties(
-        living_within(planned.producer, transaction.transaction_timeout_ms),
+        within_lifetime(planned.producer, transaction.transaction_timeout_ms),
         bootstrap_servers=context.servers,
         client_name=planned.name,
         partitions=len(planned.partitions),
@@ -389,7 +391,7 @@ def _reading_properties(context: LaunchContext) -> dict[str, Property] | None:
     return reader_properties(planned.isolation_level, bootstrap_servers=context.servers, client_name=name)
 
 
-def living_within(producer: ProducerConfiguration, timeout_ms: int) -> ProducerConfiguration:
+def within_lifetime(producer: ProducerConfiguration, timeout_ms: int) -> ProducerConfiguration:
     """Returns a producer's configuration with records that do not outlive a transaction."""
     if "delivery_timeout_ms" in producer.left_to_client:
         return producer

@@ -56,7 +56,7 @@ READ_S = 0.03
 """How long each of the two reads inside a transaction takes."""
 
 
-class End(Enum):
+class IntendedEnd(Enum):
     """Describes what a transaction is meant to come to."""
 
     COMMIT = auto()
@@ -68,10 +68,10 @@ class End(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class TransactionTask:
     """One transaction to be made. `answers`: the number of the command that asked for it."""
 
-    end: End
+    end: IntendedEnd
     records: Sequence[PartitionName]
     answers: int | None = None
 
@@ -105,7 +105,7 @@ class Transactor:
         self._finish_by_ns: int | None = None
         self._due_ns = self._again_ns = 0
         self._turn = 0
-        self._tasks: deque[Task] = deque()
+        self._tasks: deque[TransactionTask] = deque()
         self._take_over: int | None = None
         self._calls = TransactionCalls(
             now_ns=client.now_ns, breathe=lambda: self._breathe(POLL_S), given_up=self._given_up
@@ -175,13 +175,13 @@ class Transactor:
                 raise AssertionError(unknown)
         self._client.control.tell(messages.DoneEvent(number=number))
 
-    def _asked(self, command: messages.SendCommand | messages.HoldCommand, number: int) -> Task:
+    def _asked(self, command: messages.SendCommand | messages.HoldCommand, number: int) -> TransactionTask:
         """Makes the task of a command. The command is answered once all of its records have been issued."""
         if isinstance(command, messages.HoldCommand):
-            return Task(End.HELD, self._round(), number)
+            return TransactionTask(IntendedEnd.HELD, self._round(), number)
         chosen = set(command.partitions)
         round_ = [partition for partition in self._spec.partitions if partition[0] in chosen]
-        return Task(End.COMMIT, round_ * command.count, number)
+        return TransactionTask(IntendedEnd.COMMIT, round_ * command.count, number)
 
     def _given_up(self) -> bool:
         """Tells whether there is no more time to wait for anything."""
@@ -227,7 +227,7 @@ class Transactor:
 
     # Transactions.
 
-    def _next(self) -> Task | None:
+    def _next(self) -> TransactionTask | None:
         if self._tasks:
             return self._tasks.popleft()
         now_ns = self._now_ns()
@@ -235,8 +235,14 @@ class Transactor:
             return None
         self._due_ns = max(self._due_ns + int(NS_PER_S / self._options.rate_hz), now_ns)
         draw, late = self._random.random(), self._options.timeout_share
-        end = End.LATE if draw < late else End.ABORT if draw < late + self._options.abort_share else End.COMMIT
-        return Task(end, self._round())
+        end = (
+            IntendedEnd.LATE
+            if draw < late
+            else IntendedEnd.ABORT
+            if draw < late + self._options.abort_share
+            else IntendedEnd.COMMIT
+        )
+        return TransactionTask(end, self._round())
 
     def _round(self) -> list[PartitionName]:
         """Returns the partitions of a transaction's records: all partitions in turn."""
@@ -244,7 +250,7 @@ class Transactor:
         self._turn += self._options.records
         return [partitions[turn % len(partitions)] for turn in range(first, self._turn)]
 
-    def _transact(self, task: Task) -> None:
+    def _transact(self, task: TransactionTask) -> None:
         assert self._producer is not None
         self._problem = None
         transaction, first = self._rows.begin(), self._sends.count
@@ -263,7 +269,7 @@ class Transactor:
             self._issue(transaction, own)
             self._await_reports()
             self._inside.read(READ_S, self._breathe)
-        if task.end is End.HELD:
+        if task.end is IntendedEnd.HELD:
             # A zombie is found out when it writes; one that has nothing more to write, when it commits.
             before = len(rest) if self._options.hold_whole else len(rest) // 2
             self._issue(transaction, rest[:before])
@@ -275,13 +281,13 @@ class Transactor:
             self._dwell()
             rest = rest[len(rest) // 2 :]
         self._issue(transaction, rest)
-        if task.answers is not None and task.end is not End.HELD:
+        if task.answers is not None and task.end is not IntendedEnd.HELD:
             self._client.control.tell(messages.DoneEvent(number=task.answers))
         self._await_reports()
         self._dwell()
-        if task.end is End.LATE:
+        if task.end is IntendedEnd.LATE:
             self._outlive_timeout()
-        outcome, code = self._end(wanted=ABORT if task.end is End.ABORT else COMMIT)
+        outcome, code = self._end(wanted=ABORT if task.end is IntendedEnd.ABORT else COMMIT)
         completed_ns = self._rows.ended(outcome, code)
         self._sends.complete(first, outcome=outcome, code=code, completed_ns=completed_ns)
 
@@ -313,7 +319,7 @@ class Transactor:
         if error is not None:
             self._problem = self._problem or error
 
-    def _hold(self, task: Task) -> None:
+    def _hold(self, task: TransactionTask) -> None:
         """Waits with an open transaction until it is told to go on: meanwhile another process takes the id over."""
         self._held = True
         assert task.answers is not None

@@ -259,7 +259,7 @@ class JavaCommitRows:
 # nothing before it that nobody had committed; any other had its position there, for it was given no record before it.
 
 
-AGAIN_NS = 300_000_000
+RETRY_AFTER_NS = 300_000_000
 """How long to wait between two questions about what is committed."""
 ANSWER_LIMIT_S = 5.0
 
@@ -352,7 +352,7 @@ class JavaPositions:
         missing = {dense: begun.number for dense, begun in self._begun.items() if begun.committed is None}
         now_ns = self._client.now_ns()
         if missing and self._asked is None and now_ns >= self._again_ns:
-            self._again_ns = now_ns + AGAIN_NS
+            self._again_ns = now_ns + RETRY_AFTER_NS
             wanted = [TopicPartition(*self._names[dense]) for dense in sorted(missing)]
             asked = self._admin.list_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(self._group_id, wanted)], request_timeout=ANSWER_LIMIT_S

@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from prozess.harness.config.existing_clusters import hidden
-from prozess.workloads.librdkafka import close, last_resort, logged_in
+from prozess.workloads.librdkafka import close, end_if_hanging, logged_in
 
 POLL_S = 0.1
 """How long the consumer waits for records in one poll."""
@@ -322,7 +322,7 @@ class ConsumerTool:
             complain(f"fatal: {error.args[0].str()}")
             self._fatal = True
         self._emit("shutdown_requested")
-        with last_resort():
+        with end_if_hanging():
             close(self._consumer, self._properties)
         self._emit("shutdown_complete")
         return 1 if self._fatal else self._stop.code

@@ -103,7 +103,7 @@ def run(  # noqa: PLR0913 - the options of a command
                 "--decide applies to one run, not to a campaign. Leave it out, and run `prozess check RUN --decide …` "
                 "afterwards."
             )
-        from prozess.harness.app.runs.campaign_plan import WHOLE, parse_shard
+        from prozess.harness.app.runs.campaign_plan import ALL_TRIALS, parse_shard
         from prozess.harness.app.runs.campaign_runner import campaign, campaign_on_spark
 
         if master is not None:
@@ -115,7 +115,7 @@ def run(  # noqa: PLR0913 - the options of a command
                 trial, seed=seed, runs=runs, rounds=rounds, master=master, cores=cores, webhook=hook
             )
             raise typer.Exit(code)
-        share = WHOLE if shard is None else parse_shard(shard)
+        share = ALL_TRIALS if shard is None else parse_shard(shard)
         raise typer.Exit(
             campaign(
                 trial,
@@ -158,12 +158,12 @@ def replay(  # noqa: PLR0913 - the options of a command
 ) -> None:
     """Run the plan of an earlier run again, on a new cluster."""
     use_login(client_config)
-    from prozess.harness.app.conduct import Options, conduct, not_struck, replay_plan
+    from prozess.harness.app.conduct import Options, conduct, replay_plan, steps_not_struck
     from prozess.harness.run_directory import RunDirectory
 
     old = RunDirectory.existing(run_directory)
     plan = replay_plan(old, exact=exact)
-    for name in not_struck(replay_plan(old, exact=False), plan):
+    for name in steps_not_struck(replay_plan(old, exact=False), plan):
         typer.echo(f"Step {name!r} struck nobody in that run, so it is left out now.", err=True)
     raise typer.Exit(conduct(plan, Options(runs, engine, workers, isolation, quiet, as_json)))
 

@@ -10,7 +10,7 @@ from prozess.harness.checking.findings import read_findings, result_table, write
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees import Evidence, judge
-from prozess.harness.guarantees.verdict.doubts import doubted, partly_unlooked, unlooked
+from prozess.harness.guarantees.verdict.doubts import partly_unlooked, unlooked, with_doubts
 from prozess.harness.guarantees.verdict.inputs import tables_of
 from prozess.harness.history.convert import History
 from prozess.harness.history.manifest import Condition, condition_of, plan_of, said_of_unproven, seal_judged
@@ -68,7 +68,7 @@ def judge_run(
         if condition.damaged:
             verdict = partly_unlooked(verdict, plan_of(run, condition), condition.lost, condition.doubts)
         elif not condition.sealed:
-            verdict = doubted(verdict, condition.doubts)
+            verdict = with_doubts(verdict, condition.doubts)
     run.verdict.write_text(verdict.model_dump_json(indent=1), encoding="utf-8")
     if condition.whole or condition.bounded:
         seal_judged(run)

@@ -39,7 +39,7 @@ class RunFacts:
     """True if it was violated and known defects explain all of it."""
 
 
-NOTHING = RunFacts("")
+NO_FACTS = RunFacts("")
 
 
 @lru_cache(maxsize=10_000)
@@ -50,19 +50,19 @@ def facts_of(path: Path) -> RunFacts:
         # What was attached to is not known here.
         variant = run.plan.backend if run.plan.backend == "attach" else ", ".join((*run.place, run.versions))
     except ProzessError:
-        return NOTHING
+        return NO_FACTS
     if (verdict := run.readable_verdict) is None:
         return RunFacts(variant)
     return RunFacts(
         variant,
         forbidden=tuple(run.counts("forbidden").items()),
         permitted=tuple(run.counts("permitted").items()),
-        why=tuple(why(verdict)),
+        why=tuple(reasons_of(verdict)),
         by_defects=run.by_known_defects,
     )
 
 
-def why(verdict: TrialVerdict) -> Iterator[str]:
+def reasons_of(verdict: TrialVerdict) -> Iterator[str]:
     """Yields a sentence for each reason: what was violated, and in which cells; else why it is unknown."""
     if verdict.verdict is Verdict.VIOLATED:
         yield from _by_reason(verdict, AnomalyOutcome.VIOLATED)
@@ -221,7 +221,7 @@ class Overview:
 def overview_of(directory: CampaignDirectory, attempts: Sequence[TrialAttempt]) -> Overview:
     """Puts the page together from the attempts and the files of their runs."""
     drawn_again = Counter(attempt.job.number for attempt in attempts)
-    facts = [NOTHING if a.run is None else facts_of(directory.runs / a.run) for a in attempts]
+    facts = [NO_FACTS if a.run is None else facts_of(directory.runs / a.run) for a in attempts]
     by_settings = {_settings(a): f.variant for a, f in zip(attempts, facts, strict=True) if f.variant}
     lines = []
     for attempt, own in zip(attempts, facts, strict=True):

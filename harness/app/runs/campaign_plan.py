@@ -158,7 +158,7 @@ class Shard(Frozen):
         return f"{self.number}/{self.of}"
 
 
-WHOLE = Shard()
+ALL_TRIALS = Shard()
 """The share of a machine that is alone."""
 
 
@@ -178,7 +178,7 @@ class BegunCampaign(Frozen):
     seed: int
     duration_s: float | None = None
     """None: until its rounds are over."""
-    shard: Shard = WHOLE
+    shard: Shard = ALL_TRIALS
     format_version: int = FORMAT_VERSION
 
 
@@ -213,7 +213,7 @@ class CampaignDirectory(JobDirectory):
         return read_begun(self._campaign, "campaign", BegunCampaign, FORMAT_VERSION)
 
 
-def next_number(attempts: list[TrialAttempt], retries: int, shard: Shard = WHOLE) -> tuple[int, int]:
+def next_number(attempts: list[TrialAttempt], retries: int, shard: Shard = ALL_TRIALS) -> tuple[int, int]:
     """Returns (the number of the next trial of a share, which attempt at it). A trial is tried again if prozess itself
     failed."""
     if not attempts:

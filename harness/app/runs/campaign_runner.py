@@ -11,8 +11,8 @@ from pathlib import Path
 from prozess.harness.app.run_process import RUN
 from prozess.harness.app.runs.campaign_index import write_index
 from prozess.harness.app.runs.campaign_plan import (
+    ALL_TRIALS,
     CAMPAIGN_FILE,
-    WHOLE,
     BegunCampaign,
     Campaign,
     CampaignDirectory,
@@ -133,7 +133,7 @@ def _post(webhook: Webhook | None, done: TrialAttempt, runs: str) -> None:
     )
 
 
-def teller(webhook: Webhook | None, runs: str) -> Callable[[TrialAttempt, str], None]:
+def teller_of_results(webhook: Webhook | None, runs: str) -> Callable[[TrialAttempt, str], None]:
     """Returns what tells of a trial that is over on some host: it prints it, and posts a violation. `runs`: the directory of
     the runs, or its URI."""
 
@@ -210,7 +210,7 @@ def campaign(
     duration: str | None,
     resume: Path | None,
     rounds: int | None = None,
-    shard: Shard = WHOLE,
+    shard: Shard = ALL_TRIALS,
     webhook: Webhook | None = None,
 ) -> int:
     """Begins or continues a campaign (`prozess run NAME --for 8h`, `--rounds 10` or `--resume`). Returns the exit code.
@@ -227,7 +227,7 @@ def campaign(
         seconds = None if duration is None else parse_duration(duration)
         _check_trials(found)
         stamp = datetime.fromtimestamp(clock.wall_ns() / NS_PER_S, UTC).strftime("%Y%m%dT%H%M%S")
-        share = "" if shard == WHOLE else f"-{shard.number}-of-{shard.of}"
+        share = "" if shard == ALL_TRIALS else f"-{shard.number}-of-{shard.of}"
         directory = CampaignDirectory((runs / f"{found.name}{share}-{stamp}").resolve())
         directory.begin(BegunCampaign(campaign=found, seed=seed, duration_s=seconds, shard=shard))
     sys.stdout.write(f"campaign   {directory.path}\n")
@@ -279,7 +279,7 @@ def campaign_on_spark(
         master=master,
         cores=cores,
         plan_of=lambda job: make_plan(load_trial(job.trial, job.settings), seed=job.seed).model_dump_json(),
-        told=teller(webhook, f"{shared.address}/runs"),
+        told=teller_of_results(webhook, f"{shared.address}/runs"),
         status=tell_status,
     )
     with opened_results(runs) as directory:
@@ -322,7 +322,7 @@ def _resumed(path: Path, name: str, duration: str | None, rounds: int | None, sh
         )
     if duration is not None or rounds is not None:
         raise BadInput("--resume continues a campaign for as long as it was to take. Leave --for and --rounds out.")
-    if shard not in (WHOLE, begun.shard):
+    if shard not in (ALL_TRIALS, begun.shard):
         raise BadInput(
             f"{path} holds the share {begun.shard}, not {shard}. Leave --shard out: --resume keeps the share."
         )

@@ -31,7 +31,7 @@ from pydantic import (
     ValidationError,
 )
 
-from prozess.harness.app.run_process import END_TIMEOUT_S, RUN, StopRequest, listening, run_one
+from prozess.harness.app.run_process import END_TIMEOUT_S, RUN, StopRequest, listening, run_trial_command
 from prozess.harness.clock import NS_PER_S, Clock
 from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, StorageFull
@@ -226,7 +226,7 @@ class TrialEngine:
         runs, log = self.directory.runs, self.directory.log
         self._note_running(job)
         words = [*self.runner, *job.words(runs)]
-        code, run = run_one(
+        code, run = run_trial_command(
             words,
             runs,
             log,

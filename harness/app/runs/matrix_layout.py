@@ -39,7 +39,7 @@ class ScheduleSpec(Frozen):
     settle_s: float | None = None
 
 
-Named = dict[str, dict[str, Any]]
+NamedSettings = dict[str, dict[str, Any]]
 """Name of a value → the dotted keys of the trial's file that it sets."""
 
 
@@ -51,7 +51,7 @@ class MatrixSpec(Frozen):
     triple of values."""
     seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (1,)
     """Every trial is made with each seed."""
-    axes: dict[str, tuple[Text | int | bool, ...] | Named] = Field(default_factory=dict)
+    axes: dict[str, tuple[Text | int | bool, ...] | NamedSettings] = Field(default_factory=dict)
     """A dotted key of the trial's file and its values; or a name of your own and its values, each with what it sets."""
     exclude: tuple[Exclude, ...] = ()
     schedules: Annotated[tuple[ScheduleSpec, ...], Field(min_length=1)]
@@ -208,7 +208,7 @@ def _problem(error: ValidationError) -> str:
 TRIAL_S, CELL_S, CLIENT_S, WAIT_S = 30.0, 0.06, 0.12, 4.0
 """What a trial takes on 2 cores: cluster, audit, check, judgement and report; more for each cell, and for each client; a step
 that waits for something to happen. Measured: docs/matrix.md."""
-Able = Callable[[Plan], None]
+RefuseImpossible = Callable[[Plan], None]
 """Raises UnsupportedFault if this machine cannot make one of the plan's faults."""
 
 
@@ -260,7 +260,7 @@ class MatrixLayout:
     """Everything that a matrix is made of: its choices, their cells, and its trials."""
 
     matrix: Matrix
-    able: Able = lambda plan: None
+    able: RefuseImpossible = lambda plan: None
     excluded: list[tuple[dict[str, str], str]] = field(default_factory=list)
     """Choices of cluster and schedule that cannot be run, with the reason."""
     _counts: dict[str, tuple[CellCount, ...]] = field(default_factory=dict)

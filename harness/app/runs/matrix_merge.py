@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from prozess.harness.app.runs.campaign_plan import WHOLE, BegunCampaign, CampaignDirectory
+from prozess.harness.app.runs.campaign_plan import ALL_TRIALS, BegunCampaign, CampaignDirectory
 from prozess.harness.app.runs.engine import TrialAttempt
 from prozess.harness.app.runs.matrix_layout import MATRIX_FILE, BegunMatrix, read_matrix_file
 from prozess.harness.errors import BadInput, StorageFull
@@ -57,7 +57,7 @@ def _one_matrix(directories: Sequence[CampaignDirectory]) -> tuple[BegunMatrix, 
                 f"{directory.path} holds results of another matrix than {directories[0].path}, or of the same one before it "
                 "was changed. Merge shares of one matrix."
             )
-    return matrices[0], directories[0].begun().model_copy(update={"shard": WHOLE})
+    return matrices[0], directories[0].begun().model_copy(update={"shard": ALL_TRIALS})
 
 
 def _all_attempts(directories: Sequence[CampaignDirectory]) -> list[tuple[CampaignDirectory, TrialAttempt]]:

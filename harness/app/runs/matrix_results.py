@@ -13,7 +13,7 @@ from pydantic import Field
 from rich.console import Console
 from rich.table import Table
 
-from prozess.harness.app.runs.campaign_plan import WHOLE, CampaignDirectory
+from prozess.harness.app.runs.campaign_plan import ALL_TRIALS, CampaignDirectory
 from prozess.harness.app.runs.engine import TrialAttempt, exit_code_of
 from prozess.harness.app.runs.matrix_layout import read_matrix_file
 from prozess.harness.config.configuration import Frozen
@@ -149,8 +149,8 @@ def read_results(directory: CampaignDirectory) -> Results:
             if verdict is not None:
                 verdicts[line.number] = verdict
         lines.append(line)
-    share = "" if shard == WHOLE else f" (share {shard.number} of {shard.of})"
-    return gather(begun.name, f"{begun.title}{share}", lines, verdicts, notes)
+    share = "" if shard == ALL_TRIALS else f" (share {shard.number} of {shard.of})"
+    return gather_results(begun.name, f"{begun.title}{share}", lines, verdicts, notes)
 
 
 def _line(
@@ -181,7 +181,7 @@ def _line(
     return told.model_copy(update=update), verdict, None
 
 
-def gather(
+def gather_results(
     name: str,
     title: str,
     lines: Sequence[MatrixTrialLine],

@@ -20,8 +20,8 @@ from rich.table import Table
 from prozess.harness.app.run.outside import check_capabilities
 from prozess.harness.app.run_process import RUN
 from prozess.harness.app.runs.campaign_plan import (
+    ALL_TRIALS,
     CAMPAIGN_FILE,
-    WHOLE,
     BegunCampaign,
     Campaign,
     CampaignDirectory,
@@ -30,7 +30,7 @@ from prozess.harness.app.runs.campaign_plan import (
     parse_duration,
     parse_shard,
 )
-from prozess.harness.app.runs.campaign_runner import run_campaign, tell_status, teller
+from prozess.harness.app.runs.campaign_runner import run_campaign, tell_status, teller_of_results
 from prozess.harness.app.runs.engine import Keep, TrialAttempt, TrialJob
 from prozess.harness.app.runs.matrix_layout import (
     MATRIX_FILE,
@@ -68,7 +68,7 @@ def run_matrix(
     *,
     clock: Clock,
     seconds: float | None,
-    shard: Shard = WHOLE,
+    shard: Shard = ALL_TRIALS,
     webhook: Webhook | None = None,
 ) -> int:
     """Begins or continues a matrix, until every trial of this share was run or `seconds` are over. Returns the campaign's
@@ -137,7 +137,7 @@ def run_matrix_on_spark(
         master=master,
         cores=cores,
         plan_of=lambda job: layout.plan(trials[job.number]).model_dump_json(),
-        told=teller(webhook, f"{shared.address}/runs"),
+        told=teller_of_results(webhook, f"{shared.address}/runs"),
         status=tell_status,
     )
     return int(ExitCode.HELD if done else ExitCode.UNKNOWN)
@@ -162,7 +162,7 @@ def _begin_shared(layout: MatrixLayout, shared: SharedPlace) -> None:
             shared.write(name, (directory.path / name).read_bytes())
 
 
-def begin_matrix(layout: MatrixLayout, directory: CampaignDirectory, shard: Shard = WHOLE) -> None:
+def begin_matrix(layout: MatrixLayout, directory: CampaignDirectory, shard: Shard = ALL_TRIALS) -> None:
     """Writes matrix.json and campaign.json into a new directory. BadInput if there is something else."""
     matrix, trials = layout.matrix, layout.trials
     begun = BegunMatrix(
@@ -350,7 +350,7 @@ def matrix(asked: MatrixRequest) -> int:
         return code
 
     seconds = None if asked.duration is None else parse_duration(asked.duration)
-    shard = WHOLE if asked.shard is None else parse_shard(asked.shard)
+    shard = ALL_TRIALS if asked.shard is None else parse_shard(asked.shard)
     code = run_matrix(
         layout, Path(run).resolve(), clock=SystemClock(), seconds=seconds, shard=shard, webhook=asked.webhook
     )

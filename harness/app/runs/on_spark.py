@@ -58,7 +58,7 @@ _SUMMARY = ("plan.json", "verdict.json", "impact.json", "manifest.json", "second
 """The files of a run that tables of many runs read."""
 
 
-Told = Callable[[TrialAttempt, str], None]
+TellOver = Callable[[TrialAttempt, str], None]
 """Gets the last attempt at each trial that is over, and the name of the machine where it ran."""
 
 
@@ -272,7 +272,7 @@ def run_on_spark(
     master: str,
     cores: int,
     plan_of: Callable[[TrialJob], str | None],
-    told: Told,
+    told: TellOver,
     status: Callable[[str], None],
 ) -> bool:
     """Runs all jobs that have no entry yet on the cluster of this master, and returns whether all are over: false if somebody
@@ -323,7 +323,7 @@ class _View:
     """What the command knows of all trials."""
 
     place: SharedPlace
-    told: Told
+    told: TellOver
     status: Callable[[str], None]
     planned: int
 

@@ -16,7 +16,7 @@ from prozess.harness.app.conduct import replay_plan
 from prozess.harness.app.run_process import RUN
 from prozess.harness.app.runs.campaign_plan import parse_duration
 from prozess.harness.app.runs.engine import JobDirectory, TrialAttempt, TrialEngine, TrialJob, engine_in, read_begun
-from prozess.harness.app.runs.shrink_search import shrink, size
+from prozess.harness.app.runs.shrink_search import shrink, size_in_words
 from prozess.harness.clock import NS_PER_S, Clock, SystemClock
 from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import BadInput, ExitCode, HarnessFailed, Interrupted
@@ -61,7 +61,7 @@ class Chance(Frozen):
         return f"{self.hits} of {self.runs} runs (p = {self.probability:.2f}, 95 %: {low:.2f}–{high:.2f})"
 
 
-def tries(probability: float) -> int:
+def tries_needed(probability: float) -> int:
     """Returns ⌈ln 0.05 / ln(1 − p)⌉: in so many runs, a failure of that probability stays away with a chance of 5 % at
     most."""
     assert 0 < probability <= 1, probability
@@ -73,7 +73,7 @@ def tries(probability: float) -> int:
 Stage = Literal["original", "candidate", "result"]
 
 
-class Wanted(Frozen):
+class WantedViolation(Frozen):
     """The violation that must come back: the anomaly, forbidden, in a cell with the same values."""
 
     anomaly: str
@@ -90,7 +90,7 @@ class BegunShrink(Frozen):
 
     run: str
     """The name of the run that it began with."""
-    wanted: Wanted
+    wanted: WantedViolation
     duration_s: float
     format_version: int = 1
 
@@ -155,7 +155,7 @@ class Trials:
     """Runs plans until it is known whether they still fail. What was tried before is taken from the files."""
 
     directory: ShrinkDirectory
-    wanted: Wanted
+    wanted: WantedViolation
     engine: TrialEngine
     duration_s: float
     probability: float = 0.0
@@ -176,7 +176,7 @@ class Trials:
     def still_fails(self, plan: Plan, what: str) -> bool:
         """Returns whether the candidate fails, in as many runs as the original's probability asks for. TimeIsUp when it
         is."""
-        for _ in range(min(TRIES_MAX, tries(self.probability))):
+        for _ in range(min(TRIES_MAX, tries_needed(self.probability))):
             if self._learn(plan, "candidate", what, until_time=True):
                 self.directory.write_plan(self.directory.smallest, plan)
                 self._keep_runs_of(plan)
@@ -234,7 +234,7 @@ class Trials:
                 shutil.rmtree(run, ignore_errors=True)
 
 
-def comes_back(verdict: TrialVerdict, wanted: Wanted) -> bool:
+def comes_back(verdict: TrialVerdict, wanted: WantedViolation) -> bool:
     """Returns whether the anomaly is forbidden and seen in a cell with the same values, and every fault that struck had
     its effect."""
     if any(fault.effective is False for fault in verdict.faults):
@@ -294,7 +294,7 @@ def carry_out(asked: ShrinkRequest) -> int:
     return int(ExitCode.HELD)
 
 
-def _search(plan: Plan, trials: Trials, wanted: Wanted) -> tuple[Plan, str]:
+def _search(plan: Plan, trials: Trials, wanted: WantedViolation) -> tuple[Plan, str]:
     targets = [cell.cell for cell in plan.cells if (cell.workload, cell.axes) == (wanted.workload, wanted.axes)]
     smallest = plan
     try:
@@ -313,7 +313,7 @@ def _directory(asked: ShrinkRequest, clock: Clock) -> ShrinkDirectory:
         raise BadInput("Give the directory of a violated run, or --resume DIRECTORY to continue a search.")
     run = RunDirectory.existing(asked.run)
     plan = replay_plan(run, exact=False)
-    wanted = wanted_of(run, asked.anomaly, asked.cell)
+    wanted = wanted_violation(run, asked.anomaly, asked.cell)
     duration_s = parse_duration(asked.duration)
     stamp = datetime.fromtimestamp(clock.wall_ns() / NS_PER_S, UTC).strftime("%Y%m%dT%H%M%S")
     directory = ShrinkDirectory((asked.runs / f"shrink-{plan.trial}-{stamp}").resolve())
@@ -321,7 +321,7 @@ def _directory(asked: ShrinkRequest, clock: Clock) -> ShrinkDirectory:
     return directory
 
 
-def wanted_of(run: RunDirectory, anomaly: str | None, cell: int | None) -> Wanted:
+def wanted_violation(run: RunDirectory, anomaly: str | None, cell: int | None) -> WantedViolation:
     """Returns what was violated in the run; of several anomalies, the one with the most witnesses. BadInput if nothing
     was."""
     if (verdict := RunSummary(run).verdict) is None:
@@ -343,7 +343,7 @@ def wanted_of(run: RunDirectory, anomaly: str | None, cell: int | None) -> Wante
             "violated, or name one of its anomalies and cells."
         )
     _, name, judged = max(found, key=lambda one: (one[0], -one[2].cell))
-    return Wanted(anomaly=name, workload=judged.workload, axes=judged.axes)
+    return WantedViolation(anomaly=name, workload=judged.workload, axes=judged.axes)
 
 
 def _never(original: Chance) -> str:
@@ -352,7 +352,8 @@ def _never(original: Chance) -> str:
 
 def _sizes(before: Plan, after: Plan) -> str:
     told = ", ".join(
-        f"{b:g} → {a:g} {name}" for (name, b), a in zip(size(before).items(), size(after).values(), strict=True)
+        f"{b:g} → {a:g} {name}"
+        for (name, b), a in zip(size_in_words(before).items(), size_in_words(after).values(), strict=True)
     )
     return f"so far     {told}\n"
 
@@ -367,7 +368,8 @@ def _write(
     why: str,
 ) -> None:
     rows = [
-        f"| {name} | {b:g} | {a:g} |" for (name, b), a in zip(size(plan).items(), size(smallest).values(), strict=True)
+        f"| {name} | {b:g} | {a:g} |"
+        for (name, b), a in zip(size_in_words(plan).items(), size_in_words(smallest).values(), strict=True)
     ]
     steps = [f"{n}. {step.name}" for n, step in enumerate(smallest.steps, 1)]
     text = [

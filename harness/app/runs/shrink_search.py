@@ -11,12 +11,12 @@ from prozess.harness.plan.plan import Cell, Plan, PlannedClient
 from prozess.harness.plan.schedule import Elapsed, FaultAction, HealAction, Step, parse_target
 from prozess.harness.schema import Role, role_named
 
-Try = Callable[[Plan, str], bool]
+StillFails = Callable[[Plan, str], bool]
 """(candidate, what was left out) → whether it still fails."""
 HALVINGS_MAX = 6
 
 
-def shrink(plan: Plan, still_fails: Try, targets: Collection[int]) -> Iterator[Plan]:
+def shrink(plan: Plan, still_fails: StillFails, targets: Collection[int]) -> Iterator[Plan]:
     """Yields smaller and smaller plans that fail. No pass makes the last one smaller.
 
     `targets`: cells of `plan` in which the violation may come back; one of them is enough.
@@ -34,19 +34,19 @@ def shrink(plan: Plan, still_fails: Try, targets: Collection[int]) -> Iterator[P
                 yield plan
 
 
-def _cells(plan: Plan, still_fails: Try, targets: Collection[int]) -> Iterator[Plan]:
+def _cells(plan: Plan, still_fails: StillFails, targets: Collection[int]) -> Iterator[Plan]:
     """Yields the plan with one cell alone if that is enough; else with as few as it takes."""
     every = [cell.cell for cell in plan.cells]
     if len(every) < 2:
         return
     for alone in list(targets)[:3]:
-        made = valid(with_cells(plan, {alone}))
+        made = valid_plan(with_cells(plan, {alone}))
         if made is not None and still_fails(made, f"1 of {len(every)} cells"):
             yield made
             return
 
     def fails(kept: tuple[int, ...]) -> bool:
-        made = valid(with_cells(plan, kept))
+        made = valid_plan(with_cells(plan, kept))
         return made is not None and still_fails(made, f"{len(kept)} of {len(every)} cells")
 
     kept = ddmin(every, fails)
@@ -56,37 +56,39 @@ def _cells(plan: Plan, still_fails: Try, targets: Collection[int]) -> Iterator[P
         yield made
 
 
-def _steps(plan: Plan, still_fails: Try) -> Plan:
+def _steps(plan: Plan, still_fails: StillFails) -> Plan:
     every = tuple(range(len(plan.steps)))
 
     def fails(kept: tuple[int, ...]) -> bool:
-        made = valid(with_steps(plan, kept))
+        made = valid_plan(with_steps(plan, kept))
         return made is not None and still_fails(made, f"{len(made.steps)} of {len(every)} steps")
 
     return with_steps(plan, ddmin(every, fails))
 
 
-def _clients(plan: Plan, still_fails: Try) -> Plan:
+def _clients(plan: Plan, still_fails: StillFails) -> Plan:
     spare = spare_clients(plan)
 
     def fails(kept: tuple[str, ...]) -> bool:
-        made = valid(without_clients(plan, set(spare) - set(kept)))
+        made = valid_plan(without_clients(plan, set(spare) - set(kept)))
         return made is not None and still_fails(made, f"{len(kept)} of {len(spare)} spare clients")
 
     needed = ddmin(spare, fails)
     return without_clients(plan, set(spare) - set(needed)) if spare else plan
 
 
-def _durations(plan: Plan, still_fails: Try) -> Plan:
+def _durations(plan: Plan, still_fails: StillFails) -> Plan:
     """Halves all waiting as often as the plan still fails; then each wait by itself."""
     for _ in range(HALVINGS_MAX):
-        numbers = waits(plan)
-        if not numbers or not still_fails(made := halved(plan, numbers), "all waiting halved"):
+        numbers = steps_to_halve(plan)
+        if not numbers or not still_fails(made := with_half_waits(plan, numbers), "all waiting halved"):
             break
         plan = made
-    for number in waits(plan):
+    for number in steps_to_halve(plan):
         for _ in range(HALVINGS_MAX):
-            if number not in waits(plan) or not still_fails(made := halved(plan, [number]), "one wait halved"):
+            if number not in steps_to_halve(plan) or not still_fails(
+                made := with_half_waits(plan, [number]), "one wait halved"
+            ):
                 break
             plan = made
     return plan
@@ -139,7 +141,7 @@ SHORTEST_S = 0.25
 _SPARE = frozenset({Role.READER, Role.OBSERVER})
 
 
-def valid(plan: Plan | None) -> Plan | None:
+def valid_plan(plan: Plan | None) -> Plan | None:
     """Returns the plan if it can be run, else None."""
     if plan is None or not plan.cells:
         return None
@@ -199,20 +201,20 @@ def without_clients(plan: Plan, gone: Collection[str]) -> Plan:
     )
 
 
-def waits(plan: Plan) -> list[int]:
+def steps_to_halve(plan: Plan) -> list[int]:
     """Returns the numbers of the steps that wait for a time which can be halved; -1 stands for the end."""
     found = [n for n, step in enumerate(plan.steps) if _waited_s(step) >= 2 * SHORTEST_S]
     return [*found, *([-1] if plan.settle_s >= 2 * SHORTEST_S else [])]
 
 
-def halved(plan: Plan, numbers: Collection[int]) -> Plan:
+def with_half_waits(plan: Plan, numbers: Collection[int]) -> Plan:
     """Returns a plan with half the waiting in these steps."""
     steps = tuple(_halved(step) if number in numbers else step for number, step in enumerate(plan.steps))
     settle_s = plan.settle_s / 2 if -1 in numbers else plan.settle_s
     return plan.model_copy(update={"steps": steps, "settle_s": settle_s})
 
 
-def size(plan: Plan) -> dict[str, float]:
+def size_in_words(plan: Plan) -> dict[str, float]:
     """Returns how much there is of everything that a search leaves out, for a person."""
     return {
         "cells": len(plan.cells),

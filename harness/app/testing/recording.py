@@ -191,14 +191,14 @@ class Recording:
 
     def conclude(self) -> Judged:
         """Heals, lets clients finish, audits, checks, judges, and returns the verdict. Works once."""
-        from prozess.workloads.recorded.client import seal
+        from prozess.workloads.recorded.client import seal_clients
 
         assert not self._concluded
         self._concluded = True
         doubts = self._heal()
         for companion in self.companions:
             doubts += companion.conclude()
-        seal(self.run, timeout_s=DELIVER_S)
+        seal_clients(self.run, timeout_s=DELIVER_S)
         doubts += self._still_at_work()
         told = self._told(tuple(doubts))
         self._fill_processed(told)
@@ -238,7 +238,7 @@ class Recording:
     def close(self) -> None:
         """Ends the recording's clients for good. Without a verdict nobody asks for one now, and what it
         broke is healed."""
-        from prozess.workloads.recorded.client import end, seal
+        from prozess.workloads.recorded.client import end_clients, seal_clients
 
         for companion in self.companions:
             companion.end()
@@ -246,8 +246,8 @@ class Recording:
             self._concluded = True
             with suppress(ProzessError):
                 self._heal()
-            seal(self.run, timeout_s=0.0)
-        end(self.run, timeout_s=END_S)
+            seal_clients(self.run, timeout_s=0.0)
+        end_clients(self.run, timeout_s=END_S)
 
     # Parts.
 

@@ -342,13 +342,13 @@ class Clusters:
             session.end()
 
     def _start(self, settings: TestSettings) -> ClusterSession:
-        from prozess.harness.app.conduct import prepare
+        from prozess.harness.app.conduct import prepare_machine
 
         plan = cluster_plan(settings)
         self._count += 1
         run = RunDirectory(self._runs.resolve() / f"cluster-{self._count}")
         with ProgressView(quiet=True) as view:
-            isolation = prepare(plan, settings.isolation, view)
+            isolation = prepare_machine(plan, settings.isolation, view)
         return ClusterSession(plan, run, isolation=isolation)
 
 

@@ -213,10 +213,12 @@ class Change:
 
 OPERATIONS = ("roll:", "alter:", "restart:", "refused:", "reassign:")
 """How the rules of remarks begin that say what is to be done. They do not decide the exit code."""
-Told = tuple[Level, str, str]
+ToldLine = tuple[Level, str, str]
 
 
-def _operation(change: SettingChange, of_broker: Mapping[str, Mapping[str, object]], version: str) -> Iterator[Told]:
+def _operation(
+    change: SettingChange, of_broker: Mapping[str, Mapping[str, object]], version: str
+) -> Iterator[ToldLine]:
     """Yields (level, rule, sentence) of what makes one changed setting take effect."""
     if change.scope in ("producer", "consumer"):
         yield Level.NOTE, "restart", f"Restart the {change.scope}s: clients read their settings when they start"
@@ -233,7 +235,9 @@ def _operation(change: SettingChange, of_broker: Mapping[str, Mapping[str, objec
         yield from _of_broker(change, of_broker, version)
 
 
-def _of_broker(change: SettingChange, of_broker: Mapping[str, Mapping[str, object]], version: str) -> Iterator[Told]:
+def _of_broker(
+    change: SettingChange, of_broker: Mapping[str, Mapping[str, object]], version: str
+) -> Iterator[ToldLine]:
     known = of_broker.get(change.name)
     mode = None if known is None else known.get("update")
     if known is None:
@@ -260,7 +264,7 @@ def _of_broker(change: SettingChange, of_broker: Mapping[str, Mapping[str, objec
         yield from _refused(change, version)
 
 
-def _refused(change: SettingChange, version: str) -> Iterator[Told]:
+def _refused(change: SettingChange, version: str) -> Iterator[ToldLine]:
     before, after = change.before or "", change.after or ""
     if change.name in THREADS and before.isdigit() and after.isdigit():
         was, now = int(before), int(after)

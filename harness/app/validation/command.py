@@ -33,7 +33,7 @@ from prozess.harness.app.validation.remarks import FORMATS, remarks_of, remarks_
 from prozess.harness.app.validation.servers import ServerSettings, doubt_across, translate_servers
 from prozess.harness.app.validation.sources import (
     DEFAULT_VERSION,
-    Live,
+    LiveCluster,
     compose_services,
     read_all,
     read_cluster,
@@ -460,7 +460,9 @@ def _refuse_two_sources(given: ValidationInput) -> None:
         raise BadInput("--topic and --cluster-topic both say what the topic is. Give one of them.")
 
 
-def _servers(given: ValidationInput, readings: Sequence[Reading], version: str, live: Live | None) -> ServerSettings:
+def _servers(
+    given: ValidationInput, readings: Sequence[Reading], version: str, live: LiveCluster | None
+) -> ServerSettings:
     topic, broker = settings_of(readings, "topic"), settings_of(readings, "broker")
     if live is not None:
         topic = topic if live.topic is None else live.topic

@@ -22,7 +22,7 @@ from prozess.harness.app.validation.schedules import (
 from prozess.harness.app.validation.standstill import Standstill
 from prozess.harness.errors import ExitCode
 from prozess.harness.guarantees.table import TABLE
-from prozess.harness.guarantees.verdict.sentences import few, number_of
+from prozess.harness.guarantees.verdict.sentences import first_of_many, number_of
 from prozess.harness.impact.cost import WindowShown
 from prozess.harness.plan.schedule import FaultAction, Step
 from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, FaultShown, TrialVerdict, WitnessShown
@@ -482,9 +482,10 @@ def _why_unknown(comparison: Comparison) -> str:
     if not all(run.judged for run in comparison.runs):
         return "a trial has no verdict"
     if unknown:
-        return f"prozess could not tell whether {few(unknown)} happened"
+        return f"prozess could not tell whether {first_of_many(unknown)} happened"
     resting = [guarantee.anomaly for guarantee in comparison.prediction.unknown]
-    return f"whether {few(resting)} can happen depends on settings that nobody gave, or that prozess did not understand"
+    settings = "settings that nobody gave, or that prozess did not understand"
+    return f"whether {first_of_many(resting)} can happen depends on {settings}"
 
 
 def _of_weaknesses(provoked: Sequence[Provoked]) -> str:

@@ -291,7 +291,7 @@ class Prediction:
         return ()
 
 
-def say(change: str) -> str:
+def change_in_words(change: str) -> str:
     """Returns a change in Kafka's words."""
     return CHANGES[change][1]
 

@@ -248,10 +248,10 @@ def load(path: Path) -> FileValue:
     return _properties(_text_of_properties(path), path)
 
 
-def word(value: object) -> str:
+def as_kafka_spells(value: object) -> str:
     """Returns a value of JSON or YAML as Kafka spells it."""
     if isinstance(value, list):
-        return ",".join(word(part) for part in value)
+        return ",".join(as_kafka_spells(part) for part in value)
     return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
 
 
@@ -280,14 +280,17 @@ def entries(document: FileValue, path: Path) -> list[tuple[str, Setting]]:
 
 def _flat(document: FileMapping, path: Path, above: tuple[str, ...]) -> Iterator[tuple[str, Setting]]:
     for key, value in document.items():
-        name = (*above, word(key))
+        name = (*above, as_kafka_spells(key))
         if isinstance(value, Mapping) and value:
             yield from _flat(value, path, name)
         elif isinstance(value, list) and any(isinstance(part, (Mapping, list)) for part in value):
             for place, part in enumerate(value):
                 yield from _flat({Key(f"{name[-1]}[{place}]", getattr(key, "line", 1)): part}, path, name[:-1])
         else:
-            yield ".".join(name), Setting("" if isinstance(value, Mapping) else word(value), origin(path, key))
+            yield (
+                ".".join(name),
+                Setting("" if isinstance(value, Mapping) else as_kafka_spells(value), origin(path, key)),
+            )
 
 
 # JSON.

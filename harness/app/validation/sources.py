@@ -12,10 +12,10 @@ from prozess.harness.app.validation.reading import (
     SCOPES,
     Reading,
     Scope,
+    as_kafka_spells,
     is_foreign,
     of_no_promise,
     placeholder_in,
-    word,
 )
 from prozess.harness.app.validation.servers import REPLICATION
 from prozess.harness.config.configuration import LAST_WITH_ZOOKEEPER, Variant
@@ -194,7 +194,7 @@ def compose_services(path: Path) -> dict[str, Settings]:
 def _environment(value: object) -> dict[str, str]:
     """Returns a service's environment, which Compose takes as a mapping or as a list of NAME=VALUE."""
     if isinstance(value, Mapping):
-        return {str(key): word(each) for key, each in value.items()}
+        return {str(key): as_kafka_spells(each) for key, each in value.items()}
     if isinstance(value, list):
         return dict(str(each).split("=", 1) for each in value if "=" in str(each))
     return {}
@@ -207,7 +207,7 @@ DEFAULT_VERSION = Variant().kafka_version
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveCluster:
     """Describes what a running cluster says of its brokers and a topic."""
 
     version: str
@@ -218,7 +218,7 @@ class Live:
     notes: tuple[str, ...]
 
 
-def read_cluster(servers: str, topic: str | None, clients: Mapping[str, Setting], version: str | None) -> Live:
+def read_cluster(servers: str, topic: str | None, clients: Mapping[str, Setting], version: str | None) -> LiveCluster:
     """Asks the cluster at `servers` for its settings. `clients`: settings of librdkafka's clients, of which how to log in is
     taken where no client configuration says it; `version`: what was asked for, which counts. ClusterFailed if it does not
     answer."""
@@ -231,7 +231,7 @@ def read_cluster(servers: str, topic: str | None, clients: Mapping[str, Setting]
     notes = [f"{told.brokers} brokers at {servers}, Kafka {told.release or 'of an unknown release'}: trials run {run}"]
     if passed_over := sorted(set(told.broker) - set(of_broker)):
         notes.append(f"Apache Kafka {run} does not know these settings, so they are ignored: {', '.join(passed_over)}")
-    return Live(
+    return LiveCluster(
         run,
         told.brokers,
         _settings(of_broker, f"{servers}, broker"),

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from prozess.harness.app.validation.comparison import Comparison, ComparisonLine, WeaknessState, closing_line
-from prozess.harness.app.validation.prediction import Prediction, Weakness, say
+from prozess.harness.app.validation.prediction import Prediction, Weakness, change_in_words
 from prozess.harness.console import console
 from prozess.harness.errors import ExitCode
 from prozess.harness.guarantees.verdict.sentences import number_of
@@ -33,7 +33,7 @@ CLOSING = {ExitCode.HELD: "✓", ExitCode.VIOLATED: "✗", ExitCode.UNKNOWN: "?"
 def show_prediction(prediction: Prediction) -> None:
     """Prints what the configuration promises and what not, with the setting responsible, and the smallest change."""
     out = console()
-    for word, sentence in lines(prediction):
+    for word, sentence in prediction_lines(prediction):
         out.print(f"{word:<10} ", style=_STYLES.get(word), end="", highlight=False)
         out.print(escape(sentence), style="dim" if word == "note" else None, soft_wrap=True)
 
@@ -137,7 +137,7 @@ def to_json(comparison: Comparison) -> None:
                 "workload": weakness.workload,
                 "reason": weakness.rule.reason,
                 "source": weakness.rule.source,
-                "remedy": [say(change) for change in prediction.remedy(weakness)],
+                "remedy": [change_in_words(change) for change in prediction.remedy(weakness)],
             }
             for weakness in prediction.weaknesses
         ],
@@ -178,7 +178,7 @@ def to_json(comparison: Comparison) -> None:
         "remarks": prediction.remarks,
         "failures": prediction.failures,
         "copies": [] if prediction.margins is None else list(prediction.margins.sentences()),
-        "change": [say(change) for change in changes],
+        "change": [change_in_words(change) for change in changes],
         "runs": len(comparison.runs),
         "observed": {
             line.anomaly: {"outcome": line.decides, "count": line.seen.count, "reason": line.seen.reason}
@@ -212,7 +212,7 @@ NAMES = {"producer.max_in_flight": "max.in.flight.requests.per.connection"}
 """Settings whose name in a trial file is not Kafka's → Kafka's name."""
 
 
-def lines(prediction: Prediction) -> Iterator[tuple[str, str]]:
+def prediction_lines(prediction: Prediction) -> Iterator[tuple[str, str]]:
     """Yields (word, sentence) for each line of the prediction, in the order of the output."""
     for reading in prediction.parts.readings:
         yield "file", reading.summary()
@@ -300,7 +300,7 @@ def _change(prediction: Prediction) -> Iterator[tuple[str, str]]:
     if changes:
         kept = {weakness.guarantee.anomaly for weakness in left}
         gone = [name for name in dict.fromkeys(w.guarantee.anomaly for w in prediction.weaknesses) if name not in kept]
-        said = ", ".join(say(change) for change in changes)
+        said = ", ".join(change_in_words(change) for change in changes)
         rules_out = f"rules out {', '.join(gone)}" if gone else "leaves fewer causes"
         yield "change", f"{said}: {rules_out}"
 
@@ -325,4 +325,4 @@ def blame(prediction: Prediction, change: str) -> str:
         now = "enable.auto.commit=true" if text.startswith("auto") else f"--commits {text}"
     else:
         now = f"{NAMES.get(change, change.partition('.')[2].replace('_', '.'))}={text}"
-    return f"{now} ({origin}) → {say(change)}"
+    return f"{now} ({origin}) → {change_in_words(change)}"

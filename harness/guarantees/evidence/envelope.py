@@ -23,7 +23,7 @@ from prozess.harness.guarantees.evidence.ground_truth import (
     no_timeline,
     timelines,
 )
-from prozess.harness.guarantees.logic import UNKNOWN, Truth, constant, doubted, truth
+from prozess.harness.guarantees.logic import UNKNOWN, Truth, as_truth, constant, doubt_unless
 from prozess.harness.plan.plan import Plan
 from prozess.harness.recording.codes import number_of, partition_for
 from prozess.harness.schema import MISSING, NONE, MetadataKind, ObservationKind, Outcome, Tristate
@@ -430,7 +430,9 @@ class Envelope:
         if self.epoch_starts is None:
             return constant(UNKNOWN, len(offset))
         starts = [start for epoch, start in self.epoch_starts.items() if epoch >= election.epoch]
-        return doubted(truth((offset == NONE) | (offset >= min(starts, default=-FOREVER))), known=offset != NONE)
+        return doubt_unless(
+            as_truth((offset == NONE) | (offset >= min(starts, default=-FOREVER))), known=offset != NONE
+        )
 
     def beyond(self, offset: np.ndarray) -> np.ndarray:
         """Is the offset behind the end of every copy that was read at the end? Nothing is where none was."""

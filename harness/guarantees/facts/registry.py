@@ -54,8 +54,8 @@ from prozess.harness.guarantees.facts.truncation import (
     cutoff_of_either,
     cutoff_of_the_gone,
     elected_unclean,
+    in_uncommitted_tail,
     sent_later,
-    tail,
     that_election_unclean,
     unclean_asked_for,
     unclean_before,
@@ -67,7 +67,7 @@ from prozess.harness.guarantees.facts.truncation import (
     wiped_before,
     wiped_of_either,
 )
-from prozess.harness.guarantees.logic import TRUE, Truth, constant, doubted, either, truth
+from prozess.harness.guarantees.logic import TRUE, Truth, any_true, as_truth, constant, doubt_unless
 from prozess.harness.guarantees.table.rules import CellConfiguration, Version
 from prozess.harness.interfaces.witnesses import STALLED_NS, CopyCase, GroupCase, StallCase
 from prozess.harness.plan.plan import Cell, Plan
@@ -136,7 +136,7 @@ def could_happen(
 def what_happened(envelope: Envelope, *, sends_lived_ns: int) -> Happened:
     """Returns what did happen to one partition. `sends_lived_ns`: no send could take longer (delivery.timeout.ms)."""
     timeline, faults = envelope.timeline, envelope.faults
-    destroyed = either(*(np.int8(f.may("destroys")) for f in faults))
+    destroyed = any_true(*(np.int8(f.may("destroys")) for f in faults))
     died = any(
         f.may("stops") is Tristate.YES and int(timeline.leader_at(np.array([f.begin_ns - 1]))[0]) in f.hit
         for f in faults
@@ -155,7 +155,7 @@ def what_happened(envelope: Envelope, *, sends_lived_ns: int) -> Happened:
         audited_slowly=audit_beyond_retention(envelope),
         long_away=away_beyond_retention(envelope),
         faulted=Tristate.YES if faults else Tristate.NO,
-        asked=Tristate(int(either(np.int8(Tristate.NO), *(np.int8(f.may("elects_unclean")) for f in faults)))),
+        asked=Tristate(int(any_true(np.int8(Tristate.NO), *(np.int8(f.may("elects_unclean")) for f in faults)))),
         topic_deleted=yes_if(any(life.ended for life in timeline.lives)),
     )
 
@@ -225,7 +225,7 @@ def of_case(meaning: str, *cases: GroupCase) -> Fact:
     wanted = [int(case) for case in cases]
     return Fact(
         meaning,
-        of_witnesses=lambda _, witnesses: truth(np.isin(witnesses["case"], wanted)),
+        of_witnesses=lambda _, witnesses: as_truth(np.isin(witnesses["case"], wanted)),
         could=lambda h: h.rebalanced,
     )
 
@@ -234,7 +234,7 @@ def of_copy(meaning: str, case: CopyCase) -> Fact:
     """Makes a fact that holds if this is what is wrong with the copy of a record."""
     return Fact(
         meaning,
-        of_witnesses=lambda _, witnesses: truth(witnesses["case"] == int(case)),
+        of_witnesses=lambda _, witnesses: as_truth(witnesses["case"] == int(case)),
         could=lambda h: h.rebalanced,
     )
 
@@ -269,7 +269,7 @@ GROUP_FACTS: Mapping[str, Fact] = {
     ),
     "one beyond": Fact(
         "the committed offset is the one behind the member's position",
-        of_witnesses=lambda _, witnesses: truth(witnesses["log_offset"] == witnesses["other_offset"] + 1),
+        of_witnesses=lambda _, witnesses: as_truth(witnesses["log_offset"] == witnesses["other_offset"] + 1),
         could=lambda _: Tristate.UNKNOWN,
     ),
     "hands on": Fact(
@@ -295,7 +295,7 @@ GROUP_FACTS: Mapping[str, Fact] = {
     ),
     "commits of one alone": Fact(
         "while the partition had two owners, at most one of them had a commit accepted",
-        of_witnesses=lambda _, witnesses: truth(witnesses["case"] != GroupCase.BOTH_COMMITTED),
+        of_witnesses=lambda _, witnesses: as_truth(witnesses["case"] != GroupCase.BOTH_COMMITTED),
         could=lambda h: h.rebalanced,
     ),
     "coordinator out": Fact(
@@ -414,12 +414,12 @@ FACTS: Mapping[str, Fact] = {
     "tail": Fact(
         "the record was not committed, and a later leader never had it, or the leader that acknowledged it lost its "
         "data",
-        of_witnesses=tail,
+        of_witnesses=in_uncommitted_tail,
         could=lambda h: possibly(h.moved, h.destroyed),
     ),
     "given up": Fact(
         "the client did not learn how the send ended",
-        of_witnesses=lambda _, witnesses: truth(witnesses["outcome"] == Outcome.INFO),
+        of_witnesses=lambda _, witnesses: as_truth(witnesses["outcome"] == Outcome.INFO),
         could=lambda _: Tristate.UNKNOWN,
     ),
     "leader changed": Fact(
@@ -543,22 +543,24 @@ FACTS: Mapping[str, Fact] = {
     ),
     "read_uncommitted": Fact(
         "the consumer that read the record uses read_uncommitted",
-        of_witnesses=lambda _, witnesses: truth(witnesses["case"] == READ_UNCOMMITTED_CASE),
+        of_witnesses=lambda _, witnesses: as_truth(witnesses["case"] == READ_UNCOMMITTED_CASE),
         could=lambda h: possibly(h.read_uncommitted),
     ),
     "read_uncommitted inside": Fact(
         "the transaction that read the record uses read_uncommitted",
-        of_witnesses=lambda _, witnesses: truth(witnesses["case"] == READ_UNCOMMITTED_CASE),
+        of_witnesses=lambda _, witnesses: as_truth(witnesses["case"] == READ_UNCOMMITTED_CASE),
         could=lambda h: possibly(h.read_uncommitted_inside),
     ),
     "may be a second copy": Fact(
         "the log was compacted, so the record may be a second copy whose first copy is gone",
-        of_witnesses=lambda _, witnesses: doubted(truth(witnesses["case"] == REORDERED_OR_COPY_CASE), known=False),
+        of_witnesses=lambda _, witnesses: doubt_unless(
+            as_truth(witnesses["case"] == REORDERED_OR_COPY_CASE), known=False
+        ),
         could=lambda _: Tristate.UNKNOWN,
     ),
     "order of writes": Fact(
         "a step of the circle is the order of two writes",
-        of_witnesses=lambda _, witnesses: truth(np.isin(witnesses["case"], BY_WRITES_CASES)),
+        of_witnesses=lambda _, witnesses: as_truth(np.isin(witnesses["case"], BY_WRITES_CASES)),
         could=lambda _: Tristate.UNKNOWN,
     ),
     "unsettled": Fact(
@@ -568,19 +570,19 @@ FACTS: Mapping[str, Fact] = {
     ),
     "the consumer tells no seeks": Fact(
         "the consumer is a program of yours (`consumer.command`), so it is not known whether it sought or reset its position",
-        of_witnesses=lambda envelope, witnesses: doubted(
-            truth(np.isin(witnesses["reader"], list(envelope.tell_no_seeks))), known=False
+        of_witnesses=lambda envelope, witnesses: doubt_unless(
+            as_truth(np.isin(witnesses["reader"], list(envelope.tell_no_seeks))), known=False
         ),
         could=lambda _: Tristate.NO,  # what it printed shows all the same that nothing of the kind was seen
     ),
     "reader stood still": Fact(
         "the consumer's own process stood still in between, so it is not known what it asked for",
-        of_witnesses=lambda _, witnesses: doubted(truth(witnesses["case"] == StallCase.STARVED), known=False),
+        of_witnesses=lambda _, witnesses: doubt_unless(as_truth(witnesses["case"] == StallCase.STARVED), known=False),
         could=lambda _: Tristate.UNKNOWN,
     ),
     "last stable offset stood still": Fact(
         "the leaders reported the same last stable offset all the time",
-        of_witnesses=lambda _, witnesses: truth(witnesses["case"] == StallCase.STABLE_OFFSET),
+        of_witnesses=lambda _, witnesses: as_truth(witnesses["case"] == StallCase.STABLE_OFFSET),
         could=lambda _: Tristate.UNKNOWN,
     ),
     "brokers to 4.4": version_fact("a broker is 4.4 or older", lambda v: v[:2] <= (4, 4)),
@@ -616,7 +618,7 @@ FACTS: Mapping[str, Fact] = {
     ),
     "group lost by every broker": Fact(
         "one fault destroyed the data of every broker, and with it __consumer_offsets",
-        of_witnesses=lambda envelope, witnesses: truth(coordinator_state_lost(envelope, witnesses) == TRUE),
+        of_witnesses=lambda envelope, witnesses: as_truth(coordinator_state_lost(envelope, witnesses) == TRUE),
         could=lambda h: possibly(h.destroyed),
     ),
     "owner since before the loss": Fact(
@@ -639,7 +641,7 @@ FACTS: Mapping[str, Fact] = {
     "told by a deposed coordinator": Fact(
         "the copier's last request for its group's committed offset was answered with an older one, by a broker "
         "that no longer led the group's partition of __consumer_offsets",
-        of_witnesses=lambda envelope, witnesses: truth(
+        of_witnesses=lambda envelope, witnesses: as_truth(
             told_by_a_deposed_coordinator(envelope.stale_answers(), witnesses)
         ),
         could=lambda _: Tristate.UNKNOWN,
@@ -678,7 +680,7 @@ FACTS: Mapping[str, Fact] = {
         "the record's producer, or a consumer that should have read it, stood still or was dead long enough to "
         "explain the delay, or the record is missing and the audit did not end: so it is not known whether it was "
         "late",
-        of_witnesses=lambda envelope, witnesses: doubted(unmeasured(envelope, witnesses), known=False),
+        of_witnesses=lambda envelope, witnesses: doubt_unless(unmeasured(envelope, witnesses), known=False),
         could=lambda _: Tristate.UNKNOWN,
     ),
     "out of sync at the end": Fact(
@@ -700,7 +702,7 @@ def of_witnesses(name: str, configuration: CellConfiguration, envelope: Envelope
     return of_each_life(envelope, witnesses, fact.of_witnesses)
 
 
-def could_be(name: str, configuration: CellConfiguration, happened: Happened) -> Truth:
+def could_hold(name: str, configuration: CellConfiguration, happened: Happened) -> Truth:
     """Could the fact hold of any witness there might have been? Scalar."""
     fact = FACTS[name]
     if fact.of_configuration is not None:

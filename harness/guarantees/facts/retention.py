@@ -8,7 +8,7 @@ import numpy as np
 
 from prozess.harness.guarantees.evidence.envelope import DEPOSED_NS, Envelope, or_never
 from prozess.harness.guarantees.evidence.ground_truth import FOREVER
-from prozess.harness.guarantees.logic import FALSE, UNKNOWN, Truth, both, constant, doubted, either, truth
+from prozess.harness.guarantees.logic import FALSE, UNKNOWN, Truth, all_true, any_true, as_truth, constant, doubt_unless
 from prozess.harness.interfaces.witnesses import SnapshotCase
 from prozess.harness.schema import MISSING, NONE, Tristate
 
@@ -21,14 +21,14 @@ def forgot(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     read_ns = FOREVER if envelope.audited_ns is None else envelope.audited_ns
     ended = witnesses["end_ns"] != MISSING
     lived_ns = np.where(ended, witnesses["end_ns"], read_ns) - envelope.begun_ns(witnesses)
-    return doubted(truth(lived_ns + envelope.error_ns >= envelope.producer_expiry_ns), known=ended)
+    return doubt_unless(as_truth(lived_ns + envelope.error_ns >= envelope.producer_expiry_ns), known=ended)
 
 
 def may_have_expired(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """A snapshot does not know a producer, and from the first send to the reading it was as long as producer ids are
     kept. [KIP-854 producer.id.expiration.ms]"""
-    unknown_there = truth(witnesses["case"] == SnapshotCase.UNKNOWN_THERE)
-    return both(unknown_there, forgot(envelope, witnesses))
+    unknown_there = as_truth(witnesses["case"] == SnapshotCase.UNKNOWN_THERE)
+    return all_true(unknown_there, forgot(envelope, witnesses))
 
 
 def log_start_passed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -46,7 +46,7 @@ def log_start_passed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     reached = np.maximum.accumulate(values)
     last = np.searchsorted(times, or_never(witnesses["end_ns"]) + envelope.error_ns, side="right") - 1
     by_then = (last >= 0) & (reached[np.maximum(last, 0)] > position)
-    return doubted(truth(passed), known=by_then)
+    return doubt_unless(as_truth(passed), known=by_then)
 
 
 def read_beyond_retention(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -55,7 +55,7 @@ def read_beyond_retention(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     if envelope.delete_retention_ns is None or envelope.audited_ns is None:
         return constant(UNKNOWN, len(witnesses))
     began_ns = np.where(witnesses["other_ns"] == MISSING, -FOREVER, witnesses["other_ns"])
-    return truth(envelope.audited_ns - began_ns >= envelope.delete_retention_ns)
+    return as_truth(envelope.audited_ns - began_ns >= envelope.delete_retention_ns)
 
 
 def audit_beyond_retention(envelope: Envelope) -> Tristate:
@@ -74,12 +74,12 @@ def away_beyond_retention(envelope: Envelope) -> Tristate:
     if long and not envelope.timeline.known:
         return Tristate.UNKNOWN
     led = (
-        either(*(np.int8(f.may(what)) for what in ("stops", "freezes", "cuts")))
+        any_true(*(np.int8(f.may(what)) for what in ("stops", "freezes", "cuts")))
         for f in long
         for e in envelope.timeline.elections
         if e.leader in f.nodes and e.time_ns + envelope.error_ns >= f.begin_ns
     )
-    return Tristate(int(either(np.int8(FALSE), *led)))
+    return Tristate(int(any_true(np.int8(FALSE), *led)))
 
 
 def replica_away(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -91,12 +91,12 @@ def replica_away(envelope: Envelope, witnesses: np.ndarray) -> Truth:
         return constant(int(ever), len(witnesses))
     begun_ns, existed_ns = envelope.begun_ns(witnesses), envelope.existed_ns(witnesses)
     parts = [
-        both(
-            truth(
+        all_true(
+            as_truth(
                 (f.begin_ns - envelope.error_ns <= existed_ns)
                 & (e.time_ns + envelope.error_ns >= begun_ns + retention_ns)
             ),
-            either(*(np.int8(f.may(what)) for what in ("stops", "freezes", "cuts"))),
+            any_true(*(np.int8(f.may(what)) for what in ("stops", "freezes", "cuts"))),
         )
         for f in envelope.faults
         for e in envelope.timeline.elections
@@ -104,7 +104,7 @@ def replica_away(envelope: Envelope, witnesses: np.ndarray) -> Truth:
         and e.time_ns + envelope.error_ns >= f.begin_ns
         and f.end_ns - f.begin_ns + envelope.error_ns >= retention_ns
     ]
-    return either(constant(FALSE, len(witnesses)), *parts)
+    return any_true(constant(FALSE, len(witnesses)), *parts)
 
 
 # Which of several topics that had one name a witness speaks of. A topic is its id: made again under its name it is
@@ -184,8 +184,8 @@ def _made_between(envelope: Envelope, first_ns: np.ndarray, second_ns: np.ndarra
             first_ns <= made_ns + error_ns, 1, np.where(first_ns <= _told_ns(envelope, made_ns), UNKNOWN, 0)
         )
         proven = np.int8(1 if life.deleted_ns is not None else UNKNOWN)
-        parts.append(both(proven, truth(second_ns >= made_ns - error_ns), soon.astype(np.int8)))
-    return either(constant(FALSE, len(first_ns)), *parts)
+        parts.append(all_true(proven, as_truth(second_ns >= made_ns - error_ns), soon.astype(np.int8)))
+    return any_true(constant(FALSE, len(first_ns)), *parts)
 
 
 def _may_be_of(envelope: Envelope, witnesses: np.ndarray) -> np.ndarray:

@@ -13,7 +13,18 @@ from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.configuration import FIRST_CONTROLLER_ID
 from prozess.harness.guarantees.evidence.envelope import DEPOSED_NS, AppendedBatches, Envelope, or_never
 from prozess.harness.guarantees.evidence.ground_truth import FOREVER, Election, FaultRecord
-from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, both, constant, doubted, either, negate, truth
+from prozess.harness.guarantees.logic import (
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    Truth,
+    all_true,
+    any_true,
+    as_truth,
+    constant,
+    doubt_unless,
+    negate,
+)
 from prozess.harness.interfaces.witnesses import CopyCase, LateCase
 from prozess.harness.schema import MISSING, NONE, Tristate
 
@@ -26,9 +37,9 @@ def moved_under(envelope: Envelope, election: Election, witnesses: np.ndarray, b
     the election, and its offset is not one that only the deposed leader can have given."""
     by_old = (witnesses["case"] == OFFSET_TAKEN_CASE) | envelope.beyond(witnesses["log_offset"])
     began_before = begun_ns <= election.time_ns + envelope.error_ns
-    return either(
-        doubted(moves_away(envelope, election, begun_ns), known=began_before | by_old),
-        doubted(zombie_answered(envelope, election, begun_ns), known=began_before | by_old),
+    return any_true(
+        doubt_unless(moves_away(envelope, election, begun_ns), known=began_before | by_old),
+        doubt_unless(zombie_answered(envelope, election, begun_ns), known=began_before | by_old),
         _given_by_two(envelope, election, witnesses, begun_ns),
     )
 
@@ -37,7 +48,7 @@ def moves_away(envelope: Envelope, election: Election, begun_ns: np.ndarray) -> 
     """The election came after the send began, or so shortly before that the old leader may not have known; and that one
     was not already dead by then."""
     known_ns = election.time_ns + DEPOSED_NS + envelope.error_ns
-    return truth((begun_ns <= known_ns) & (begun_ns <= _dead_ns(envelope, election) + envelope.error_ns))
+    return as_truth((begun_ns <= known_ns) & (begun_ns <= _dead_ns(envelope, election) + envelope.error_ns))
 
 
 def _dead_ns(envelope: Envelope, election: Election) -> int:
@@ -60,21 +71,21 @@ def _given_by_two(envelope: Envelope, election: Election, witnesses: np.ndarray,
     asked = (begun_ns >= after_ns) & (begun_ns <= envelope.known_ns(election))
     alive = begun_ns <= _dead_ns(envelope, election) + envelope.error_ns
     taken = witnesses["case"] == OFFSET_TAKEN_CASE
-    return truth(asked & (taken | (alive & envelope.beyond(witnesses["log_offset"]))))
+    return as_truth(asked & (taken | (alive & envelope.beyond(witnesses["log_offset"]))))
 
 
 def zombie_answered(envelope: Envelope, election: Election, begun_ns: np.ndarray) -> Truth:
     """The leader deposed by it, cut off or frozen then, may still have acknowledged until it was in sync again."""
     after_ns = election.time_ns - envelope.error_ns
     rejoined_ns = envelope.timeline.rejoined_ns(election.previous, election.time_ns) + envelope.error_ns
-    out = either(*_out_then(envelope, election))
-    return both(out, truth((begun_ns >= after_ns) & (begun_ns <= rejoined_ns)))
+    out = any_true(*_out_then(envelope, election))
+    return all_true(out, as_truth((begun_ns >= after_ns) & (begun_ns <= rejoined_ns)))
 
 
 def _out_then(envelope: Envelope, election: Election) -> list[Truth]:
     """Was the deposed leader cut off or frozen when it was deposed? By each fault that may have been the cause."""
     return [
-        either(np.int8(f.may("freezes")), np.int8(f.may("cuts")))
+        any_true(np.int8(f.may("freezes")), np.int8(f.may("cuts")))
         for f in envelope.faults
         if election.previous in f.nodes
         and f.begin_ns <= election.time_ns + envelope.error_ns
@@ -84,7 +95,7 @@ def _out_then(envelope: Envelope, election: Election) -> list[Truth]:
 
 def answered_until_ns(envelope: Envelope, election: Election) -> int:
     """Until when a send may have begun that the leader deposed by it took: alive, fenced, cut off or frozen."""
-    causes = either(*_out_then(envelope, election))
+    causes = any_true(*_out_then(envelope, election))
     rejoined_ns = envelope.timeline.rejoined_ns(election.previous, election.time_ns) + envelope.error_ns
     until_ns = max(envelope.known_ns(election), rejoined_ns) if causes != FALSE else envelope.known_ns(election)
     return min(until_ns, _dead_ns(envelope, election) + envelope.error_ns)
@@ -97,7 +108,7 @@ def leader_hampered(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     if not envelope.timeline.known:
         return constant(UNKNOWN, len(witnesses))
     by_faults = leader_hampered_between(envelope, begun_ns, or_never(witnesses["end_ns"]))
-    return either(by_faults, _fenced_unawares(envelope, witnesses))
+    return any_true(by_faults, _fenced_unawares(envelope, witnesses))
 
 
 def _fenced_unawares(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -105,12 +116,14 @@ def _fenced_unawares(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     acknowledged 2.9 s after the controllers had fenced their leader, which every broker still named."""
     begun_ns, end_ns = envelope.begun_ns(witnesses), or_never(witnesses["end_ns"])
     parts = [
-        truth((begun_ns <= envelope.known_ns(election)) & (end_ns >= _lost_ns(envelope, election) - envelope.error_ns))
+        as_truth(
+            (begun_ns <= envelope.known_ns(election)) & (end_ns >= _lost_ns(envelope, election) - envelope.error_ns)
+        )
         for election in envelope.timeline.elections
         if election.deposed_fenced
         and envelope.timeline.rejoined_ns(election.previous, election.time_ns) != FOREVER  # else nothing tells how long
     ]
-    return either(constant(0, len(witnesses)), *parts)
+    return any_true(constant(0, len(witnesses)), *parts)
 
 
 def _lost_ns(envelope: Envelope, election: Election) -> int:
@@ -143,9 +156,9 @@ def _hampered(
     parts = []
     for f in envelope.faults:
         overlap = (f.begin_ns - envelope.error_ns <= until_ns) & (f.end_ns + envelope.error_ns >= since_ns)
-        harm = either(*(np.int8(f.may(what)) for what in ("stops", "freezes", "cuts")))
-        parts.append(both(truth(overlap & touches(f)), harm))
-    return either(constant(0, len(since_ns)), *parts)
+        harm = any_true(*(np.int8(f.may(what)) for what in ("stops", "freezes", "cuts")))
+        parts.append(all_true(as_truth(overlap & touches(f)), harm))
+    return any_true(constant(0, len(since_ns)), *parts)
 
 
 def destroyed_leader(envelope: Envelope, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:
@@ -158,8 +171,8 @@ def destroyed_leader(envelope: Envelope, witnesses: np.ndarray, begun_ns: np.nda
         successor = next(later, None)
         took_over = successor is not None and successor.previous in f.hit and successor.leader not in f.hit
         was_led = np.isin(leader, f.hit) & (f.end_ns >= begun_ns)
-        parts.append(both(truth(was_led & (not took_over)), np.int8(f.may("destroys"))))
-    return either(constant(0, len(witnesses)), *parts)
+        parts.append(all_true(as_truth(was_led & (not took_over)), np.int8(f.may("destroys"))))
+    return any_true(constant(0, len(witnesses)), *parts)
 
 
 # What else may explain a witness: a leader or coordinator that was deposed, out, or lost what it knew. Loops run over
@@ -171,8 +184,8 @@ def leader_changed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
         return constant(UNKNOWN, len(witnesses))
     begun_ns = envelope.begun_ns(witnesses)
     # A client learns of it from a leader that knows it was deposed.
-    changes = (truth(envelope.known_ns(e) >= begun_ns) for e in envelope.timeline.elections)
-    return either(constant(FALSE, len(witnesses)), *changes)
+    changes = (as_truth(envelope.known_ns(e) >= begun_ns) for e in envelope.timeline.elections)
+    return any_true(constant(FALSE, len(witnesses)), *changes)
 
 
 def leader_changed_during_the_send(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -180,8 +193,10 @@ def leader_changed_during_the_send(envelope: Envelope, witnesses: np.ndarray) ->
     if not envelope.timeline.known:
         return constant(UNKNOWN, len(witnesses))
     begun_ns, end_ns = envelope.begun_ns(witnesses), or_never(witnesses["end_ns"]) + envelope.error_ns
-    changes = (truth((envelope.known_ns(e) >= begun_ns) & (e.time_ns <= end_ns)) for e in envelope.timeline.elections)
-    return either(constant(FALSE, len(witnesses)), *changes)
+    changes = (
+        as_truth((envelope.known_ns(e) >= begun_ns) & (e.time_ns <= end_ns)) for e in envelope.timeline.elections
+    )
+    return any_true(constant(FALSE, len(witnesses)), *changes)
 
 
 def leader_may_have_refused(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -197,9 +212,9 @@ def leader_may_have_refused(envelope: Envelope, witnesses: np.ndarray) -> Truth:
         *_returned_leaders(envelope),
     ]
     unaware = (
-        truth((begun_ns <= envelope.led_by_ns(epoch, since_ns)) & (since_ns <= end_ns)) for epoch, since_ns in began
+        as_truth((begun_ns <= envelope.led_by_ns(epoch, since_ns)) & (since_ns <= end_ns)) for epoch, since_ns in began
     )
-    return either(leader_changed_during_the_send(envelope, witnesses), *unaware)
+    return any_true(leader_changed_during_the_send(envelope, witnesses), *unaware)
 
 
 def _returned_leaders(envelope: Envelope) -> Iterator[tuple[int, int]]:
@@ -233,26 +248,26 @@ def coordinator_state_lost(envelope: Envelope, witnesses: np.ndarray, *, late_ns
     ways = _ways_to_lose(envelope)
     # An unclean election that was asked for is one of partitions under trial: whether of internal ones too is not known.
     destroying = [what for what in ways if what != "elects_unclean"]
-    harm = either(*(np.int8(f.may(what)) for f in envelope.faults for what in ways))
+    harm = any_true(*(np.int8(f.may(what)) for f in envelope.faults for what in ways))
     everybody = set(range(1, envelope.brokers + 1))
     certain = [
-        truth(f.begin_ns - envelope.error_ns - late_ns <= _or_forever(witnesses["end_ns"]))
+        as_truth(f.begin_ns - envelope.error_ns - late_ns <= _or_forever(witnesses["end_ns"]))
         for f in envelope.faults
         if everybody and everybody <= set(f.seen) and any(f.may(what) is Tristate.YES for what in destroying)
     ]
     never = harm == FALSE and not envelope.unstated
-    return either(constant(FALSE if never else UNKNOWN, len(witnesses)), *certain)
+    return any_true(constant(FALSE if never else UNKNOWN, len(witnesses)), *certain)
 
 
 def owner_since_before_the_loss(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Did the other owner have the partition since before the fault? One that got it later got it from a coordinator that
     knows the group as it is now."""
     parts = [
-        both(truth(witnesses["other_ns"] <= f.end_ns + envelope.error_ns), np.int8(f.may(what)))
+        all_true(as_truth(witnesses["other_ns"] <= f.end_ns + envelope.error_ns), np.int8(f.may(what)))
         for f in envelope.faults
         for what in _ways_to_lose(envelope)
     ]
-    return either(constant(FALSE, len(witnesses)), *parts)
+    return any_true(constant(FALSE, len(witnesses)), *parts)
 
 
 def _ways_to_lose(envelope: Envelope) -> list[str]:
@@ -270,13 +285,13 @@ def delayed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     begun_ns = envelope.begun_ns(witnesses) - BEFORE_NS - envelope.error_ns
     end_ns = np.where(witnesses["end_ns"] == MISSING, FOREVER, witnesses["end_ns"]) + envelope.error_ns
     parts = [
-        both(
-            truth((f.begin_ns <= end_ns) & (f.end_ns >= begun_ns)),
-            either(np.int8(f.may("freezes")), np.int8(f.may("cuts"))),
+        all_true(
+            as_truth((f.begin_ns <= end_ns) & (f.end_ns >= begun_ns)),
+            any_true(np.int8(f.may("freezes")), np.int8(f.may("cuts"))),
         )
         for f in envelope.faults
     ]
-    return either(constant(FALSE, len(witnesses)), *parts)
+    return any_true(constant(FALSE, len(witnesses)), *parts)
 
 
 def coordinator_out(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -284,17 +299,17 @@ def coordinator_out(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     which is not known. Clients frozen or dead are no reason here: kernels know of them."""
     begin_ns, everybody = witnesses["begin_ns"], set(range(1, envelope.brokers + 1))
     parts = [
-        both(
-            truth(
+        all_true(
+            as_truth(
                 (f.begin_ns <= begin_ns + envelope.error_ns) & (f.end_ns >= begin_ns - BEFORE_NS - envelope.error_ns)
             ),
-            either(*(np.int8(f.may(what)) for what in ("stops", "freezes", "cuts"))),
+            any_true(*(np.int8(f.may(what)) for what in ("stops", "freezes", "cuts"))),
             TRUE if f.step in envelope.coordinator_steps or (everybody and everybody <= set(f.nodes)) else UNKNOWN,
         )
         for f in envelope.faults
         if any(node < FIRST_CONTROLLER_ID for node in f.nodes)
     ]
-    return either(constant(FALSE, len(witnesses)), *parts)
+    return any_true(constant(FALSE, len(witnesses)), *parts)
 
 
 def bumped(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -309,7 +324,7 @@ def never_written_before_the_first_batch(envelope: Envelope, witnesses: np.ndarr
     batches = envelope.batches()
     if batches is None or batches.begins_late is Tristate.UNKNOWN:
         return constant(UNKNOWN, len(witnesses))
-    return truth((witnesses["log_offset"] == NONE) & (batches.begins_late is Tristate.YES))
+    return as_truth((witnesses["log_offset"] == NONE) & (batches.begins_late is Tristate.YES))
 
 
 def out_of_sync_at_the_end(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -320,7 +335,7 @@ def out_of_sync_at_the_end(envelope: Envelope, witnesses: np.ndarray) -> Truth:
         int(envelope.timeline.isr[-1]) >> witnesses["reader"]
         & int(envelope.timeline.isr[-1]) >> witnesses["other_client"]
     )
-    return truth(in_sync & 1 == 0)
+    return as_truth(in_sync & 1 == 0)
 
 
 def reply_endangered(envelope: Envelope, witnesses: np.ndarray) -> np.ndarray:
@@ -345,7 +360,9 @@ def unsettled(envelope: Envelope, witnesses: np.ndarray, lasting_ns: int) -> Tru
     if not envelope.timeline.known:
         return constant(UNKNOWN, len(witnesses))
     proven = replace(envelope, faults=[f for f in envelope.faults if f.effective is Tristate.YES])
-    return doubted(_disturbed(envelope, witnesses, lasting_ns), known=_disturbed(proven, witnesses, lasting_ns) == TRUE)
+    return doubt_unless(
+        _disturbed(envelope, witnesses, lasting_ns), known=_disturbed(proven, witnesses, lasting_ns) == TRUE
+    )
 
 
 def _disturbed(envelope: Envelope, witnesses: np.ndarray, lasting_ns: int) -> Truth:
@@ -353,7 +370,7 @@ def _disturbed(envelope: Envelope, witnesses: np.ndarray, lasting_ns: int) -> Tr
     for begin_ns, end_ns in _free_stretches(envelope):
         overlap = np.minimum(witnesses["end_ns"], end_ns) - np.maximum(witnesses["begin_ns"], begin_ns)
         longest = np.maximum(longest, overlap)
-    return truth(longest < lasting_ns)
+    return as_truth(longest < lasting_ns)
 
 
 def _free_stretches(envelope: Envelope) -> list[tuple[int, int]]:
@@ -388,16 +405,16 @@ def fault_at_work(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     since_ns = witnesses["begin_ns"] - bound.recovery_ns - envelope.error_ns
     until_ns = witnesses["other_ns"] + envelope.error_ns
     parts = [
-        both(truth((f.begin_ns <= until_ns) & (f.end_ns >= since_ns)), np.int8(f.effective))
+        all_true(as_truth((f.begin_ns <= until_ns) & (f.end_ns >= since_ns)), np.int8(f.effective))
         for f in envelope.faults
         if not f.nodes or not set(f.nodes) <= envelope.measured_by
     ]
-    return either(constant(FALSE, len(witnesses)), *parts)
+    return any_true(constant(FALSE, len(witnesses)), *parts)
 
 
 def unmeasured(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Could the delay not be measured? The checker has already found that out."""
-    return truth(np.isin(witnesses["case"], (LateCase.STOOD_STILL, LateCase.UNAUDITED)))
+    return as_truth(np.isin(witnesses["case"], (LateCase.STOOD_STILL, LateCase.UNAUDITED)))
 
 
 # What known defects leave in a history, and nothing else does: a defect is named by this, never by a fault that was
@@ -438,7 +455,7 @@ def _written_before_the_end(
 ) -> Truth:
     """Tells whether the marker beside a record was written before its client had asked for the end of its transaction."""
     batches, times = envelope.batches(), envelope.transactions()
-    moved = either(*(np.int8(f.may("shifts_clock")) for f in envelope.faults))
+    moved = any_true(*(np.int8(f.may("shifts_clock")) for f in envelope.faults))
     if batches is None or times is None or envelope.wall_zero_ns is None or moved != FALSE:
         return constant(UNKNOWN, len(witnesses))
     asked_ns = times.end_invoked_of(witnesses["client"], witnesses["begin_ns"])
@@ -471,11 +488,11 @@ def given_after_its_leader_was_replaced(envelope: Envelope, witnesses: np.ndarra
         return constant(UNKNOWN, len(witnesses))
     epoch, seen_ns = witnesses["leader_epoch"], witnesses["seen_ns"]
     parts = [
-        both(truth(e.epoch > epoch), _certainly_after(seen_ns, e.time_ns, envelope.error_ns))
+        all_true(as_truth(e.epoch > epoch), _certainly_after(seen_ns, e.time_ns, envelope.error_ns))
         for e in envelope.timeline.elections
     ]
     known = (epoch != NONE) & (seen_ns != MISSING)
-    return np.where(known, either(constant(FALSE, len(witnesses)), *parts), UNKNOWN).astype(np.int8)
+    return np.where(known, any_true(constant(FALSE, len(witnesses)), *parts), UNKNOWN).astype(np.int8)
 
 
 def left_open(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -484,7 +501,7 @@ def left_open(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     batches = envelope.batches()
     if batches is None:
         return constant(UNKNOWN, len(witnesses))
-    return truth((batches.open_from != NONE) & (witnesses["log_offset"] == batches.open_from))
+    return as_truth((batches.open_from != NONE) & (witnesses["log_offset"] == batches.open_from))
 
 
 def _certainly_after(times_ns: np.ndarray, moment_ns: int, error_ns: int) -> Truth:

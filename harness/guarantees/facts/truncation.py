@@ -23,7 +23,18 @@ from prozess.harness.guarantees.facts.stale_leaders import (
     moves_away,
     zombie_answered,
 )
-from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, both, constant, doubted, either, negate, truth
+from prozess.harness.guarantees.logic import (
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    Truth,
+    all_true,
+    any_true,
+    as_truth,
+    constant,
+    doubt_unless,
+    negate,
+)
 from prozess.harness.schema import MISSING, NONE, Outcome, Tristate
 
 Unclean = Sequence[tuple[Election, Truth]]
@@ -71,11 +82,11 @@ def cut_from_epoch(envelope: Envelope, unclean: Unclean, epoch: np.ndarray, offs
 
 def _cut(logged: _Logged | None, unclean: Unclean, epoch: np.ndarray, offset: np.ndarray) -> Truth:
     if logged is None:
-        later = [both(was, truth(epoch < e.epoch)) for e, was in unclean]
-        return doubted(either(constant(FALSE, len(epoch)), *later), known=False)
+        later = [all_true(was, as_truth(epoch < e.epoch)) for e, was in unclean]
+        return doubt_unless(any_true(constant(FALSE, len(epoch)), *later), known=False)
     gone, began_without = (offset == NONE) | (logged.at(offset) != epoch), logged.above(epoch)
-    parts = [both(was, truth(gone & (epoch < e.epoch) & (e.epoch <= began_without))) for e, was in unclean]
-    return either(constant(FALSE, len(epoch)), *parts)
+    parts = [all_true(was, as_truth(gone & (epoch < e.epoch) & (e.epoch <= began_without))) for e, was in unclean]
+    return any_true(constant(FALSE, len(epoch)), *parts)
 
 
 def cut_from_any_epoch(
@@ -128,7 +139,7 @@ IN_LOG_CASES = (1, 3, 6)
 def cutoff(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """An unclean election made a log without it the truth: certainly so if the record existed before; unknown
     if its send had only begun, or if the deposed leader may have taken it."""
-    return by_epoch(envelope, witnesses, _cut_off_by_time(envelope, witnesses))
+    return decided_by_epoch(envelope, witnesses, _cut_off_by_time(envelope, witnesses))
 
 
 def _cut_off_by_time(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -138,8 +149,8 @@ def _cut_off_by_time(envelope: Envelope, witnesses: np.ndarray) -> Truth:
 
 def cutoff_of_the_gone(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Was a record that is in no log cut off by an unclean election, whichever leader acknowledged it?"""
-    by_time = either(_cut_off_by_time(envelope, witnesses), _whoever_took_it(envelope, witnesses))
-    return by_epoch(envelope, witnesses, by_time)
+    by_time = any_true(_cut_off_by_time(envelope, witnesses), _whoever_took_it(envelope, witnesses))
+    return decided_by_epoch(envelope, witnesses, by_time)
 
 
 def cutoff_after_read(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -147,7 +158,7 @@ def cutoff_after_read(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     the read."""
     seen_ns = or_never(witnesses["seen_ns"])
     by_time = _cut_off(envelope, witnesses, lambda e: e.time_ns + envelope.error_ns >= seen_ns)
-    return by_epoch(envelope, witnesses, by_time)
+    return decided_by_epoch(envelope, witnesses, by_time)
 
 
 def cutoff_of_either(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -155,17 +166,17 @@ def cutoff_of_either(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     first_ns = np.minimum(envelope.existed_ns(witnesses), or_never(witnesses["other_ns"]))
     by_time = _cut_off(envelope, witnesses, lambda e: e.time_ns + envelope.error_ns >= first_ns)
     in_log = np.isin(witnesses["case"], IN_LOG_CASES)  # the other one is, so this one is not: it was cut off
-    gone = either(by_time, both(truth(in_log), _whoever_took_it(envelope, witnesses)))
-    return np.where(in_log, by_epoch(envelope, witnesses, gone), by_time)
+    gone = any_true(by_time, all_true(as_truth(in_log), _whoever_took_it(envelope, witnesses)))
+    return np.where(in_log, decided_by_epoch(envelope, witnesses, gone), by_time)
 
 
 def unclean_between(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """An unclean election began an epoch after that of the earlier of two answers, up to that of the later one."""
     earlier, later = witnesses["other_sequence"], witnesses["sequence"]
-    return _any_unclean(envelope, len(witnesses), lambda e: truth((earlier < e.epoch) & (e.epoch <= later)))
+    return _any_unclean(envelope, len(witnesses), lambda e: as_truth((earlier < e.epoch) & (e.epoch <= later)))
 
 
-def by_epoch(envelope: Envelope, witnesses: np.ndarray, otherwise: Truth) -> Truth:
+def decided_by_epoch(envelope: Envelope, witnesses: np.ndarray, otherwise: Truth) -> Truth:
     """Decides by epochs where a reader was told the record's epoch; elsewhere `otherwise` decides."""
     epoch = witnesses["leader_epoch"]
     if not envelope.timeline.known or not (epoch != NONE).any():
@@ -182,10 +193,10 @@ def _whoever_took_it(envelope: Envelope, witnesses: np.ndarray) -> Truth:
         return constant(FALSE, len(witnesses))
     begun_ns, existed_ns = envelope.begun_ns(witnesses), envelope.existed_ns(witnesses)
     parts = [
-        both(was, either(truth(e.time_ns > existed_ns), moved_under(envelope, e, witnesses, begun_ns)))
+        all_true(was, any_true(as_truth(e.time_ns > existed_ns), moved_under(envelope, e, witnesses, begun_ns)))
         for e, was in unclean
     ]
-    possibly = either(constant(FALSE, len(witnesses)), *parts)
+    possibly = any_true(constant(FALSE, len(witnesses)), *parts)
     by_any = cut_from_any_epoch(envelope, unclean, begun_ns, existed_ns, witnesses["log_offset"])
     return np.where(possibly != FALSE, by_any, FALSE).astype(np.int8)
 
@@ -195,10 +206,10 @@ def _cut_off(envelope: Envelope, witnesses: np.ndarray, certainly: Callable[[Ele
 
     def holds(election: Election) -> Truth:
         possibly = (
-            either(moves_away(envelope, election, begun_ns), zombie_answered(envelope, election, begun_ns)) != FALSE
+            any_true(moves_away(envelope, election, begun_ns), zombie_answered(envelope, election, begun_ns)) != FALSE
         )
         when = np.where(certainly(election), 1, np.where(possibly, UNKNOWN, 0)).astype(np.int8)
-        return both(when, envelope.reaches(election, offset))
+        return all_true(when, envelope.reaches(election, offset))
 
     return _any_unclean(envelope, len(witnesses), holds)
 
@@ -209,8 +220,8 @@ def unclean_before(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     first_ns, later_ns = witnesses["begin_ns"], or_never(witnesses["end_ns"])
 
     def holds(election: Election) -> Truth:
-        old = doubted(truth(np.ones(len(witnesses), dtype=bool)), known=first_ns <= envelope.known_ns(election))
-        return both(truth(election.time_ns - envelope.error_ns <= later_ns), old)
+        old = doubt_unless(as_truth(np.ones(len(witnesses), dtype=bool)), known=first_ns <= envelope.known_ns(election))
+        return all_true(as_truth(election.time_ns - envelope.error_ns <= later_ns), old)
 
     return _any_unclean(envelope, len(witnesses), holds)
 
@@ -221,18 +232,18 @@ def unclean_before_read(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     begun_ns, seen_ns = witnesses["begin_ns"], or_never(witnesses["seen_ns"])
 
     def holds(election: Election) -> Truth:
-        before = truth(begun_ns <= election.time_ns + envelope.error_ns)
-        possibly = either(moves_away(envelope, election, begun_ns), zombie_answered(envelope, election, begun_ns))
+        before = as_truth(begun_ns <= election.time_ns + envelope.error_ns)
+        possibly = any_true(moves_away(envelope, election, begun_ns), zombie_answered(envelope, election, begun_ns))
         when = np.where(before == TRUE, TRUE, np.where(possibly != FALSE, UNKNOWN, FALSE))
         when = np.where(begun_ns == MISSING, UNKNOWN, when).astype(np.int8)
-        return both(when, truth(election.time_ns - envelope.error_ns <= seen_ns))
+        return all_true(when, as_truth(election.time_ns - envelope.error_ns <= seen_ns))
 
     return _any_unclean(envelope, len(witnesses), holds)
 
 
 def that_election_unclean(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Was the election unclean that began the leader epoch in `sequence`?"""
-    return _any_unclean(envelope, len(witnesses), lambda e: truth(witnesses["sequence"] == e.epoch))
+    return _any_unclean(envelope, len(witnesses), lambda e: as_truth(witnesses["sequence"] == e.epoch))
 
 
 def unclean_asked_for(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -240,17 +251,17 @@ def unclean_asked_for(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     was asked for, nor, for certain, after the request had been answered."""
     at_ns = witnesses["begin_ns"]
     parts = [
-        both(
-            truth(f.begin_ns - envelope.error_ns <= at_ns),
-            doubted(
-                truth(np.ones(len(witnesses), dtype=bool)),
+        all_true(
+            as_truth(f.begin_ns - envelope.error_ns <= at_ns),
+            doubt_unless(
+                as_truth(np.ones(len(witnesses), dtype=bool)),
                 known=at_ns <= (f.begin_ns if f.made_ns is None else f.made_ns) + envelope.error_ns,
             ),
             np.int8(f.may("elects_unclean")),
         )
         for f in envelope.faults
     ]
-    return either(constant(FALSE, len(witnesses)), *parts)
+    return any_true(constant(FALSE, len(witnesses)), *parts)
 
 
 def unclean_since(envelope: Envelope, witnesses: np.ndarray) -> Truth:
@@ -280,10 +291,10 @@ def _any_unclean(envelope: Envelope, length: int, holds: Callable[[Election], Tr
     if not envelope.timeline.known:
         # False by configuration: nobody was allowed to elect from outside, nobody asked for it, and nobody saw it. Seen in
         # samples it is never more than unknown what it did: at which offset the new leader began they do not say.
-        asked = either(*(np.int8(f.may("elects_unclean")) for f in envelope.faults))
+        asked = any_true(*(np.int8(f.may("elects_unclean")) for f in envelope.faults))
         never = asked == FALSE and not (envelope.unclean_enabled or envelope.unstated or envelope.sampled_unclean)
         return constant(FALSE if never else UNKNOWN, length)
-    return either(constant(0, length), *(both(was, holds(e)) for e, was in _unclean_elections(envelope)))
+    return any_true(constant(0, length), *(all_true(was, holds(e)) for e, was in _unclean_elections(envelope)))
 
 
 def _unclean_elections(envelope: Envelope) -> Unclean:
@@ -292,10 +303,10 @@ def _unclean_elections(envelope: Envelope) -> Unclean:
 
 def _unclean(envelope: Envelope, election: Election) -> Truth:
     if not election.last_leader_standing:
-        return truth(election.from_outside)
+        return as_truth(election.from_outside)
     # The last leader came back: harmless unless its copy was destroyed since it was last copied from others. [KIP-966]
     joined_ns = envelope.timeline.joined_ns(election.leader, election.time_ns)
-    return either(*(
+    return any_true(*(
         np.int8(f.may("destroys"))
         for f in envelope.faults
         if election.leader in f.hit
@@ -344,15 +355,15 @@ def _wiped_when(envelope: Envelope, holds: Callable[[Wiped], np.ndarray], length
         return constant(FALSE, length)
     if not envelope.timeline.known or any(f.may("destroys") is Tristate.UNKNOWN for f in envelope.faults):
         return constant(UNKNOWN, length)
-    certainly = either(constant(0, length), *(truth(holds(wiped)) for wiped in envelope.wiped_moments))
-    perhaps = either(constant(0, length), *(truth(holds(wiped)) for wiped in envelope.perhaps_wiped_moments))
-    return np.where(certainly == TRUE, TRUE, doubted(perhaps, known=False)).astype(np.int8)
+    certainly = any_true(constant(0, length), *(as_truth(holds(wiped)) for wiped in envelope.wiped_moments))
+    perhaps = any_true(constant(0, length), *(as_truth(holds(wiped)) for wiped in envelope.perhaps_wiped_moments))
+    return np.where(certainly == TRUE, TRUE, doubt_unless(perhaps, known=False)).astype(np.int8)
 
 
 def sent_later(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """The record jumped over was sent (`other_ns`) after the later of the two reads: it was not there to be given."""
     sent_ns = np.where(witnesses["other_ns"] == MISSING, -FOREVER, witnesses["other_ns"])
-    return truth(sent_ns > or_never(witnesses["end_ns"]))
+    return as_truth(sent_ns > or_never(witnesses["end_ns"]))
 
 
 # acks=1: the tail of a log that a change of leader takes away, and what is beyond that because it was committed.
@@ -367,7 +378,7 @@ def committed(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Returns whether acks=all acknowledged it, a consumer was given it, or the high watermark was seen above it. Not
     seen = no."""
     acknowledged = (witnesses["outcome"] == Outcome.OK) & (envelope.acks == "all")
-    return truth(acknowledged | (witnesses["seen_ns"] != MISSING) | _below_watermark(envelope, witnesses))
+    return as_truth(acknowledged | (witnesses["seen_ns"] != MISSING) | _below_watermark(envelope, witnesses))
 
 
 def _below_watermark(envelope: Envelope, witnesses: np.ndarray) -> np.ndarray:
@@ -385,26 +396,28 @@ def _below_watermark(envelope: Envelope, witnesses: np.ndarray) -> np.ndarray:
     return np.asarray(seen & (values[last] > witnesses["log_offset"]))
 
 
-def tail(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+def in_uncommitted_tail(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Returns whether it was not committed, and some later leader never had it, whatever the cause of the move; or the
     leader that acknowledged it was destroyed. A move while the send was under way counts, if the old leader could still
     answer: on which side of it the append fell cannot be told. [acks; KAFKA-20554]"""
     if not envelope.timeline.known:
-        return both(constant(UNKNOWN, len(witnesses)), negate(committed(envelope, witnesses)))
+        return all_true(constant(UNKNOWN, len(witnesses)), negate(committed(envelope, witnesses)))
     begun_ns = envelope.begun_ns(witnesses)
     parts = [destroyed_leader(envelope, witnesses, begun_ns)]
     for election in envelope.timeline.elections:
         moved = moved_under(envelope, election, witnesses, begun_ns)
         if not moved.any():
             continue
-        missed = negate(had(envelope, election, witnesses, begun_ns))
+        missed = negate(new_leader_had_it(envelope, election, witnesses, begun_ns))
         # A deposed leader's own epoch may begin below the next one's start, and all of it is cut. [KIP-101]
         taken = witnesses["case"] == OFFSET_TAKEN_CASE
-        parts.append(both(moved, either(envelope.reaches(election, witnesses["log_offset"]), truth(taken)), missed))
-    return both(negate(committed(envelope, witnesses)), either(*parts))
+        parts.append(
+            all_true(moved, any_true(envelope.reaches(election, witnesses["log_offset"]), as_truth(taken)), missed)
+        )
+    return all_true(negate(committed(envelope, witnesses)), any_true(*parts))
 
 
-def had(envelope: Envelope, election: Election, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:
+def new_leader_had_it(envelope: Envelope, election: Election, witnesses: np.ndarray, begun_ns: np.ndarray) -> Truth:
     """Returns whether the new leader had the (uncommitted) record: it acknowledged it itself, or it stayed in the ISR
     so long after the acknowledgement, under a leader that could reach a living controller, that lagging would have cost
     it its place."""
@@ -416,13 +429,13 @@ def had(envelope: Envelope, election: Election, witnesses: np.ndarray, begun_ns:
     until_ns = np.minimum(
         envelope.timeline.in_sync_until(election.leader, since_ns), election.time_ns - envelope.error_ns
     )
-    stayed = truth(until_ns > since_ns)
+    stayed = as_truth(until_ns > since_ns)
     if envelope.lag_max_ns is None:
-        long_enough, end_ns = doubted(stayed, known=False), since_ns
+        long_enough, end_ns = doubt_unless(stayed, known=False), since_ns
     else:
         end_ns = acknowledged_ns + int(LAG_FACTOR * envelope.lag_max_ns) + envelope.error_ns
-        long_enough = both(stayed, truth(until_ns >= end_ns))
-    held_up = either(
+        long_enough = all_true(stayed, as_truth(until_ns >= end_ns))
+    held_up = any_true(
         leader_hampered_between(envelope, since_ns, end_ns), keepers_hampered_between(envelope, since_ns, end_ns)
     )
-    return either(truth(itself), both(long_enough, negate(held_up)))
+    return any_true(as_truth(itself), all_true(long_enough, negate(held_up)))

@@ -230,7 +230,7 @@ def unlooked(plan: Plan, doubts: Sequence[str]) -> TrialVerdict:
     blank = TrialVerdict(
         verdict=Verdict.UNKNOWN, sentence="", trial=plan.trial, title=plan.title, seed=plan.seed, cells=cells
     )
-    return doubted(blank, doubts)
+    return with_doubts(blank, doubts)
 
 
 def _blank(cell: Cell) -> CellVerdict:
@@ -294,7 +294,7 @@ def _named(doubts: Sequence[str]) -> list[str]:
     return [*doubts[:NAMED_MAX], f"{len(doubts) - NAMED_MAX:,} more files are damaged"]
 
 
-def doubted(verdict: TrialVerdict, doubts: Sequence[str]) -> TrialVerdict:
+def with_doubts(verdict: TrialVerdict, doubts: Sequence[str]) -> TrialVerdict:
     """Returns the same verdict with everything that was judged unknown, because of `doubts` (at least one, worst first). What
     was found is still told, and counts for nothing: no promise is kept, and none is broken, by files that nothing proves."""
     assert doubts, "there must be a reason to doubt"

@@ -9,8 +9,8 @@ import numpy as np
 
 from prozess.harness.config.configuration import DeliveryBound
 from prozess.harness.guarantees.evidence.envelope import Envelope
-from prozess.harness.guarantees.facts.registry import Happened, could_be, of_witnesses
-from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, both, negate
+from prozess.harness.guarantees.facts.registry import Happened, could_hold, of_witnesses
+from prozess.harness.guarantees.logic import FALSE, TRUE, UNKNOWN, Truth, all_true, negate
 from prozess.harness.guarantees.table import TABLE, Guarantee, Rule, RuleEffect
 from prozess.harness.guarantees.table.rules import NEVER_EXCUSES, CellConfiguration
 from prozess.harness.interfaces import KernelResult
@@ -76,7 +76,7 @@ def condition(rule: Rule, fact: Callable[[str], Truth]) -> Truth:
 def _all_of(facts: Sequence[str], fact: Callable[[str], Truth]) -> Truth:
     holds = np.asarray(TRUE)
     for name in facts:
-        holds = both(holds, negate(fact(name[4:])) if name.startswith("not ") else fact(name))
+        holds = all_true(holds, negate(fact(name[4:])) if name.startswith("not ") else fact(name))
         if (holds == FALSE).all():
             break
     return holds
@@ -95,7 +95,7 @@ def satisfiable_rules(anomaly: str, configuration: CellConfiguration, happened: 
         rule
         for rule in TABLE[anomaly].rules
         if rule.effect is RuleEffect.PERMITTED
-        and condition(rule, lambda name: could_be(name, configuration, happened)) != FALSE
+        and condition(rule, lambda name: could_hold(name, configuration, happened)) != FALSE
     )
 
 
@@ -105,8 +105,8 @@ def open_defects(anomaly: str, configuration: CellConfiguration, happened: Happe
         rule
         for rule in TABLE[anomaly].rules
         if rule.effect is RuleEffect.DEFECT
-        and condition(rule, lambda name: could_be(name, configuration, happened)) != FALSE
-        and _all_of(rule.perhaps, lambda name: could_be(name, configuration, happened)) != FALSE
+        and condition(rule, lambda name: could_hold(name, configuration, happened)) != FALSE
+        and _all_of(rule.perhaps, lambda name: could_hold(name, configuration, happened)) != FALSE
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from prozess.harness import catalogue
 from prozess.harness.guarantees.evidence.trial import Evidence
-from prozess.harness.guarantees.facts.registry import FACTS, Happened, could_be, what_happened, with_readers
+from prozess.harness.guarantees.facts.registry import FACTS, Happened, could_hold, what_happened, with_readers
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import configuration_of
 from prozess.harness.guarantees.verdict.doubts import not_asked
@@ -60,7 +60,7 @@ def _facts(plan: Plan, cell: Cell, evidence: Evidence) -> Iterator[tuple[int, in
     for partition, envelope in envelopes_of(plan, cell, evidence).items():
         happened = with_readers(what_happened(envelope, sends_lived_ns=lived_ns), plan, cell)
         if happened not in held:
-            held[happened] = [int(could_be(name, configuration, happened)) for name in FACTS]
+            held[happened] = [int(could_hold(name, configuration, happened)) for name in FACTS]
         for (name, fact), holds in zip(FACTS.items(), held[happened], strict=True):
             about = "events" if fact.of_configuration is None else "configuration"
             yield cell.cell, partition, name, about, holds

@@ -19,7 +19,7 @@ from prozess.harness.guarantees.evidence.trial import Evidence
 from prozess.harness.guarantees.facts.registry import Happened, what_happened, with_readers
 from prozess.harness.guarantees.facts.stale_leaders import reply_endangered
 from prozess.harness.guarantees.facts.truncation import elected_unclean, last_unclean_ns
-from prozess.harness.guarantees.logic import either
+from prozess.harness.guarantees.logic import any_true
 from prozess.harness.guarantees.table import TABLE, Guarantee, Rule, RuleEffect
 from prozess.harness.guarantees.table.rules import CellConfiguration, configuration_of, is_idempotent
 from prozess.harness.guarantees.verdict.advice import PartitionSettings, change_of
@@ -42,7 +42,7 @@ from prozess.harness.guarantees.verdict.evaluation import (
 from prozess.harness.guarantees.verdict.sentences import (
     at_risk,
     faults_shown,
-    few,
+    first_of_many,
     not_proven,
     number_of,
     outcome_reason,
@@ -134,7 +134,7 @@ def judge(plan: Plan, findings: Sequence[Finding], evidence: Evidence, *, decide
 def _leave_out(plan: Plan, outcomes: Mapping[int, dict[str, CellAnomaly]], decide: Collection[str]) -> None:
     for judged in outcomes.values():
         for name, anomaly in judged.items():
-            if (why := left_out(plan, anomaly, decide)) is not None:
+            if (why := why_not_deciding(plan, anomaly, decide)) is not None:
                 judged[name] = not_deciding(anomaly, why)
 
 
@@ -173,7 +173,7 @@ def _unknown_reasons(outcomes: Mapping[int, Mapping[str, CellAnomaly]], known: S
                 concerned.setdefault(a.reason, {})[a.anomaly] = None
     said = {sentence(why) for why in known}
     return [
-        why if len(anomalies) == len(TABLE) else f"{few(list(anomalies))}: {why}"
+        why if len(anomalies) == len(TABLE) else f"{first_of_many(list(anomalies))}: {why}"
         for why, anomalies in concerned.items()
         if why not in said
     ]
@@ -278,7 +278,7 @@ def _change(
 def envelopes_of(plan: Plan, cell: Cell, evidence: Evidence) -> dict[int, Envelope]:
     """Returns what happened to each partition of a cell, and to all of them together."""
     envelopes = {p: evidence.envelope(plan, cell, p) for p in cell.partitions}
-    unclean = either(*(np.int8(elected_unclean(envelope)) for envelope in envelopes.values()))
+    unclean = any_true(*(np.int8(elected_unclean(envelope)) for envelope in envelopes.values()))
     last_ns = max(last_unclean_ns(envelope) for envelope in envelopes.values())
     return {
         p: replace(envelope, cell_unclean=Tristate(int(unclean)), cell_unclean_ns=last_ns)
@@ -523,7 +523,7 @@ def refuse_idle(plan: Plan, decide: Collection[str]) -> None:
             )
 
 
-def why_not(plan: Plan, anomaly: str) -> str | None:
+def why_not_judged(plan: Plan, anomaly: str) -> str | None:
     """Returns why a guarantee cannot be judged where this history comes from; None = it can."""
     if anomaly in NEEDS_NODES and plan.audited:
         return _NODES_UNREAD if plan.nodes_unread else None
@@ -532,7 +532,7 @@ def why_not(plan: Plan, anomaly: str) -> str | None:
     return _NOT_IMPORTED if anomaly in NEEDS_NODES else _NO_AUDIT
 
 
-def left_out(plan: Plan, judged: CellAnomaly, decide: Collection[str]) -> str | None:
+def why_not_deciding(plan: Plan, judged: CellAnomaly, decide: Collection[str]) -> str | None:
     """Returns why a guarantee does not decide in a cell; None = it does, or it does not apply there. `decide`: as
     chosen."""
     if judged.outcome is AnomalyOutcome.NOT_JUDGED or judged.anomaly in decide:
@@ -540,7 +540,7 @@ def left_out(plan: Plan, judged: CellAnomaly, decide: Collection[str]) -> str | 
     if decide:
         return NOT_CHOSEN
     nothing_seen = judged.outcome is AnomalyOutcome.UNKNOWN and not judged.count
-    return why_not(plan, judged.anomaly) if nothing_seen else None
+    return why_not_judged(plan, judged.anomaly) if nothing_seen else None
 
 
 def not_deciding(judged: CellAnomaly, why: str) -> CellAnomaly:

@@ -151,7 +151,7 @@ def _left(cells: Sequence[CellVerdict], omitted: Mapping[str, str]) -> str:
     found = [f"{name} {count:,}" for name, count in counts.items() if count]
     told = f" Found, but not judged: {_list(found)}." if found else ""
     verb = "was" if len(omitted) == 1 else "were"
-    return f"{told} {number_of(len(omitted), 'guarantee')} {verb} not judged: {few(list(omitted))}."
+    return f"{told} {number_of(len(omitted), 'guarantee')} {verb} not judged: {first_of_many(list(omitted))}."
 
 
 def _found_unjudged(cells: Sequence[CellVerdict]) -> str:
@@ -166,7 +166,7 @@ def _found_unjudged(cells: Sequence[CellVerdict]) -> str:
     return f"{found} found, but it is unknown whether that is permitted: {unjudged[0].why.rstrip('.')}"
 
 
-def few(names: Sequence[str]) -> str:
+def first_of_many(names: Sequence[str]) -> str:
     """Returns only the first of many: what a client that died leaves open is thirty anomalies, and the cells name each."""
     more = len(names) - NAMED_MAX
     return ", ".join(names) if more <= 1 else f"{', '.join(names[:NAMED_MAX])} and {more} more"

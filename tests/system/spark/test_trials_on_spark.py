@@ -65,7 +65,11 @@ def begin(matrix: Path, place: str, master: str, log: Path, **environment: str) 
 
 def trials_of_ours() -> list[psutil.Process]:
     """Every process of a trial that a task of Spark began."""
-    return [p for p in psutil.process_iter(["cmdline"]) if any("end_with(" in word for word in p.info["cmdline"] or ())]
+    return [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if any("end_with_parent(" in word for word in p.info["cmdline"] or ())
+    ]
 
 
 def scratch() -> set[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from prozess.harness.app.run_process import SAME_S
+from prozess.harness.app.run_process import SAME_SIGNAL_S
 from prozess.harness.clock import NS_PER_S, SystemClock, wait_until
 from prozess.harness.history.convert import History, ensure_history
 from prozess.harness.run_directory import RunDirectory
@@ -120,7 +120,7 @@ def test_control_c_twice_ends_at_once_and_leaves_nothing(prozess, need, isolatio
     wait_until(lambda: all(map(stands_still, stages)), awaited="stages to stop", timeout_s=30, clock=SystemClock())
     os.kill(command.process.pid, signal.SIGINT)
     wait_until(lambda: asked_to_stop(stages[0].pid), awaited="stop in the pipe", timeout_s=30, clock=SystemClock())
-    once_ns = time.monotonic_ns() + int(SAME_S * NS_PER_S)  # what comes before that is the same one
+    once_ns = time.monotonic_ns() + int(SAME_SIGNAL_S * NS_PER_S)  # what comes before that is the same one
     wait_until(
         lambda: time.monotonic_ns() > once_ns, awaited="a second Ctrl-C to count", timeout_s=30, clock=SystemClock()
     )

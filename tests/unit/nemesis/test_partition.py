@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.harness.app.conduct import exactly
+from prozess.harness.app.conduct import exact_replay
 from prozess.harness.config.impairments import ClientCut
 from prozess.harness.errors import ClusterFailed
 from prozess.harness.interfaces import ALL_CLIENTS_NODE, Capability
@@ -99,7 +99,7 @@ def test_an_exact_replay_draws_the_same_shape_again_in_a_step_of_any_name(bench,
     plan = parse_plan(bench.run.plan.read_text(), source="unit")
     before = [Step(name=f"step {n}") for n in range(7)]
     plan = plan.model_copy(update={"steps": (*before, Step(name="cut", do=action))})
-    exact = exactly(plan, json.loads(bench.run.resolved.read_text())).steps[7]
+    exact = exact_replay(plan, json.loads(bench.run.resolved.read_text())).steps[7]
     assert exact.do.targets == ("node:broker-1", "node:broker-2", "node:broker-3")
     bench.nemesis.strike(7, exact.model_copy(update={"name": "another"}))
     assert really_cut(bench.cluster) == cut

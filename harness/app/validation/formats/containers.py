@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from prozess.harness.app.validation.formats.filing import Filing, at, documents_of, mapping_in, names_of, word_of
+from prozess.harness.app.validation.formats.filing import (
+    Filing,
+    documents_of,
+    mapping_in,
+    names_of,
+    value_below,
+    word_of,
+)
 from prozess.harness.app.validation.reading import FileMapping, FileValue, Reading, Scope
 from prozess.harness.config.known_properties import Setting
 
@@ -216,34 +223,34 @@ def _other(filing: Filing, spelt: str, document: FileValue) -> None:
 
 def _resources(document: FileValue) -> Iterator[FileValue]:
     for each in documents_of(document):
-        items = at(each, "items")
-        if at(each, "kind") == "List" and isinstance(items, list):
+        items = value_below(each, "items")
+        if value_below(each, "kind") == "List" and isinstance(items, list):
             yield from items
         else:
             yield each
 
 
 def _spelt(document: FileValue, place: int = 0) -> str:
-    kind = at(document, "kind")
-    return f"{kind}/{at(document, 'metadata', 'name')}" if kind else f"document {place + 1}"
+    kind = value_below(document, "kind")
+    return f"{kind}/{value_below(document, 'metadata', 'name')}" if kind else f"document {place + 1}"
 
 
 def _maps(resources: Iterable[FileValue]) -> dict[str, FileMapping]:
     """Name → data of the file's ConfigMaps."""
     return {
-        str(at(each, "metadata", "name")): data
+        str(value_below(each, "metadata", "name")): data
         for each in resources
-        if at(each, "kind") == "ConfigMap" and isinstance(data := at(each, "data"), Mapping)
+        if value_below(each, "kind") == "ConfigMap" and isinstance(data := value_below(each, "data"), Mapping)
     }
 
 
 def _brokers(document: FileValue, maps: Mapping[str, FileMapping]) -> Iterator[_Container]:
-    kind = at(document, "kind")
+    kind = value_below(document, "kind")
     if kind not in _WORKLOADS:
         return
-    pod = at(document, "spec") if kind == "Pod" else at(document, "spec", "template", "spec")
-    containers = at(pod, "containers")
-    replicas = at(document, "spec", "replicas") if kind in ("StatefulSet", "Deployment", "ReplicaSet") else 1
+    pod = value_below(document, "spec") if kind == "Pod" else value_below(document, "spec", "template", "spec")
+    containers = value_below(pod, "containers")
+    replicas = value_below(document, "spec", "replicas") if kind in ("StatefulSet", "Deployment", "ReplicaSet") else 1
     for each in containers if isinstance(containers, list) else []:
         if not isinstance(each, Mapping):
             continue
@@ -260,8 +267,8 @@ def _brokers(document: FileValue, maps: Mapping[str, FileMapping]) -> Iterator[_
 
 
 def _keeps_disk(document: FileValue, pod: object) -> bool:
-    volumes = _mappings(at(pod, "volumes"))
-    return bool(at(document, "spec", "volumeClaimTemplates")) or any(
+    volumes = _mappings(value_below(pod, "volumes"))
+    return bool(value_below(document, "spec", "volumeClaimTemplates")) or any(
         key in volume for volume in volumes for key in ("persistentVolumeClaim", "hostPath", "csi", "nfs")
     )
 
@@ -271,7 +278,7 @@ def _variables(
 ) -> None:
     """Collects a container's variables as Kubernetes does: `envFrom` first, `env` over it."""
     for source in _mappings(document.get("envFrom")):
-        name = at(source, "configMapRef", "name")
+        name = value_below(source, "configMapRef", "name")
         if isinstance(name, str) and name in maps and not source.get("prefix"):
             container.variables |= {str(key): value for key, value in maps[name].items()}
         else:
@@ -281,12 +288,12 @@ def _variables(
         name = str(variable.get("name"))
         container.variables.pop(name, None)
         told = variable.get("valueFrom")
-        key = at(told, "configMapKeyRef")
-        data = maps.get(str(at(key, "name")), {})
+        key = value_below(told, "configMapKeyRef")
+        data = maps.get(str(value_below(key, "name")), {})
         if told is None:
             container.variables[name] = variable.get("value", "")
-        elif at(key, "key") in data:
-            container.variables[name] = data[at(key, "key")]
+        elif value_below(key, "key") in data:
+            container.variables[name] = data[value_below(key, "key")]
         elif property_of(name, image_of({name: ""}, container.image)) or not_read(name, "bitnami"):
             container.unclear[name] = "has its value from elsewhere (valueFrom), which is not in this file"
         else:

@@ -54,17 +54,17 @@ def word_of(value: object) -> str | None:
     return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
 
 
-def leaves(document: FileValue, above: str = "") -> Iterator[tuple[str, FileValue]]:
+def leaf_values(document: FileValue, above: str = "") -> Iterator[tuple[str, FileValue]]:
     """Yields (dotted name, value) of everything in nested mappings, without lists of mappings taken apart; an empty mapping
     is a leaf."""
     if isinstance(document, Mapping) and document:
         for key, value in document.items():
-            yield from leaves(value, f"{above}.{key}" if above else str(key))
+            yield from leaf_values(value, f"{above}.{key}" if above else str(key))
     else:
         yield above, document
 
 
-def at(document: object, *keys: str) -> FileValue:
+def value_below(document: object, *keys: str) -> FileValue:
     """Returns what is below these keys in nested mappings; None where there is nothing."""
     found: FileValue = document if isinstance(document, Mapping) else None
     for key in keys:
@@ -243,17 +243,17 @@ Convert = Callable[[str], str | None]
 """The library's value as librdkafka has it; None: the library has no such value, or librdkafka has not."""
 
 
-def same(value: str) -> str | None:
+def unchanged(value: str) -> str | None:
     """Returns the value as it is."""
     return value
 
 
-def truth(value: str) -> str | None:
+def true_or_false(value: str) -> str | None:
     """Returns true or false; None for anything else."""
     return value.lower() if value.lower() in ("true", "false") else None
 
 
-def untruth(value: str) -> str | None:
+def negated(value: str) -> str | None:
     """Returns false for true and true for false; None for anything else."""
     return {"true": "false", "false": "true"}.get(value.lower())
 
@@ -269,7 +269,7 @@ def one_of(**values: str) -> Convert:
     return lambda value: table.get(value.lower())
 
 
-def acks(value: str) -> str | None:
+def acks_of(value: str) -> str | None:
     """Converts 0, 1, -1 and all; None for anything else."""
     return {"-1": "all", "all": "all", "0": "0", "1": "1"}.get(value.lower())
 
@@ -293,7 +293,7 @@ class Option:
     """One option of the library, as a property of librdkafka."""
 
     name: str
-    convert: Convert = same
+    convert: Convert = unchanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +318,7 @@ class Library:
     """Options that change nothing of what Kafka promises; a name that ends in `.` stands for all that begin with it."""
     unclear: Mapping[str, str] = field(default_factory=dict)
     """Options that change it in a way that librdkafka cannot be set to → why."""
-    spell: Callable[[str], str] = same  # type: ignore[assignment]
+    spell: Callable[[str], str] = unchanged  # type: ignore[assignment]
 
     def knows(self, name: str) -> bool:
         """Returns whether this is any option of the library."""
@@ -331,12 +331,12 @@ class Library:
         return name in self.aside or any(name.startswith(each) for each in self.aside if each.endswith("."))
 
 
-def stand_in(library: str) -> str:
+def stand_in_sentence(library: str) -> str:
     """Returns the sentence for a library in whose place trials run librdkafka."""
     return f"the trials run librdkafka with the same settings, so {library}'s own code is not judged"
 
 
-def unwrapped(document: FileValue, *names: str) -> tuple[str, FileMapping] | None:
+def unwrapped_document(document: FileValue, *names: str) -> tuple[str, FileMapping] | None:
     """Returns the one document of a file, or what is below the library's name in it; with where that is."""
     documents = documents_of(document)
     if len(documents) != 1 or not isinstance(documents[0], Mapping):
@@ -359,10 +359,10 @@ class Sections:
             scope = next((each for each in CLIENT_SCOPES if parts and key == each), None)
             if scope is not None and isinstance(value, Mapping):
                 self.of[scope] = {
-                    library.spell(name): (f"{above}{key}.{name}", each) for name, each in leaves(value) if name
+                    library.spell(name): (f"{above}{key}.{name}", each) for name, each in leaf_values(value) if name
                 }
             else:
-                self.both |= {library.spell(name): (above + name, each) for name, each in leaves({key: value})}
+                self.both |= {library.spell(name): (above + name, each) for name, each in leaf_values({key: value})}
 
     def names(self) -> set[str]:
         """Returns the names in all parts."""

@@ -12,13 +12,13 @@ from prozess.harness.app.validation.formats.filing import (
     Sections,
     documents_of,
     go_duration_ms,
+    negated,
     number,
     one_of,
     read_library,
-    stand_in,
-    truth,
-    untruth,
-    unwrapped,
+    stand_in_sentence,
+    true_or_false,
+    unwrapped_document,
 )
 from prozess.harness.app.validation.reading import FileMapping, FileValue, Reading, Scope
 from prozess.harness.errors import BadInput
@@ -42,7 +42,7 @@ _SARAMA_ASIDE = """
 SARAMA = Library(
     name="sarama",
     article="a Config of sarama",
-    stands_in=stand_in("sarama"),
+    stands_in=stand_in_sentence("sarama"),
     spell=str.lower,
     options={
         "producer": {
@@ -50,7 +50,7 @@ SARAMA = Library(
                 "acks",
                 one_of(waitforall="all", waitforlocal="1", noresponse="0", all="all", **{"-1": "all", "1": "1", "0": "0"}),
             ),
-            "producer.idempotent": Option("enable.idempotence", truth),
+            "producer.idempotent": Option("enable.idempotence", true_or_false),
             "producer.retry.max": Option("retries", number),
             "producer.transaction.id": Option("transactional.id"),
             "producer.transaction.timeout": Option("transaction.timeout.ms", go_duration_ms),
@@ -74,7 +74,7 @@ SARAMA = Library(
                     **{"0": "read_uncommitted", "1": "read_committed"},
                 ),
             ),
-            "consumer.offsets.autocommit.enable": Option("enable.auto.commit", truth),
+            "consumer.offsets.autocommit.enable": Option("enable.auto.commit", true_or_false),
             "consumer.offsets.autocommit.interval": Option("auto.commit.interval.ms", go_duration_ms),
             "consumer.offsets.commitinterval": Option("auto.commit.interval.ms", go_duration_ms),
             "consumer.group.session.timeout": Option("session.timeout.ms", go_duration_ms),
@@ -137,7 +137,7 @@ class Sarama:
 
     def recognises(self, document: FileValue, path: Path) -> bool:
         """Returns whether the file says that it is sarama's, or has fields that only sarama's Config has."""
-        found = unwrapped(document, "sarama")
+        found = unwrapped_document(document, "sarama")
         if found is None:
             return False
         above, options = found
@@ -148,7 +148,7 @@ class Sarama:
 
     def read(self, document: FileValue, path: Path, wanted: Iterable[Scope]) -> Reading:
         """Reads producer and consumer, with what NewConfig sets."""
-        above, options = unwrapped(document, "sarama") or ("", {})
+        above, options = unwrapped_document(document, "sarama") or ("", {})
         filing = read_library(SARAMA, Sections(options, above, SARAMA, parts=False), path, wanted)
         _refuse(filing)
         return filing.reading
@@ -199,11 +199,11 @@ _ASIDE_OF_FRANZ_GO = """
 FRANZ_GO = Library(
     name="franz-go",
     article="options of franz-go",
-    stands_in=stand_in("franz-go"),
+    stands_in=stand_in_sentence("franz-go"),
     options={
         "producer": {
             "RequiredAcks": Option("acks", lambda value: one_of(allisracks="all", leaderack="1", noack="0")(_word(value))),
-            "DisableIdempotentWrite": Option("enable.idempotence", untruth),
+            "DisableIdempotentWrite": Option("enable.idempotence", negated),
             "MaxProduceRequestsInflightPerBroker": Option("max.in.flight.requests.per.connection", number),
             "RecordRetries": Option("retries", number),
             "RecordDeliveryTimeout": Option("delivery.timeout.ms", go_duration_ms),
@@ -219,8 +219,8 @@ FRANZ_GO = Library(
                 "isolation.level",
                 lambda value: one_of(readcommitted="read_committed", readuncommitted="read_uncommitted")(_word(value)),
             ),
-            "DisableAutoCommit": Option("enable.auto.commit", untruth),
-            "GreedyAutoCommit": Option("enable.auto.offset.store", truth),
+            "DisableAutoCommit": Option("enable.auto.commit", negated),
+            "GreedyAutoCommit": Option("enable.auto.offset.store", true_or_false),
             "AutoCommitInterval": Option("auto.commit.interval.ms", go_duration_ms),
             "SessionTimeout": Option("session.timeout.ms", go_duration_ms),
             "RebalanceTimeout": Option("max.poll.interval.ms", go_duration_ms),
@@ -273,7 +273,7 @@ def _options(document: FileValue) -> tuple[str, FileMapping] | None:
         return "", _calls(documents)
     if len(documents) == 1 and isinstance(documents[0], list) and all(isinstance(each, str) for each in documents[0]):
         return "", _calls(documents[0])
-    found = unwrapped(document, "franz-go", "franz_go", "kgo")
+    found = unwrapped_document(document, "franz-go", "franz_go", "kgo")
     if found is None:
         return None
     return found[0], {str(key).removeprefix("kgo."): value for key, value in found[1].items()}

@@ -9,11 +9,11 @@ from prozess.harness.app.validation.formats.containers import BITNAMI
 from prozess.harness.app.validation.formats.filing import (
     Filing,
     Topic,
-    at,
     documents_of,
     file_topic,
     mapping_in,
     properties_in,
+    value_below,
 )
 from prozess.harness.app.validation.reading import FileMapping, FileValue, Format, Reading, Scope, placeholder_in
 
@@ -75,12 +75,12 @@ _OF_THIS_CHART = {*_SETTINGS[1:], *_OLD, "provisioning", "kraft", "heapOpts", "e
 def _values(document: FileValue) -> tuple[str, FileMapping] | None:
     """Returns where the chart's values begin: at the top, or below `kafka` where it is a part of another chart."""
     documents = documents_of(document)
-    if len(documents) != 1 or at(documents[0], "apiVersion") or at(documents[0], "services"):
+    if len(documents) != 1 or value_below(documents[0], "apiVersion") or value_below(documents[0], "services"):
         return None
-    for above, values in (("", documents[0]), ("kafka", at(documents[0], "kafka"))):
+    for above, values in (("", documents[0]), ("kafka", value_below(documents[0], "kafka"))):
         if isinstance(values, Mapping) and (
             any(key in values for key in _OF_THIS_CHART)
-            or any(at(values, role, "replicaCount") is not None for role in ("controller", "broker"))
+            or any(value_below(values, role, "replicaCount") is not None for role in ("controller", "broker"))
         ):
             return above, values
     return None
@@ -130,7 +130,7 @@ class _Chart:
                     self._one(f"{key}.{inner}", str(inner), each, role=str(key))
             elif key != "provisioning":
                 self._one(str(key), str(key), value)
-        tag = re.match(r"\d+\.\d+\.\d+", str(at(self.values, "image", "tag") or ""))
+        tag = re.match(r"\d+\.\d+\.\d+", str(value_below(self.values, "image", "tag") or ""))
         if tag:
             self.filing.reading.kafka_version = tag[0]
         self._count()
@@ -184,7 +184,7 @@ class _Chart:
 
     def _doubt(self, key: str, role: str) -> str | None:
         """Returns why it is not told whether these properties are those of the brokers."""
-        replaced = any(at(self.values, *above, "config") for above in ((), ("controller",), ("broker",)))
+        replaced = any(value_below(self.values, *above, "config") for above in ((), ("controller",), ("broker",)))
         if key in _APPENDED and replaced:
             return "stands beside config, which replaces what the chart writes: write it into config"
         if role and len(self._roles()) > 1:
@@ -199,10 +199,11 @@ class _Chart:
         if "replicaCount" in self.values:
             return ("",)
         controllers = (
-            not at(self.values, "controller", "controllerOnly") and at(self.values, "kraft", "enabled") is not False
+            not value_below(self.values, "controller", "controllerOnly")
+            and value_below(self.values, "kraft", "enabled") is not False
         )
         return (("controller",) if controllers else ()) + (
-            ("broker",) if at(self.values, "broker", "replicaCount") else ()
+            ("broker",) if value_below(self.values, "broker", "replicaCount") else ()
         )
 
     def _number(self, name: str, value: object) -> None:
@@ -216,7 +217,10 @@ class _Chart:
     def _count(self) -> None:
         """The chart's own controller.replicaCount is 3."""
         roles = self._roles()
-        counts = [at(self.values, role, "replicaCount") if role else self.values.get("replicaCount") for role in roles]
+        counts = [
+            value_below(self.values, role, "replicaCount") if role else self.values.get("replicaCount")
+            for role in roles
+        ]
         counts = [
             3 if role == "controller" and count is None else count for role, count in zip(roles, counts, strict=True)
         ]
@@ -224,7 +228,7 @@ class _Chart:
         total = sum(numbers)
         if total and len(numbers) == len(counts):
             self.filing.reading.brokers = total
-        if at(self.values, "kraft", "enabled") is False:
+        if value_below(self.values, "kraft", "enabled") is False:
             origin = f"{self.filing.reading.path}, kraft.enabled"
             self.filing.default("broker", "zookeeper.connect", "of the chart", origin)
         elif roles == ("controller",):
@@ -232,7 +236,7 @@ class _Chart:
             self.filing.default("broker", "process.roles", "controller,broker", origin)
 
     def _persistence(self, name: str, value: object) -> None:
-        if at(value, "enabled") is False:
+        if value_below(value, "enabled") is False:
             self.filing.unclear(
                 name, "is off: a broker whose pod is deleted loses its disk, which no promise takes into account"
             )
@@ -242,7 +246,7 @@ class _Chart:
     def _variables(self, name: str, value: object) -> None:
         """Bitnami's image reads no variables where a configuration file is mounted, as this chart does since 23."""
         for place, each in enumerate(value if isinstance(value, list) else [value] if value else []):
-            variable = str(at(each, "name"))
+            variable = str(value_below(each, "name"))
             if variable.startswith(BITNAMI) or not isinstance(each, Mapping):
                 self.filing.unclear(
                     f"{name}[{place}].{variable}", "is read by charts up to 22 alone: write it into the configuration"
@@ -258,7 +262,7 @@ class _Chart:
         if "provisioning" not in self.values:
             return
         provisioning, name = self.values["provisioning"], f"{self.above}provisioning"
-        listed = at(provisioning, "topics")
+        listed = value_below(provisioning, "topics")
         if not listed:
             self.filing.aside(name)
             return
@@ -267,10 +271,10 @@ class _Chart:
                 self.filing.aside(f"{name}.{key}")
         if not isinstance(listed, list) or not all(isinstance(each, Mapping) for each in listed):
             self.filing.unclear(f"{name}.topics", "is no list of topics")
-        elif at(provisioning, "enabled") is not True:
+        elif value_below(provisioning, "enabled") is not True:
             self.filing.unclear(f"{name}.topics", "are not created: provisioning.enabled is not true")
         else:
-            default = at(provisioning, "replicationFactor")
+            default = value_below(provisioning, "replicationFactor")
             topics = [_topic(f"{name}.topics[{place}]", mapping_in(each), default) for place, each in enumerate(listed)]
             file_topic(self.filing, topics, wanted, needed)
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from prozess.harness.app.validation.formats.filing import (
     Filing,
     Topic,
-    at,
     documents_of,
     file_topic,
-    leaves,
+    leaf_values,
     mapping_in,
     properties_in,
+    value_below,
 )
 from prozess.harness.app.validation.reading import FileMapping, FileValue, Format, Reading, Scope
 from prozess.harness.errors import BadInput
@@ -57,8 +57,8 @@ def _resources(document: FileValue) -> list[FileValue]:
     """Returns the resources of a file, with the items of a `List` in its place."""
     found: list[FileValue] = []
     for each in documents_of(document):
-        items = at(each, "items")
-        found += items if at(each, "kind") == "List" and isinstance(items, list) else [each]
+        items = value_below(each, "items")
+        found += items if value_below(each, "kind") == "List" and isinstance(items, list) else [each]
     return found
 
 
@@ -81,12 +81,15 @@ class Strimzi:
     def read(self, document: FileValue, path: Path, wanted: Iterable[Scope]) -> Reading:
         """Reads the broker settings of a Kafka resource, those of one KafkaTopic, and the overrides of a KafkaConnector."""
         resources = _resources(document)
-        kinds = dict.fromkeys(str(at(each, "kind")) for each in resources if _strimzi(each))
+        kinds = dict.fromkeys(str(value_below(each, "kind")) for each in resources if _strimzi(each))
         filing = Filing(path, f"resources of Strimzi ({', '.join(kinds)})", library="java")
         pools, topics = [], []
         clusters: list[str] = []
         for each in resources:
-            kind, spelt = str(at(each, "kind")), f"{at(each, 'kind')}/{at(each, 'metadata', 'name')}"
+            kind, spelt = (
+                str(value_below(each, "kind")),
+                f"{value_below(each, 'kind')}/{value_below(each, 'metadata', 'name')}",
+            )
             if not _strimzi(each) or kind in _SAFE_KINDS:
                 _whole(filing, spelt, each, kind)
             elif kind == "Kafka" and clusters:
@@ -127,7 +130,7 @@ def _about(filing: Filing, spelt: str, document: FileValue) -> None:
 
 
 def _spec(document: FileValue) -> FileMapping:
-    return mapping_in(at(document, "spec"))
+    return mapping_in(value_below(document, "spec"))
 
 
 def _kafka(filing: Filing, spelt: str, document: FileValue) -> None:
@@ -140,8 +143,8 @@ def _kafka(filing: Filing, spelt: str, document: FileValue) -> None:
             filing.aside(f"{spelt}.spec.{key}")
         else:
             filing.unclear(f"{spelt}.spec.{key}", "is not understood")
-    annotations = at(document, "metadata", "annotations")
-    if at(spec, "zookeeper") is not None and at(annotations, "strimzi.io/kraft") != "enabled":
+    annotations = value_below(document, "metadata", "annotations")
+    if value_below(spec, "zookeeper") is not None and value_below(annotations, "strimzi.io/kraft") != "enabled":
         filing.default("broker", "zookeeper.connect", "of Strimzi", f"{filing.reading.path}, {spelt}.spec.zookeeper")
 
 
@@ -189,9 +192,9 @@ def _metadata_version(filing: Filing, spelt: str, value: str, version: str) -> N
 
 
 def _storage(filing: Filing, spelt: str, value: FileValue) -> None:
-    kinds = [str(each) for name, each in leaves(value) if name.rpartition(".")[2] == "type"]
-    volumes = at(value, "volumes")
-    kinds += [str(at(each, "type")) for each in volumes] if isinstance(volumes, list) else []
+    kinds = [str(each) for name, each in leaf_values(value) if name.rpartition(".")[2] == "type"]
+    volumes = value_below(value, "volumes")
+    kinds += [str(value_below(each, "type")) for each in volumes] if isinstance(volumes, list) else []
     if "ephemeral" in kinds:
         filing.unclear(spelt, _EPHEMERAL)
     elif kinds and set(kinds) <= {"jbod", "persistent-claim"}:
@@ -204,7 +207,7 @@ def _pools(filing: Filing, pools: list[tuple[str, FileValue]], of: list[str]) ->
     """Counts the node pools with the role `broker`; where there are some, `spec.kafka.replicas` is ignored (Strimzi's API
     reference, KafkaNodePool)."""
     brokers, combined = 0, []
-    clusters = {str(at(each, "metadata", "labels", "strimzi.io/cluster")) for _, each in pools}
+    clusters = {str(value_below(each, "metadata", "labels", "strimzi.io/cluster")) for _, each in pools}
     clusters |= {spelt.removeprefix("Kafka/") for spelt in of if pools}
     if len(clusters) > 1:
         for spelt, _ in pools:
@@ -247,13 +250,13 @@ def _pool(filing: Filing, spelt: str, spec: FileMapping) -> tuple[int, bool]:
 
 def _topic(spelt: str, document: FileValue) -> Topic:
     resource, spec = mapping_in(document), _spec(document)
-    name = str(spec.get("topicName") or at(document, "metadata", "name"))
+    name = str(spec.get("topicName") or value_below(document, "metadata", "name"))
     others = [f"{spelt}.{key}" for key in resource if key != "spec"]
     others += [f"{spelt}.spec.{key}" for key in ("partitions", "topicName") if key in spec]
     unknown = [f"{spelt}.spec.{key}" for key in spec if key not in ("partitions", "topicName", "replicas", "config")]
     if not isinstance(resource.get("spec", {}), Mapping):
         unknown.append(f"{spelt}.spec")
-    if at(document, "metadata", "annotations", "strimzi.io/managed") in ("false", False):
+    if value_below(document, "metadata", "annotations", "strimzi.io/managed") in ("false", False):
         unknown.append(f"{spelt}.metadata.annotations.strimzi.io/managed")  # the operator leaves the topic as it is
         others.remove(f"{spelt}.metadata")
     replicas: tuple[str, object] | None = None

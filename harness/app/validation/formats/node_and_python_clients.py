@@ -11,13 +11,13 @@ from prozess.harness.app.validation.formats.filing import (
     Library,
     Option,
     Sections,
-    acks,
+    acks_of,
     number,
     one_of,
     read_library,
-    stand_in,
-    truth,
-    unwrapped,
+    stand_in_sentence,
+    true_or_false,
+    unwrapped_document,
 )
 from prozess.harness.app.validation.reading import FileValue, Reading, Scope
 from prozess.harness.errors import BadInput
@@ -39,11 +39,11 @@ _KAFKAJS_ASIDE = """
 KAFKAJS = Library(
     name="kafkajs",
     article="options of kafkajs",
-    stands_in=stand_in("kafkajs"),
+    stands_in=stand_in_sentence("kafkajs"),
     options={
         "producer": {
-            "acks": Option("acks", acks),
-            "idempotent": Option("enable.idempotence", truth),
+            "acks": Option("acks", acks_of),
+            "idempotent": Option("enable.idempotence", true_or_false),
             "transactionalId": Option("transactional.id"),
             "transactionTimeout": Option("transaction.timeout.ms", number),
             "maxInFlightRequests": Option("max.in.flight.requests.per.connection", number),
@@ -58,7 +58,7 @@ KAFKAJS = Library(
             "sessionTimeout": Option("session.timeout.ms", number),
             "rebalanceTimeout": Option("max.poll.interval.ms", number),
             "heartbeatInterval": Option("heartbeat.interval.ms", number),
-            "autoCommit": Option("enable.auto.commit", truth),
+            "autoCommit": Option("enable.auto.commit", true_or_false),
             "autoCommitInterval": Option("auto.commit.interval.ms", number),
         },
     },
@@ -101,7 +101,7 @@ class Kafkajs:
 
     def recognises(self, document: FileValue, path: Path) -> bool:
         """Returns whether the file says that it is kafkajs', or has names that only kafkajs has."""
-        found = unwrapped(document, "kafkajs")
+        found = unwrapped_document(document, "kafkajs")
         if found is None:
             return False
         above, options = found
@@ -109,7 +109,7 @@ class Kafkajs:
 
     def read(self, document: FileValue, path: Path, wanted: Iterable[Scope]) -> Reading:
         """Reads producer and consumer, with what kafkajs takes by default."""
-        above, options = unwrapped(document, "kafkajs") or ("", {})
+        above, options = unwrapped_document(document, "kafkajs") or ("", {})
         filing = read_library(KAFKAJS, Sections(options, above, KAFKAJS), path, wanted)
         return filing.reading
 
@@ -120,8 +120,8 @@ _ASSIGNORS = one_of(
     range="range", roundrobin="roundrobin", rangepartitionassignor="range", roundrobinpartitionassignor="roundrobin",
 )  # fmt: skip
 _PRODUCER: Mapping[str, Option] = {
-    "acks": Option("acks", acks),
-    "enable_idempotence": Option("enable.idempotence", truth),
+    "acks": Option("acks", acks_of),
+    "enable_idempotence": Option("enable.idempotence", true_or_false),
     "transactional_id": Option("transactional.id"),
     "transaction_timeout_ms": Option("transaction.timeout.ms", number),
     "compression_type": Option("compression.type", _COMPRESSION),
@@ -131,7 +131,7 @@ _CONSUMER: Mapping[str, Option] = {
     "group_id": Option("group.id"),
     "group_instance_id": Option("group.instance.id"),
     "auto_offset_reset": Option("auto.offset.reset", _RESET),
-    "enable_auto_commit": Option("enable.auto.commit", truth),
+    "enable_auto_commit": Option("enable.auto.commit", true_or_false),
     "auto_commit_interval_ms": Option("auto.commit.interval.ms", number),
     "isolation_level": Option(
         "isolation.level", one_of(read_committed="read_committed", read_uncommitted="read_uncommitted")
@@ -183,7 +183,7 @@ def _retries(value: str) -> str | None:
 KAFKA_PYTHON = Library(
     name="kafka-python",
     article="arguments of kafka-python",
-    stands_in=stand_in("kafka-python"),
+    stands_in=stand_in_sentence("kafka-python"),
     options={
         "producer": {**_PRODUCER, **_KAFKA_PYTHON_ONLY["producer"], "retries": Option("retries", _retries)},
         "consumer": {**_CONSUMER},
@@ -216,7 +216,7 @@ _AIO_CONSUMER = f"{_AIO}, consumer/consumer.py"
 AIOKAFKA = Library(
     name="aiokafka",
     article="arguments of aiokafka",
-    stands_in=stand_in("aiokafka"),
+    stands_in=stand_in_sentence("aiokafka"),
     options={
         # request_timeout_ms is also how long a batch may wait and be sent again (message_accumulator.py, batch ttl)
         "producer": {**_PRODUCER, "request_timeout_ms": Option("delivery.timeout.ms", number)},
@@ -246,7 +246,7 @@ _EITHER = replace(
     KAFKA_PYTHON,
     name="kafka-python or aiokafka",
     article="arguments of kafka-python or of aiokafka",
-    stands_in=stand_in("kafka-python's or aiokafka"),
+    stands_in=stand_in_sentence("kafka-python's or aiokafka"),
     options={"producer": dict(_PRODUCER), "consumer": dict(_CONSUMER)},
     defaults={
         "producer": {},
@@ -265,7 +265,7 @@ _ONLY_AIOKAFKA = AIOKAFKA.aside - KAFKA_PYTHON.aside
 
 
 def _library(document: FileValue) -> tuple[Library, Sections] | None:
-    found = unwrapped(document, "kafka-python", "kafka_python", "aiokafka")
+    found = unwrapped_document(document, "kafka-python", "kafka_python", "aiokafka")
     if found is None:
         return None
     above, options = found

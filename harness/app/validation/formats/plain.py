@@ -13,9 +13,9 @@ from prozess.harness.app.validation.formats.filing import (
     CLIENT_SCOPES,
     ClientScope,
     Filing,
-    leaves,
+    leaf_values,
     names_of,
-    unwrapped,
+    unwrapped_document,
 )
 from prozess.harness.app.validation.reading import (
     ENDINGS_YAML,
@@ -165,7 +165,7 @@ def _only_librdkafka() -> frozenset[str]:
 
 def _flat(options: FileMapping, above: str) -> dict[str, tuple[str, FileValue]]:
     found = {}
-    for name, value in leaves(options):
+    for name, value in leaf_values(options):
         short = name.removeprefix(f"{_TOPICS}.")
         found[name if short in found else short] = above + name, value
     return found
@@ -178,7 +178,7 @@ class Librdkafka:
 
     def recognises(self, document: FileValue, path: Path) -> bool:
         """Returns whether the file says that it is librdkafka's, or has properties that only librdkafka has."""
-        found = unwrapped(document, *_WRAPPERS)
+        found = unwrapped_document(document, *_WRAPPERS)
         if found is None:
             return False
         above, options = found
@@ -186,11 +186,13 @@ class Librdkafka:
             return True
         names = set(_flat(options, ""))
         names |= {name.partition(".")[2] for name in names if name.startswith(("producer.", "consumer."))}
-        return bool(names & _only_librdkafka()) or any(name.startswith(f"{_TOPICS}.") for name, _ in leaves(options))
+        return bool(names & _only_librdkafka()) or any(
+            name.startswith(f"{_TOPICS}.") for name, _ in leaf_values(options)
+        )
 
     def read(self, document: FileValue, path: Path, wanted: Iterable[Scope]) -> Reading:
         """Reads producer and consumer, as they are: librdkafka itself is run."""
-        above, options = unwrapped(document, *_WRAPPERS) or ("", {})
+        above, options = unwrapped_document(document, *_WRAPPERS) or ("", {})
         filing = Filing(path, "properties of librdkafka", "librdkafka")
         both: dict[Any, Any] = {}
         parts: dict[ClientScope, dict[str, tuple[str, FileValue]]] = {}

@@ -40,7 +40,7 @@ def milliseconds(text: str) -> str | None:
     return str(int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000))
 
 
-def size(text: str) -> str | None:
+def data_size_bytes(text: str) -> str | None:
     """Returns "16KB", "1MB", "16384" as bytes, as Spring's DataSize reads them (1KB is 1024 bytes); None: it is none."""
     found = re.fullmatch(r"([+-]?\d+)([a-zA-Z]{0,2})", text.strip())
     if found is None or found[2] not in _BYTES:
@@ -145,8 +145,8 @@ _OF: Mapping[Scope, Mapping[str, tuple[str, _Convert]]] = {
     "producer": {
         **_SHARED,
         "acks": ("acks", _as_it_is),
-        "batchsize": ("batch.size", size),
-        "buffermemory": ("buffer.memory", size),
+        "batchsize": ("batch.size", data_size_bytes),
+        "buffermemory": ("buffer.memory", data_size_bytes),
         "compressiontype": ("compression.type", _as_it_is),
         "keyserializer": ("key.serializer", _as_it_is),
         "valueserializer": ("value.serializer", _as_it_is),
@@ -159,7 +159,7 @@ _OF: Mapping[Scope, Mapping[str, tuple[str, _Convert]]] = {
         "autooffsetreset": ("auto.offset.reset", _as_it_is),
         "enableautocommit": ("enable.auto.commit", _as_it_is),
         "fetchmaxwait": ("fetch.max.wait.ms", milliseconds),
-        "fetchminsize": ("fetch.min.bytes", size),
+        "fetchminsize": ("fetch.min.bytes", data_size_bytes),
         "groupid": ("group.id", _as_it_is),
         "heartbeatinterval": ("heartbeat.interval.ms", milliseconds),
         "isolationlevel": ("isolation.level", _isolation),

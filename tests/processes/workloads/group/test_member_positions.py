@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prozess.harness.schema import MISSING, NONE, ObservationKind
-from prozess.workloads.group.positions import Retries, chosen, joined, next_offsets
+from prozess.workloads.group.positions import Retries, chosen_records, joined_records, next_offsets
 from tests.processes.workloads.group.test_member import carry_out, group_plan, members, processed
 from tests.support.log_workload import LIMIT_S, RESUME, bench, on_client
 
@@ -77,8 +77,8 @@ def test_a_share_of_none_holds_nothing_back_and_offsets_are_those_after_the_last
     taken, failed, paused = Retries(share=0, after_ms=1).take(columns, 0)
     assert (pairs(taken), pairs(failed), paused) == (pairs(columns), [], [])
     assert next_offsets(columns) == {0: 9, 1: 4}
-    assert next_offsets(chosen(columns, np.zeros(3, dtype=bool))) == {}
-    assert pairs(joined(columns, records((2, 0)))) == [*pairs(columns), (2, 0)]
+    assert next_offsets(chosen_records(columns, np.zeros(3, dtype=bool))) == {}
+    assert pairs(joined_records(columns, records((2, 0)))) == [*pairs(columns), (2, 0)]
 
 
 # --- with real members ----------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.run_directory import write_json
 from prozess.harness.schema import MISSING, NONE, ORIGIN_SEQUENCE_BITS, Outcome
-from prozess.workloads.group.positions import Retries, unlucky
+from prozess.workloads.group.positions import Retries, fails_at_first
 from tests.support.cells.groups import RETRY, REVOKE, A, B, Row, S, cases, cell, client, commit, event, span, step
 from tests.support.cells.partitions import INFO, OK, PARTITION, PRODUCER, history
 from tests.support.log_workload import LIMIT_S, RESUME, bench
@@ -118,8 +118,8 @@ def test_what_is_held_back_comes_once_and_in_order_when_it_is_due_and_never_if_i
 
 @given(st.lists(st.integers(0, 10**6), max_size=50), st.floats(0, 0.99))
 def test_who_is_unlucky_does_not_depend_on_who_asks_or_with_whom(sequences, share):
-    every = unlucky(columns_of([(0, n) for n in sequences]), share)
-    alone = [bool(unlucky(columns_of([(7, n)]), share)[0]) for n in sequences]
+    every = fails_at_first(columns_of([(0, n) for n in sequences]), share)
+    alone = [bool(fails_at_first(columns_of([(7, n)]), share)[0]) for n in sequences]
     assert every.tolist() == alone
     assert share or not any(alone)
 

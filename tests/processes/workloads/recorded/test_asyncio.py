@@ -14,7 +14,7 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import COMMITS, SENDS, Outcome
 from prozess.harness.verdict import Verdict
 from prozess.workloads.recorded.application import RecordedAIOConsumer, RecordedAIOProducer
-from prozess.workloads.recorded.client import seal
+from prozess.workloads.recorded.client import seal_clients
 from tests.support.mock_kafka import mock_kafka
 
 TOPIC = "orders"
@@ -175,7 +175,7 @@ def test_a_transaction_with_offsets_is_recorded(recording, clients):
         await consumer.close()
 
     asyncio.run(work())
-    seal(recording.run, timeout_s=60)
+    seal_clients(recording.run, timeout_s=60)
     sends, _ = read_rows(recording.run.rows, SENDS, 1)
     commits, _ = read_rows(recording.run.rows, COMMITS, 2)
     assert sends["outcome"].tolist() == [Outcome.OK, Outcome.FAIL]

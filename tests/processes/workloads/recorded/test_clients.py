@@ -26,7 +26,7 @@ from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, SENDS, TRANSACTIONS, FaultPhase, Outcome, ReadFlag, Role, StepOutcome, Tristate
 from prozess.harness.verdict import AnomalyOutcome, Verdict
 from prozess.workloads.recorded import topics
-from prozess.workloads.recorded.client import seal
+from prozess.workloads.recorded.client import seal_clients
 from prozess.workloads.recorded.consumer import RecordedConsumer
 from prozess.workloads.recorded.producer import RecordedProducer
 from tests.support.mock_kafka import mock_kafka
@@ -304,7 +304,7 @@ def test_a_transaction_is_recorded_as_it_ends(recording, kafka):
             producer.produce(TOPIC, str(number), partition=0)
         producer.flush(15)
         end(15)
-    seal(recording.run, timeout_s=60)
+    seal_clients(recording.run, timeout_s=60)
     sends, _ = read_rows(recording.run.rows, SENDS, 1)
     assert sends["outcome"].tolist() == [Outcome.OK] * 3 + [Outcome.FAIL] * 3
     assert (sends["log_offset"] >= 0).all()

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from prozess.harness.errors import NotReady
 from prozess.workloads.librdkafka import close
-from prozess.workloads.recorded.consumer import Uses
+from prozess.workloads.recorded.consumer import CallsUnderWay
 from tests.support.mock_kafka import mock_kafka
 from tests.support.paths import ROOT
 
@@ -52,7 +52,7 @@ with mock_kafka() as kafka:
 HANGS = """
 import ctypes, faulthandler
 from prozess.harness.watchdog import watchdog
-from prozess.workloads.librdkafka import last_resort
+from prozess.workloads.librdkafka import end_if_hanging
 faulthandler.enable()
 with {guard}:
     ctypes.PyDLL(None).sleep({sleep_s})  # with the interpreter's lock
@@ -140,14 +140,14 @@ def test_a_guarded_call_that_returns_is_left_alone():
 
 
 def test_a_client_process_that_keeps_the_lock_ends_by_itself():
-    done = run(HANGS.format(guard="last_resort(0.5)", sleep_s=60))
+    done = run(HANGS.format(guard="end_if_hanging(0.5)", sleep_s=60))
     assert done.returncode == 1
     assert "Timeout" in done.stderr
     assert 'File "<string>", line 7' in done.stderr, "where it was"
 
 
 def test_nobody_is_alone_with_a_client_while_another_thread_uses_it():
-    uses, inside, leave = Uses(), threading.Event(), threading.Event()
+    uses, inside, leave = CallsUnderWay(), threading.Event(), threading.Event()
 
     def use():
         with uses.one(timeout_s=60), uses.one(timeout_s=10):  # and again, in a callback

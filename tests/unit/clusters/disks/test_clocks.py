@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from prozess.clusters.disks.shim import OffBy, ShiftedClocks, clock_is, get_clock, set_clock
-from prozess.clusters.files.metadata_log import read_moved
+from prozess.clusters.files.metadata_log import read_moved_clocks
 from prozess.harness.clock import SystemClock
 from prozess.harness.config.impairments import ClockShift
 from prozess.harness.errors import HarnessFailed
@@ -102,7 +102,7 @@ def test_when_a_clock_was_off_is_written_down(agent, clocks):
         clocks.impair(Node(), shift)
         clocks.impair(Node(), shift)
     clocks.repair(Node(), BEHIND)
-    ahead, behind = read_moved(agent.clock.parent)
+    ahead, behind = read_moved_clocks(agent.clock.parent)
     assert (ahead.offset_ns, behind.offset_ns) == (300 * 10**9, -7200 * 10**9)
     assert before_ns <= ahead.begin_ns <= ahead.end_ns == behind.begin_ns <= behind.end_ns <= time.monotonic_ns()
 

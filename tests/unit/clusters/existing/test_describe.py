@@ -2,7 +2,7 @@
 
 import pytest
 
-from prozess.clusters.existing.adoption import METADATA_VERSION, release_of
+from prozess.clusters.existing.adoption import METADATA_VERSION, release_of_features
 from prozess.harness.config.existing_clusters import AttachOptions
 from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.table.rules import configuration_of
@@ -31,11 +31,11 @@ from tests.support.small_runs import make_small
 def test_the_highest_supported_metadata_version_tells_the_release_and_a_newer_one_than_is_known_tells_none(
     level, release
 ):
-    assert release_of({METADATA_VERSION: level, "group.version": 1}) == release
+    assert release_of_features({METADATA_VERSION: level, "group.version": 1}) == release
 
 
 def test_brokers_with_zookeeper_tell_no_release():
-    assert release_of({}) is None
+    assert release_of_features({}) is None
 
 
 def plan_of(small):

@@ -37,14 +37,14 @@ def test_a_broker_without_an_address_is_an_error_that_names_it():
 
 
 def test_where_namespaces_are_refused_the_reason_is_said_and_nothing_is_started(monkeypatch, tmp_path):
-    detour.problem.cache_clear()
+    detour.why_no_detour.cache_clear()
     refused = subprocess.CompletedProcess([], 1, "", "unshare: unshare failed: Operation not permitted\n")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: refused)
     monkeypatch.setattr(detour.shutil, "which", lambda *_, **__: "/bin/true")
     try:
-        assert "Operation not permitted" in (detour.problem() or "")
+        assert "Operation not permitted" in (detour.why_no_detour() or "")
         with pytest.raises(MissingTool, match=r"network of their own: namespaces are refused"):
             detour.Detour([], hosts=tmp_path / "hosts", pids=tmp_path / "pids.jsonl")
         assert not (tmp_path / "pids.jsonl").exists()
     finally:
-        detour.problem.cache_clear()
+        detour.why_no_detour.cache_clear()

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.clusters.files.metadata_log import taken_over
+from prozess.clusters.files.metadata_log import join_after_migration
 from prozess.harness.guarantees.evidence.ground_truth import timelines
 from prozess.harness.schema import METADATA, NONE, MetadataKind, MetadataSource
 
@@ -28,7 +28,7 @@ def leaders(told):
 
 
 def test_zookeeper_tells_until_the_log_first_speaks_of_a_partition():
-    told = taken_over(
+    told = join_after_migration(
         rows((10, FIRST_ZXID, 1), (20, FIRST_ZXID + 1, 2), (40, FIRST_ZXID + 2, 3)), rows((30, 5, 2), (39, 6, 3))
     )
     assert leaders(told) == [(10, 1), (20, 2), (30, 2), (39, 3)], "what follows in ZooKeeper is a copy of it"
@@ -36,13 +36,13 @@ def test_zookeeper_tells_until_the_log_first_speaks_of_a_partition():
 
 def test_as_long_as_the_log_speaks_of_brokers_alone_zookeeper_decides():
     zookeeper = rows((10, FIRST_ZXID, 1), (20, FIRST_ZXID + 1, 2))
-    assert leaders(taken_over(zookeeper, rows((5, 1, NONE), partition=NONE))) == leaders(zookeeper)
+    assert leaders(join_after_migration(zookeeper, rows((5, 1, NONE), partition=NONE))) == leaders(zookeeper)
 
 
 @given(st.lists(st.integers(0, 99), min_size=1, max_size=6), st.lists(st.integers(100, 199), min_size=1, max_size=6))
 def test_a_timeline_over_both_goes_through_them_in_order_of_time(before, after):
     zookeeper = rows(*((t, FIRST_ZXID + i, 1 + i % 3) for i, t in enumerate(sorted(before))))
     log = rows(*((t, i, 1 + i % 3) for i, t in enumerate(sorted(after))))
-    timeline = timelines(taken_over(zookeeper, log))[0]
+    timeline = timelines(join_after_migration(zookeeper, log))[0]
     assert (np.diff(timeline.time_ns) >= 0).all()
     assert len(timeline.time_ns) == len(before) + len(after)

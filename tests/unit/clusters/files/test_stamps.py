@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.clusters.files.metadata_log import HISTORY_NAME, Moved, Stamps, read_moved, write_down
+from prozess.clusters.files.metadata_log import HISTORY_NAME, MovedClock, Stamps, read_moved_clocks, write_moved_clock
 from prozess.harness.errors import HistoryUnreadable
 
 S_NS = 10**9
@@ -28,7 +28,7 @@ def told(times_ns, moved):
 def test_times_are_what_they_were_whatever_was_stamped(times_ms, faults):
     moved, begin_s = [], 5
     for lasts_s, offset_s, behind in faults:
-        moved.append(Moved(begin_s * S_NS, (begin_s + lasts_s) * S_NS, (-offset_s if behind else offset_s) * S_NS))
+        moved.append(MovedClock(begin_s * S_NS, (begin_s + lasts_s) * S_NS, (-offset_s if behind else offset_s) * S_NS))
         begin_s += lasts_s + 5
     # Whoever moves a clock is no more exact than a few ms: records at the very edge may bear either time.
     edges = [edge for m in moved for edge in (m.begin_ns, m.end_ns)]
@@ -44,12 +44,12 @@ def test_without_a_moved_clock_stamps_are_times_even_out_of_order():
 
 
 def test_what_was_written_down_is_read_and_what_is_torn_is_said(tmp_path):
-    assert read_moved(tmp_path) == []
+    assert read_moved_clocks(tmp_path) == []
     for at_ns, offset_ns in ((5, 100), (9, 0), (20, -7)):
-        write_down(tmp_path, at_ns=at_ns, offset_ns=offset_ns)
-    first, last = read_moved(tmp_path)
-    assert first == Moved(5, 9, 100)
+        write_moved_clock(tmp_path, at_ns=at_ns, offset_ns=offset_ns)
+    first, last = read_moved_clocks(tmp_path)
+    assert first == MovedClock(5, 9, 100)
     assert (last.begin_ns, last.offset_ns) == (20, -7)
     (tmp_path / HISTORY_NAME).write_text('{"at_ns": 5')
     with pytest.raises(HistoryUnreadable, match="when the clock was moved"):
-        read_moved(tmp_path)
+        read_moved_clocks(tmp_path)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prozess.harness.app.conduct import not_struck, replay_plan
+from prozess.harness.app.conduct import replay_plan, steps_not_struck
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
@@ -76,7 +76,7 @@ def test_what_struck_nobody_strikes_nobody_in_an_exact_replay(recorded):
     run, plan, _ = recorded
     exact = replay_plan(run, exact=True)
     assert exact.steps[5].do is None
-    assert not_struck(plan, exact) == ["missed"]
+    assert steps_not_struck(plan, exact) == ["missed"]
 
 
 def test_an_exact_replay_of_a_run_in_which_no_fault_struck_is_refused(recorded):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from prozess.harness.app import webhook
 from prozess.harness.app.conduct import Conducted, Options, conduct_told
-from prozess.harness.app.run_process import StopRequest, run_one
+from prozess.harness.app.run_process import StopRequest, run_trial_command
 from prozess.harness.app.runs.campaign_runner import run_campaign
 from prozess.harness.app.webhook import VARIABLE, Webhook, message, of_verdict, told, webhook_of
 from prozess.harness.clock import SystemClock
@@ -208,7 +208,7 @@ def test_a_trial_of_many_does_not_inherit_the_secret(tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, "https://one.example.org/x")
     script = f"import os, pathlib; pathlib.Path('{tmp_path}/told').write_text(str('{VARIABLE}' in os.environ))"
     words, log = [sys.executable, "-c", script], tmp_path / "log"
-    assert run_one(words, tmp_path, log, timeout_s=60, stop=StopRequest())[0] == 0
+    assert run_trial_command(words, tmp_path, log, timeout_s=60, stop=StopRequest())[0] == 0
     assert (tmp_path / "told").read_text() == "False"
 
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.impact.cost import (
-    NOBODY,
+    NO_FAULT,
     PHASES,
     UNAVAILABLE_NS,
     WARM_UP,
     FaultTime,
     impact_of,
+    join_impacts,
     no_impact,
-    put_together,
     summarise,
 )
 from prozess.harness.report.tables import impact_words
@@ -81,7 +81,7 @@ def test_a_window_reaches_from_the_first_send_that_waits_to_the_next_acknowledge
     struck = [fault(1, 100, 200), fault(2, 4_990, 7_000)]
     found = impact(3, sends(*rows), ACKS, struck)
     assert windows(found.windows) == [(5_000, 8_000, 2)]
-    assert windows(impact(3, sends(*rows), ACKS, []).windows) == [(5_000, 8_000, NOBODY)]
+    assert windows(impact(3, sends(*rows), ACKS, []).windows) == [(5_000, 8_000, NO_FAULT)]
 
 
 def test_of_two_faults_the_one_that_touched_the_partitions_brokers_is_the_cause():
@@ -113,7 +113,7 @@ def test_a_fault_explains_what_lasts_until_the_first_acknowledgement_and_without
     struck = [fault(2, 1_000, 3_000)]
     assert windows(impact(3, sends(*rows), ACKS, struck).windows) == [(0, 5_000, 2)]
     never = [(ALL, at, None) for at in range(0, 4_000, 100)]
-    assert windows(impact(3, sends(*never), ACKS, []).windows) == [(0, None, NOBODY)]
+    assert windows(impact(3, sends(*never), ACKS, []).windows) == [(0, None, NO_FAULT)]
 
 
 def test_who_sends_nothing_misses_nothing_and_who_is_never_answered_has_an_open_window():
@@ -121,7 +121,7 @@ def test_who_sends_nothing_misses_nothing_and_who_is_never_answered_has_an_open_
     assert windows(impact(3, sends(*pause), ACKS, []).windows) == []
     silent = [(ALL, 0, 4), (ALL, 1_000, None), (ALL, 5_000, None)]
     found = impact(3, sends(*silent), ACKS, [])
-    assert windows(found.windows) == [(1_000, None, NOBODY)]
+    assert windows(found.windows) == [(1_000, None, NO_FAULT)]
     shown = summarise(found, [], {})
     assert (shown.windows_counted, shown.windows_open, shown.windows_unexplained) == (1, 1, 1)
     assert shown.windows[0].end_s is None
@@ -181,10 +181,10 @@ def test_windows_and_counts_are_those_of_their_definitions(seed):
             inside = [r for r in rows if r[2] is not None and span and span[0] <= r[2] * MS < span[1]]
             assert found.acknowledged[place, number].sum() == len(inside)
     parts = [impact(p, sends(*rows), ACKS, struck) for p in (4, 3)]
-    whole, again = put_together(parts, struck), put_together(parts[::-1], struck)
+    whole, again = join_impacts(parts, struck), join_impacts(parts[::-1], struck)
     assert summarise(whole, struck, {}) == summarise(again, struck, {})
     assert (whole.latencies == 2 * found.latencies).all()
-    assert summarise(put_together([], struck), struck, {}) == summarise(no_impact(struck), struck, {})
+    assert summarise(join_impacts([], struck), struck, {}) == summarise(no_impact(struck), struck, {})
 
 
 def defined_windows(rows):

@@ -12,7 +12,7 @@ from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.schema import NONE, Outcome, Role, role_named
-from prozess.workloads.log.producer import drawing
+from prozess.workloads.log.producer import key_drawing
 from prozess.workloads.record.identity import VALUE_BYTES_MIN, decode, encoder, identity_values, key_id
 from tests.support.log_workload import RESUME, bench
 
@@ -55,7 +55,7 @@ def test_upserts_and_tombstones_are_recorded_with_their_keys_and_read_back(tmp_p
 
 @given(st.integers(), st.integers(1, 50), st.floats(0, 1))
 def test_the_same_seed_draws_the_same_keys_and_tombstones(seed, keys, share):
-    draws = [drawing(random.Random(f"{seed}"), keys=keys, tombstone_share=share) for _ in range(2)]
+    draws = [key_drawing(random.Random(f"{seed}"), keys=keys, tombstone_share=share) for _ in range(2)]
     first, second = ([draw() for _ in range(50)] for draw in draws)
     assert first == second
     assert all(0 <= key < keys for key, _ in first)

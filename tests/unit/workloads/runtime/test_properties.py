@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from prozess.harness.config.configuration import RETRIES_MAX, ProducerConfiguration
 from prozess.harness.errors import BadInput
-from prozess.workloads.librdkafka import BACKOFF_KEY, LIMIT_KEY, backoff_limit_ms, least_ms
+from prozess.workloads.librdkafka import BACKOFF_KEY, LIMIT_KEY, backoff_limit_ms, least_retry_ms
 from prozess.workloads.settings import producer_properties, reader_properties, retries_allowed, sentinel_properties
-from prozess.workloads.transactions.producers import living_within
+from prozess.workloads.transactions.producers import within_lifetime
 
 SERVERS = "127.0.0.1:1"
 
@@ -128,7 +128,7 @@ def test_the_retries_that_are_counted_rightly_outlast_a_record_and_the_limit_is_
 def test_of_the_usual_100_ms_there_are_25_retries(lives_ms, limit_ms):
     assert len(waits_ms(100, limit_ms)) == 25
     assert backoff_limit_ms({"delivery.timeout.ms": lives_ms}) == limit_ms
-    assert least_ms(100, limit_ms) >= lives_ms > least_ms(100, limit_ms - 100)
+    assert least_retry_ms(100, limit_ms) >= lives_ms > least_retry_ms(100, limit_ms - 100)
 
 
 def limit_of(delivery_timeout_ms=60_000, **properties):
@@ -153,5 +153,5 @@ def test_the_users_own_limit_wins_and_a_limit_follows_the_users_own_times():
 
 
 def test_what_lives_in_a_transaction_does_not_outlive_it():
-    assert living_within(ProducerConfiguration(delivery_timeout_ms=60_000), 10_000).delivery_timeout_ms == 10_000
-    assert living_within(ProducerConfiguration(delivery_timeout_ms=5_000), 10_000).delivery_timeout_ms == 5_000
+    assert within_lifetime(ProducerConfiguration(delivery_timeout_ms=60_000), 10_000).delivery_timeout_ms == 10_000
+    assert within_lifetime(ProducerConfiguration(delivery_timeout_ms=5_000), 10_000).delivery_timeout_ms == 5_000

@@ -6,7 +6,7 @@ from prozess.harness.app.run.judge import REPLICA_COLUMNS, read_application, wit
 from prozess.harness.app.testing.expectations import ApplicationFinding, Unjudged, application_verdict
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.evidence.envelope import batches_by_partition, older_epoch_from
-from prozess.harness.guarantees.verdict.doubts import doubted
+from prozess.harness.guarantees.verdict.doubts import with_doubts
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, TABLES
 from prozess.harness.verdict import AnomalyOutcome, TrialVerdict, Verdict
@@ -64,7 +64,7 @@ def test_counts_are_among_the_findings_and_a_known_defect_of_others_excuses_no_a
 
 
 def test_by_files_that_nothing_proves_the_application_is_neither_right_nor_wrong():
-    whole = doubted(judged(MISSING), ["the evidence is damaged"])
+    whole = with_doubts(judged(MISSING), ["the evidence is damaged"])
     assert whole.verdict is Verdict.UNKNOWN
     assert [one.outcome for one in whole.application.anomalies] == [AnomalyOutcome.UNKNOWN]
 

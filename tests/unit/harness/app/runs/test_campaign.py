@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prozess.harness.app import cli
-from prozess.harness.app.runs.campaign_index import facts_of, overview_of, why, write_index
+from prozess.harness.app.runs.campaign_index import facts_of, overview_of, reasons_of, write_index
 from prozess.harness.app.runs.campaign_plan import (
     Campaign,
     CampaignDirectory,
@@ -188,18 +188,18 @@ def test_a_trial_that_was_tried_again_with_success_counts_as_what_it_was_then():
 
 def test_what_was_violated_is_said_once_for_all_cells_with_its_reason_and_what_is_known():
     lost = [anomaly("lost", "violated", "They are gone.", forbidden=n, defects=("KAFKA-1",)) for n in (1, 2, 3)]
-    said = list(why(judged("violated", *([one] for one in lost), [anomaly("stalled", "unknown", "Slow.")])))
+    said = list(reasons_of(judged("violated", *([one] for one in lost), [anomaly("stalled", "unknown", "Slow.")])))
     assert said == ["lost 6 in cell-0, cell-1 and 1 more: They are gone. Known: KAFKA-1."]
     told = [anomaly("lost", "violated", "Gone by KAFKA-1.", forbidden=1, defects=("KAFKA-1",))]
-    assert list(why(judged("violated", told))) == ["lost 1 in cell-0: Gone by KAFKA-1."], "not twice"
+    assert list(reasons_of(judged("violated", told))) == ["lost 1 in cell-0: Gone by KAFKA-1."], "not twice"
 
 
 def test_what_is_unknown_is_said_by_reason_and_not_twice():
     cell = [anomaly(name, "unknown", "Step 'cut' failed.") for name in ("lost", "duplicate", "reordered")]
     reasons = ("step 'cut' failed", "the kill of step 'x' never struck")
-    said = list(why(judged("unknown", cell, reasons=reasons)))
+    said = list(reasons_of(judged("unknown", cell, reasons=reasons)))
     assert said == ["3 anomalies in cell-0: Step 'cut' failed.", "The kill of step 'x' never struck."]
-    assert list(why(judged("held", []))) == []
+    assert list(reasons_of(judged("held", []))) == []
 
 
 def test_the_index_tells_verdicts_by_trial_and_variant_what_was_violated_and_what_was_tried_again(tmp_path):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prozess.harness.app.cli import _main
 from prozess.harness.app.run_process import run_while
 from prozess.harness.app.runs.campaign_plan import (
-    WHOLE,
+    ALL_TRIALS,
     BegunCampaign,
     CampaignDirectory,
     Shard,
@@ -85,13 +85,13 @@ def test_a_share_alone_judges_its_own_trials_alone(tmp_path):
 def test_merged_shares_are_the_results_of_one_machine(tmp_path):
     for number in (1, 2, 3):
         share(tmp_path / str(number), Shard(number=number, of=3), 7)
-    share(tmp_path / "whole", WHOLE, 7)
+    share(tmp_path / "whole", ALL_TRIALS, 7)
     merge(tmp_path / "all", [tmp_path / "3", tmp_path / "1", tmp_path / "2"])
     merged, whole = (read_results(CampaignDirectory(tmp_path / name)) for name in ("all", "whole"))
     assert merged == whole
     assert (tmp_path / "all" / "runs" / "m-4" / "history" / "sends.parquet").read_bytes() == b"\4"
     assert read_matrix_file(tmp_path / "all") == read_matrix_file(tmp_path / "whole")
-    assert CampaignDirectory(tmp_path / "all").begun().shard == WHOLE
+    assert CampaignDirectory(tmp_path / "all").begun().shard == ALL_TRIALS
 
 
 def test_shares_that_do_not_belong_together_are_refused_and_leave_nothing(tmp_path):
@@ -119,7 +119,7 @@ def test_of_two_entries_for_one_trial_the_first_counts_and_a_torn_one_is_not_the
 
 
 def test_entries_become_lines_of_the_directory_once_and_in_order(tmp_path):
-    directory = share(tmp_path / "a", WHOLE, 4)
+    directory = share(tmp_path / "a", ALL_TRIALS, 4)
     (directory.path / "entries.jsonl").unlink()
     ran_before = attempt(1, run="m-1")
     directory.append(ran_before)
@@ -133,7 +133,7 @@ def test_entries_become_lines_of_the_directory_once_and_in_order(tmp_path):
 
 
 def test_results_at_a_uri_are_read_and_the_page_is_written_there(tmp_path):
-    directory = share(tmp_path / "far", WHOLE, 2)
+    directory = share(tmp_path / "far", ALL_TRIALS, 2)
     lines = directory.attempts()
     (directory.path / "entries.jsonl").unlink()
     place = SharedPlace.at(directory.path)

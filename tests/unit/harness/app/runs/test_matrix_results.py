@@ -9,7 +9,7 @@ from prozess.harness.app.runs.matrix_results import (
     CellTally,
     MatrixTrialLine,
     compare,
-    gather,
+    gather_results,
     overall,
     read_results,
     sentence,
@@ -65,7 +65,7 @@ def results(*verdicts):
         )
         for n, v in enumerate(verdicts)
     ]
-    return gather("m", "M", lines, dict(enumerate(verdicts)))
+    return gather_results("m", "M", lines, dict(enumerate(verdicts)))
 
 
 GOOD = {"1": [anomaly("lost", "shown", 7)], "all": [anomaly("lost", "held", proven=True)]}
@@ -114,7 +114,9 @@ def test_a_regression_is_what_was_held_and_is_violated_now_and_a_control_that_is
 
 def test_what_is_judged_no_more_is_a_regression_and_so_is_a_trial_without_a_verdict():
     before = results(verdict(GOOD), verdict(GOOD))
-    fewer = gather("m", "M", [before.trials[0], line(1, schedule="s1")], {0: verdict({"1": GOOD["1"], "all": []})})
+    fewer = gather_results(
+        "m", "M", [before.trials[0], line(1, schedule="s1")], {0: verdict({"1": GOOD["1"], "all": []})}
+    )
     assert [(c.what, c.anomaly, c.before, c.after) for c in compare(before, fewer).regressions] == [
         ("log producer.acks=all", "lost", "held", "not judged"),
         ("trial s1", "", "held", "no verdict"),

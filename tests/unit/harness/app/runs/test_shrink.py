@@ -17,21 +17,21 @@ from prozess.harness.app.runs.shrink import (
     ShrinkDirectory,
     TimeIsUp,
     Trials,
-    Wanted,
+    WantedViolation,
     comes_back,
     key_of,
-    tries,
-    wanted_of,
+    tries_needed,
+    wanted_violation,
 )
 from prozess.harness.app.runs.shrink_search import (
     ddmin,
-    halved,
     shrink,
-    size,
+    size_in_words,
     spare_clients,
-    valid,
-    waits,
+    steps_to_halve,
+    valid_plan,
     with_cells,
+    with_half_waits,
     with_steps,
     without_clients,
 )
@@ -46,7 +46,7 @@ from prozess.harness.verdict import CellAnomaly, CellVerdict, FaultShown, TrialV
 from tests.support.clock import FakeClock
 from tests.support.examples import examples
 
-WANTED = Wanted(anomaly="lost", workload="log", axes={"producer.acks": "all"})
+WANTED = WantedViolation(anomaly="lost", workload="log", axes={"producer.acks": "all"})
 
 
 # --- delta debugging ------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_whatever_fails_what_is_found_fails_and_no_single_one_can_go(items, seed
 
 @given(probability=st.floats(0.01, 1))
 def test_so_many_runs_miss_a_failure_at_most_one_time_in_twenty_and_one_less_would_miss_it_more_often(probability):
-    needed = tries(probability)
+    needed = tries_needed(probability)
     assert (1 - probability) ** needed <= 0.05 + 1e-12
     if probability < 1:
         assert needed == math.ceil(math.log(0.05) / math.log1p(-probability))
@@ -141,7 +141,7 @@ def test_fewer_cells_are_a_whole_plan_about_the_same(name, data):
     if made is None:  # a step is aimed at a group, or a placement, that nothing left stands for
         return
     assert [cell.name for cell in made.cells] == [cell.name for cell in plan.cells if cell.cell in kept]
-    if valid(made) is not None:
+    if valid_plan(made) is not None:
         assert_whole(made)
     old = {(p.topic_name, p.number): p.assignment for p in plan.partitions}
     assert all(old[p.topic_name, p.number] == p.assignment for p in made.partitions)
@@ -203,12 +203,12 @@ def test_spare_clients_leave_whoever_writes_each_partition_and_the_audit(name, d
 def test_waiting_is_halved_until_there_is_little_left(name):
     plan = PLANS[name]
     for _ in range(12):
-        if not (numbers := waits(plan)):
+        if not (numbers := steps_to_halve(plan)):
             break
-        before = size(plan)["seconds of waiting"]
-        plan = halved(plan, numbers)
-        assert size(plan)["seconds of waiting"] < before
-    assert not waits(plan)
+        before = size_in_words(plan)["seconds of waiting"]
+        plan = with_half_waits(plan, numbers)
+        assert size_in_words(plan)["seconds of waiting"] < before
+    assert not steps_to_halve(plan)
     assert all(s.after.seconds < 0.5 for s in plan.steps if isinstance(s.after, Elapsed))
 
 
@@ -229,7 +229,7 @@ def test_the_search_ends_at_what_the_failure_needs():
     assert [cell.name for cell in found.cells] == [name]
     assert [step.name for step in found.steps] == [kill]
     assert not spare_clients(found)
-    assert not waits(found)
+    assert not steps_to_halve(found)
 
 
 def test_where_one_cell_is_not_enough_those_that_are_needed_stay():
@@ -302,7 +302,7 @@ def test_the_original_is_run_five_times_and_candidates_as_often_as_that_asks_for
     assert trials.measure(PLANS["smoke"], "original") == Chance(hits=2, runs=RUNS_MIN)
     trials.probability = 2 / 5
     assert not trials.still_fails(PLANS["windows"], "less")
-    assert machine.runs == RUNS_MIN + tries(2 / 5)
+    assert machine.runs == RUNS_MIN + tries_needed(2 / 5)
 
 
 def test_a_candidate_that_fails_is_kept_with_its_run_and_others_are_removed(directory):
@@ -355,7 +355,7 @@ def test_plans_that_ask_for_the_same_have_one_key():
 def test_every_trial_can_lose_all_cells_but_one_or_says_that_it_cannot(name):
     plan = make_plan(load_trial(name), seed=1)
     for cell in plan.cells[:2]:
-        made = valid(with_cells(plan, {cell.cell}))
+        made = valid_plan(with_cells(plan, {cell.cell}))
         if made is not None:
             assert_whole(made)
 
@@ -368,7 +368,7 @@ def test_a_run_that_was_not_violated_cannot_be_shrunk(tmp_path):
     run.create()
     run.plan.write_text(PLANS["smoke"].model_dump_json())
     with pytest.raises(BadInput, match="has no verdict"):
-        wanted_of(run, None, None)
+        wanted_violation(run, None, None)
 
 
 def test_there_must_be_a_run_or_something_to_go_on_with(tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 Of each the lines that decide: what is promised of the anomaly, by which defect the promise is limited, what is weak."""
 
-from prozess.harness.app.validation.terminal import lines
+from prozess.harness.app.validation.terminal import prediction_lines
 from tests.support.predictions import SAFE_BROKER, SAFE_TOPIC, predicted
 
 GROUPS = {"auto.offset.reset": "earliest"}
@@ -10,7 +10,7 @@ GROUPS = {"auto.offset.reset": "earliest"}
 
 def said(prediction, *words):
     """The lines that begin with one of these words."""
-    return [f"{word}: {sentence}" for word, sentence in lines(prediction) if word in words]
+    return [f"{word}: {sentence}" for word, sentence in prediction_lines(prediction) if word in words]
 
 
 def promised(prediction):

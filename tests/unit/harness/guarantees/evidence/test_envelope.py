@@ -13,8 +13,8 @@ from prozess.harness.guarantees.evidence.ground_truth import NATURES, FaultNatur
 from prozess.harness.guarantees.facts.registry import FACTS
 from prozess.harness.guarantees.facts.retention import forgot, log_start_passed
 from prozess.harness.guarantees.facts.stale_leaders import leader_hampered, out_of_sync_at_the_end
-from prozess.harness.guarantees.facts.truncation import committed, tail, wiped, wiped_after_read
-from prozess.harness.guarantees.logic import both, either, negate
+from prozess.harness.guarantees.facts.truncation import committed, in_uncommitted_tail, wiped, wiped_after_read
+from prozess.harness.guarantees.logic import all_true, any_true, negate
 from prozess.harness.schema import NONE, MetadataSource, Outcome, Tristate
 from tests.support.cells.evidence import DICTIONARIES, MS, fault, ns, state, witnesses
 from tests.support.cells.partitions import table
@@ -79,16 +79,16 @@ def test_a_high_watermark_says_nothing_of_what_a_deposed_leader_acknowledged():
 
 
 def test_a_leader_change_just_after_an_acks_1_acknowledgement_makes_it_tail():
-    assert one(tail(envelope(failover()), witnesses())) == SO
+    assert one(in_uncommitted_tail(envelope(failover()), witnesses())) == SO
 
 
 def test_without_a_later_leader_change_nothing_is_tail():
-    assert one(tail(envelope(failover(at_s=2.5)), witnesses())) == NOT_SO
+    assert one(in_uncommitted_tail(envelope(failover(at_s=2.5)), witnesses())) == NOT_SO
 
 
 def test_long_after_the_acknowledgement_a_leader_that_was_in_sync_throughout_had_the_record():
-    assert one(tail(envelope(failover(at_s=19.0)), witnesses())) == SO
-    assert one(tail(envelope(failover(at_s=19.2)), witnesses())) == NOT_SO
+    assert one(in_uncommitted_tail(envelope(failover(at_s=19.0)), witnesses())) == SO
+    assert one(in_uncommitted_tail(envelope(failover(at_s=19.2)), witnesses())) == NOT_SO
 
 
 def test_a_leader_that_left_the_isr_in_between_need_not_have_had_it():
@@ -98,70 +98,80 @@ def test_a_leader_that_left_the_isr_in_between_need_not_have_had_it():
         state(12, 0, 1, 0, (1, 2, 3)),
         state(30, 0, 2, 1, (2, 3)),
     ]
-    assert one(tail(envelope(rows), witnesses())) == SO
+    assert one(in_uncommitted_tail(envelope(rows), witnesses())) == SO
 
 
 def test_a_leader_elected_from_elr_never_had_what_was_acknowledged_below_min_isr():
     rows = [state(-10, 0, 1, 0, (1,), elr=(2,)), state(40, 0, 2, 1, (2,))]
-    assert one(tail(envelope(rows), witnesses())) == SO
+    assert one(in_uncommitted_tail(envelope(rows), witnesses())) == SO
 
 
 def test_an_unknown_lag_limit_leaves_the_tail_unknown_if_the_new_leader_was_in_sync():
-    assert one(tail(envelope(failover(at_s=19.2), lag_max_ns=None), witnesses())) == UNKNOWN
+    assert one(in_uncommitted_tail(envelope(failover(at_s=19.2), lag_max_ns=None), witnesses())) == UNKNOWN
     rows = [state(-10, 0, 1, 0, (1,)), state(40, 0, 2, 1, (2,))]
-    assert one(tail(envelope(rows, lag_max_ns=None), witnesses())) == SO
+    assert one(in_uncommitted_tail(envelope(rows, lag_max_ns=None), witnesses())) == SO
 
 
 def test_a_leader_cut_off_for_a_while_may_not_have_shrunk_the_isr():
     cut = fault(0, "partition", [1], 5, 9)
-    assert one(tail(envelope(failover(at_s=40), cut), witnesses())) == SO
+    assert one(in_uncommitted_tail(envelope(failover(at_s=40), cut), witnesses())) == SO
     doubtful = fault(0, "partition", [1], 5, 9, effect=None)
-    assert one(tail(envelope(failover(at_s=40), doubtful), witnesses())) == UNKNOWN
+    assert one(in_uncommitted_tail(envelope(failover(at_s=40), doubtful), witnesses())) == UNKNOWN
     elsewhere = fault(0, "partition", [3], 5, 9)
-    assert one(tail(envelope(failover(at_s=40), elsewhere), witnesses())) == NOT_SO
+    assert one(in_uncommitted_tail(envelope(failover(at_s=40), elsewhere), witnesses())) == NOT_SO
 
 
 def test_while_nobody_could_change_the_isr_a_follower_in_it_need_not_have_had_the_record():
     dead = fault(0, "kill", [3001], 5, 9)
-    assert one(tail(envelope(failover(at_s=40), dead, keepers=frozenset({3001})), witnesses())) == SO
+    assert one(in_uncommitted_tail(envelope(failover(at_s=40), dead, keepers=frozenset({3001})), witnesses())) == SO
     long_before = fault(0, "kill", [3001], 1, 2)
-    assert one(tail(envelope(failover(at_s=40), long_before, keepers=frozenset({3001})), witnesses())) == NOT_SO
+    assert (
+        one(in_uncommitted_tail(envelope(failover(at_s=40), long_before, keepers=frozenset({3001})), witnesses()))
+        == NOT_SO
+    )
     another = fault(0, "kill", [4001], 5, 9)
-    assert one(tail(envelope(failover(at_s=40), another, keepers=frozenset({3001})), witnesses())) == NOT_SO
+    assert (
+        one(in_uncommitted_tail(envelope(failover(at_s=40), another, keepers=frozenset({3001})), witnesses())) == NOT_SO
+    )
 
 
 def test_the_leader_that_acknowledged_it_and_came_back_had_it():
     rows = [state(-10, 0, 1, 0, (1,)), state(5, 0, NONE, 1, (1,)), state(9, 0, 1, 2, (1,))]
-    assert one(tail(envelope(rows, fault(0, "kill", [1], 4.5, 7)), witnesses())) == NOT_SO
+    assert one(in_uncommitted_tail(envelope(rows, fault(0, "kill", [1], 4.5, 7)), witnesses())) == NOT_SO
 
 
 def test_a_send_that_began_when_the_old_leader_was_dead_went_to_the_new_one():
     killed = fault(0, "kill", [1], 4.5, 9)
-    assert one(tail(envelope(failover(), killed), witnesses(begin_s=5.0, end_s=6.5))) == NOT_SO
-    assert one(tail(envelope(failover(), killed), witnesses(begin_s=4.4, end_s=6.5))) == SO
+    assert one(in_uncommitted_tail(envelope(failover(), killed), witnesses(begin_s=5.0, end_s=6.5))) == NOT_SO
+    assert one(in_uncommitted_tail(envelope(failover(), killed), witnesses(begin_s=4.4, end_s=6.5))) == SO
 
 
 def test_a_deposed_leader_that_was_frozen_may_still_acknowledge_until_it_follows():
     rows = [*failover(at_s=6.0), state(12, 0, 2, 1, (1, 2, 3))]
     frozen = fault(0, "pause", [1], 2, 9)
-    assert one(tail(envelope(rows, frozen), witnesses(begin_s=9.1, end_s=9.2))) == UNKNOWN, "or it was the new one's"
-    assert one(tail(envelope(rows, frozen), witnesses(begin_s=9.1, end_s=9.2, case=1))) == SO
-    assert one(tail(envelope(rows, frozen, batches=copies_end_at(99)), witnesses(begin_s=9.1, end_s=9.2))) == SO
-    assert one(tail(envelope(rows, frozen), witnesses(begin_s=13, end_s=13.1))) == NOT_SO
-    assert one(tail(envelope(rows), witnesses(begin_s=9.1, end_s=9.2))) == NOT_SO
+    assert one(in_uncommitted_tail(envelope(rows, frozen), witnesses(begin_s=9.1, end_s=9.2))) == UNKNOWN, (
+        "or it was the new one's"
+    )
+    assert one(in_uncommitted_tail(envelope(rows, frozen), witnesses(begin_s=9.1, end_s=9.2, case=1))) == SO
+    assert (
+        one(in_uncommitted_tail(envelope(rows, frozen, batches=copies_end_at(99)), witnesses(begin_s=9.1, end_s=9.2)))
+        == SO
+    )
+    assert one(in_uncommitted_tail(envelope(rows, frozen), witnesses(begin_s=13, end_s=13.1))) == NOT_SO
+    assert one(in_uncommitted_tail(envelope(rows), witnesses(begin_s=9.1, end_s=9.2))) == NOT_SO
 
 
 def test_an_offset_given_twice_was_acknowledged_by_the_deposed_leader_until_it_is_back_in_sync():
     rows = [*failover(at_s=6.0), state(12, 0, 2, 1, (1, 2, 3))]
     taken = {"begin_s": 9.1, "end_s": 9.2, "case": 1}
-    assert one(tail(envelope(rows), witnesses(**taken))) == SO
-    assert one(tail(envelope(rows), witnesses(**taken | {"case": 0}))) == NOT_SO
-    assert one(tail(envelope(rows), witnesses(**taken | {"begin_s": 13, "end_s": 13.1}))) == NOT_SO
+    assert one(in_uncommitted_tail(envelope(rows), witnesses(**taken))) == SO
+    assert one(in_uncommitted_tail(envelope(rows), witnesses(**taken | {"case": 0}))) == NOT_SO
+    assert one(in_uncommitted_tail(envelope(rows), witnesses(**taken | {"begin_s": 13, "end_s": 13.1}))) == NOT_SO
     watermark = {"high_watermarks": (np.array([ns(10)]), np.array([1_000]))}
     assert one(committed(envelope(rows, **watermark), witnesses(**taken))) == NOT_SO, "it is the other record's"
     assert one(committed(envelope(rows, **watermark), witnesses(**taken | {"case": 0}))) == SO
     never_back = envelope(failover(at_s=6.0))
-    assert one(tail(never_back, witnesses(**taken))) == NOT_SO
+    assert one(in_uncommitted_tail(never_back, witnesses(**taken))) == NOT_SO
 
 
 def copies_end_at(offset):
@@ -175,39 +185,48 @@ def copies_end_at(offset):
 def test_an_offset_that_the_new_leader_never_came_to_was_acknowledged_by_the_deposed_one_while_it_lived():
     rows = [*failover(at_s=6.0), state(12, 0, 2, 1, (1, 2, 3))]
     unaware, told = witnesses(begin_s=9.1, end_s=9.2), witnesses(begin_s=13, end_s=13.1)  # of offset 100
-    assert one(tail(envelope(rows, batches=copies_end_at(99)), unaware)) == SO
-    assert one(tail(envelope(rows, batches=copies_end_at(100)), unaware)) == NOT_SO
-    assert one(tail(envelope(rows, batches=copies_end_at(99)), told)) == NOT_SO, "the new leader's own"
-    assert one(tail(envelope(rows), unaware)) == NOT_SO, "no copy was read"
+    assert one(in_uncommitted_tail(envelope(rows, batches=copies_end_at(99)), unaware)) == SO
+    assert one(in_uncommitted_tail(envelope(rows, batches=copies_end_at(100)), unaware)) == NOT_SO
+    assert one(in_uncommitted_tail(envelope(rows, batches=copies_end_at(99)), told)) == NOT_SO, "the new leader's own"
+    assert one(in_uncommitted_tail(envelope(rows), unaware)) == NOT_SO, "no copy was read"
     dead = fault(0, "kill", [1], 4.5, 11)
-    assert one(tail(envelope(rows, dead, batches=copies_end_at(99)), unaware)) == NOT_SO, "the dead acknowledge nothing"
+    assert one(in_uncommitted_tail(envelope(rows, dead, batches=copies_end_at(99)), unaware)) == NOT_SO, (
+        "the dead acknowledge nothing"
+    )
     never_back = envelope(failover(at_s=6.0), batches=copies_end_at(99))
-    assert one(tail(never_back, unaware)) == NOT_SO
+    assert one(in_uncommitted_tail(never_back, unaware)) == NOT_SO
 
 
 def test_an_offset_below_the_start_of_the_new_epoch_is_no_tail():
-    assert one(tail(envelope(failover(), epoch_starts={0: 0, 1: 100}), witnesses())) == SO
-    assert one(tail(envelope(failover(), epoch_starts={0: 0, 1: 101}), witnesses())) == NOT_SO
-    assert one(tail(envelope(failover(), epoch_starts={0: 0, 1: 101}), witnesses(log_offset=NONE))) == UNKNOWN
-    assert one(tail(envelope(failover(), epoch_starts=None), witnesses())) == UNKNOWN, "no logs were read"
+    assert one(in_uncommitted_tail(envelope(failover(), epoch_starts={0: 0, 1: 100}), witnesses())) == SO
+    assert one(in_uncommitted_tail(envelope(failover(), epoch_starts={0: 0, 1: 101}), witnesses())) == NOT_SO
+    assert (
+        one(in_uncommitted_tail(envelope(failover(), epoch_starts={0: 0, 1: 101}), witnesses(log_offset=NONE)))
+        == UNKNOWN
+    )
+    assert one(in_uncommitted_tail(envelope(failover(), epoch_starts=None), witnesses())) == UNKNOWN, (
+        "no logs were read"
+    )
     # Another record stands there: the branch of the deposed leader was cut from further down.
-    assert one(tail(envelope(failover(), epoch_starts={0: 0, 1: 101}), witnesses(case=1))) == SO
+    assert one(in_uncommitted_tail(envelope(failover(), epoch_starts={0: 0, 1: 101}), witnesses(case=1))) == SO
 
 
 def test_a_leader_change_within_the_clock_error_counts():
     after = witnesses(begin_s=6.05, end_s=6.1)
-    assert one(tail(envelope(failover(at_s=6.0), error_ns=100 * MS), after)) == SO
-    assert one(tail(envelope(failover(at_s=6.0), error_ns=MS), after)) == UNKNOWN
+    assert one(in_uncommitted_tail(envelope(failover(at_s=6.0), error_ns=100 * MS), after)) == SO
+    assert one(in_uncommitted_tail(envelope(failover(at_s=6.0), error_ns=MS), after)) == UNKNOWN
     later = witnesses(begin_s=7.05, end_s=7.1)
-    assert one(tail(envelope(failover(at_s=6.0), error_ns=100 * MS), later)) == UNKNOWN
-    assert one(tail(envelope(failover(at_s=6.0), error_ns=MS), later)) == NOT_SO
+    assert one(in_uncommitted_tail(envelope(failover(at_s=6.0), error_ns=100 * MS), later)) == UNKNOWN
+    assert one(in_uncommitted_tail(envelope(failover(at_s=6.0), error_ns=MS), later)) == NOT_SO
 
 
 def test_a_living_leader_answers_until_it_knows_that_it_was_deposed():
     just_after = witnesses(begin_s=6.5, end_s=6.6)
-    assert one(tail(envelope(failover()), just_after)) == UNKNOWN, "or the new one's, which has to keep it"
-    assert one(tail(envelope(failover()), witnesses(begin_s=6.5, end_s=6.6, case=1))) == SO
-    assert one(tail(envelope(failover(), fault(0, "kill", [1], 5, 9)), just_after)) == NOT_SO
+    assert one(in_uncommitted_tail(envelope(failover()), just_after)) == UNKNOWN, (
+        "or the new one's, which has to keep it"
+    )
+    assert one(in_uncommitted_tail(envelope(failover()), witnesses(begin_s=6.5, end_s=6.6, case=1))) == SO
+    assert one(in_uncommitted_tail(envelope(failover(), fault(0, "kill", [1], 5, 9)), just_after)) == NOT_SO
 
 
 def test_a_leader_that_was_cut_off_is_hampered_while_nobody_leads_in_its_place_too():
@@ -242,23 +261,23 @@ def test_a_leader_that_was_restarted_in_its_turn_goes_on_acknowledging_and_may_l
     """A kill that holds has silenced the leader; of a rolling restart nobody is down once it is proven."""
     rows = [state(-10, 0, 1, 0, (1, 2, 3)), state(1, 0, 2, 1, (2, 3)), state(6, 0, 3, 2, (1, 3))]
     restarted = fault(0, "rolling-restart", [1, 2, 3], 0.5, 3)
-    assert one(tail(envelope(rows, restarted), witnesses())) == SO
-    assert one(tail(envelope(rows, fault(0, "kill", [2], 2, 3)), witnesses())) == NOT_SO
+    assert one(in_uncommitted_tail(envelope(rows, restarted), witnesses())) == SO
+    assert one(in_uncommitted_tail(envelope(rows, fault(0, "kill", [2], 2, 3)), witnesses())) == NOT_SO
 
 
 def test_without_ground_truth_tail_is_unknown_but_for_what_is_committed():
-    assert one(tail(envelope([]), witnesses())) == UNKNOWN
-    assert one(tail(envelope([]), witnesses(seen_s=4.2))) == NOT_SO
+    assert one(in_uncommitted_tail(envelope([]), witnesses())) == UNKNOWN
+    assert one(in_uncommitted_tail(envelope([]), witnesses(seen_s=4.2))) == NOT_SO
 
 
 def test_samples_are_no_ground_truth():
     rows = [{**row, "source": MetadataSource.SAMPLE} for row in failover()]
-    assert one(tail(envelope(rows), witnesses())) == UNKNOWN
+    assert one(in_uncommitted_tail(envelope(rows), witnesses())) == UNKNOWN
 
 
 def test_an_epoch_bumped_under_the_same_leader_moves_nothing():
     rows = [state(-10, 0, 1, 0, (1, 2, 3)), state(6, 0, 1, 1, (1, 2))]
-    assert one(tail(envelope(rows), witnesses())) == NOT_SO
+    assert one(in_uncommitted_tail(envelope(rows), witnesses())) == NOT_SO
 
 
 # --- destroyed copies -----------------------------------------------------------------------------------------------
@@ -384,7 +403,7 @@ def test_a_log_start_beyond_the_position_was_seen():
 def test_predicates_of_no_witnesses_are_empty():
     nothing = witnesses(0)
     for env in (envelope([]), envelope(failover()), envelope(failover(), fault(0, "wipe", [1], 5, 7))):
-        for predicate in (committed, tail, wiped, forgot):
+        for predicate in (committed, in_uncommitted_tail, wiped, forgot):
             assert predicate(env, nothing).shape == (0,), predicate.__name__
 
 
@@ -394,8 +413,8 @@ def test_logic_is_kleenes(values):
     parts = [np.array([v], dtype=np.int8) for v in values]
     all_of = 0 if 0 in values else -1 if -1 in values else 1
     any_of = 1 if 1 in values else -1 if -1 in values else 0
-    assert int(both(*parts)[0]) == all_of
-    assert int(either(*parts)[0]) == any_of
+    assert int(all_true(*parts)[0]) == all_of
+    assert int(any_true(*parts)[0]) == any_of
     assert int(negate(parts[0])[0]) == {1: 0, 0: 1, -1: -1}[values[0]]
 
 
@@ -411,8 +430,8 @@ def test_a_wider_clock_error_never_withdraws_a_tail(begin, length, outcome, seen
     found = witnesses(
         begin_s=begin, end_s=begin + length, outcome=outcome, **({} if seen is None else {"seen_s": seen})
     )
-    narrow = one(tail(envelope(failover(), error_ns=error * MS), found))
-    wide = one(tail(envelope(failover(), error_ns=(error + 1000) * MS), found))
+    narrow = one(in_uncommitted_tail(envelope(failover(), error_ns=error * MS), found))
+    wide = one(in_uncommitted_tail(envelope(failover(), error_ns=(error + 1000) * MS), found))
     assert not (narrow == SO and wide == NOT_SO)
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prozess.harness.guarantees.facts.registry import Happened, could_be
+from prozess.harness.guarantees.facts.registry import Happened, could_hold
 from prozess.harness.guarantees.table import TABLE
 from prozess.harness.guarantees.table.rules import CellConfiguration
 from prozess.harness.guarantees.verdict.evaluation import Judgement, satisfiable
@@ -44,7 +44,7 @@ def test_making_a_fact_unknown_never_turns_forbidden_into_permitted_nor_back(ano
 def test_whatever_is_permitted_of_a_witness_was_satisfiable(anomaly, configuration, known, unclean, moved, destroyed):
     happened = Happened(moved=moved, unclean=unclean, destroyed=destroyed)
     events = dict.fromkeys(EVENTS, 0) | known
-    events = {n: v for n, v in events.items() if could_be(n, configuration, happened) != 0}
+    events = {n: v for n, v in events.items() if could_hold(n, configuration, happened) != 0}
     judgement, _ = decide(anomaly, configuration, dict.fromkeys(EVENTS, 0) | events)
     if judgement is Judgement.PERMITTED:
         assert satisfiable(anomaly, configuration, happened)

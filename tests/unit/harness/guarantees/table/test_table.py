@@ -10,7 +10,7 @@ from prozess.checkers.registry import CHECKERS, select
 from prozess.harness.catalogue import FAULTS, RECORDED
 from prozess.harness.config.configuration import BOUNDED, ProducerConfiguration
 from prozess.harness.guarantees.evidence.ground_truth import NATURES, FaultNature
-from prozess.harness.guarantees.facts.registry import FACTS, LIFE_FACTS, could_be
+from prozess.harness.guarantees.facts.registry import FACTS, LIFE_FACTS, could_hold
 from prozess.harness.guarantees.table import TABLE, RuleEffect
 from prozess.harness.guarantees.table.rules import NEVER_EXCUSES, CellConfiguration, is_idempotent, parse_version
 from prozess.harness.guarantees.verdict.evaluation import Judgement, condition
@@ -197,7 +197,7 @@ def test_versions_are_parsed_or_unknown(text, expected):
 def test_an_unknown_version_leaves_a_defect_in_doubt():
     unknown = CellConfiguration(acks="all", idempotent=True, retries=True, several_in_flight=True, version=None)
     defect = TABLE["dirty-read"].rules[-1]
-    assert int(condition(defect, lambda name: could_be(name, unknown, FAILOVER))) == -1
+    assert int(condition(defect, lambda name: could_hold(name, unknown, FAILOVER))) == -1
 
 
 def test_every_control_names_known_things():

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from prozess.harness.config.existing_clusters import AttachOptions, SshNodeOptions, SshOptions
 from prozess.harness.errors import BadInput
 from prozess.harness.guarantees import TABLE, judge
-from prozess.harness.guarantees.verdict.judge import NEEDS_NODES, WITHOUT_AUDIT, parse_decide, refuse_idle, why_not
+from prozess.harness.guarantees.verdict.judge import (
+    NEEDS_NODES,
+    WITHOUT_AUDIT,
+    parse_decide,
+    refuse_idle,
+    why_not_judged,
+)
 from prozess.harness.verdict import AnomalyOutcome, Verdict
 from tests.support.cells.evidence import (
     ACKS_1,
@@ -92,8 +98,8 @@ def test_over_ssh_it_depends_on_whether_the_data_can_be_read(directory, unread):
     node = SshNodeOptions(id=1, host="h", listener="h:9092", data_directory=directory)
     made = plan({}).model_copy(update={"ssh": SshOptions(nodes=(node,))})
     assert made.nodes_unread is unread
-    assert (why_not(made, "unclean") is not None) is unread
-    assert why_not(made, "lost") is None
+    assert (why_not_judged(made, "unclean") is not None) is unread
+    assert why_not_judged(made, "lost") is None
 
 
 @pytest.mark.parametrize(("others", "expected"), [("unstated", Verdict.UNKNOWN), ("none", Verdict.VIOLATED)])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from prozess.harness.app.validation import reading as documents
 from prozess.harness.app.validation.formats import FORMATS
-from prozess.harness.app.validation.formats.filing import leaves
+from prozess.harness.app.validation.formats.filing import leaf_values
 from prozess.harness.app.validation.reading import SCOPES
 from prozess.harness.app.validation.sources import read_file
 from prozess.harness.config.known_properties import Setting
@@ -76,7 +76,7 @@ def assert_each_once(document, path=PATH):
     except BadInput:
         return
     found = accounted(reading)
-    for name, _ in leaves(document[0] if isinstance(document, list) else document):
+    for name, _ in leaf_values(document[0] if isinstance(document, list) else document):
         assert found[name] == 1, (name, found)
 
 
@@ -90,7 +90,7 @@ def test_a_files_options_are_each_in_one_place(library):
 @given(data=st.data())
 def test_options_with_any_value_are_each_in_one_place(library, data):
     document = copy.deepcopy(OPTIONS[library])
-    name = data.draw(st.sampled_from([name for name, _ in leaves(document)]), label="name")
+    name = data.draw(st.sampled_from([name for name, _ in leaf_values(document)]), label="name")
     inside, keys = document, _keys(document, name)
     for key in keys[:-1]:
         inside = inside[key]
@@ -111,7 +111,7 @@ def test_names_that_nobody_knows_are_each_in_one_place_and_none_is_a_setting(lib
     assert_each_once([document])
     reading = next(each for each in FORMATS if each.recognises([document], PATH)).read([document], PATH, ["producer"])
     named = {each.name for each in reading.unclear}
-    for name, _ in leaves(document):
+    for name, _ in leaf_values(document):
         if "zz_" in name:
             assert name in named
 
@@ -132,7 +132,7 @@ def test_settings_of_strimzi_are_each_in_one_place():
     found = accounted(reading)
     for each in document:
         spelt = f"{each['kind']}/{each['metadata']['name']}"
-        for name, _ in leaves(each):
+        for name, _ in leaf_values(each):
             assert sum(f"{spelt}.{name}" == told or f"{spelt}.{name}".startswith(f"{told}.") for told in found) == 1
     assert set(found.values()) == {1}
 
