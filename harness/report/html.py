@@ -22,6 +22,7 @@ from markupsafe import Markup
 
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.guarantees.table import TABLE
+from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.history.convert import History
 from prozess.harness.history.versions import beside_others, machine_of, unverified
 from prozess.harness.impact.cost import ImpactShown
@@ -90,6 +91,7 @@ def environment(package: str) -> Environment:
     """Returns the environment for the templates of a package; `style` is what all pages share."""
     made = Environment(loader=PackageLoader(package), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     made.globals["style"] = Markup(assets(BASE_STYLES))
+    made.globals["number_of"] = number_of
     return made
 
 

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from prozess.harness.clock import NS_PER_S
+from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.history.convert import History
 from prozess.harness.history.versions import unverified
 from prozess.harness.plan.plan import Cell, Plan
@@ -51,7 +52,8 @@ def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history:
     out += [f"- not judged: {line}" for line in not_judged_lines(verdict)]
     out += [f"- not tried here: {as_text(fault)}: {why}" for fault, why in plan.left_out.items()]
     out += [
-        f"- control `{c.anomaly}`: " + (f"seen {c.count:,} times" if c.fired else "not seen") for c in verdict.controls
+        f"- control `{c.anomaly}`: " + (f"seen {number_of(c.count, 'time')}" if c.fired else "not seen")
+        for c in verdict.controls
     ]
     out += [f"- not proven: {told}" for told in verdict.not_proven]
     for matrix in matrices(verdict.cells):
@@ -90,7 +92,8 @@ def write_summary(run: RunDirectory, plan: Plan, verdict: TrialVerdict, history:
     out += delivery_lines(deliveries(run, plan, verdict))
     out += group_lines(plan, history)
     out += replica_lines(plan, history)
-    out += ["", f"Seed {verdict.seed}; {len(plan.cells)} cells, {len(plan.excluded)} combinations excluded."]
+    excluded = number_of(len(plan.excluded), "combination")
+    out += ["", f"Seed {verdict.seed}; {number_of(len(plan.cells), 'cell')}, {excluded} excluded."]
     out += ["", f"    {reproduce(run)}", ""]
     path = run.path / "summary.md"
     path.write_text("\n".join(map(printable, out)), encoding="utf-8")
@@ -348,7 +351,7 @@ def _outcome(case: ElementTree.Element, anomaly: CellAnomaly) -> None:
         case AnomalyOutcome.SHOWN:
             ElementTree.SubElement(
                 case, "system-out"
-            ).text = f"permitted, and seen {anomaly.count} times: {anomaly.reason}"
+            ).text = f"permitted, and seen {number_of(anomaly.count, 'time')}: {anomaly.reason}"
         case _:
             pass
 
@@ -362,4 +365,6 @@ def _cases_of_application(suite: ElementTree.Element, verdict: TrialVerdict) -> 
         elif one.outcome is AnomalyOutcome.UNKNOWN:
             ElementTree.SubElement(case, "error", message=one.reason)
         else:
-            ElementTree.SubElement(case, "system-out").text = f"not forbidden, and seen {one.count} times: {one.reason}"
+            ElementTree.SubElement(
+                case, "system-out"
+            ).text = f"not forbidden, and seen {number_of(one.count, 'time')}: {one.reason}"

@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from prozess.harness.console import console
+from prozess.harness.guarantees.verdict.sentences import number_of
 from prozess.harness.history.versions import unverified
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.schedule import Elapsed, FaultAction, Step
@@ -114,10 +115,9 @@ def _show_names(verdict: TrialVerdict) -> None:
     for name, meaning in meanings_of(names_met(verdict)).items():
         out.print(f"  [bold]{name}[/bold]: {escape(meaning)}", soft_wrap=True)
     for control in verdict.controls:
-        seen = (
-            f"seen {control.count:,} times, in {len(control.fired_in)} of {len(control.cells)} cells that may show it"
-        )
-        silent = f"[yellow]not seen[/yellow] in {len(control.cells)} cells that may show it"
+        cells = f"{number_of(len(control.cells), 'cell')} that may show it"
+        seen = f"seen {number_of(control.count, 'time')}, in {len(control.fired_in)} of {cells}"
+        silent = f"[yellow]not seen[/yellow] in {cells}"
         out.print(f"control {control.anomaly}: {seen if control.fired else silent}", soft_wrap=True)
 
 
@@ -142,7 +142,8 @@ def show_plan(plan: Plan) -> None:
     out.print(f"[bold]{escape(plan.title)}[/bold]  (trial {plan.trial}, seed {plan.seed})")
     out.print(
         f"{plan.cluster_in_words}; "
-        f"{len(plan.cells)} cells, {len(plan.excluded)} combinations excluded, {len(plan.clients)} clients"
+        f"{number_of(len(plan.cells), 'cell')}, {number_of(len(plan.excluded), 'combination')} excluded, "
+        f"{number_of(len(plan.clients), 'client')}"
     )
     for matrix in matrices(plan.cells):
         cells = Table(title=f"cells: {matrix.workload}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)

@@ -57,7 +57,7 @@ CAMPAIGN = """
     from prozess.harness.app import run_process
     from prozess.harness.app.run_process import listening
 
-    run_process.listen()
+    run_process.listen_for_signals()
     with listening() as stop:
         print("waiting", flush=True)
         for _ in range(300):

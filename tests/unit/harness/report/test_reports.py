@@ -122,7 +122,7 @@ def test_the_html_opens_offline_and_says_everything(run):
     assert not re.search(r"<(?:script|link|img)[^>]*(?:src|href)=", text)
     for said in (
         "Two &lt;cells&gt;", "acks=all lost 2 records &amp; that is forbidden.", "1,200", "acks=1 waits for the leader only",
-        "the audit of partition 0 is incomplete", "broker-1", "never", "#41", "kill it", "times, in 1 cells",
+        "the audit of partition 0 is incomplete", "broker-1", "never", "#41", "kill it", "times, in 1 cell",
         f"prozess replay {run.path}",
     ):  # fmt: skip
         assert said in text, said
