@@ -258,8 +258,9 @@ class Repair(UndoAction):
         }[impaired]
 
     def holds(self, undo: Undo, scene: FaultContext) -> bool:
-        """Tells whether the node is impaired. One to whose messages something is done works as ever, and can be asked."""
-        return undo.given.get("kind") != "message"
+        """Tells whether the node is impaired. One to whose messages or calls something is done works as ever, and can be
+        asked."""
+        return undo.given.get("kind") not in ("message", "method")
 
 
 CHECKPOINT_NAME = "recovery-point-offset-checkpoint"

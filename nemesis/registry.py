@@ -8,7 +8,7 @@ from typing import cast
 from prozess.harness import plugins
 from prozess.harness.config.configuration import Frozen
 from prozess.harness.interfaces import AnyFault, Fault, UndoAction
-from prozess.nemesis import clients, disk, healing, links, messages, partition, process
+from prozess.nemesis import clients, disk, healing, links, messages, methods, partition, process
 from prozess.nemesis.kafka import changes, elections, rollout
 
 _FAULTS: dict[str, type[AnyFault]] = {
@@ -21,6 +21,7 @@ _FAULTS: dict[str, type[AnyFault]] = {
     "late-connections": links.LateConnections,
     "bandwidth": links.LimitBandwidth,
     "message": messages.AlterMessages,
+    "method": methods.ChangeMethods,
     "reset": links.Reset,
     "half-open": links.HalfOpen,
     "elect-preferred": elections.ElectPreferred,

@@ -128,7 +128,7 @@ WorkloadName = Literal[
 ]
 """The kinds of workload that come with prozess."""
 FaultName = Literal[
-    "kill", "stop", "pause", "partition", "loss", "latency", "late-connections", "bandwidth", "message",
+    "kill", "stop", "pause", "partition", "loss", "latency", "late-connections", "bandwidth", "message", "method",
     "reset", "half-open",
     "elect-preferred", "elect-unclean", "reassign", "configure", "move-controller", "rolling-restart", "upgrade", "migrate",
     "finalize-features", "restart-clients", "rebalance-storm", "duplicate-member", "disk-full", "clock", "client-clock",

@@ -120,7 +120,7 @@ def placement_of(
     relay_port: int = 0,
 ) -> Placement:
     """Places one node. Each has addresses of its own, so all have the same ports. `relay_port`: on this host's 127.0.0.1."""
-    data, observer, client, controller, controller_observer, metrics = PORTS
+    data, observer, client, controller, controller_observer, metrics, _ = PORTS
     relayed = relay_port if BROKER in roles else 0
     return Placement(
         node_id=node_id,

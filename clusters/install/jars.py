@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +81,12 @@ def ensure_jars(
     jars, changed = _present(target, lock_of(version, directory))
     assert jars, (target, changed)
     return jars
+
+
+def cached_jars(version: str, *, environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+    """Returns the jars of a version if they are in the cache and are what they should be; else none, at once."""
+    directory = cache_directory(environment) / "jars"
+    return _present(directory / f"kafka-{version}", lock_of(version, directory))[0]
 
 
 def jar_facts(version: str, *, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
@@ -224,20 +230,44 @@ def refuse_unpublished(
         raise BadInput(f"kafka_version = {version!r}: the repository has no such version of Kafka. {nearest}")
 
 
-# The metrics agent inside every Kafka JVM: Jolokia, JMX over HTTP (`prozess.harness.recording.metrics`), in a server
-# on the observer's address only.
+# Agents inside Kafka's JVMs, each a jar of its own.
 #
-# Measured with Java 17: 0.2 s of CPU time when a node starts, 0.8 MB on disk, 2 MiB of memory, 6-12 ms of CPU time per
-# scrape of 32 MBeans. Class-data archives go on working beside it.
+# Jolokia gives JMX over HTTP (`prozess.harness.recording.metrics`), in a server on the observer's address only. Measured with
+# Java 17: 0.2 s of CPU time when a node starts, 0.8 MB on disk, 2 MiB of memory, 6-12 ms of CPU time per scrape of 32 MBeans.
+# Class-data archives go on working beside it. Byteman is there only where a plan does something to calls of methods
+# (`prozess.clusters.methods`).
 
 
-VERSION = "2.5.1"
+@dataclass(frozen=True, slots=True)
+class JavaAgent:
+    """An agent that a JVM can be started with: what it is called in a repository and by people, and its version."""
+
+    product: str
+    name: str
+    version: str
+
+    @property
+    def directory(self) -> str:
+        """Returns the name of its directory in the cache."""
+        return f"{self.product}-{self.version}"
+
+    @property
+    def locked(self) -> LockedJar:
+        """Returns what its jar must be."""
+        locked = read_lock(self.version, product=self.product)
+        assert locked is not None, self
+        (jar,) = locked
+        return jar
 
 
-def metrics_agent(*, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The metrics agent's jar, if it is in the cache and is the one of the lock; else None, at once."""
-    locked = _locked()
-    path = cache_directory(environment) / "jars" / f"jolokia-{VERSION}" / locked.coordinates.file_name
+METRICS_AGENT = JavaAgent("jolokia", "Jolokia", "2.5.1")
+METHODS_AGENT = JavaAgent("byteman", "Byteman", "4.0.27")
+
+
+def cached_agent(agent: JavaAgent = METRICS_AGENT, *, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The agent's jar, if it is in the cache and is the one of the lock; else None, at once."""
+    locked = agent.locked
+    path = cache_directory(environment) / "jars" / agent.directory / locked.coordinates.file_name
     try:
         whole = path.stat().st_size == locked.size and sha256_of(path) == locked.sha256
     except OSError:
@@ -245,45 +275,40 @@ def metrics_agent(*, environment: Mapping[str, str] = os.environ) -> Path | None
     return path if whole else None
 
 
-def ensure_agent(*, progress: Progress | None = None, environment: Mapping[str, str] = os.environ) -> Path:
-    """Returns the metrics agent's jar, fetched if it is not there.
+def ensure_agent(
+    agent: JavaAgent = METRICS_AGENT, *, progress: Progress | None = None, environment: Mapping[str, str] = os.environ
+) -> Path:
+    """Returns the agent's jar, fetched if it is not there.
 
     MissingTool if it cannot be had or is not what the lock says; NotReady if another process keeps fetching beyond the
     limit."""
-    if found := metrics_agent(environment=environment):
+    if found := cached_agent(agent, environment=environment):
         return found
     tell = progress or _log.info
     directory = make_cache("jars", environment=environment)
     with alone(
-        directory / f"jolokia-{VERSION}.flock",
-        awaited=f"another process that fetches Jolokia {VERSION}",
+        directory / f"{agent.directory}.flock",
+        awaited=f"another process that fetches {agent.name} {agent.version}",
         timeout_s=WAIT_TIMEOUT_S,
     ):
-        if metrics_agent(environment=environment) is None:
-            _fetch_agent(directory, tell, environment)
-    found = metrics_agent(environment=environment)
+        if cached_agent(agent, environment=environment) is None:
+            _fetch_agent(agent, directory, tell, environment)
+    found = cached_agent(agent, environment=environment)
     assert found, directory
     return found
 
 
-def _locked() -> LockedJar:
-    locked = read_lock(VERSION, product="jolokia")
-    assert locked is not None, VERSION
-    (jar,) = locked
-    return jar
-
-
-def _fetch_agent(directory: Path, tell: Progress, environment: Mapping[str, str]) -> None:
-    """Fetches the metrics agent, verifies it, and puts it in place. The caller holds the lock."""
+def _fetch_agent(agent: JavaAgent, directory: Path, tell: Progress, environment: Mapping[str, str]) -> None:
+    """Fetches the agent, verifies it, and puts it in place. The caller holds the lock."""
     from prozess.clusters.install.repository import fetch_locked, repository_of
 
-    prefix, repository = f".fetching-jolokia-{VERSION}-", repository_of(environment)
+    prefix, repository = f".fetching-{agent.directory}-", repository_of(environment)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=directory, ignore_cleanup_errors=True) as workspace:
-        tell(f"Fetching Jolokia {VERSION} from {repository.origin} …")
+        tell(f"Fetching {agent.name} {agent.version} from {repository.origin} …")
         whole = Path(workspace) / "whole"
         whole.mkdir()
-        fetch_locked((_locked(),), whole, repository, what=f"Jolokia {VERSION}")
-        target = directory / f"jolokia-{VERSION}"
+        fetch_locked((agent.locked,), whole, repository, what=f"{agent.name} {agent.version}")
+        target = directory / agent.directory
         if target.exists():
             target.rename(Path(workspace) / "damaged")
         whole.rename(target)

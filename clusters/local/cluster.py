@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from prozess.clusters.disks.impairers import Equipment, Equipped
-from prozess.clusters.install.jars import metrics_agent
+from prozess.clusters.install.jars import METHODS_AGENT, cached_agent
 from prozess.clusters.links.latency import DelayConnections
 from prozess.clusters.links.links import API_VERSIONS, FOUR_LETTERS, ClientCuts, LinkEnd, Links
 from prozess.clusters.links.support import WAYS, harmers, impairers, refusals
@@ -51,6 +51,9 @@ from prozess.clusters.machine.sandbox import (
 from prozess.clusters.machine.server_properties import BROKER, CONTROLLER, ZOOKEEPER, Placement, shaping_settings
 from prozess.clusters.machine.servers import NodeServers, PlacedServers, first_port, free_ports, place_nodes
 from prozess.clusters.messages.placing import AlteredMessages, MessageProxies
+from prozess.clusters.methods.agents import DIRECTORY as METHODS_DIRECTORY
+from prozess.clusters.methods.agents import AgentPlace, MethodAgents
+from prozess.clusters.methods.class_files import KafkaClasses
 from prozess.clusters.parts import AnyHarmer, AnyImpairer, HasParts, Parts
 from prozess.clusters.protocol.readiness import Readiness
 from prozess.harness.clock import Clock, wait_until
@@ -333,7 +336,7 @@ class LocalCluster(PlacedServers):
         """`isolation`: how nodes are kept apart; None = as the sandbox told this process. `relay_ports`: broker id → port
         on 127.0.0.1 outside, where a relay listens for it; each such broker gets a CLIENT listener that advertises it."""
         self._variant, self._run, self._clock = plan.variant, run, clock
-        self._metrics = plan.metrics and metrics_agent() is not None
+        self._metrics = plan.metrics and cached_agent() is not None
         self._isolation = isolation_here() if isolation is None else checked_isolation(isolation)
         self._placements = place_nodes(
             plan.variant, run.nodes, shared_host=self._isolation != "namespaces", relay_ports=relay_ports or {}
@@ -353,6 +356,9 @@ class LocalCluster(PlacedServers):
         self._watched = watched_openers(plan)
         self._proxies = MessageProxies(self._links, log=run.logs / "message-proxy.log", clock=clock)
         self._has_proxies = bool(plan.message_steps) and self._network is not None
+        self._has_methods = bool(plan.method_steps)
+        self._classes: dict[str, KafkaClasses] = {}
+        self._methods = MethodAgents(self._method_places, self._classes_of, clock)
         self._parts = self._all_parts()
         self._nodes: tuple[LocalNode, ...] = ()
         self._servers = NodeServers(
@@ -360,8 +366,9 @@ class LocalCluster(PlacedServers):
             self._placements,
             run.nodes,
             own_networks=self._network is not None,
-            agent=metrics_agent() if self._metrics else None,
+            agent=cached_agent() if self._metrics else None,
             later=versions_installed(plan),
+            options=self._method_options,
         )
         self._nodes = tuple(self._node(p) for p in self._placements)
 
@@ -389,6 +396,7 @@ class LocalCluster(PlacedServers):
             Capability.STOP: "SIGTERM to the server process: a controlled shutdown",
             Capability.PAUSE: "SIGSTOP to the server process",
             Capability.INSTALL: "its server is started from other jars",
+            Capability.METHODS: f"{METHODS_AGENT.name} {METHODS_AGENT.version}, an agent in the server's JVM",
             **self._equipment.capabilities,
         }
         if self._network is None:
@@ -532,18 +540,45 @@ class LocalCluster(PlacedServers):
             "install": InstalledServers(lambda: self._servers, clock=self._clock),
             "migrate": MigratedServers(lambda: self._servers),
         }
+        of_processes: dict[str, AnyImpairer] = {**equipment.impairers, "method": self._methods}
         if self._network is None:
-            return Parts(equipment.impairers, {**equipment.harmers, **installs})
+            return Parts(of_processes, {**equipment.harmers, **installs})
         of_links: dict[str, AnyImpairer] = {
             "client-cut": ClientCuts(self._network, self._links),
             "message": AlteredMessages(self._links, self._proxies),
         }
         delays = DelayConnections(self._links, logs=self._run.logs, clock=self._clock)
         return Parts(
-            {**equipment.impairers, **impairers(self._links, delays), **of_links},
+            {**of_processes, **impairers(self._links, delays), **of_links},
             {**equipment.harmers, **harmers(self._links, delays, self._clock), **installs},
             close=(delays.close, self._proxies.close),
         )
+
+    def _method_places(self) -> Mapping[str, AgentPlace]:
+        """Where the agents for calls of methods are; none if no step of the plan needs them."""
+        kafka = (p for p in self._placements if self._has_methods and ZOOKEEPER not in p.roles)
+        return {
+            p.name: AgentPlace(self._run.nodes / p.name / METHODS_DIRECTORY, p.observer_address, p.methods_port)
+            for p in kafka
+        }
+
+    def _method_options(self, name: str) -> Sequence[str]:
+        """The JVM options of the agent for calls of methods, if the node has one."""
+        if name not in self._method_places():
+            return ()
+        jar = cached_agent(METHODS_AGENT)
+        if jar is None:
+            raise HarnessFailed(
+                f"{METHODS_AGENT.name} {METHODS_AGENT.version} is not in the cache any more. Run again: it is fetched first."
+            )
+        return self._methods.options(name, jar)
+
+    def _classes_of(self, name: str) -> KafkaClasses:
+        """The classes of the version that a node runs."""
+        version = self._servers.version_of(name)
+        if version not in self._classes:
+            self._classes[version] = KafkaClasses(version, self._servers.jars_of(name))
+        return self._classes[version]
 
     def _link_ends(self) -> list[LinkEnd]:
         """The ends of the nodes and of the clients, who are behind the relay where there is one."""

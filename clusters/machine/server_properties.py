@@ -111,6 +111,8 @@ class Placement:
     rack: str | None = None
     metrics_port: int = 0
     """The port of the metrics agent, on the observer's address; 0 if there is none."""
+    methods_port: int = 0
+    """The port of the agent for calls of methods, on the observer's address; 0 if there is none."""
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,14 +59,16 @@ class NodeServers:
         own_networks: bool,
         agent: Path | None,
         later: Sequence[str] = (),
+        options: Callable[[str], Sequence[str]] = lambda name: (),
     ) -> None:
         """Touches nothing before `format`.
 
         `own_networks`: each node has a network namespace of its own. `agent`: the jar of the metrics agent, if there is one.
-        `later`: versions that may be installed while the cluster runs."""
+        `later`: versions that may be installed while the cluster runs. `options`: gives what other options the JVM of a
+        node gets, at each start."""
         self._variant, self._placements, self._directory = variant, tuple(placements), directory
         self._own_networks, self._agent = own_networks, agent
-        self._later = tuple(later)
+        self._later, self._options = tuple(later), options
         self._installed: dict[str, str] = {}
         self._jars: dict[str, tuple[Path, ...]] = {}
         self._archives: dict[tuple[str, str], Path | None] = {}
@@ -121,6 +123,10 @@ class NodeServers:
         """The version that the node of this name is started with now."""
         return self._installed.get(name, self._variant.version_of(name))
 
+    def jars_of(self, name: str) -> tuple[Path, ...]:
+        """The jars that the node of this name is started with now."""
+        return self._jars[self.version_of(name)]
+
     def install(self, placement: Placement, version: str) -> None:
         """Gives a server another version from its next start on, with the data and the properties that it has."""
         assert version in self._jars, f"{version} was not said to be needed later"
@@ -166,6 +172,7 @@ class NodeServers:
             f"-Djava.io.tmpdir={directory / SCRATCH}",
             *archive_flags(self._archives.get((role, version))),
             *agent_flags(agent, host=placement.observer_address, port=placement.metrics_port),
+            *(() if role == ZOOKEEPER else self._options(placement.name)),
             f"{option}{directory / file_name}",
             "-cp",
             class_path(self._jars[version]),
@@ -218,8 +225,8 @@ def cluster_id_in(meta_properties: Path) -> str:
 # Where each node of a local cluster is: pure, but for finding free ports where nodes share the host's network.
 
 
-PORTS = (9092, 9093, 9094, 9095, 9096, 9097)
-"""The ports of DATA, OBSERVER, CLIENT, CONTROLLER, CONTROLLEROBSERVER and the metrics agent in a sandbox.
+PORTS = (9092, 9093, 9094, 9095, 9096, 9097, 9098)
+"""The ports of DATA, OBSERVER, CLIENT, CONTROLLER, CONTROLLEROBSERVER, the metrics agent and that for methods in a sandbox.
 
 They are the same for all nodes, since each has addresses of its own."""
 SHARED_PORTS = range(20_000, 32_000)
@@ -248,7 +255,7 @@ def place_nodes(
     ports: Sequence[int] = PORTS
     if shared_host:
         ports = free_ports([f"127.0.0.{host}" for host in hosts.values()], len(PORTS), first=first_port())
-    data, observer, client, controller, controller_observer, metrics = ports
+    data, observer, client, controller, controller_observer, metrics, methods = ports
     placements = []
     for node_id, of_node in sorted(roles.items(), key=lambda item: (BROKER in item[1], item[0])):
         host = hosts[node_id]
@@ -267,6 +274,7 @@ def place_nodes(
                 client_port=client if relayed else 0,
                 relay_port=relayed,
                 metrics_port=metrics,
+                methods_port=methods,
                 rack=variant.rack_of(node_id) if BROKER in of_node else None,
             )
         )

@@ -284,8 +284,7 @@ def prepare_machine(plan: Plan, wanted: str, view: ProgressView) -> str:
     for version in dict.fromkeys(versions):
         jars = ensure_jars(version, progress=view.note)
         build_archives(version, java, jars, close=close, progress=view.note)
-    if plan.metrics:
-        _prepare_metrics(view)
+    _prepare_agents(plan, view)
     if wanted != "auto":
         return wanted
     support = probe()
@@ -316,6 +315,18 @@ def _stamp(run: RunDirectory, plan: Plan) -> None:
     from prozess.clusters.install.wheels import library_facts
 
     stamp_versions(run, plan, jar_facts=jar_facts, library_facts=library_facts, tool_versions=tool_versions)
+
+
+def _prepare_agents(plan: Plan, view: ProgressView) -> None:
+    """Fetches the agents that the servers' JVMs get. BadInput if a step names a method that a version does not have."""
+    from prozess.clusters.install.jars import METHODS_AGENT, ensure_agent
+    from prozess.clusters.methods.planned import refuse_missing_methods
+
+    if plan.metrics:
+        _prepare_metrics(view)
+    if plan.method_steps:
+        ensure_agent(METHODS_AGENT, progress=view.note)
+        refuse_missing_methods(plan)
 
 
 def _prepare_metrics(view: ProgressView) -> None:

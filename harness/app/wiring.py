@@ -2,7 +2,7 @@
 
 from prozess.clusters.disks import shim
 from prozess.clusters.disks.volumes import sweep, thaw
-from prozess.clusters.install.jars import ensure_jars, metrics_agent
+from prozess.clusters.install.jars import cached_agent, ensure_jars
 from prozess.clusters.install.tools import find_java
 from prozess.clusters.install.wheels import ensure_library
 from prozess.clusters.protocol.admin import Admin
@@ -34,4 +34,4 @@ def _sweep_engine(run: RunDirectory) -> SweepReport:
     return sweep_run(run)
 
 
-TOOLBOX = Toolbox(java=find_java, jars=ensure_jars, librdkafka=ensure_library, metrics_agent=metrics_agent, clocks=shim)
+TOOLBOX = Toolbox(java=find_java, jars=ensure_jars, librdkafka=ensure_library, metrics_agent=cached_agent, clocks=shim)

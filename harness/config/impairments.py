@@ -9,6 +9,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt, TypeAdapter
 from prozess.harness.config.configuration import Frozen
 from prozess.harness.config.messages.looked_up import MeantMessages, action_for_proxy
 from prozess.harness.config.messages.match import HoldMessage, MessageAction
+from prozess.harness.config.methods import CallNumbers, MeantCalls, MethodAction, ThrowFromCall
 
 # What a backend can do to a node, by name.
 
@@ -31,6 +32,8 @@ class Capability(StrEnum):
     """Delay everything that passes on a link."""
     MESSAGES = "messages"
     """Hold, lose or alter single messages of Kafka's protocol on a link."""
+    METHODS = "methods"
+    """Delay, pause or break calls of a server's own methods."""
     RESET = "reset"
     """Reset open connections."""
     FILL_DISK = "fill-disk"
@@ -158,6 +161,26 @@ DONE_TO_MESSAGES = {
 """What was done to a message, as the proxy's journal has it → as words that follow "were"."""
 
 
+class MethodRule(Frozen):
+    """Something is done to calls of one of the server's methods."""
+
+    needs: ClassVar[Capability] = Capability.METHODS
+    kind: Literal["method"] = "method"
+    rule: str
+    """The name of the rule. A node has at most one of each name."""
+    meant: MeantCalls
+    numbers: CallNumbers
+    """Which of these calls count."""
+    action: MethodAction
+    until: MeantCalls | None = None
+    """A call that ends the wait of those that are paused."""
+
+    @property
+    def seconds(self) -> float | None:
+        """Returns for how long a call stands still at most; None if it does not."""
+        return None if isinstance(self.action, ThrowFromCall) else self.action.seconds
+
+
 class FullDisk(Frozen):
     """The file system of the node's data has no more than `left_bytes` free."""
 
@@ -201,7 +224,17 @@ class ClockShift(Frozen):
 
 
 Impairment = Annotated[
-    Loss | ClientCut | Bandwidth | Latency | MessageRule | FullDisk | SlowDisk | FrozenDisk | FailedDisk | ClockShift,
+    Loss
+    | ClientCut
+    | Bandwidth
+    | Latency
+    | MessageRule
+    | MethodRule
+    | FullDisk
+    | SlowDisk
+    | FrozenDisk
+    | FailedDisk
+    | ClockShift,
     Field(discriminator="kind"),
 ]
 IMPAIRMENT: TypeAdapter[Impairment] = TypeAdapter(Impairment)

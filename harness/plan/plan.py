@@ -26,7 +26,7 @@ from prozess.harness.config.existing_clusters import Adoption, AttachOptions, Ss
 from prozess.harness.config.messages.looked_up import PlannedNames
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.alerts import AlertSpec
-from prozess.harness.plan.schedule import MESSAGE_FAULT, FaultAction, MessagePassed, Step, selects
+from prozess.harness.plan.schedule import MESSAGE_FAULT, METHOD_FAULT, FaultAction, MessagePassed, Step, selects
 from prozess.harness.plan.trial import Limits, Traffic
 from prozess.harness.plan.work import (
     PLAIN,
@@ -363,6 +363,11 @@ class Plan(Frozen):
             if isinstance(step.after, MessagePassed)
             or (isinstance(step.do, FaultAction) and step.do.fault == MESSAGE_FAULT)
         )
+
+    @property
+    def method_steps(self) -> tuple[Step, ...]:
+        """Returns the steps that do something to calls of the servers' methods."""
+        return tuple(s for s in self.steps if isinstance(s.do, FaultAction) and s.do.fault == METHOD_FAULT)
 
     @property
     def faults(self) -> tuple[str, ...]:

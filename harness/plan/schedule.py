@@ -133,6 +133,8 @@ class MessagePassed(Frozen):
 
 MESSAGE_FAULT = "message"
 """The name of the fault that does something to messages."""
+METHOD_FAULT = "method"
+"""The name of the fault that does something to calls of a server's methods."""
 
 Condition = Annotated[
     Elapsed | Acked | Settled | LeaderMoved | Offline | IsrIs | Unfenced | Behind | MessagePassed,

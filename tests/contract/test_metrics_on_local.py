@@ -161,7 +161,7 @@ def test_a_killed_node_is_absent_and_never_zero(seen: Any) -> None:
 
 
 def test_the_agent_is_the_one_that_is_locked(tmp_path: Path) -> None:
-    from prozess.clusters.install.jars import metrics_agent
+    from prozess.clusters.install.jars import cached_agent
 
-    assert metrics_agent() is not None
-    assert metrics_agent(environment={"PROZESS_CACHE": str(tmp_path)}) is None
+    assert cached_agent() is not None
+    assert cached_agent(environment={"PROZESS_CACHE": str(tmp_path)}) is None

@@ -268,6 +268,7 @@ def refuse_plan(plan: Plan, *, isolation: str, progress: Callable[[str], None] |
     from prozess.clusters.install.jars import refuse_unpublished
     from prozess.clusters.install.wheels import refuse_library
     from prozess.clusters.machine.server_properties import check_variant
+    from prozess.clusters.methods.planned import refuse_missing_methods
     from prozess.harness.app.wiring import TOOLBOX
     from prozess.workloads.roles import refuse_bad_clients
 
@@ -281,6 +282,7 @@ def refuse_plan(plan: Plan, *, isolation: str, progress: Callable[[str], None] |
         with tempfile.TemporaryDirectory(prefix="prozess-") as directory:
             check_capabilities(plan, RunDirectory(Path(directory)), isolation=level)
     _refuse_unknown_versions(plan, progress=progress)
+    refuse_missing_methods(plan)
     for library in plan.libraries:
         if library.client == "librdkafka" and library.version is not None:
             refuse_library(library.version, progress=progress)

@@ -66,6 +66,8 @@ NATURES: Mapping[str, FaultNature] = {
     "late-connections": FaultNature(cuts=True),
     "bandwidth": FaultNature(cuts=True),
     "message": FaultNature(cuts=True),
+    # Whoever waits for a thread that stands still hears nothing; a server may end over an exception.
+    "method": FaultNature(stops=True, freezes=True, cuts=True),
     "reset": FaultNature(cuts=True),
     "half-open": FaultNature(stops=True, cuts=True),
     "elect-preferred": FaultNature(moves=True),

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from prozess.harness import catalogue
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.messages.match import MessageAction, MessageMatch, beyond_networks
+from prozess.harness.config.methods import MethodAction, MethodMatch, beyond_code
 from prozess.harness.guarantees.evidence.ground_truth import text_of
 from prozess.harness.guarantees.evidence.trial import DEFECT, Evidence
 from prozess.harness.guarantees.facts.truncation import elected_unclean
@@ -22,12 +23,13 @@ from prozess.harness.guarantees.verdict.sentences import at_risk, sentence
 from prozess.harness.history.reader import unreadable_cells
 from prozess.harness.interfaces import CLIENT_NODE
 from prozess.harness.plan.plan import Cell, Plan, PlannedClient
-from prozess.harness.plan.schedule import MESSAGE_FAULT, FaultAction
+from prozess.harness.plan.schedule import MESSAGE_FAULT, METHOD_FAULT, FaultAction
 from prozess.harness.run_directory import LostRows
 from prozess.harness.schema import NONE, RECORDED_ROLES, Role, StepOutcome, Tristate, role_named
 from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict
 
-_ACTION: TypeAdapter[MessageAction] = TypeAdapter(MessageAction)
+_OF_MESSAGES: TypeAdapter[MessageAction] = TypeAdapter(MessageAction)
+_OF_METHODS: TypeAdapter[MethodAction] = TypeAdapter(MethodAction)
 NOT_WHOLE = "the cluster was not whole again after healing"
 _UNTIMED = ("metadata", "observations", "heartbeats", "metrics", "replicas")
 """Tables whose lack makes predicates unknown, where a witness needs them, and nothing else."""
@@ -89,19 +91,28 @@ def _fault_doubts(plan: Plan, evidence: Evidence) -> Iterator[str]:
                 yield f"the {step.do.fault} of step {step.name!r} was not proven to work{told}"
 
 
-def beyond_networks_in(plan: Plan, evidence: Evidence) -> str | None:
-    """Returns what the trial did to messages that no network and no broker does, as a sentence without its end; None if
-    it did nothing of the kind. Kafka promises nothing then, so what was violated says nothing of Kafka."""
+def beyond_reality_in(plan: Plan, evidence: Evidence) -> str | None:
+    """Returns what the trial did that no network and no broker does, or that Kafka's code may never do, as a sentence without
+    its end; None if it did nothing of the kind. Kafka promises nothing then, so what was violated says nothing of Kafka."""
     for number, step in enumerate(plan.steps):
-        if not isinstance(step.do, FaultAction) or step.do.fault != MESSAGE_FAULT:
+        if not isinstance(step.do, FaultAction) or (told := _beyond_reality(step.do)) is None:
             continue
-        match = MessageMatch.model_validate(step.do.parameters["match"])
-        told = beyond_networks(match, _ACTION.validate_python(step.do.parameters["action"]))
-        struck = [f for f in evidence.fault_records if f.step == number and f.effective is not Tristate.NO]
-        if told is not None and struck:
-            return (
-                f"step {step.name!r} did what no network and no broker does ({told}), and Kafka promises nothing then"
-            )
+        if any(f.step == number and f.effective is not Tristate.NO for f in evidence.fault_records):
+            return f"step {step.name!r} did what {told}, and Kafka promises nothing then"
+    return None
+
+
+def _beyond_reality(action: FaultAction) -> str | None:
+    """Returns who never does what the fault does, and what that is; None if it may happen by itself."""
+    given = action.parameters
+    if action.fault == MESSAGE_FAULT:
+        told = beyond_networks(
+            MessageMatch.model_validate(given["match"]), _OF_MESSAGES.validate_python(given["action"])
+        )
+        return f"no network and no broker does ({told})" if told is not None else None
+    if action.fault == METHOD_FAULT:
+        told = beyond_code(MethodMatch.model_validate(given["match"]), _OF_METHODS.validate_python(given["action"]))
+        return f"Kafka's code may never do ({told})" if told is not None else None
     return None
 
 

@@ -24,7 +24,7 @@ from prozess.harness.guarantees.table import TABLE, Guarantee, Rule, RuleEffect
 from prozess.harness.guarantees.table.rules import CellConfiguration, configuration_of, is_idempotent
 from prozess.harness.guarantees.verdict.advice import PartitionSettings, change_of
 from prozess.harness.guarantees.verdict.doubts import (
-    beyond_networks_in,
+    beyond_reality_in,
     cell_doubts,
     not_asked,
     told_of_loss,
@@ -85,7 +85,7 @@ def judge(plan: Plan, findings: Sequence[Finding], evidence: Evidence, *, decide
     costs: Counter[str] = Counter()
     windows: dict[int, tuple[WindowJudged, ...]] = {}
     evidence = replace(evidence, told_of_loss=told_of_loss(plan, evidence, _losers(findings)))
-    beyond = beyond_networks_in(plan, evidence)
+    beyond = beyond_reality_in(plan, evidence)
     outcomes = {
         cell.cell: _judge_cell(plan, cell, found, evidence, doubts, beyond, costs, windows) for cell in plan.cells
     }

@@ -39,6 +39,7 @@ DICTIONARIES = {
         "power-loss",
         "elect-unclean",
         "message",
+        "method",
     ],
     "detail": ["broker-1 answered"],
 }

@@ -1,0 +1,240 @@
+"""Byteman's agents in the servers of a cluster: how they are started and given rules, and what they say became of these.
+
+An agent listens on the address of the node that no fault touches. It takes one command a connection: a line, the rules'
+text, an end. It answers with lines of which the last is OK (Byteman's TransformListener).
+"""
+
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from prozess.clusters.methods.class_files import KafkaClasses
+from prozess.clusters.methods.rules import CallCount, RuleFiles, read_count, rules_text, standing_still
+from prozess.harness.clock import Clock, wait_until
+from prozess.harness.config.impairments import MethodRule
+from prozess.harness.errors import HarnessFailed
+from prozess.harness.interfaces import Node, NodeState
+from prozess.harness.schema import Tristate
+
+DIRECTORY = "methods"
+"""The directory of a node that has its rules and their counts."""
+ANSWER_TIMEOUT_S = 20.0
+"""How long an agent may take: it changes classes that were loaded, while a starved machine does much else."""
+UP_TIMEOUT_S = 60.0
+"""How long a server may take until its agent listens, which it does before anything of Kafka runs."""
+GO_ON_TIMEOUT_S = 8.0
+"""How long calls may take to go on when they are woken."""
+_OK = "OK"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPlace:
+    """Where a node's agent is, and its files."""
+
+    directory: Path
+    host: str
+    port: int
+
+
+def agent_options(jar: Path, place: AgentPlace) -> list[str]:
+    """Returns the JVM options that start an agent, with the rules that act on the node now."""
+    scripts = sorted(place.directory.glob("*.btm"))
+    told = ["listener:true", f"address:{place.host}", f"port:{place.port}", *(f"script:{path}" for path in scripts)]
+    return [f"-javaagent:{jar}={','.join(told)}"]
+
+
+def ask_agent(place: AgentPlace, command: str, script: str | None = None) -> list[str]:
+    """Gives an agent a command (LOAD or DELETE with a script, or LIST), and returns the lines that it answers. HarnessFailed
+    if it does not answer, or says that it failed."""
+    told = command if script is None else f"{command}\nSCRIPT prozess\n{script}\nENDSCRIPT\nEND{command}"
+    try:
+        with socket.create_connection((place.host, place.port), timeout=ANSWER_TIMEOUT_S) as connection:
+            connection.settimeout(ANSWER_TIMEOUT_S)
+            connection.sendall(f"{told}\n".encode())
+            answer = b"".join(iter(lambda: connection.recv(65_536), b"")).decode(errors="replace")
+    except OSError as error:
+        raise HarnessFailed(f"Byteman's agent at {place.host}:{place.port} did not answer: {error}.") from error
+    lines = answer.splitlines()
+    if not lines or lines[-1] != _OK:
+        raise HarnessFailed(f"Byteman's agent at {place.host}:{place.port} broke off after {len(lines)} lines.")
+    if failed := next((line for line in lines if line.startswith(("EXCEPTION", "ERROR"))), None):
+        raise HarnessFailed(f"Byteman refused to {command.lower()} a rule: {failed}.")
+    return lines[:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRule:
+    """What an agent says of a rule. `injected`: into so many methods; `failed`: why it does not act, or "" ."""
+
+    injected: int
+    failed: str
+
+
+def listed_rules(lines: Sequence[str]) -> dict[str, ListedRule]:
+    """Reads the answer to LIST: the name of a rule → what became of it."""
+    found: dict[str, ListedRule] = {}
+    name, complaint = "", False
+    for line in lines:
+        if line.startswith("RULE "):
+            name, complaint = line.removeprefix("RULE "), False
+            found[name] = ListedRule(0, "")
+        elif line.startswith("trigger method: ") and name:
+            found[name] = ListedRule(found[name].injected + 1, found[name].failed)
+        elif line.startswith("threw ") and name:
+            found[name] = ListedRule(found[name].injected, line.removeprefix("threw "))
+        elif line == "failed to compile":
+            complaint = True
+        elif complaint and "Exception: " in line:
+            found[name] = ListedRule(found[name].injected, line.partition("Exception: ")[2])
+            complaint = False
+    return found
+
+
+class MethodAgents:
+    """The agents of a cluster's nodes. `places`: node → where its agent is. `classes_of`: node → the classes that it runs."""
+
+    def __init__(
+        self,
+        places: Callable[[], Mapping[str, AgentPlace]],
+        classes_of: Callable[[str], KafkaClasses],
+        clock: Clock,
+    ) -> None:
+        self._places, self._classes_of, self._clock = places, classes_of, clock
+
+    def options(self, name: str, jar: Path) -> list[str]:
+        """Returns the JVM options with which a node's server is started now: the rules of open faults act from its first
+        moment, and go on counting."""
+        place = self._places()[name]
+        place.directory.mkdir(parents=True, exist_ok=True)
+        for sign in sorted(place.directory.glob("*.json")):
+            rule = MethodRule.model_validate_json(sign.read_text(encoding="utf-8"))
+            files = RuleFiles(place.directory, rule.rule)
+            with files.count.open("a", encoding="utf-8") as count:
+                count.write("start\n")
+            files.script.unlink(missing_ok=True)
+            with suppress(LookupError):  # of another version, which has no such method: nothing will be called
+                files.script.write_text(rules_text(rule, files, self._classes_of(name)), encoding="utf-8")
+        return agent_options(jar, place)
+
+    def impair(self, node: Node, impairment: MethodRule) -> None:
+        """Gives the node's agent the rules. HarnessFailed if its version has not what they name, or Byteman refuses them."""
+        place, files = self._found(node, impairment)
+        if files.sign.exists():
+            return
+        try:
+            script = rules_text(impairment, files, self._classes_of(node.name))
+        except LookupError as error:
+            raise HarnessFailed(f"{node.name}: {error}") from error
+        files.directory.mkdir(parents=True, exist_ok=True)
+        files.count.touch()
+        files.script.write_text(script, encoding="utf-8")
+        files.sign.write_text(impairment.model_dump_json(), encoding="utf-8")
+        if node.state() is not NodeState.RUNNING:
+            return
+        try:
+            self._await_agent(node, place)
+            ask_agent(place, "LOAD", script)
+            failed = _failed(files, ask_agent(place, "LIST"))
+        except HarnessFailed:
+            files.sign.unlink()
+            files.script.unlink()
+            raise
+        if failed:
+            self.repair(node, impairment)
+            raise HarnessFailed(f"{node.name}: Byteman does not take the rule: {failed}.")
+
+    def repair(self, node: Node, impairment: MethodRule) -> None:
+        """Takes the rules away. A process that is paused does not answer: what is left in it acts no more, and goes when
+        the process ends."""
+        place, files = self._found(node, impairment)
+        files.sign.unlink(missing_ok=True)
+        files.script.unlink(missing_ok=True)
+        if node.state() is not NodeState.RUNNING:
+            return
+        try:
+            self._take_out(node, place, files)
+        except HarnessFailed:
+            if node.state() is NodeState.RUNNING:  # else it has ended meanwhile, and its rules with it
+                raise
+
+    def _take_out(self, node: Node, place: AgentPlace, files: RuleFiles) -> None:
+        self._await_agent(node, place)
+        wait_until(
+            lambda: not _count(files).standing or node.state() is not NodeState.RUNNING,
+            awaited=f"calls that stand still in {node.name} to go on",
+            timeout_s=GO_ON_TIMEOUT_S,
+            clock=self._clock,
+            last_seen=lambda: f"{_count(files).standing} stand still",
+        )
+        if left := _names_left(files, ask_agent(place, "LIST")):
+            ask_agent(place, "DELETE", "\n".join(f"RULE {name}" for name in left))
+
+    def _await_agent(self, node: Node, place: AgentPlace) -> None:
+        """Waits until the agent of a server that has just been started listens."""
+
+        def listens() -> bool:
+            with suppress(OSError), socket.create_connection((place.host, place.port), timeout=ANSWER_TIMEOUT_S):
+                return True
+            return node.state() is not NodeState.RUNNING
+
+        wait_until(
+            listens,
+            awaited=f"Byteman's agent in {node.name} to listen at {place.host}:{place.port}",
+            timeout_s=UP_TIMEOUT_S,
+            clock=self._clock,
+            last_seen=lambda: f"the process is {node.state()}",
+        )
+
+    def impaired(self, node: Node, impairment: MethodRule) -> tuple[Tristate, str]:
+        """Says what the rules have counted. When the sign is gone: whether something of the rules is left in the JVM."""
+        place, files = self._found(node, impairment)
+        if not files.sign.exists():
+            return self._left(node, place, files)
+        count = _count(files)
+        seen = (
+            f"the method was called {count.called} times, and {count.acted} of the calls {standing_still(impairment)}"
+        )
+        if count.longest_s:
+            seen += f", for {count.longest_s:.1f} s at most"
+        if count.standing:
+            seen += f"; {count.standing} stand still now"
+        if count.acted:
+            return Tristate.YES, seen
+        try:
+            failed = _failed(files, ask_agent(place, "LIST")) if node.state() is NodeState.RUNNING else ""
+        except HarnessFailed as error:
+            return Tristate.NO, f"{seen} ({error})"
+        return (Tristate.UNKNOWN, f"Byteman could not use the rule: {failed}") if failed else (Tristate.NO, seen)
+
+    def _left(self, node: Node, place: AgentPlace, files: RuleFiles) -> tuple[Tristate, str]:
+        if node.state() is not NodeState.RUNNING:
+            return Tristate.NO, f"nothing is done to calls: the process is {node.state()}"
+        if left := _names_left(files, ask_agent(place, "LIST")):
+            return Tristate.YES, f"{len(left)} rules are in the JVM"
+        return Tristate.NO, "no rule is in the JVM"
+
+    def _found(self, node: Node, rule: MethodRule) -> tuple[AgentPlace, RuleFiles]:
+        place = self._places().get(node.name)
+        if place is None:
+            raise HarnessFailed(f"{node.name} was started without Byteman's agent: no step of the plan needed it then.")
+        return place, RuleFiles(place.directory, rule.rule)
+
+
+def _count(files: RuleFiles) -> CallCount:
+    try:
+        return read_count(files.count.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return CallCount()
+
+
+def _names_left(files: RuleFiles, lines: Sequence[str]) -> list[str]:
+    """Returns the names of the rules that are in the JVM."""
+    return [name for name in listed_rules(lines) if name.startswith(f"{files.key} ")]
+
+
+def _failed(files: RuleFiles, lines: Sequence[str]) -> str:
+    """Returns why one of the rules does not act, or "" if none is known to fail."""
+    mine = (found.failed for name, found in listed_rules(lines).items() if name.startswith(f"{files.key} "))
+    return next(filter(None, mine), "")
