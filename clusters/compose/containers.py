@@ -367,6 +367,7 @@ class ContainersCluster(ABC):
     def lacks(self) -> Mapping[Capability, str]:
         lacking = {
             **{c: "the compose backend cannot do this" for c in Capability},
+            Capability.METHODS: "an image starts its server without Byteman's agent; use the local backend",
             **self._lacks_of_more(),
         }
         by_engine = "cutting clients off needs root; without it only cuts between nodes can be made, by the engine"

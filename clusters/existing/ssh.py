@@ -46,6 +46,7 @@ _WHY_NOT: Mapping[Capability, str] = {
     Capability.DELAY: "toxiproxy would have to run on the machines, and prozess puts no program there",
     Capability.SHIFT_CLOCK: "the server would have to be started with a preloaded library, but the machine's own command "
     "starts it; and prozess does not move the clock of a whole machine",
+    Capability.METHODS: "the server would have to be started with Byteman's agent, but the machine's own command starts it",
     Capability.CUT_CLIENTS: "clients, administration and ssh use one network from here: the cut would hit all of them",
     Capability.SLOW_DISK: _OF_DISKS,
     Capability.FREEZE_DISK: _OF_DISKS,
