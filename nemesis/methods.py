@@ -88,8 +88,8 @@ class ChangeMethods(ImpairingFault[MethodParameters]):
         """Plans to take the rules away and, where an exception is thrown, to start the node again. TargetMissing if a node
         does not run."""
         for node in scene.targets:
-            if node.state() is NodeState.STOPPED:
-                raise TargetMissing(f"no method of {node.name} is called: it has no process now.")
+            if (state := node.state()) is not NodeState.RUNNING:
+                raise TargetMissing(f"no method of {node.name} is called: its process is {state}.")
         throws = isinstance(parameters.action, ThrowFromCall)
         starts = [Undo(action="start", node=node.name) for node in scene.targets if throws]
         return [*starts, *super().undos(scene, parameters)]

@@ -92,7 +92,7 @@ def rules_text(rule: MethodRule, files: RuleFiles, classes: KafkaClasses) -> str
     thrown = rule.action.exception if isinstance(rule.action, ThrowFromCall) else None
     if thrown is not None and (why := classes.why_not_thrown(thrown, methods)) is not None:
         raise LookupError(f"{why}.")
-    before = read_count(files.count.read_text()).called if files.count.exists() else 0
+    before = read_count(files.count.read_text(encoding="utf-8")).called if files.count.exists() else 0
     parts = [_acting(rule, files, method, number, before, classes) for number, method in enumerate(methods)]
     if rule.until is not None:
         ends = classes.methods(rule.until.name)

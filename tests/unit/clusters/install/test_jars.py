@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 from prozess.clusters.install import jars as module
 from prozess.clusters.install import repository as repositories
 from prozess.clusters.install.jars import (
+    METHODS_AGENT,
+    METRICS_AGENT,
+    JavaAgent,
+    cached_agent,
+    cached_jars,
     class_path,
+    ensure_agent,
     ensure_jars,
     explain_failure,
     find_ivy,
@@ -98,6 +104,24 @@ def test_jars_of_a_version_without_a_lock_are_usable_and_said_to_be_unverified(w
     assert [p.name for p in jars] == sorted(c.file_name for c in roots(VERSION))
     assert all(p.is_absolute() and p.is_file() for p in jars)
     assert "UNVERIFIED" in world.told[-1]
+
+
+def test_jars_are_in_the_cache_once_they_were_fetched_and_as_long_as_they_are_what_they_were(world: World) -> None:
+    assert cached_jars(VERSION, environment=world.environment) == ()
+    jars = world.ensure()
+    assert cached_jars(VERSION, environment=world.environment) == jars
+    jars[0].write_bytes(b"changed")
+    assert cached_jars(VERSION, environment=world.environment) == ()
+
+
+@pytest.mark.parametrize("agent", [METRICS_AGENT, METHODS_AGENT])
+def test_an_agent_that_is_not_what_the_lock_says_is_refused_and_not_kept(world: World, agent: JavaAgent) -> None:
+    world.served.add(agent.locked.coordinates, b"something else")
+    assert cached_agent(agent, environment=world.environment) is None
+    with pytest.raises(MissingTool, match=f"{agent.name} {agent.version}"):
+        ensure_agent(agent, environment=world.environment)
+    assert cached_agent(agent, environment=world.environment) is None
+    assert not [name for name in world.leftovers() if name.startswith(agent.product)]
 
 
 def test_a_second_call_fetches_nothing(world: World) -> None:
