@@ -6,14 +6,7 @@ from pydantic import model_validator
 
 from prozess.harness.config.configuration import Frozen
 from prozess.harness.config.impairments import Impairment, MethodRule
-from prozess.harness.config.methods import (
-    WAKING_CLASS,
-    MethodAction,
-    MethodMatch,
-    PauseCall,
-    ThrowFromCall,
-    meant_calls,
-)
+from prozess.harness.config.methods import WAKING_CLASS, MethodAction, MethodMatch, PauseCall, ThrowFromCall
 from prozess.harness.errors import TargetMissing
 from prozess.harness.interfaces import Capability, FaultContext, Node, NodeState, Undo
 from prozess.harness.plan.schedule import CLIENT_ROLES, METHOD_FAULT, parse_target
@@ -75,13 +68,7 @@ class ChangeMethods(ImpairingFault[MethodParameters]):
         for calls in (match, until):
             if calls is not None and calls.partition is not None and calls.partition not in partitions:
                 raise TargetMissing(f"partition = {calls.partition}: the plan has partitions 0…{len(partitions) - 1}.")
-        rule = MethodRule(
-            rule=scene.step,
-            meant=meant_calls(match, partitions),
-            numbers=match.numbers,
-            action=action,
-            until=meant_calls(until, partitions) if until is not None else None,
-        )
+        rule = MethodRule.of(scene.step, match, action, partitions)
         return [(node, rule) for node in scene.targets]
 
     def undos(self, scene: FaultContext, parameters: MethodParameters) -> Sequence[Undo]:

@@ -320,13 +320,15 @@ def _stamp(run: RunDirectory, plan: Plan) -> None:
 def _prepare_agents(plan: Plan, view: ProgressView) -> None:
     """Fetches the agents that the servers' JVMs get. BadInput if a step names a method that a version does not have."""
     from prozess.clusters.install.jars import METHODS_AGENT, ensure_agent
-    from prozess.clusters.methods.planned import refuse_missing_methods
+    from prozess.clusters.install.tools import find_java
+    from prozess.clusters.methods.planned import refuse_bad_rules, refuse_missing_methods
 
     if plan.metrics:
         _prepare_metrics(view)
     if plan.method_steps:
-        ensure_agent(METHODS_AGENT, progress=view.note)
+        agent = ensure_agent(METHODS_AGENT, progress=view.note)
         refuse_missing_methods(plan)
+        refuse_bad_rules(plan, agent=agent, java=find_java().executable)
 
 
 def _prepare_metrics(view: ProgressView) -> None:

@@ -1,6 +1,7 @@
 """An impairment is something that can be done to a node beyond its process. It is a value, so that a journal can hold
 it and any process can undo it. A capability says which impairments a backend can make."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
@@ -9,7 +10,15 @@ from pydantic import Field, NonNegativeFloat, PositiveInt, TypeAdapter
 from prozess.harness.config.configuration import Frozen
 from prozess.harness.config.messages.looked_up import MeantMessages, action_for_proxy
 from prozess.harness.config.messages.match import HoldMessage, MessageAction
-from prozess.harness.config.methods import CallNumbers, MeantCalls, MethodAction, ThrowFromCall
+from prozess.harness.config.methods import (
+    CallNumbers,
+    MeantCalls,
+    MethodAction,
+    MethodMatch,
+    PauseCall,
+    ThrowFromCall,
+    meant_calls,
+)
 
 # What a backend can do to a node, by name.
 
@@ -174,6 +183,20 @@ class MethodRule(Frozen):
     action: MethodAction
     until: MeantCalls | None = None
     """A call that ends the wait of those that are paused."""
+
+    @classmethod
+    def of(
+        cls, rule: str, match: MethodMatch, action: MethodAction, partitions: Mapping[int, tuple[str, int]]
+    ) -> "MethodRule":
+        """Returns the rule of a step, with Kafka's names for the plan's partitions. KeyError if the plan has no such one."""
+        until = action.until if isinstance(action, PauseCall) else None
+        return cls(
+            rule=rule,
+            meant=meant_calls(match, partitions),
+            numbers=match.numbers,
+            action=action,
+            until=meant_calls(until, partitions) if until is not None else None,
+        )
 
     @property
     def seconds(self) -> float | None:

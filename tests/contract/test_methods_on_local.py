@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 from prozess.clusters.install.jars import METHODS_AGENT, ensure_agent, ensure_jars
+from prozess.clusters.install.tools import find_java
 from prozess.clusters.local.cluster import LocalCluster
 from prozess.clusters.machine.processes import sweep_pids
+from prozess.clusters.methods import planned
 from prozess.clusters.methods.agents import ask_agent, listed_rules
+from prozess.clusters.methods.planned import refuse_bad_rules
 from prozess.harness.clock import SystemClock, wait_until
 from prozess.harness.config.impairments import MethodRule
 from prozess.harness.config.methods import CallNumbers, MeantCalls
-from prozess.harness.errors import HarnessFailed
+from prozess.harness.errors import BadInput, HarnessFailed
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
 from prozess.harness.run_directory import RunDirectory
@@ -156,3 +159,14 @@ def test_what_byteman_refuses_is_told_in_its_words(cluster: LocalCluster) -> Non
     assert "exception type not declared by trigger method java.io.IOException" in failed
     ask_agent(place, "DELETE", "RULE checked")
     assert listed_rules(ask_agent(place, "LIST")) == {}
+
+
+def test_bytemans_own_checker_takes_the_rules_of_a_plan_and_refuses_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = make_plan(parse_trial(TRIAL, source="contract"), seed=1)
+    given = {"agent": ensure_agent(METHODS_AGENT), "java": find_java().executable}
+    ensure_jars(plan.variant.kafka_version)
+    refuse_bad_rules(plan, **given)
+    made = planned.rules_text
+    monkeypatch.setattr(planned, "rules_text", lambda *words: made(*words).replace("waitFor", "waitForever"))
+    with pytest.raises(BadInput, match=r"Byteman does not take its rule for Kafka .*: .*invalid method waitForever"):
+        refuse_bad_rules(plan, **given)

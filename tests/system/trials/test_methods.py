@@ -44,7 +44,7 @@ kind = "fault"
 fault = "method"
 targets = ["leader(0)"]
 [steps.do.parameters]
-match = {{ method = "{UNIFIED_LOG}#appendAsLeader", partition = 1, every = 2, until = 4 }}
+match = {{ method = "kafka.cluster.Partition#appendRecordsToLeader", partition = 1, every = 2, until = 4 }}
 action = {{ do = "delay", seconds = 0.5 }}
 
 [[steps]]
