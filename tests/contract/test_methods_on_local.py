@@ -29,6 +29,7 @@ READY_S = 120.0
 TRIAL = {
     "name": "contract",
     "title": "A node whose methods are called",
+    "base": {"topic.replication_factor": 1},
     "variant": {
         "brokers": 1,
         "metadata_mode": "kraft-combined",

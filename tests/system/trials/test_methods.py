@@ -89,13 +89,8 @@ after = {{ condition = "elapsed", seconds = 1 }}
 do = {{ kind = "heal", step = "it is killed while it does" }}
 
 [[steps]]
-name = "it knows that it is back"
-after = {{ condition = "unfenced", node = "broker-2" }}
-timeout_s = 60
-
-[[steps]]
 name = "it stands still again, and is paused"
-after = {{ condition = "elapsed", seconds = 4 }}
+after = {{ condition = "elapsed", seconds = 20 }} # it cannot say that it is back: what it holds, others in it wait for
 do = {{ kind = "fault", fault = "pause", targets = ["node:broker-2"] }}
 
 [[steps]]
