@@ -109,7 +109,7 @@ def _acting(
     key, action = files.key, rule.action
     if isinstance(action, ThrowFromCall):
         text = f'"by a trial of prozess: {key}"' if classes.message_taken(action.exception) else ""
-        done = [f"throw new {action.exception}({text})"]
+        done = [_line(key, "end"), f"throw new {action.exception}({text})"]  # it does not stand still
     else:
         done = [f'waitFor("{key}", {max(1, round(action.seconds * MS_PER_S))})', _line(key, "end")]
     counting = f'{_noticed(rule.meant)} ? incrementCounter("{key}") + {before} : 0'

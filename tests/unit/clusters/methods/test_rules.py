@@ -88,6 +88,7 @@ def test_a_pause_ends_at_a_call_or_when_the_sign_is_gone_and_an_exception_needs_
     assert paused.count("(NOT sign.exists())") == 1
     thrown = text_of(kafka, tmp_path, {"do": "throw", "exception": "java.nio.BufferOverflowException"})
     assert "throw new java.nio.BufferOverflowException()" in thrown
+    assert thrown.index('"end "') < thrown.index("throw new"), "a call that throws does not stand still"
     assert re.findall(r"^CLASS (.*)$", thrown, re.MULTILINE) == [LOG, LOG]
 
 
