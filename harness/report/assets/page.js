@@ -101,8 +101,6 @@ globalThis.prozess = (() => {
   function hintScrolling() {
     for (const frame of document.querySelectorAll(".scroll")) {
       const wider = frame.scrollWidth > frame.clientWidth + 1;
-      const more = wider && frame.scrollLeft + frame.clientWidth < frame.scrollWidth - 1;
-      frame.classList.toggle("cut", more);
       const hint = frame.previousElementSibling;
       const there = hint?.classList.contains("scroll-hint");
       if (wider && !there && frame.checkVisibility()) frame.before(element("p", { class: "scroll-hint" }, "This table goes on to the right: scroll it."));
@@ -113,7 +111,6 @@ globalThis.prozess = (() => {
     offerCopies();
     hintScrolling();
     addEventListener("resize", hintScrolling);
-    document.addEventListener("scroll", (event) => event.target.classList?.contains("scroll") && hintScrolling(), true);
     document.addEventListener("toggle", hintScrolling, true);
     document.addEventListener("click", (event) => {
       const link = event.target.closest?.("a");
