@@ -7,7 +7,7 @@ itself: a verdict names a defect only where the history shows its signature (`pr
 from dataclasses import dataclass
 from typing import Literal
 
-from prozess.harness.config.configuration import version_numbers
+from prozess.harness.config.configuration import GroupConfiguration, version_numbers
 
 Touched = Literal["duplicates", "order", "commits", "positions", "sends", "standstill"]
 
@@ -150,3 +150,21 @@ def later_fixes_told(version: str) -> str:
     for fix in fixed_later(version):
         found.setdefault(fix.touches, []).append(fix.id)
     return ", ".join(f"{touched} ({', '.join(ids)})" for touched, ids in sorted(found.items()))
+
+
+ENDS = "enable.partition.eof"
+"""The property that tells an application of the end of a partition."""
+_STORES_ENDS = next(fix for fix in FIXES if fix.id == "librdkafka#4844")
+
+
+def stores_ends(group: GroupConfiguration) -> bool:
+    """Does the batch API of the members' librdkafka store the end of a partition as if it were a record, and do they commit
+    what it stores? The version that prozess runs with does not. [librdkafka#4844]"""
+    version = group.client_version
+    stored = group.client == "librdkafka" and group.commit == "auto" and version is not None
+    return stored and _STORES_ENDS.is_in(str(version))
+
+
+def wants_ends(group: GroupConfiguration) -> bool:
+    """Does the trial itself ask for the ends of partitions? prozess does in any case, to know when all was read."""
+    return group.properties.get(ENDS, "").lower() == "true"

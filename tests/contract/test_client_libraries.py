@@ -8,6 +8,7 @@ from prozess.harness.app.wiring import TOOLBOX
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
+from prozess.harness.schema import NONE, Outcome
 from prozess.workloads.library_check import check_libraries, java_defaults
 from tests.support.log_workload import RESUME, bench
 
@@ -51,3 +52,27 @@ def test_a_java_client_prints_the_defaults_that_the_table_has(version, acks):
     told = java_defaults(version, TOOLBOX)
     assert (told["producer"]["acks"], told["producer"]["delivery.timeout.ms"]) == (acks, "120000")
     assert told["consumer"]["auto.offset.reset"] == "latest"
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_member_whose_library_stores_ends_commits_ahead_only_where_the_trial_asks_for_ends(tmp_path, ends):
+    base = {"topic.replication_factor": 1, "group.members": 1, "group.commit": "auto"}
+    base |= {"group.auto_commit_interval_ms": 100, "group.client_version": "2.8.0"}
+    base |= {"group.properties.enable.partition.eof": True} if ends else {}
+    document = {"name": "t", "title": "t", "workload": "group", "isolation_levels": [], "base": base}
+    document |= {"topics": {"partitions": 1}, "traffic": {"rate_hz": 5}}
+    plan = make_plan(parse_trial(document, source="test"), seed=1)
+    (member,) = (client.client for client in plan.clients if client.role == "member")
+    with bench(plan, tmp_path) as made:
+        made.workload.command(RESUME)
+        made.until(lambda: made.total("ok") >= 20, "20 acknowledgements")
+        made.workload.finish_sends(timeout_s=30)
+
+        def accepted():
+            commits = made.rows("commits", member)
+            return commits[commits["outcome"] == Outcome.OK]
+
+        made.until(lambda: len(accepted()) > 5 and accepted()["log_offset"].max() >= 20, "the commits")
+        known = accepted()[accepted()["position"] != NONE]
+        beyond = known["log_offset"] - known["position"]
+        assert set(beyond[beyond > 0].tolist()) == ({1} if ends else set()), "librdkafka#4844: one beyond, and no more"

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from prozess.harness.clock import NS_PER_S
 from prozess.harness.config.configuration import GroupConfiguration
 from prozess.harness.config.library_defaults import MEMBER_PROPERTY_OF
+from prozess.harness.config.librdkafka_fixes import stores_ends, wants_ends
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.plan import Plan, PlannedClient
 from prozess.harness.plan.work import GroupWork, work_as
@@ -77,6 +78,8 @@ class MemberOptions(RoleOptions):
     commit: str
     processing_ms: float
     batch: int
+    one_by_one: bool = False
+    """It asks for one record at a time."""
     eager: bool
     retry_topic: RetryOptions | None = None
     copies: CopyRules = CopyRules()
@@ -89,7 +92,7 @@ class GroupMember:
         spec, options = client.spec, options or options_of(client.spec, MemberOptions)
         self._subscribed = options.subscribe
         self._client, self._now_ns = client, client.now_ns
-        self._batch = options.batch
+        self._batch, self._one_by_one = options.batch, options.one_by_one
         self._processing_ms = options.processing_ms
         self._eager = options.eager
         group, rows = options.group, client.rows
@@ -164,7 +167,7 @@ class GroupMember:
             self._work(columns, asked_ns)
             if dense not in self._retries.held:
                 self._positions.resume(self._consumer, dense)
-        messages = self._records(self._client.serve(self._consumer.consume, self._batch, CONSUME_S) or [])
+        messages = self._records(self._client.serve(self._ask) or [])
         if messages:
             self._handle_busily(messages, asked_ns)
         else:
@@ -173,6 +176,13 @@ class GroupMember:
                 self._commits.with_owing(self._consumer, {})
         if self._retry_topic is not None:
             self._retry_topic.serve(0)
+
+    def _ask(self) -> list[Message]:
+        """Asks the consumer for a batch, or for one record."""
+        if not self._one_by_one:
+            return self._consumer.consume(self._batch, CONSUME_S)
+        message = self._consumer.poll(CONSUME_S)
+        return [] if message is None else [message]
 
     # Instances of the consumer.
 
@@ -490,6 +500,7 @@ def launch_member(context: LaunchContext) -> Settings:
         commit=group.commit,
         processing_ms=group.processing_ms,
         batch=group.batch,
+        one_by_one=stores_ends(group) and not wants_ends(group),
         eager=group.protocol == "classic-eager",
         retry_topic=_retry_topic(context, group) if group.hands_on else None,
         copies=copy_rules(context),

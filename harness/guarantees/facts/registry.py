@@ -263,8 +263,8 @@ GROUP_FACTS: Mapping[str, Fact] = {
         "the group commits offsets before it processes the records", lambda c: yes_if(c.commits_first)
     ),
     "ends of partitions are stored": Fact(
-        "members commit by themselves what librdkafka 2.2.0 to 2.13.1 stored, which takes the end of a partition for a "
-        "record",
+        "members set enable.partition.eof, and commit by themselves what the batch API of librdkafka 2.2.0 to 2.13.1 stored, "
+        "which takes the end of a partition for a record",
         lambda c: yes_if(c.ends_are_stored),
     ),
     "one beyond": Fact(

@@ -185,8 +185,8 @@ _COMMIT_AHEAD = Guarantee(
             effect=RuleEffect.DEFECT,
             when=("ends of partitions are stored", "one beyond"),
             label="librdkafka#4844",
-            reason="with enable.partition.eof, which prozess sets, the batch API of librdkafka takes the end of a partition "
-            "for a record, and stores the offset behind it",
+            reason="with enable.partition.eof=true the batch API of librdkafka takes the end of a partition for a record, "
+            "and stores the offset behind it",
             source="librdkafka#4844; rd_kafka_q_serve_rkmessages of 2.12.0 (the offset of every message, also of an error) "
             "and of 2.14.0 (of records alone)",
             defect=DEFECTS["librdkafka#4844"].told,

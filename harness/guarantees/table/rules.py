@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Literal
 
 from prozess.harness.config.configuration import PROVOCATIONS, Acks, GroupConfiguration, ProducerConfiguration
+from prozess.harness.config.librdkafka_fixes import stores_ends, wants_ends
 from prozess.harness.plan.plan import Cell
 from prozess.harness.plan.work import CopierWork, ErrorsWork
 
@@ -39,7 +40,7 @@ class CellConfiguration:
     commits_first: bool = False
     """The group commits what its members may not have processed yet."""
     ends_are_stored: bool = False
-    """Members store what librdkafka hands over, of a version that takes the end of a partition for a record."""
+    """Members ask for the ends of partitions, of a librdkafka that takes them for records, and commit what it stored."""
     resets_to_latest: bool = False
     hands_on: bool = False
     """The group sends what failed to a retry topic."""
@@ -73,7 +74,7 @@ def configuration_of(cell: Cell, kafka_version: str | None, *, transaction_versi
         delivery=cell.delivery,
         unclean_enabled=cell.topic.unclean_leader_election_enable,
         commits_first=group is not None and commits_first(group),
-        ends_are_stored=group is not None and ends_are_stored(group),
+        ends_are_stored=group is not None and stores_ends(group) and wants_ends(group),
         resets_to_latest=group is not None and group.auto_offset_reset == "latest",
         hands_on=group is not None and group.hands_on,
         hands_on_unawaited=group is not None and group.on_failure == "retry-topic-unawaited",
@@ -107,18 +108,6 @@ def commits_first(group: GroupConfiguration) -> bool:
     """librdkafka stores what it has delivered, processed or not, unless told otherwise; a Java consumer commits what the last
     poll returned. [librdkafka CONFIGURATION, enable.auto.offset.store; KafkaConsumer, "Automatic Offset Committing"]"""
     return group.commit == "sync-before" or (group.commit == "auto" and group.client == "librdkafka")
-
-
-ENDS_STORED: tuple[Version, Version] = ((2, 2, 0), (2, 13, 2))
-"""The first version of librdkafka that has librdkafka#4844, and the first that has it no more."""
-
-
-def ends_are_stored(group: GroupConfiguration) -> bool:
-    """Does librdkafka store the end of a partition as if it were a record? The version that prozess runs with does not.
-    [librdkafka#4844]"""
-    version = None if group.client_version is None else parse_version(group.client_version)
-    stores = group.client == "librdkafka" and group.commit == "auto"
-    return stores and version is not None and ENDS_STORED[0] <= version < ENDS_STORED[1]
 
 
 def parse_version(text: str | None) -> Version | None:

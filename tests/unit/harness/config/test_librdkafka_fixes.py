@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.harness.config.configuration import version_numbers
+from prozess.harness.config.configuration import GroupConfiguration, version_numbers
 from prozess.harness.config.known_properties import librdkafka_version
-from prozess.harness.config.librdkafka_fixes import FIXES, fixed_later, later_fixes_told
+from prozess.harness.config.librdkafka_fixes import FIXES, fixed_later, later_fixes_told, stores_ends, wants_ends
 
 VERSIONS = st.builds("{}.{}.{}".format, st.integers(1, 3), st.integers(0, 20), st.integers(0, 3))
 
@@ -35,3 +35,16 @@ def test_the_versions_around_a_fix():
     assert all(fix.id.startswith("librdkafka#") and not fix.what.endswith(".") for fix in FIXES)
     fixed = [version_numbers(fix.fixed) for fix in FIXES]
     assert fixed == sorted(fixed, reverse=True)
+
+
+def test_members_store_ends_if_their_version_does_and_they_commit_what_it_stores():
+    def stores(**given):
+        return stores_ends(GroupConfiguration(**({"commit": "auto", "client_version": "2.8.0"} | given)))
+
+    assert stores()
+    assert not stores(client_version="2.13.2")
+    assert not stores(client_version=None), "that with which prozess runs"
+    assert not stores(commit="auto-stored"), "the application stores"
+    assert not stores(client="java")
+    assert wants_ends(GroupConfiguration(properties={"enable.partition.eof": True}))
+    assert not wants_ends(GroupConfiguration())

@@ -81,21 +81,23 @@ def test_a_frozen_client_is_no_reason_for_two_owners_of_what_it_was_not_evicted_
 
 
 @pytest.mark.parametrize(
-    ("version", "commit", "beyond", "named"),
+    ("version", "commit", "ends", "beyond", "named"),
     [
-        ("2.3.0", "auto", 1, True),
-        ("2.13.1", "auto", 1, True),
-        ("2.1.1", "auto", 1, False),
-        ("2.13.2", "auto", 1, False),
-        ("default", "auto", 1, False),
-        ("2.3.0", "auto", 2, False),
-        ("2.3.0", "sync-after", 1, False),
+        ("2.3.0", "auto", True, 1, True),
+        ("2.13.1", "auto", True, 1, True),
+        ("2.1.1", "auto", True, 1, False),
+        ("2.13.2", "auto", True, 1, False),
+        ("default", "auto", True, 1, False),
+        ("2.3.0", "auto", True, 2, False),
+        ("2.3.0", "auto", False, 1, False),
+        ("2.3.0", "sync-after", True, 1, False),
     ],
 )
 def test_a_commit_behind_the_end_of_a_partition_is_forbidden_and_named_where_the_version_has_that_defect(
-    version, commit, beyond, named
+    version, commit, ends, beyond, named
 ):
     axes = {"group.client_version": [version], "group.commit": [commit]}
+    axes |= {"group.properties.enable.partition.eof": [True]} if ends else {}
     document = {"name": "t", "title": "t", "workload": "group", "axes": axes}
     (cell,) = make_plan(parse_trial(document, source="test"), seed=1).cells
     witness = make_witnesses(1, {"log_offset": 100 + beyond, "other_offset": 100})
