@@ -146,7 +146,7 @@ def test_the_count_names_each_call_whichever_process_made_it(finished, step, tol
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("trial", ["method-marker", "method-append"])
+@pytest.mark.parametrize("trial", ["method-marker", "method-append", "method-verified"])
 def test_each_trial_about_methods_does_what_it_says(run_trial, need, trial):
     need("java")
     need("namespaces")
