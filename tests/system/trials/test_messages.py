@@ -204,3 +204,13 @@ def test_each_trial_about_a_known_defect_shows_it_and_no_other_violation(run_tri
     found = run_trial(trial, "--engine", "local", seeds=(1,)).verdict
     assert (found.verdict, found.by_known_defects) == (Verdict.VIOLATED, True), found.sentence
     assert defect in found.sentence
+
+
+@pytest.mark.long
+def test_a_produce_request_that_comes_after_its_transaction_is_refused_by_newer_brokers(run_trial, need):
+    need("java")
+    need("namespaces")
+    done = run_trial("message-late-produce", "--engine", "local", "--set", 'variant.kafka_version="4.4.0"', seeds=(1,))
+    assert done.verdict.verdict is Verdict.HELD, done.verdict.sentence
+    answered = rows_of(done, "what is answered to one producer is recorded")["error"]
+    assert error_codes()["INVALID_PRODUCER_EPOCH"] in answered
