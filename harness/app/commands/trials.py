@@ -27,6 +27,7 @@ from prozess.harness.app.commands.options import (
     complete_trials,
     decided_by,
     load_plan,
+    overrides,
 )
 from prozess.harness.errors import BadInput
 
@@ -103,16 +104,34 @@ def run(  # noqa: PLR0913 - the options of a command
                 "--decide applies to one run, not to a campaign. Leave it out, and run `prozess check RUN --decide …` "
                 "afterwards."
             )
-        from prozess.harness.app.runs.campaign_plan import ALL_TRIALS, parse_shard
+        if given := [
+            name for name, value in {"--quiet": quiet, "--json": as_json, "--remote": remote}.items() if value
+        ]:
+            raise BadInput(
+                f"{given[0]} applies to one run, not to a campaign, which has an index of its runs. Leave it out."
+            )
+        from prozess.harness.app.runs.campaign_plan import ALL_TRIALS, GivenToEach, parse_shard
         from prozess.harness.app.runs.campaign_runner import campaign, campaign_on_spark
 
+        each = GivenToEach(
+            overrides(chosen(backend, variant, settings) or []), _options_of_each(engine, workers, isolation)
+        )
         if master is not None:
+            if each.options:
+                raise BadInput(f"With --master each machine checks its trials by threads. Leave {each.options[0]} out.")
             if duration is not None or resume is not None or shard is not None:
                 raise BadInput(
                     "--master shares the trials of all --rounds out itself. Leave --for, --resume and --shard out."
                 )
             code = campaign_on_spark(
-                trial, seed=seed, runs=runs, rounds=rounds, master=master, cores=cores, webhook=hook
+                trial,
+                seed=seed,
+                runs=runs,
+                rounds=rounds,
+                master=master,
+                cores=cores,
+                settings=each.settings,
+                webhook=hook,
             )
             raise typer.Exit(code)
         share = ALL_TRIALS if shard is None else parse_shard(shard)
@@ -125,6 +144,7 @@ def run(  # noqa: PLR0913 - the options of a command
                 resume=resume,
                 rounds=rounds,
                 shard=share,
+                each=each,
                 webhook=hook,
             )
         )
@@ -136,6 +156,12 @@ def run(  # noqa: PLR0913 - the options of a command
     plan = decided_by(plan, decide)
     options = Options(Path(runs), engine, workers, isolation, quiet, as_json, master, remote)
     raise typer.Exit(conduct_told(plan, options, hook))
+
+
+def _options_of_each(engine: str, workers: int, isolation: str) -> tuple[str, ...]:
+    """Returns the options that differ from their defaults, for each trial of a campaign."""
+    given = {"--engine": (engine, "auto"), "--workers": (workers, 2), "--isolation": (isolation, "auto")}
+    return tuple(word for name, (value, usual) in given.items() if value != usual for word in (name, str(value)))
 
 
 @app.command()

@@ -4,7 +4,8 @@ it was interrupted."""
 import random
 import re
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,6 +38,23 @@ class Entry(Frozen):
     set: dict[str, tuple[Value, ...]] = Field(default_factory=dict)
     """Dotted key of the trial file → values, one of which is drawn each time. For axes that cost a trial of their own
     (metadata mode, version, session timeouts)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenToEach:
+    """What the command line gives to each trial of a campaign."""
+
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """Dotted key of the trial file → value: what `--set` says."""
+    options: tuple[str, ...] = ()
+    """Options of `prozess run`, such as `--engine`, `local`."""
+
+    def words(self) -> list[str]:
+        """Returns what was given, as a person wrote it."""
+        return [*(f"--set {key}={value}" for key, value in self.settings.items()), *self.options]
+
+
+NOTHING_GIVEN = GivenToEach()
 
 
 class Campaign(Frozen):
@@ -82,6 +100,20 @@ def draw(campaign: Campaign, seed: int, number: int) -> TrialJob:
 def combinations(entry: Entry) -> list[dict[str, Value]]:
     """Returns every combination of an entry's values."""
     return [dict(zip(entry.set, values, strict=True)) for values in product(*entry.set.values())]
+
+
+def with_settings(campaign: Campaign, settings: Mapping[str, object]) -> Campaign:
+    """Returns the campaign with these keys of its trials' files (dotted key → value) set in every trial, whatever it sets
+    there itself. BadInput for a list or a table, which no key of a campaign can have."""
+    for key, value in settings.items():
+        if not isinstance(value, bool | int | float | str):
+            raise BadInput(
+                f"--set {key}={value!r}: a campaign gives a key one text, number or truth value. Write a trial file or a "
+                "campaign file of your own for anything else."
+            )
+    fixed = {key: (value,) for key, value in settings.items()}
+    entries = [Entry.model_validate(entry.model_dump() | {"set": entry.set | fixed}) for entry in campaign.entries]
+    return campaign.model_copy(update={"entries": tuple(entries)})
 
 
 def is_over(campaign: Campaign, number: int) -> bool:
@@ -179,6 +211,8 @@ class BegunCampaign(Frozen):
     duration_s: float | None = None
     """None: until its rounds are over."""
     shard: Shard = ALL_TRIALS
+    options: tuple[str, ...] = ()
+    """Options of `prozess run` that every trial has, such as `--engine`, `local`."""
     format_version: int = FORMAT_VERSION
 
 

@@ -4,7 +4,7 @@ the next."""
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,10 +13,12 @@ from prozess.harness.app.runs.campaign_index import write_index
 from prozess.harness.app.runs.campaign_plan import (
     ALL_TRIALS,
     CAMPAIGN_FILE,
+    NOTHING_GIVEN,
     BegunCampaign,
     Campaign,
     CampaignDirectory,
     Entry,
+    GivenToEach,
     Shard,
     combinations,
     draw,
@@ -25,6 +27,7 @@ from prozess.harness.app.runs.campaign_plan import (
     next_number,
     parse_duration,
     trials_in_all,
+    with_settings,
 )
 from prozess.harness.app.runs.engine import TrialAttempt, TrialJob, engine_in, exit_code_of, make_room, tidy
 from prozess.harness.app.runs.on_spark import SharedPlace, SparkTrials, opened_results, run_on_spark
@@ -90,7 +93,8 @@ def _run_campaign(
     keep, failures_max, in_a_row = begun.campaign.keep, begun.campaign.failures_in_a_row_max, 0
     if planned is None and (in_all := trials_in_all(begun.campaign)) is not None:
         planned = sum(begun.shard.has(number) for number in range(in_all))
-    with engine_in(directory, clock=clock, runner=runner, timeout_s=begun.campaign.trial_timeout_s) as engine:
+    words = (*runner, *begun.options)
+    with engine_in(directory, clock=clock, runner=words, timeout_s=begun.campaign.trial_timeout_s) as engine:
         attempts = engine.attempts
 
         def next_job() -> TrialJob | None:
@@ -202,7 +206,7 @@ def tell_over(done: TrialAttempt, where: str = "") -> None:
     sys.stdout.flush()
 
 
-def campaign(
+def campaign(  # noqa: PLR0913 - the options of a command
     name: str,
     *,
     seed: int,
@@ -211,25 +215,33 @@ def campaign(
     resume: Path | None,
     rounds: int | None = None,
     shard: Shard = ALL_TRIALS,
+    each: GivenToEach = NOTHING_GIVEN,
     webhook: Webhook | None = None,
 ) -> int:
     """Begins or continues a campaign (`prozess run NAME --for 8h`, `--rounds 10` or `--resume`). Returns the exit code.
 
     0: all held; 1: a trial was violated; 2: unknown or interrupted. It ends when `duration` or `rounds` are over,
-    whichever is first. `shard`: it runs every n-th trial alone, and other machines the others.
+    whichever is first. `shard`: it runs every n-th trial alone, and other machines the others. A campaign that is continued
+    gives each trial what it gave from its beginning.
     """
     clock = SystemClock()
     if resume is not None:
+        if given := each.words():
+            raise BadInput(
+                "--resume goes on with the settings and options that the campaign was begun with. Leave out "
+                f"{' '.join(given)}."
+            )
         directory = _resumed(resume, name, duration, rounds, shard)
     else:
         found = find_campaign(name)
-        found = found if rounds is None else found.model_copy(update={"rounds": rounds})
+        found = with_settings(found if rounds is None else found.model_copy(update={"rounds": rounds}), each.settings)
         seconds = None if duration is None else parse_duration(duration)
         _check_trials(found)
         stamp = datetime.fromtimestamp(clock.wall_ns() / NS_PER_S, UTC).strftime("%Y%m%dT%H%M%S")
         share = "" if shard == ALL_TRIALS else f"-{shard.number}-of-{shard.of}"
         directory = CampaignDirectory((runs / f"{found.name}{share}-{stamp}").resolve())
-        directory.begin(BegunCampaign(campaign=found, seed=seed, duration_s=seconds, shard=shard))
+        begun = BegunCampaign(campaign=found, seed=seed, duration_s=seconds, shard=shard, options=each.options)
+        directory.begin(begun)
     sys.stdout.write(f"campaign   {directory.path}\n")
     sys.stdout.flush()
     try:
@@ -251,12 +263,14 @@ def campaign_on_spark(
     rounds: int | None,
     master: str,
     cores: int,
+    settings: Mapping[str, object] | None = None,
     webhook: Webhook | None = None,
 ) -> int:
     """Begins a campaign that has rounds on the machines of a Spark cluster, or continues it, each trial a task. Returns the
-    exit code. `runs`: a directory of its own that the machines share, or a URI. `webhook`: as for `run_campaign`."""
+    exit code. `runs`: a directory of its own that the machines share, or a URI. `settings`: as for `campaign`; `webhook`: as
+    for `run_campaign`."""
     found = find_campaign(name)
-    found = found if rounds is None else found.model_copy(update={"rounds": rounds})
+    found = with_settings(found if rounds is None else found.model_copy(update={"rounds": rounds}), settings or {})
     _check_trials(found)
     if (count := trials_in_all(found)) is None:
         raise BadInput(

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from prozess.harness.app import cli
-from prozess.harness.app.runs.campaign_plan import BegunCampaign, draw
+from prozess.harness.app.runs.campaign_plan import (
+    BegunCampaign,
+    CampaignDirectory,
+    GivenToEach,
+    draw,
+    with_settings,
+)
 from prozess.harness.app.runs.campaign_runner import campaign, run_campaign
 from prozess.harness.app.runs.engine import Keep, make_room, size_of, tidy
 from prozess.harness.clock import SystemClock
@@ -109,6 +115,45 @@ def test_a_campaign_runs_until_its_time_is_over_and_shows_every_trial(tmp_path, 
     said = capsys.readouterr()
     assert trial in said.out
     assert f"   0 {trial} seed {attempts[0].job.seed} begins; 0 trials over, about 0 s left\n" in said.err
+
+
+def test_every_trial_gets_the_options_and_the_settings_of_the_command_line(tmp_path):
+    directory = CampaignDirectory(tmp_path / "campaign")
+    found = with_settings(a_campaign("good", "bad", rounds=1), {"traffic.rate_hz": 7})
+    directory.begin(BegunCampaign(campaign=found, seed=1, options=("--engine", "local")))
+    told = tmp_path / "told"
+    code = f"import pathlib, sys; pathlib.Path({str(told)!r}).open('a').write(' '.join(sys.argv[1:]) + chr(10)); sys.exit(3)"
+    run_campaign(directory, clock=SystemClock(), runner=(sys.executable, "-c", code))
+    lines = told.read_text().splitlines()
+    assert {line.split()[2] for line in lines} == {"good", "bad"}
+    assert all(line.startswith("--engine local ") and "--set traffic.rate_hz=7" in line for line in lines)
+
+
+def test_a_campaign_that_is_continued_keeps_what_it_was_begun_with(tmp_path):
+    directory = begun_in(tmp_path, a_campaign("good"))
+    each = GivenToEach({"traffic.rate_hz": 7}, ("--engine", "local"))
+    with pytest.raises(BadInput, match=r"Leave out --set traffic.rate_hz=7 --engine local\."):
+        campaign("-", seed=1, runs=tmp_path, duration=None, resume=directory.path, each=each)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--quiet"], "--quiet applies to one run"),
+        (["--json"], "--json applies to one run"),
+        (["--set", "cells=[1]"], "a campaign gives a key one text, number or truth value"),
+        (["--set", "no.such_key=1"], "no"),
+    ],
+)
+def test_what_a_campaign_cannot_give_to_its_trials_is_refused_before_the_first(
+    tmp_path, capsys, monkeypatch, words, said
+):
+    monkeypatch.setattr(sys, "argv", ["prozess", "run", "smoke", "--rounds", "1", "--runs", str(tmp_path), *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == ExitCode.BAD_INPUT
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_campaign_whose_time_is_over_goes_on_with_nothing(tmp_path):
