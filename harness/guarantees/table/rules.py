@@ -111,7 +111,7 @@ def commits_first(group: GroupConfiguration) -> bool:
 
 
 def parse_version(text: str | None) -> Version | None:
-    """Returns "4.4.0" as (4, 3, 1); None if it is no release's number."""
+    """Returns "4.4.0" as (4, 4, 0); None if it is no release's number."""
     parts = (text or "").split("-")[0].split(".")
     return tuple(int(p) for p in parts) if all(p.isdigit() for p in parts) else None
 
