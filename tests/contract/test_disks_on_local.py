@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from prozess.clusters.disks.volumes import devices_of
@@ -82,6 +82,23 @@ def write(cluster: HostedCluster, topic: str, count: int) -> None:
         producer.produce(topic, str(number).encode(), on_delivery=lambda error, _: outcomes.append(error))
     assert producer.flush(60) == 0
     assert outcomes == [None] * count
+
+
+def in_sync(cluster: HostedCluster, topic: str, copies: int) -> None:
+    """Waits until so many replicas of the topic's partition are in sync: a cluster is ready before."""
+    admin = AdminClient({"bootstrap.servers": cluster.relay_servers})
+
+    def isr() -> list[int]:
+        described = admin.describe_topics(TopicCollection([topic]))[topic].result(30)
+        return sorted(node.id for node in described.partitions[0].isr)
+
+    wait_until(
+        lambda: len(isr()) == copies,
+        awaited=f"{copies} replicas of {topic} to be in sync",
+        timeout_s=READY_S,
+        clock=CLOCK,
+        last_seen=lambda: str(isr()),
+    )
 
 
 def count_of(cluster: HostedCluster, topic: str) -> int:
@@ -175,6 +192,7 @@ def test_a_wiped_broker_copies_everything_and_a_corrupted_one_what_it_lost(disks
         assert node.harm(harm)
         node.start()
         disks.wait_ready(timeout_s=READY_S)
+        in_sync(disks, "copied", 3)
     assert count_of(disks, "copied") == 100
 
 
