@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prozess.clusters.methods.class_files import KafkaClasses
-from prozess.clusters.methods.rules import CallCount, RuleFiles, read_count, rules_text, standing_still
+from prozess.clusters.methods.rules import CallCount, RuleFiles, done_in_words, read_count, rules_text
 from prozess.harness.clock import Clock, wait_until
 from prozess.harness.config.impairments import MethodRule
 from prozess.harness.errors import HarnessFailed
@@ -136,7 +136,7 @@ class MethodAgents:
         try:
             self._await_agent(node, place)
             ask_agent(place, "LOAD", script)
-            failed = _failed(files, ask_agent(place, "LIST"))
+            failed = _failed(place, files)
         except HarnessFailed:
             files.sign.unlink()
             files.script.unlink()
@@ -168,7 +168,7 @@ class MethodAgents:
             clock=self._clock,
             last_seen=lambda: f"{_count(files).standing} stand still",
         )
-        if left := _names_left(files, ask_agent(place, "LIST")):
+        if left := _listed(place, files):
             ask_agent(place, "DELETE", "\n".join(f"RULE {name}" for name in left))
 
     def _await_agent(self, node: Node, place: AgentPlace) -> None:
@@ -193,9 +193,7 @@ class MethodAgents:
         if not files.sign.exists():
             return self._left(node, place, files)
         count = _count(files)
-        seen = (
-            f"the method was called {count.called} times, and {count.acted} of the calls {standing_still(impairment)}"
-        )
+        seen = f"the method was called {count.called} times, and {count.acted} of the calls {done_in_words(impairment)}"
         if count.longest_s:
             seen += f", for {count.longest_s:.1f} s at most"
         if count.standing:
@@ -203,7 +201,7 @@ class MethodAgents:
         if count.acted:
             return Tristate.YES, seen
         try:
-            failed = _failed(files, ask_agent(place, "LIST")) if node.state() is NodeState.RUNNING else ""
+            failed = _failed(place, files) if node.state() is NodeState.RUNNING else ""
         except HarnessFailed as error:
             return Tristate.NO, f"{seen} ({error})"
         return (Tristate.UNKNOWN, f"Byteman could not use the rule: {failed}") if failed else (Tristate.NO, seen)
@@ -211,7 +209,7 @@ class MethodAgents:
     def _left(self, node: Node, place: AgentPlace, files: RuleFiles) -> tuple[Tristate, str]:
         if node.state() is not NodeState.RUNNING:
             return Tristate.NO, f"nothing is done to calls: the process is {node.state()}"
-        if left := _names_left(files, ask_agent(place, "LIST")):
+        if left := _listed(place, files):
             return Tristate.YES, f"{len(left)} rules are in the JVM"
         return Tristate.NO, "no rule is in the JVM"
 
@@ -229,12 +227,15 @@ def _count(files: RuleFiles) -> CallCount:
         return CallCount()
 
 
-def _names_left(files: RuleFiles, lines: Sequence[str]) -> list[str]:
-    """Returns the names of the rules that are in the JVM."""
-    return [name for name in listed_rules(lines) if name.startswith(f"{files.key} ")]
+def _listed(place: AgentPlace, files: RuleFiles) -> dict[str, ListedRule]:
+    """Returns those of the rules that are in the JVM, and what became of each."""
+    return {
+        name: found
+        for name, found in listed_rules(ask_agent(place, "LIST")).items()
+        if name.startswith(f"{files.key} ")
+    }
 
 
-def _failed(files: RuleFiles, lines: Sequence[str]) -> str:
+def _failed(place: AgentPlace, files: RuleFiles) -> str:
     """Returns why one of the rules does not act, or "" if none is known to fail."""
-    mine = (found.failed for name, found in listed_rules(lines).items() if name.startswith(f"{files.key} "))
-    return next(filter(None, mine), "")
+    return next((found.failed for found in _listed(place, files).values() if found.failed), "")

@@ -199,8 +199,8 @@ def _quoted(path: Path) -> str:
     return text
 
 
-def standing_still(rule: MethodRule) -> str:
-    """Returns what is done to a call, as words that follow "of them"."""
+def done_in_words(rule: MethodRule) -> str:
+    """Returns what is done to calls, as words that follow "of the calls"."""
     match rule.action:
         case ThrowFromCall():
             return f"threw {rule.action.exception}"

@@ -233,10 +233,8 @@ def campaign(  # noqa: PLR0913 - the options of a command
             )
         directory = _resumed(resume, name, duration, rounds, shard)
     else:
-        found = find_campaign(name)
-        found = with_settings(found if rounds is None else found.model_copy(update={"rounds": rounds}), each.settings)
+        found = _wanted_campaign(name, rounds, each.settings)
         seconds = None if duration is None else parse_duration(duration)
-        _check_trials(found)
         stamp = datetime.fromtimestamp(clock.wall_ns() / NS_PER_S, UTC).strftime("%Y%m%dT%H%M%S")
         share = "" if shard == ALL_TRIALS else f"-{shard.number}-of-{shard.of}"
         directory = CampaignDirectory((runs / f"{found.name}{share}-{stamp}").resolve())
@@ -269,9 +267,7 @@ def campaign_on_spark(
     """Begins a campaign that has rounds on the machines of a Spark cluster, or continues it, each trial a task. Returns the
     exit code. `runs`: a directory of its own that the machines share, or a URI. `settings`: as for `campaign`; `webhook`: as
     for `run_campaign`."""
-    found = find_campaign(name)
-    found = with_settings(found if rounds is None else found.model_copy(update={"rounds": rounds}), settings or {})
-    _check_trials(found)
+    found = _wanted_campaign(name, rounds, settings or {})
     if (count := trials_in_all(found)) is None:
         raise BadInput(
             f"--master runs trials at once, so {name} needs an end that is no time: give --rounds, such as --rounds 10."
@@ -319,12 +315,15 @@ def find_campaign(name: str) -> Campaign:
     raise BadInput(f"There is no campaign and no trial {name!r}. Known: {', '.join([*campaigns, *sorted(trials)])}.")
 
 
-def _check_trials(found: Campaign) -> None:
-    """Raises BadInput now and not in the middle of the night if a trial cannot be loaded with a combination of its
-    values."""
+def _wanted_campaign(name: str, rounds: int | None, settings: Mapping[str, object]) -> Campaign:
+    """Returns the campaign as the command line has it. Raises BadInput now and not in the middle of the night if a trial
+    cannot be loaded with a combination of its values. `rounds`: None = as many as the campaign's file says."""
+    found = find_campaign(name)
+    found = with_settings(found if rounds is None else found.model_copy(update={"rounds": rounds}), settings)
     for entry in found.entries:
-        for settings in combinations(entry):
-            load_trial(entry.trial, settings)
+        for laid_over in combinations(entry):
+            load_trial(entry.trial, laid_over)
+    return found
 
 
 def _resumed(path: Path, name: str, duration: str | None, rounds: int | None, shard: Shard) -> CampaignDirectory:
