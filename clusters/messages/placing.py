@@ -298,14 +298,26 @@ class AlteredMessages:
         found = self._proxies.look(impairment.rule)
         if not found["armed"] or [impairment.peer, node.name] not in found["links"]:
             return Tristate.NO, "nothing is done to messages of this link"
-        seen = f"{found['matched']} messages matched, and {found['acted']} of them were {impairment.did}"
+        seen = journal_in_words(found["matched"], found["acted"], impairment.did)
         if found["held"]:
-            seen += f"; {found['held']} wait"
+            seen += f"; {found['held']:,} {'waits' if found['held'] == 1 else 'wait'}"
         if found["failed"]:
             return Tristate.UNKNOWN if not found["acted"] else Tristate.YES, f"{seen}; {found['failed']}"
         if not found["acted"] and found["unread"]:
             return Tristate.UNKNOWN, f"{seen}; {found['unread']} messages could not be read: their version is not known"
         return Tristate(int(found["acted"] > 0)), seen
+
+
+def journal_in_words(matched: int, acted: int, did: str) -> str:
+    """Says what the journal has: how many messages matched, and to how many of them something was done."""
+    if not matched:
+        return "no message matched"
+    messages = f"{matched:,} {'message' if matched == 1 else 'messages'} matched, and "
+    if acted == matched:
+        return messages + (f"was {did}" if matched == 1 else f"all were {did}")
+    if matched == 1:
+        return f"{messages}was not {did}"
+    return f"{messages}{acted or 'none'} of them {'was' if acted < 2 else 'were'} {did}"
 
 
 def _listener(address: tuple[str, int]) -> socket.socket:

@@ -193,11 +193,15 @@ class MethodAgents:
         if not files.sign.exists():
             return self._left(node, place, files)
         count = _count(files)
-        seen = f"the method was called {count.called} times, and {count.acted} of the calls {done_in_words(impairment)}"
+        seen = "the method was never called"
+        if count.called:
+            times = "once" if count.called == 1 else f"{count.called:,} times"
+            done = done_in_words(impairment, count.acted)
+            seen = f"the method was called {times}, and {count.acted or 'none'} of the calls {done}"
         if count.longest_s:
             seen += f", for {count.longest_s:.1f} s at most"
         if count.standing:
-            seen += f"; {count.standing} stand still now"
+            seen += f"; {count.standing} {'stands' if count.standing == 1 else 'stand'} still now"
         if count.acted:
             return Tristate.YES, seen
         try:
@@ -210,7 +214,7 @@ class MethodAgents:
         if node.state() is not NodeState.RUNNING:
             return Tristate.NO, f"nothing is done to calls: the process is {node.state()}"
         if left := _listed(place, files):
-            return Tristate.YES, f"{len(left)} rules are in the JVM"
+            return Tristate.YES, f"{len(left)} {'rule is' if len(left) == 1 else 'rules are'} in the JVM"
         return Tristate.NO, "no rule is in the JVM"
 
     def _found(self, node: Node, rule: MethodRule) -> tuple[AgentPlace, RuleFiles]:

@@ -199,12 +199,12 @@ def _quoted(path: Path) -> str:
     return text
 
 
-def done_in_words(rule: MethodRule) -> str:
-    """Returns what is done to calls, as words that follow "of the calls"."""
+def done_in_words(rule: MethodRule, acted: int) -> str:
+    """Returns what is done to calls, as words that follow a number (`acted`) "of the calls"."""
     match rule.action:
         case ThrowFromCall():
             return f"threw {rule.action.exception}"
         case PauseCall():
             return "stood still"
         case _:
-            return "were delayed"
+            return "were delayed" if acted > 1 else "was delayed"

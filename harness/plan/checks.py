@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from prozess.harness import catalogue
 from prozess.harness.config.configuration import Frozen, Variant
 from prozess.harness.config.impairments import CLIENTS, Capability
-from prozess.harness.config.messages.match import MessageMatch
+from prozess.harness.config.messages.match import BETWEEN_SERVERS, MessageMatch
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.plan import Plan
 from prozess.harness.plan.schedule import (
@@ -55,22 +55,38 @@ def check_steps(plan: Plan) -> None:
                 raise BadInput(f"Step {step.name!r}: no cell matches {part.cells}. Use values of `axes`.")
 
 
+_ONLY_CLIENTS = (CLIENTS, [CLIENTS], (CLIENTS,))
+"""What `others` may be for the links of clients alone."""
+
+
 def _check_messages(plan: Plan, step: Step) -> None:
     """Refuses a match that names what the plan does not have, and links on which Kafka's protocol is not spoken, or not in
     the clear."""
-    matches = [step.after.match] if isinstance(step.after, MessagePassed) else []
+    anywhere = [step.after.match] if isinstance(step.after, MessagePassed) else []
+    on_its_links: list[MessageMatch] = []
+    of_clients = False
     if isinstance(step.do, FaultAction) and step.do.fault == MESSAGE_FAULT:
-        for name in ("match", "action"):
-            given = step.do.parameters.get(name)
-            matches += _matches_in(given)
+        given = step.do.parameters
+        on_its_links = _matches_in(given.get("match"))
+        anywhere += _matches_in(given.get("action"))
+        of_clients = given.get("others", CLIENTS) in _ONLY_CLIENTS
         for text in step.do.targets:
             if parse_target(text).role in ("zookeepers", "zookeeper-leader"):
                 raise BadInput(
                     f"Step {step.name!r}: {text} does not speak Kafka's protocol, and a message of it cannot be meant."
                 )
-    for match in matches:
+    for match in (*on_its_links, *anywhere):
         if (why := plan.names.missing(match)) is not None:
             raise BadInput(f"Step {step.name!r}: {why}.")
+    attached = plan.backend == "attach"
+    for match in (*(on_its_links if of_clients or attached else ()), *(anywhere if attached else ())):
+        if set(match.api) <= BETWEEN_SERVERS:
+            way_out = (
+                "Of somebody else's cluster only connections of the trial's clients are seen; wait for what clients send"
+                if attached
+                else 'Give others = "brokers"'
+            )
+            raise BadInput(f"Step {step.name!r}: only servers send {match.api[0]}, and no client does. {way_out}.")
 
 
 def _matches_in(given: object) -> list[MessageMatch]:

@@ -137,6 +137,16 @@ ONLY_OF: dict[str, frozenset[str]] = {
 }  # fmt: skip
 """The fields of a match that only some APIs have → these APIs. A match that can never be is refused."""
 
+BETWEEN_SERVERS = frozenset(
+    {
+        "AllocateProducerIds", "AlterPartition", "AssignReplicasToDirs", "BeginQuorumEpoch", "BrokerHeartbeat",
+        "BrokerRegistration", "ControlledShutdown", "ControllerRegistration", "EndQuorumEpoch", "Envelope",
+        "FetchSnapshot", "LeaderAndIsr", "StopReplica", "UpdateMetadata", "Vote",
+    }
+)  # fmt: skip
+"""The APIs that only servers ask each other: no client has a method for them (Kafka's `Admin`, and the `listeners` of its
+message schemas). No connection of a client has such a message."""
+
 # What is done to a message.
 
 

@@ -74,6 +74,12 @@ class Torment:
 
 _CUT = 'parameters = { others = "followers", direction = "both" }'
 _TO_FOLLOWERS = 'parameters = { others = "followers", %s }'
+_HELD = 'parameters = { match = { %s }, action = { do = "hold" } }'
+_HELD_BETWEEN = 'parameters = { others = "brokers", match = { %s }, action = { do = "hold" } }'
+_APPEND = 'match = { method = "kafka.cluster.Partition#appendRecordsToLeader" }'
+_PAUSED = f'parameters = {{ {_APPEND}, action = {{ do = "pause" }} }}'
+_FETCH = 'match = { method = "org.apache.kafka.storage.internals.log.UnifiedLog#appendAsFollower", every = 2 }'
+_DELAYED = f'parameters = {{ {_FETCH}, action = {{ do = "delay", seconds = 0.5 }} }}'
 _LATE = 'parameters = { others = "%s", latency_ms = 100, jitter_ms = 50 }'
 TORMENTS = (
     Torment("pause and kill", (("pause", "followers(0)", ""), ("kill", "leader(0)", ""))),
@@ -181,5 +187,14 @@ MORE = (
         "ssh",
         needs=("namespaces", "sshd"),
     ),
+    Torment(
+        "messages",
+        (
+            ("message", "leader(0)", _HELD % 'direction = "answer", api = "Produce"'),
+            ("message", "leader(0)", _HELD_BETWEEN % 'api = "Fetch"'),
+        ),
+    ),
+    Torment("methods", (("method", "leader(0)", _PAUSED), ("method", "node:broker-3", _DELAYED))),
+    Torment("signals: methods", (("method", "leader(0)", _PAUSED), ("method", "node:broker-3", _DELAYED)), "signals"),
 )
 """Further ones of `make torture`: every sort of thing that a fault could leave."""

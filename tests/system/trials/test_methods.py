@@ -137,7 +137,7 @@ def test_it_holds_and_every_fault_is_proven_by_what_its_rule_has_counted(finishe
         # once in each of its two processes, of which the first was killed in it
         (
             "a follower stands still with what it has fetched",
-            r"called 2 times, and 2 of the calls stood still; 1 stand",
+            r"called 2 times, and 2 of the calls stood still; 1 stands",
         ),
     ],
 )

@@ -93,7 +93,7 @@ def test_a_call_stands_still_until_the_rule_is_taken_away_and_nothing_of_it_is_l
     paused = rule("a pause", nth=2)
     node.impair(paused)
     node.impair(paused)
-    assert "the method was called 2 times" in awaited(lambda: node.impaired(paused), "1 stand still now")
+    assert "the method was called 2 times" in awaited(lambda: node.impaired(paused), "1 stands still now")
     node.repair(paused)
     node.repair(paused)
     assert node.impaired(paused) == (Tristate.NO, "no rule is in the JVM")
@@ -107,7 +107,7 @@ def test_without_a_call_there_is_no_effect(cluster: LocalCluster) -> None:
     ):
         node.impair(never)
         seen = node.impaired(never)
-        assert seen == (Tristate.NO, "the method was called 0 times, and 0 of the calls stood still")
+        assert seen == (Tristate.NO, "the method was never called")
         node.repair(never)
 
 
@@ -115,7 +115,7 @@ def test_a_server_that_is_killed_has_the_rule_again_and_goes_on_counting(cluster
     (node,) = cluster.nodes
     third = rule("every third", {"do": "delay", "seconds": 0.2}, every=3)
     node.impair(third)
-    awaited(lambda: node.impaired(third), "1 of the calls were delayed, for 0.")
+    awaited(lambda: node.impaired(third), "1 of the calls was delayed, for 0.")
     node.kill()
     seen = node.impaired(third)
     assert seen[0] is Tristate.YES, "what it had counted is not lost"

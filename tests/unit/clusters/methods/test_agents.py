@@ -164,7 +164,7 @@ def test_what_a_node_had_counted_when_it_died_is_its_effect(agents, tmp_path):
     agents.impair(node, RULE)
     assert agents.impaired(node, RULE) == (
         Tristate.NO,
-        "the method was called 0 times, and 0 of the calls stood still",
+        "the method was never called",
     )
     files_of(tmp_path).count.write_text("call 1 5\ncall 2 5\ncall 3 6\nbegin 3 1000000000\nend 3 3500000000\n")
     seen = "the method was called 3 times, and 1 of the calls stood still, for 2.5 s at most"

@@ -3,6 +3,7 @@
 import pytest
 
 from prozess.harness.config.impairments import CLIENTS
+from prozess.harness.errors import BadInput
 from prozess.harness.plan.checks import watched_openers
 from prozess.harness.plan.planning import make_plan
 from prozess.harness.plan.trial_files import parse_trial
@@ -12,10 +13,16 @@ HELD = {"match": {"api": "Produce"}, "action": {"do": "hold"}}
 HELD_UNTIL = {"match": {"api": "Produce"}, "action": {"do": "hold", "until": {"api": "AlterPartition"}}}
 
 
-def watched(*steps):
+ATTACHED = {"backend": "attach", "attach": {"bootstrap_servers": ["h:9092"]}}
+
+
+def planned(*steps, **more):
     named = [{"name": f"step {number}", **step} for number, step in enumerate(steps)]
-    trial = parse_trial({"name": "x", "title": "t", "steps": named}, source="x.toml")
-    return watched_openers(make_plan(trial, seed=1))
+    return make_plan(parse_trial({"name": "x", "title": "t", "steps": named, **more}, source="x.toml"), seed=1)
+
+
+def watched(*steps):
+    return watched_openers(planned(*steps))
 
 
 def of_messages(**parameters):
@@ -37,3 +44,30 @@ def test_messages_of_clients_are_watched_on_their_links_alone():
 )
 def test_a_message_that_may_pass_anywhere_is_watched_on_every_link(step):
     assert watched(of_messages(**REFUSED), step) is None
+
+
+ISR = {"match": {"api": "AlterPartition"}, "action": {"do": "hold"}}
+WAITS = {"after": {"condition": "message", "match": {"api": ["AlterPartition", "Vote"]}}}
+
+
+def test_a_message_that_only_servers_send_is_not_looked_for_on_links_of_clients():
+    assert planned(of_messages(**ISR, others="brokers"))
+    assert planned(WAITS)
+    assert planned(of_messages(match={"api": ["AlterPartition", "Fetch"]}, action={"do": "hold"}))
+    with pytest.raises(
+        BadInput, match=r'only servers send AlterPartition, and no client does\. Give others = "brokers"\.'
+    ):
+        planned(of_messages(**ISR))
+
+
+@pytest.mark.parametrize("step", [of_messages(**HELD_UNTIL), WAITS], ids=["held until it comes", "a step that waits"])
+def test_somebody_elses_cluster_is_not_asked_for_messages_between_its_servers(step):
+    with pytest.raises(
+        BadInput, match=r"only servers send AlterPartition.* only connections of the trial's clients are seen"
+    ):
+        planned(step, **ATTACHED)
+
+
+def test_what_clients_send_is_waited_for_on_somebody_elses_cluster():
+    until_fetch = {"match": {"api": "Produce"}, "action": {"do": "hold", "until": {"api": "Fetch"}}}
+    assert planned(of_messages(**until_fetch), **ATTACHED)
