@@ -17,7 +17,7 @@ from pathlib import Path
 from prozess.clusters.compose.engine import endpoint
 from prozess.clusters.disks.shim import shim_support
 from prozess.clusters.disks.volumes import disk_support, groups_support
-from prozess.clusters.existing import detour
+from prozess.clusters.existing import client_network
 from prozess.clusters.install.locks import locked_versions
 from prozess.clusters.install.repository import repository_of
 from prozess.clusters.install.tools import TOXIPROXY_NAMES, TOXIPROXY_VERSION, find_java, toxiproxy_server
@@ -214,7 +214,7 @@ def _toxiproxy(environment: Mapping[str, str]) -> tuple[bool, str]:
 
 
 def _clients_network(environment: Mapping[str, str]) -> tuple[bool, str]:
-    why = detour.why_no_detour()
+    why = client_network.why_no_client_network()
     return why is None, why or "the trial's clients can be given a network of their own"
 
 

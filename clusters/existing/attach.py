@@ -2,7 +2,7 @@
 
 No node can be touched. What can be broken is the way between the trial's own clients and the brokers.
 
-    client ──► the broker's own address, taken (prozess.clusters.existing.detour) ──► relay ──► toxiproxy ──► the broker
+    client ──► the broker's own address, taken (client_network.py) ──► relay ──► toxiproxy ──► the broker
                in the clients' network                               ·············· out here ··············
 
 The observer asks the brokers directly. There is no ground truth: neither the controllers' log nor any copy can be read, so
@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from prozess.clusters.existing import detour
+from prozess.clusters.existing import client_network
 from prozess.clusters.existing.adoption import Kafka, Marker, call_each, described_by, login_for, run_prefix
 from prozess.clusters.install.tools import ensure_toxiproxy
 from prozess.clusters.local.relay import Route, relay_command
@@ -361,7 +361,7 @@ class AttachCluster:
         self._wire_login = wire_login(self.login, clock)
         self._kafka = Kafka(",".join(plan.attach.bootstrap_servers), clock, self.login)
         self._toxiproxy: Toxiproxy | None = None
-        self._detour: detour.Detour | None = None
+        self._client_network: client_network.ClientNetwork | None = None
         self._relay: subprocess.Popen[bytes] | None = None
         links: dict[str, AnyImpairer] = {
             "latency": LatencyOfLink(),
@@ -399,9 +399,9 @@ class AttachCluster:
         return "nodes" in self.__dict__
 
     @cached_property
-    def _no_detour(self) -> str | None:
+    def _no_client_network(self) -> str | None:
         """Returns why nothing can be put between clients and brokers here; None if it can."""
-        if (why := detour.why_no_detour()) is not None:
+        if (why := client_network.why_no_client_network()) is not None:
             return f"clients cannot be given a network of their own here: {why}"
         try:
             ensure_toxiproxy()
@@ -411,7 +411,7 @@ class AttachCluster:
 
     @property
     def capabilities(self) -> Mapping[Capability, str]:
-        if self._no_detour is not None:
+        if self._no_client_network is not None:
             return {}
         readable = {} if self._encrypted else {Capability.MESSAGES: "a proxy between the trial's clients and a broker"}
         return readable | {
@@ -424,13 +424,19 @@ class AttachCluster:
     @property
     def lacks(self) -> Mapping[Capability, str]:
         between = (Capability.DELAY, Capability.SHAPE, Capability.RESET, Capability.CUT_CLIENTS)
-        lacking = {c: self._no_detour or "" if c in between else _UNTOUCHED for c in Capability}
-        lacking[Capability.MESSAGES] = self._no_detour or "the links are encrypted, and a proxy cannot read what passes"
+        lacking = {c: self._no_client_network or "" if c in between else _UNTOUCHED for c in Capability}
+        lacking[Capability.MESSAGES] = (
+            self._no_client_network or "the links are encrypted, and a proxy cannot read what passes"
+        )
         return {capability: why for capability, why in lacking.items() if capability not in self.capabilities}
 
     @property
     def messages(self) -> MessageWatch | None:
-        return self._proxies if self._plan.message_steps and not self._encrypted and self._no_detour is None else None
+        return (
+            self._proxies
+            if self._plan.message_steps and not self._encrypted and self._no_client_network is None
+            else None
+        )
 
     @property
     def _encrypted(self) -> bool:
@@ -472,23 +478,23 @@ class AttachCluster:
     @property
     def client_prefix(self) -> Sequence[str]:
         """Returns the words before the command of the clients' process that put it into their network."""
-        return [] if self._detour is None else self._detour.enter_command
+        return [] if self._client_network is None else self._client_network.enter_command
 
     def setup(self) -> None:
-        """Changes nothing of the cluster. It makes the detour, without which clients go straight to the brokers."""
+        """Changes nothing of the cluster. It makes the clients' network, without which they go straight to the brokers."""
         self._marker.set({"cluster_id": self._found[0]})
         self._run.logs.mkdir(parents=True, exist_ok=True)
-        if self._no_detour is not None:
+        if self._no_client_network is not None:
             return
         pids = self._run.path / PIDS_NAME
         try:
             self._toxiproxy = Toxiproxy(pids=pids, log=self._run.logs / "toxiproxy.log", clock=self._clock)
-            taken = [detour.Broker.at(host, port) for host, port in self._found[1].values()]
-            self._detour = detour.Detour(taken, hosts=self._run.path / "hosts", pids=pids)
+            taken = [client_network.Broker.at(host, port) for host, port in self._found[1].values()]
+            self._client_network = client_network.ClientNetwork(taken, hosts=self._run.path / "hosts", pids=pids)
             upstreams = [(node.name, _upstream(broker)) for node, broker in zip(self.nodes, taken, strict=True)]
             self._start_relay([self._toxiproxy.proxy(*named) for named in upstreams], pids)
         except BaseException:
-            self._close_detour()
+            self._close_client_network()
             raise
 
     def wait_ready(self, *, timeout_s: float) -> None:
@@ -526,7 +532,7 @@ class AttachCluster:
 
     def teardown(self) -> None:
         """Deletes the topics of the run. Does nothing if `setup` was never called."""
-        self._close_detour()
+        self._close_client_network()
         for node in self.nodes if self._asked else ():
             node.close()
         if self._marker.found is None:
@@ -544,8 +550,8 @@ class AttachCluster:
         return self._plan.adopted.prefix if self._plan.adopted is not None else run_prefix(self._run.path.name)
 
     def _start_relay(self, ports: Sequence[int], pids: Path) -> None:
-        assert self._detour is not None
-        listeners = self._detour.listeners
+        assert self._client_network is not None
+        listeners = self._client_network.listeners
         if self.messages is not None:
             between = zip(self.nodes, listeners, ports, strict=True)
             self._proxies.relay([Carried(CLIENTS, node.name, s, ("127.0.0.1", port)) for node, s, port in between])
@@ -562,18 +568,18 @@ class AttachCluster:
         for listener in listeners:
             listener.close()
 
-    def _close_detour(self) -> None:
+    def _close_client_network(self) -> None:
         if self._relay is not None:
             self._relay.kill()
             self._relay.wait(_RELAY_END_S)
-        if self._detour is not None:
-            self._detour.close()
+        if self._client_network is not None:
+            self._client_network.close()
         if self._toxiproxy is not None:
             self._toxiproxy.close()
         self._proxies.close()
-        self._relay = self._detour = self._toxiproxy = None
+        self._relay = self._client_network = self._toxiproxy = None
 
 
-def _upstream(broker: detour.Broker) -> str:
+def _upstream(broker: client_network.Broker) -> str:
     host = f"[{broker.address}]" if ":" in broker.address else broker.address
     return f"{host}:{broker.port}"

@@ -142,8 +142,8 @@ SEEN_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """The way of connections to one port of a node through a proxy."""
+class ProxiedRoute:
+    """The route of connections to one port of a node through a proxy."""
 
     at: LinkEnd
     """The end in whose network the proxy is, and the rule that leads there."""
@@ -177,43 +177,43 @@ class DelayConnections:
         """Makes the link late. HarnessFailed if another latency is on it."""
         end, opener = self._links[node.name], self._links[impairment.peer]
         with self._lock:
-            for way in ways_of(opener, end):
-                server = self.server(way.at)
+            for route in routes_of(opener, end):
+                server = self.server(route.at)
                 server.start()
-                server.ask(partial(_proxy, way=way, impairment=impairment))
-                if way.back is not None:
-                    self.lead(end, way.back)
-                self.lead(way.at, way.redirect)
+                server.ask(partial(_proxy, route=route, impairment=impairment))
+                if route.back is not None:
+                    self.lead(end, route.back)
+                self.lead(route.at, route.redirect)
         destroy(opener, end, to_ports=end.ports)
 
     def repair(self, node: Node, impairment: Latency) -> None:
         end, opener = self._links[node.name], self._links[impairment.peer]
-        ways = ways_of(opener, end)
+        routes = routes_of(opener, end)
         with self._lock:
-            server = self.server(ways[0].at)
-            if server.answers() and not self._is_ours(server, ways, impairment):
+            server = self.server(routes[0].at)
+            if server.answers() and not self._is_ours(server, routes, impairment):
                 return  # another latency's
-            for way in ways:
-                lead_no_more(way.at, way.redirect)
+            for route in routes:
+                lead_no_more(route.at, route.redirect)
             if server.answers():
-                server.ask(lambda api: destroy_proxies(api, [way.name for way in ways]))
+                server.ask(lambda api: destroy_proxies(api, [route.name for route in routes]))
                 if not server.ask(lambda api: api.proxies()):
                     server.stop()
             if not self.others_to(end):
-                for way in ways:
-                    if way.back is not None:
-                        lead_no_more(end, way.back)
+                for route in routes:
+                    if route.back is not None:
+                        lead_no_more(end, route.back)
         destroy(opener, end, to_ports=end.ports)
 
     def impaired(self, node: Node, impairment: Latency) -> tuple[Tristate, str]:
         """Looks how long the node takes to answer the opener. How much of it is which way, toxiproxy says."""
         end, opener = self._links[node.name], self._links[impairment.peer]
-        ways = ways_of(opener, end)
+        routes = routes_of(opener, end)
         with self._lock:
-            server = self.server(ways[0].at)
-            redirected = all(is_redirected(way.at, way.redirect) for way in ways)
-            if not redirected or not server.answers() or not self._is_ours(server, ways, impairment):
-                return Tristate.NO, "its connections go no proxied way"
+            server = self.server(routes[0].at)
+            redirected = all(is_redirected(route.at, route.redirect) for route in routes)
+            if not redirected or not server.answers() or not self._is_ours(server, routes, impairment):
+                return Tristate.NO, "its connections go by no proxy"
         least_s = sum(late_ms - jitter_ms for late_ms, jitter_ms in impairment.streams.values()) / 1000
         with ThreadPoolExecutor(ASKED, thread_name_prefix="answer") as pool:
             asked = [pool.submit(self._answer_s, opener, end, 2 * least_s + ANSWER_S) for _ in range(ASKED)]
@@ -237,19 +237,24 @@ class DelayConnections:
             self._servers[at.name] = ToxiproxyServer(at, log=log, clock=self._clock, record_pids=self._record_pids)
         return self._servers[at.name]
 
-    def _is_ours(self, server: ToxiproxyServer, ways: Sequence[Way], impairment: Latency) -> bool:
+    def _is_ours(self, server: ToxiproxyServer, routes: Sequence[ProxiedRoute], impairment: Latency) -> bool:
         wanted = _attributes(impairment)
 
         def all_ours(api: Toxiproxy) -> bool:
             proxies = api.proxies()
-            return all(way.name in proxies and _toxics(proxies[way.name]) == wanted for way in ways)
+            return all(route.name in proxies and _toxics(proxies[route.name]) == wanted for route in routes)
 
         return server.ask(all_ours)
 
     def others_to(self, end: LinkEnd) -> bool:
-        """Does anybody else's redirect still need the node's way back?"""
-        ways = (way for opener in self._links.besides(end.name) for way in ways_of(opener, end) if way.back is not None)
-        return any(is_redirected(way.at, way.redirect) for way in ways)
+        """Does anybody else's redirect still need the node's rule for what comes back?"""
+        routes = (
+            route
+            for opener in self._links.besides(end.name)
+            for route in routes_of(opener, end)
+            if route.back is not None
+        )
+        return any(is_redirected(route.at, route.redirect) for route in routes)
 
     def _answer_s(self, opener: LinkEnd, end: LinkEnd, timeout_s: float) -> float | None:
         def ask() -> float | None:
@@ -268,15 +273,15 @@ class DelayConnections:
             change_redirect(end, how, rule)
 
 
-def ways_of(opener: LinkEnd, end: LinkEnd) -> list[Way]:
-    """Returns the ways to a node, one for each port on which it serves. Empty if it serves on none."""
+def routes_of(opener: LinkEnd, end: LinkEnd) -> list[ProxiedRoute]:
+    """Returns the routes to a node, one for each port on which it serves. Empty if it serves on none."""
     return [_at_opener(opener, end, port) if opener.has_rules else _at_node(opener, end, port) for port in end.ports]
 
 
-def _at_opener(opener: LinkEnd, end: LinkEnd, port: int) -> Way:
+def _at_opener(opener: LinkEnd, end: LinkEnd, port: int) -> ProxiedRoute:
     here = f"127.0.0.1:{listen_port(LISTEN_FIRST, end, end.ports.index(port))}"
     to, back = ["-d", end.address, "-p", "tcp", "--dport", str(port)], str(port + BACK_PORT_OFFSET)
-    return Way(
+    return ProxiedRoute(
         at=opener,
         name=f"{end.name}-{port}",
         listen=here,
@@ -286,13 +291,13 @@ def _at_opener(opener: LinkEnd, end: LinkEnd, port: int) -> Way:
     )
 
 
-def _at_node(opener: LinkEnd, end: LinkEnd, port: int) -> Way:
-    """The way for an opener whose network takes no rules: the proxy is at the node.
+def _at_node(opener: LinkEnd, end: LinkEnd, port: int) -> ProxiedRoute:
+    """The route for an opener whose network takes no rules: the proxy is at the node.
 
     What the proxy opens there is not led back to it, since it never comes by PREROUTING."""
     here = f"{end.address}:{listen_port(LISTEN_FIRST, opener, end.ports.index(port))}"
     between = ["-s", opener.address, "-d", end.address, "-p", "tcp", "--dport", str(port)]
-    return Way(
+    return ProxiedRoute(
         at=end,
         name=f"{opener.name}-to-{port}",
         listen=here,
@@ -314,13 +319,13 @@ def _toxics(proxy: object) -> dict[str, dict[str, int]]:
     return {toxic.stream: dict(toxic.attributes) for toxic in proxy.toxics().values()}  # type: ignore[attr-defined]
 
 
-def _proxy(api: Toxiproxy, *, way: Way, impairment: Latency) -> None:
+def _proxy(api: Toxiproxy, *, route: ProxiedRoute, impairment: Latency) -> None:
     """Makes a proxy with its toxics. Safe to repeat. They are looked at afterwards, since the package ignores some
     answers."""
-    name, wanted = way.name, _attributes(impairment)
+    name, wanted = route.name, _attributes(impairment)
     proxy = api.get_proxy(name)
     if proxy is None:
-        proxy = api.create(upstream=way.upstream, name=name, listen=way.listen)
+        proxy = api.create(upstream=route.upstream, name=name, listen=route.listen)
     elif _toxics(proxy) not in ({}, wanted):
         raise ValueError(f"{name} is late already, by {_toxics(proxy)}")
     for stream, attributes in wanted.items():
@@ -372,39 +377,41 @@ class LateLinks:
         before = len(self._open(opener, end))
         if not before:
             raise HarnessFailed(f"{harm.peer} has no open connection to {node.name} that could be late.")
-        ways = ways_of(opener, end)
-        server = self._delays.server(ways[0].at)
+        routes = routes_of(opener, end)
+        server = self._delays.server(routes[0].at)
         server.start()
-        names = [way.name for way in ways]
+        names = [route.name for route in routes]
         if taken := set(names) & set(server.ask(lambda api: list(api.proxies()))):
             raise HarnessFailed(f"{min(taken)} is late already.")
         try:
-            return self._make_late(end, opener, ways, harm, before)
+            return self._make_late(end, opener, routes, harm, before)
         finally:
-            for way in ways:
-                lead_no_more(way.at, way.redirect)
-                lead_no_more(way.at, way.straight_on)
+            for route in routes:
+                lead_no_more(route.at, route.redirect)
+                lead_no_more(route.at, route.straight_on)
             server.ask(lambda api: destroy_proxies(api, names))
             if not self._delays.others_to(end):
-                for way in ways:
-                    if way.back is not None:
-                        lead_no_more(end, way.back)
+                for route in routes:
+                    if route.back is not None:
+                        lead_no_more(end, route.back)
 
-    def _make_late(self, end: LinkEnd, opener: LinkEnd, ways: Sequence[Way], harm: DelayOpen, before: int) -> str:
-        ask = self._delays.server(ways[0].at).ask
-        for way in ways:
-            ask(partial(_make_proxy, way=way))
-            if way.back is not None:
-                self._delays.lead(end, way.back)
-            self._delays.lead(way.at, way.redirect)
+    def _make_late(
+        self, end: LinkEnd, opener: LinkEnd, routes: Sequence[ProxiedRoute], harm: DelayOpen, before: int
+    ) -> str:
+        ask = self._delays.server(routes[0].at).ask
+        for route in routes:
+            ask(partial(_make_proxy, route=route))
+            if route.back is not None:
+                self._delays.lead(end, route.back)
+            self._delays.lead(route.at, route.redirect)
         destroy(opener, end, to_ports=end.ports)
         probe = opener.network.call(lambda: socket.create_connection((end.address, end.ports[0]), ANSWER_TIMEOUT_S))
         with probe:
             reopened = self._await_reopened(opener, end, before)
-            for way in ways:
-                self._delays.lead(way.at, way.straight_on, how="-I")
-            for way in ways:
-                ask(partial(_delay, way=way, latency_ms=harm.latency_ms))
+            for route in routes:
+                self._delays.lead(route.at, route.straight_on, how="-I")
+            for route in routes:
+                ask(partial(_delay, route=route, latency_ms=harm.latency_ms))
             with ThreadPoolExecutor(1, thread_name_prefix="late") as pool:
                 answer = pool.submit(self._answer_s, probe, end, 2 * harm.latency_ms / 1000 + ANSWER_TIMEOUT_S)
                 self._clock.sleep(harm.lasts_s)
@@ -443,13 +450,13 @@ class LateLinks:
         return None
 
 
-def _make_proxy(api: Toxiproxy, *, way: Way) -> None:
-    api.create(upstream=way.upstream, name=way.name, listen=way.listen)
+def _make_proxy(api: Toxiproxy, *, route: ProxiedRoute) -> None:
+    api.create(upstream=route.upstream, name=route.name, listen=route.listen)
 
 
-def _delay(api: Toxiproxy, *, way: Way, latency_ms: int) -> None:
+def _delay(api: Toxiproxy, *, route: ProxiedRoute, latency_ms: int) -> None:
     """Delays what passes on a proxy's connections, those that are open included."""
-    proxy = api.get_proxy(way.name)
+    proxy = api.get_proxy(route.name)
     for stream in STREAMS:
         attributes = {"latency": latency_ms, "jitter": 0}
         proxy.add_toxic(name=f"late-{stream}", type="latency", stream=stream, attributes=attributes)

@@ -49,7 +49,7 @@ BACKLOG = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Road:
+class MessageRoute:
     """The way of connections to one port of a node through the proxy."""
 
     at: LinkEnd
@@ -61,14 +61,14 @@ class Road:
     redirect: tuple[str, ...]
 
 
-def roads_of(opener: LinkEnd, end: LinkEnd) -> list[Road]:
-    """Returns the roads to a node, one for each port on which it takes Kafka's requests."""
+def routes_of(opener: LinkEnd, end: LinkEnd) -> list[MessageRoute]:
+    """Returns the routes to a node, one for each port on which it takes Kafka's requests."""
     if end.question == FOUR_LETTERS:
         return []
-    return [_road(opener, end, index) for index in range(len(end.ports))]
+    return [_route(opener, end, index) for index in range(len(end.ports))]
 
 
-def _road(opener: LinkEnd, end: LinkEnd, index: int) -> Road:
+def _route(opener: LinkEnd, end: LinkEnd, index: int) -> MessageRoute:
     port, to = end.ports[index], ["-d", end.address, "-p", "tcp", "--dport", str(end.ports[index])]
     marked = ["-m", "mark", "!", "--mark", f"{MARK:#x}"]
     if opener.has_rules:
@@ -77,7 +77,7 @@ def _road(opener: LinkEnd, end: LinkEnd, index: int) -> Road:
         at, chain, host, listen = end, "PREROUTING", end.address, listen_port(LISTEN_FIRST, opener, index)
         to, marked = ["-s", opener.address, *to], []  # what the proxy opens there never comes by PREROUTING
     redirect = (chain, *to, *marked, "-j", "DNAT", "--to-destination", f"{host}:{listen}")
-    return Road(at, opener.name, end.name, (host, listen), (end.address, port), redirect)
+    return MessageRoute(at, opener.name, end.name, (host, listen), (end.address, port), redirect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +115,20 @@ class MessageProxies:
         assert self._links is not None, "without links there is nowhere to place it"
         links = self._links
         ends = list(links.values())
-        roads = [
-            road
+        routes = [
+            route
             for opener in ends
             if openers is None or opener.name in openers
             for end in links.besides(opener.name)
-            for road in roads_of(opener, end)
+            for route in routes_of(opener, end)
         ]
         listeners, networks = [], dict[str, int]()
         try:
-            listeners = [road.at.network.call(partial(_listener, road.listen)) for road in roads]
-            networks = {road.at.name: road.at.network.call(_own_network) for road in roads}
+            listeners = [route.at.network.call(partial(_listener, route.listen)) for route in routes]
+            networks = {route.at.name: route.at.network.call(_own_network) for route in routes}
             carried = [
-                Carried(road.opener, road.node, listener, road.upstream, networks[road.at.name])
-                for road, listener in zip(roads, listeners, strict=True)
+                Carried(route.opener, route.node, listener, route.upstream, networks[route.at.name])
+                for route, listener in zip(routes, listeners, strict=True)
             ]
             self._start(carried, list(networks.values()))
         finally:
@@ -136,11 +136,11 @@ class MessageProxies:
                 listener.close()
             for descriptor in networks.values():
                 os.close(descriptor)
-        for road in roads:
-            change_redirect(road.at, "-I", road.redirect)
-        for road in roads:
-            if road.at.name == road.opener:
-                destroy(road.at, links[road.node], to_ports=[road.upstream[1]])
+        for route in routes:
+            change_redirect(route.at, "-I", route.redirect)
+        for route in routes:
+            if route.at.name == route.opener:
+                destroy(route.at, links[route.node], to_ports=[route.upstream[1]])
 
     def relay(self, carried: Sequence["Carried"]) -> None:
         """Starts the proxy between callers of these sockets and servers, where the sockets are reached anyway."""
@@ -244,8 +244,8 @@ class MessageProxies:
 
     def lead_no_more(self, opener: LinkEnd, end: LinkEnd) -> None:
         """Takes the rules of a link away, which another process made. Safe where there are none."""
-        for road in roads_of(opener, end):
-            lead_no_more(road.at, road.redirect)
+        for route in routes_of(opener, end):
+            lead_no_more(route.at, route.redirect)
 
     def close(self) -> None:
         """Ends the proxy and every connection through it. Safe to repeat."""

@@ -131,7 +131,7 @@ replication.factor, topic.…] Their defaults are three copies with Connect, and
 
 
 @dataclass(frozen=True, slots=True)
-class Margins:
+class FaultTolerance:
     """Says how many brokers and disks may be gone while acks=all keeps its promise."""
 
     replication_factor: int

@@ -20,7 +20,7 @@ from prozess.harness.app.validation.assumptions import (
     transactions_before_v2,
     untold,
 )
-from prozess.harness.app.validation.availability import CONCERNS, Concern, Margins, concerns
+from prozess.harness.app.validation.availability import CONCERNS, Concern, FaultTolerance, concerns
 from prozess.harness.app.validation.clients import idempotent_by_default
 from prozess.harness.app.validation.reading import Unclear
 from prozess.harness.app.validation.trial import ConfigurationParts
@@ -51,7 +51,7 @@ EXPECTED: Mapping[str, FaultNature] = {
     if not (nature.destroys or nature.loses_unflushed or nature.elects_unclean or nature.shifts_clock)
 }
 """What a configuration is to withstand: not the loss of disks and of power, whose cost is a matter of how many copies there
-are (`Margins`); not wrong clocks, and no operator who asks for an unclean election."""
+are (`FaultTolerance`); not wrong clocks, and no operator who asks for an unclean election."""
 CHANGES: Mapping[str, tuple[Any, str]] = {
     "producer.acks": ("all", "acks=all"),
     "producer.enable_idempotence": (True, "enable.idempotence=true"),
@@ -257,8 +257,8 @@ class Prediction:
         return tuple(rule for rule in found if rule not in self.accepted)
 
     @property
-    def margins(self) -> Margins | None:
-        """Returns the margins of the topic. None: how many copies there are nobody told."""
+    def fault_tolerance(self) -> FaultTolerance | None:
+        """Returns the fault tolerance of the topic. None: how many copies there are nobody told."""
         if any(
             one.of == TOPIC and setting.startswith(("replication", "min."))
             for one in (*self.untold, *self.unseen)
@@ -266,7 +266,7 @@ class Prediction:
         ):
             return None
         topic = self.plan.cells[0].topic
-        return Margins(topic.replication_factor, topic.min_insync_replicas, topic.flush_messages == 1)
+        return FaultTolerance(topic.replication_factor, topic.min_insync_replicas, topic.flush_messages == 1)
 
     @cached_property
     def _after(self) -> dict[tuple[str, ...], tuple[Weakness, ...]]:

@@ -177,7 +177,7 @@ def to_json(comparison: Comparison) -> None:
         },
         "remarks": prediction.remarks,
         "failures": prediction.failures,
-        "copies": [] if prediction.margins is None else list(prediction.margins.sentences()),
+        "copies": [] if prediction.fault_tolerance is None else list(prediction.fault_tolerance.sentences()),
         "change": [change_in_words(change) for change in changes],
         "runs": len(comparison.runs),
         "observed": {
@@ -220,7 +220,7 @@ def prediction_lines(prediction: Prediction) -> Iterator[tuple[str, str]]:
         yield "note", note
     for assumption in prediction.assumed:
         yield "assumed", assumption
-    for sentence in () if prediction.margins is None else prediction.margins.sentences():
+    for sentence in () if prediction.fault_tolerance is None else prediction.fault_tolerance.sentences():
         yield "copies", sentence
     yield from _promises(prediction)
     yield from _weaknesses(prediction)

@@ -174,7 +174,7 @@ def test_topics_that_connect_and_streams_make_are_weak_as_their_files_set_them(t
 def test_of_brokers_that_nobody_told_of_nothing_is_blamed_and_all_that_rests_on_them_is_unknown():
     alone = predicted({"acks": "all"}, consumer=GROUP, topic=None, broker=None)
     assert alone.concerns == ()
-    assert alone.margins is None
+    assert alone.fault_tolerance is None
     assert {"lost", "dirty-read"} <= {guarantee.anomaly for guarantee in alone.unknown}
     said = [untold.unknown() for untold in alone.untold]
     assert said[0].endswith(

@@ -51,15 +51,15 @@ def test_librdkafkas_automatic_commit_may_leave_records_unprocessed_and_javas_do
 
 
 def test_margins_count_brokers_and_disks():
-    margins = predicted({"acks": "all"}).margins
-    assert (margins.writes, margins.disks) == (1, 1)
-    margins = predicted({"acks": "all"}, topic={"replication.factor": "1"}).margins
-    assert (margins.writes, margins.disks) == (0, 0)
-    said = " ".join(margins.sentences())
+    fault_tolerance = predicted({"acks": "all"}).fault_tolerance
+    assert (fault_tolerance.writes, fault_tolerance.disks) == (1, 1)
+    fault_tolerance = predicted({"acks": "all"}, topic={"replication.factor": "1"}).fault_tolerance
+    assert (fault_tolerance.writes, fault_tolerance.disks) == (0, 0)
+    said = " ".join(fault_tolerance.sentences())
     assert "while its only broker is up" in said
     assert "may be lost with a single disk; replication.factor=3, min.insync.replicas=2 prevents this" in said
-    assert "lose power at once" in " ".join(margins.sentences())
-    flushed = predicted({"acks": "all"}, topic=SAFE_TOPIC | {"flush.messages": "1"}).margins
+    assert "lose power at once" in " ".join(fault_tolerance.sentences())
+    flushed = predicted({"acks": "all"}, topic=SAFE_TOPIC | {"flush.messages": "1"}).fault_tolerance
     assert "survive a loss of power" in " ".join(flushed.sentences())
 
 

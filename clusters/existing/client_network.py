@@ -1,6 +1,6 @@
-"""The detour puts clients into a network of their own, in which prozess holds the brokers' addresses.
+"""This module puts clients into a network of their own, in which prozess holds the brokers' addresses.
 
-python -m prozess.clusters.existing.detour DESCRIPTOR HOSTS_FILE HOST=ADDRESS:PORT …     in fresh user, network and
+python -m prozess.clusters.existing.client_network DESCRIPTOR HOSTS_FILE HOST=ADDRESS:PORT …     in fresh user, network and
 mount namespaces
 
 A client that is told by Kafka where its brokers are goes there, whatever it was given to bootstrap on. So that a proxy stands
@@ -32,7 +32,7 @@ _PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """An address of a broker that the detour takes. `address`: what `host` resolves to outside."""
+    """An address of a broker that the clients' network takes. `address`: what `host` resolves to outside."""
 
     host: str
     address: str
@@ -63,7 +63,7 @@ def _unshare() -> list[str]:
 
 
 @cache
-def why_no_detour() -> str | None:
+def why_no_client_network() -> str | None:
     """Returns why clients cannot be given a network of their own here; None if they can. Tried for real, once."""
     for tool in ("unshare", "nsenter", "ip", "mount"):
         if shutil.which(tool, path=_PATH) is None:
@@ -79,12 +79,12 @@ def why_no_detour() -> str | None:
     return None if done.returncode == 0 else f"namespaces are refused: {done.stderr.strip()[-200:]}"
 
 
-class Detour:
+class ClientNetwork:
     """The network of the clients. `listeners`: the listening socket for each broker, in the order given, owned by the
     caller."""
 
     def __init__(self, brokers: Sequence[Broker], *, hosts: Path, pids: Path) -> None:
-        if (why := why_no_detour()) is not None:
+        if (why := why_no_client_network()) is not None:
             raise MissingTool(f"Clients cannot be given a network of their own: {why}.")
         hosts.write_text(_hosts_text(brokers), encoding="utf-8")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -92,7 +92,7 @@ class Detour:
             sys.executable,
             "-P",
             "-m",
-            "prozess.clusters.existing.detour",
+            "prozess.clusters.existing.client_network",
             str(theirs.fileno()),
             str(hosts),
             *map(str, brokers),
@@ -100,7 +100,7 @@ class Detour:
         here = str(installation.SEARCH_PATH)
         with theirs:
             self._process = subprocess.Popen(
-                recording_command([*_unshare(), *inner], name="detour", into=pids),
+                recording_command([*_unshare(), *inner], name="client-network", into=pids),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={

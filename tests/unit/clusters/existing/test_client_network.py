@@ -1,4 +1,4 @@
-"""The detour's pure parts, and that it says why where it cannot be."""
+"""The pure parts of the clients' network, and that it says why where it cannot be."""
 
 import subprocess
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prozess.clusters.existing import detour
-from prozess.clusters.existing.detour import Broker
+from prozess.clusters.existing import client_network
+from prozess.clusters.existing.client_network import Broker
 from prozess.harness.errors import HarnessFailed, MissingTool
 
 HOSTS = st.from_regex(r"[a-z][a-z0-9.-]{0,20}", fullmatch=True)
@@ -21,7 +21,7 @@ def test_a_broker_goes_through_a_command_line_as_it_is(host, address, port):
 
 
 def test_names_are_in_the_clients_hosts_file_and_addresses_are_not():
-    text = detour._hosts_text(
+    text = client_network._hosts_text(
         [
             Broker("kafka-1.example", "192.0.2.1", 9092),
             Broker("192.0.2.2", "192.0.2.2", 9092),
@@ -37,14 +37,14 @@ def test_a_broker_without_an_address_is_an_error_that_names_it():
 
 
 def test_where_namespaces_are_refused_the_reason_is_said_and_nothing_is_started(monkeypatch, tmp_path):
-    detour.why_no_detour.cache_clear()
+    client_network.why_no_client_network.cache_clear()
     refused = subprocess.CompletedProcess([], 1, "", "unshare: unshare failed: Operation not permitted\n")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: refused)
-    monkeypatch.setattr(detour.shutil, "which", lambda *_, **__: "/bin/true")
+    monkeypatch.setattr(client_network.shutil, "which", lambda *_, **__: "/bin/true")
     try:
-        assert "Operation not permitted" in (detour.why_no_detour() or "")
+        assert "Operation not permitted" in (client_network.why_no_client_network() or "")
         with pytest.raises(MissingTool, match=r"network of their own: namespaces are refused"):
-            detour.Detour([], hosts=tmp_path / "hosts", pids=tmp_path / "pids.jsonl")
+            client_network.ClientNetwork([], hosts=tmp_path / "hosts", pids=tmp_path / "pids.jsonl")
         assert not (tmp_path / "pids.jsonl").exists()
     finally:
-        detour.why_no_detour.cache_clear()
+        client_network.why_no_client_network.cache_clear()
