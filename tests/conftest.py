@@ -86,7 +86,12 @@ def _sshd() -> str | None:
         return "sshd for several users' machines needs root"
     if not Path("/usr/sbin/sshd").exists() or shutil.which("ssh-keygen") is None:
         return "no /usr/sbin/sshd (Debian: openssh-server)"
-    return None if shutil.which("iptables", path="/usr/sbin:/sbin:/usr/bin") else "no iptables"
+    return _iptables()
+
+
+def _iptables() -> str | None:
+    where = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+    return None if shutil.which("iptables", path=where) else "no iptables (Debian: iptables)"
 
 
 def _toxiproxy() -> str | None:
@@ -114,6 +119,7 @@ PARTS: dict[str, Callable[[], str | None]] = {
     "docker": _docker,
     "loop-disks": _loop_disks,
     "shim": _shim,
+    "iptables": _iptables,
     "toxiproxy": _toxiproxy,
     "disk-groups": _disk_groups,
     "sshd": _sshd,

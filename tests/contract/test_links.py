@@ -18,6 +18,7 @@ LIMIT_S = 240
 def seen(tmp_path_factory, need):
     need("namespaces")
     need("toxiproxy")
+    need("iptables")
     script = Path(__file__).with_name("links_in_the_sandbox.py")
     command = enter_command([sys.executable, str(script), str(tmp_path_factory.mktemp("logs"))])
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=True)

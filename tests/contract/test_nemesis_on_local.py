@@ -146,6 +146,7 @@ def test_faults_on_real_brokers_take_effect_are_observed_and_are_healed_in_any_o
     need("java")
     need("namespaces")
     need("toxiproxy")
+    need("iptables")
     run = RunDirectory(tmp_path / "run")
     command = enter_with_jars([sys.executable, "-c", INSIDE, str(run.path), json.dumps(STEPS)])
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=400, check=True)

@@ -130,7 +130,7 @@ MORE = (
             ("latency", "leader(0)", _LATE % "everybody"),
             ("bandwidth", "followers(0)", "parameters = { bytes_per_s = 100000 }"),
         ),
-        needs=("toxiproxy",),
+        needs=("toxiproxy", "iptables"),
     ),
     Torment("ends of connections", (("reset", "leader(0)", ""), ("half-open", "leader(0)", ""))),
     Torment(
@@ -193,6 +193,7 @@ MORE = (
             ("message", "leader(0)", _HELD % 'direction = "answer", api = "Produce"'),
             ("message", "leader(0)", _HELD_BETWEEN % 'api = "Fetch"'),
         ),
+        needs=("iptables",),
     ),
     Torment("methods", (("method", "leader(0)", _PAUSED), ("method", "node:broker-3", _DELAYED))),
     Torment("signals: methods", (("method", "leader(0)", _PAUSED), ("method", "node:broker-3", _DELAYED)), "signals"),

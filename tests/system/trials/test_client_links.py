@@ -57,7 +57,7 @@ after = {{ condition = "settled" }}
 
 
 def test_each_way_of_the_links_of_clients_is_late_or_narrow_by_itself(run_trial, need):
-    for part in ("java", "namespaces", "toxiproxy"):
+    for part in ("java", "namespaces", "toxiproxy", "iptables"):
         need(part)
     steps = "".join(STEP.format(name=name, fault=fault, parameters=given) for name, fault, given in FAULTS)
     finished = run_trial(TRIAL + steps, "--engine", "local")

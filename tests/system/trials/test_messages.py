@@ -121,6 +121,7 @@ do = { kind = "heal" }
 def finished(run_trial, need):
     need("java")
     need("namespaces")
+    need("iptables")
     return run_trial(TRIAL, "--engine", "local")
 
 
@@ -184,6 +185,7 @@ def test_the_step_that_waited_for_a_message_came_while_that_was_held(finished):
 def test_each_trial_about_messages_does_what_it_says(run_trial, need, trial, verdict):
     need("java")
     need("namespaces")
+    need("iptables")
     found = run_trial(trial, "--engine", "local", seeds=(1,)).verdict
     assert found.verdict is verdict, found.sentence
     assert {fault.effective for fault in found.faults if fault.fault == "message"} == {True}
@@ -201,6 +203,7 @@ def test_each_trial_about_messages_does_what_it_says(run_trial, need, trial, ver
 def test_each_trial_about_a_known_defect_shows_it_and_no_other_violation(run_trial, need, trial, defect):
     need("java")
     need("namespaces")
+    need("iptables")
     found = run_trial(trial, "--engine", "local", seeds=(1,)).verdict
     assert (found.verdict, found.by_known_defects) == (Verdict.VIOLATED, True), found.sentence
     assert defect in found.sentence
@@ -210,6 +213,7 @@ def test_each_trial_about_a_known_defect_shows_it_and_no_other_violation(run_tri
 def test_a_produce_request_that_comes_after_its_transaction_is_refused_by_newer_brokers(run_trial, need):
     need("java")
     need("namespaces")
+    need("iptables")
     done = run_trial("message-late-produce", "--engine", "local", "--set", 'variant.kafka_version="4.4.0"', seeds=(1,))
     assert done.verdict.verdict is Verdict.HELD, done.verdict.sentence
     answered = rows_of(done, "what is answered to one producer is recorded")["error"]
