@@ -36,6 +36,7 @@ report.html, junit.xml, summary.md    stage report
 
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -226,6 +227,12 @@ class RunDirectory:
         if not run.plan.is_file():
             raise BadInput(f"{str(path)!r} is not a run directory: it has no plan.json. Give a directory under runs/.")
         return run
+
+
+def seconds_in_all(parts: Mapping[str, float]) -> float:
+    """Returns how long a run took, by the seconds of its parts (seconds.json). What is part of a part, as "run: audit" is of
+    "run", is counted with that one."""
+    return float(sum(took_s for name, took_s in parts.items() if ":" not in name))
 
 
 def write_json(path: Path, value: object) -> None:

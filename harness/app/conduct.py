@@ -403,7 +403,7 @@ def _check_and_judge(
 ) -> TrialVerdict:
     view.phase("check", engine=options.used_engine)
     try:
-        session = seconds.measure("check: wait for Spark", spark.session) if condition.readable else None
+        session = seconds.measure("wait for Spark", spark.session) if condition.readable else None
         check = CheckOptions(engine=options.used_engine, workers=options.workers, session=session)
         findings = seconds.measure("check", lambda: check_run(run, check, condition))
         if oracle and condition.damaged:
@@ -417,7 +417,7 @@ def _check_and_judge(
     finally:
         spark.stop()
     verdict = seconds.measure("judge", lambda: judge_run(run, findings, condition, decide=decide))
-    view.phase_done("check", sum(seconds.parts.get(part, 0.0) for part in ("check: wait for Spark", "check", "judge")))
+    view.phase_done("check", sum(seconds.parts.get(part, 0.0) for part in ("wait for Spark", "check", "judge")))
     return verdict
 
 

@@ -77,7 +77,7 @@ from prozess.harness.report.words import (
     short,
     tallies,
 )
-from prozess.harness.run_directory import RunDirectory
+from prozess.harness.run_directory import RunDirectory, seconds_in_all
 from prozess.harness.schema import MISSING, NONE, Outcome
 from prozess.harness.verdict import AnomalyOutcome, CellVerdict, FaultShown, TrialVerdict
 
@@ -169,6 +169,7 @@ def write_html(
         clients=clients_on_trial(plan),
         unverified=unverified(run),
         seconds_by_part=seconds,
+        took_s=seconds_in_all(seconds),
         data=data,
         plain=plain_tables(data),
         embedded=embedded_json(data),

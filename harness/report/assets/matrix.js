@@ -87,7 +87,8 @@
       shown += here;
       all += rows.length;
     }
-    counted.textContent = shown === all ? `${all} cells` : `${shown} of ${all} cells`;
+    const cells = all === 1 ? "cell" : "cells";
+    counted.textContent = shown === all ? `${all} ${cells}` : `${shown} of ${all} ${cells}`;
     sort(filters.get("s") ?? "cell");
     mark(filters.get("g") ?? "");
     for (const field of form.elements) if (field.name && field !== document.activeElement) field.value = filters.get(field.name) ?? "";

@@ -16,7 +16,7 @@ from prozess.harness.errors import BadInput, HistoryUnreadable, ProzessError
 from prozess.harness.history.manifest import refuse_damaged
 from prozess.harness.impact.cost import ImpactShown
 from prozess.harness.plan.plan import Plan, parse_plan
-from prozess.harness.run_directory import RunDirectory, read_object
+from prozess.harness.run_directory import RunDirectory, read_object, seconds_in_all
 from prozess.harness.verdict import TrialVerdict
 
 M = TypeVar("M", bound=Frozen)
@@ -73,8 +73,7 @@ class RunSummary:
     @property
     def took_s(self) -> float | None:
         """Returns the time from the command to the verdict. None: not noted."""
-        stages = [took_s for name, took_s in self.parts_s.items() if ":" not in name]
-        return float(sum(stages)) if stages else None
+        return seconds_in_all(self.parts_s) if self.parts_s else None
 
     @property
     def place(self) -> tuple[str, str]:

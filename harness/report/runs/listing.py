@@ -19,6 +19,8 @@ from prozess.harness.verdict import Verdict
 
 FOUND_MAX = 3
 """How many anomalies a line names."""
+BESIDE_PATHS = 90
+"""Characters that the other columns need at least. If there are fewer, paths are folded, too."""
 
 
 class ListedRun(Frozen):
@@ -74,8 +76,10 @@ def list_runs(
         sys.stdout.buffer.write(TypeAdapter(list[ListedRun]).dump_json(shown, indent=1) + b"\n")
         return shown
     out, table = console(), Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("began (UTC)", "trial", "seed", "took", "verdict", "found", "where", "run"):
+    for heading in ("began (UTC)", "trial", "seed", "took", "verdict", "found", "where"):
         table.add_column(heading, overflow="fold", justify="right" if heading in ("seed", "took") else "left")
+    whole = out.width - max((len(line.path) for line in shown), default=0) >= BESIDE_PATHS
+    table.add_column("run", overflow="fold", no_wrap=whole)
     for line in shown:
         told = "no verdict" if line.verdict is None else f"{VERDICT_SIGNS[line.verdict]} {line.verdict}"
         table.add_row(
