@@ -17,7 +17,7 @@ from prozess.harness.app.runs.engine import TrialAttempt, size_of
 from prozess.harness.errors import ProzessError
 from prozess.harness.report.html import environment
 from prozess.harness.report.runs import RunSummary
-from prozess.harness.report.words import VERDICT_SIGNS, reproduce
+from prozess.harness.report.words import VERDICT_SIGNS, reproduce, roughly
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.verdict import AnomalyOutcome, CellAnomaly, CellVerdict, TrialVerdict, Verdict, worst
 
@@ -262,7 +262,8 @@ def write_index(directory: CampaignDirectory, begun: BegunCampaign, attempts: Se
             concerns=overview.concerns[:CONCERNS_MAX],
             in_all=trials_in_all(begun.campaign),
             signs=VERDICT_SIGNS,
-            hours=sum(a.took_s for a in attempts) / 3600,
+            took_s=sum(a.took_s for a in attempts),
+            roughly=roughly,
             gib=sum(line.bytes or 0 for line in overview.lines) / 2**30,
             memory=[a.own_memory_bytes for a in attempts if a.own_memory_bytes],
             largest=max((a.memory_bytes for a in attempts), default=0),
