@@ -1,10 +1,10 @@
 """What a message says of topics, groups, transactions and errors, and whether a match means it. Pure functions."""
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from prozess.harness.config.messages.schemas import Body
@@ -15,8 +15,7 @@ timestamps, producer id, producer epoch, first sequence, count."""
 _MAGIC_AT, _MAGIC = 3, 2
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionFacts:
+class PartitionFacts(NamedTuple):
     """What a message says of one partition. None: it does not say."""
 
     topic: str | None = None
@@ -28,8 +27,7 @@ class PartitionFacts:
     error: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MessageFacts:
+class MessageFacts(NamedTuple):
     """What a message says. None: it does not say."""
 
     groups: tuple[str, ...] = ()
@@ -52,10 +50,13 @@ class _Gathered:
     partitions: list[PartitionFacts] = field(default_factory=list)
 
 
+_NOTHING = PartitionFacts()
+
+
 def facts_of(body: Body) -> MessageFacts:
     """Returns what a body says. It goes by the names that fields have in Kafka's schemas, which are the same in all APIs."""
     gathered = _Gathered()
-    _walk(body, gathered, PartitionFacts())
+    _walk(body, gathered, _NOTHING)
     return MessageFacts(
         groups=tuple(gathered.groups),
         transactional_ids=tuple(gathered.transactional_ids),
@@ -72,19 +73,17 @@ _NUMBERS = ("index", "partition", "partition_index", "partition_id")
 
 
 def _walk(body: Mapping[str, Any], gathered: _Gathered, within: PartitionFacts) -> None:
-    topic = next((value for name in _TOPIC_NAMES if isinstance(value := body.get(name), str)), within.topic)
-    topic_id = body.get("topic_id", within.topic_id)
-    number = next((value for name in _NUMBERS if isinstance(value := body.get(name), int)), None)
-    producer_id, epoch = body.get("producer_id", within.producer_id), body.get("producer_epoch", within.producer_epoch)
+    """Adds what a structure and all that is in it say. A proxy does this for each message, so names are looked up plainly."""
+    get, topic, number = body.get, _first(body, _TOPIC_NAMES, str), _first(body, _NUMBERS, int)
+    if topic is None:
+        topic = within.topic
+    topic_id = get("topic_id", within.topic_id)
+    producer_id, epoch = get("producer_id", within.producer_id), get("producer_epoch", within.producer_epoch)
     if number is not None and (topic is not None or topic_id is not None):
-        error = body.get("error_code", body.get("partition_error_code"))
-        here = PartitionFacts(topic, topic_id, number, producer_id, epoch, None, error)
-        batches = list(_batches(body.get("records")))
-        gathered.partitions += [
-            replace(here, producer_id=pid, producer_epoch=pepoch, first_sequence=sequence)
-            for pid, pepoch, sequence in batches
-        ] or [here]
-        inner = here
+        error = get("error_code", get("partition_error_code"))
+        inner = here = PartitionFacts(topic, topic_id, number, producer_id, epoch, None, error)
+        batches = _batches(get("records"))
+        gathered.partitions += [PartitionFacts(topic, topic_id, number, *batch, error) for batch in batches] or [here]
     else:
         inner = PartitionFacts(topic, topic_id, None, producer_id, epoch)
         _note_top(body, gathered)
@@ -96,34 +95,43 @@ def _walk(body: Mapping[str, Any], gathered: _Gathered, within: PartitionFacts) 
                 for one in value:
                     _walk(one, gathered, inner)
             elif name.startswith("partition") and isinstance(value[0], int) and (topic or topic_id):
-                gathered.partitions += [replace(inner, number=one) for one in value]
+                gathered.partitions += [inner._replace(number=one) for one in value]
+
+
+def _first(body: Mapping[str, Any], names: Iterable[str], kind: type) -> Any:  # noqa: ANN401 - of that kind, or None
+    for name in names:
+        if isinstance(value := body.get(name), kind):
+            return value
+    return None
 
 
 def _note_top(body: Mapping[str, Any], gathered: _Gathered) -> None:
-    if isinstance(group := body.get("group_id"), str):
+    get = body.get
+    if isinstance(group := get("group_id"), str):
         gathered.groups.append(group)
-    if isinstance(transactional := body.get("transactional_id"), str):
+    if isinstance(transactional := get("transactional_id"), str):
         gathered.transactional_ids.append(transactional)
     for name in ("producer_id", "producer_epoch"):
-        if isinstance(number := body.get(name), int):
+        if isinstance(number := get(name), int):
             gathered.numbers.setdefault(name, number)
-    if isinstance(committed := body.get("committed"), bool):
+    if isinstance(committed := get("committed"), bool):
         gathered.commit = committed
-    if isinstance(code := body.get("error_code"), int):
+    if isinstance(code := get("error_code"), int):
         gathered.errors.append(code)
 
 
-def _batches(records: object) -> Iterator[tuple[int, int, int]]:
-    """Yields (producer id, producer epoch, first sequence) of each batch of format 2."""
-    if not isinstance(records, bytes):
-        return
-    at = 0
-    while at + BATCH_HEAD.size <= len(records):
-        head = BATCH_HEAD.unpack_from(records, at)
-        if head[_MAGIC_AT] != _MAGIC or head[1] <= 0:
-            return
-        yield head[9], head[10], head[11]
-        at += 12 + head[1]
+def _batches(records: object) -> list[tuple[int, int, int]]:
+    """Returns (producer id, producer epoch, first sequence) of each batch of format 2."""
+    found: list[tuple[int, int, int]] = []
+    if isinstance(records, bytes):
+        at, last = 0, len(records) - BATCH_HEAD.size
+        while at <= last:
+            head = BATCH_HEAD.unpack_from(records, at)
+            if head[_MAGIC_AT] != _MAGIC or head[1] <= 0:
+                break
+            found.append(head[9:12])
+            at += 12 + head[1]
+    return found
 
 
 def joined(request: MessageFacts | None, answer: MessageFacts) -> MessageFacts:
@@ -146,8 +154,7 @@ def joined(request: MessageFacts | None, answer: MessageFacts) -> MessageFacts:
 def _filled(answer: PartitionFacts, request: PartitionFacts | None) -> PartitionFacts:
     if request is None:
         return answer
-    return replace(
-        answer,
+    return answer._replace(
         producer_id=request.producer_id,
         producer_epoch=request.producer_epoch,
         first_sequence=request.first_sequence,

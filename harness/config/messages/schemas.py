@@ -49,6 +49,8 @@ class Member:
     nullable: bool
     tag: int | None
     default: Value
+    layout: struct.Struct | None
+    """That of a number by itself; None for everything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +103,17 @@ def _member(field: Field[Value]) -> Member:
         kind, of_items = _without_none(get_args(kind)[0])
         nullable = nullable or (of_items and not is_dataclass(kind))
     inner = _compiled(kind) if isinstance(kind, type) and is_dataclass(kind) else None
+    name = "" if inner else str(field.metadata["kafka_type"])
     default = None if field.default is MISSING else field.default
     return Member(
         name=field.name.removeprefix(_OLD_NAMES),
-        kind="" if inner else field.metadata["kafka_type"],
+        kind=name,
         structure=inner,
         array=array,
         nullable=nullable,
         tag=field.metadata.get("tag"),
         default=() if array and default is not None else default if isinstance(default, int | str | bytes) else None,
+        layout=None if array else _LAYOUTS.get(name),
     )
 
 
@@ -137,15 +141,19 @@ class Reader:
 
     def number(self, layout: struct.Struct) -> Value:
         """Reads a number in the layout that its kind has."""
-        if self.position + layout.size > len(self.data):
-            raise UnreadableMessage(f"the message ends at byte {len(self.data)}, within a number")
-        (value,) = layout.unpack_from(self.data, self.position)
+        try:
+            (value,) = layout.unpack_from(self.data, self.position)
+        except struct.error as error:
+            raise UnreadableMessage(f"the message ends at byte {len(self.data)}, within a number") from error
         self.position += layout.size
         return value
 
     def varint(self) -> int:
         """Reads an unsigned varint."""
         value = shift = 0
+        if self.position < len(self.data) and (byte := self.data[self.position]) < 0x80:  # nearly all have one byte
+            self.position += 1
+            return byte
         while shift < VARINT_BITS_MAX:
             byte = self.take(1)[0]
             value |= (byte & 0x7F) << shift
@@ -172,7 +180,11 @@ class Reader:
 
 def read(shape: Structure, reader: Reader) -> Body:
     """Reads a structure. UnreadableMessage if the bytes are not one."""
-    found: Body = {member.name: _read_member(member, shape.flexible, reader) for member in shape.plain}
+    found: Body = {}
+    for member in shape.plain:
+        found[member.name] = (
+            _read_member(member, shape.flexible, reader) if member.layout is None else reader.number(member.layout)
+        )
     for member in shape.tagged:
         found[member.name] = [] if member.array else member.default
     if shape.flexible:
@@ -181,10 +193,12 @@ def read(shape: Structure, reader: Reader) -> Body:
 
 
 def _read_tags(shape: Structure, reader: Reader, found: Body) -> None:
-    known = {member.tag: member for member in shape.tagged}
     count = reader.varint()
+    if not count:
+        return
     if count > TAGS_MAX:
         raise UnreadableMessage(f"a structure claims {count} tagged fields")
+    known = {member.tag: member for member in shape.tagged}
     for _ in range(count):
         tag, size = reader.varint(), reader.varint()
         field = Reader(reader.take(size))
