@@ -248,8 +248,9 @@ class RunStage:
 
     def _traffic(self) -> str:
         quiet = sorted(p for p, c in self.workload.progress().items() if c.ok == 0 and p in self.plan.written)
-        return f"{self._totals()}; {len(quiet)} partitions without a single one" + (
-            f", such as {quiet[0]}" if quiet else ""
+        return (
+            f"{self._totals()}; {len(quiet):,} {'partition' if len(quiet) == 1 else 'partitions'} without a single one"
+            + (f", such as {quiet[0]}" if quiet else "")
         )
 
     def _dead(self) -> str:

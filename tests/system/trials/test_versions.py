@@ -27,6 +27,62 @@ pytestmark = pytest.mark.cluster
 SOON = ("2.8", "4.4")
 """The minor releases that are tried even where there is little time: the first and the last with ZooKeeper and KRaft."""
 DUMP_TIMEOUT_S = 120
+TRIAL = """
+name = "files"
+title = "Transactions are taken over, and a broker that coordinates and leads is killed"
+workload = "transactions"
+
+[variant]
+kafka_version = "{version}"
+metadata_mode = "{mode}"
+
+[variant.properties]
+"broker.session.timeout.ms" = 4000
+"broker.heartbeat.interval.ms" = 500
+"zookeeper.session.timeout.ms" = 4000
+
+[topics]
+partitions = 6
+
+[base]
+"topic.replication_factor" = 3
+"topic.min_insync_replicas" = 2
+"transaction.reads" = "read_committed"
+"transaction.records" = 12
+"transaction.abort_share" = 0.25
+"transaction.transactional_ids" = 2
+"transaction.standby" = true
+
+[[steps]]
+name = "steady transactions"
+after = {{ condition = "acked", count = 30 }}
+
+[[steps]]
+name = "every id is taken over from a producer with an open transaction"
+do = {{ kind = "take_over" }}
+
+[[steps]]
+name = "kill a leader and coordinator"
+after = {{ condition = "acked", count = 20 }}
+do = {{ kind = "fault", fault = "kill", targets = ["transaction-coordinator(0)"] }}
+
+[[steps]]
+name = "new leaders"
+after = {{ condition = "leader-moved" }}
+timeout_s = 30
+
+[[steps]]
+name = "the killed one returns"
+after = {{ condition = "acked", count = 20 }}
+timeout_s = 60
+do = {{ kind = "heal" }}
+
+[[steps]]
+name = "every replica in sync"
+after = {{ condition = "isr" }}
+timeout_s = 60
+"""
+"""What writes every sort of file that is read: aborted and taken-over transactions, snapshots of producers, new leaders."""
 
 
 def has_kraft(version: str) -> bool:
@@ -65,8 +121,7 @@ def finished(request, run_trial, need):
     need("java")
     need("namespaces")
     mode = "kraft-isolated" if has_kraft(request.param) else "zookeeper"
-    words = ("--set", f"variant.kafka_version={request.param}", "--set", f"variant.metadata_mode={mode}")
-    done = run_trial("transactions", "--engine", "local", *words, timeout_s=600)
+    done = run_trial(TRIAL.format(version=request.param, mode=mode), "--engine", "local", timeout_s=600)
     return Finished(request.param, done)
 
 
@@ -143,7 +198,7 @@ def test_the_metadata_log_is_decoded_as_dump_log_segments_decodes_it(finished):
     wall = finished.wall_minus_monotonic_ns
     columns = decode_ground_truth([directory], partition_ids=ids, wall_minus_monotonic_ns=wall)
     oracle = MetadataOracle(dumped_records(finished.dump(files, "--cluster-metadata-decoder")), ids)
-    assert_same_rows(columns, oracle, at_least=30, wall_minus_monotonic_ns=wall)
+    assert_same_rows(columns, oracle, at_least=20, wall_minus_monotonic_ns=wall)
     batches = [batch for file in files for batch in read_batches(file.read_bytes()).batches]
     assert all(after.base_offset == before.last_offset + 1 for before, after in pairwise(batches))
 
@@ -208,6 +263,6 @@ def the_zookeeper_log_is_read_as_zookeepers_own_tool_reads_it(finished: Finished
         if kind == MetadataKind.PARTITION
     ]
     told = [state for state in states_told(finished, log) if state[1:3] in names.values()]
-    assert len(told) > 20
+    assert len(told) > 12
     assert read == told
     assert not columns["recovering"].any(), "nobody was elected uncleanly"
