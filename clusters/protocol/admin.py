@@ -493,7 +493,7 @@ class AdminChanges(AdminConnections):
             if refusal.error not in harmless:
                 raise ClusterFailed(f"Kafka refuses to reassign {topic}-{number}: {refusal.text}.")
 
-    def reassignments(self, *, timeout_s: float = 5.0) -> Mapping[PartitionKey, Reassignment]:
+    def reassignments(self, *, timeout_s: float = 10.0) -> Mapping[PartitionKey, Reassignment]:
         """The reassignments that are under way. ClusterFailed if nobody answers."""
         request = list_reassignments_request(timeout_ms=int(timeout_s * 1000))
         answer: ListAnswer = self._ask_any(request, timeout_s, what="for the reassignments under way")
