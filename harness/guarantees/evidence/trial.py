@@ -1,6 +1,7 @@
 """Everything the judge may look at besides plan and findings, as plain values; and the facts derived from it."""
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -203,20 +204,16 @@ class Evidence:
         value = str(self.cluster.get("settings", {}).get(key, ""))
         return int(value) if value.isdigit() else None
 
-    def _readers(self, plan: Plan) -> Mapping[int, frozenset[int]]:
-        """Returns partition → the nodes of the readers that were to read it, found once for all partitions of a plan: there
-        may be thousands of partitions and tens of thousands of clients."""
-        if not self._held_readers or self._held_readers[0][0] is not plan:
-            found: dict[int, set[int]] = {}
-            for client in plan.clients:
-                for partition in client.partitions if client.role == "reader" else ():
-                    found.setdefault(partition, set()).add(CLIENT_NODE + client.client)
-            self._held_readers[:] = [(plan, {partition: frozenset(nodes) for partition, nodes in found.items()})]
-        return self._held_readers[0][1]
+    def _readers(self, plan: Plan) -> "_ReadersOfPlan":
+        """Returns who was to read what, found once for all partitions of a plan: there may be thousands of partitions and
+        tens of thousands of clients."""
+        if not self._held_readers or self._held_readers[0].plan is not plan:
+            self._held_readers[:] = [_ReadersOfPlan.of(plan)]
+        return self._held_readers[0]
 
     @cached_property
-    def _held_readers(self) -> list[tuple[Plan, Mapping[int, frozenset[int]]]]:
-        """What `_readers` found last, and for which plan."""
+    def _held_readers(self) -> list["_ReadersOfPlan"]:
+        """What `_readers` found last."""
         return []
 
     def envelope(self, plan: Plan, cell: Cell, partition: int) -> Envelope:
@@ -242,7 +239,7 @@ class Evidence:
             coordinator_steps=_aimed_at_coordinator(plan, cell),
             unstated=plan.undescribed,
             topics_may_go=plan.origin == "recorded" and not plan.blind,
-            measured_by=self._readers(plan).get(partition, frozenset()),
+            measured_by=self._readers(plan).nodes.get(partition, frozenset()),
             tell_no_seeks=self._tell_no_seeks(plan, partition),
             epoch_starts=self._epoch_starts(partition),
             high_watermarks=self._observed(partition, ObservationKind.HIGH_WATERMARK),
@@ -258,8 +255,8 @@ class Evidence:
 
     def _tell_no_seeks(self, plan: Plan, partition: int) -> frozenset[int]:
         """Returns the programs of yours that read a partition, with those that took their places."""
-        planned = {c.client for c in plan.clients if c.reads_by_command and partition in c.partitions}
-        if not planned:
+        planned = self._readers(plan).by_command.get(partition)
+        if planned is None:
             return frozenset()
         later = np.isin(self.clients["planned"], sorted(planned))
         return frozenset(planned | set(self.clients["client"][later].tolist()))
@@ -349,9 +346,33 @@ class Evidence:
 
     def _observed(self, partition: int, kind: ObservationKind, *, what: str = "value") -> tuple[np.ndarray, np.ndarray]:
         seen, rows = self.observations, self._seen_by_partition.rows_of(partition)
-        rows = rows[seen["kind"][rows] == kind]
-        rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
+        if len(rows):
+            rows = rows[seen["kind"][rows] == kind]
+            rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
         return seen["time_ns"][rows], seen[what][rows]
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadersOfPlan:
+    """Says, for each partition, who was to read it."""
+
+    plan: Plan
+    nodes: Mapping[int, frozenset[int]]
+    """The nodes of readers."""
+    by_command: Mapping[int, frozenset[int]]
+    """Programs of yours."""
+
+    @staticmethod
+    def of(plan: Plan) -> "_ReadersOfPlan":
+        """Finds the readers of a plan."""
+        nodes, by_command = defaultdict[int, set[int]](set), defaultdict[int, set[int]](set)
+        for client in plan.clients:
+            for partition in client.partitions if client.role == "reader" else ():
+                nodes[partition].add(CLIENT_NODE + client.client)
+            for partition in client.partitions if client.reads_by_command else ():
+                by_command[partition].add(client.client)
+        nodes_of, commands_of = ({p: frozenset(who) for p, who in of.items()} for of in (nodes, by_command))
+        return _ReadersOfPlan(plan, nodes_of, commands_of)
 
 
 def _wall_zero_ns(run: RunDirectory) -> int | None:
