@@ -110,10 +110,12 @@ class Tombstones:
     the tombstone itself."""
 
     def __init__(self, sends: Mapping[str, np.ndarray]) -> None:
-        there = (sends["size"] == NONE) & (sends["outcome"] != Outcome.FAIL) & (sends["client"] != SENTINEL_CLIENT)
+        there = (
+            (sends["size"] == NONE) & (sends["outcome"] != Outcome.FAIL.value) & (sends["client"] != SENTINEL_CLIENT)
+        )
         rows = np.flatnonzero(there & (sends["key"] != NONE))
         key, offset = sends["key"][rows], sends["log_offset"][rows]
-        offset = np.where((sends["outcome"][rows] == Outcome.OK) & (offset != NONE), offset, _FOREVER)
+        offset = np.where((sends["outcome"][rows] == Outcome.OK.value) & (offset != NONE), offset, _FOREVER)
         order = np.lexsort((offset, key))
         key, offset = key[order], offset[order]
         last = np.append(differs_from_previous(key)[1:], True)[: len(key)]
@@ -162,7 +164,7 @@ def read_in_the_end(index: "PartitionIndex", client_clock: np.ndarray) -> bool:
         int(sends["invoked_ns"].max(initial=MISSING)),
     )
     last = consumer[reads["read_ns"][consumer] > over_ns]
-    owed = index.consumed.sends | (sends["outcome"] == Outcome.OK)
+    owed = index.consumed.sends | (sends["outcome"] == Outcome.OK.value)
     if (owed & ~index.marked(index.send_of_read[last])).any():
         return False
     unsent = consumer[index.send_of_read[consumer] < 0]
@@ -223,7 +225,7 @@ class PartitionIndex(Indexed):
     @lazy
     def _by_audit(self) -> np.ndarray:
         """Returns bool[stretches]: did the audit read this stretch?"""
-        return np.asarray(of_clients(self.client_role, self.readers, unknown=NONE) == Role.AUDIT)
+        return np.asarray(of_clients(self.client_role, self.readers, unknown=NONE) == Role.AUDIT.value)
 
     def _in_stretches(self, chosen: np.ndarray) -> np.ndarray:
         """Returns bool[reads]: is this in one of the chosen stretches?"""
@@ -232,7 +234,7 @@ class PartitionIndex(Indexed):
     def audit_rows(self, isolation: Isolation) -> np.ndarray:
         """Returns the rows of `reads` by the audit at this isolation level, in the order of reading."""
         level = of_clients(self.client_isolation, self.readers, unknown=NONE)
-        return np.flatnonzero(self._in_stretches(self._by_audit & (level == isolation)))
+        return np.flatnonzero(self._in_stretches(self._by_audit & (level == isolation.value)))
 
     @lazy
     def by_consumer(self) -> np.ndarray:
@@ -259,7 +261,7 @@ class PartitionIndex(Indexed):
     def consumed_committed(self) -> Consumed:
         """Returns what consumers at read_committed received."""
         level = of_clients(self.client_isolation, self.readers, unknown=Isolation.NOT_A_READER)
-        others = (level != Isolation.READ_COMMITTED) & ~self._by_audit
+        others = (level != Isolation.READ_COMMITTED.value) & ~self._by_audit
         if not others.any():
             return self.consumed
         return Consumed(self, np.flatnonzero(self._in_stretches(~self._by_audit & ~others)))
@@ -268,7 +270,7 @@ class PartitionIndex(Indexed):
     def shown_committed(self) -> np.ndarray:
         """Returns bool[sends]: did anybody at read_committed receive this record, the audit included?"""
         level = of_clients(self.client_isolation, self.readers, unknown=Isolation.NOT_A_READER)
-        return self.marked(self.send_of_read[self._in_stretches(level == Isolation.READ_COMMITTED)])
+        return self.marked(self.send_of_read[self._in_stretches(level == Isolation.READ_COMMITTED.value)])
 
     # Which record.
 
@@ -427,7 +429,7 @@ class PartitionIndex(Indexed):
         a record is *unrecorded*, and no phantom."""
         sender, sequence = self.reads["sender"][rows], self.reads["sequence"][rows]
         limit = np.where(self.client_issued == NONE, _FOREVER, self.client_issued)
-        limit = np.where((self.client_role == Role.PRODUCER) | (self.client_role == Role.MEMBER), limit, 0)
+        limit = np.where((self.client_role == Role.PRODUCER.value) | (self.client_role == Role.MEMBER.value), limit, 0)
         readable = self.read_key[rows] != UNREADABLE
         phantom: np.ndarray = (sequence < 0) | (sequence >= of_clients(limit, sender, unknown=0))
         phantom &= readable & (sender != SENTINEL_CLIENT)

@@ -413,7 +413,7 @@ CELLS = table(
 # A table has two forms. While a trial runs, it has fixed-width little-endian rows in shared memory-mapped files. Each
 # row ends with its own index + 1 (`mark`), so that a torn row is recognised (`prozess.harness.recording.rows`).
 # Afterwards it is Parquet with `client` as the first column. Partitioned tables are clustered, with one row group for
-# each Kafka partition (`prozess.harness.history.convert`).
+# each Kafka partition (`prozess.harness.history.convert`), or for several small ones (`prozess.harness.history.row_groups`).
 #
 # Times are CLOCK_MONOTONIC nanoseconds in rows, and nanoseconds since the trial's start in Parquet (negative =
 # warm-up).
@@ -470,6 +470,10 @@ NONE = -1
 """Stands for an offset, key, code or id that is not there."""
 ORIGIN_SEQUENCE_BITS = 40
 """How many bits of `reads.origin` are the sequence."""
+
+
+# Kernels compare arrays with the `.value` of a member: NumPy takes ten times as long to learn what number a member is,
+# which counts where there are thousands of small partitions.
 
 
 class Outcome(IntEnum):

@@ -58,7 +58,9 @@ Spark in Python ([python.md](python.md)). Any other reader of Parquet reads thos
 
 **A history is partitioned by workload, cell and partition.** Each Kafka partition of a trial has a number, its *partition
 id*. It belongs to one cell, and a cell has one workload. Tables that are called *clustered* below have row groups of one
-partition each, in ascending order of partition ids, so that whoever wants one partition reads nothing else. Within a
+partition each, in ascending order of partition ids, so that whoever wants one partition reads nothing else. In an import
+small partitions share a row group of up to 16,384 rows: the footer's `prozess.shared_row_groups` is JSON that has, for the
+number of each such row group, how many rows each partition has in it, in their order: `{"0":[[0,120],[1,95]]}`. Within a
 partition rows ascend by client, and those of one client are in the order in which it wrote them (`sends`: in the order of
 `sequence`). The table `partitions` says to which cell a partition belongs, and `plan.json` has the workload of each cell.
 

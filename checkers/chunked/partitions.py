@@ -96,7 +96,7 @@ def join_runs(runs: Sequence[Run]) -> list[Run]:
 def may_have_waited(history: CellHistory, partition: PartitionHistory, runs: Sequence[Run]) -> bool:
     """Returns whether a reader received nothing for STALLED_NS, although the log has more than it had received."""
     roles = partition.client_role
-    audits = [r for r in runs if 0 <= r.client < len(roles) and roles[r.client] == Role.AUDIT]
+    audits = [r for r in runs if 0 <= r.client < len(roles) and roles[r.client] == Role.AUDIT.value]
     highest = max((run.records_reached for run in audits), default=NONE)
     first: dict[int, Run] = {}
     for run in runs:

@@ -120,7 +120,7 @@ class Piece:
         wrong = ~index.agrees(self.read_place, index.read_key) | (reads["flags"] != 0)
         wrong |= (reads["sender"] == SENTINEL_CLIENT) | index.sent_elsewhere(np.arange(len(wrong)))
         plain[self.read_place[wrong & (self.read_place >= 0)]] = False
-        well = index.send_confirmed & (sends["outcome"] == Outcome.OK) & (sends["completed_ns"] != MISSING)
+        well = index.send_confirmed & (sends["outcome"] == Outcome.OK.value) & (sends["completed_ns"] != MISSING)
         well &= (sends["code"] == 0) & (index.send_acks != 0)
         well[short_of_replicas(self.history).rows] = False
         there = self.send_place >= 0
@@ -135,7 +135,7 @@ class Piece:
         left_sends, left_reads = (
             np.flatnonzero(~self._chosen(p, self.plain)) for p in (self.send_place, self.read_place)
         )
-        doubtful = left_sends[sends["outcome"][left_sends] == Outcome.INFO]
+        doubtful = left_sends[sends["outcome"][left_sends] == Outcome.INFO.value]
         doubtful = doubtful[sends["transaction"][doubtful] != NONE]
         clock = self._clock(self.send)
         newest = {

@@ -39,7 +39,7 @@ class Members:
 
     def __init__(self, history: CellHistory) -> None:
         told = history.tables["clients"]
-        rows = np.flatnonzero(told["role"] == Role.MEMBER)
+        rows = np.flatnonzero(told["role"] == Role.MEMBER.value)
         rows = rows[np.argsort(told["client"][rows], kind="stable")]
         self.ids = told["client"][rows].astype(np.int64)
         """The client ids of the members, ascending."""

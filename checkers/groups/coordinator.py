@@ -26,9 +26,9 @@ class Commits:
         self.table, self._seen, self.partition = history.tables["commits"], history.tables["observations"], partition
         mine = rows_of(self.table, partition)
         outcome = self.table["outcome"][mine]
-        self.tried = mine[outcome != Outcome.FAIL]
+        self.tried = mine[outcome != Outcome.FAIL.value]
         """The rows of `commits` that may have taken effect."""
-        rows = mine[(outcome == Outcome.OK) & (self.table["completed_ns"][mine] != MISSING)]
+        rows = mine[(outcome == Outcome.OK.value) & (self.table["completed_ns"][mine] != MISSING)]
         self.rows = rows[np.argsort(self.table["completed_ns"][rows], kind="stable")]
         self.completed_ns = self.table["completed_ns"][self.rows]
         self.offset = self.table["log_offset"][self.rows]
@@ -38,7 +38,7 @@ class Commits:
     def observed(self) -> np.ndarray:
         """Returns the rows of `observations` that show the committed offset of this partition."""
         return np.flatnonzero(
-            (self._seen["kind"] == ObservationKind.COMMITTED) & (self._seen["partition"] == self.partition)
+            (self._seen["kind"] == ObservationKind.COMMITTED.value) & (self._seen["partition"] == self.partition)
         )
 
     def greatest(self) -> int:
@@ -91,7 +91,7 @@ class Commits:
 
     def _ends(self, rows: np.ndarray) -> np.ndarray:
         """Returns until when each commit may have taken effect."""
-        known = self.table["outcome"][rows] == Outcome.OK
+        known = self.table["outcome"][rows] == Outcome.OK.value
         return np.asarray(np.where(known, self.table["completed_ns"][rows], END_OF_TIME_NS))
 
     def accepted_within(self, client: int, begin_ns: int, end_ns: int) -> bool:
@@ -212,7 +212,7 @@ def commit_ahead(history: CellHistory) -> KernelResult:
     table, members = history.tables["commits"], Members.of(history)
     rows = np.concatenate([np.empty(0, dtype=np.intp), *(rows_of(table, p) for p in sorted(history.partitions))])
     by_member = members.place(table["client"][rows]) >= 0
-    rows = rows[by_member & (table["outcome"][rows] != Outcome.FAIL) & (table["position"][rows] >= 0)]
+    rows = rows[by_member & (table["outcome"][rows] != Outcome.FAIL.value) & (table["position"][rows] >= 0)]
     ahead = rows[table["log_offset"][rows] > table["position"][rows]]
     witnesses = make_witnesses(
         len(ahead),
@@ -306,7 +306,9 @@ def orphaned(history: CellHistory) -> KernelResult:
 
 def _orphaned(history: CellHistory, partition: PartitionHistory, members: Members) -> OwnershipResult:
     seen, assignments = history.tables["observations"], history.tables["assignments"]
-    begun = np.flatnonzero((seen["kind"] == ObservationKind.DRAIN_BEGUN) & (seen["partition"] == partition.partition))
+    begun = np.flatnonzero(
+        (seen["kind"] == ObservationKind.DRAIN_BEGUN.value) & (seen["partition"] == partition.partition)
+    )
     if not len(begun):
         return no_witnesses(), 0, f"the members of the group were never told to finish partition {partition.partition}"
     begin_ns = int(seen["time_ns"][begun].max())

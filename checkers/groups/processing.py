@@ -70,7 +70,7 @@ class RetryPartition:
         """Returns bool[n]: after the last attempt at the record of each offset, did the member send something to the
         retry topic of which it is not known that it arrived?"""
         table, sends = self._processed, self._index.sends
-        lost = (sends["outcome"] != Outcome.OK) & (
+        lost = (sends["outcome"] != Outcome.OK.value) & (
             Lookup(distinct(self._index.read_key)).find(self._index.send_key) < 0
         )
         tried = np.flatnonzero((table["partition"] == self._source) & (table["done_ns"] == MISSING))
@@ -106,7 +106,7 @@ class RetryPartition:
         outcome = self._index.sends["outcome"]
         known = sent[before] >= 0
         unconfirmed = np.zeros(len(before), dtype=bool)
-        unconfirmed[known] = outcome[sent[before][known]] != Outcome.OK
+        unconfirmed[known] = outcome[sent[before][known]] != Outcome.OK.value
         return Repeated(rows[before], rows[after], attempt[before], attempt[after], unconfirmed)
 
     def _done(self) -> np.ndarray:

@@ -86,7 +86,7 @@ def _acknowledged(index: PartitionIndex) -> np.ndarray:
     passed."""
     sends = index.sends
     rows = np.flatnonzero(
-        (sends["outcome"] == Outcome.OK)
+        (sends["outcome"] == Outcome.OK.value)
         & (sends["client"] != SENTINEL_CLIENT)
         & (sends["key"] != NONE)
         & (sends["log_offset"] != NONE)

@@ -40,7 +40,7 @@ def lost(history: PartitionHistory) -> KernelResult:
     if not index.audited:
         return _lost_unaudited(index, history)
     if reason := index.incomplete():
-        judged = int(np.count_nonzero((sends["outcome"] == Outcome.OK) & (sends["client"] != SENTINEL_CLIENT)))
+        judged = int(np.count_nonzero((sends["outcome"] == Outcome.OK.value) & (sends["client"] != SENTINEL_CLIENT)))
         return KernelResult(no_witnesses(), count=0, judged=judged, incomplete=reason)
     by_transaction = _proven_by_transaction(index)
     acknowledged, acknowledged_judged, doubtful = _lost_acknowledged(index, by_transaction)
@@ -97,7 +97,7 @@ def unseen(history: PartitionHistory) -> KernelResult:
         return KernelResult(no_witnesses(), count=0, judged=0)
     sends, rows = index.sends, _NeverGiven.of(history).rows
     rows = rows[index.consumed.beyond(sends["log_offset"][rows])]
-    judged = int(np.count_nonzero(sends["outcome"] == Outcome.OK))
+    judged = int(np.count_nonzero(sends["outcome"] == Outcome.OK.value))
     if not len(rows):
         return KernelResult(no_witnesses(), 0, judged)
     shown = rows[:WITNESSES_MAX]
@@ -115,7 +115,9 @@ class _NeverGiven(Indexed):
     def __init__(self, history: PartitionHistory) -> None:
         index = PartitionIndex.of(history)
         sends = index.sends
-        ok = ((sends["outcome"] == Outcome.OK) | _proven_by_transaction(index)) & (sends["client"] != SENTINEL_CLIENT)
+        ok = ((sends["outcome"] == Outcome.OK.value) | _proven_by_transaction(index)) & (
+            sends["client"] != SENTINEL_CLIENT
+        )
         self.reached = int(np.count_nonzero(ok & ~index.consumed.beyond(sends["log_offset"])))
         """How many sends are ok and stand where consumers read."""
         rows = np.flatnonzero(ok & ~index.consumed.sends)
@@ -136,7 +138,7 @@ def _proven_by_transaction(index: PartitionIndex) -> np.ndarray:
     read_committed received another record of its transaction in this partition. (Proof from other partitions is left to
     the cell: `torn`, `lost-transaction`.)"""
     sends = index.sends
-    doubtful = np.flatnonzero((sends["outcome"] == Outcome.INFO) & (sends["transaction"] != NONE))
+    doubtful = np.flatnonzero((sends["outcome"] == Outcome.INFO.value) & (sends["transaction"] != NONE))
     proven = np.zeros(len(sends["outcome"]), dtype=bool)
     if not len(doubtful):
         return proven
@@ -152,7 +154,7 @@ def _lost_acknowledged(index: PartitionIndex, by_transaction: np.ndarray) -> tup
     """Returns the rows of `sends` that are ok (or proven by their transaction) and not in L(p); how many were judged;
     and the rows that cannot be judged, because nobody knows their offset."""
     sends = index.sends
-    ok = ((sends["outcome"] == Outcome.OK) | by_transaction) & (sends["client"] != SENTINEL_CLIENT)
+    ok = ((sends["outcome"] == Outcome.OK.value) | by_transaction) & (sends["client"] != SENTINEL_CLIENT)
     rows = np.flatnonzero(ok & ~index.send_confirmed)
     judged = int(np.count_nonzero(ok))
     rows = rows[index.identities.find(index.send_key[rows]) < 0]
@@ -183,7 +185,7 @@ def _lost_proven(
     aborted one, and even the log need not keep that.
     """
     sends = index.sends
-    informal = (sends["outcome"] == Outcome.INFO) & (sends["client"] != SENTINEL_CLIENT)
+    informal = (sends["outcome"] == Outcome.INFO.value) & (sends["client"] != SENTINEL_CLIENT)
     informal = np.flatnonzero(informal & ~by_transaction)
     in_log = int(np.count_nonzero(index.identities.find(index.send_key[informal]) >= 0))
     rows = index.unmatched_reads
@@ -192,7 +194,7 @@ def _lost_proven(
     rows = rows[~index.sent_elsewhere(rows)]
     row = index.send_rows(index.read_key[rows])
     kept = row < 0
-    kept[~kept] = sends["outcome"][row[~kept]] == Outcome.INFO
+    kept[~kept] = sends["outcome"][row[~kept]] == Outcome.INFO.value
     told = Lookup(doubtful).find(row) >= 0
     resolved = len(distinct(row[told]))
     kept |= told
@@ -201,7 +203,7 @@ def _lost_proven(
     transactional = np.zeros(len(rows), dtype=bool)
     transactional[row >= 0] = sends["transaction"][row[row >= 0]] != NONE
     level = of_clients(index.client_isolation, index.reads["client"][rows], unknown=Isolation.NOT_A_READER)
-    kept &= ~transactional | (level == Isolation.READ_COMMITTED)
+    kept &= ~transactional | (level == Isolation.READ_COMMITTED.value)
     offset = index.reads["log_offset"][rows]
     kept &= ~index.may_be_cleaned(record_key=index.reads["key"][rows], offset=offset, tombstone=tombstone)
     position = index.read_position[rows]
@@ -384,7 +386,7 @@ def offset_conflict(history: PartitionHistory) -> KernelResult:
     """
     index = PartitionIndex.of(history)
     acknowledged = np.flatnonzero(
-        (index.sends["outcome"] == Outcome.OK)
+        (index.sends["outcome"] == Outcome.OK.value)
         & (index.sends["log_offset"] != NONE)
         & (index.send_acks == -1)
         & (index.sends["client"] != SENTINEL_CLIENT)
@@ -550,7 +552,7 @@ def _sends_in_log_order(index: PartitionIndex) -> np.ndarray:
 def _acknowledged(index: PartitionIndex, row: np.ndarray, place: np.ndarray) -> np.ndarray:
     """Returns bool[k]: was this send acknowledged, with acks other than 0, and did it stand there by then?"""
     sends = index.sends
-    known: np.ndarray = (sends["outcome"][row] == Outcome.OK) & (sends["completed_ns"][row] != MISSING)
+    known: np.ndarray = (sends["outcome"][row] == Outcome.OK.value) & (sends["completed_ns"][row] != MISSING)
     known &= index.send_acks[row] != 0
     if index.compacted or index.log_start > 0:
         known &= sends["log_offset"][row] == index.log.offset[place]

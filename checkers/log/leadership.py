@@ -69,7 +69,7 @@ def short_of_replicas(history: PartitionHistory) -> Short:
     sends, table, wanted = history.sends, history.metadata, history.min_insync_replicas
     acks = PartitionIndex.of(history).send_acks
     rows = np.flatnonzero(
-        (sends["outcome"] == Outcome.OK)
+        (sends["outcome"] == Outcome.OK.value)
         & (sends["completed_ns"] != MISSING)
         & (acks == -1)
         & (sends["client"] != SENTINEL_CLIENT)
@@ -243,7 +243,9 @@ def watermark_regression(history: PartitionHistory) -> KernelResult:
     """
     seen = history.observations
     rows = np.flatnonzero(
-        (seen["kind"] == ObservationKind.LEADER_HIGH_WATERMARK) & (seen["node"] >= 0) & (seen["leader_epoch"] >= 0)
+        (seen["kind"] == ObservationKind.LEADER_HIGH_WATERMARK.value)
+        & (seen["node"] >= 0)
+        & (seen["leader_epoch"] >= 0)
     )
     if not len(rows):
         return KernelResult(no_witnesses(), count=0, judged=0)

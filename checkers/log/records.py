@@ -40,7 +40,7 @@ def corrupt(history: PartitionHistory) -> KernelResult:
     on-disk corruption to the messages occurred"). Counts offsets, however many readers. O(n).
     """
     index = PartitionIndex.of(history)
-    return _records_seen(index, np.flatnonzero(index.reads["flags"] & ReadFlag.CORRUPT))
+    return _records_seen(index, np.flatnonzero(index.reads["flags"] & ReadFlag.CORRUPT.value))
 
 
 def misplaced(history: PartitionHistory) -> KernelResult:
@@ -64,7 +64,9 @@ def resurrected(history: PartitionHistory) -> KernelResult:
     """
     index = PartitionIndex.of(history)
     sends, log = index.sends, index.log
-    failed = (sends["outcome"] == Outcome.FAIL) & (sends["transaction"] == NONE) & (sends["client"] != SENTINEL_CLIENT)
+    failed = (
+        (sends["outcome"] == Outcome.FAIL.value) & (sends["transaction"] == NONE) & (sends["client"] != SENTINEL_CLIENT)
+    )
     rows = np.flatnonzero(failed)
     judged = len(rows)
     if not index.audited:  # what a consumer received stood in the log, whatever else was seen there
@@ -179,7 +181,7 @@ def unenforced(history: CellHistory) -> KernelResult:
         inside = index.identities.find(index.send_key[rows]) >= 0
         if made.by_broker:
             acks = of_clients(index.client_acks, index.sends["client"][rows], unknown=NONE)
-            handed_over = (acks == 0) & (index.sends["outcome"][rows] == Outcome.OK)
+            handed_over = (acks == 0) & (index.sends["outcome"][rows] == Outcome.OK.value)
             refused |= handed_over & ~inside & (bad | (not made.of_record))
         accepted = bad & inside
         found.append((index, rows[accepted]))
@@ -223,7 +225,7 @@ def _reported_unseen(index: PartitionIndex) -> np.ndarray:
     """Returns the rows of `sends` that acks=0 reported as delivered. Rows are ordered by sender, so a partition without
     such senders costs nothing."""
     sends = index.sends
-    without_reply = np.flatnonzero((index.client_acks == 0) & (index.client_role == Role.PRODUCER))
+    without_reply = np.flatnonzero((index.client_acks == 0) & (index.client_role == Role.PRODUCER.value))
     if not len(without_reply):
         return without_reply
     without_reply = without_reply.astype(sends["client"].dtype)  # or the whole column is converted
@@ -231,7 +233,7 @@ def _reported_unseen(index: PartitionIndex) -> np.ndarray:
     end = np.searchsorted(sends["client"], without_reply, side="right").tolist()
     parts = [np.arange(a, b) for a, b in zip(begin, end, strict=True) if b > a]
     rows = np.concatenate(parts) if parts else np.empty(0, dtype=np.intp)
-    reported: np.ndarray = rows[sends["outcome"][rows] == Outcome.OK]
+    reported: np.ndarray = rows[sends["outcome"][rows] == Outcome.OK.value]
     return reported
 
 

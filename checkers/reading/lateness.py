@@ -239,7 +239,7 @@ def _sent(
     sends = index.sends
     chosen = (sends["client"] != SENTINEL_CLIENT) & (sends["invoked_ns"] >= 0)
     rows = np.flatnonzero(chosen if among is None else chosen & among)
-    invoked_ns, owed = sends["invoked_ns"][rows], sends["outcome"][rows] == Outcome.OK
+    invoked_ns, owed = sends["invoked_ns"][rows], sends["outcome"][rows] == Outcome.OK.value
     if history.cell.group is not None:
         offset = sends["log_offset"][rows]
         owed &= (offset == NONE) | (offset >= group_start(history, index.partition))

@@ -100,7 +100,7 @@ def skipped(history: PartitionHistory) -> KernelResult:
     if not len(after):
         return KernelResult(no_witnesses(), 0, judged, incomplete="; ".join(reasons) or None)
     level = of_clients(index.client_isolation, reads["client"][after], unknown=Isolation.NOT_A_READER)
-    committed = level == Isolation.READ_COMMITTED
+    committed = level == Isolation.READ_COMMITTED.value
     parts = [
         _jumps(index, log_level, before[of_level], after[of_level])
         for log_level, of_level in ((Isolation.READ_UNCOMMITTED, ~committed), (Isolation.READ_COMMITTED, committed))
@@ -153,7 +153,10 @@ def _levels_read(index: PartitionIndex) -> list[Isolation]:
     """Returns the isolation levels at which consumers read this partition."""
     readers = index.readers
     level = of_clients(index.client_isolation, readers, unknown=Isolation.NOT_A_READER)
-    committed = level[of_clients(index.client_role, readers, unknown=NONE) != Role.AUDIT] == Isolation.READ_COMMITTED
+    committed = (
+        level[of_clients(index.client_role, readers, unknown=NONE) != Role.AUDIT.value]
+        == Isolation.READ_COMMITTED.value
+    )
     found = [] if committed.all() else [Isolation.READ_UNCOMMITTED]
     return [*found, Isolation.READ_COMMITTED] if committed.any() else found
 
@@ -300,7 +303,7 @@ def _visible_since(partition: PartitionIndex, log: Log) -> np.ndarray:
     sends, send = partition.sends, partition.send_rows(log.key)
     acks = of_clients(partition.client_acks, partition.reads["sender"][log.rows], unknown=0)
     told = (send >= 0) & (acks != 0)
-    told[told] = sends["outcome"][send[told]] == Outcome.OK
+    told[told] = sends["outcome"][send[told]] == Outcome.OK.value
     since_ns: np.ndarray = partition.reads["read_ns"][log.rows].copy()
     since_ns[told] = np.minimum(since_ns[told], sends["completed_ns"][send[told]])
     return np.minimum.accumulate(since_ns[::-1])[::-1]
@@ -319,7 +322,7 @@ def _held_until(history: CellHistory, index: CellIndex, partition: PartitionInde
         return -NEVER
     columns = transactions.columns
     limit_ns = columns["begun_ns"][place] + cell.transaction.transaction_timeout_ms * 1_000_000 + SCAN_NS
-    ended = (columns["completed_ns"][place] != MISSING) & (columns["outcome"][place] != Outcome.INFO)
+    ended = (columns["completed_ns"][place] != MISSING) & (columns["outcome"][place] != Outcome.INFO.value)
     return int(np.where(ended, np.minimum(columns["completed_ns"][place], limit_ns), limit_ns).max())
 
 

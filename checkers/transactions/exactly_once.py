@@ -84,9 +84,9 @@ def _final_commits(history: CellHistory, sources: Sequence[PartitionIndex]) -> n
     """Returns int64[sources]: the committed offset that the observer was told last. MISSING: it was not told; NONE:
     nothing was committed."""
     seen, role = history.tables["observations"], sources[0].client_role
-    rows = np.flatnonzero(seen["kind"] == ObservationKind.COMMITTED)
+    rows = np.flatnonzero(seen["kind"] == ObservationKind.COMMITTED.value)
     who = seen["client"][rows]
-    rows = rows[(who >= 0) & (who < len(role)) & (role[np.clip(who, 0, len(role) - 1)] == Role.OBSERVER)]
+    rows = rows[(who >= 0) & (who < len(role)) & (role[np.clip(who, 0, len(role) - 1)] == Role.OBSERVER.value)]
     rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]  # the latest counts
     told = dict(zip(seen["partition"][rows].tolist(), seen["value"][rows].tolist(), strict=True))
     return np.array([told.get(index.partition, MISSING) for index in sources], dtype=np.int64)

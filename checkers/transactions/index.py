@@ -100,8 +100,8 @@ class CellIndex(Indexed):
             # A record that produce() refused has failed although its transaction has not.
             failed = np.zeros(len(rows), dtype=bool)
             known = place >= 0
-            failed[known] = self.transactions.columns["outcome"][place[known]] == Outcome.FAIL
-            part = (sends["outcome"][rows] != Outcome.FAIL) | failed
+            failed[known] = self.transactions.columns["outcome"][place[known]] == Outcome.FAIL.value
+            part = (sends["outcome"][rows] != Outcome.FAIL.value) | failed
             found.append((rows[part], place[part]))
         return found
 
@@ -247,8 +247,8 @@ class CellIndex(Indexed):
 
     def _committed(self) -> np.ndarray:
         outcome = self.transactions.columns["outcome"]
-        proven = (outcome == Outcome.INFO) & (self.shown | self.seen_committed)
-        return np.asarray(((outcome == Outcome.OK) | proven) & ~self.transactions.aborted)
+        proven = (outcome == Outcome.INFO.value) & (self.shown | self.seen_committed)
+        return np.asarray(((outcome == Outcome.OK.value) | proven) & ~self.transactions.aborted)
 
     def _told(self, name: str) -> np.ndarray:
         """Returns bool[transactions]: what is known of all partitions together."""
@@ -462,12 +462,12 @@ class Transactions:
     def in_doubt(self) -> np.ndarray:
         """Returns bool[n]: its client does not know whether it was committed. Whoever was shown a record of it proves that it
         was."""
-        return np.asarray((self.columns["outcome"] == Outcome.INFO) & ~self.aborted)
+        return np.asarray((self.columns["outcome"] == Outcome.INFO.value) & ~self.aborted)
 
     @lazy
     def perhaps_committed(self) -> np.ndarray:
         """Returns bool[n]: it was committed, or may have been."""
-        return np.asarray(((self.columns["outcome"] == Outcome.OK) & ~self.aborted) | self.in_doubt)
+        return np.asarray(((self.columns["outcome"] == Outcome.OK.value) & ~self.aborted) | self.in_doubt)
 
     @lazy
     def commit_invoked_ns(self) -> np.ndarray:

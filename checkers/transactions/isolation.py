@@ -169,7 +169,7 @@ def finding_of_reads(index: CellIndex, of: Callable[[int], np.ndarray]) -> Kerne
             continue
         reads = partition.reads
         level = of_clients(partition.client_isolation, reads["client"][rows], unknown=Isolation.READ_UNCOMMITTED)
-        case = np.where(level == Isolation.READ_COMMITTED, AT_READ_COMMITTED, AT_READ_UNCOMMITTED)
+        case = np.where(level == Isolation.READ_COMMITTED.value, AT_READ_COMMITTED, AT_READ_UNCOMMITTED)
         audit = ~partition.by_consumer[rows]
         order = np.lexsort((reads["read_ns"][rows], audit, partition.read_key[rows], case))
         rows, case, audit = rows[order], case[order], audit[order]
@@ -269,7 +269,7 @@ def write_cycle(history: CellHistory) -> KernelResult:
     index = CellIndex.of(history)
     written, judged = _written(index)
     inside, number = cyclic(index, _read(index)[0].and_those(written))
-    by_write = inside.level == Isolation.NOT_A_READER
+    by_write = inside.level == Isolation.NOT_A_READER.value
     alone = np.full(len(number), -1, dtype=np.intp)
     alone[by_write] = components(inside.writer[by_write], inside.reader[by_write])
     counted = np.zeros(int(number.max(initial=-1)) + 1, dtype=bool)
@@ -280,7 +280,7 @@ def write_cycle(history: CellHistory) -> KernelResult:
         if (alone[members] >= 0).any():  # perhaps several times: of the first
             members, case = alone == alone[members & (alone >= 0)].min(), BY_WRITES_ALONE
         mine = inside.chosen(members)
-        first = int(np.flatnonzero(mine.level == Isolation.NOT_A_READER)[0])
+        first = int(np.flatnonzero(mine.level == Isolation.NOT_A_READER.value)[0])
         found.append(_witness(index, mine, shortest_cycle(mine.writer, mine.reader, first), case))
     return KernelResult(join_witnesses(found), int(np.count_nonzero(counted)), judged)
 
@@ -328,7 +328,7 @@ def _read(index: CellIndex) -> tuple[Edges, int]:
         edges = wr_edges(index)
         return edges, len(edges.writer)
     known: Edges = index.known.ranked_edges
-    return _numbered(index, known.chosen(known.level != Isolation.NOT_A_READER)), index.known.edges_judged[0]
+    return _numbered(index, known.chosen(known.level != Isolation.NOT_A_READER.value)), index.known.edges_judged[0]
 
 
 def _written(index: CellIndex) -> tuple[Edges, int]:
@@ -337,7 +337,7 @@ def _written(index: CellIndex) -> tuple[Edges, int]:
         edges = ww_edges(index)
         return edges, len(edges.writer)
     known: Edges = index.known.ranked_edges
-    return _numbered(index, known.chosen(known.level == Isolation.NOT_A_READER)), index.known.edges_judged[1]
+    return _numbered(index, known.chosen(known.level == Isolation.NOT_A_READER.value)), index.known.edges_judged[1]
 
 
 def _numbered(index: CellIndex, ranked: Edges) -> Edges:
@@ -398,7 +398,7 @@ def _witness(index: CellIndex, edges: Edges, cycle: list[int], case: int) -> np.
     def early(edge: int) -> bool:
         reads = index.partitions[int(edges.position[edge])].reads
         commit_ns = index.transactions.commit_invoked_ns[edges.writer[edge]]
-        return bool(edges.level[edge] != Isolation.NOT_A_READER and reads["read_ns"][edges.row[edge]] < commit_ns)
+        return bool(edges.level[edge] != Isolation.NOT_A_READER.value and reads["read_ns"][edges.row[edge]] < commit_ns)
 
     at = next((place for place, edge in enumerate(cycle) if early(edge)), 0)
     edge, following = cycle[at], cycle[(at + 1) % len(cycle)]

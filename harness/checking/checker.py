@@ -121,9 +121,7 @@ def cuts_of(history: History, partition: int, *, rows_max: int) -> Cuts | None:
 
 def _offsets_of(files: list[TableFile], partition: int) -> tuple[int, int]:
     """Returns the least valid offset, and the offset behind the greatest, by the statistics of the files."""
-    bounds = [
-        bound for file in files for group in file.row_groups.get(partition, ()) for bound in file.offsets_of(group)
-    ]
+    bounds = [bound for file in files for part in file.parts.get(partition, ()) for bound in file.offsets_of(part)]
     return max(0, min(bounds, default=0)), max(bounds, default=0) + 1
 
 

@@ -55,6 +55,11 @@ CELL_ROWS_MAX = 2_000_000
 where each round of looks at partitions costs a tenth of a second or two, however small they are: on Spark."""
 
 
+SMALL_ROWS, FEW_ROWS = 1 << 14, 1 << 12
+"""Up to so many rows it does not matter when a unit begins; up to so many it costs about a millisecond, however few they
+are."""
+
+
 def in_order(findings: Iterable[Finding], checkers: CheckerSet, cells: Sequence[Cell]) -> list[Finding]:
     """Returns the findings by partition, then in the order of the checkers, with the parts of each cell put together.
     Every engine returns this."""
@@ -145,8 +150,9 @@ def units_of(
     rows_max: int = ROWS_MAX,
     cell_rows_max: int = CELL_ROWS_MAX,
 ) -> tuple[list[Unit], list[Finding]]:
-    """Returns every unit that has a checker, the largest first, so that no large one begins when all others are done; and
-    what was found already. A cell of which rows are damaged has no unit.
+    """Returns every unit that has a checker, and what was found already. The largest comes first, so that no large one
+    begins when all others are done; small ones come last, in the order of the file, because they may share row groups. A
+    cell of which rows are damaged has no unit.
 
     `each` looks now at the pieces of partitions with more than `rows_max` rows; what is left of them is small. It also
     gathers what must be known of cells that have more rows than that, or than `cell_rows_max`, so that they can be checked
@@ -169,7 +175,7 @@ def units_of(
             heavy = any(checker.looks_at_rows(facts) for checker in whole)
             rows = sum(history.rows_of(p) for p in cell.partitions) if heavy else 0
             units.append(Unit(None, cell.cell, rows, None, facts))
-    return sorted(units, key=lambda unit: unit.rows, reverse=True), looks.found
+    return sorted(units, key=lambda unit: max(unit.rows, SMALL_ROWS), reverse=True), looks.found
 
 
 def _readable_cells(history: History) -> list[Cell]:
@@ -430,6 +436,17 @@ def _keep_what_is_freed() -> None:
         library.mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
 
 
+def _tasks(history: History, units: Sequence[Unit]) -> list[Sequence[Unit]]:
+    """Returns the units as threads take them. Of a small partition hardly anything releases the interpreter, so threads that
+    check some at the same time only wait for one another: one thread takes all of them, unless they are fetched from far
+    away."""
+    if history.run.tables is not None:
+        return [[unit] for unit in units]
+    small = [unit for unit in units if unit.rows <= FEW_ROWS]
+    large: list[Sequence[Unit]] = [[unit] for unit in units if unit.rows > FEW_ROWS]
+    return [*large, small] if small else large
+
+
 def check_locally(history: History, checkers: CheckerSet, *, workers: int, rows_max: int = ROWS_MAX) -> list[Finding]:
     """Returns what every checker finds in every partition, checked by threads of this process. numpy and pyarrow release
     the interpreter's lock, so threads are enough.
@@ -446,6 +463,8 @@ def check_locally(history: History, checkers: CheckerSet, *, workers: int, rows_
         units, found = units_of(
             history, checkers, lambda jobs: list(pool.map(do, jobs)), rows_max=rows_max, cell_rows_max=0
         )
-        parts = pool.map(lambda unit: check_unit(history, unit, checkers), units)
+        parts = pool.map(
+            lambda some: [f for unit in some for f in check_unit(history, unit, checkers)], _tasks(history, units)
+        )
         found += [finding for findings in parts for finding in findings]
     return in_order([*found, *unread(history, checkers)], checkers, history.plan.cells)

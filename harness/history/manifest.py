@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Final, Literal
 
@@ -22,6 +23,7 @@ from pydantic import Field, ValidationError
 
 from prozess.harness.config.configuration import Frozen
 from prozess.harness.errors import HistoryUnreadable, NotJudged, ProzessError
+from prozess.harness.history.row_groups import NotClustered, parts_of
 from prozess.harness.plan.plan import Plan, parse_plan
 from prozess.harness.recording.rows import damaged_rows, rows_in
 from prozess.harness.run_directory import LostRows, RunDirectory, write_whole
@@ -51,7 +53,8 @@ NO_MANIFEST = "its run did not end in order: it has no manifest.json, which woul
 
 
 class RowGroupProof(Frozen):
-    """Describes what one row group of a table was: so a damage costs only the partitions that it concerns."""
+    """Describes what the row group of a partition was: so a damage costs only the partitions that it concerns. Partitions
+    that share a row group have one each, with the same bytes."""
 
     partition: int
     begin: int = Field(ge=0)
@@ -191,7 +194,9 @@ def _lost(run: RunDirectory, name: str, proof: FileProof, why: str) -> LostRows 
         with _opened(run, path) as file:
             if file.size() != proof.size or _rest(file, proof.row_groups, proof.size) != proof.rest:
                 return whole  # without the footer nobody can say where the values of a column are
-            damaged = {g.partition for g in proof.row_groups if _sha256(file, g.begin, g.size) != g.sha256}
+            groups = {group.begin: group for group in proof.row_groups}
+            spoiled = {at for at, g in groups.items() if _sha256(file, at, g.size) != g.sha256}
+            damaged = {group.partition for group in proof.row_groups if group.begin in spoiled}
     except OSError:
         return whole
     return LostRows(path.stem, frozenset(damaged), whole=False, why=why)
@@ -389,17 +394,19 @@ def _with_row_groups(path: Path, footer: pq.FileMetaData, proof: FileProof) -> F
     table = TABLES.get(path.stem)
     if table is None or not table.partitioned:
         return proof
-    column = table.column_names.index("partition")
+    try:
+        parts = parts_of(footer, table)
+    except NotClustered:
+        return proof  # it is not what we write: then a damage concerns everything
     found = []
     with pa.OSFile(str(path)) as file:
-        for number in range(footer.num_row_groups):
-            group = footer.row_group(number)
-            statistics = group.column(column).statistics
-            if not group.num_rows or statistics is None or statistics.min != statistics.max:
-                return proof  # it is not what we write: then a damage concerns everything
-            begin, end = _extent(group)
+        for number, of_group in groupby(parts, lambda part: part.group):
+            begin, end = _extent(footer.row_group(number))
             digest = _sha256(file, begin, end - begin)
-            found.append(RowGroupProof(partition=statistics.min, begin=begin, size=end - begin, sha256=digest))
+            found += [
+                RowGroupProof(partition=part.partition, begin=begin, size=end - begin, sha256=digest)
+                for part in of_group
+            ]
         return proof.model_copy(update={"row_groups": tuple(found), "rest": _rest(file, found, proof.size)})
 
 

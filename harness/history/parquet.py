@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from prozess.harness.errors import HistoryUnreadable, StorageFull
 from prozess.harness.history.joining import FilePart, join_files
+from prozess.harness.history.row_groups import NotClustered, Part, Run, parts_of, runs_of, shared_metadata
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import FORMAT_VERSION, MISSING, NONE, TABLES, Table
 
@@ -28,11 +29,13 @@ READ_WHOLE_ROWS = 1 << 16
 ROW_GROUPS_MANY, PARTS_FEW, WHOLE_ROWS_MAX = 32, 4, 1 << 20
 """A table with many row groups and no more rows than this (100 MB) is decoded at once, when more than a few parts of it
 were asked for."""
+SHARED_HELD = 8
+"""So many row groups that several partitions share stay decoded: about a megabyte each."""
 UNBOUNDED = np.iinfo(np.int64).max
 """A bound for ranges of offsets that is greater than every offset."""
 _KEY = "prozess."
 _DECODING = threading.Lock()
-"""Held while a whole table is decoded. Of the module, because files are pickled."""
+"""Held while rows are decoded that are kept. Of the module, because files are pickled."""
 
 
 def table_path(run: RunDirectory, table: str) -> Path:
@@ -70,6 +73,7 @@ class TableFile:
         self.address = self._file if run.tables is None else f"{run.tables.address}/{table.name}.parquet"
         """Where the file is, for people."""
         self._whole: Mapping[str, np.ndarray] | None = None
+        self._shared: dict[int, Mapping[str, np.ndarray]] = {}
         self._asked = 0
         self._told: dict[str, list[int | None]] = {}
         self._readers = threading.local()
@@ -96,12 +100,13 @@ class TableFile:
         if self._fact("rows") != str(self.rows):
             raise self._unreadable(f"has {self.rows} rows instead of {self._fact('rows')}")
         if self._lost:
-            self.rows = sum(self._starts[group + 1] - self._starts[group] for group in self.intact)
+            self.rows = sum(map(self.length_of, self.intact))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves out the rows: whoever is sent the file reads them there."""
         return {name: value for name, value in self.__dict__.items() if name != "_readers"} | {
             "_whole": None,
+            "_shared": {},
             "_asked": 0,
         }
 
@@ -120,47 +125,57 @@ class TableFile:
         return int(self._fact("start_monotonic_ns"))
 
     @cached_property
-    def row_groups(self) -> dict[int, tuple[int, ...]]:
-        """Returns the row groups of each partition of a partitioned table, by the statistics of the footer."""
-        return {p: groups for p, groups in self._every_row_group.items() if p not in self._lost}
+    def parts(self) -> dict[int, tuple[int, ...]]:
+        """Returns the parts of each partition of a partitioned table, by the footer. A part is known by its number, in the
+        order of the rows: it is a row group, or a partition's rows in one that is shared."""
+        found: dict[int, list[int]] = {}
+        for number, part in enumerate(self._parts):
+            if part.partition not in self._lost:
+                found.setdefault(part.partition, []).append(number)
+        return {partition: tuple(numbers) for partition, numbers in sorted(found.items())}
 
     @cached_property
-    def _every_row_group(self) -> dict[int, tuple[int, ...]]:
-        column = self.table.column_names.index("partition")
-        found: dict[int, list[int]] = {}
-        for number in range(self.metadata.num_row_groups):
-            group = self.metadata.row_group(number)
-            if not group.num_rows:
-                continue
-            statistics = group.column(column).statistics
-            if statistics is None or not statistics.has_min_max or statistics.min != statistics.max:
-                raise self._unreadable(f"is not clustered by partition (row group {number})")
-            found.setdefault(int(statistics.min), []).append(number)
-        return {partition: tuple(groups) for partition, groups in sorted(found.items())}
+    def _parts(self) -> list[Part]:
+        try:
+            return parts_of(self.metadata, self.table)
+        except NotClustered as error:
+            raise self._unreadable(f"is not clustered by partition ({error})") from error
 
     def rows_of(self, partition: int) -> int:
         """Returns how many rows a partition has."""
-        starts = self._starts
-        return sum(starts[group + 1] - starts[group] for group in self.row_groups.get(partition, ()))
+        return sum(map(self.length_of, self.parts.get(partition, ())))
 
-    def offsets_of(self, row_group: int) -> tuple[int, int]:
-        """Returns the least and the greatest `log_offset` of a row group, by the statistics. If there are none, the
-        bounds include every offset."""
-        statistics = self.metadata.row_group(row_group).column(self.table.column_names.index("log_offset")).statistics
+    def length_of(self, part: int) -> int:
+        """Returns how many rows a part has."""
+        one = self._parts[part]
+        return one.last - one.first
+
+    def row_group_of(self, part: int) -> int:
+        """Returns the row group in which a part is."""
+        return self._parts[part].group
+
+    def bounds_of(self, part: int, column: str) -> tuple[int, int] | None:
+        """Returns bounds of a column's values in a part, by the statistics of its row group. None: there are none."""
+        place = self.table.column_names.index(column)
+        statistics = self.metadata.row_group(self.row_group_of(part)).column(place).statistics
         if statistics is None or not statistics.has_min_max:
-            return NONE, int(np.iinfo(np.int64).max)
+            return None
         return int(statistics.min), int(statistics.max)
 
-    def read(self, columns: Sequence[str], row_groups: Sequence[int] | None = None) -> dict[str, np.ndarray]:
-        """Reads columns of some row groups (None = all) as read-only arrays. HistoryUnreadable for a damaged page.
+    def offsets_of(self, part: int) -> tuple[int, int]:
+        """Returns bounds of `log_offset` in a part, by the statistics. If there are none, they include every offset."""
+        return self.bounds_of(part, "log_offset") or (NONE, int(np.iinfo(np.int64).max))
 
-        A column that has one value in each of them, by the footer's statistics, is not decoded, and takes no memory if it is
-        the same one in all of them.
+    def read(self, columns: Sequence[str], parts: Sequence[int] | None = None) -> dict[str, np.ndarray]:
+        """Reads columns of some parts (None = all) as read-only arrays. HistoryUnreadable for a damaged page.
+
+        A column that has one value in each of their row groups, by the footer's statistics, is not decoded, and takes no
+        memory if it is the same one in all of them.
         """
-        groups = list(self.intact if row_groups is None else row_groups)
-        if row_groups is not None and (held := self._whole_if_small()) is not None:
-            return {name: self._slice(held[name], groups) for name in columns}
-        return self._decoded(columns, groups)
+        chosen = self.intact if parts is None else parts
+        if parts is not None and (held := self._whole_if_small()) is not None:
+            return {name: self._slice(held[name], chosen) for name in columns}
+        return self._decoded(columns, chosen)
 
     def _whole_if_small(self) -> Mapping[str, np.ndarray] | None:
         """Returns the whole table, if it is small, has many row groups, and several of them have been asked for: a call
@@ -173,42 +188,81 @@ class TableFile:
             self._asked += 1
             if self._whole is None and self._asked == PARTS_FEW:
                 with contextlib.suppress(HistoryUnreadable):
-                    self._whole = self._decoded(self.table.column_names, range(count))
+                    self._whole = self._decoded(self.table.column_names, range(len(self._parts)))
             return self._whole
 
-    def _slice(self, values: np.ndarray, groups: Sequence[int]) -> np.ndarray:
-        parts = [values[self._starts[group] : self._starts[group + 1]] for group in groups]
-        if len(parts) == 1:
-            return parts[0]
-        array = np.concatenate([values[:0], *parts])
-        array.setflags(write=False)
-        return array
+    def _slice(self, values: np.ndarray, parts: Sequence[int]) -> np.ndarray:
+        return _joined([values[self._starts[part] : self._starts[part + 1]] for part in parts], values[:0])
 
     @cached_property
     def intact(self) -> Sequence[int]:
-        """The row groups that are not damaged, in order."""
+        """The parts that are not damaged, in order."""
         if not self._lost:
-            return range(self.metadata.num_row_groups)
-        return sorted(group for groups in self.row_groups.values() for group in groups)
+            return range(len(self._parts))
+        return sorted(part for parts in self.parts.values() for part in parts)
 
     @cached_property
     def _starts(self) -> list[int]:
-        """Returns the first row of each row group, and the number of all rows."""
-        lengths = [int(self.metadata.row_group(group).num_rows) for group in range(self.metadata.num_row_groups)]
-        return [0, *accumulate(lengths)]
+        """Returns the first row of each part, and the number of all rows."""
+        return [0, *accumulate(part.last - part.first for part in self._parts)]
 
-    def _decoded(self, columns: Sequence[str], groups: Sequence[int]) -> dict[str, np.ndarray]:
-        if not groups:
+    def _decoded(self, columns: Sequence[str], parts: Sequence[int]) -> dict[str, np.ndarray]:
+        if not parts:
             return {name: self.table.empty()[name] for name in columns}
-        found = self._constants(columns, groups)
+        stretches = self._stretches(parts)
+        lengths = [last - first for _, first, last in stretches]
+        if len(stretches) == 1 and lengths[0] < self._group_lengths[stretches[0][0]]:
+            ((group, first, last),) = stretches
+            held = self._of_shared(group)
+            return {name: held[name][first:last] for name in columns}
+        found = self._constants(columns, [group for group, _, _ in stretches], lengths)
         decoded = [name for name in columns if name not in found]
+        whole = lengths == [self._group_lengths[group] for group, _, _ in stretches]
+        groups = [group for group, _, _ in stretches] if whole else list(dict.fromkeys(g for g, _, _ in stretches))
+        values = self._of_groups(decoded, groups) if decoded else {}
+        if not whole:
+            begins = dict(zip(groups, accumulate((self._group_lengths[g] for g in groups), initial=0), strict=False))
+            chosen = [slice(begins[group] + first, begins[group] + last) for group, first, last in stretches]
+            values = {n: _joined([column[rows] for rows in chosen], column[:0]) for n, column in values.items()}
+        return {name: found[name] if name in found else values[name] for name in columns}
+
+    def _stretches(self, parts: Sequence[int]) -> list[tuple[int, int, int]]:
+        """Returns which rows of which row groups these parts are. Parts that follow one another in a row group are one
+        stretch of rows."""
+        found: list[tuple[int, int, int]] = []
+        for number in parts:
+            part = self._parts[number]
+            if found and found[-1][0] == part.group and found[-1][2] == part.first:
+                found[-1] = (part.group, found[-1][1], part.last)
+            else:
+                found.append((part.group, part.first, part.last))
+        return found
+
+    @cached_property
+    def _group_lengths(self) -> list[int]:
+        return [int(self.metadata.row_group(group).num_rows) for group in range(self.metadata.num_row_groups)]
+
+    def _of_shared(self, group: int) -> Mapping[str, np.ndarray]:
+        """Returns every column of a row group that partitions share. The last few are kept: whoever asks for one of these
+        partitions mostly asks for the others, too."""
+        held = self._shared.get(group)
+        if held is None:
+            with _DECODING:
+                held = self._shared.get(group)
+                if held is None:
+                    held = self._of_groups(self.table.column_names, [group])
+                    for other in list(self._shared)[: 1 - SHARED_HELD]:
+                        del self._shared[other]
+                    self._shared[group] = held
+        return held
+
+    def _of_groups(self, columns: Sequence[str], groups: Sequence[int]) -> dict[str, np.ndarray]:
         try:
-            if decoded:
-                table = self._reader().read_row_groups(groups, columns=decoded, use_threads=False)
+            table = self._reader().read_row_groups(groups, columns=list(columns), use_threads=False)
         except (OSError, pa.ArrowException) as error:
             self._readers.mine = None
             raise self._unreadable(f"is torn ({_first_line(error)})") from error
-        return {name: found[name] if name in found else to_numpy(table.column(name)) for name in columns}
+        return {name: to_numpy(table.column(name)) for name in columns}
 
     def _reader(self) -> pq.ParquetFile:
         """Returns this thread's reader: readers are not safe to share. What is far away is read by a new one each time,
@@ -227,16 +281,17 @@ class TableFile:
         self._readers.mine = made if self._filesystem is None else None
         return made
 
-    def constant(self, column: str, row_groups: Sequence[int]) -> np.ndarray | None:
-        """Returns the one value that a column has in all of these row groups, by the statistics. None: it has several
-        values, or none."""
-        found = self._constants([column], row_groups).get(column)
+    def constant(self, column: str, parts: Sequence[int]) -> np.ndarray | None:
+        """Returns the one value that a column has in the row groups of all of these parts, by the statistics. None: it has
+        several values, or none."""
+        groups = [self.row_group_of(part) for part in parts]
+        found = self._constants([column], groups, [self.length_of(part) for part in parts]).get(column)
         return found[0] if found is not None and found.strides == (0,) else None
 
-    def _constants(self, columns: Sequence[str], groups: Sequence[int]) -> dict[str, np.ndarray]:
-        """Returns those of these columns that have one value in each of these row groups."""
-        starts = self._starts
-        lengths = [starts[group + 1] - starts[group] for group in groups]
+    def _constants(
+        self, columns: Sequence[str], groups: Sequence[int], lengths: Sequence[int]
+    ) -> dict[str, np.ndarray]:
+        """Returns those of these columns that have one value in each of these row groups, as that of so many rows of each."""
         found = {}
         for name in columns if sum(lengths) else ():
             told = self._told[name] if name in self._told else self._values(name)
@@ -277,7 +332,7 @@ class PartitionColumns(Mapping[str, np.ndarray]):
 
     def __init__(self, file: TableFile, *partitions: int) -> None:
         self._file = file
-        self._groups = [group for partition in partitions for group in file.row_groups.get(partition, ())]
+        self._parts = [part for partition in partitions for part in file.parts.get(partition, ())]
         self._length = sum(map(file.rows_of, partitions))
         self._held: dict[str, np.ndarray] = {}
 
@@ -285,12 +340,12 @@ class PartitionColumns(Mapping[str, np.ndarray]):
         if name not in self._held:
             if name not in self._file.table.column_names:
                 raise KeyError(name)
-            if not self._groups:
+            if not self._parts:
                 self._held = self._file.table.empty()
             elif self._length <= READ_WHOLE_ROWS:
-                self._held = self._file.read(self._file.table.column_names, self._groups)
+                self._held = self._file.read(self._file.table.column_names, self._parts)
             else:
-                self._held |= self._file.read([name], self._groups)
+                self._held |= self._file.read([name], self._parts)
         return self._held[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -301,36 +356,36 @@ class PartitionColumns(Mapping[str, np.ndarray]):
 
 
 class PartitionRows:
-    """The rows of a partition in a table's file, read row group by row group."""
+    """The rows of a partition in a table's file, read part by part."""
 
     def __init__(self, file: TableFile, partition: int) -> None:
         self._file = file
-        self._groups: list[tuple[int, int, int]] = []
+        self._parts: list[tuple[int, int, int]] = []
         first = 0
-        for group in file.row_groups.get(partition, ()):
-            rows = int(file.metadata.row_group(group).num_rows)
-            self._groups.append((group, first, first + rows))
+        for part in file.parts.get(partition, ()):
+            rows = file.length_of(part)
+            self._parts.append((part, first, first + rows))
             first += rows
 
     def by_offset(self, low: int, high: int) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
         """Returns the rows with low ≤ log_offset < high (or UNBOUNDED), and their numbers, ascending."""
         chosen = []
-        for group, first, _ in self._groups:
-            least, greatest = self._file.offsets_of(group)
+        for part, first, _ in self._parts:
+            least, greatest = self._file.offsets_of(part)
             if greatest < low or (least >= high and high != UNBOUNDED):
                 continue
-            offset = self._file.read(["log_offset"], [group])["log_offset"]
+            offset = self._file.read(["log_offset"], [part])["log_offset"]
             inside = offset >= low
             if high != UNBOUNDED:
                 inside &= offset < high
-            chosen.append((group, first, np.flatnonzero(inside)))
+            chosen.append((part, first, np.flatnonzero(inside)))
         return self._chosen(chosen)
 
     def by_row(self, first: int, last: int) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
         """Returns the rows with first ≤ number < last, and their numbers."""
         chosen = [
-            (group, begin, np.arange(max(first, begin) - begin, min(last, end) - begin))
-            for group, begin, end in self._groups
+            (part, begin, np.arange(max(first, begin) - begin, min(last, end) - begin))
+            for part, begin, end in self._parts
             if begin < last and end > first
         ]
         return self._chosen(chosen)
@@ -338,22 +393,22 @@ class PartitionRows:
     def take(self, rows: np.ndarray) -> Mapping[str, np.ndarray]:
         """Returns the rows with these numbers, which ascend."""
         chosen = []
-        for group, begin, end in self._groups:
+        for part, begin, end in self._parts:
             low, high = np.searchsorted(rows, [begin, end])
             if high > low:
-                chosen.append((group, begin, rows[low:high] - begin))
+                chosen.append((part, begin, rows[low:high] - begin))
         return self._chosen(chosen)[0]
 
     def _chosen(self, chosen: list[tuple[int, int, np.ndarray]]) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
         numbers = np.concatenate([np.empty(0, dtype=np.int64), *(first + rows for _, first, rows in chosen)])
-        return _ChosenColumns(self._file, [(group, rows) for group, _, rows in chosen]), numbers
+        return _ChosenColumns(self._file, [(part, rows) for part, _, rows in chosen]), numbers
 
 
 class _ChosenColumns(Mapping[str, np.ndarray]):
-    """The columns of chosen rows. Each is decoded when it is first asked for, a row group at a time."""
+    """The columns of chosen rows. Each is decoded when it is first asked for, a part at a time."""
 
     def __init__(self, file: TableFile, chosen: list[tuple[int, np.ndarray]]) -> None:
-        self._file, self._chosen = file, [(group, _stretch(rows)) for group, rows in chosen if len(rows)]
+        self._file, self._chosen = file, [(part, _stretch(rows)) for part, rows in chosen if len(rows)]
         self._length = sum(len(rows) for _, rows in chosen)
         self._held: dict[str, np.ndarray] = {}
 
@@ -361,11 +416,11 @@ class _ChosenColumns(Mapping[str, np.ndarray]):
         if name not in self._held:
             if name not in self._file.table.column_names:
                 raise KeyError(name)
-            constant = self._file.constant(name, [group for group, _ in self._chosen])
+            constant = self._file.constant(name, [part for part, _ in self._chosen])
             if constant is not None:
                 self._held[name] = np.broadcast_to(constant, self._length)
             else:
-                parts = [self._file.read([name], [group])[name][rows] for group, rows in self._chosen]
+                parts = [self._file.read([name], [part])[name][rows] for part, rows in self._chosen]
                 self._held[name] = np.concatenate([self._file.table.empty()[name], *parts])
         return self._held[name]
 
@@ -388,6 +443,15 @@ def _without_rows(table: Table) -> Any:  # noqa: ANN401 - pyarrow has no types
     with writer_to(written, table) as writer:
         writer.add_key_value_metadata(key_value_metadata(table.name, rows=0, torn_rows=0, start_monotonic_ns=0))
     return pq.read_metadata(pa.BufferReader(written.getvalue()))
+
+
+def _joined(parts: Sequence[np.ndarray], nothing: np.ndarray) -> np.ndarray:
+    """Returns arrays, one after the other, as one. One alone is not copied."""
+    if len(parts) == 1:
+        return parts[0]
+    array = np.concatenate([nothing, *parts])
+    array.setflags(write=False)
+    return array
 
 
 def _repeated(values: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
@@ -504,13 +568,16 @@ class TableWriter:
     error.
 
     A partitioned table is written partition by partition, ascending, each in one call of `write` or in several that follow
-    one another; others in any number of calls. StorageFull if there is no room.
+    one another. One call may have the rows of several partitions of one cell, which then share a row group
+    (`prozess.harness.history.row_groups`). Others are written in any number of calls. StorageFull if there is no room.
     """
 
     def __init__(self, run: RunDirectory, table: Table, *, start_ns: int = 0, torn_rows: int = 0) -> None:
         self._table, self._start_ns, self._torn_rows = table, start_ns, torn_rows
         self._path = table_path(run, table.name)
         self._part = self._path.with_name(f"{self._path.name}.{os.getpid()}.part")
+        self._row_groups = 0
+        self._shared: dict[int, list[Run]] = {}
         self.rows = 0
 
     def __enter__(self) -> "TableWriter":
@@ -523,7 +590,12 @@ class TableWriter:
         """Appends rows. `columns` has every column of the Parquet form, `client` included, all of one length. It does
         nothing for length 0."""
         with _guarded_from_full_disk(self._path):
-            self.rows += rows_into(self._writer, self._table, columns)
+            rows = rows_into(self._writer, self._table, columns)
+        if self._table.partitioned and rows and columns["partition"][0] != columns["partition"][-1]:
+            assert rows <= ROW_GROUP_MAX, "partitions that share a row group are small"
+            self._shared[self._row_groups] = runs_of(columns["partition"])
+        self.rows += rows
+        self._row_groups += -(-rows // ROW_GROUP_MAX)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -542,6 +614,7 @@ class TableWriter:
             key_value_metadata(
                 self._table.name, rows=self.rows, torn_rows=self._torn_rows, start_monotonic_ns=self._start_ns
             )
+            | shared_metadata(self._shared)
         )
         self._writer.close()
         with self._part.open("rb") as file:

@@ -80,7 +80,7 @@ _OF_COPIES = (
 def audit_claims(seen: Mapping[str, np.ndarray]) -> dict[int, dict[int, Claim]]:
     """Returns, for each partition and isolation level, through which sentinel an audit says that it read, and which
     audit. It takes rows of `observations`, as the functions below do."""
-    rows = np.flatnonzero(seen["kind"] == ObservationKind.AUDIT_COMPLETE)
+    rows = np.flatnonzero(seen["kind"] == ObservationKind.AUDIT_COMPLETE.value)
     rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]  # the latest audit counts
     claims: dict[int, dict[int, Claim]] = {}
     for partition, isolation, value, client in zip(
@@ -92,7 +92,7 @@ def audit_claims(seen: Mapping[str, np.ndarray]) -> dict[int, dict[int, Claim]]:
 
 def log_starts(seen: Mapping[str, np.ndarray]) -> dict[int, int]:
     """Returns the greatest log start that was observed of each partition."""
-    rows = np.flatnonzero(seen["kind"] == ObservationKind.LOG_START)
+    rows = np.flatnonzero(seen["kind"] == ObservationKind.LOG_START.value)
     rows = rows[np.argsort(seen["value"][rows], kind="stable")]  # the greatest stays
     return dict(zip(seen["partition"][rows].tolist(), seen["value"][rows].tolist(), strict=True))
 
@@ -171,7 +171,7 @@ def client_facts(plan: Plan, table: Mapping[str, np.ndarray]) -> ClientFacts:
     acks[ids[restarted]] = acks[told["planned"][restarted]]
     # A client that did not close its files may have issued more than it could record: nothing is said of those.
     issued[ids] = np.where(told["complete"] == 1, told["issued"], NONE)
-    issued[(role == Role.MEMBER) & ~_sending(plan, told, size)] = 0
+    issued[(role == Role.MEMBER.value) & ~_sending(plan, told, size)] = 0
     told_ns = _told_ns(plan, told, size)
     if not plan.audited:  # whoever reads L(p) and V(p) out of what others saw
         role = np.append(role, np.full(len(REVEALED), Role.AUDIT, dtype=np.int32))
@@ -274,27 +274,28 @@ class RevealedReads(Mapping[str, np.ndarray]):
         """Returns what shows the records of each of REVEALED."""
         reads, sends = self._reads, self._sends
         level = of_clients(self._isolation, reads["client"], unknown=Isolation.NOT_A_READER)
-        given = (reads["log_offset"] != NONE) & ((reads["flags"] & ReadFlag.CORRUPT) == 0)
-        told = np.flatnonzero((sends["outcome"] == Outcome.OK) & (sends["log_offset"] != NONE))
-        of_all = _Revealed(*_last_at(sends, told, reads, np.flatnonzero(given)))
-        committed = given & (level == Isolation.READ_COMMITTED)
+        given = (reads["log_offset"] != NONE) & ((reads["flags"] & ReadFlag.CORRUPT.value) == 0)
+        told = np.flatnonzero((sends["outcome"] == Outcome.OK.value) & (sends["log_offset"] != NONE))
+        count = len(level)
+        of_all = _Revealed(count, *_last_at(sends, told, reads, np.flatnonzero(given)))
+        committed = given & (level == Isolation.READ_COMMITTED.value)
         if np.array_equal(committed, given):
             return of_all, of_all
-        return of_all, _Revealed(*_last_at(sends, told, reads, np.flatnonzero(committed)))
+        return of_all, _Revealed(count, *_last_at(sends, told, reads, np.flatnonzero(committed)))
 
 
 class _Revealed:
     """Says what shows the records of a log, ascending by offset: a row of `reads`, or else of `sends`."""
 
-    def __init__(self, by_read: np.ndarray, row: np.ndarray) -> None:
+    def __init__(self, reads: int, by_read: np.ndarray, row: np.ndarray) -> None:
+        """`reads` is how many rows of `reads` there are."""
         self.row = row
-        self._of_read, self._of_sent = np.flatnonzero(by_read), np.flatnonzero(~by_read)
+        self._place = np.where(by_read, row, row + reads)
+        """The place of each row, if those of `sends` stand behind those of `reads`."""
 
     def of(self, read: np.ndarray, sent: np.ndarray) -> np.ndarray:
         """Returns a column of these records, from that of `reads` and that of `sends`."""
-        found = np.empty(len(self.row), dtype=np.result_type(read, sent))
-        found[self._of_read], found[self._of_sent] = read[self.row[self._of_read]], sent[self.row[self._of_sent]]
-        return found
+        return np.asarray(np.concatenate([read, sent])[self._place])
 
 
 _AS_SENT = {

@@ -146,14 +146,16 @@ def impact_of(
     for columns in stretches():
         acks = _acks(columns, client_acks)
         timed = ~np.isin(columns["client"], np.asarray(untimed)) if untimed else np.ones(len(acks), dtype=bool)
-        done = (columns["outcome"] == Outcome.OK) & (columns["completed_ns"] != MISSING)
+        done = (columns["outcome"] == Outcome.OK.value) & (columns["completed_ns"] != MISSING)
         for level, value in enumerate(LEVELS) if spans else ():
             mine = (acks == value) & done
+            if not mine.any():
+                continue
             _count_acknowledged(found, level, columns["completed_ns"][mine], spans)
             _count_latencies(found, level, *_times(columns, mine & timed), spans)
         waiting = (acks != 0) & timed
-        if spans:
-            _count_unanswered(found, columns["invoked_ns"][waiting & ~done], spans)
+        if spans and (lacking := waiting & ~done).any():
+            _count_unanswered(found, columns["invoked_ns"][lacking], spans)
         invoked_ns, completed_ns = _times(columns, waiting & done)
         answers.add(columns["invoked_ns"][waiting], completed_ns)
         if faults:
@@ -286,7 +288,7 @@ def _stretches_of(file: TableFile, partitions: Sequence[int]) -> Iterator[tuple[
     for partition in partitions:
         count = file.rows_of(partition)
         if not count or count >= READ_AT_ONCE_ROWS:
-            yield partition, partial(_each_group, file, file.row_groups.get(partition, ()))
+            yield partition, partial(_each_part, file, file.parts.get(partition, ()))
             continue
         if rows + count > READ_AT_ONCE_ROWS:
             yield from _read_together(file, small)
@@ -298,9 +300,9 @@ def _stretches_of(file: TableFile, partitions: Sequence[int]) -> Iterator[tuple[
 
 def _read_together(file: TableFile, partitions: Sequence[int]) -> Iterator[tuple[int, Callable[[], Iterable[Columns]]]]:
     # In the order of the file, and of its rows.
-    ordered = sorted(partitions, key=lambda partition: file.row_groups.get(partition, (0,)))
-    groups = [group for partition in ordered for group in file.row_groups.get(partition, ())]
-    columns, first = file.read(SENDS_READ, groups), 0
+    ordered = sorted(partitions, key=lambda partition: file.parts.get(partition, (0,)))
+    parts = [part for partition in ordered for part in file.parts.get(partition, ())]
+    columns, first = file.read(SENDS_READ, parts), 0
     for partition in ordered:
         last = first + file.rows_of(partition)
         mine = {name: values[first:last] for name, values in columns.items()}
@@ -312,8 +314,8 @@ def _all_at_once(columns: Columns) -> Iterable[Columns]:
     return (columns,)
 
 
-def _each_group(file: TableFile, groups: Sequence[int]) -> Iterator[Columns]:
-    return (file.read(SENDS_READ, [group]) for group in groups)
+def _each_part(file: TableFile, parts: Sequence[int]) -> Iterator[Columns]:
+    return (file.read(SENDS_READ, [part]) for part in parts)
 
 
 def join_impacts(parts: Iterable[Impact], faults: Sequence[FaultTime]) -> Impact:

@@ -196,14 +196,14 @@ def _bins(edges: np.ndarray, times_ns: np.ndarray) -> np.ndarray:
 
 
 def sends_in_parts(history: History) -> Iterator[Columns]:
-    """The whole table, row groups together up to ROWS_AT_A_TIME, so that memory does not grow with the run."""
+    """The whole table, parts together up to ROWS_AT_A_TIME, so that memory does not grow with the run."""
     file = history.files["sends"]
-    groups = np.array(file.intact, dtype=np.int64)
-    sizes = np.cumsum([file.metadata.row_group(group).num_rows for group in groups.tolist()])
+    parts = np.array(file.intact, dtype=np.int64)
+    sizes = np.cumsum([file.length_of(part) for part in parts.tolist()])
     if not len(sizes):
         return
-    for part in np.split(groups, np.flatnonzero(np.diff(sizes // ROWS_AT_A_TIME)) + 1):
-        yield file.read(_COLUMNS, part.tolist())
+    for chosen in np.split(parts, np.flatnonzero(np.diff(sizes // ROWS_AT_A_TIME)) + 1):
+        yield file.read(_COLUMNS, chosen.tolist())
 
 
 def span_of_sends(history: History) -> tuple[float, float] | None:
@@ -213,10 +213,8 @@ def span_of_sends(history: History) -> tuple[float, float] | None:
         return None
     names = list(file.table.column_names)
     first_ns, last_ns = [], []
-    for number in file.intact:
+    for number in dict.fromkeys(map(file.row_group_of, file.intact)):
         group = file.metadata.row_group(number)
-        if not group.num_rows:
-            continue
         invoked, completed = (group.column(names.index(name)).statistics for name in ("invoked_ns", "completed_ns"))
         first_ns.append(invoked.min)
         last_ns += [invoked.max, completed.max]

@@ -362,7 +362,7 @@ class Teller:
     def tell(self, witness: WitnessShown) -> Story | None:
         """Tells the story of a witness; None if its partition is unknown, or too large to be read again."""
         partition = witness.partition
-        if partition not in self._history.files["sends"].row_groups or self._history.rows_of(partition) > ROWS_MAX:
+        if partition not in self._history.files["sends"].parts or self._history.rows_of(partition) > ROWS_MAX:
             return None
         sent = self._table("sends", partition)
         subjects = _subjects(witness, sent)
@@ -391,7 +391,7 @@ class Teller:
         """Tells the story of a record of the application under test: of its send, if a recorded client sent it."""
         planned = {(p.topic_name, p.number): p.partition for p in self._history.plan.partitions}
         partition = planned.get((witness.topic, witness.number))
-        if partition is None or partition not in self._history.files["sends"].row_groups:
+        if partition is None or partition not in self._history.files["sends"].parts:
             return None
         sent = self._table("sends", partition)
         rows = np.flatnonzero((sent["log_offset"] == witness.log_offset) & (sent["outcome"] == Outcome.OK))
@@ -447,8 +447,8 @@ class Teller:
         held = self._held[1]
         if name not in held:
             file = self._history.files[name]
-            groups = file.row_groups.get(partition, ())
-            held[name] = file.read(file.table.column_names, groups) if groups else file.table.empty()
+            parts = file.parts.get(partition, ())
+            held[name] = file.read(file.table.column_names, parts) if parts else file.table.empty()
         return held[name]
 
     def _whole(self, name: str) -> Columns:

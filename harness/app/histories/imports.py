@@ -1,7 +1,7 @@
 """This module says what every import ends in: a run directory with a plan and all tables, and what the other program's
 history states of the faults it made."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +15,7 @@ from prozess.harness.guarantees.evidence.ground_truth import NO_COPY_DESTROYED, 
 from prozess.harness.guarantees.verdict.judge import refuse_idle
 from prozess.harness.history.manifest import seal_recorded
 from prozess.harness.history.parquet import TableWriter, ensure_every_table, filled, write_table
+from prozess.harness.history.row_groups import SHARED_ROWS_MAX
 from prozess.harness.plan.matrix import Combination, expand
 from prozess.harness.plan.plan import Cell, Plan, PlannedClient, PlannedPartition
 from prozess.harness.plan.trial import Limits, Trial
@@ -292,11 +293,48 @@ def stable_order(columns: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _write_partitioned(run: RunDirectory, name: str, rows: PartitionedRows) -> None:
+    """Writes partition after partition. Small ones share a row group: an import has one cell, and damage costs all of it."""
     table = TABLES[name]
     with TableWriter(run, table) as writer:
-        for part in rows.parts():
-            length = next(len(column) for column in part.values() if not isinstance(column, int))
-            writer.write(filled(table, part, length=length))
+        for together in _small_together(rows.parts()):
+            length = sum(map(_length, together))
+            writer.write(filled(table, _joined(together), length=length))
+
+
+def _small_together(parts: Iterable[Part]) -> Iterator[Sequence[Part]]:
+    """Yields parts in their order, several of them together as long as they have no more than SHARED_ROWS_MAX rows."""
+    held: list[Part] = []
+    rows = 0
+    for part in parts:
+        length = _length(part)
+        if held and rows + length > SHARED_ROWS_MAX:
+            yield held
+            held, rows = [], 0
+        held.append(part)
+        rows += length
+    if held:
+        yield held
+
+
+def _length(part: Part) -> int:
+    return next(len(column) for column in part.values() if not isinstance(column, int))
+
+
+def _joined(parts: Sequence[Part]) -> Mapping[str, np.ndarray | int]:
+    """Returns the rows of parts as one, if they are several. What has one value in all of them stays one value."""
+    if len(parts) == 1:
+        return parts[0]
+    lengths = [_length(part) for part in parts]
+    joined: dict[str, np.ndarray | int] = {}
+    for name in parts[0]:
+        columns = [part[name] for part in parts]
+        values = [column for column in columns if isinstance(column, int)]
+        if len(values) < len(columns):
+            told = zip(columns, lengths, strict=True)
+            joined[name] = np.concatenate([np.full(n, c) if isinstance(c, int) else c for c, n in told])
+        else:
+            joined[name] = values[0] if len(set(values)) == 1 else np.repeat(np.array(values), lengths)
+    return joined
 
 
 def _reads(client: ImportedClient) -> bool:

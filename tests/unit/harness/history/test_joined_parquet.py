@@ -73,8 +73,8 @@ def test_of_a_large_partition_there_are_several_row_groups_and_its_neighbours_st
     assert joined == whole
     assert pq.read_metadata(table_path(run, "sends")).num_row_groups == 80 + 1 + 18
     file = TableFile(run, SENDS)
-    assert {p: file.rows_of(p) for p in file.row_groups} == {0: 40_000, 1: 3, 2: 9_000}
-    assert np.array_equal(file.read(["sequence"], file.row_groups[2])["sequence"], groups[2]["sequence"])
+    assert {p: file.rows_of(p) for p in file.parts} == {0: 40_000, 1: 3, 2: 9_000}
+    assert np.array_equal(file.read(["sequence"], file.parts[2])["sequence"], groups[2]["sequence"])
 
 
 def test_no_parts_are_a_table_without_rows(tmp_path):
