@@ -1,6 +1,7 @@
 """Defines every table and column of a history: its kind, its unit and its meaning. Tables hold integers only; names are
 in dictionaries beside them."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -109,7 +110,10 @@ def of_clients(table: np.ndarray, client: np.ndarray, *, unknown: int) -> np.nda
     """Returns `table[client]` for each client, and `unknown` for a client that is not of the trial."""
     if not len(table) or not len(client):
         return np.full(len(client), unknown, dtype=np.int64)
-    if int(client.min()) >= 0 and int(client.max()) < len(table):
+    if client.dtype == np.int32:
+        with contextlib.suppress(IndexError):
+            return np.asarray(table.take(client.view(np.uint32)))  # without a sign, what is below 0 is above all others
+    elif int(client.min()) >= 0 and int(client.max()) < len(table):
         return np.asarray(table[client])
     known = (client >= 0) & (client < len(table))
     return np.where(known, table[np.where(known, client, 0)], unknown)

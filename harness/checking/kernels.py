@@ -135,10 +135,11 @@ def checkers_of(unit: Unit, cell: Cell | None, checkers: CheckerSet) -> Mapping[
     """Returns the checkers of cells that this unit is for."""
     if cell is None:
         return {}
+    traits, of_partition = cell.traits, unit.cell is None
     return {
         name: checker
         for name, checker in checkers.cell.items()
-        if checker.applies(cell.traits) and checker.is_cut(cell, unit.known) == (unit.cell is None)
+        if checker.applies(traits) and checker.is_cut(cell, unit.known) == of_partition
     }
 
 
@@ -383,11 +384,11 @@ def check_partition(history: PartitionHistory, kernels: Mapping[str, Kernel]) ->
 
 def check_cell(history: CellHistory, checkers: Mapping[str, CellChecker]) -> list[Finding]:
     """Returns one finding for each checker that is for such a cell, in their order."""
-    first, where = min(history.partitions), f"cell {history.cell.cell}"
+    first, where, traits = min(history.partitions), f"cell {history.cell.cell}", history.cell.traits
     return [
         Finding(name, first, _guarded(name, where, partial(checker.kernel, history)))
         for name, checker in checkers.items()
-        if checker.applies(history.cell.traits)
+        if checker.applies(traits)
     ]
 
 
