@@ -175,6 +175,35 @@ def read_in_the_end(index: "PartitionIndex", client_clock: np.ndarray) -> bool:
     return bool((again.find(index.read_key[unsent]) >= 0).all())
 
 
+# What is known of all clients, for all partitions at once: there may be tens of thousands of clients, and each of thousands
+# of partitions asks.
+
+
+class ClientIndex(Indexed):
+    """Describes what follows from the roles of clients."""
+
+    def __init__(self, role: np.ndarray) -> None:
+        """`role` is `client_role` of `PartitionHistory`."""
+        self._producer = role == Role.PRODUCER.value
+        self._numbers = self._producer | (role == Role.MEMBER.value)
+        self._made: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+
+    def limit(self, issued: np.ndarray) -> np.ndarray:
+        """Returns the sequence below which each client sent records. `issued` is `client_issued` of `PartitionHistory`."""
+        told = self._made.get("limit")
+        if told is None or told[0] is not issued:
+            found = np.where(self._numbers, np.where(issued == NONE, _FOREVER, issued), 0)
+            told = self._made["limit"] = issued, found
+        return told[1]
+
+    def without_reply(self, acks: np.ndarray) -> np.ndarray:
+        """Returns the producers that asked for no reply. `acks` is `client_acks` of `PartitionHistory`."""
+        told = self._made.get("without reply")
+        if told is None or told[0] is not acks:
+            told = self._made["without reply"] = acks, np.flatnonzero((acks == 0) & self._producer)
+        return told[1]
+
+
 # The index itself. What makes it linear: offsets are dense, so "which record does the log hold where this observer saw
 # one?" is an array access. What agrees with the log needs no further look. Sorting is left for the few records that do
 # not agree.
@@ -428,8 +457,7 @@ class PartitionIndex(Indexed):
         sequence is beyond the client's last. A producer that crashed may have sent any sequence past its last row: such
         a record is *unrecorded*, and no phantom."""
         sender, sequence = self.reads["sender"][rows], self.reads["sequence"][rows]
-        limit = np.where(self.client_issued == NONE, _FOREVER, self.client_issued)
-        limit = np.where((self.client_role == Role.PRODUCER.value) | (self.client_role == Role.MEMBER.value), limit, 0)
+        limit = ClientIndex.of(self.client_role).limit(self.client_issued)
         readable = self.read_key[rows] != UNREADABLE
         phantom: np.ndarray = (sequence < 0) | (sequence >= of_clients(limit, sender, unknown=0))
         phantom &= readable & (sender != SENTINEL_CLIENT)

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 import numpy as np
 
 from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
-from prozess.checkers.partition_index import PartitionIndex
+from prozess.checkers.partition_index import ClientIndex, PartitionIndex
 from prozess.harness.config.configuration import PROVOCATIONS, Provocation, ProvocationConfiguration, is_bad
 from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses, make_witnesses, no_witnesses
 from prozess.harness.plan.plan import SENTINEL_CLIENT
 from prozess.harness.plan.work import ErrorsWork, work_as
-from prozess.harness.schema import MISSING, NONE, Outcome, ReadFlag, Role, of_clients
+from prozess.harness.schema import MISSING, NONE, Outcome, ReadFlag, of_clients
 
 
 def phantom(history: PartitionHistory) -> KernelResult:
@@ -225,7 +225,7 @@ def _reported_unseen(index: PartitionIndex) -> np.ndarray:
     """Returns the rows of `sends` that acks=0 reported as delivered. Rows are ordered by sender, so a partition without
     such senders costs nothing."""
     sends = index.sends
-    without_reply = np.flatnonzero((index.client_acks == 0) & (index.client_role == Role.PRODUCER.value))
+    without_reply = ClientIndex.of(index.client_role).without_reply(index.client_acks)
     if not len(without_reply):
         return without_reply
     without_reply = without_reply.astype(sends["client"].dtype)  # or the whole column is converted

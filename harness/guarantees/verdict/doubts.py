@@ -130,13 +130,15 @@ def cell_doubts(plan: Plan, cell: Cell, evidence: Evidence) -> tuple[str, ...]:
     ended = (f for f in evidence.fault_records if f.nature is None or f.nature.stops)
     killed = {node for f in ended for node in f.hit}
     told = [f"client {name} ended although nobody stopped it ({how}{_known_end(how)})" for name, how in died.items()]
+    # Of tens of thousands of clients: found once, not in a search for each of them.
+    last_rows = {client: row for row, client in enumerate(evidence.clients["client"].tolist())}
     for client in served:
         if CLIENT_NODE + client.client in killed or client.name in crashed:  # as the trial wanted, or as if it had
             continue
         if client.role in RECORDED_ROLES:  # its rows are whole whatever became of its process
             continue
         if client.name not in died and role_named(client.role) in (Role.PRODUCER, Role.READER):
-            why = _unfinished(evidence, client.client)
+            why = _unfinished(evidence, last_rows.get(client.client))
             told += [f"client {client.name} {why}"] if why else []
     quiet = (*_idle_share_group(served, evidence), *_idle_programs(served, evidence))
     return (*told, *_forgetful(served, evidence), *quiet)
@@ -201,19 +203,19 @@ def _idle_share_group(served: Sequence[PlannedClient], evidence: Evidence) -> It
 def _idle_programs(served: Sequence[PlannedClient], evidence: Evidence) -> Iterator[str]:
     """A program of yours that consumes and told of no record has shown nothing: it may print other lines than it should."""
     clients = evidence.clients
-    for program in served:
+    for program in (client for client in served if client.reads_by_command):
         rows = np.isin(clients["planned"], [program.client])
-        if program.reads_by_command and (clients["issued"][rows] == 0).all():
+        if (clients["issued"][rows] == 0).all():
             yield f"{program.name}, a program of yours, told of no record that it read"
 
 
-def _unfinished(evidence: Evidence, client: int) -> str | None:
-    clients = evidence.clients
-    rows = np.flatnonzero(clients["client"] == client)
-    if not len(rows):
+def _unfinished(evidence: Evidence, row: int | None) -> str | None:
+    """Returns what is unfinished about a client, by its last row of `clients`."""
+    if row is None:
         return "left no record of itself"
-    exit_code = int(clients["exit_code"][rows[-1]])
-    if int(clients["complete"][rows[-1]]) != 1:
+    clients = evidence.clients
+    exit_code = int(clients["exit_code"][row])
+    if int(clients["complete"][row]) != 1:
         return f"did not close its files (exit {'unknown' if exit_code == NONE else exit_code})"
     return f"ended with status {exit_code}" if exit_code not in (0, NONE) else None
 
