@@ -106,11 +106,15 @@ def rows_of(rows: Mapping[str, np.ndarray], partition: int) -> np.ndarray:
     return once(rows, Clustered, lambda: Clustered(rows["partition"])).rows_of(partition)
 
 
+_TAKEN_AT_ONCE = 1 << 12
+"""Of so many numbers, to look at the least and the greatest takes longer than all else."""
+
+
 def of_clients(table: np.ndarray, client: np.ndarray, *, unknown: int) -> np.ndarray:
     """Returns `table[client]` for each client, and `unknown` for a client that is not of the trial."""
     if not len(table) or not len(client):
         return np.full(len(client), unknown, dtype=np.int64)
-    if client.dtype == np.int32:
+    if client.dtype == np.int32 and len(client) <= _TAKEN_AT_ONCE:
         with contextlib.suppress(IndexError):
             return np.asarray(table.take(client.view(np.uint32)))  # without a sign, what is below 0 is above all others
     elif int(client.min()) >= 0 and int(client.max()) < len(table):

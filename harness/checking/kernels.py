@@ -443,9 +443,9 @@ def _tasks(history: History, units: Sequence[Unit]) -> list[Sequence[Unit]]:
     away."""
     if history.run.tables is not None:
         return [[unit] for unit in units]
-    small = [unit for unit in units if unit.rows <= FEW_ROWS]
-    large: list[Sequence[Unit]] = [[unit] for unit in units if unit.rows > FEW_ROWS]
-    return [*large, small] if small else large
+    small = [unit for unit in units if unit.partition is not None and unit.rows <= FEW_ROWS]
+    large = [unit for unit in units if unit.partition is None or unit.rows > FEW_ROWS]
+    return [*([unit] for unit in large), *([small] if small else [])]
 
 
 def check_locally(history: History, checkers: CheckerSet, *, workers: int, rows_max: int = ROWS_MAX) -> list[Finding]:
