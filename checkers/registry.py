@@ -49,7 +49,9 @@ from prozess.harness.errors import BadInput
 
 PIECES = PieceRules(may_be_split=partitions.may_be_split, perform=partitions.perform, remainders=partitions.remainders)
 """How a large partition is checked in pieces."""
-TRANSACTIONS = CellFacts(transactions.FACTS, gather=transactions.gather, look=transactions.look)
+TRANSACTIONS = CellFacts(
+    transactions.FACTS, gather=transactions.gather, look=transactions.look, rows=transactions.rows_of_edges
+)
 """Which transactions were shown in any partition of the cell, and which may be in cycles."""
 POLLS = CellFacts(assignments.FACTS, gather=assignments.gather, look=assignments.look)
 """When each member of the group was seen to poll, in any partition of the cell."""
@@ -60,9 +62,9 @@ _of_errors = partial(CellChecker, traits=frozenset({"errors"}))
 _of_group = partial(CellChecker, traits=frozenset({"group"}))
 _of_transactions = partial(CellChecker, traits=frozenset({"transactions"}))
 _ALONE = ByPartition()
-_IN_PAIRS = ByPartition(but_in_pairs=True)
-_BY_CASE = ByPartition(by_case=True)
-_FOR_THE_CELL = ByPartition(judges_cell=True)
+_IN_PAIRS_OR_PIECES = ByPartition(but_in_pairs=True, in_pieces=True)
+_BY_CASE = ByPartition(by_case=True, in_parts=True)
+_FOR_THE_CELL = ByPartition(judges_cell=True, in_parts=True)
 
 _OWN: dict[str, Checker] = {
     checker.anomaly: checker
@@ -101,8 +103,8 @@ _OWN: dict[str, Checker] = {
         _of_transactions(anomaly="own-read", kernel=own_read, by_partition=_BY_CASE),
         _of_transactions(anomaly="information-cycle", kernel=information_cycle, knows=TRANSACTIONS),
         _of_transactions(anomaly="write-cycle", kernel=write_cycle, knows=TRANSACTIONS),
-        _of_group(anomaly="unprocessed", kernel=unprocessed, by_partition=_IN_PAIRS),
-        _of_group(anomaly="reprocessed", kernel=reprocessed, by_partition=_IN_PAIRS),
+        _of_group(anomaly="unprocessed", kernel=unprocessed, by_partition=_IN_PAIRS_OR_PIECES),
+        _of_group(anomaly="reprocessed", kernel=reprocessed, by_partition=_IN_PAIRS_OR_PIECES),
         _of_group(anomaly="commit-regression", kernel=commit_regression, by_partition=_ALONE),
         _of_group(anomaly="commit-ahead", kernel=commit_ahead, by_partition=_ALONE),
         _of_group(anomaly="two-owners", kernel=two_owners, by_partition=_ALONE, knows=POLLS),
@@ -113,7 +115,7 @@ _OWN: dict[str, Checker] = {
             anomaly="late",
             kernel=late,
             traits=frozenset({BOUNDED}),
-            by_partition=ByPartition(but_in_pairs=True, in_pieces=True),
+            by_partition=_IN_PAIRS_OR_PIECES,
         ),
         PartitionChecker(anomaly="unseen", kernel=unseen, fact=True),
     )

@@ -8,6 +8,17 @@ from itertools import pairwise
 
 import numpy as np
 
+from prozess.checkers.chunked.groups import (
+    PROCESSING,
+    REPROCESSED,
+    ProcessedPiece,
+    copied_steps,
+    find_processed,
+    meets,
+    shared_ranges,
+    shared_steps,
+    survey_processed,
+)
 from prozess.checkers.chunked.pieces import (
     Edge,
     Piece,
@@ -21,126 +32,22 @@ from prozess.checkers.chunked.pieces import (
     uneven_edges,
     uneven_offsets,
 )
-from prozess.checkers.lookup import differs_from_previous, distinct
-from prozess.checkers.reading.lateness import join_late, late, late_of
-from prozess.checkers.reading.positions import lives_of, stalled
-from prozess.harness.checking.checker import Cuts, Failed, Job, PartitionChecker, Source
+from prozess.checkers.chunked.reading import (
+    LATE,
+    STALLED,
+    Run,
+    find_late,
+    find_stalled,
+    join_runs,
+    late_in,
+    runs_of,
+)
+from prozess.checkers.lookup import distinct
+from prozess.harness.checking.checker import Cuts, Failed, Job, PartitionChecker, PartitionPart, Source
 from prozess.harness.checking.kernels import check_partition, failed
 from prozess.harness.history.parquet import UNBOUNDED
-from prozess.harness.interfaces import CellHistory, Finding, KernelResult, PartitionHistory
-from prozess.harness.interfaces.witnesses import STALLED_NS, WITNESSES_MAX, join_witnesses
-from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import MISSING, NONE, Role
-
-# Kernels over a cell, on a partition in pieces. `late` looks at one record at a time, with everybody who received it.
-# All rows of a record that is left out are in one piece (`prozess.checkers.chunked.pieces`). So pieces and what is left
-# of the partition are counted apart, and put together. `stalled` needs the rows only where a reader received nothing
-# for long enough although there was more to read. Then it gets all rows.
-
-
-LATE, STALLED = "late", "stalled"
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Holds what one client received in sequence, in a stretch of `reads`."""
-
-    client: int
-    begin_ns: int
-    end_ns: int
-    reached: int
-    """The greatest offset."""
-    records_reached: int
-    """The greatest offset of a record that is no sentinel. NONE: there are only sentinels."""
-    silences: tuple[tuple[int, int, int], ...]
-    """(begin, end, greatest offset before) of each time in which it received nothing for STALLED_NS."""
-
-
-def runs_of(reads: Mapping[str, np.ndarray]) -> list[Run]:
-    """Returns the runs of consecutive rows of `reads`."""
-    client, times_ns, offset = reads["client"], reads["read_ns"], reads["log_offset"]
-    record = np.where(reads["sender"] != SENTINEL_CLIENT, offset, NONE)
-    starts = np.flatnonzero(differs_from_previous(client)).tolist()
-    runs = []
-    for first, last in zip(starts, [*starts[1:], len(client)] if starts else (), strict=True):
-        silent = first + np.flatnonzero(np.diff(times_ns[first:last]) >= STALLED_NS)
-        silences = [(int(times_ns[n]), int(times_ns[n + 1]), int(offset[first : n + 1].max())) for n in silent.tolist()]
-        reached, records = int(offset[first:last].max()), int(record[first:last].max())
-        runs.append(
-            Run(int(client[first]), int(times_ns[first]), int(times_ns[last - 1]), reached, records, tuple(silences))
-        )
-    return runs
-
-
-def join_runs(runs: Sequence[Run]) -> list[Run]:
-    """Returns the runs of stretches that follow one another. Two runs of one client that meet become one."""
-    found: list[Run] = []
-    for run in runs:
-        if not found or found[-1].client != run.client:
-            found.append(run)
-            continue
-        before = found[-1]
-        edge = ((before.end_ns, run.begin_ns, before.reached),) if run.begin_ns - before.end_ns >= STALLED_NS else ()
-        later = tuple((begin, end, max(reached, before.reached)) for begin, end, reached in run.silences)
-        found[-1] = Run(
-            run.client,
-            before.begin_ns,
-            run.end_ns,
-            max(before.reached, run.reached),
-            max(before.records_reached, run.records_reached),
-            before.silences + edge + later,
-        )
-    return found
-
-
-def may_have_waited(history: CellHistory, partition: PartitionHistory, runs: Sequence[Run]) -> bool:
-    """Returns whether a reader received nothing for STALLED_NS, although the log has more than it had received."""
-    roles = partition.client_role
-    audits = [r for r in runs if 0 <= r.client < len(roles) and roles[r.client] == Role.AUDIT.value]
-    highest = max((run.records_reached for run in audits), default=NONE)
-    first: dict[int, Run] = {}
-    for run in runs:
-        first.setdefault(run.client, run)
-    for life in lives_of(history):
-        since_ns = life.assigned_ns.get(partition.partition)
-        if since_ns is None:
-            continue
-        silences = [(since_ns, life.end_ns, NONE)]
-        if (mine := first.get(life.client)) is not None:
-            silences = [(since_ns, mine.begin_ns, NONE), *mine.silences, (mine.end_ns, life.end_ns, mine.reached)]
-        if any(end - begin >= STALLED_NS and reached < highest for begin, end, reached in silences):
-            return True
-    return False
-
-
-def late_in(cell: CellHistory, piece: Piece, left_out: np.ndarray) -> KernelResult:
-    """Returns what `late` finds of the plain records of a piece that are left out (bool[L(p)])."""
-    there = piece.send_place >= 0
-    among = np.zeros(len(piece.send_place), dtype=bool)
-    among[there] = left_out[piece.send_place[there]]
-    return late_of(cell, piece.history, among)
-
-
-def find_late(source: Source, left: PartitionHistory, parts: Sequence[KernelResult]) -> KernelResult:
-    """Returns what `late` finds in the whole partition, from what is left of the partition and from what `late` found in
-    its pieces."""
-    assert source.cell is not None, "late is judged in cells"
-    cell = source.cell()
-    every = [late(replace(cell, partitions={left.partition: left})), *parts]
-    witnesses = join_witnesses(part.witnesses for part in every)
-    order = np.lexsort((witnesses["sequence"], witnesses["client"]))[:WITNESSES_MAX]
-    return replace(join_late(every), witnesses=witnesses[order])
-
-
-def find_stalled(source: Source, runs: Sequence[Run]) -> KernelResult:
-    """Returns what `stalled` finds in the whole partition."""
-    assert source.cell is not None, "stalled is judged in cells"
-    cell = source.cell()
-    one = source.history
-    if not may_have_waited(cell, one, runs):
-        one = replace(one, reads=Source.empty("reads"))
-    return stalled(replace(cell, partitions={one.partition: one}))
-
+from prozess.harness.interfaces import Finding, KernelResult, PartitionHistory
+from prozess.harness.schema import MISSING
 
 # Checking a partition in pieces: which task looks at which rows, and what is put together. The rules are in
 # `prozess.checkers.chunked.pieces`.
@@ -151,7 +58,7 @@ def find_stalled(source: Source, runs: Sequence[Run]) -> KernelResult:
 # acknowledged.
 
 
-_SURVEY, _SURVEY_ROWS, _KEEP = "survey", "survey rows", "keep"
+_SURVEY, _SURVEY_ROWS, _KEEP, _STEPS = "survey", "survey rows", "keep", "steps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +83,11 @@ class Surveyed:
     offsets: np.ndarray = field(default_factory=partial(np.empty, 0, dtype=np.int64))
     edges: Sequence[Edge] = ()
     runs: Sequence[Run] = ()
+    processed: ProcessedPiece | None = None
+    """What a group did with the records of a range of offsets, if that was asked for."""
 
 
-def perform(source: Source, job: Job) -> Surveyed | KeptRows:
+def perform(source: Source, job: Job) -> object:
     """Does one job of `remainders`, on the rows that it names."""
     return _STAGES[job.stage](source, *job.arguments)
 
@@ -189,12 +98,11 @@ def remainders(
     asked: Mapping[int, Collection[str]],
 ) -> dict[int, "Remainder | Unreadable"]:
     """Returns what is left of each partition after it was looked at in pieces. `asked` maps a partition to the anomalies
-    of its cell that are asked for, LATE or STALLED."""
+    of its cell that are asked for: LATE, STALLED or of PROCESSING."""
     found: dict[int, Remainder | Unreadable] = {}
     surveyed: dict[int, list[Surveyed]] = {partition: [] for partition in cuts}
-    jobs = [
-        job for partition, cut in cuts.items() for job in _surveys(partition, cut, LATE in asked.get(partition, ()))
-    ]
+    wanted = {partition: frozenset(asked.get(partition, ())) for partition in cuts}
+    jobs = [job for partition, cut in cuts.items() for job in _surveys(partition, cut, wanted[partition])]
     for job, result in zip(jobs, each(jobs), strict=True):
         if isinstance(result, Failed):
             found[job.partition] = Unreadable(result.reason)
@@ -204,7 +112,7 @@ def remainders(
     left = {p: Remainder.of(surveyed[p]) for p in cuts if p not in found}
     asking = {p: open_keys(one.residues, []) for p, one in left.items()}
     while asking:
-        jobs = [job for p in asking for job in _again(p, cuts[p], left[p], surveyed[p], LATE in asked.get(p, ()))]
+        jobs = [job for p in asking for job in _again(p, cuts[p], left[p], surveyed[p], LATE in wanted[p])]
         for job, result in zip(jobs, each(jobs), strict=True):
             if isinstance(result, Failed):
                 found[job.partition] = Unreadable(result.reason)
@@ -216,7 +124,36 @@ def remainders(
             p: open_keys(left[p].residues, [kept.sent for kept in left[p].pieces]) for p in asking if p not in found
         }
         asking = {p: still[p] for p in still if len(still[p]) < len(asking[p])}
-    return {p: found.get(p) or left[p].together() for p in cuts}
+    steps = {p: left[p].processed for p in left if p not in found and REPROCESSED in wanted[p]}
+    copied, unreadable = _copied(cuts, steps, each)
+    found |= unreadable
+    return {p: found.get(p) or left[p].together(cuts[p], copied.get(p, _NOTHING)) for p in cuts}
+
+
+def _copied(
+    cuts: Mapping[int, Cuts],
+    pieces: Mapping[int, Sequence[ProcessedPiece]],
+    each: Callable[[Sequence[Job]], Sequence[object]],
+) -> tuple[dict[int, np.ndarray], dict[int, "Remainder | Unreadable"]]:
+    """Returns, for each partition, the rows of `processed` that may be of records with several copies; and the partitions
+    of which a piece could not be read."""
+    shared = {p: shared_ranges([piece.records.ranges for piece in pieces[p]]) for p in pieces}
+    jobs = [
+        Job(p, _STEPS, (low, high, shared[p]), cuts[p].rows_per_range)
+        for p in pieces
+        for (low, high), piece in zip(pairwise(cuts[p].offsets), pieces[p], strict=True)
+        if meets(piece.records.ranges, shared[p])
+    ]
+    unreadable: dict[int, Remainder | Unreadable] = {}
+    told: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {p: [] for p in pieces}
+    for job, result in zip(jobs, each(jobs) if jobs else (), strict=True):
+        if isinstance(result, Failed):
+            unreadable[job.partition] = Unreadable(result.reason)
+        else:
+            assert isinstance(result, tuple), result
+            told[job.partition].append(result)
+    copied = {p: copied_steps(told[p], [piece.records.copied for piece in pieces[p]]) for p in pieces}
+    return copied, unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +167,10 @@ class Remainder:
     offsets: np.ndarray
     pieces: list[KeptRows]
     runs: Sequence[Run]
+    processed: Sequence[ProcessedPiece] = ()
+    copied: np.ndarray = field(default_factory=partial(np.empty, 0, dtype=np.int64))
+    """Rows of `processed` that may be of records with several copies."""
+    parts: Sequence[PartitionPart] = ()
 
     @staticmethod
     def of(surveyed: Sequence[Surveyed]) -> "Remainder":
@@ -246,16 +187,42 @@ class Remainder:
             offsets,
             pieces,
             join_runs([r for one in surveyed for r in one.runs]),
+            [one.processed for one in surveyed if one.processed is not None],
         )
 
-    def together(self) -> "Remainder":
+    def together(self, cuts: Cuts, copied: np.ndarray) -> "Remainder":
         """Returns what is left with the rows that were kept, and nothing that `check` does not need, so that there is
         little to send between tasks."""
         sends = distinct(np.concatenate([self.sends, *(kept.sends for kept in self.pieces)]))
         reads = distinct(np.concatenate([self.reads, *(kept.reads for kept in self.pieces)]))
         counts = [replace(_EMPTY, counts=residue.counts) for residue in self.residues]
         pieces = [KeptRows(_NOTHING, _NOTHING, PieceSends(), kept.late) for kept in self.pieces]
-        return replace(self, sends=sends, reads=reads, residues=counts, offsets=self.offsets[:0], pieces=pieces)
+        return replace(
+            self,
+            sends=sends,
+            reads=reads,
+            residues=counts,
+            offsets=self.offsets[:0],
+            pieces=pieces,
+            copied=copied,
+            parts=self._parts(cuts, sends, reads),
+        )
+
+    def _parts(self, cuts: Cuts, sends: np.ndarray, reads: np.ndarray) -> list[PartitionPart]:
+        """Returns the pieces without what is left of them, and what is left of all. The pieces come first in `residues`."""
+        parts = [
+            PartitionPart(
+                number,
+                bounds,
+                distinct(np.concatenate([residue.sends, kept.sends])),
+                distinct(np.concatenate([residue.reads, kept.reads])),
+                cuts.rows_per_range,
+            )
+            for number, (bounds, residue, kept) in enumerate(
+                zip(pairwise(cuts.offsets), self.residues, self.pieces, strict=False)
+            )
+        ]
+        return [*parts, PartitionPart(len(parts), None, sends, reads, len(sends) + len(reads))]
 
     def check(self, source: Source, checkers: Mapping[str, PartitionChecker]) -> list[Finding]:
         """Returns what these checkers find in the whole partition. All of them may be given partitions in pieces."""
@@ -267,12 +234,16 @@ class Remainder:
         return [_with_judged(f, sum(missing[name] for name in counts[f.anomaly])) for f in findings]
 
     def check_cell(self, source: Source, anomalies: Sequence[str]) -> list[Finding]:
-        """Returns what these kernels over the partition's cell, LATE or STALLED, find in the whole partition."""
+        """Returns what these kernels over the partition's cell (LATE, STALLED, PROCESSING) find in the whole partition."""
         find: Mapping[str, Callable[[PartitionHistory], KernelResult]] = {
             LATE: lambda _: find_late(source, self._left(source), [kept.late for kept in self.pieces if kept.late]),
             STALLED: lambda _: find_stalled(source, self.runs),
+            **{name: partial(self._find_processed, source, name) for name in PROCESSING},
         }
         return check_partition(source.history, {name: find[name] for name in anomalies})
+
+    def _find_processed(self, source: Source, anomaly: str, _: PartitionHistory) -> KernelResult:
+        return find_processed(source, self.processed, self.copied, anomaly)
 
     def _left(self, source: Source) -> PartitionHistory:
         return replace(source.history, sends=source.sends.take(self.sends), reads=source.reads.take(self.reads))
@@ -283,6 +254,11 @@ class Unreadable:
     """A partition of which a piece could not be read. Everything that needs all pieces is unknown, with the reason."""
 
     reason: str
+
+    @property
+    def parts(self) -> Failed:
+        """Returns why there are none."""
+        return Failed(self.reason)
 
     def check(self, source: Source, checkers: Mapping[str, PartitionChecker]) -> list[Finding]:
         """Returns a failed finding for each of these checkers."""
@@ -304,14 +280,14 @@ _NOTHING = np.empty(0, dtype=np.int64)
 _EMPTY = Residue(_NOTHING, _NOTHING, PieceSends(), _NOTHING, _NOTHING, _NOTHING, _NOTHING)
 
 
-def _surveys(partition: int, cuts: Cuts, with_late: bool) -> list[Job]:
-    by_offset = [
-        Job(partition, _SURVEY, (*bounds, with_late), cuts.rows_per_range) for bounds in pairwise(cuts.offsets)
-    ]
+def _surveys(partition: int, cuts: Cuts, asked: frozenset[str]) -> list[Job]:
+    by_offset = [Job(partition, _SURVEY, (*bounds, asked), cuts.rows_per_range) for bounds in pairwise(cuts.offsets)]
     stretches = [("sends", *bounds) for bounds in pairwise(cuts.sends)] + [
         ("reads", *bounds) for bounds in pairwise(cuts.reads)
     ]
-    return by_offset + [Job(partition, _SURVEY_ROWS, bounds, bounds[2] - bounds[1]) for bounds in stretches]
+    return by_offset + [
+        Job(partition, _SURVEY_ROWS, (*bounds, cuts.offsets[:-1]), bounds[2] - bounds[1]) for bounds in stretches
+    ]
 
 
 def _again(partition: int, cuts: Cuts, left: Remainder, surveyed: Sequence[Surveyed], with_late: bool) -> list[Job]:
@@ -356,15 +332,16 @@ def _kept(source: Source, piece: Piece, context: PieceContext, with_late: bool) 
     return KeptRows(*rows, late_in(source.cell(), piece, piece.plain & ~keep))
 
 
-def _survey(source: Source, low: int, high: int, with_late: bool) -> Surveyed:
+def _survey(source: Source, low: int, high: int, asked: frozenset[str]) -> Surveyed:
     piece = _piece(source, low, high)
-    kept = _kept(source, piece, nothing_known(), with_late)
-    return Surveyed(piece.residue(), kept, piece.least_done_ns())
+    kept = _kept(source, piece, nothing_known(), LATE in asked)
+    processed = survey_processed(source, piece.history, low, high, asked) if asked & PROCESSING else None
+    return Surveyed(piece.residue(), kept, piece.least_done_ns(), processed=processed)
 
 
-def _survey_rows(source: Source, table: str, first: int, last: int) -> Surveyed:
-    """Looks at rows in the order of writing: which have no offset, where readers stepped unevenly, and what they
-    received in sequence."""
+def _survey_rows(source: Source, table: str, first: int, last: int, bounds: Sequence[int]) -> Surveyed:
+    """Looks at rows in the order of writing: which have no offset, where readers stepped unevenly from piece to piece, and
+    what they received in sequence. `bounds` are the first offsets of pieces."""
     rows = source.sends if table == "sends" else source.reads
     columns, numbers = rows.by_row(first, last)
     nowhere = np.flatnonzero(columns["log_offset"] < 0)
@@ -376,14 +353,19 @@ def _survey_rows(source: Source, table: str, first: int, last: int) -> Surveyed:
     history = replace(source.history, sends=source.empty("sends"), reads=chosen)
     residue = Piece(history, _NOTHING, numbers, whole=True).residue()
     runs = runs_of(columns)
-    return Surveyed(residue, offsets=uneven_offsets(columns), edges=edges_of(columns), runs=runs)
+    return Surveyed(residue, offsets=uneven_offsets(columns, bounds), edges=edges_of(columns), runs=runs)
 
 
 def _keep(source: Source, number: int, low: int, high: int, context: PieceContext, with_late: bool) -> KeptRows:
     return _kept(source, _piece(source, low, high), context, with_late)
 
 
-_STAGES: Mapping[str, Callable[..., Surveyed | KeptRows]] = {_SURVEY: _survey, _SURVEY_ROWS: _survey_rows, _KEEP: _keep}
+_STAGES: Mapping[str, Callable[..., object]] = {
+    _SURVEY: _survey,
+    _SURVEY_ROWS: _survey_rows,
+    _KEEP: _keep,
+    _STEPS: shared_steps,
+}
 
 
 def may_be_split(history: PartitionHistory) -> bool:

@@ -16,7 +16,7 @@ from prozess.checkers.lookup import Lookup, differs_from_previous, distinct, ide
 from prozess.checkers.partition_index import Log, PartitionIndex, grouped_by_client
 from prozess.harness.interfaces import PartitionHistory
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import MISSING, NONE, Outcome, of_clients
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, of_clients
 
 _NOTHING = np.empty(0, dtype=np.int64)
 _LEAST = np.iinfo(np.int64).min
@@ -62,7 +62,7 @@ class PieceContext:
     doubtful: np.ndarray
     """Keys of transactions in doubt, ascending."""
     offsets: np.ndarray
-    """Offsets at which readers stepped unevenly, ascending."""
+    """Offsets at which readers stepped unevenly, ascending. Those of steps within the piece may be left out."""
     log_offset: np.ndarray
     invoked_ns: np.ndarray
     clock: np.ndarray
@@ -162,7 +162,7 @@ class Piece:
         if self.plain.any():
             asked = self._asked(context)
             keep |= asked
-            self._keep_steps(keep, context.offsets)
+            self._keep_steps(keep, distinct(np.concatenate([context.offsets, self._uneven()])))
             self._keep_order(keep, asked | ~self.plain)
             self._keep_times(keep, context)
         return keep & self.plain
@@ -184,6 +184,23 @@ class Piece:
         index = self.index
         clock = of_clients(self.history.client_clock, index.sends["client"][rows], unknown=NONE)
         return PieceSends(index.send_key[rows], index.sends["invoked_ns"][rows], clock)
+
+    def _uneven(self) -> np.ndarray:
+        """Returns the offsets of this piece at which readers stepped unevenly within it. A step over offsets that have no
+        record, such as the marker of a transaction, is even: whoever leads from a record of the log to the next one has
+        skipped nothing. Many records would be kept otherwise, where transactions are small."""
+        reads = self.index.reads
+        apart = _apart(reads) & (np.diff(self._reads_rows) == 1)
+        same = np.flatnonzero(apart & _goes_on(reads))
+        level = of_clients(self.index.client_isolation, reads["client"][same], unknown=NONE)
+        for isolation, log in (
+            (Isolation.READ_UNCOMMITTED, self.index.log),
+            (Isolation.READ_COMMITTED, self.index.visible),
+        ):
+            mine = same[(level == Isolation.READ_COMMITTED) == (isolation is Isolation.READ_COMMITTED)]
+            at, to = (log.positions.find(reads["log_offset"][rows]) for rows in (mine, mine + 1))
+            apart[mine[(at >= 0) & (to == at + 1)]] = False
+        return _beside(reads["log_offset"], apart)
 
     def _asked(self, context: PieceContext) -> np.ndarray:
         """Returns the records that another piece names (another copy, a wrong acknowledgement, a wrong read), and the
@@ -265,15 +282,40 @@ class Piece:
         return np.asarray((place >= 0) & chosen[place])
 
 
-def uneven_offsets(reads: Mapping[str, np.ndarray]) -> np.ndarray:
+def uneven_offsets(reads: Mapping[str, np.ndarray], bounds: Sequence[int]) -> np.ndarray:
     """Returns the offsets of rows, in the order of reading, where the same client does not go on by one, or beside a
-    sentinel. Ascending."""
-    offset, sentinel = reads["log_offset"], reads["sender"] == SENTINEL_CLIENT
-    apart = np.zeros(len(offset) + 1, dtype=bool)
-    apart[1:-1] = (np.diff(offset) != 1) | sentinel[1:] | sentinel[:-1]
+    sentinel. Ascending. Two rows that are in the same piece are left out: the piece knows them. `bounds` are those of
+    pieces."""
+    offset = reads["log_offset"]
+    piece = np.searchsorted(np.asarray(bounds), offset, side="right")
+    within = (piece[1:] == piece[:-1]) & (piece[1:] > 0)
+    return _beside(offset, _apart(reads) & ~within)
+
+
+def _apart(reads: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns, for each two rows that follow one another, whether the same client does not go on by one, or one of them is
+    a sentinel."""
+    sentinel = reads["sender"] == SENTINEL_CLIENT
+    apart = (np.diff(reads["log_offset"]) != 1) | sentinel[1:] | sentinel[:-1]
     for name in ("client", "span"):
-        apart[1:-1] |= reads[name][1:] != reads[name][:-1]
-    return distinct(offset[apart[1:] | apart[:-1]])
+        apart |= reads[name][1:] != reads[name][:-1]
+    return np.asarray(apart)
+
+
+def _goes_on(reads: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns, for each two rows that follow one another, whether both show records to one client in one span."""
+    sentinel = reads["sender"] == SENTINEL_CLIENT
+    goes_on = ~(sentinel[1:] | sentinel[:-1])
+    for name in ("client", "span"):
+        goes_on &= reads[name][1:] == reads[name][:-1]
+    return np.asarray(goes_on)
+
+
+def _beside(offset: np.ndarray, apart: np.ndarray) -> np.ndarray:
+    """Returns the offsets, ascending, of the rows on both sides of these places between rows."""
+    if not len(offset):
+        return _NOTHING
+    return distinct(offset[np.append(apart, False) | np.append(False, apart)])
 
 
 def edges_of(reads: Mapping[str, np.ndarray]) -> list[Edge]:

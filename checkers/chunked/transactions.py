@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from prozess.checkers.chunked.edges import NearEdges, Stretches, join_edges_of, seams_of
 from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
 from prozess.checkers.transactions.index import (
     CellIndex,
@@ -25,39 +26,18 @@ from prozess.checkers.transactions.index import (
     pack_bits,
     reasons_of,
 )
-from prozess.checkers.transactions.isolation import Edges, aborted_reads, early_reads, wr_edges, ww_edges
-from prozess.harness.checking.checker import Look
+from prozess.checkers.transactions.isolation import aborted_reads, early_reads, wr_edges, ww_edges
+from prozess.harness.checking.checker import CellShare, Look, TakenRows
 from prozess.harness.interfaces import CellHistory
 
 FACTS = "transactions"
 NEAR = 256
 """Edges are brought along that lead no further than so many transactions, in the order of time."""
 EDGES_MAX = 24_000_000
-"""So many edges of a cell are brought along, 13 bytes each. A partition with more than its share is looked at again, if
-edges lead backwards."""
+"""So many edges of a cell are brought along, 13 bytes each; 25 if they are of a partition that is looked at in parts. A
+partition, or part, with more than its share is looked at again, if edges lead backwards."""
 _CYCLES = frozenset({"information-cycle", "write-cycle"})
 Each = Callable[[Sequence[Look]], Sequence[Any]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NearEdges:
-    """Edges of one partition, in little memory. Transactions are named by their ranks in time."""
-
-    writer: np.ndarray
-    reader: np.ndarray
-    row: np.ndarray
-    level: np.ndarray
-    """int8, as `Edges.level`. The others are int32."""
-
-    @staticmethod
-    def of(edges: Edges, ranks: np.ndarray, rows: np.ndarray) -> "NearEdges":
-        """Returns these of the edges. `ranks`: int[2, edges], those of writers and of readers."""
-        writer, reader = (rank[rows].astype(np.int32) for rank in ranks)
-        return NearEdges(writer, reader, edges.row[rows].astype(np.int32), edges.level[rows].astype(np.int8))
-
-    def chosen(self, mask: np.ndarray) -> "NearEdges":
-        """Returns the edges where `mask` is true."""
-        return NearEdges(self.writer[mask], self.reader[mask], self.row[mask], self.level[mask])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,13 +57,19 @@ class Candidates:
     in_doubt: np.ndarray
     """int64[2, n]: the transactions of all these edges of which it is not known here whether they were committed: their
     ranks, ascending, and their numbers."""
+    stretches: Stretches | None = None
+    """What the order of writes in other parts of the partition must know of this one. None: it was looked at whole."""
+
+
+_NO_CANDIDATES = Candidates(
+    np.empty((2, 0), dtype=np.int32), None, 0, np.empty((3, 0), dtype=np.int64), 0, np.empty((2, 0), dtype=np.int64)
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
     """Describes what one partition alone shows of the transactions of its cell. Arrays have the numbers of transactions."""
 
-    partition: int
     alone: PartitionSurvey
     audited: bool
     reason: str | None
@@ -101,47 +87,72 @@ class Survey:
 
 
 def gather(
-    cells: Mapping[int, Mapping[int, int]], each: Each, anomalies: Sequence[str]
+    cells: Mapping[int, Sequence[CellShare]], each: Each, anomalies: Sequence[str]
 ) -> Mapping[int, KnownTransactions]:
-    """Returns what is known of these cells (cell → partition → rows), as these anomalies need it."""
+    """Returns what is known of these cells, as these anomalies need it."""
     cycles = not _CYCLES.isdisjoint(anomalies)
-    shares = {cell: EDGES_MAX // max(1, len(partitions)) if cycles else -1 for cell, partitions in cells.items()}
-    surveys: dict[int, list[Survey]] = _looks(cells, each, "survey", lambda cell: (shares[cell],))
-    known = {cell: _together(parts) for cell, parts in surveys.items()}
+    most = {cell: EDGES_MAX // max(1, len(shares)) if cycles else -1 for cell, shares in cells.items()}
+    surveys: dict[int, list[Survey]] = _looks(cells, each, "survey", lambda cell: (most[cell],))
+    known = {cell: _together(parts, cells[cell]) for cell, parts in surveys.items()}
     torn = {cell: cells[cell] for cell, (_, places) in known.items() if len(places)}
     found = {cell: one for cell, (one, _) in known.items()}
     for cell, firsts in _looks(torn, each, "first", lambda cell: (known[cell][1],)).items():
-        found[cell] = replace(found[cell], first=_first_of(firsts))
+        found[cell] = replace(found[cell], first=_first_of(firsts, cells[cell]))
     if not cycles:
         return found
     candidates = {cell: [survey.edges for survey in parts] for cell, parts in surveys.items()}
-    _fill(candidates, cells, each, "candidates", lambda cell: (found[cell], shares[cell]))
+    _fill(candidates, cells, each, "candidates", lambda cell: (found[cell], most[cell]))
     proven = {cell: found[cell].shown | found[cell].seen_committed for cell in candidates}
     left = {
         cell: [_certain(one, proven[cell]) for one in parts if one is not None] for cell, parts in candidates.items()
     }
     assert all(len(parts) == len(cells[cell]) for cell, parts in left.items())
-    spans = {cell: _spans(parts) for cell, parts in left.items()}
+    seams = {cell: _seams(cells[cell], left[cell]) for cell in cells}
+    spans = {cell: _spans([*left[cell], *map(_of_seams, seams[cell].values())]) for cell in cells}
     edges = {cell: [_entangled(one, spans[cell]) for one in parts] for cell, parts in left.items()}
     _fill(edges, cells, each, "edges", lambda cell: (found[cell], spans[cell]))
     for cell, parts in edges.items():
-        judged = sum(one.read for one in left[cell]), sum(one.written for one in left[cell])
+        written = sum(one.written for one in left[cell]) + sum(len(one.row) for one in seams[cell].values())
+        met = {p: one.chosen(_inside(one.writer, one.reader, spans[cell])) for p, one in seams[cell].items()}
+        ranked, rows = join_edges_of(cells[cell], [part for part in parts if part is not None], met)
         found[cell] = replace(
-            found[cell], ranked_edges=_ranked([part for part in parts if part is not None]), edges_judged=judged
+            found[cell],
+            ranked_edges=ranked,
+            edges_judged=(sum(one.read for one in left[cell]), written),
+            edge_rows=rows,
         )
     return found
 
 
+def rows_of_edges(known: KnownTransactions) -> TakenRows:
+    """Returns the rows that kernels which look for cycles need of partitions that were looked at in parts."""
+    return known.edge_rows
+
+
+def _seams(shares: Sequence[CellShare], parts: Sequence["Candidates"]) -> dict[int, NearEdges]:
+    """Returns the edges between parts, for each partition that was looked at in parts."""
+    stretches: dict[int, list[Stretches]] = {}
+    for share, part in zip(shares, parts, strict=True):
+        if part.stretches is not None:
+            stretches.setdefault(share.partition, []).append(part.stretches)
+    return {partition: seams_of(told) for partition, told in stretches.items()}
+
+
+def _of_seams(seams: NearEdges) -> "Candidates":
+    back = seams.chosen(seams.reader < seams.writer)
+    return replace(_NO_CANDIDATES, backwards=np.stack([back.writer, back.reader]))
+
+
 def _looks(
-    cells: Mapping[int, Mapping[int, int]], each: Each, stage: str, arguments: Callable[[int], tuple[Any, ...]]
+    cells: Mapping[int, Sequence[CellShare]], each: Each, stage: str, arguments: Callable[[int], tuple[Any, ...]]
 ) -> dict[int, list[Any]]:
-    """Returns what a look at each partition gives, in the order of partitions."""
+    """Returns what a look at each share of these cells gives, in their order."""
     if not cells:
         return {}
     looks = []
-    for cell, partitions in cells.items():
+    for cell, shares in cells.items():
         given = arguments(cell)  # one object, so that it is sent once
-        looks += [Look(cell, p, FACTS, stage, given, partitions[p]) for p in sorted(partitions)]
+        looks += [share.look(cell, FACTS, stage, given) for share in shares]
     found: dict[int, list[Any]] = {cell: [] for cell in cells}
     for look, result in zip(looks, each(looks), strict=True):
         found[look.cell].append(result)
@@ -150,23 +161,23 @@ def _looks(
 
 def _fill(
     parts: Mapping[int, list[Any]],
-    cells: Mapping[int, Mapping[int, int]],
+    cells: Mapping[int, Sequence[CellShare]],
     each: Each,
     stage: str,
     arguments: Callable[[int], tuple[Any, ...]],
 ) -> None:
-    """Looks at the partitions of which there is nothing yet (None), and fills in what that gives."""
+    """Looks at the shares of which there is nothing yet (None), and fills in what that gives."""
     missing = {
-        cell: {p: cells[cell][p] for p, part in zip(sorted(cells[cell]), of_cell, strict=True) if part is None}
+        cell: [share for share, part in zip(cells[cell], of_cell, strict=True) if part is None]
         for cell, of_cell in parts.items()
     }
-    filled = _looks({cell: partitions for cell, partitions in missing.items() if partitions}, each, stage, arguments)
+    filled = _looks({cell: shares for cell, shares in missing.items() if shares}, each, stage, arguments)
     for cell, results in filled.items():
         rest = iter(results)
         parts[cell][:] = [next(rest) if part is None else part for part in parts[cell]]
 
 
-def _together(parts: Sequence[Survey]) -> tuple[KnownTransactions, np.ndarray]:
+def _together(parts: Sequence[Survey], shares: Sequence[CellShare]) -> tuple[KnownTransactions, np.ndarray]:
     """Returns what the partitions show together, without the first records; and the transactions that may be torn."""
 
     def any_of(name: str) -> np.ndarray:
@@ -177,18 +188,23 @@ def _together(parts: Sequence[Survey]) -> tuple[KnownTransactions, np.ndarray]:
 
     shown, nothing = any_of("shown"), np.empty(0, dtype=np.int64)
     torn = np.flatnonzero(any_of("missing") & shown)
-    incomplete = reasons_of([part.reason for part in parts], sum(part.unrecorded for part in parts))
+    reasons = {share.partition: part.reason for share, part in zip(shares, parts, strict=True)}
+    incomplete = reasons_of(list(reasons.values()), sum(part.unrecorded for part in parts))
     audited = all(part.audited for part in parts)
-    surveys = {part.partition: part.alone for part in parts}
+    surveys = {share.key: part.alone for share, part in zip(shares, parts, strict=True)}
     return KnownTransactions(
         audited, incomplete, pack_bits(shown), pack_bits(any_of("seen_committed")), (nothing, nothing, nothing), surveys
     ), torn
 
 
-def _first_of(parts: Sequence[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _first_of(
+    parts: Sequence[tuple[np.ndarray, ...]], shares: Sequence[CellShare]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     place, sequence, offset = (np.concatenate([part[column] for part in parts]) for column in range(3))
-    which, row = np.unique(place, return_index=True)  # the first of each: of the first partition
-    return which, sequence[row], offset[row]
+    partition = np.repeat([share.partition for share in shares], [len(part[0]) for part in parts])
+    order = np.lexsort((sequence, partition, place))
+    first = order[differs_from_previous(place[order])]
+    return place[first], sequence[first], offset[first]
 
 
 def _certain(part: Candidates, proven: np.ndarray) -> Candidates:
@@ -233,23 +249,10 @@ def _inside(writer: np.ndarray, reader: np.ndarray, spans: np.ndarray) -> np.nda
 def _entangled(part: Candidates, spans: np.ndarray) -> NearEdges | None:
     """Returns the edges that may be in cycles. None: only another look at the partition can tell."""
     if not spans.size:
-        return _NO_EDGES
+        return NearEdges.nothing()
     if part.near is None or int((spans[1] - spans[0]).max()) > NEAR:
         return None
     return part.near.chosen(_inside(part.near.writer, part.near.reader, spans))
-
-
-_NO_EDGES = NearEdges(*[np.empty(0, dtype=np.int32)] * 4)
-
-
-def _ranked(parts: Sequence[NearEdges]) -> Edges:
-    """Returns the edges of all partitions, in their order. The number of a partition is its place among them."""
-
-    def column(name: str) -> np.ndarray:
-        return np.concatenate([np.empty(0, dtype=np.intp), *(getattr(part, name) for part in parts)])
-
-    position = np.repeat(np.arange(len(parts)), [len(part.row) for part in parts])
-    return Edges(column("writer"), column("reader"), position, column("row"), column("level"))
 
 
 # The looks at one partition, by stage.
@@ -276,7 +279,6 @@ def _survey(history: CellHistory, edges_max: int) -> Survey:
         reduce(or_, (one for one, there in noticed.items() if there), NoticedTransactions(0)), index.reads_judged(0)
     )
     return Survey(
-        partition.partition,
         alone,
         index.audited,
         index.reason(partition),
@@ -329,14 +331,15 @@ def _candidates_among(index: CellIndex, committed: np.ndarray, doubt: np.ndarray
     back = np.flatnonzero(ahead < 0)
     backwards = np.stack(_unpaired(distinct(_pair(ranks[0][back], ranks[1][back])))).astype(np.int32)
     near = np.flatnonzero(ahead <= NEAR)
-    edges = None if len(near) > edges_max else NearEdges.of(both, ranks, near)
+    edges = None if len(near) > edges_max else NearEdges.of(index, both, ranks, near)
     there = np.zeros((2, 0), dtype=np.int64)
     if doubt is not None:
         named = [*doubtful[:2], *backwards, *(() if edges is None else (edges.writer, edges.reader))]
         numbers = index.transactions.by_rank
         ranked = distinct(np.concatenate([one[doubt[numbers[one]]].astype(np.int64) for one in named]))
         there = np.stack([ranked, numbers[ranked]])
-    return Candidates(backwards, edges, count, doubtful, len(written.writer), there)
+    stretches = None if index.part is None else Stretches.of(index, committed)
+    return Candidates(backwards, edges, count, doubtful, len(written.writer), there, stretches)
 
 
 def _pair(tail: np.ndarray, head: np.ndarray) -> np.ndarray:
@@ -357,7 +360,7 @@ def _edges(history: CellHistory, known: KnownTransactions, spans: np.ndarray) ->
         wr_edges(index).and_those(ww_edges(index)),
     )
     ranks = np.stack([rank[both.writer], rank[both.reader]])
-    return NearEdges.of(both, ranks, np.flatnonzero(_inside(ranks[0], ranks[1], spans)))
+    return NearEdges.of(index, both, ranks, np.flatnonzero(_inside(ranks[0], ranks[1], spans)))
 
 
 _STAGES: Mapping[str, Callable[..., object]] = {

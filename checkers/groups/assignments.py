@@ -7,7 +7,7 @@ import numpy as np
 
 from prozess.checkers.lookup import ascends, distinct, lazy
 from prozess.checkers.partition_index import PartitionIndex
-from prozess.harness.checking.checker import Look
+from prozess.harness.checking.checker import CellShare, Look
 from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses
 from prozess.harness.plan.plan import Cell
@@ -275,11 +275,11 @@ FACTS = "polls"
 
 
 def gather(
-    cells: Mapping[int, Mapping[int, int]], each: Callable[[Sequence[Look]], Sequence[Any]], anomalies: Sequence[str]
+    cells: Mapping[int, Sequence[CellShare]], each: Callable[[Sequence[Look]], Sequence[Any]], anomalies: Sequence[str]
 ) -> Mapping[int, Polls]:
-    """Returns the polls of the members of these cells (cell → partition → rows), by one look at each partition. The
-    result does not depend on `anomalies`."""
-    looks = [Look(cell, p, FACTS, "", (), rows) for cell, parts in cells.items() for p, rows in parts.items()]
+    """Returns the polls of the members of these cells, by one look at each share of a cell. The result does not depend on
+    `anomalies`."""
+    looks = [share.look(cell, FACTS, "", ()) for cell, shares in cells.items() for share in shares]
     found: dict[int, dict[int, list[np.ndarray]]] = {cell: {} for cell in cells}
     for one, times in zip(looks, each(looks), strict=True):
         for member, part in times.items():
@@ -291,5 +291,5 @@ def gather(
 
 
 def look(history: CellHistory, _stage: str) -> Polls:
-    """Returns the polls that the one partition of this cell shows."""
+    """Returns the polls that the one partition of this cell, or a part of it, shows."""
     return polls_of_reads(history)

@@ -307,12 +307,9 @@ def reprocessed(history: CellHistory) -> KernelResult:
 
 def _reprocessed(history: CellHistory, partition: PartitionHistory, members: Members) -> OwnershipResult:
     table, number = history.tables["processed"], partition.partition
-    rows = _in_order(table, _done_rows(table, number))
-    offset = table["log_offset"][rows]
-    again = np.flatnonzero(offset[1:] == offset[:-1]) + 1
-    before, after = rows[again - 1], rows[again]
-    case = _why_again(history, number, members, before, after)
-    one, other = _copies(table, rows[np.flatnonzero(np.diff(offset, prepend=-1))] if len(rows) else rows)
+    rows = steps_in_order(table, number)
+    before, after, case = _steps_again(history, number, members, rows)
+    one, other = _copies(table, first_steps(table, rows))
     before, after = np.concatenate([before, one]), np.concatenate([after, other])
     case = np.concatenate([case, np.full(len(one), GroupCase.DUPLICATE, dtype=np.int32)])
     for source, retry in retry_of(history.cell).items():
@@ -321,10 +318,17 @@ def _reprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
             why = _why_handed_on_again(history, source, members, found)
             before, after = np.concatenate([before, found.before]), np.concatenate([after, found.after])
             case = np.concatenate([case, why])
-    witnesses = make_witnesses(
+    return _again(table, number, before, after, case), len(rows), None
+
+
+def _again(
+    table: Mapping[str, np.ndarray], partition: int, before: np.ndarray, after: np.ndarray, case: np.ndarray
+) -> np.ndarray:
+    """Returns the witnesses of these pairs of rows of `processed`."""
+    return make_witnesses(
         len(after),
         {
-            "partition": number,
+            "partition": partition,
             "client": table["sender"][after],
             "sequence": table["sequence"][after],
             "log_offset": table["log_offset"][after],
@@ -337,7 +341,32 @@ def _reprocessed(history: CellHistory, partition: PartitionHistory, members: Mem
             "case": case,
         },
     )
-    return witnesses, len(rows), None
+
+
+def _steps_again(
+    history: CellHistory, partition: int, members: Members, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns pairs of rows of `processed`, one finished step and the next of the same offset, and why it was repeated.
+    `rows` are what `steps_in_order` returns."""
+    offset = history.tables["processed"]["log_offset"][rows]
+    again = np.flatnonzero(offset[1:] == offset[:-1]) + 1
+    before, after = rows[again - 1], rows[again]
+    return before, after, _why_again(history, partition, members, before, after)
+
+
+def repeated_steps(history: CellHistory, partition: int, rows: np.ndarray) -> np.ndarray:
+    """Returns the witnesses of `reprocessed` of steps that repeat one of the same offset, in a partition that is nobody's
+    retry partition. `rows` are what `steps_in_order` returns: all steps of some offsets, at least."""
+    pairs = _steps_again(history, partition, Members.of(history), rows)
+    return _again(history.tables["processed"], partition, *pairs)
+
+
+def repeated_copies(table: Mapping[str, np.ndarray], partition: int) -> np.ndarray:
+    """Returns the witnesses of `reprocessed` of further copies of a record in the log. `table` has rows of `processed`, at
+    most one for each offset, ascending by offset: all that are of records with several copies, at least."""
+    before, after = _copies(table, np.arange(len(table["log_offset"])))
+    case = np.full(len(before), GroupCase.DUPLICATE, dtype=np.int32)
+    return _again(table, partition, before, after, case)
 
 
 def _copies(table: Mapping[str, np.ndarray], single: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -358,6 +387,11 @@ def _done_rows(processed: Mapping[str, np.ndarray], partition: int) -> np.ndarra
     return np.flatnonzero((processed["partition"] == partition) & (processed["done_ns"] != MISSING))
 
 
+def steps_in_order(processed: Mapping[str, np.ndarray], partition: int) -> np.ndarray:
+    """Returns the rows of `processed` that are finished steps of one partition, by offset, then by when they were done."""
+    return _in_order(processed, _done_rows(processed, partition))
+
+
 def _in_order(processed: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
     """Returns these rows of `processed` by offset, then by when they were done. Nearly all are in the order of offsets
     already, or in a few stretches that are (timsort is linear then), and few offsets come twice."""
@@ -371,6 +405,11 @@ def _in_order(processed: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarr
     rows = rows.copy()
     rows[again] = rows[again][np.lexsort((processed["done_ns"][rows[again]], offset[again]))]
     return rows
+
+
+def first_steps(processed: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
+    """Returns the first of these rows of each offset. `rows` are what `steps_in_order` returns."""
+    return np.asarray(rows[differs_from_previous(processed["log_offset"][rows])])
 
 
 def _why_again(

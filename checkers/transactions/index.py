@@ -24,6 +24,7 @@ from prozess.checkers.lookup import (
     lazy,
 )
 from prozess.checkers.partition_index import PartitionIndex
+from prozess.harness.checking.checker import ShareKey, TakenRows
 from prozess.harness.interfaces import CellHistory
 from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, of_clients, once
 
@@ -43,6 +44,7 @@ class CellIndex(Indexed):
         self._inside: dict[int, np.ndarray] = {}
         self._of_send: dict[int, np.ndarray] = {}
         self.known: KnownTransactions | None = history.known.get("transactions")
+        self.part = history.part
 
     @property
     def audited(self) -> bool:
@@ -188,7 +190,10 @@ class CellIndex(Indexed):
         return survey is None or what in survey.noticed
 
     def _survey(self, position: int) -> "PartitionSurvey | None":
-        return self.known.surveys.get(self.partitions[position].partition) if self.known else None
+        if self.known is None:
+            return None
+        part = None if self.part is None else self.part.number
+        return self.known.surveys.get((self.partitions[position].partition, part))
 
     def _nowhere(self, what: "NoticedTransactions") -> bool:
         return not any(self.has(position, what) for position in range(len(self.partitions)))
@@ -547,7 +552,7 @@ class NoticedTransactions(Flag):
 
 @dataclass(frozen=True, slots=True)
 class PartitionSurvey:
-    """Describes what a look at one partition told about it alone."""
+    """Describes what a look at one partition, or at a part of it, told about that alone."""
 
     noticed: NoticedTransactions
     reads: int
@@ -569,13 +574,16 @@ class KnownTransactions:
     first: tuple[np.ndarray, np.ndarray, np.ndarray]
     """For each transaction that may be torn, ascending: which it is, and the sequence and offset of its first record
     that V shows."""
-    surveys: Mapping[int, PartitionSurvey] = field(default_factory=dict)
-    """What each partition was found to be like."""
+    surveys: Mapping[ShareKey, PartitionSurvey] = field(default_factory=dict)
+    """What each partition, or part of one, was found to be like."""
     ranked_edges: Any = None
     """The `Edges` that may be in cycles (`prozess.checkers.transactions.isolation`). Transactions are named by their ranks in
     time (`Transactions.by_rank`). None: no kernel asked for them."""
     edges_judged: tuple[int, int] = (0, 0)
     """How many edges there are by reads, and how many by writes."""
+    edge_rows: TakenRows = field(default_factory=dict)
+    """Which rows `ranked_edges` are of in each partition that was looked at in parts. There `Edges.row` is a place among
+    these."""
 
 
 def pack_bits(flags: np.ndarray) -> np.ndarray:

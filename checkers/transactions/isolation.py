@@ -368,9 +368,19 @@ def ww_edges(index: CellIndex, among: np.ndarray | None = None) -> Edges:
         keep = committed[transaction]
         rows, transaction = rows[keep], transaction[keep]
         new = np.flatnonzero(differs_from_previous(transaction))[1:]
+        if index.part is not None:  # what stands between those two is in another part
+            place = places_between(index, position, rows)
+            new = new[place[new - 1] == place[new]]
         level = np.full(len(new), Isolation.NOT_A_READER)
         parts.append(Edges(transaction[new - 1], transaction[new], np.full(len(new), position), rows[new - 1], level))
     return join_edges(parts)
+
+
+def places_between(index: CellIndex, position: int, rows: np.ndarray) -> np.ndarray:
+    """Returns intp[k]: in which place between records of other parts these rows of `reads` stand in the log. Rows with the
+    same number follow one another there. In the last part each has its own."""
+    assert index.part is not None
+    return np.asarray(np.searchsorted(index.part.breaks, index.partitions[position].reads["log_offset"][rows]))
 
 
 # Cycles.

@@ -7,7 +7,7 @@ pieces: this module says where it is cut, and `prozess.checkers.chunked.pieces` 
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from prozess.harness.history.parquet import UNBOUNDED, PartitionRows, TableFile
 from prozess.harness.history.reader import History
-from prozess.harness.interfaces import CellHistory, CellKernel, Finding, Kernel, PartitionHistory
+from prozess.harness.interfaces import CellHistory, CellKernel, Finding, Kernel, PartitionHistory, PartRows
 from prozess.harness.plan.plan import Cell
 from prozess.harness.schema import TABLES
 
@@ -30,8 +30,9 @@ Columns = Mapping[str, np.ndarray]
 class Rows(Protocol):
     """The rows of one table of one partition, of which only some are read at a time."""
 
-    def by_offset(self, low: int, high: int) -> tuple[Columns, np.ndarray]:
-        """Returns the rows with low ≤ log_offset < high (or UNBOUNDED), and their numbers, ascending."""
+    def by_offset(self, low: int, high: int, without: np.ndarray | None = None) -> tuple[Columns, np.ndarray]:
+        """Returns the rows with low ≤ log_offset < high (or UNBOUNDED), and their numbers, ascending. `without`: but for the
+        rows with these numbers, which ascend."""
         ...
 
     def by_row(self, first: int, last: int) -> tuple[Columns, np.ndarray]:
@@ -85,6 +86,8 @@ class Source:
     sends: Rows
     reads: Rows
     cell: Callable[[], CellHistory] | None = None
+    processed: Rows | None = None
+    """The steps of a group's members; None: the partition has no cell."""
 
     @staticmethod
     def of(history: History, partition: int) -> "Source":
@@ -95,6 +98,7 @@ class Source:
             PartitionRows(files["sends"], partition),
             PartitionRows(files["reads"], partition),
             None if place is None else partial(history.cell_history, place.cell, only=one),
+            None if place is None else PartitionRows(files["processed"], partition),
         )
 
     @staticmethod
@@ -125,16 +129,72 @@ def _offsets_of(files: list[TableFile], partition: int) -> tuple[int, int]:
     return max(0, min(bounds, default=0)), max(bounds, default=0) + 1
 
 
+# Parts of a partition that is checked in pieces, for kernels of its cell that find of each record by itself what they find.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartitionPart:
+    """Says which rows of `sends` and `reads` are in one part of a partition. All rows of a record, and all rows of an
+    offset, are in the same part: those of plain records in the part of their piece, and all others in the last part."""
+
+    number: int
+    offsets: tuple[int, int] | None
+    """The bounds of a piece. None: the last part."""
+    sends: np.ndarray
+    """The numbers of rows, ascending: those of the last part, or those of a piece that are in the last part."""
+    reads: np.ndarray
+    rows: int
+    """The amount of work."""
+
+    def of(self, source: "Source") -> tuple[PartitionHistory, PartRows]:
+        """Returns the partition with the rows of this part alone."""
+        left = source.reads.take(self.reads)
+        if self.offsets is None:
+            (sends, sends_rows), (reads, reads_rows) = (source.sends.take(self.sends), self.sends), (left, self.reads)
+        else:
+            sends, sends_rows = source.sends.by_offset(*self.offsets, self.sends)
+            reads, reads_rows = source.reads.by_offset(*self.offsets, self.reads)
+        rows = PartRows(self.number, sends_rows, reads_rows, np.sort(left["log_offset"]))
+        return replace(source.history, sends=sends, reads=reads), rows
+
+
+ShareKey = tuple[int, int | None]
+"""A partition, and the number of a part of it. None: all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellShare:
+    """Describes what one look at a cell sees: one of its partitions, or a part of one."""
+
+    partition: int
+    rows: int
+    """The amount of work."""
+    part: PartitionPart | None = None
+
+    @property
+    def key(self) -> ShareKey:
+        """Returns what names this share among those of its cell."""
+        return self.partition, self.part.number if self.part is not None else None
+
+    def look(self, cell: int, facts: str, stage: str, arguments: tuple[Any, ...]) -> "Look":
+        """Returns a look at this share of a cell."""
+        return Look(cell, self.partition, facts, stage, arguments, self.rows, self.part)
+
+
 # What must be known of all partitions of a cell together.
 
 
 Known = Mapping[str, Any]
-"""For each `CellFacts`, by its name, what is known of all partitions of one cell together."""
+"""For each `CellFacts`, by its name, what is known of all partitions of one cell together. `Failed`: it could not be found
+out, and the cell is too large to be checked without."""
+TakenRows = Mapping[int, tuple[np.ndarray, np.ndarray]]
+"""For each of some partitions, numbers of rows of `sends` and of `reads`, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at one partition of a cell, to gather the facts named `facts`. `rows` is the amount of work."""
+    """One look at one partition of a cell, or at a part of it, to gather the facts named `facts`. `rows` is the amount of
+    work."""
 
     cell: int
     partition: int
@@ -142,9 +202,15 @@ class Look:
     stage: str
     arguments: tuple[Any, ...]
     rows: int
+    part: PartitionPart | None = None
     check: bool = False
     """Also check the partition, with every checker that needs to know nothing of the others: what was read and indexed for
     the look serves them, too."""
+
+    @property
+    def key(self) -> ShareKey:
+        """Returns what names the share that this is a look at among those of its cell."""
+        return self.partition, self.part.number if self.part is not None else None
 
 
 class Gather(Protocol):
@@ -152,13 +218,18 @@ class Gather(Protocol):
 
     def __call__(
         self,
-        cells: Mapping[int, Mapping[int, int]],
+        cells: Mapping[int, Sequence[CellShare]],
         each: Callable[[Sequence[Look]], Sequence[Any]],
         anomalies: Sequence[str],
     ) -> Mapping[int, Any]:
-        """Returns, for each cell, what is known of all its partitions. `cells` maps a cell to its partitions and their
-        rows. `each` carries out looks and returns the results in their order. `anomalies` are those whose kernels ask."""
+        """Returns, for each cell, what is known of all its partitions. `cells` maps a cell to its shares, by partition.
+        `each` carries out looks and returns the results in their order. `anomalies` are those whose kernels ask."""
         ...
+
+
+def no_rows(_: object) -> TakenRows:
+    """Returns no rows: for kernels that are never given whole what they know facts about."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +241,9 @@ class CellFacts:
     gather: Gather
     look: Callable[..., object]
     """(history of a cell with one partition, stage, *arguments) → what this look shows, as `gather` takes it."""
+    rows: Callable[[Any], TakenRows] = no_rows
+    """(what is known) → the only rows that kernels look at which know this and are given the cell whole, of partitions that
+    are checked in pieces."""
 
 
 # Checkers.
@@ -208,6 +282,9 @@ class ByPartition:
     """`judged` counts things of the whole cell (transactions), not of each partition."""
     in_pieces: bool = False
     """The kernel finds the same in a partition that was looked at in pieces as in the whole."""
+    in_parts: bool = False
+    """The kernel is given a partition that was looked at in pieces a `PartitionPart` at a time. It has a witness for each
+    record (and case), in the order of clients and sequences."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +327,11 @@ class CellChecker:
         """Returns whether the kernel looks at sends and reads of a whole cell, if this is known of it."""
         return self.reads_rows and (self.knows is None or self.knows.name not in known)
 
+    def unknown(self, known: Known) -> "Failed | None":
+        """Returns why what the kernel must know could not be found out. None: it is known, or not needed."""
+        found = None if self.knows is None else known.get(self.knows.name)
+        return found if isinstance(found, Failed) else None
+
 
 Checker = PartitionChecker | CellChecker
 
@@ -259,6 +341,11 @@ Checker = PartitionChecker | CellChecker
 
 class PartitionRemainder(Protocol):
     """Describes what is left of a partition that was looked at in pieces."""
+
+    @property
+    def parts(self) -> Sequence[PartitionPart] | Failed:
+        """Returns the parts of the partition. `Failed`: a piece could not be read."""
+        ...
 
     def check(self, source: Source, checkers: Mapping[str, PartitionChecker]) -> list[Finding]:
         """Returns what these checkers find in the whole partition. All of them may be given it in pieces."""

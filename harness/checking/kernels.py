@@ -4,18 +4,19 @@ on this machine or on Spark's workers. The local engine, which runs kernels on t
 import ctypes
 import heapq
 import logging
+import resource
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from prozess.harness.checking.checker import (
     ROWS_MAX,
+    ByPartition,
     CellChecker,
     CheckerSet,
     Failed,
@@ -23,10 +24,14 @@ from prozess.harness.checking.checker import (
     Known,
     Look,
     PartitionChecker,
+    PartitionPart,
     PartitionRemainder,
+    ShareKey,
     Source,
+    TakenRows,
     cuts_of,
 )
+from prozess.harness.checking.gathering import CheckedLooks, Each, Looked, gather_known, readable, readable_cells
 from prozess.harness.history.reader import History
 from prozess.harness.interfaces import CellHistory, Finding, Kernel, KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import (
@@ -89,7 +94,12 @@ def _together(checker: CellChecker, parts: Sequence[Finding]) -> KernelResult:
     """Returns the result of a kernel over a cell, from its results in the partitions."""
     sharing = checker.by_partition
     assert sharing is not None, checker.anomaly
-    results = [finding.result for finding in sorted(parts, key=lambda finding: finding.partition)]
+    of_partition: dict[int, list[KernelResult]] = {}
+    for finding in sorted(parts, key=lambda finding: finding.partition):
+        of_partition.setdefault(finding.partition, []).append(finding.result)
+    results = [
+        of_partition[p][0] if len(of_partition[p]) == 1 else _of_parts(sharing, of_partition[p]) for p in of_partition
+    ]
     # Of the whole cell, a kernel gives its reason where it found nothing anywhere, or wherever that is in doubt.
     telling = [result for result in results if result.count] if sharing.judges_cell else []
     reasons = dict.fromkeys(result.incomplete for result in telling or results if result.incomplete)
@@ -104,6 +114,21 @@ def _together(checker: CellChecker, parts: Sequence[Finding]) -> KernelResult:
         judged=max(judged) if sharing.judges_cell else sum(judged),
         incomplete="; ".join(reasons) or None,
         windows=windows,
+    )
+
+
+def _of_parts(sharing: ByPartition, parts: Sequence[KernelResult]) -> KernelResult:
+    """Returns what a kernel finds in a partition, from what it finds in parts of it. A witness is of a record, of which
+    all rows are in one part."""
+    assert sharing.in_parts, sharing
+    witnesses = join_witnesses(part.witnesses for part in parts if len(part.witnesses))
+    order = np.lexsort((witnesses["sequence"], witnesses["client"], witnesses["case"] * sharing.by_case))
+    judged = [part.judged for part in parts]
+    return KernelResult(
+        witnesses[order][:WITNESSES_MAX],
+        count=sum(part.count for part in parts),
+        judged=max(judged) if sharing.judges_cell else sum(judged),
+        incomplete="; ".join(dict.fromkeys(part.incomplete for part in parts if part.incomplete)) or None,
     )
 
 
@@ -125,22 +150,33 @@ class Unit:
     """What is known of all partitions of the cell, or of the partition's cell."""
     looked_at: bool = False
     """Only what needs `known` is still to be found in the partition: it was checked when it was looked at."""
+    part: PartitionPart | None = None
+    """The unit is only this part of the partition, with the kernels of its cell that are given parts."""
 
-
-Each = Callable[[Sequence[Job | Look]], Sequence[object]]
-"""Carries out jobs wherever an engine does that, and returns the result of `perform` for each, in their order."""
+    @property
+    def is_shared_out(self) -> bool:
+        """Returns whether the kernels that are given parts of partitions are given those of this one."""
+        if self.part is not None:
+            return True
+        return self.remainder is not None and not isinstance(self.remainder.parts, Failed)
 
 
 def checkers_of(unit: Unit, cell: Cell | None, checkers: CheckerSet) -> Mapping[str, CellChecker]:
     """Returns the checkers of cells that this unit is for."""
     if cell is None:
         return {}
-    traits, of_partition = cell.traits, unit.cell is None
+    traits, of_partition, shared_out = cell.traits, unit.cell is None, unit.is_shared_out
     return {
         name: checker
         for name, checker in checkers.cell.items()
-        if checker.applies(traits) and checker.is_cut(cell, unit.known) == of_partition
+        if checker.applies(traits)
+        and checker.is_cut(cell, unit.known) == of_partition
+        and (not shared_out or _in_parts(checker) == (unit.part is not None))
     }
+
+
+def _in_parts(checker: CellChecker) -> bool:
+    return checker.by_partition is not None and checker.by_partition.in_parts
 
 
 def units_of(
@@ -160,16 +196,20 @@ def units_of(
     a partition at a time. A partition that is looked at for this is checked at the same time.
     """
     left = _remainders(history, checkers, each, rows_max)
-    looks = _CheckedLooks(each, whole=frozenset(_readable(history)) - left.keys())
-    known = _gather(history, checkers, looks, min(rows_max, cell_rows_max))
+    looks = CheckedLooks(each, whole=frozenset(readable(history)) - left.keys())
+    known = gather_known(history, checkers, looks, left, min(rows_max, cell_rows_max))
     units = []
-    for partition in _readable(history):
+    for partition in readable(history):
         place = history.cell_of(partition)
         facts = known.get(place.cell, {}) if place is not None else {}
-        unit = Unit(partition, None, history.rows_of(partition), left.get(partition), facts, partition in looks.checked)
-        if not unit.looked_at or any(c.knows is not None for c in checkers_of(unit, place, checkers).values()):
-            units.append(unit)
-    for cell in _readable_cells(history):
+        remainder = left.get(partition)
+        entire = Unit(partition, None, history.rows_of(partition), remainder, facts, (partition, None) in looks.checked)
+        for unit in [entire, *_units_of_parts(partition, remainder, facts, looks.checked)]:
+            chosen = checkers_of(unit, place, checkers).values()
+            alone = unit.part is None and not unit.looked_at  # checkers of partitions have not seen it
+            if alone or any(checker.knows is not None or not unit.looked_at for checker in chosen):
+                units.append(unit)
+    for cell in readable_cells(history):
         facts = known.get(cell.cell, {})
         whole = [c for c in checkers.cell.values() if c.applies(cell.traits) and not c.is_cut(cell, facts)]
         if whole:
@@ -179,15 +219,16 @@ def units_of(
     return sorted(units, key=lambda unit: max(unit.rows, SMALL_ROWS), reverse=True), looks.found
 
 
-def _readable_cells(history: History) -> list[Cell]:
-    return [cell for cell in history.plan.cells if cell.cell not in history.unreadable]
-
-
-def _readable(history: History) -> list[int]:
-    """Returns the partitions of no cell of which rows are damaged."""
-    lost = {p for cell in history.unreadable for p in history.plan.cells[cell].partitions}
-    lost = lost.union(*(rows.partitions for rows in history.run.lost))  # some may be of no cell
-    return [partition for partition in history.partitions if partition not in lost]
+def _units_of_parts(
+    partition: int, remainder: PartitionRemainder | None, known: Known, looked_at: Collection[ShareKey]
+) -> list[Unit]:
+    """Returns a unit for each part of a partition that was looked at in pieces."""
+    if remainder is None or isinstance(remainder.parts, Failed):
+        return []
+    return [
+        Unit(partition, None, part.rows, None, known, (partition, part.number) in looked_at, part)
+        for part in remainder.parts
+    ]
 
 
 def unread(history: History, checkers: CheckerSet) -> list[Finding]:
@@ -202,95 +243,81 @@ def unread(history: History, checkers: CheckerSet) -> list[Finding]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Looked:
-    """The result of a look at a partition, and what was found there at the same time."""
-
-    result: object
-    findings: list[Finding]
-
-
-class _CheckedLooks:
-    """Carries out looks. Each of the partitions in `whole` is checked when it is first looked at."""
-
-    def __init__(self, each: Each, whole: frozenset[int]) -> None:
-        self._each, self._whole = each, whole
-        self.checked: set[int] = set()
-        self.found: list[Finding] = []
-
-    def __call__(self, jobs: Sequence[Job | Look]) -> Sequence[object]:
-        """Returns the result of each look, in their order. _LookFailed if one could not be done."""
-        new = self._whole - self.checked
-        asked = [replace(job, check=True) if isinstance(job, Look) and job.partition in new else job for job in jobs]
-        done = []
-        for job, result in zip(asked, self._each(asked), strict=True):
-            if isinstance(result, _Looked):
-                self.checked.add(job.partition)
-                self.found += result.findings
-            done.append(result.result if isinstance(result, _Looked) else result)
-        for result in done:
-            if isinstance(result, Failed):
-                raise _LookFailed(result.reason)
-        return done
-
-
-def _gather(history: History, checkers: CheckerSet, each: Each, rows_max: int) -> Mapping[int, Known]:
-    """Returns what is known of the partitions together, for each cell with more than `rows_max` rows."""
-    readable = _readable_cells(history)
-    rows = {cell.cell: {p: history.rows_of(p) for p in cell.partitions} for cell in readable}
-    found: dict[int, dict[str, Any]] = {}
-    for facts in checkers.facts.values():
-        asking = [checker for checker in checkers.cell.values() if checker.knows == facts]
-        cells = {
-            cell.cell: rows[cell.cell]
-            for cell in readable
-            if len(cell.partitions) > 1
-            and sum(rows[cell.cell].values()) > rows_max
-            and any(checker.applies(cell.traits) for checker in asking)
-        }
-        if cells:
-            asked = [checker.anomaly for checker in asking]
-            for cell, known in _gathered(partial(facts.gather, each=each, anomalies=asked), cells).items():
-                found.setdefault(cell, {})[facts.name] = known
-    return found
-
-
-class _LookFailed(Exception):
-    """A look at a partition of a cell failed, so nothing is known of all of its partitions together."""
-
-
-def _gathered(gather: Callable[[Any], Mapping[int, Any]], cells: Mapping[int, Any]) -> Mapping[int, Any]:
-    """Returns what is known of those cells of which every partition can be looked at. For the others the kernels say
-    what is wrong."""
-    try:
-        return gather(cells)
-    except _LookFailed:
-        if len(cells) == 1:
-            return {}
-        return {c: known for cell, rows in cells.items() for c, known in _gathered(gather, {cell: rows}).items()}
-
-
 def check_unit(history: History, unit: Unit, checkers: CheckerSet) -> list[Finding]:
     """Returns what the checkers find in this unit: one finding for each partition, if a checker of a cell looks at one
     partition at a time."""
     if unit.cell is not None:
-        chosen = checkers_of(unit, history.plan.cells[unit.cell], checkers)
-        return check_cell(history.cell_history(unit.cell, known=unit.known), chosen) if chosen else []
+        return _check_whole(history, unit.cell, unit.known, checkers_of(unit, history.plan.cells[unit.cell], checkers))
     assert unit.partition is not None, unit
     one = history.partition_history(unit.partition)
     place = history.cell_of(unit.partition)
     chosen = checkers_of(unit, place, checkers)
     if unit.looked_at:
         chosen = {name: checker for name, checker in chosen.items() if checker.knows is not None}
-        found = []
-    else:
-        found = _check_alone(history, unit, one, checkers)
+    if unit.part is not None:
+        assert place is not None, unit
+        found = check_cell(_cell_with(history, place.cell, one, unit.part, unit.known), chosen)
+        _give_back()
+        return found
+    found = [] if unit.looked_at else _check_alone(history, unit, one, checkers)
     if unit.remainder is not None and (small := chosen.keys() & _streamed(history, one.partition, checkers)):
         found += unit.remainder.check_cell(Source.of(history, one.partition), sorted(small))
         chosen = {name: checker for name, checker in chosen.items() if name not in small}
     if place is not None and chosen:
         found += check_cell(history.cell_history(place.cell, only=one, known=unit.known), chosen)
     return found
+
+
+def _check_whole(history: History, number: int, known: Known, chosen: Mapping[str, CellChecker]) -> list[Finding]:
+    """Returns what these checkers find in a cell that they are given whole. Those that need only some rows of a partition
+    which is checked in pieces are given only these."""
+    if not chosen:
+        return []
+    cell = history.cell_history(number, known=known)
+    rows = {name: _rows_needed(checker, known) for name, checker in chosen.items()}
+    found = check_cell(cell, {name: checker for name, checker in chosen.items() if not rows[name]})
+    for facts in dict.fromkeys(chosen[name].knows for name in chosen if rows[name]):
+        mine = {name: checker for name, checker in chosen.items() if checker.knows == facts}
+        taken = next(rows[name] for name in mine)
+        found += check_cell(replace(cell, partitions=_Taken(history, cell.partitions, taken)), mine)
+    return found
+
+
+def _rows_needed(checker: CellChecker, known: Known) -> TakenRows:
+    """Returns of which partitions this checker needs only some rows, if this is known of the cell, and which rows."""
+    there = None if checker.knows is None else known.get(checker.knows.name)
+    if checker.knows is None or there is None or isinstance(there, Failed):
+        return {}
+    return checker.knows.rows(there)
+
+
+class _Taken(Mapping[int, PartitionHistory]):
+    """The partitions of a cell, of which some have only the rows that a kernel needs. Each is read when it is asked for."""
+
+    def __init__(self, history: History, whole: Mapping[int, PartitionHistory], taken: TakenRows) -> None:
+        self._history, self._whole, self._taken = history, whole, taken
+
+    def __getitem__(self, partition: int) -> PartitionHistory:
+        if partition not in self._taken:
+            return self._whole[partition]
+        source, (sends, reads) = Source.of(self._history, partition), self._taken[partition]
+        return replace(source.history, sends=source.sends.take(sends), reads=source.reads.take(reads))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._whole)
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+
+def _cell_with(
+    history: History, cell: int, one: PartitionHistory, part: PartitionPart | None, known: Known
+) -> CellHistory:
+    """Returns a cell with one partition, or with a part of it."""
+    if part is None:
+        return history.cell_history(cell, only=one, known=known)
+    few, rows = part.of(Source.of(history, one.partition))
+    return replace(history.cell_history(cell, only=few, known=known), part=rows)
 
 
 def _check_alone(history: History, unit: Unit, one: PartitionHistory, checkers: CheckerSet) -> list[Finding]:
@@ -309,7 +336,7 @@ def _piecewise(checkers: CheckerSet) -> Mapping[str, PartitionChecker]:
 
 
 def _remainders(history: History, checkers: CheckerSet, each: Each, rows_max: int) -> Mapping[int, PartitionRemainder]:
-    cuts = {p: cut for p in _readable(history) if (cut := cuts_of(history, p, rows_max=rows_max)) is not None}
+    cuts = {p: cut for p in readable(history) if (cut := cuts_of(history, p, rows_max=rows_max)) is not None}
     cuts = {p: cut for p, cut in cuts.items() if checkers.pieces.may_be_split(history.partition_history(p))}
     asked = {p: _streamed(history, p, checkers) for p in cuts}
     cuts = {p: cut for p, cut in cuts.items() if asked[p] or _piecewise(checkers)}
@@ -324,7 +351,9 @@ def _streamed(history: History, partition: int, checkers: CheckerSet) -> set[str
     return {
         name
         for name, checker in checkers.cell.items()
-        if checker.applies(cell.traits) and (sharing := checker.may_be_cut(cell)) is not None and sharing.in_pieces
+        if checker.applies(cell.traits)
+        and (sharing := checker.may_be_cut(cell)) is not None
+        and (sharing.in_pieces or sharing.in_parts)
     }
 
 
@@ -337,11 +366,13 @@ def perform(checkers: CheckerSet, history: History, job: Job | Look) -> object:
         return checkers.pieces.perform(Source.of(history, job.partition), job)
     except Exception as error:  # noqa: BLE001 - one page that is rotten must not cost the verdict of all other partitions
         return _failed_look(job, error)
+    finally:
+        if isinstance(job, Job) or job.part is not None:
+            _give_back()
 
 
 def _look(checkers: CheckerSet, history: History, job: Look) -> object:
-    one = history.partition_history(job.partition)
-    cell = history.cell_history(job.cell, only=one)
+    cell = _cell_with(history, job.cell, history.partition_history(job.partition), job.part, {})
     result: object
     try:
         result = checkers.facts[job.facts].look(cell, job.stage, *job.arguments)
@@ -350,8 +381,9 @@ def _look(checkers: CheckerSet, history: History, job: Look) -> object:
     if not job.check:
         return result
     # The same history for all, because each index belongs to one.
-    chosen = checkers_of(Unit(job.partition, None, job.rows), cell.cell, checkers)
-    return _Looked(result, [*check_partition(one, checkers.kernels), *check_cell(cell, chosen)])
+    chosen = checkers_of(Unit(job.partition, None, job.rows, part=job.part), cell.cell, checkers)
+    alone = [] if job.part is not None else check_partition(cell.partitions[job.partition], checkers.kernels)
+    return Looked(result, [*alone, *check_cell(cell, chosen)])
 
 
 def _failed_look(job: Job | Look, error: Exception) -> Failed:
@@ -387,6 +419,8 @@ def check_cell(history: CellHistory, checkers: Mapping[str, CellChecker]) -> lis
     first, where, traits = min(history.partitions), f"cell {history.cell.cell}", history.cell.traits
     return [
         Finding(name, first, _guarded(name, where, partial(checker.kernel, history)))
+        if (unknown := checker.unknown(history.known)) is None
+        else Finding(name, first, failed(name, unknown.reason))
         for name, checker in checkers.items()
         if checker.applies(traits)
     ]
@@ -423,6 +457,8 @@ def _told(error: Exception) -> str:
 
 _FREED_IS_KEPT_ROWS = 1_000_000
 _TRIM_BYTES, _MMAP_BYTES = 1 << 28, 1 << 25
+_RESIDENT_BYTES_MAX = 900_000_000
+"""With more memory than this, a process that checks pieces gives back what was freed."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """The numbers of two parameters of glibc's mallopt(3)."""
 
@@ -446,6 +482,23 @@ def _tasks(history: History, units: Sequence[Unit]) -> list[Sequence[Unit]]:
     small = [unit for unit in units if unit.partition is not None and unit.rows <= FEW_ROWS]
     large = [unit for unit in units if unit.partition is None or unit.rows > FEW_ROWS]
     return [*([unit] for unit in large), *([small] if small else [])]
+
+
+def _give_back() -> None:
+    """Gives memory that was freed back to the system, after a piece of a large partition, if this process has much. What is
+    kept of each piece stands between holes, so memory would grow with the number of pieces. It does nothing where the C
+    library has no malloc_trim, or the system does not say how much memory a process has."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim") and _resident_bytes() > _RESIDENT_BYTES_MAX:
+        library.malloc_trim(0)
+
+
+def _resident_bytes() -> int:
+    """Returns how much memory this process has. 0: the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0
 
 
 def check_locally(history: History, checkers: CheckerSet, *, workers: int, rows_max: int = ROWS_MAX) -> list[Finding]:

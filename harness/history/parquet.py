@@ -367,10 +367,13 @@ class PartitionRows:
             self._parts.append((part, first, first + rows))
             first += rows
 
-    def by_offset(self, low: int, high: int) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
-        """Returns the rows with low ≤ log_offset < high (or UNBOUNDED), and their numbers, ascending."""
+    def by_offset(
+        self, low: int, high: int, without: np.ndarray | None = None
+    ) -> tuple[Mapping[str, np.ndarray], np.ndarray]:
+        """Returns the rows with low ≤ log_offset < high (or UNBOUNDED), and their numbers, ascending. `without`: but for the
+        rows with these numbers, which ascend."""
         chosen = []
-        for part, first, _ in self._parts:
+        for part, first, end in self._parts:
             least, greatest = self._file.offsets_of(part)
             if greatest < low or (least >= high and high != UNBOUNDED):
                 continue
@@ -378,6 +381,9 @@ class PartitionRows:
             inside = offset >= low
             if high != UNBOUNDED:
                 inside &= offset < high
+            if without is not None:
+                out, behind = np.searchsorted(without, [first, end])
+                inside[without[out:behind] - first] = False
             chosen.append((part, first, np.flatnonzero(inside)))
         return self._chosen(chosen)
 

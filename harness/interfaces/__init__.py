@@ -62,6 +62,7 @@ __all__ = [
     "MessageWatch",
     "Node",
     "NodeState",
+    "PartRows",
     "PartitionHistory",
     "PartitionView",
     "Progress",
@@ -328,6 +329,19 @@ class KernelResult:
 Kernel = Callable[[PartitionHistory], KernelResult]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PartRows:
+    """Says which rows of a partition are in a part of it (`prozess.harness.checking.checker.PartitionPart`)."""
+
+    number: int
+    sends: np.ndarray
+    """int64: the numbers of the rows of `sends` that are here, ascending."""
+    reads: np.ndarray
+    breaks: np.ndarray
+    """int64: offsets of records of the last part, ascending: in the log they stand between the records that are here, or
+    are these."""
+
+
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class CellHistory:
     """Everything that a kernel over a whole cell may look at: its partitions, and its rows of the tables that are not
@@ -353,6 +367,8 @@ class CellHistory:
     known: Mapping[str, Any] = field(default_factory=dict)
     """Facts about all partitions of the cell together, for when `partitions` holds only some of them. Each has its name
     in `prozess.harness.checking.checker.CellFacts`. It is empty if all partitions are here."""
+    part: PartRows | None = None
+    """Which rows of the one partition these are. None: all of them."""
 
 
 CellKernel = Callable[[CellHistory], KernelResult]

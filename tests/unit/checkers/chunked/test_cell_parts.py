@@ -14,6 +14,7 @@ from prozess.checkers.chunked import transactions as gathering
 from prozess.checkers.groups.assignments import thinned
 from prozess.checkers.registry import select
 from prozess.harness.app.histories.synthetic.history import GenerateOptions, generate
+from prozess.harness.checking.checker import CellShare
 from prozess.harness.checking.kernels import (
     check_cell,
     check_locally,
@@ -143,7 +144,7 @@ def gathered(history, checkers, rng):
     known = {}
     for facts in checkers.facts.values():
         asked = [name for name, checker in checkers.cell.items() if checker.knows == facts]
-        cells = {0: dict.fromkeys(history.partitions, 1)}
+        cells = {0: [CellShare(partition, 1) for partition in sorted(history.partitions)]}
         known[facts.name] = facts.gather(cells, each, asked)[0]
     return pickle.loads(pickle.dumps(known))
 
@@ -256,7 +257,7 @@ def test_a_cell_is_one_heavy_unit_only_for_what_must_look_at_all_of_it_at_once(r
     def each(looks):
         return [perform(checkers, history, look) for look in looks]
 
-    units, found = units_of(history, checkers, each, rows_max=500)
+    units, found = units_of(history, checkers, each, cell_rows_max=500)
     for unit in units:
         if unit.cell is not None:
             cell = history.plan.cells[unit.cell]

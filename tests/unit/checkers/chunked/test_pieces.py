@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prozess.checkers.chunked.partitions import LATE, STALLED, may_be_split, perform, remainders
+from prozess.checkers.chunked.partitions import may_be_split, perform, remainders
+from prozess.checkers.chunked.reading import LATE, STALLED
 from prozess.checkers.registry import select
 from prozess.harness.app.histories.commands import generate_history
 from prozess.harness.app.histories.synthetic.plants import PLANTS
@@ -44,9 +45,10 @@ class Arrays:
     def __init__(self, columns):
         self._columns = {name: np.asarray(values) for name, values in columns.items()}
 
-    def by_offset(self, low, high):
+    def by_offset(self, low, high, without=()):
         offset = self._columns["log_offset"]
         rows = np.flatnonzero((offset >= low) & ((offset < high) | (high == UNBOUNDED)))
+        rows = rows[~np.isin(rows, without)]
         return self.take(rows), rows
 
     def by_row(self, first, last):
@@ -169,7 +171,7 @@ def bounded_cell(history, rng):
 @given(SEEDS)
 def test_whoever_waited_and_whatever_was_late_is_found_in_pieces_as_in_the_whole(seed):
     with pytest.MonkeyPatch.context() as patched:
-        for module in ("reading.positions", "chunked.partitions"):
+        for module in ("reading.positions", "chunked.reading"):
             patched.setattr(f"prozess.checkers.{module}.STALLED_NS", (20, 5, 1)[seed % 3] * 10**9)
         history, rng = spoiled(seed, long=seed % 4 > 0), random.Random(seed + 2)
         cell = bounded_cell(history, rng)

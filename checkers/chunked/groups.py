@@ -1,0 +1,163 @@
+"""What a group did with the records of a large partition is checked in pieces, which are ranges of offsets.
+
+Whether a record was processed, and which steps repeat one of the same offset, can be said of each offset by itself. Only
+copies of one record may stand in several pieces. So each piece tells in which ranges of numbers its records are, and is
+looked at again only for records whose numbers are in ranges of two pieces: nearly always there are none.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from prozess.checkers.groups.processing import (
+    first_steps,
+    repeated_copies,
+    repeated_steps,
+    steps_in_order,
+    unprocessed,
+)
+from prozess.checkers.lookup import differs_from_previous, distinct, identity_keys
+from prozess.harness.checking.checker import Columns, Source
+from prozess.harness.interfaces import KernelResult, PartitionHistory
+from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses
+
+UNPROCESSED, REPROCESSED = "unprocessed", "reprocessed"
+PROCESSING = frozenset({UNPROCESSED, REPROCESSED})
+"""The anomalies that are found here."""
+RANGES_MAX = 4096
+"""In so many ranges of numbers a piece tells which records were processed. Fewer ranges have more numbers that it has not."""
+_LEAST = np.iinfo(np.int64).min
+_NOTHING = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessedRecords:
+    """Says of which records a piece has finished steps, in little memory."""
+
+    ranges: np.ndarray
+    """int64[2, n]: ranges of identity keys, ascending: the first and the last of each."""
+    copied: np.ndarray
+    """int64: rows of `processed`, ascending, the first of each offset, of records that have several copies in the piece, or
+    that have no key."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessedPiece:
+    """What one piece shows of a group's work: what kernels find there, and what other pieces must know."""
+
+    found: Mapping[str, KernelResult]
+    records: ProcessedRecords
+
+
+def survey_processed(
+    source: Source, history: PartitionHistory, low: int, high: int, asked: frozenset[str]
+) -> ProcessedPiece:
+    """Returns what the piece with these offsets shows. `history` has its sends and reads. `asked` are anomalies of
+    PROCESSING."""
+    table, numbers = _steps(source, low, high)
+    assert source.cell is not None, "a group's work is judged in cells"
+    cell = source.cell()
+    cell = replace(cell, partitions={history.partition: history}, tables={**cell.tables, "processed": table})
+    found, records = {}, ProcessedRecords(np.empty((2, 0), dtype=np.int64), _NOTHING)
+    if UNPROCESSED in asked:
+        found[UNPROCESSED] = unprocessed(cell)
+    if REPROCESSED in asked:
+        rows = steps_in_order(table, history.partition)
+        again = repeated_steps(cell, history.partition, rows)
+        found[REPROCESSED] = KernelResult(again[:WITNESSES_MAX], len(again), len(rows))
+        records = _told(table, numbers, first_steps(table, rows))
+    return ProcessedPiece(found, records)
+
+
+def _steps(source: Source, low: int, high: int) -> tuple[Columns, np.ndarray]:
+    assert source.processed is not None
+    return source.processed.by_offset(low or _LEAST, high)  # whatever is said to have no offset is in the first piece
+
+
+def _told(table: Columns, numbers: np.ndarray, rows: np.ndarray) -> ProcessedRecords:
+    key = identity_keys(table["sender"][rows], table["sequence"][rows])
+    ranges = ranges_of(distinct(key[key >= 0]), RANGES_MAX)
+    return ProcessedRecords(ranges, np.sort(numbers[np.concatenate([rows[key < 0], rows[_several(key)]])]))
+
+
+def _several(key: np.ndarray) -> np.ndarray:
+    """Returns the places of the keys that are there several times."""
+    order = np.argsort(key, kind="stable")
+    single = differs_from_previous(key[order])
+    single[:-1] &= single[1:]
+    return np.asarray(order[~single])
+
+
+def ranges_of(keys: np.ndarray, most: int) -> np.ndarray:
+    """Returns int64[2, n]: at most so many ranges that all of these keys (ascending, different) are in: the first and the
+    last key of each. The widest gaps between keys are left out."""
+    if not len(keys):
+        return np.empty((2, 0), dtype=np.int64)
+    gap = np.diff(keys)
+    apart = np.flatnonzero(gap > 1)
+    if len(apart) >= most:
+        apart = np.sort(apart[np.argsort(gap[apart], kind="stable")[len(apart) - most + 1 :]])
+    return np.stack([keys[np.append(0, apart + 1)], keys[np.append(apart, len(keys) - 1)]])
+
+
+def shared_ranges(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns int64[2, n]: the ranges of keys, ascending, that are in ranges of more than one part."""
+    bounds = np.concatenate([np.empty((2, 0), dtype=np.int64), *parts], axis=1)
+    at = np.concatenate([bounds[0], bounds[1] + 1])
+    change = np.repeat([1, -1], bounds.shape[1])
+    order = np.argsort(at, kind="stable")
+    at, depth = at[order], np.cumsum(change[order])
+    last = np.append(at[1:] != at[:-1], True)[: len(at)]  # of several changes at one key
+    at, several = at[last], depth[last] > 1
+    begins, ends = (np.flatnonzero(np.diff(several.astype(np.int8), prepend=0) == step) for step in (1, -1))
+    return np.stack([at[begins], at[ends] - 1])
+
+
+def within(keys: np.ndarray, ranges: np.ndarray) -> np.ndarray:
+    """Returns bool[k]: is each key in one of these ranges, which ascend?"""
+    place = np.searchsorted(ranges[0], keys, side="right") - 1
+    if not ranges.shape[1]:
+        return np.zeros(len(keys), dtype=bool)
+    return np.asarray((place >= 0) & (keys <= ranges[1][place]))
+
+
+def meets(ranges: np.ndarray, others: np.ndarray) -> bool:
+    """Returns whether a key may be in one of these ranges and in one of the others."""
+    return bool(shared_ranges([ranges, others]).shape[1])
+
+
+def shared_steps(source: Source, low: int, high: int, shared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the first finished step of each offset of a piece whose record is in `shared` ranges: keys, and rows of
+    `processed`."""
+    table, numbers = _steps(source, low, high)
+    rows = first_steps(table, steps_in_order(table, source.history.partition))
+    key = identity_keys(table["sender"][rows], table["sequence"][rows])
+    chosen = np.flatnonzero((key >= 0) & within(key, shared))
+    return key[chosen], numbers[rows[chosen]]
+
+
+def copied_steps(parts: Sequence[tuple[np.ndarray, np.ndarray]], more: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns the rows of `processed`, ascending, that may be of records with several copies. `parts` are what `shared_steps`
+    returns, and `more` further such rows."""
+    key, row = (np.concatenate([_NOTHING, *(part[column] for part in parts)]) for column in (0, 1))
+    return distinct(np.concatenate([row[_several(key)], *more]))
+
+
+def find_processed(source: Source, pieces: Sequence[ProcessedPiece], copied: np.ndarray, anomaly: str) -> KernelResult:
+    """Returns what this kernel finds in the whole partition. `copied` is what `copied_steps` returns."""
+    parts = [piece.found[anomaly] for piece in pieces]
+    witnesses, count = [part.witnesses for part in parts], sum(part.count for part in parts)
+    if anomaly == REPROCESSED and len(copied):
+        assert source.processed is not None
+        table = source.processed.take(copied)
+        order = np.argsort(table["log_offset"], kind="stable")
+        found = repeated_copies({name: table[name][order] for name in table}, source.history.partition)
+        witnesses, count = [*witnesses, found[:WITNESSES_MAX]], count + len(found)
+    reasons = dict.fromkeys(part.incomplete for part in parts if part.incomplete)
+    return KernelResult(
+        join_witnesses(witnesses)[:WITNESSES_MAX],
+        count,
+        judged=sum(part.judged for part in parts),
+        incomplete="; ".join(reasons) or None,
+    )
