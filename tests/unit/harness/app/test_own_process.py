@@ -10,7 +10,8 @@ import pytest
 from prozess.harness.app.run_process import RUN, StopRequest, await_end
 from tests.support.paths import ROOT
 
-SLEEPS = (sys.executable, "-c", "import time; print(flush=True); time.sleep(600)")
+SLEEPS = (sys.executable, "-c", "import time; print(flush=True)\nwhile True: time.sleep(0.05)")
+"""A signal that comes just before a sleep does not end it, so no sleep is long."""
 
 
 @pytest.fixture
