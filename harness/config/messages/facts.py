@@ -4,6 +4,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -70,22 +71,44 @@ def facts_of(body: Body) -> MessageFacts:
 
 _TOPIC_NAMES = ("name", "topic", "topic_name")
 _NUMBERS = ("index", "partition", "partition_index", "partition_id")
+_OF_A_PRODUCER = ("producer_id", "producer_epoch")
+_OF_THE_WHOLE = ("group_id", "transactional_id", *_OF_A_PRODUCER, "committed", "error_code")
+
+
+class _Names(NamedTuple):
+    """Which of the fields of a structure say something."""
+
+    topics: tuple[str, ...]
+    numbers: tuple[str, ...]
+    identifies: bool
+    """It names a topic or a producer, for all that is in it."""
+    of_the_whole: bool
+
+
+@lru_cache(maxsize=1024)
+def _names(fields: tuple[str, ...]) -> _Names:
+    topics = tuple(name for name in _TOPIC_NAMES if name in fields)
+    return _Names(
+        topics,
+        tuple(name for name in _NUMBERS if name in fields),
+        bool(topics) or any(name in fields for name in ("topic_id", *_OF_A_PRODUCER)),
+        any(name in fields for name in _OF_THE_WHOLE),
+    )
 
 
 def _walk(body: Mapping[str, Any], gathered: _Gathered, within: PartitionFacts) -> None:
-    """Adds what a structure and all that is in it say. A proxy does this for each message, so names are looked up plainly."""
-    get, topic, number = body.get, _first(body, _TOPIC_NAMES, str), _first(body, _NUMBERS, int)
-    if topic is None:
-        topic = within.topic
-    topic_id = get("topic_id", within.topic_id)
-    producer_id, epoch = get("producer_id", within.producer_id), get("producer_epoch", within.producer_epoch)
+    """Adds what a structure and all that is in it say. A proxy does this for each message, so only names that it has are
+    looked up."""
+    names = _names(tuple(body))
+    inner = _within(body, names, within) if names.identifies or within.number is not None else within
+    number = _first(body, names.numbers, int) if names.numbers else None
+    topic, topic_id = inner.topic, inner.topic_id
     if number is not None and (topic is not None or topic_id is not None):
-        error = get("error_code", get("partition_error_code"))
-        inner = here = PartitionFacts(topic, topic_id, number, producer_id, epoch, None, error)
-        batches = _batches(get("records"))
-        gathered.partitions += [PartitionFacts(topic, topic_id, number, *batch, error) for batch in batches] or [here]
-    else:
-        inner = PartitionFacts(topic, topic_id, None, producer_id, epoch)
+        error = body.get("error_code", body.get("partition_error_code"))
+        batches = _batches(body.get("records"))
+        inner = PartitionFacts(topic, topic_id, number, inner.producer_id, inner.producer_epoch, None, error)
+        gathered.partitions += [PartitionFacts(topic, topic_id, number, *batch, error) for batch in batches] or [inner]
+    elif names.of_the_whole:
         _note_top(body, gathered)
     for name, value in body.items():
         if isinstance(value, dict):
@@ -96,6 +119,18 @@ def _walk(body: Mapping[str, Any], gathered: _Gathered, within: PartitionFacts) 
                     _walk(one, gathered, inner)
             elif name.startswith("partition") and isinstance(value[0], int) and (topic or topic_id):
                 gathered.partitions += [inner._replace(number=one) for one in value]
+
+
+def _within(body: Mapping[str, Any], names: _Names, within: PartitionFacts) -> PartitionFacts:
+    """What is known for all that is in a structure: the topic and the producer."""
+    topic, get = _first(body, names.topics, str), body.get
+    return PartitionFacts(
+        within.topic if topic is None else topic,
+        get("topic_id", within.topic_id),
+        None,
+        get("producer_id", within.producer_id),
+        get("producer_epoch", within.producer_epoch),
+    )
 
 
 def _first(body: Mapping[str, Any], names: Iterable[str], kind: type) -> Any:  # noqa: ANN401 - of that kind, or None
@@ -111,7 +146,7 @@ def _note_top(body: Mapping[str, Any], gathered: _Gathered) -> None:
         gathered.groups.append(group)
     if isinstance(transactional := get("transactional_id"), str):
         gathered.transactional_ids.append(transactional)
-    for name in ("producer_id", "producer_epoch"):
+    for name in _OF_A_PRODUCER:
         if isinstance(number := get(name), int):
             gathered.numbers.setdefault(name, number)
     if isinstance(committed := get("committed"), bool):

@@ -12,7 +12,7 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from types import NoneType, UnionType
-from typing import Any, TypeAlias, get_args, get_origin
+from typing import Any, NamedTuple, TypeAlias, get_args, get_origin
 from uuid import UUID
 
 Value: TypeAlias = Any
@@ -301,8 +301,7 @@ ANSWER_HEAD = struct.Struct(">i")
 """The correlation id."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHead:
+class RequestHead(NamedTuple):
     """The header of a request, of any version from 1 on."""
 
     api: int
