@@ -11,9 +11,10 @@ import select
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from prozess.clusters.messages.frames import Frame, Splitter
@@ -22,6 +23,8 @@ from prozess.harness.config.messages.facts import MessageFacts
 READ_BYTES = 256 << 10
 WAITING_MAX_BYTES = 16 << 20
 """A direction is read no further while so much waits to be sent on it."""
+SENT_TOGETHER = 256
+"""So many pieces are sent with one call at most (writev(2) takes 1,024)."""
 PENDING_MAX = 10_000
 """So many requests of a connection may be without an answer; older ones are forgotten."""
 MARK = 0x70726F7A
@@ -121,31 +124,50 @@ class Half:
     def send(self) -> None:
         """Sends on what can be sent now. Resets or ends the connection where that is due."""
         while self.queue:
-            first = self.queue[0]
-            data = first.data if isinstance(first, Slot) else first
-            if data is None:
+            ready = self._ready()
+            if not ready:
                 return
-            if self.discards or not data:
-                sent = len(data)
-            else:
+            sent = sum(map(len, ready))
+            if sent and not self.discards:
                 try:
-                    sent = self.sink.send(data)
+                    sent = self.sink.sendmsg(ready)
                 except BlockingIOError:
                     return
                 except OSError:
                     self.discard()
                     continue
-            if sent < len(data):
-                self._keep_rest(first, memoryview(data)[sent:])
-                return
-            self.queue.popleft()
-            self.waiting_bytes -= len(first.frame.data) if isinstance(first, Slot) else len(data)
-            if isinstance(first, Slot) and first.resets:
-                self.connection.reset()
+            if not self._forget_sent(ready, sent):
                 return
         if self.ended and not self.finished:
             self.finished = True
             self.connection.half_finished(self)
+
+    def _ready(self) -> list[memoryview | bytes]:
+        """What can be sent now with one call: nothing behind a message that waits, or behind the end of the connection."""
+        ready: list[memoryview | bytes] = []
+        for one in islice(self.queue, SENT_TOGETHER):
+            data = one.data if isinstance(one, Slot) else one
+            if data is None:
+                break
+            ready.append(data)
+            if isinstance(one, Slot) and one.resets:
+                break
+        return ready
+
+    def _forget_sent(self, ready: Sequence[memoryview | bytes], sent: int) -> bool:
+        """Takes what was sent from the queue. Returns whether more can be sent."""
+        for data in ready:
+            first = self.queue[0]
+            if sent < len(data):
+                self._keep_rest(first, memoryview(data)[sent:])
+                return False
+            sent -= len(data)
+            self.queue.popleft()
+            self.waiting_bytes -= len(first.frame.data) if isinstance(first, Slot) else len(data)
+            if isinstance(first, Slot) and first.resets:
+                self.connection.reset()
+                return False
+        return True
 
     def _keep_rest(self, first: memoryview | bytes | Slot, rest: memoryview) -> None:
         if isinstance(first, Slot):

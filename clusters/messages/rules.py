@@ -17,6 +17,8 @@ from prozess.harness.config.messages.error_answers import error_answer, with_err
 from prozess.harness.config.messages.facts import MessageFacts, PartitionFacts, WantedMessage, facts_of, joined
 from prozess.harness.config.messages.schemas import UnreadableMessage
 
+SIZE_BYTES = 4
+"""The size of a message stands before it."""
 PARTITIONS_TOLD_MAX = 50
 """So many partitions of one message are journaled."""
 
@@ -144,13 +146,13 @@ class Rules:
         connection, frame = slot.half.connection, slot.frame
         pending = connection.pending.get(frame.correlation)
         try:
-            head = schemas.request_head(memoryview(frame.data)[4:])
+            head = schemas.request_head(frame.data, SIZE_BYTES)
         except UnreadableMessage:
             slot.data = frame.data
             return
         facts = None
         try:
-            facts = facts_of(schemas.request_body(memoryview(frame.data)[4:], head))
+            facts = facts_of(schemas.request_body(frame.data, head))
         except UnreadableMessage:
             self._note_unread(connection.link, head.api, head.client, answer=False)
         if pending is not None:
@@ -182,7 +184,7 @@ class Rules:
 
     def _decide(self, slot: Slot, message: Seen, asked: int = -1) -> None:
         """Asks the rules that were armed after the one with the number `asked`."""
-        for rule in list(self._rules):
+        for rule in tuple(self._rules):
             if rule.serial <= asked:
                 continue
             self._end_waits(rule, message)

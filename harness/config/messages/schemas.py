@@ -312,17 +312,20 @@ class RequestHead(NamedTuple):
     """Where the body, or the tagged fields before it, begin."""
 
 
-def request_head(message: bytes | memoryview) -> RequestHead:
-    """Reads the header of a request. UnreadableMessage if it is none. `message`: what follows the size."""
-    if len(message) < REQUEST_HEAD.size:
-        raise UnreadableMessage(f"a request has {len(message)} bytes, and its header alone has {REQUEST_HEAD.size}")
-    api, version, correlation, length = REQUEST_HEAD.unpack_from(message)
-    reader = Reader(message, REQUEST_HEAD.size)
+def request_head(message: bytes | memoryview, at: int = 0) -> RequestHead:
+    """Reads the header of a request, which begins at `at`, behind the size. UnreadableMessage if it is none."""
+    if len(message) - at < REQUEST_HEAD.size:
+        raise UnreadableMessage(
+            f"a request has {len(message) - at} bytes, and its header alone has {REQUEST_HEAD.size}"
+        )
+    api, version, correlation, length = REQUEST_HEAD.unpack_from(message, at)
+    reader = Reader(message, at + REQUEST_HEAD.size)
     return RequestHead(api, version, correlation, reader.take(max(length, 0)).decode(errors="replace"), reader.position)
 
 
 def request_body(message: bytes | memoryview, head: RequestHead) -> Body:
-    """Reads the body of a request. UnreadableMessage if the schemas do not have its version, or it is garbage."""
+    """Reads the body of a request, whose header was read of the same bytes. UnreadableMessage if the schemas do not have its
+    version, or it is garbage."""
     shape = structure(head.api, head.version, answer=False)
     reader = Reader(message, head.body_at)
     if shape.header_version >= 2:
