@@ -56,7 +56,7 @@ class NearEdges:
 
     @staticmethod
     def nothing() -> "NearEdges":
-        """Returns no edges."""
+        """Returns an empty set of edges: that of a partition in which none is looked for, or none found."""
         return NearEdges(_NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS)
 
     def chosen(self, mask: np.ndarray) -> "NearEdges":

@@ -35,7 +35,7 @@ from prozess.clusters.protocol.login import WireLogin, wire_login
 from prozess.clusters.protocol.readiness import Readiness
 from prozess.clusters.protocol.requests import api_versions_request
 from prozess.harness.clock import Clock, wait_until
-from prozess.harness.config.impairments import CLIENTS, Bandwidth, ClientCut, Latency, ResetConnections
+from prozess.harness.config.impairments import CLIENTS, ONLY_CLIENTS, Bandwidth, ClientCut, Latency, ResetConnections
 from prozess.harness.errors import BadInput, ClusterFailed, HarnessFailed, MissingTool
 from prozess.harness.interfaces import Capability, MessageWatch, Node, NodeState
 from prozess.harness.plan.plan import Plan
@@ -448,7 +448,7 @@ class AttachCluster:
         """Returns why this fault of links cannot be made with these parameters; None if it can."""
         if fault == MESSAGE_FAULT and "others" not in parameters:
             return None  # clients, by default
-        if fault in LINK_FAULTS and parameters.get("others") not in (CLIENTS, [CLIENTS], (CLIENTS,)):
+        if fault in LINK_FAULTS and parameters.get("others") not in ONLY_CLIENTS:
             return f'only the links of the trial\'s own clients can be broken: others = "{CLIENTS}"'
         return None
 

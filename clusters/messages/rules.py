@@ -167,7 +167,7 @@ class Rules:
         link, facts = slot.half.connection.link, None
         if self.wants(link, pending.api, answer=True):
             try:
-                body = schemas.answer_body(memoryview(slot.frame.data)[4:], pending.api, pending.version)
+                body = schemas.answer_body(memoryview(slot.frame.data)[SIZE_BYTES:], pending.api, pending.version)
                 facts = joined(pending.facts, facts_of(body))
             except UnreadableMessage:
                 self._note_unread(link, pending.api, pending.client, answer=True)
@@ -184,7 +184,7 @@ class Rules:
 
     def _decide(self, slot: Slot, message: Seen, asked: int = -1) -> None:
         """Asks the rules that were armed after the one with the number `asked`."""
-        for rule in tuple(self._rules):
+        for rule in list(self._rules):
             if rule.serial <= asked:
                 continue
             self._end_waits(rule, message)
@@ -313,7 +313,7 @@ class Rules:
 
     def _answer_with_error(self, rule: ArmedRule, slot: Slot, message: Seen) -> bool:
         code, connection = rule.action["code"], slot.half.connection
-        data = memoryview(slot.frame.data)[4:]
+        data = memoryview(slot.frame.data)[SIZE_BYTES:]
         try:
             if message.answer:
                 body = with_error(schemas.answer_body(data, message.api, message.version), code)

@@ -69,6 +69,8 @@ class Capability(StrEnum):
 
 CLIENTS: Literal["clients"] = "clients"
 """Names the trial's clients as the other side of a link. They are no node."""
+ONLY_CLIENTS = (CLIENTS, [CLIENTS], (CLIENTS,))
+"""What `others` of a fault of links may be for the connections of clients alone."""
 
 
 class Loss(Frozen):

@@ -1,4 +1,4 @@
-"""Which rows of a clustered table stand in which row groups of its file.
+"""This module says which rows of a clustered table stand in which row groups of its Parquet file.
 
 As a rule a row group has rows of one partition, and its statistics say of which. A row group costs as much as a thousand
 rows to write and to read, however few it has. So small partitions of one cell may share one (imports have thousands of

@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from prozess.harness import catalogue
 from prozess.harness.config.configuration import Frozen, Variant
-from prozess.harness.config.impairments import CLIENTS, Capability
+from prozess.harness.config.impairments import CLIENTS, ONLY_CLIENTS, Capability
 from prozess.harness.config.messages.match import BETWEEN_SERVERS, MessageMatch
 from prozess.harness.errors import BadInput
 from prozess.harness.plan.plan import Plan
@@ -55,10 +55,6 @@ def check_steps(plan: Plan) -> None:
                 raise BadInput(f"Step {step.name!r}: no cell matches {part.cells}. Use values of `axes`.")
 
 
-_ONLY_CLIENTS = (CLIENTS, [CLIENTS], (CLIENTS,))
-"""What `others` may be for the links of clients alone."""
-
-
 def _check_messages(plan: Plan, step: Step) -> None:
     """Refuses a match that names what the plan does not have, and links on which Kafka's protocol is not spoken, or not in
     the clear."""
@@ -69,7 +65,7 @@ def _check_messages(plan: Plan, step: Step) -> None:
         given = step.do.parameters
         on_its_links = _matches_in(given.get("match"))
         anywhere += _matches_in(given.get("action"))
-        of_clients = given.get("others", CLIENTS) in _ONLY_CLIENTS
+        of_clients = given.get("others", CLIENTS) in ONLY_CLIENTS
         for text in step.do.targets:
             if parse_target(text).role in ("zookeepers", "zookeeper-leader"):
                 raise BadInput(

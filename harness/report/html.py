@@ -434,7 +434,7 @@ ROWS_MAX = 60
 
 @dataclass(frozen=True, slots=True)
 class PlainTable:
-    """One table."""
+    """Describes one table of the page without scripts: its title, its headings and its rows, all as texts."""
 
     title: str
     headings: Sequence[str]

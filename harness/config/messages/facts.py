@@ -76,7 +76,7 @@ _OF_THE_WHOLE = ("group_id", "transactional_id", *_OF_A_PRODUCER, "committed", "
 
 
 class _Names(NamedTuple):
-    """Which of the fields of a structure say something."""
+    """Names the fields of a structure that say which topic, partition, producer or group a message is about."""
 
     topics: tuple[str, ...]
     numbers: tuple[str, ...]
