@@ -14,6 +14,7 @@ from prozess.checkers.lookup import (
     distinct,
     identity_keys,
     lazy,
+    taken,
 )
 from prozess.harness.history.participants import nobody_audited
 from prozess.harness.interfaces import PartitionHistory
@@ -32,24 +33,28 @@ class Log:
         self.end: int | None = index.audit_end.get(isolation)
         """The offset of the sentinel. None: the audit is not complete."""
         rows = index.audit_rows(isolation)
-        drop = index.reads["sender"][rows] == SENTINEL_CLIENT
+        offset = taken(index.reads["log_offset"], rows)
+        drop = taken(index.reads["sender"], rows) == SENTINEL_CLIENT
         if self.end is not None:
-            drop |= index.reads["log_offset"][rows] >= self.end
+            drop |= offset >= self.end
         dropped = int(np.count_nonzero(drop))
+        self.behind = rows[:0] if self.end is None or not dropped else rows[drop & (offset > self.end)]
+        """intp[n]: the rows of `reads` by which the audit read what stands behind the sentinel."""
         if dropped and drop[len(drop) - dropped :].all():  # the usual case: the sentinel ends it
-            rows = rows[: len(rows) - dropped]
+            rows, offset = rows[: len(rows) - dropped], offset[: len(rows) - dropped]
         elif dropped:
-            rows = rows[~drop]
-        offset = index.reads["log_offset"][rows]
+            rows, offset = rows[~drop], offset[~drop]
         if not (offset[1:] > offset[:-1]).all():
             rows = rows[np.lexsort((index.reads["read_ns"][rows], offset))]
             offset = index.reads["log_offset"][rows]
             last = np.append(offset[1:] != offset[:-1], True)
             rows, offset = rows[last], offset[last]
+            self.key = index.read_key[rows]
+        else:
+            self.key = taken(index.read_key, rows)
         self.rows = rows
         """intp[n]: the rows of `reads` by which the audit read each record."""
         self.offset = offset
-        self.key = index.read_key[rows]
         self.positions = Lookup(offset)
         """Finds the position of an offset in the log."""
 
@@ -57,26 +62,30 @@ class Log:
 class LogIdentities:
     """The records of a log by identity: where each record stands first, and where its further copies stand."""
 
-    def __init__(self, log: Log, sender: np.ndarray) -> None:
-        self.grouped = grouped_by_client(sender)
-        """Positions in the log, grouped by sender. Each group is in the order of the log. Unreadable records are left
-        out."""
-        key = log.key[self.grouped]
-        if (key == UNREADABLE).any():
-            self.grouped = self.grouped[key != UNREADABLE]
-            key = log.key[self.grouped]
-        position, self.orderly = self.grouped, bool((key[1:] > key[:-1]).all())
+    def __init__(self, grouped: np.ndarray, key: np.ndarray) -> None:
+        """`grouped`, `key`: the position and the identity of each readable record. The records of one sender stand together,
+        in the order of the log."""
+        self.grouped, self.orderly = grouped, bool((key[1:] > key[:-1]).all())
+        self.first, self.extra, self.extra_first = grouped, grouped[:0], grouped[:0]
+        """The position of the first copy of each record, ascending by key; the positions of all further copies, and for
+        each of these where its record stands first."""
         if not self.orderly:
             order = np.argsort(key, kind="stable")  # timsort: linear on what is nearly in order
-            position, key = position[order], key[order]
-        first = differs_from_previous(key)
-        self.first = position[first]
-        """The position of the first copy of each record, ascending by key."""
-        self.extra = position[~first]
-        """The positions of all further copies."""
-        self.extra_first = self.first[np.cumsum(first)[~first] - 1]
-        """For each further copy: where its record stands first."""
-        self._keys = Lookup(key[first])
+            position, key = grouped[order], key[order]
+            first = differs_from_previous(key)
+            self.first, self.extra, key = position[first], position[~first], key[first]
+            self.extra_first = self.first[np.cumsum(first)[~first] - 1]
+        self._keys = Lookup(key)
+
+    @staticmethod
+    def of(log: Log, sender: np.ndarray) -> "LogIdentities":
+        """Returns the records of any log. `sender`: of each record."""
+        grouped = grouped_by_client(sender)
+        key = log.key[grouped]
+        if (key == UNREADABLE).any():
+            grouped = grouped[key != UNREADABLE]
+            key = log.key[grouped]
+        return LogIdentities(grouped, key)
 
     def find(self, key: np.ndarray) -> np.ndarray:
         """Returns intp[k]: the position of the first copy of each record, -1 if the log does not have it."""
@@ -153,7 +162,7 @@ def read_in_the_end(index: "PartitionIndex", client_clock: np.ndarray) -> bool:
     use one clock. `client_clock` is that of `PartitionHistory`. O(n log n)."""
     sends, reads = index.sends, index.reads
     consumer = index.consumer_rows
-    who = np.concatenate([sends["client"][differs_from_previous(sends["client"])], index.consumers])
+    who = np.concatenate([index.senders, index.consumers])
     clocks = of_clients(client_clock, who, unknown=NONE)
     if len(clocks) and (clocks[0] == NONE or (clocks != clocks[0]).any()):
         return False
@@ -313,9 +322,20 @@ class PartitionIndex(Indexed):
         return key
 
     @lazy
+    def _sender_starts(self) -> np.ndarray:
+        """Returns the first row of `sends` of each client."""
+        return np.flatnonzero(differs_from_previous(self.sends["client"]))
+
+    @lazy
+    def senders(self) -> np.ndarray:
+        """Returns the clients that sent, ascending."""
+        return np.asarray(self.sends["client"][self._sender_starts])
+
+    @lazy
     def send_acks(self) -> np.ndarray:
         """int[sends]: the acks with which each record was sent; 0 of a client that is not of the trial."""
-        return of_clients(self.client_acks, self.sends["client"], unknown=0)
+        acks = of_clients(self.client_acks, self.senders, unknown=0)
+        return np.repeat(acks, np.diff(self._sender_starts, append=len(self.sends["client"])))
 
     @lazy
     def _send_places(self) -> Lookup:
@@ -326,23 +346,24 @@ class PartitionIndex(Indexed):
         return self._send_places.find(key)
 
     @lazy
-    def _acknowledged_at(self) -> np.ndarray:
-        """Returns intp[log + 1]: for each position of L(p) a row of `sends` that was acknowledged there, -1 where there
-        is none. The last entry is -1."""
-        found = np.full(len(self.log.rows) + 1, -1, dtype=np.intp)
-        found[self.send_position] = np.arange(len(self.send_position))
-        found[-1] = -1
+    def send_at(self) -> np.ndarray:
+        """Returns intp[log + 1]: for each position of L(p) the row of `sends` of its record, if that was acknowledged there;
+        else -1, as the last entry is."""
+        found, rows = np.full(len(self.log.rows) + 1, -1, dtype=np.intp), np.flatnonzero(self.send_confirmed)
+        found[taken(self.send_position, rows)] = rows
         return found
 
     @lazy
     def send_of_read(self) -> np.ndarray:
-        """Returns intp[reads]: the row of `sends` that sent the record, -1 where this partition has none. Nearly all
-        records stand where they were acknowledged. Only the others are searched for."""
-        if not len(self.send_key):
-            return np.full(len(self.read_key), -1, dtype=np.intp)
-        found: np.ndarray = self._acknowledged_at[self.read_position]
-        other = np.flatnonzero((self.send_key[found] != self.read_key) | (found < 0))
-        found[other] = self.send_rows(self.read_key[other])
+        """Returns intp[reads]: the row of `sends` that sent the record, -1 where this partition has none."""
+        return self.sends_of_reads(np.arange(len(self.read_key)))
+
+    def sends_of_reads(self, rows: np.ndarray) -> np.ndarray:
+        """Returns `send_of_read` of some rows of `reads`, which strictly ascend. Nearly all records stand where they were
+        acknowledged. Only the others are searched for."""
+        found: np.ndarray = self.send_at[taken(self.read_position, rows)]
+        other = np.flatnonzero(~taken(self._read_agrees, rows) | (found < 0))
+        found[other] = self.send_rows(self.read_key[rows[other]])
         return found
 
     def marked(self, rows: np.ndarray) -> np.ndarray:
@@ -374,7 +395,13 @@ class PartitionIndex(Indexed):
     @lazy
     def identities(self) -> LogIdentities:
         """Returns the records of L(p) by identity."""
-        return LogIdentities(self.log, self.reads["sender"][self.log.rows])
+        rows = np.flatnonzero(self.send_confirmed)
+        if len(rows) == len(self.log.key):  # all stand where they were acknowledged: `sends` has them in order
+            position, client = taken(self.send_position, rows), taken(self.sends["client"], rows)
+            descents = np.flatnonzero(position[1:] < position[:-1])
+            if (client[descents] != client[descents + 1]).all():
+                return LogIdentities(position, taken(self.send_key, rows))
+        return LogIdentities.of(self.log, self.reads["sender"][self.log.rows])
 
     def incomplete(self, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> str | None:
         """Returns why nothing can be concluded from what the audit did not show. None: the audit is complete."""
@@ -399,10 +426,15 @@ class PartitionIndex(Indexed):
         return self.log.positions.find(self.reads["log_offset"])
 
     @lazy
+    def _read_agrees(self) -> np.ndarray:
+        """Returns bool[reads]: does L(p) have this record at the offset that was read?"""
+        return self.agrees(self.read_position, self.read_key)
+
+    @lazy
     def unmatched_reads(self) -> np.ndarray:
         """The rows of `reads` that L(p) does not confirm, because it has another record at that offset, or none.
         Sentinels and unreadable records are left out."""
-        rows: np.ndarray = np.flatnonzero(~self.agrees(self.read_position, self.read_key))
+        rows: np.ndarray = np.flatnonzero(~self._read_agrees)
         rows = rows[(self.reads["sender"][rows] != SENTINEL_CLIENT) & (self.read_key[rows] != UNREADABLE)]
         return rows
 
@@ -439,10 +471,7 @@ class PartitionIndex(Indexed):
     @lazy
     def beyond(self) -> Lookup:
         """Records that the audit read behind the sentinel. They are not in L(p), and they are not gone either."""
-        rows = self.audit_rows(Isolation.READ_UNCOMMITTED)
-        end = self.log.end
-        rows = rows[:0] if end is None else rows[self.reads["log_offset"][rows] > end]
-        key = self.read_key[rows]
+        key = self.read_key[self.log.behind]
         return Lookup(distinct(key[key != UNREADABLE]))
 
     @lazy
@@ -504,8 +533,10 @@ class PartitionIndex(Indexed):
         before, after = uneven, uneven + 1
         if sentinel.any():
             whole = ~(sentinel[before] | sentinel[after])
-            edges = np.flatnonzero(np.diff(np.concatenate([[False], sentinel, [False]]).view(np.int8)))
-            last, following = edges[0::2] - 1, edges[1::2]  # around each stretch of sentinels
+            rows = np.flatnonzero(sentinel)  # few
+            apart = np.flatnonzero(np.diff(rows) != 1)
+            # Around each stretch of sentinels.
+            last, following = np.append(rows[0], rows[apart + 1]) - 1, np.append(rows[apart], rows[-1]) + 1
             inside = (last >= 0) & (following < len(client))
             before = np.concatenate([before[whole], last[inside]])
             after = np.concatenate([after[whole], following[inside]])

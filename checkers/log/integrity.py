@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prozess.checkers.lookup import UNREADABLE, Indexed, Lookup, differs_from_previous, distinct, identity_keys
+from prozess.checkers.lookup import UNREADABLE, Indexed, Lookup, differs_from_previous, distinct, identity_keys, taken
 from prozess.checkers.partition_index import PartitionIndex, read_in_the_end
 from prozess.harness.interfaces import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
@@ -508,20 +508,16 @@ def time_travel(history: PartitionHistory) -> KernelResult:
     """
     index = PartitionIndex.of(history)
     row = _sends_in_log_order(index)
-    sent = row >= 0
-    place = np.flatnonzero(sent)
-    row = row[place]
+    place = np.flatnonzero(row >= 0)
+    row = taken(row, place)
     sends = index.sends
     invoked_ns = sends["invoked_ns"][row]
     completed_ns = np.where(_acknowledged(index, row, place), sends["completed_ns"][row], _NEVER)
-    clock = of_clients(history.client_clock, sends["client"][row], unknown=NONE)
     judged = 0
     found: list[np.ndarray] = []
     later: list[np.ndarray] = []
-    for value in distinct(clock[clock != NONE]).tolist():  # one for each host
-        mine = np.flatnonzero(clock == value)
-        whole = len(mine) == len(clock)  # the usual case: nothing needs to be picked out
-        its_invoked_ns, its_completed_ns = (t if whole else t[mine] for t in (invoked_ns, completed_ns))
+    for mine in _by_clock(index, history.client_clock, row):
+        its_invoked_ns, its_completed_ns = taken(invoked_ns, mine), taken(completed_ns, mine)
         judged += int(np.count_nonzero(its_completed_ns != _NEVER))
         newest = np.maximum.accumulate(its_invoked_ns)
         behind = np.flatnonzero(newest[:-1] > its_completed_ns[1:]) + 1
@@ -535,25 +531,31 @@ def time_travel(history: PartitionHistory) -> KernelResult:
 def _sends_in_log_order(index: PartitionIndex) -> np.ndarray:
     """Returns intp[log]: for each position of L(p) the row of `sends` of the record whose first copy stands there, -1 if
     there is none."""
-    found = np.full(len(index.log.key), -1, dtype=np.intp)
-    rows = np.arange(len(index.send_key))
-    position = index.send_position
-    if len(index.identities.extra) or not index.send_confirmed.all():
-        unconfirmed = np.flatnonzero(~index.send_confirmed)
-        if len(index.identities.extra):  # the acknowledged copy need not be the first
-            unconfirmed = rows
-        position = position.copy()
-        position[unconfirmed] = index.identities.find(index.send_key[unconfirmed])
-    there = (position >= 0) & (index.sends["client"] != SENTINEL_CLIENT)
-    found[position[there]] = rows[there]
+    if len(index.identities.extra):  # the acknowledged copy need not be the first
+        found, rows = np.full(len(index.log.key), -1, dtype=np.intp), np.arange(len(index.send_key))
+    else:
+        found, rows = index.send_at[:-1], np.flatnonzero(~index.send_confirmed)
+        if len(rows):
+            found = found.copy()
+    position = index.identities.find(index.send_key[rows])
+    found[position[position >= 0]] = rows[position >= 0]
     return found
+
+
+def _by_clock(index: PartitionIndex, client_clock: np.ndarray, row: np.ndarray) -> list[np.ndarray]:
+    """Returns, for each clock (one for each host), the places among these rows of `sends` that its clients sent."""
+    clocks = of_clients(client_clock, index.senders, unknown=NONE)
+    if len(clocks) and clocks[0] != NONE and (clocks == clocks[0]).all():
+        return [np.arange(len(row))]
+    clock = of_clients(client_clock, index.sends["client"][row], unknown=NONE)
+    return [np.flatnonzero(clock == value) for value in distinct(clock[clock != NONE]).tolist()]
 
 
 def _acknowledged(index: PartitionIndex, row: np.ndarray, place: np.ndarray) -> np.ndarray:
     """Returns bool[k]: was this send acknowledged, with acks other than 0, and did it stand there by then?"""
     sends = index.sends
-    known: np.ndarray = (sends["outcome"][row] == Outcome.OK.value) & (sends["completed_ns"][row] != MISSING)
-    known &= index.send_acks[row] != 0
+    told = (sends["outcome"] == Outcome.OK.value) & (sends["completed_ns"] != MISSING) & (index.send_acks != 0)
+    known: np.ndarray = told[row]
     if index.compacted or index.log_start > 0:
         known &= sends["log_offset"][row] == index.log.offset[place]
     return known

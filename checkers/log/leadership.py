@@ -83,6 +83,8 @@ def short_of_replicas(history: PartitionHistory) -> Short:
     time_ns = np.maximum.accumulate(table["time_ns"][truth])
     in_sync, replicas = _members(table["isr"][truth]), _members(table["replicas"][truth])
     short = in_sync < np.minimum(wanted, replicas)
+    if not short.any():
+        return Short(rows[:0], time_ns[:0], in_sync[:0], judged, None)
     # Of each row: since when, and until when, it has been short without a break.
     began = np.maximum.accumulate(np.where(short & ~np.append(False, short[:-1]), np.arange(len(truth)), 0))
     enough = np.append(np.where(short, _FOREVER, time_ns), _FOREVER)

@@ -7,7 +7,7 @@ from enum import IntEnum
 import numpy as np
 
 from prozess.checkers.groups.processing import group_start
-from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
+from prozess.checkers.lookup import Lookup, differs_from_previous, distinct, taken
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.harness.config.configuration import DeliveryBound
 from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
@@ -148,7 +148,8 @@ class SentRecords:
     state: np.ndarray
     """int8: the DeliveryState of each record."""
     reader: np.ndarray
-    """The client that the state belongs to, or NONE."""
+    """intp: the row of `reads` by which the recipient that the state belongs to received it. Below 0: it never did, and is
+    recipient number -1 - `reader`."""
 
 
 def late(history: CellHistory) -> KernelResult:
@@ -180,7 +181,7 @@ def late_of(history: CellHistory, partition: PartitionHistory, among: np.ndarray
     beyond = np.flatnonzero(sent.owed & (sent.state >= DeliveryState.UNMEASURED))
     windows, latencies = _windows(sent, bound)
     return KernelResult(
-        _witnesses(index, sent, beyond[:WITNESSES_MAX], bound),
+        _witnesses(index, sent, mine, beyond[:WITNESSES_MAX], bound),
         count=len(beyond),
         judged=int(np.count_nonzero(sent.owed & (sent.state != DeliveryState.OPEN))),
         incomplete=index.incomplete() or _clocks_differ(index, partition.client_clock, mine),
@@ -218,8 +219,7 @@ def _places(history: CellHistory) -> list[Recipient]:
 
 def _clocks_differ(index: PartitionIndex, clocks: np.ndarray, places: Sequence[Recipient]) -> str | None:
     """Returns why the times of producers and of consumers cannot be compared. None: they can."""
-    senders = index.sends["client"]
-    whose = np.concatenate([senders[differs_from_previous(senders)], *(place.clients for place in places)])
+    whose = np.concatenate([index.senders, *(place.clients for place in places)])
     told = of_clients(clocks, whose, unknown=NONE)
     if len(told) and (told[0] == NONE or (told != told[0]).any()):
         return f"the producers and the consumers of partition {index.partition} used different clocks"
@@ -239,24 +239,26 @@ def _sent(
     sends = index.sends
     chosen = (sends["client"] != SENTINEL_CLIENT) & (sends["invoked_ns"] >= 0)
     rows = np.flatnonzero(chosen if among is None else chosen & among)
-    invoked_ns, owed = sends["invoked_ns"][rows], sends["outcome"][rows] == Outcome.OK.value
+    invoked_ns, owed = taken(sends["invoked_ns"], rows), taken(sends["outcome"], rows) == Outcome.OK.value
     if history.cell.group is not None:
         offset = sends["log_offset"][rows]
         owed &= (offset == NONE) | (offset >= group_start(history, index.partition))
-    given_ns = np.full(len(rows), MISSING)
-    state, reader = np.zeros(len(rows), dtype=np.int8), np.full(len(rows), NONE, dtype=np.int64)
-    its_ns = given_ns.copy()  # when the place that the state is of was given it
-    for place in places:
-        first = _first_given(index, place)[rows]
+    for number, place in enumerate(places):
+        first = taken(_first_given(index, place), rows)
         there = first >= 0
-        seen_ns = np.full(len(rows), NEVER)
-        seen_ns[there] = index.reads["read_ns"][first[there]]
+        if there.all():
+            seen_ns = index.reads["read_ns"][first]
+        else:
+            seen_ns = np.full(len(rows), NEVER)
+            seen_ns[there] = index.reads["read_ns"][first[there]]
         became = _became(history, index, rows, seen_ns, place, bound)
-        worse = (became > state) | ((became == state) & (seen_ns > its_ns))
-        who = np.full(len(rows), int(place.clients[-1]) if len(place.clients) else NONE, dtype=np.int64)
-        who[there] = index.reads["client"][first[there]]
-        reader[worse], its_ns[worse], state[worse] = who[worse], seen_ns[worse], became[worse]
+        first[first < 0] = -1 - number
+        if not number:
+            state, reader, given_ns, its_ns = became, first, seen_ns, seen_ns
+            continue
         given_ns = np.maximum(given_ns, seen_ns)
+        worse = (became > state) | ((became == state) & (seen_ns > its_ns))
+        reader[worse], its_ns[worse], state[worse] = first[worse], seen_ns[worse], became[worse]
     gone = np.flatnonzero(owed & (given_ns == NEVER))
     owed[gone[_cleaned(index, rows[gone])]] = False
     return SentRecords(rows, invoked_ns, owed, given_ns, state, reader)
@@ -266,9 +268,10 @@ def _first_given(index: PartitionIndex, place: Recipient) -> np.ndarray:
     """Returns intp[sends]: the row of `reads` by which a recipient first received each record, -1 if it never did."""
     runs = [np.arange(a, b) for a, b, client in index.reader_runs if (place.clients == client).any()]
     rows = np.concatenate([np.empty(0, dtype=np.intp), *runs])
+    send = index.sends_of_reads(rows)
     if len(runs) > 1:
-        rows = rows[np.argsort(index.reads["read_ns"][rows], kind="stable")]
-    send = index.send_of_read[rows]
+        order = np.argsort(index.reads["read_ns"][rows], kind="stable")
+        rows, send = rows[order], send[order]
     given = send >= 0
     if not given.all():
         rows, send = rows[given], send[given]
@@ -289,7 +292,7 @@ def _became(
     """Returns int8[rows]: the DeliveryState of each record at one recipient. A client that stood still for most of the
     wait has measured nothing. So only that time counts in which both producer and recipient were running."""
     sends = index.sends
-    invoked_ns, producer = sends["invoked_ns"][rows], sends["client"][rows]
+    invoked_ns, producer = taken(sends["invoked_ns"], rows), taken(sends["client"], rows)
     state = np.zeros(len(rows), dtype=np.int8)
     beyond = np.flatnonzero(seen_ns - bound.latency_ns > invoked_ns)
     for client in distinct(producer[beyond]).tolist():
@@ -318,16 +321,22 @@ def _cleaned(index: PartitionIndex, rows: np.ndarray) -> np.ndarray:
     )
 
 
-def _witnesses(index: PartitionIndex, sent: SentRecords, chosen: np.ndarray, bound: DeliveryBound) -> np.ndarray:
+def _witnesses(
+    index: PartitionIndex, sent: SentRecords, places: Sequence[Recipient], chosen: np.ndarray, bound: DeliveryBound
+) -> np.ndarray:
     """Returns one witness for each of these records, which are late or missing."""
-    rows, state, given_ns = sent.rows[chosen], sent.state[chosen], sent.given_ns[chosen]
+    rows, state, given_ns, reader = sent.rows[chosen], sent.state[chosen], sent.given_ns[chosen], sent.reader[chosen]
+    last = np.array([place.clients[-1] if len(place.clients) else NONE for place in places], dtype=np.int64)
+    never = reader < 0
+    who = np.append(index.reads["client"], NONE)[reader].astype(np.int64)
+    who[never] = last[-1 - reader[never]]
     case = np.full(len(rows), LateCase.LATE, dtype=np.int32)
     case[state == DeliveryState.UNMEASURED] = LateCase.STOOD_STILL
     case[state == DeliveryState.MISSING] = LateCase.UNAUDITED if index.incomplete() else LateCase.MISSING
     columns = {
         "partition": index.partition,
         **index.records_sent(rows),
-        "reader": sent.reader[chosen],
+        "reader": who,
         "seen_ns": np.where(given_ns == NEVER, MISSING, given_ns),
         "other_ns": sent.invoked_ns[chosen] + bound.latency_ns,
         "case": case,
@@ -343,25 +352,39 @@ def _windows(sent: SentRecords, bound: DeliveryBound) -> tuple[np.ndarray, np.nd
     """Returns counts for each window, and latencies in bins. A window in which nothing was sent has no row."""
     if not len(sent.rows):
         return no_windows(), bin_latencies(sent.rows, sent.rows, sent.rows)
-    owed, state, latency_ns = sent.owed, sent.state, sent.given_ns - sent.invoked_ns
+    latency_ns = sent.given_ns - sent.invoked_ns
     number = sent.invoked_ns // bound.window_ns
     numbers = distinct(number[differs_from_previous(number)])
     window = Lookup(numbers).find(number)
-    delivered, is_open = sent.given_ns != NEVER, state == DeliveryState.OPEN
-    chosen = {
-        "sent": np.ones(len(window), dtype=bool),
+    facts = (
+        sent.owed,
+        sent.given_ns != NEVER,
+        latency_ns > bound.latency_ns,
+        sent.state == DeliveryState.OPEN,
+        sent.state == DeliveryState.UNMEASURED,
+    )
+    # Records of which the same is true are counted at once.
+    kinds = 1 << len(facts)
+    kind = sum(fact.view(np.uint8) << place for place, fact in enumerate(facts))
+    of_kind = np.bincount(window * kinds + kind, minlength=len(numbers) * kinds).reshape(-1, kinds)
+    owed, delivered, late, is_open, unmeasured = (np.arange(kinds) >> place & 1 == 1 for place in range(len(facts)))
+    counted = {
+        "sent": np.ones(kinds, dtype=bool),
         "acknowledged": owed,
         "delivered": owed & delivered,
-        "late": owed & delivered & (latency_ns > bound.latency_ns),
+        "late": owed & delivered & late,
         "missing": owed & ~delivered & ~is_open,
         "open": owed & is_open,
-        "unmeasured": owed & (state == DeliveryState.UNMEASURED),
+        "unmeasured": owed & unmeasured,
         "unacknowledged": ~owed & delivered,
     }
-    counts = {name: np.bincount(window[rows], minlength=len(numbers)) for name, rows in chosen.items()}
-    rows = np.flatnonzero(chosen["delivered"])
-    binned = bin_latencies(numbers, window[rows], latency_ns[rows])
+    counts = {name: of_kind[:, chosen].sum(axis=1) for name, chosen in counted.items()}
+    rows = np.flatnonzero(facts[0] & facts[1])
+    window, latency_ns = taken(window, rows), taken(latency_ns, rows)
+    binned = bin_latencies(numbers, window, latency_ns)
     max_ns = np.full(len(numbers), MISSING)
-    np.maximum.at(max_ns, window[rows], latency_ns[rows])
+    starts = np.flatnonzero(differs_from_previous(window))
+    if len(starts):
+        np.maximum.at(max_ns, window[starts], np.maximum.reduceat(latency_ns, starts))
     latencies = percentiles(numbers, binned, max_ns)
     return make_windows({"number": numbers, **counts, **latencies, "max_ns": max_ns}), binned

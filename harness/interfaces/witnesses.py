@@ -114,10 +114,13 @@ def bin_latencies(numbers: np.ndarray, place: np.ndarray, latency_ns: np.ndarray
     """
     if not len(latency_ns):
         return no_latencies()
-    bins = np.maximum(latency_ns, 0).astype(np.float64).view(np.int64) >> _SHIFT
+    bins = np.maximum(latency_ns, 0).astype(np.float64).view(np.int64)
+    bins >>= _SHIFT
     least = int(bins.min())
     width = int(bins.max()) - least + 1
-    cell = place * width + (bins - least)
+    cell = place * width
+    cell += bins
+    cell -= least
     if len(numbers) * width <= 4 * len(cell) + _DENSE:
         counts = np.bincount(cell)
         cell = np.flatnonzero(counts)

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prozess.checkers.groups.processing import _in_order
-from prozess.checkers.lookup import UNREADABLE, ascends, distinct
+from prozess.checkers.lookup import UNREADABLE, ascends, distinct, taken
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.transactions.index import CellIndex, Transactions
 from prozess.harness.schema import NONE, SharedRows, rows_of
@@ -34,6 +34,14 @@ def test_a_transaction_is_found_wherever_its_row_is(rows, stretches, rng):
     found = transactions.find(np.array([c for c, _ in asked], "i4"), np.array([n for _, n in asked], "i8"))
     expected = {row: place for place, row in enumerate(sorted(row for row in rows if row[1] != NONE))}
     assert found.tolist() == [expected.get(one, -1) for one in asked]
+
+
+@given(st.sets(st.integers(0, 12)))
+def test_rows_are_taken_and_those_that_follow_one_another_are_not_copied(rows):
+    values, chosen = np.arange(100, 113), np.array(sorted(rows), dtype=np.intp)
+    found = taken(values, chosen)
+    assert found.tolist() == [100 + row for row in sorted(rows)]
+    assert np.shares_memory(found, values) == (bool(rows) and max(rows) - min(rows) == len(rows) - 1)
 
 
 def test_the_send_of_each_read_is_found_whatever_the_log_shows():

@@ -105,6 +105,16 @@ def test_a_reader_that_really_missed_it_counts_whatever_befell_the_other():
     assert found(cell(sent(1), read((0, 1.1)), lived=lived, roles=BOTH)) == [(0, LateCase.STOOD_STILL)]
 
 
+def test_who_was_late_is_named_although_one_that_slept_was_given_it_later():
+    beats = [t for t in np.arange(-5, END_S, 0.1) if not 10.5 < t < 14]
+    lived = [lives(PRODUCER), lives(READER, beats=beats), lives(READER_2)]
+    history = cell(sent(10), [*read((0, 15)), *read((0, 13), reader=READER_2)], lived=lived, roles=BOTH)
+    assert found(history) == [(0, LateCase.LATE)]
+    result = late(history)
+    assert int(result.witnesses["reader"][0]) == READER_2
+    assert [int(result.witnesses["seen_ns"][0]), int(result.windows["max_ns"][0])] == [ns(15), ns(5)]
+
+
 def test_of_transactions_only_readers_at_read_committed_count():
     lived = [lives(PRODUCER), lives(READER), lives(READER_COMMITTED)]
     roles = {READER: "reader", READER_COMMITTED: "reader"}
