@@ -31,12 +31,6 @@ from prozess.harness.verdict import (
 )
 
 EVIDENCE_TABLES = ("metadata", "faults", "steps", "clients", "heartbeats", "observations")
-REPLICA_COLUMNS = (
-    *("partition", "step", "node", "leader_epoch", "base_offset", "last_offset"),
-    *("producer_id", "producer_epoch", "attributes", "base_sequence", "base_timestamp_ms"),
-)
-"""The columns of `replicas` that judging needs: where an epoch began, under which epoch a producer wrote, and when a
-marker was written. Only kernels read the others."""
 TRANSACTION_COLUMNS = ("client", "transaction", "begun_ns", "end_invoked_ns")
 """The columns that show whether a marker was written before anybody had asked for it."""
 COMMIT_COLUMNS = ("client", "partition", "log_offset", "completed_ns", "outcome")
@@ -89,8 +83,6 @@ def _judged(run: RunDirectory, findings: Sequence[Finding] | None, decide: Seque
 
 def _evidence(history: History, plan: Plan) -> Evidence:
     tables = {name: history.table(name) for name in EVIDENCE_TABLES}
-    if history.rows("replicas"):
-        tables["replicas"] = history.files["replicas"].read(REPLICA_COLUMNS)
     if history.rows("transactions"):
         tables["transactions"] = history.files["transactions"].read(TRANSACTION_COLUMNS)
     if history.rows("commits"):

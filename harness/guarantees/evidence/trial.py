@@ -2,9 +2,9 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from prozess.harness.guarantees.evidence.ground_truth import (
     sampled_elections,
     timelines,
 )
+from prozess.harness.history.parquet import TableFile
 from prozess.harness.history.reader import History, metadata_error_ns
 from prozess.harness.interfaces import CLIENT_NODE
 from prozess.harness.plan.plan import Cell, Plan
@@ -43,6 +44,16 @@ from prozess.harness.schema import NONE, TABLES, Clustered, ObservationKind
 
 EVIDENCE_TABLES = ("metadata", "faults", "steps", "clients", "heartbeats", "observations")
 """What judging reads; `replicas` beside them where there are any."""
+REPLICA_COLUMNS = (
+    *("partition", "step", "node", "base_offset", "last_offset"),
+    *("producer_id", "producer_epoch", "attributes", "base_sequence", "base_timestamp_ms"),
+)
+"""The columns of `replicas` that show under which epoch a producer wrote, and when a marker was written."""
+EPOCH_COLUMNS = ("partition", "step", "leader_epoch", "base_offset", "last_offset")
+"""The columns of `replicas` that show where an epoch began."""
+PartitionColumns = Callable[[int, Sequence[str]], Columns]
+"""(partition, names of columns) → these columns of its rows. A table may have millions of rows, and few partitions are
+asked for."""
 _DELETE_RETENTION_DEFAULT_MS = 86_400_000
 """log.cleaner.delete.retention.ms (Kafka documentation)."""
 _PRODUCER_EXPIRY_DEFAULT_MS = 86_400_000
@@ -63,7 +74,7 @@ class Evidence:
     clients: Columns
     heartbeats: Columns
     observations: Columns
-    replicas: Columns | None = None
+    replicas: PartitionColumns | None = None
     """Batches in the replicas' segments; None = no segments were read."""
     metrics: Columns | None = None
     """The clients' own statistics; None = there are none."""
@@ -111,7 +122,7 @@ class Evidence:
             clients=found["clients"],
             heartbeats=found["heartbeats"],
             observations=found["observations"],
-            replicas=tables.get("replicas"),
+            replicas=_columns_of(tables["replicas"]) if "replicas" in tables else None,
             metrics=tables.get("metrics"),
             transactions=tables.get("transactions"),
             commits=tables.get("commits"),
@@ -139,6 +150,7 @@ class Evidence:
         )
         return replace(
             evidence,
+            replicas=partial(_columns_in, history.files["replicas"]) if history.rows("replicas") else None,
             wall_zero_ns=_wall_zero_ns(run),
             dead_clients=read_object(dead) if dead.exists() else {},
             not_whole=_not_whole(run),
@@ -165,19 +177,21 @@ class Evidence:
         """Returns, for each planned client that forgot every broker for good, since when, in ns."""
         return {} if self.metrics is None else brokerless(self.metrics, self.clients)
 
+    def batches_of(self, partition: int) -> AppendedBatches | None:
+        """Returns the batches of one copy of a partition; None = no copy was read."""
+        if partition not in self._held_batches:
+            rows = TABLES["replicas"].empty() if self.replicas is None else self.replicas(partition, REPLICA_COLUMNS)
+            self._held_batches[partition] = batches_by_partition(rows).get(partition)
+        return self._held_batches[partition]
+
     @cached_property
-    def batches(self) -> Mapping[int, AppendedBatches]:
-        """Returns, for each dense partition id, the batches of one copy; only partitions of which a copy was read."""
-        return {} if self.replicas is None else batches_by_partition(self.replicas)
+    def _held_batches(self) -> dict[int, AppendedBatches | None]:
+        """What `batches_of` found."""
+        return {}
 
     @cached_property
     def _seen_by_partition(self) -> Clustered:
         return Clustered(self.observations["partition"])
-
-    @cached_property
-    def _replicas_by_partition(self) -> Clustered:
-        assert self.replicas is not None, "ask only where segments were read"
-        return Clustered(self.replicas["partition"])
 
     @cached_property
     def transaction_times(self) -> TransactionTimes | None:
@@ -246,7 +260,7 @@ class Evidence:
             leader_answers=self._observed(partition, ObservationKind.LEADER_HIGH_WATERMARK, what="leader_epoch"),
             log_starts=self._observed(partition, ObservationKind.LOG_START),
             sampled_unclean=() if partition in self.timelines else self.sampled.get(partition, ()),
-            batches=lambda: self.batches.get(partition),
+            batches=lambda: self.batches_of(partition),
             older_epoch_from=lambda: self._older_epoch_from(partition),
             transactions=lambda: self.transaction_times,
             stale_answers=lambda: self._stale_answers(plan, cell, partition),
@@ -278,9 +292,9 @@ class Evidence:
 
     def _older_epoch_from(self, partition: int) -> int | None:
         starts = self._epoch_starts(partition)
-        if self.replicas is None or starts is None or partition not in self.batches:
+        if self.replicas is None or starts is None or self.batches_of(partition) is None:
             return None
-        return older_epoch_from(self.replicas, partition, starts)
+        return older_epoch_from(self.replicas(partition, EPOCH_COLUMNS), partition, starts)
 
     def flushed(self, cell: Cell) -> bool:
         """Is every record synced inside the append, on leader and followers, before it is acknowledged? By flush.messages
@@ -314,14 +328,14 @@ class Evidence:
             return checkpointed
         if self.replicas is None:
             return None
-        rows = self._replicas_by_partition.rows_of(partition)
-        rows = rows[self.replicas["step"][rows] == NONE]
+        replicas = self.replicas(partition, EPOCH_COLUMNS)
+        rows = np.flatnonzero(replicas["step"] == NONE)
         if not len(rows):
             return None
-        epochs, where = np.unique(self.replicas["leader_epoch"][rows], return_inverse=True)
+        epochs, where = np.unique(replicas["leader_epoch"][rows], return_inverse=True)
         starts = np.full(len(epochs), np.iinfo(np.int64).max)
-        np.minimum.at(starts, where, self.replicas["base_offset"][rows])
-        end = int(self.replicas["last_offset"][rows].max()) + 1
+        np.minimum.at(starts, where, replicas["base_offset"][rows])
+        end = int(replicas["last_offset"][rows].max()) + 1
         # An epoch after the last one with records begins at the end of the log.
         return dict(zip(epochs.tolist(), starts.tolist(), strict=True)) | {2**31: end}
 
@@ -350,6 +364,15 @@ class Evidence:
             rows = rows[seen["kind"][rows] == kind]
             rows = rows[np.argsort(seen["time_ns"][rows], kind="stable")]
         return seen["time_ns"][rows], seen[what][rows]
+
+
+def _columns_of(table: Columns) -> PartitionColumns:
+    clustered = Clustered(table["partition"])
+    return lambda partition, names: {name: table[name][clustered.rows_of(partition)] for name in names}
+
+
+def _columns_in(file: TableFile, partition: int, names: Sequence[str]) -> Columns:
+    return file.read(names, file.parts.get(partition, ()))
 
 
 @dataclass(frozen=True, slots=True)

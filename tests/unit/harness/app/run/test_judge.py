@@ -2,10 +2,11 @@
 
 import pytest
 
-from prozess.harness.app.run.judge import REPLICA_COLUMNS, read_application, with_application
+from prozess.harness.app.run.judge import read_application, with_application
 from prozess.harness.app.testing.expectations import ApplicationFinding, Unjudged, application_verdict
 from prozess.harness.errors import HistoryUnreadable
 from prozess.harness.guarantees.evidence.envelope import batches_by_partition, older_epoch_from
+from prozess.harness.guarantees.evidence.trial import EPOCH_COLUMNS, REPLICA_COLUMNS
 from prozess.harness.guarantees.verdict.doubts import with_doubts
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import NONE, TABLES
@@ -81,6 +82,5 @@ def test_what_a_test_wrote_is_read_again_and_what_it_did_not_write_is_refused(tm
 
 def test_of_copies_everything_is_read_that_judging_looks_at():
     empty = TABLES["replicas"].empty()
-    read = {name: empty[name] for name in REPLICA_COLUMNS}
-    assert batches_by_partition(read) == {}
-    assert older_epoch_from(read, 0, {0: 0}) == NONE
+    assert batches_by_partition({name: empty[name] for name in REPLICA_COLUMNS}) == {}
+    assert older_epoch_from({name: empty[name] for name in EPOCH_COLUMNS}, 0, {0: 0}) == NONE
