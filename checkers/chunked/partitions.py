@@ -25,7 +25,7 @@ from prozess.checkers.chunked.pieces import (
     PieceContext,
     PieceSends,
     Residue,
-    context_of,
+    contexts_of,
     edges_of,
     nothing_known,
     open_keys,
@@ -295,8 +295,8 @@ def _again(partition: int, cuts: Cuts, left: Remainder, surveyed: Sequence[Surve
     come first."""
     sent = [kept.sent for kept in left.pieces]
     jobs = []
-    for number, (low, high) in enumerate(pairwise(cuts.offsets)):
-        context = context_of(left.residues, sent, left.offsets, number)
+    contexts = contexts_of(left.residues, sent, left.offsets)
+    for number, ((low, high), context) in enumerate(zip(pairwise(cuts.offsets), contexts, strict=False)):
         if _concerns(context, low, high, surveyed[number].done_ns):
             jobs.append(Job(partition, _KEEP, (number, low, high, context, with_late), cuts.rows_per_range))
     return jobs

@@ -6,8 +6,8 @@ read that offset was given it, and it was sent here. Each rule below says which 
 plain. Keeping more never changes a finding, as long as all rows of an offset are kept, or none.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -350,8 +350,9 @@ def counts_of(
     }
 
 
-def context_of(residues: list[Residue], sent: list[PieceSends], offsets: np.ndarray, piece: int) -> PieceContext:
-    """Returns what piece number `piece` must know. `sent` are sends that were kept although they are plain."""
+def contexts_of(residues: list[Residue], sent: list[PieceSends], offsets: np.ndarray) -> Iterator[PieceContext]:
+    """Yields what each piece must know, in their order. `sent` are sends that were kept although they are plain. All of
+    them have the same arrays: of a large partition these are large."""
     told = [residue.sent for residue in residues] + sent
     key = np.concatenate([one.key for one in told])
     order = np.argsort(key, kind="stable")
@@ -369,19 +370,20 @@ def context_of(residues: list[Residue], sent: list[PieceSends], offsets: np.ndar
     )
     place = known.find(log_key)
     log_offset, place = log_offset[place >= 0], place[place >= 0]
-    newest: dict[int, int] = {}
-    for residue in residues[:piece]:
-        for value, time_ns in residue.newest.items():
-            newest[value] = max(newest.get(value, _LEAST), time_ns)
-    return PieceContext(
+    of_all = PieceContext(
         keys=asked,
         doubtful=distinct(np.concatenate([one.doubtful for one in residues])),
         offsets=offsets,
         log_offset=log_offset,
         invoked_ns=invoked_ns[place],
         clock=clock[place],
-        newest=newest,
+        newest={},
     )
+    newest: dict[int, int] = {}
+    for residue in residues:
+        yield replace(of_all, newest=dict(newest))
+        for value, time_ns in residue.newest.items():
+            newest[value] = max(newest.get(value, _LEAST), time_ns)
 
 
 def open_keys(residues: list[Residue], sent: list[PieceSends]) -> np.ndarray:
