@@ -310,6 +310,7 @@ ASSIGNED, SYNC = 1, 1
 ALL = sum(1 << node for node in NODES)
 FIRST_NS = -3_000_000
 SECOND_NS = 1_000_000_000
+HEARTBEAT_NS = 100_000_000
 STARTED_AFTER_NS = 100
 """Members begin to process a record so long after they were given it."""
 CALLBACK_NS = 10
@@ -421,6 +422,14 @@ def assignments(cell: GeneratedCell, partition: GeneratedPartition) -> Iterator[
     events[len(begin) :, 0] += 2 * STEP_NS
     events[len(begin) :, 1] = REVOKE
     yield _callbacks(cell, partition, other, events[np.argsort(events[:, 0], kind="stable")])
+
+
+def heartbeats(cell: GeneratedCell) -> Columns:
+    """Rows of `heartbeats`: every member of a group is heard of until all have ended. Of a member that was silent for
+    longer than its session nobody knows whether it still owned a partition."""
+    time_ns = np.arange(FIRST_NS, cell.end_ns + 2 * SECOND_NS, HEARTBEAT_NS)
+    members = np.unique(cell.readers)
+    return {"client": np.repeat(members, len(time_ns)), "time_ns": np.tile(time_ns, len(members))}
 
 
 def _callbacks(cell: GeneratedCell, partition: GeneratedPartition, client: int, events: np.ndarray) -> Columns:

@@ -48,7 +48,12 @@ _WORKLOADS: Mapping[str, dict[str, Any]] = {
         "base": {"transaction.transactional_ids": PRODUCERS, "topic.min_insync_replicas": 2},
         "isolation_levels": ["read_committed"],
     },
-    "group": {"traffic": {"producers": PRODUCERS}, "base": _RELIABLE, "isolation_levels": []},
+    "group": {
+        "traffic": {"producers": PRODUCERS},
+        # The planted second owner of a partition receives no records, so it must be allowed never to poll.
+        "base": _RELIABLE | {"group.max_poll_interval_ms": 2**31 - 1},
+        "isolation_levels": [],
+    },
     "compaction": {
         "base": _RELIABLE | {"topic.cleanup_policy": "compact"},
         "isolation_levels": ["read_uncommitted"],
@@ -267,6 +272,7 @@ def _write_others(
     _write_all(run, "commits", (c for pair in groups for c in tables.commits(*pair)))
     _write_all(run, "assignments", (c for pair in groups for c in tables.assignments(*pair)))
     _write_all(run, "positions", (tables.positions(*pair) for pair in groups))
+    _write_all(run, "heartbeats", (tables.heartbeats(cell) for cell in cells if cell.kind == "group"))
     _write_all(run, "transactions", (c for cell in cells if cell.kind == "transactions" for c in cell.transactions()))
     observed = [c for cell, partition in pairs for c in tables.observations(cell, partition, dict(audits))]
     _write_all(run, "observations", [*observed, *(c for pair in pairs for c in tables.copies(*pair))])

@@ -148,6 +148,21 @@ def test_a_history_whose_plants_stand_elsewhere_has_the_same_counts_and_other_wi
         assert {name for name, *_ in side} == set(PLANTS) - fixed
 
 
+def test_members_are_heard_of_all_the_time_so_that_a_second_owner_is_one_in_the_longest_history(tmp_path):
+    run, _ = made(tmp_path / "run", rows=4_000, partitions=4, planted={"two-owners": 3})
+    files = (run.history / f"{name}.parquet" for name in ("heartbeats", "assignments"))
+    beats, assignments = (pq.read_table(file).to_pandas() for file in files)
+    (cell,) = History.open(run).plan.cells
+    assert cell.group is not None
+    for member in assignments["client"].unique():
+        heard_ns, owned = beats.loc[beats["client"] == member, "time_ns"], assignments[assignments["client"] == member]
+        assert heard_ns.diff().max() < 1e6 * (cell.group.session.timeout_ms - cell.group.session.heartbeat_ms)
+        assert heard_ns.min() <= owned["started_ns"].min()
+        assert heard_ns.max() >= owned["started_ns"].max() - cells.HEARTBEAT_NS
+    longest = cells.STEP_NS * synthetic.ROWS_MAX // synthetic._ROWS_PER_POSITION["group"]
+    assert cell.group.configuration.max_poll_interval_ms * 1e6 > longest
+
+
 def test_the_manifest_covers_the_planted_witnesses(tmp_path):
     run, _ = made(tmp_path, rows=2_000, planted={"lost": 2})
     assert read_manifest(run).files[run.planted.name].part == "recorded"
