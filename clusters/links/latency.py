@@ -27,10 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
-
-from toxiproxy import Toxiproxy
-from toxiproxy.exceptions import InvalidToxic, NotFound, ProxyExists
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from prozess.clusters.install.tools import toxiproxy_server
 from prozess.clusters.links.links import (
@@ -49,6 +46,9 @@ from prozess.harness.config.impairments import DelayOpen, Latency
 from prozess.harness.errors import HarnessFailed, MissingTool, NotReady
 from prozess.harness.interfaces import Node
 from prozess.harness.schema import Tristate
+
+if TYPE_CHECKING:
+    from toxiproxy import Toxiproxy
 
 # One toxiproxy server in the network namespace of one end, and what it is asked for, through the package toxiproxy-
 # python.
@@ -100,6 +100,9 @@ class ToxiproxyServer:
 
     def ask(self, question: Callable[[Any], T]) -> T:
         """Calls `question` with a `toxiproxy.Toxiproxy`, and returns its answer. HarnessFailed if it cannot be asked."""
+        from toxiproxy import Toxiproxy  # with it comes requests: few processes make a link late
+        from toxiproxy.exceptions import InvalidToxic, NotFound, ProxyExists
+
         pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="toxiproxy")
         try:
             # The worker is born in the namespace, as its parent thread is there.
@@ -240,7 +243,7 @@ class DelayConnections:
     def _is_ours(self, server: ToxiproxyServer, routes: Sequence[ProxiedRoute], impairment: Latency) -> bool:
         wanted = _attributes(impairment)
 
-        def all_ours(api: Toxiproxy) -> bool:
+        def all_ours(api: "Toxiproxy") -> bool:
             proxies = api.proxies()
             return all(route.name in proxies and _toxics(proxies[route.name]) == wanted for route in routes)
 
@@ -319,7 +322,7 @@ def _toxics(proxy: object) -> dict[str, dict[str, int]]:
     return {toxic.stream: dict(toxic.attributes) for toxic in proxy.toxics().values()}  # type: ignore[attr-defined]
 
 
-def _proxy(api: Toxiproxy, *, route: ProxiedRoute, impairment: Latency) -> None:
+def _proxy(api: "Toxiproxy", *, route: ProxiedRoute, impairment: Latency) -> None:
     """Makes a proxy with its toxics. Safe to repeat. They are looked at afterwards, since the package ignores some
     answers."""
     name, wanted = route.name, _attributes(impairment)
@@ -335,7 +338,7 @@ def _proxy(api: Toxiproxy, *, route: ProxiedRoute, impairment: Latency) -> None:
         raise ValueError(f"{name} has the toxics {_toxics(proxy)}")
 
 
-def destroy_proxies(api: Toxiproxy, names: Sequence[str]) -> None:
+def destroy_proxies(api: "Toxiproxy", names: Sequence[str]) -> None:
     """Removes proxies, and with them every connection through them. ValueError if one stays."""
     for proxy in _existing(api, names):
         proxy.destroy()  # type: ignore[attr-defined]
@@ -343,7 +346,7 @@ def destroy_proxies(api: Toxiproxy, names: Sequence[str]) -> None:
         raise ValueError(f"{len(left)} proxies are still there")
 
 
-def _existing(api: Toxiproxy, names: Sequence[str]) -> Iterator[object]:
+def _existing(api: "Toxiproxy", names: Sequence[str]) -> Iterator[object]:
     return (proxy for name, proxy in api.proxies().items() if name in names)
 
 
@@ -450,11 +453,11 @@ class LateLinks:
         return None
 
 
-def _make_proxy(api: Toxiproxy, *, route: ProxiedRoute) -> None:
+def _make_proxy(api: "Toxiproxy", *, route: ProxiedRoute) -> None:
     api.create(upstream=route.upstream, name=route.name, listen=route.listen)
 
 
-def _delay(api: Toxiproxy, *, route: ProxiedRoute, latency_ms: int) -> None:
+def _delay(api: "Toxiproxy", *, route: ProxiedRoute, latency_ms: int) -> None:
     """Delays what passes on a proxy's connections, those that are open included."""
     proxy = api.get_proxy(route.name)
     for stream in STREAMS:

@@ -15,6 +15,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from prozess.clusters.links.kernel import IPTABLES
 from prozess.harness.clock import NS_PER_S, Clock, wait_until
 from prozess.harness.config.impairments import CLIENTS, Bandwidth, ClientCut, Loss, ResetConnections, Vanish
 from prozess.harness.errors import HarnessFailed, NotReady
@@ -270,9 +271,6 @@ def _ss(end: LinkEnd, *arguments: str) -> str:
 
 
 # Redirects: rules of the table nat that lead connections to a proxy.
-
-
-IPTABLES = ("iptables", "-w", "10")
 
 
 def is_redirected(end: LinkEnd, rule: Sequence[str]) -> bool:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-import javaproperties
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from prozess.harness.config.configuration import Frozen
@@ -280,6 +279,8 @@ def meanwhile(properties: Mapping[str, str] | None) -> Iterator[Login | None]:
     if os.environ.get(CLIENT_CONFIG) or not properties:
         yield login_here()
         return
+    import javaproperties
+
     with os.fdopen(os.memfd_create("prozess"), "w", encoding="utf-8") as file:
         file.write(javaproperties.dumps(dict(properties), timestamp=None))
         file.flush()
@@ -316,6 +317,8 @@ def only_if(somebody_elses: bool) -> None:
 
 def read_login(path: Path) -> Login:
     """Reads the part of a .properties file that says how to log in."""
+    import javaproperties  # slow to import, for its XML: few trials log in
+
     try:
         found = javaproperties.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:

@@ -38,6 +38,7 @@ SOURCE_FILES_MAX = 331 + sum(
         "rows that become tables with Spark, and files joined by their footers": 2,
         "releases of Kafka": 1,
         "row groups that small partitions share": 1,
+        "what a process of its own tries in a namespace, without an import of ours": 1,
         "large partitions of groups and of transactions, in pieces": 4,
         "messages of Kafka's protocol: their proxy, what is done to them, the fault": 15,
         "calls of a server's methods: class files, Byteman's rules and agents, the fault": 7,

@@ -264,7 +264,6 @@ def refuse_plan(plan: Plan, *, isolation: str, progress: Callable[[str], None] |
     Raises BadInput or UnsupportedFault; HarnessFailed if something that must be asked does not answer. `isolation`: as
     the command line says, "auto" included.
     """
-    from prozess.clusters.compose.file import check_images
     from prozess.clusters.install.jars import refuse_unpublished
     from prozess.clusters.install.wheels import refuse_library
     from prozess.clusters.machine.server_properties import check_variant
@@ -276,6 +275,8 @@ def refuse_plan(plan: Plan, *, isolation: str, progress: Callable[[str], None] |
     if plan.backend == "local" or (plan.backend == "compose" and plan.compose.file is None):
         check_variant(plan.variant)
     if plan.backend == "compose" and plan.compose.file is None:
+        from prozess.clusters.compose.file import check_images  # Docker's client is imported for those who use it
+
         check_images(plan.variant)
     refuse_bad_clients(plan, toolbox=TOOLBOX)
     if plan.backend not in LASTING and any(isinstance(step.do, FaultAction) for step in plan.steps):

@@ -2,8 +2,9 @@
 
 import pytest
 
+from prozess.clusters.links import kernel
 from prozess.clusters.links.links import _bytes_per_s
-from prozess.clusters.links.support import refusals
+from prozess.clusters.links.support import WAYS, refusals
 from prozess.harness.app.run.outside import check_capabilities
 from prozess.harness.config.impairments import Capability
 from prozess.harness.errors import UnsupportedFault
@@ -50,6 +51,10 @@ def test_latency_is_refused_where_toxiproxy_is_not_and_is_not_built_before_the_r
         monkeypatch.setenv("PROZESS_ISOLATION", "namespaces")
     assert set(refusals()) == refused
     assert all("was not built" in why for why in refusals().values())
+
+
+def test_each_fault_of_links_whose_way_is_said_is_tried():
+    assert set(kernel.TRIALS) == set(WAYS)
 
 
 @pytest.mark.parametrize(
