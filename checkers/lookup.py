@@ -46,14 +46,6 @@ def distinct(values: np.ndarray) -> np.ndarray:
     return ordered
 
 
-def taken(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Returns `values[rows]`, for rows that strictly ascend. It copies nothing if they follow one another without a gap."""
-    if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1:
-        return values[int(rows[0]) : int(rows[-1]) + 1]
-    chosen: np.ndarray = values[rows]
-    return chosen
-
-
 def ascends(values: np.ndarray) -> bool:
     """Returns whether no value is less than the value before it."""
     return bool((values[1:] >= values[:-1]).all())

@@ -14,12 +14,11 @@ from prozess.checkers.lookup import (
     distinct,
     identity_keys,
     lazy,
-    taken,
 )
 from prozess.harness.history.participants import nobody_audited
 from prozess.harness.interfaces import PartitionHistory
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, ReadFlag, Role, of_clients
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, ReadFlag, Role, of_clients, taken
 
 # The log of one partition as arrays.
 
@@ -528,22 +527,31 @@ class PartitionIndex(Indexed):
         """Pairs of rows of `reads`, one read and the next of the same client and span, whose offsets are not n and n+1.
         Sentinels are left out. There are hardly any such pairs, and only they can have skipped a record or gone back."""
         client, span, offset = self.reads["client"], self.reads["span"], self.reads["log_offset"]
-        uneven = np.flatnonzero(np.diff(offset) != 1)
-        sentinel = self.reads["sender"] == SENTINEL_CLIENT
-        before, after = uneven, uneven + 1
-        if sentinel.any():
-            whole = ~(sentinel[before] | sentinel[after])
-            rows = np.flatnonzero(sentinel)  # few
-            apart = np.flatnonzero(np.diff(rows) != 1)
-            # Around each stretch of sentinels.
-            last, following = np.append(rows[0], rows[apart + 1]) - 1, np.append(rows[apart], rows[-1]) + 1
-            inside = (last >= 0) & (following < len(client))
-            before = np.concatenate([before[whole], last[inside]])
-            after = np.concatenate([after[whole], following[inside]])
-            order = np.argsort(after, kind="stable")
-            before, after = before[order], after[order]
-        same = (client[before] == client[after]) & (span[before] == span[after])
-        return before[same], after[same]
+        uneven = np.diff(offset) != 1
+        uneven &= client[1:] == client[:-1]
+        uneven &= span[1:] == span[:-1]
+        sentinel = np.flatnonzero(self.reads["sender"] == SENTINEL_CLIENT)  # few
+        if not len(sentinel):
+            before = np.flatnonzero(uneven)
+            return before, before + 1
+        uneven[sentinel[sentinel < len(uneven)]] = uneven[sentinel[sentinel > 0] - 1] = False
+        apart = np.flatnonzero(np.diff(sentinel) != 1)
+        # Around each stretch of sentinels.
+        last = np.append(sentinel[0], sentinel[apart + 1]) - 1
+        following = np.append(sentinel[apart], sentinel[-1]) + 1
+        inside = (last >= 0) & (following < len(client))
+        last, following = last[inside], following[inside]
+        same = (client[last] == client[following]) & (span[last] == span[following])
+        before = np.concatenate([np.flatnonzero(uneven), last[same]])
+        after = np.concatenate([np.flatnonzero(uneven) + 1, following[same]])
+        order = np.argsort(after, kind="stable")
+        return before[order], after[order]
+
+    @lazy
+    def steps_back(self) -> np.ndarray:
+        """Returns bool[pairs of uneven_steps]: does the second read have no higher offset than the first?"""
+        before, after = self.uneven_steps
+        return np.asarray(self.reads["log_offset"][after] <= self.reads["log_offset"][before])
 
     def record_at(self, position: np.ndarray) -> dict[str, np.ndarray]:
         """Returns columns `other_*` of witnesses: the record of L(p) at each position. They are unset where the position

@@ -123,6 +123,14 @@ def of_clients(table: np.ndarray, client: np.ndarray, *, unknown: int) -> np.nda
     return np.where(known, table[np.where(known, client, 0)], unknown)
 
 
+def taken(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Returns `values[rows]`, for rows that strictly ascend. It copies nothing if they follow one another without a gap."""
+    if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1:
+        return values[int(rows[0]) : int(rows[-1]) + 1]
+    chosen: np.ndarray = values[rows]
+    return chosen
+
+
 def once(rows: Mapping[str, np.ndarray], name: object, make: Callable[[], T]) -> T:
     """Returns what `make` computes from these rows. It is computed once if the rows are shared. Two threads may both
     compute it, with the same result."""

@@ -47,8 +47,8 @@ class NearEdges:
 
     @staticmethod
     def of(index: CellIndex, edges: Edges, ranks: np.ndarray, rows: np.ndarray) -> "NearEdges":
-        """Returns these of the edges of the one partition here. `ranks`: int[2, edges], those of writers and of readers."""
-        writer, reader = (rank[rows].astype(np.int32) for rank in ranks)
+        """Returns these of the edges of the one partition here. `ranks`: int32[2, edges], those of writers and of readers."""
+        writer, reader = (rank[rows] for rank in ranks)
         row, level = edges.row[rows], edges.level[rows].astype(np.int8)
         if index.part is None:
             return NearEdges(writer, reader, row.astype(np.int32), level)
@@ -103,7 +103,7 @@ class Stretches:
         assert index.part is not None
         rows, transaction = index.shown_by(0)
         keep = committed[transaction]
-        rows, rank = rows[keep], index.transactions.in_time[transaction[keep]].astype(np.int32)
+        rows, rank = rows[keep], index.transactions.in_time[transaction[keep]]
         starts = differs_from_previous(places_between(index, 0, rows))
         ends = np.append(starts[1:], True)[: len(starts)]
         offset = index.partitions[0].reads["log_offset"][rows[starts]].astype(np.int64)

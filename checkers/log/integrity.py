@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prozess.checkers.lookup import UNREADABLE, Indexed, Lookup, differs_from_previous, distinct, identity_keys, taken
+from prozess.checkers.lookup import UNREADABLE, Indexed, Lookup, differs_from_previous, distinct, identity_keys
 from prozess.checkers.partition_index import PartitionIndex, read_in_the_end
 from prozess.harness.interfaces import KernelResult, PartitionHistory
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, make_witnesses, no_witnesses
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, of_clients
+from prozess.harness.schema import MISSING, NONE, Isolation, Outcome, of_clients, taken
 
 # These kernels do not ask whether a finding was permitted. They are O(n) where observers agree with the log. Only what
 # does not agree is sorted.

@@ -7,7 +7,7 @@ from enum import IntEnum
 import numpy as np
 
 from prozess.checkers.groups.processing import group_start
-from prozess.checkers.lookup import Lookup, differs_from_previous, distinct, taken
+from prozess.checkers.lookup import Lookup, differs_from_previous, distinct
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.harness.config.configuration import DeliveryBound
 from prozess.harness.interfaces import CellHistory, KernelResult, PartitionHistory
@@ -24,7 +24,7 @@ from prozess.harness.interfaces.witnesses import (
     percentiles,
 )
 from prozess.harness.plan.plan import SENTINEL_CLIENT
-from prozess.harness.schema import MISSING, NONE, Outcome, of_clients
+from prozess.harness.schema import MISSING, NONE, Outcome, of_clients, taken
 
 # When clients stood still, by the gaps between their heartbeats. What is late because its observer stood still proves
 # nothing.

@@ -93,7 +93,7 @@ def skipped(history: PartitionHistory) -> KernelResult:
     index = PartitionIndex.of(history)
     reads = index.reads
     before, after = index.uneven_steps
-    upwards = (reads["log_offset"][after] > reads["log_offset"][before]) & index.by_consumer[after]
+    upwards = index.by_consumer[after] & ~index.steps_back
     before, after = before[upwards], after[upwards]
     judged = int(np.count_nonzero(index.by_consumer & (reads["sender"] != SENTINEL_CLIENT)))
     reasons = [reason for level_read in _levels_read(index) if (reason := index.incomplete(level_read))]
@@ -133,11 +133,16 @@ def _jumps(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns those of these pairs of rows that jump over records of L(p) or V(p), and the row by which the audit read
     the first record jumped over."""
+    if not len(before):
+        return before, after, before
     log = index.visible if isolation is Isolation.READ_COMMITTED else index.log
     if not len(log.offset):
         return before[:0], after[:0], log.rows[:0]
     # Nearly all steps lead from a record of the log to the next one, over the marker of a transaction.
-    at, to = (log.positions.find(index.reads["log_offset"][rows]) for rows in (before, after))
+    if log is index.log or np.array_equal(log.offset, index.log.offset):
+        at, to = index.read_position[before], index.read_position[after]
+    else:
+        at, to = (log.positions.find(index.reads["log_offset"][rows]) for rows in (before, after))
     far = np.flatnonzero((at < 0) | (to != at + 1))
     before, after = before[far], after[far]
     first = np.searchsorted(log.offset, index.reads["log_offset"][before], side="right")
@@ -172,8 +177,7 @@ def rewound(history: PartitionHistory) -> KernelResult:
     index = PartitionIndex.of(history)
     reads = index.reads
     before, after = index.uneven_steps
-    back = reads["log_offset"][after] <= reads["log_offset"][before]
-    before, after = before[back], after[back]
+    before, after = before[index.steps_back], after[index.steps_back]
     if not len(after):
         return KernelResult(no_witnesses(), 0, judged=index.read_count)
     count = len(after)

@@ -493,10 +493,10 @@ class Transactions:
 
     @lazy
     def in_time(self) -> np.ndarray:
-        """Returns intp[n]: the rank of each transaction by when its commit was invoked (of an imported one: when it was
+        """Returns int32[n]: the rank of each transaction by when its commit was invoked (of an imported one: when it was
         over; of one that never was: when it began). A read at read_committed leads forward in this order, unless it is an
         early one, or somebody crashed."""
-        rank = np.empty(len(self), dtype=np.intp)
+        rank = np.empty(len(self), dtype=np.int32)
         rank[self.by_rank] = np.arange(len(self))
         return rank
 

@@ -13,7 +13,7 @@ from prozess.checkers.lookup import differs_from_previous, distinct
 from prozess.checkers.transactions.index import CellIndex, NoticedTransactions
 from prozess.harness.interfaces import CellHistory, KernelResult
 from prozess.harness.interfaces.witnesses import WITNESSES_MAX, join_witnesses, make_witnesses, no_witnesses
-from prozess.harness.schema import MISSING, NONE, Isolation, of_clients
+from prozess.harness.schema import MISSING, NONE, Isolation, of_clients, taken
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -124,8 +124,9 @@ def early_reads(index: CellIndex, position: int) -> np.ndarray:
     if not index.has(position, NoticedTransactions.EARLY):
         return np.empty(0, dtype=np.intp)
     rows, transaction, _ = index.consumed(position)
-    early = index.partitions[position].reads["read_ns"][rows] < index.transactions.commit_invoked_ns[transaction]
-    found: np.ndarray = rows[early & ~index.transactions.aborted[transaction]]
+    read_ns = taken(index.partitions[position].reads["read_ns"], rows)
+    early = np.flatnonzero(read_ns < index.transactions.commit_invoked_ns[transaction])
+    found: np.ndarray = rows[early[~index.transactions.aborted[transaction[early]]]]
     return found
 
 
@@ -315,6 +316,8 @@ class Edges:
 
 def join_edges(parts: list[Edges]) -> Edges:
     """Returns all of these edges, in their order."""
+    if len(parts) == 1:
+        return parts[0]
 
     def column(name: str) -> np.ndarray:
         return np.concatenate([np.empty(0, dtype=np.intp), *(getattr(part, name) for part in parts)])

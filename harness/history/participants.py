@@ -22,6 +22,7 @@ from prozess.harness.schema import (
     Role,
     of_clients,
     role_named,
+    taken,
 )
 
 # Through which sentinel an audit read.
@@ -318,8 +319,8 @@ def _last_at(
     """Returns what shows a record at each offset, ascending: is it a read, and the row of `reads` or of `sends`. It is the
     last at that offset of these rows of `reads`; where there is none, of the rows `told` of `sends` the last."""
     parts = (
-        (told, sends["log_offset"][told], sends["completed_ns"][told]),
-        (rows, reads["log_offset"][rows], reads["read_ns"][rows]),
+        (told, taken(sends["log_offset"], told), taken(sends["completed_ns"], told)),
+        (rows, taken(reads["log_offset"], rows), taken(reads["read_ns"], rows)),
     )
     offsets = np.concatenate([offset for _, offset, _ in parts])
     if not len(offsets):

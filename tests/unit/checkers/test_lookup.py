@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prozess.checkers.groups.processing import _in_order
-from prozess.checkers.lookup import UNREADABLE, ascends, distinct, taken
+from prozess.checkers.lookup import UNREADABLE, ascends, distinct
 from prozess.checkers.partition_index import PartitionIndex
 from prozess.checkers.transactions.index import CellIndex, Transactions
-from prozess.harness.schema import NONE, SharedRows, rows_of
+from prozess.harness.schema import NONE, SharedRows, rows_of, taken
 from tests.support.examples import examples
 from tests.unit.checkers.chunked.test_cell_parts import of_groups, of_transactions
 
