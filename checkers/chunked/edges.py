@@ -46,10 +46,10 @@ class NearEdges:
     """Which records these are of. None: the partition is looked at whole, and rows say it."""
 
     @staticmethod
-    def of(index: CellIndex, edges: Edges, ranks: np.ndarray, rows: np.ndarray) -> "NearEdges":
-        """Returns these of the edges of the one partition here. `ranks`: int32[2, edges], those of writers and of readers."""
-        writer, reader = (rank[rows] for rank in ranks)
-        row, level = edges.row[rows], edges.level[rows].astype(np.int8)
+    def of(index: CellIndex, edges: Edges) -> "NearEdges":
+        """Returns edges of the one partition here."""
+        writer, reader = (index.transactions.in_time[of] for of in (edges.writer, edges.reader))
+        row, level = edges.row, edges.level.astype(np.int8)
         if index.part is None:
             return NearEdges(writer, reader, row.astype(np.int32), level)
         return NearEdges(writer, reader, _whole_rows(index, row), level, _records_at(index, row))

@@ -26,7 +26,7 @@ from prozess.checkers.transactions.index import (
     pack_bits,
     reasons_of,
 )
-from prozess.checkers.transactions.isolation import aborted_reads, early_reads, wr_edges, ww_edges
+from prozess.checkers.transactions.isolation import Edges, aborted_reads, early_reads, wr_edges, ww_edges
 from prozess.harness.checking.checker import CellShare, Look, TakenRows
 from prozess.harness.interfaces import CellHistory
 
@@ -318,20 +318,18 @@ def _candidates(history: CellHistory, known: KnownTransactions, edges_max: int) 
 def _candidates_among(index: CellIndex, committed: np.ndarray, doubt: np.ndarray | None, edges_max: int) -> Candidates:
     rank = index.transactions.in_time
     read, written = wr_edges(index, committed), ww_edges(index, committed)
-    count, doubtful = len(read.writer), np.empty((3, 0), dtype=np.int64)
+    count, written_count, doubtful = len(read.writer), len(written.writer), np.empty((3, 0), dtype=np.int64)
     if doubt is not None:
         unsure = np.flatnonzero(doubt[read.writer] | doubt[read.reader])
         pairs, times = np.unique(_pair(rank[read.writer[unsure]], rank[read.reader[unsure]]), return_counts=True)
         count, doubtful = count - len(unsure), np.stack([*_unpaired(pairs), times])
     # Of equal edges in sequence the first one is enough: cycles have each once.
     new = differs_from_previous(read.writer) | differs_from_previous(read.reader) | differs_from_previous(read.level)
-    both = read.chosen(new).and_those(written)
-    ranks = np.stack([rank[both.writer], rank[both.reader]])
-    ahead = ranks[1] - ranks[0]
-    back = np.flatnonzero(ahead < 0)
-    backwards = np.stack(_unpaired(distinct(_pair(ranks[0][back], ranks[1][back])))).astype(np.int32)
-    near = np.flatnonzero(ahead <= NEAR)
-    edges = None if len(near) > edges_max else NearEdges.of(index, both, ranks, near)
+    read, written = read.chosen(np.flatnonzero(new & _is_near(read, rank))), written.chosen(_is_near(written, rank))
+    near = NearEdges.of(index, read.and_those(written))
+    back = near.reader < near.writer
+    backwards = np.stack(_unpaired(distinct(_pair(near.writer[back], near.reader[back])))).astype(np.int32)
+    edges = None if len(near.row) > edges_max else near
     there = np.zeros((2, 0), dtype=np.int64)
     if doubt is not None:
         named = [*doubtful[:2], *backwards, *(() if edges is None else (edges.writer, edges.reader))]
@@ -339,7 +337,12 @@ def _candidates_among(index: CellIndex, committed: np.ndarray, doubt: np.ndarray
         ranked = distinct(np.concatenate([one[doubt[numbers[one]]].astype(np.int64) for one in named]))
         there = np.stack([ranked, numbers[ranked]])
     stretches = None if index.part is None else Stretches.of(index, committed)
-    return Candidates(backwards, edges, count, doubtful, len(written.writer), there, stretches)
+    return Candidates(backwards, edges, count, doubtful, written_count, there, stretches)
+
+
+def _is_near(edges: Edges, rank: np.ndarray) -> np.ndarray:
+    """Returns bool[edges]: does an edge lead backwards in time, or not far?"""
+    return np.asarray(rank[edges.reader] - rank[edges.writer] <= NEAR)
 
 
 def _pair(tail: np.ndarray, head: np.ndarray) -> np.ndarray:
@@ -355,12 +358,8 @@ def _unpaired(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _edges(history: CellHistory, known: KnownTransactions, spans: np.ndarray) -> NearEdges:
     """Returns the edges that may be in cycles, given the stretches that edges lead back over."""
     index = CellIndex(replace(history, known={FACTS: known}))
-    rank, both = (
-        index.transactions.in_time,
-        wr_edges(index).and_those(ww_edges(index)),
-    )
-    ranks = np.stack([rank[both.writer], rank[both.reader]])
-    return NearEdges.of(index, both, ranks, np.flatnonzero(_inside(ranks[0], ranks[1], spans)))
+    rank, both = index.transactions.in_time, wr_edges(index).and_those(ww_edges(index))
+    return NearEdges.of(index, both.chosen(np.flatnonzero(_inside(rank[both.writer], rank[both.reader], spans))))
 
 
 _STAGES: Mapping[str, Callable[..., object]] = {

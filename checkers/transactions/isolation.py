@@ -205,22 +205,14 @@ def own_read(history: CellHistory) -> KernelResult:
 
     def of(position: int) -> np.ndarray:
         nonlocal judged
-        rows, writer, reader, _ = reads_inside(index, position)
-        judged += len(rows)
+        rows, writer, _ = index.consumed(position)
+        reader = index.read_inside(position)
+        judged += int(np.count_nonzero(reader >= 0))
         own: np.ndarray = rows[writer == reader]
         return own
 
     found = finding_of_reads(index, of)
     return KernelResult(found.witnesses, found.count, judged, incomplete=None)
-
-
-def reads_inside(index: CellIndex, position: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Returns, for partition number `position`, the reads inside transactions of records of transactions: the rows of
-    `reads`, the writing and the reading transaction, and the isolation level."""
-    rows, writer, level = index.consumed(position)
-    reader = index.read_inside(position)
-    mine = reader >= 0
-    return rows[mine], writer[mine], reader[mine], level[mine]
 
 
 # Transactions that depend on one another in circles.
@@ -306,7 +298,7 @@ class Edges:
     """int32, Isolation: the level of the read. NOT_A_READER for an edge between writes."""
 
     def chosen(self, mask: np.ndarray) -> "Edges":
-        """Returns the edges where `mask` is true."""
+        """Returns the edges where `mask` is true, or in the places that it names."""
         return Edges(self.writer[mask], self.reader[mask], self.position[mask], self.row[mask], self.level[mask])
 
     def and_those(self, more: "Edges") -> "Edges":
@@ -355,9 +347,11 @@ def wr_edges(index: CellIndex, among: np.ndarray | None = None) -> Edges:
     committed = index.committed if among is None else among
     parts = []
     for position in range(len(index.partitions)):
-        rows, writer, reader, level = reads_inside(index, position)
-        keep = (writer != reader) & committed[writer] & committed[reader]
-        parts.append(Edges(writer[keep], reader[keep], np.full(int(keep.sum()), position), rows[keep], level[keep]))
+        rows, writer, level = index.consumed(position)
+        reader = index.read_inside(position)
+        inside = (reader >= 0) & (writer != reader)
+        keep = np.flatnonzero(inside & committed[writer] & committed[reader])
+        parts.append(Edges(writer[keep], reader[keep], np.full(len(keep), position), rows[keep], level[keep]))
     return join_edges(parts)
 
 

@@ -277,26 +277,25 @@ class RevealedReads(Mapping[str, np.ndarray]):
         level = of_clients(self._isolation, reads["client"], unknown=Isolation.NOT_A_READER)
         given = (reads["log_offset"] != NONE) & ((reads["flags"] & ReadFlag.CORRUPT.value) == 0)
         told = np.flatnonzero((sends["outcome"] == Outcome.OK.value) & (sends["log_offset"] != NONE))
-        count = len(level)
-        of_all = _Revealed(count, *_last_at(sends, told, reads, np.flatnonzero(given)))
+        of_all = _Revealed(*_last_at(sends, told, reads, np.flatnonzero(given)))
         committed = given & (level == Isolation.READ_COMMITTED.value)
         if np.array_equal(committed, given):
             return of_all, of_all
-        return of_all, _Revealed(count, *_last_at(sends, told, reads, np.flatnonzero(committed)))
+        return of_all, _Revealed(*_last_at(sends, told, reads, np.flatnonzero(committed)))
 
 
 class _Revealed:
     """Says what shows the records of a log, ascending by offset: a row of `reads`, or else of `sends`."""
 
-    def __init__(self, reads: int, by_read: np.ndarray, row: np.ndarray) -> None:
-        """`reads` is how many rows of `reads` there are."""
+    def __init__(self, by_read: np.ndarray, row: np.ndarray) -> None:
         self.row = row
-        self._place = np.where(by_read, row, row + reads)
-        """The place of each row, if those of `sends` stand behind those of `reads`."""
+        self._read, self._sent = np.flatnonzero(by_read), np.flatnonzero(~by_read)
 
     def of(self, read: np.ndarray, sent: np.ndarray) -> np.ndarray:
         """Returns a column of these records, from that of `reads` and that of `sends`."""
-        return np.asarray(np.concatenate([read, sent])[self._place])
+        found = np.empty(len(self.row), dtype=np.result_type(read, sent))
+        found[self._read], found[self._sent] = read[self.row[self._read]], sent[self.row[self._sent]]
+        return found
 
 
 _AS_SENT = {
