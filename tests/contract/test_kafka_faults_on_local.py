@@ -44,12 +44,19 @@ def own(resource):
     except ClusterFailed as error:
         return str(error)
 
+def moving():  # a broker that has just been started may answer nobody for a while
+    try:
+        return (len(admin.reassignments()),)
+    except ClusterFailed:
+        return None
+
 def look():
     views = [view for view in admin.views(["cell-000"]).values() if view]
     newest = {key: max((v[key] for v in views if key in v), key=lambda p: p.leader_epoch) for view in views for key in view}
     return {"views": [[list(s.replicas), s.leader, sorted(s.isr)] for _, s in sorted(newest.items())],
             "topic": own("topic:cell-000"), "broker": own("broker:3"),
-            "moving": len(admin.reassignments()), "active": admin.active_controller()}
+            "moving": wait_until(moving, awaited="what is moved", timeout_s=60, clock=clock)[0],
+            "active": admin.active_controller()}
 
 with hold_alive(run), Recorder(run) as recorder:
     try:
