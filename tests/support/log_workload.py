@@ -1,5 +1,6 @@
 """A log workload on a mock cluster, for tests with real client processes."""
 
+import atexit
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,10 +21,14 @@ from prozess.harness.recording.rows import read_rows
 from prozess.harness.run_directory import RunDirectory
 from prozess.harness.schema import TABLES
 from prozess.workloads.runtime.clients import Clients
+from prozess.workloads.runtime.processes import ForkServers
 from tests.support.mock_kafka import MockKafka, mock_kafka
 
 CLOCK = SystemClock()
 LIMIT_S = 40.0
+FORK_SERVERS = ForkServers()
+"""What one test leaves to the next. Trials start their own: tests of the system run those."""
+atexit.register(FORK_SERVERS.close)
 RESUME = ResumeSends(kind="resume_sends")
 PAUSE = PauseSends(kind="pause_sends")
 TAKE_OVER = TakeOver(kind="take_over")
@@ -75,13 +80,13 @@ def plan_of(
 class ClientBench:
     """A workload, its run directory and the mock cluster under it."""
 
-    def __init__(self, plan: Plan, path: Path, kafka: MockKafka) -> None:
+    def __init__(self, plan: Plan, path: Path, kafka: MockKafka, servers: ForkServers | None = FORK_SERVERS) -> None:
         self.plan, self.run, self.kafka = plan, RunDirectory(path), kafka
         self.run.create()
         there = Counter(partition.topic_name for partition in plan.partitions if not partition.late)
         for name, partitions in there.items():
             kafka.create(name, partitions=partitions)
-        self.workload: Workload = Clients(plan, self.run, cluster=kafka, clock=CLOCK, toolbox=TOOLBOX)
+        self.workload: Workload = Clients(plan, self.run, cluster=kafka, clock=CLOCK, toolbox=TOOLBOX, servers=servers)
         self.producers = {c.name: c.client for c in plan.clients if c.role == "producer"}
         self.clients = {c.name: c.client for c in plan.clients}
 
@@ -118,11 +123,17 @@ class ClientBench:
 
 @contextmanager
 def bench(
-    plan: Plan, path: Path, *, brokers: int = 1, before: Callable[[MockKafka], None] = lambda kafka: None
+    plan: Plan,
+    path: Path,
+    *,
+    brokers: int = 1,
+    before: Callable[[MockKafka], None] = lambda kafka: None,
+    servers: ForkServers | None = FORK_SERVERS,
 ) -> Iterator[ClientBench]:
-    """A started workload; closed at the end, whatever happens. `before` its start, the cluster may be prepared."""
+    """A started workload; closed at the end, whatever happens. `before` its start, the cluster may be prepared.
+    `servers`: None: nothing is left to the next test."""
     with mock_kafka(brokers=brokers) as kafka:
-        made = ClientBench(plan, path, kafka)
+        made = ClientBench(plan, path, kafka, servers)
         before(kafka)
         try:
             made.workload.start()

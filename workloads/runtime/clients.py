@@ -29,7 +29,7 @@ from prozess.workloads.runtime.clocks import PlaceClock, prepare
 from prozess.workloads.runtime.final_phase import FinalPhase
 from prozess.workloads.runtime.fork_server import share
 from prozess.workloads.runtime.incarnations import Incarnations
-from prozess.workloads.runtime.processes import ClientProcess, ClientProcesses, ExitRows, how_it_ended
+from prozess.workloads.runtime.processes import ClientProcess, ClientProcesses, ExitRows, ForkServers, how_it_ended
 from prozess.workloads.settings import Toolbox
 
 STOP_LIMIT_S = 30.0
@@ -45,8 +45,16 @@ class Clients:
     """All clients of a trial (`prozess.harness.interfaces.Workload`). Nothing runs before `start`."""
 
     def __init__(
-        self, plan: Plan, run: RunDirectory, *, cluster: ClientServers, clock: Clock, toolbox: Toolbox
+        self,
+        plan: Plan,
+        run: RunDirectory,
+        *,
+        cluster: ClientServers,
+        clock: Clock,
+        toolbox: Toolbox,
+        servers: ForkServers | None = None,
     ) -> None:
+        """`servers`: where fork servers are taken from and left for others; None: nowhere."""
         self._plan, self._run, self._clock = plan, run, clock
         self._clocks = toolbox.clocks
         self._launching = Launcher(plan, run, cluster=cluster, toolbox=toolbox)
@@ -56,6 +64,7 @@ class Clients:
             clock=clock,
             prefix=lambda: cluster.client_prefix,
             environment=lambda: prepare(plan, run.rows, toolbox.clocks),
+            servers=servers,
         )
         planned: dict[str, list[PlannedClient]] = {role: [] for role in ROLES}
         for client in plan.clients:

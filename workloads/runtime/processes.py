@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +32,11 @@ from prozess.workloads.runtime.fork_server import MESSAGE_BYTES_MAX
 START_LIMIT_S = 30.0
 STOP_LIMIT_S = 3.0
 KILL_LIMIT_S = 5.0
+IDLE_MAX = 3
+"""How many idle fork servers a process keeps, some 40 MB each."""
 _INTERVAL_S = 0.005
+_OF_THE_TEST = "PYTEST_CURRENT_TEST"
+"""A variable that differs from test to test, and that no client reads."""
 
 
 @dataclass
@@ -74,16 +79,69 @@ class ClientProcess:
         return self.exit_code is None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ForkServer:
     """A process that client processes are forked from, and our end of its pipe."""
 
     process: subprocess.Popen[bytes]
     pipe: socket.socket
+    key: str | None = None
+    """How it was started: whoever would start it otherwise needs another. None: it is for one trial alone."""
+    forked: int = 0
+    """How many processes were asked of it that are not known to have ended."""
+
+    def end(self) -> None:
+        """Ends the process. It ends those that were forked from it."""
+        self.pipe.close()
+        try:
+            self.process.wait(timeout=KILL_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class ForkServers:
+    """Fork servers that one trial leaves to the next of the same process: to start one costs 0.4 s of CPU time.
+
+    `close` ends them. If this process is killed, they end, too, with their pipes."""
+
+    def __init__(self) -> None:
+        self._idle: dict[str, ForkServer] = {}
+        self._lock = threading.Lock()
+
+    def take(self, key: str) -> ForkServer | None:
+        """Returns an idle fork server that was started like this, if there is one. It is the caller's from now on."""
+        with self._lock:
+            server = self._idle.pop(key, None)
+        if server is not None and server.process.poll() is not None:
+            server.end()
+            return None
+        return server
+
+    def leave(self, server: ForkServer) -> None:
+        """Keeps a fork server whose processes have all ended, unless there is another like it. It ends the one that has
+        been idle for longest if there are too many."""
+        ends = server
+        with self._lock:
+            if server.key is not None and server.forked == 0 and server.process.poll() is None:
+                ends = self._idle.pop(server.key, server)
+                self._idle[server.key] = server
+                if len(self._idle) > IDLE_MAX:
+                    ends = self._idle.pop(next(iter(self._idle)))
+                elif ends is server:
+                    return
+        ends.end()
+
+    def close(self) -> None:
+        """Ends all that are idle. Safe to call twice."""
+        with self._lock:
+            idle, self._idle = list(self._idle.values()), {}
+        for server in idle:
+            server.end()
 
 
 class ClientProcesses:
-    """Starts and holds client processes. `close` ends all of them, and the fork server."""
+    """Starts and holds client processes. `close` ends all of them, and the fork servers, unless others want those."""
 
     def __init__(
         self,
@@ -93,11 +151,12 @@ class ClientProcesses:
         clock: Clock,
         prefix: Callable[[], Sequence[str]] = lambda: (),
         environment: Callable[[], Mapping[str, str]] = dict,
+        servers: ForkServers | None = None,
     ) -> None:
         """`prefix`: words before the command of the fork server; `environment`: its variables beyond ours. Both are
-        asked for when it is started."""
+        asked for when it is started. `servers`: where fork servers are taken from and left for others; None: nowhere."""
         self._rows, self._logs, self._clock = rows, logs, clock
-        self._prefix, self._environment = prefix, environment
+        self._prefix, self._environment, self._left = prefix, environment, servers
         self._servers: dict[Path | None, ForkServer] = {}
         """Import path of a client library → the process that its clients are forked from; None: the installed one."""
         self._by_pid: dict[int, list[ClientProcess]] = {}
@@ -216,19 +275,19 @@ class ClientProcesses:
         """Ends every client and the fork servers. Safe to call twice."""
         if not self._servers:
             return
+        ended = False
         try:
             self.end(self.clients.values())
+            ended = True
         finally:
             for process in self.clients.values():
                 process.connection.close()
-            for server in self._servers.values():
-                server.pipe.close()
-            for server in self._servers.values():
-                try:
-                    server.process.wait(timeout=KILL_LIMIT_S)
-                except subprocess.TimeoutExpired:
-                    server.process.kill()
-                    server.process.wait()
+            for library, server in self._servers.items():
+                if ended and self._left is not None and server.key is not None:
+                    self._hear_exits(library, server)
+                    self._left.leave(server)
+                else:
+                    server.end()
             self._servers.clear()
 
     def last_words(self, process: ClientProcess) -> str:
@@ -241,7 +300,7 @@ class ClientProcesses:
     def _start(self, launches: Sequence[ClientLaunch]) -> list[ClientProcess]:
         """Starts one process with these clients."""
         (library,) = {launch.library for launch in launches}
-        pipe = self._ensure_server(library)
+        server = self._ensure_server(library)
         logs = [self._logs / f"client-{launch.spec.name.replace('/', '_')}.log" for launch in launches]
         clients = [launch.spec.client for launch in launches]
         assert self.clients.keys().isdisjoint(clients), clients
@@ -249,7 +308,8 @@ class ClientProcesses:
         of_process = logs[0] if len(logs) == 1 else self._logs / f"clients-{clients[0]}-to-{clients[-1]}.log"
         message = messages.encoded(messages.Fork(clients=clients, logs=list(map(str, logs)), log=str(of_process)))
         assert len(message) < MESSAGE_BYTES_MAX
-        socket.send_fds(pipe, [message], [theirs.fileno() for _, theirs in pairs])
+        socket.send_fds(server.pipe, [message], [theirs.fileno() for _, theirs in pairs])
+        server.forked += 1
         started = []
         for launch, log, (ours, theirs) in zip(launches, logs, pairs, strict=True):
             theirs.close()
@@ -265,33 +325,26 @@ class ClientProcesses:
                 raise HarnessFailed(f"Client {spec.name} did not start: it closed its control pipe. See {log}.")
         return started
 
-    def _ensure_server(self, library: Path | None) -> socket.socket:
-        """Returns the pipe of the process that clients with this library are forked from. It is started if need be."""
+    def _ensure_server(self, library: Path | None) -> ForkServer:
+        """Returns the process that clients with this library are forked from. It is started if need be."""
         if (running := self._servers.get(library)) is not None:
-            return running.pipe
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            return running
         # numpy's OpenBLAS would start threads, and what forks must have none.
         threadless = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         # -P and this path: the clients run this very code, whatever the working directory holds.
         here = str(installation.SEARCH_PATH)
         first = "" if library is None else str(library)
         path = os.pathsep.join(filter(None, (first, here, os.environ.get("PYTHONPATH"))))
-        with theirs:
-            server = subprocess.Popen(
-                [
-                    *self._prefix(),
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "prozess.workloads.runtime.fork_server",
-                    str(theirs.fileno()),
-                ],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env=os.environ | threadless | {"PYTHONPATH": path} | dict(self._environment()),
-            )
-        self._servers[library] = ForkServer(server, ours)
-        return ours
+        more = dict(self._environment())
+        environment = os.environ | threadless | {"PYTHONPATH": path} | more
+        command = [*self._prefix(), sys.executable, "-P", "-m", "prozess.workloads.runtime.fork_server"]
+        server = key = None
+        if self._left is not None and not more:  # files of this trial are in what is added
+            known = sorted((name, value) for name, value in environment.items() if name != _OF_THE_TEST)
+            key = repr((os.getpid(), str(Path.cwd()), command, known))
+            server = self._left.take(key)
+        self._servers[library] = server or _started(command, environment, key)
+        return self._servers[library]
 
     def _poll_server(self, library: Path | None, server: ForkServer) -> None:
         while _readable(server.pipe):
@@ -306,11 +359,19 @@ class ClientProcesses:
                 for process in started:
                     process.os_pid = said.pid
             else:
+                server.forked -= 1
                 for process in self._by_pid[said.pid]:
                     self._poll_client(process)
                     if process.running:  # of several that shared it some may have ended before
                         process.exit_code = said.status
                     process.connection.close()  # it has been heard out; a trial may restart hundreds
+
+    def _hear_exits(self, library: Path | None, server: ForkServer) -> None:
+        """Waits until the processes of clients that have ended are gone: several may have shared one."""
+        deadline_ns = self._clock.monotonic_ns() + int(KILL_LIMIT_S * 1e9)
+        while server.forked and server.process.poll() is None and self._clock.monotonic_ns() < deadline_ns:
+            _readable(server.pipe, wait_ms=5)
+            self._poll_server(library, server)
 
     def _server_is_gone(self, library: Path | None) -> None:
         """Notes that all clients with this library have ended: they were killed with their fork server
@@ -331,6 +392,18 @@ class ClientProcesses:
             *lines, process.received = (process.received + chunk).split(b"\n")
             for line in lines:
                 _take(process, messages.event_of(line))
+
+
+def _started(command: Sequence[str], environment: Mapping[str, str], key: str | None) -> ForkServer:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        process = subprocess.Popen(
+            [*command, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            env=dict(environment),
+        )
+    return ForkServer(process, ours, key)
 
 
 def _take(process: ClientProcess, said: messages.Event) -> None:
@@ -369,10 +442,10 @@ def _lines(log: Path) -> list[str]:
         return []
 
 
-def _readable(connection: socket.socket) -> bool:
+def _readable(connection: socket.socket, *, wait_ms: int = 0) -> bool:
     poll = select.poll()  # select() cannot take descriptors beyond 1023
     poll.register(connection, select.POLLIN)
-    return bool(poll.poll(0))
+    return bool(poll.poll(wait_ms))
 
 
 def _sent(connection: socket.socket, line: bytes) -> bool:

@@ -39,6 +39,7 @@ from prozess.harness.recording.rows import Recorder
 from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.nemesis.nemesis import Nemesis
 from prozess.workloads.runtime.clients import Clients
+from prozess.workloads.runtime.processes import ForkServers
 
 TOPICS_S = 60.0
 
@@ -46,8 +47,15 @@ TOPICS_S = 60.0
 class SessionRun:
     """One test of a session: its recorder, its nemesis and its audit, from `begin` to `finish`."""
 
-    def __init__(self, run: RunDirectory, cluster: Cluster, admin: AdminProtocol, clock: InterruptibleClock) -> None:
-        self.run, self._cluster, self._admin, self._clock = run, cluster, admin, clock
+    def __init__(
+        self,
+        run: RunDirectory,
+        cluster: Cluster,
+        admin: AdminProtocol,
+        clock: InterruptibleClock,
+        servers: ForkServers,
+    ) -> None:
+        self.run, self._cluster, self._admin, self._clock, self._servers = run, cluster, admin, clock, servers
         self.recorder = Recorder(run)
         self.nemesis = Nemesis(run, cluster, admin, self.recorder, clock)
         self._sampling: ExitStack | None = None
@@ -114,7 +122,9 @@ class SessionRun:
         self.recorder.close()
 
     def _audit(self, plan: Plan) -> dict[str, Any]:
-        workload = Clients(plan, self.run, cluster=self._cluster, clock=self._clock, toolbox=TOOLBOX)
+        workload = Clients(
+            plan, self.run, cluster=self._cluster, clock=self._clock, toolbox=TOOLBOX, servers=self._servers
+        )
         try:
             unfenced = workload.fence(timeout_s=plan.limits.audit_s)
             end_hanging(
@@ -185,11 +195,13 @@ class Session:
             self._start_relay = lambda: None
         self._admin = Admin(self._cluster)
         self._recording: SessionRun | None = None
+        self._servers = ForkServers()
 
     def serve(self, commands: "queue.Queue[dict[str, Any] | None]") -> None:
         """Obeys commands until there are no more. Whatever happens, the cluster is taken down."""
         with ExitStack() as at_exit:
             at_exit.callback(self._take_down)
+            at_exit.callback(self._servers.close)
             self._cluster.setup()
             relay = self._start_relay()
             if relay is not None:
@@ -220,7 +232,7 @@ class Session:
             case "begin":
                 self._forget()
                 run = RunDirectory(Path(command["run"]))
-                self._recording = SessionRun(run, self._cluster, self._admin, self._clock)
+                self._recording = SessionRun(run, self._cluster, self._admin, self._clock, self._servers)
             case "create_topics":
                 specs = [
                     TopicSpec(t["name"], tuple(map(tuple, t["assignment"])), t["properties"]) for t in command["topics"]

@@ -1,12 +1,14 @@
 """Holds the recording of one test: its run directory, its clients' rows, its steps; and at its end the verdict on them."""
 
+import atexit
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from prozess.harness.app.run.check import CheckOptions, check_run
 from prozess.harness.app.run.cluster_state import measure_wall_offset
@@ -40,6 +42,9 @@ from prozess.harness.recording.rows import Recorder
 from prozess.harness.run_directory import RunDirectory, write_json
 from prozess.harness.verdict import TrialVerdict
 
+if TYPE_CHECKING:
+    from prozess.workloads.runtime.processes import ForkServers
+
 DELIVER_S = 30.0
 """How long clients may take to finish their open requests when the test ends; the cluster is whole then."""
 END_S = 10.0
@@ -47,6 +52,16 @@ END_S = 10.0
 GRACE_S = 60.0
 """What the session may need beyond the limits it works with."""
 LIMITS = Limits()
+
+
+@cache
+def _fork_servers() -> "ForkServers":
+    """Returns what one test of this process leaves to the next, until the process ends."""
+    from prozess.workloads.runtime.processes import ForkServers
+
+    servers = ForkServers()
+    atexit.register(servers.close)
+    return servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +311,7 @@ class Recording:
         with suppress(ClusterFailed, NotReady):  # then nothing is known of it, which the verdict says
             told = describe_elsewhere(there.bootstrap_servers, plan.variant, SystemClock(), login)
             write_json(self.run.cluster, told)
-        workload = Clients(plan, self.run, cluster=there, clock=SystemClock(), toolbox=TOOLBOX)
+        workload = Clients(plan, self.run, cluster=there, clock=SystemClock(), toolbox=TOOLBOX, servers=_fork_servers())
         try:
             workload.fence(timeout_s=LIMITS.audit_s)
             result = workload.audit(timeout_s=LIMITS.audit_s)

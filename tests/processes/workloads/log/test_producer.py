@@ -268,7 +268,7 @@ def test_a_property_librdkafka_does_not_know_is_bad_input(tmp_path):
 
 def test_nothing_is_left_after_close_and_closing_twice_is_safe(tmp_path):
     before, threads, descriptors = children(), threading.active_count(), len(list(DESCRIPTORS.iterdir()))
-    with bench(plan_of(acks=["0", "1", "all"]), tmp_path) as b:
+    with bench(plan_of(acks=["0", "1", "all"]), tmp_path, servers=None) as b:
         pids = [b.pid(client) for client in b.producers.values()]
         assert all(alive(pid) for pid in pids)
         b.workload.command(RESUME)
