@@ -138,7 +138,8 @@ def _proven_by_transaction(index: PartitionIndex) -> np.ndarray:
     read_committed received another record of its transaction in this partition. (Proof from other partitions is left to
     the cell: `torn`, `lost-transaction`.)"""
     sends = index.sends
-    doubtful = np.flatnonzero((sends["outcome"] == Outcome.INFO.value) & (sends["transaction"] != NONE))
+    doubtful = np.flatnonzero(sends["outcome"] == Outcome.INFO.value)
+    doubtful = doubtful[sends["transaction"][doubtful] != NONE]
     proven = np.zeros(len(sends["outcome"]), dtype=bool)
     if not len(doubtful):
         return proven

@@ -328,8 +328,8 @@ def _witnesses(
     rows, state, given_ns, reader = sent.rows[chosen], sent.state[chosen], sent.given_ns[chosen], sent.reader[chosen]
     last = np.array([place.clients[-1] if len(place.clients) else NONE for place in places], dtype=np.int64)
     never = reader < 0
-    who = np.append(index.reads["client"], NONE)[reader].astype(np.int64)
-    who[never] = last[-1 - reader[never]]
+    who = np.empty(len(reader), dtype=np.int64)
+    who[never], who[~never] = last[-1 - reader[never]], index.reads["client"][reader[~never]]
     case = np.full(len(rows), LateCase.LATE, dtype=np.int32)
     case[state == DeliveryState.UNMEASURED] = LateCase.STOOD_STILL
     case[state == DeliveryState.MISSING] = LateCase.UNAUDITED if index.incomplete() else LateCase.MISSING
