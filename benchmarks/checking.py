@@ -4,6 +4,7 @@ plain scan.
     python benchmarks/checking.py [--rows 20000000] [--partitions 64] [--keep DIRECTORY] [--straight] [--engines spark]
                                   [--workers 1] [--times 0] [--workload group|transactions] [--transaction-records 3]
     python benchmarks/checking.py --growth 100000 1000000 10000000 [--workload log] [--engines local]
+    python benchmarks/checking.py --by-kernel [--rows 20000000] [--partitions 64] [--workload log]
 
 `--straight`: the history as the generator writes it, without the rows that it might have come from: for very many rows.
 `--workload`: cells of another kind; 100 M rows have 20 M processing records. `--transaction-records`: of transactions with so
@@ -12,6 +13,9 @@ many records each, which read, too: 24 M rows have 2 M of three records.
 `--growth`: only the command, for histories of these sizes, one after the other: CPU seconds, the plain scan, and by which
 power of the rows both grow. Partitions grow with the rows, so that what a partition costs is seen, too. The exponent of
 what is beyond the fixed cost is that of the last two sizes, with the smallest history's seconds subtracted.
+
+`--by-kernel`: the CPU seconds of each kernel, in one thread. What is read and indexed counts for the kernel that first asks
+for it.
 
 Makes a history with planted anomalies (PLANTED), so that every timed check is also seen to find exactly them. Everything is
 measured in one go on one machine; the ratios say more than the seconds. Times are wall clock; cold is a fresh process from
@@ -33,8 +37,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -43,6 +49,8 @@ import pyarrow.parquet as pq
 from prozess.checkers.registry import CHECKERS, select
 from prozess.harness.app.histories.synthetic.history import KINDS, GenerateOptions, generate
 from prozess.harness.app.run.check import ENGINES, engine_named
+from prozess.harness.checking.checker import CheckerSet
+from prozess.harness.checking.kernels import check_locally
 from prozess.harness.history.convert import write_history
 from prozess.harness.history.reader import History
 from prozess.harness.plan.plan import parse_plan
@@ -217,6 +225,47 @@ def command(engine: str, path: Path, workers: int) -> tuple[float, float, float]
     return taken, used.ru_utime + used.ru_stime, used.ru_maxrss / 1e3
 
 
+def by_kernel(run: RunDirectory, rows: int) -> None:
+    """Prints how many CPU seconds each kernel took, and each kind of looks at partitions of a cell."""
+    spent: Counter[str] = Counter()
+
+    def timed(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def run_timed(*arguments: object) -> Any:  # noqa: ANN401 - of any kernel
+            begin = time.thread_time()
+            try:
+                return work(*arguments)
+            finally:
+                spent[name] += time.thread_time() - begin
+
+        return run_timed
+
+    checkers = select()
+    facts = {name: replace(facts, look=timed(f"looks: {name}", facts.look)) for name, facts in checkers.facts.items()}
+    cell = [
+        replace(
+            checker,
+            kernel=timed(name, checker.kernel),
+            knows=None if checker.knows is None else facts[checker.knows.name],
+        )
+        for name, checker in checkers.cell.items()
+    ]
+    partition = [replace(checker, kernel=timed(name, checker.kernel)) for name, checker in checkers.partition.items()]
+    made = {checker.anomaly: checker for checker in (*partition, *cell)}
+    print(f"{rows:,} rows, {len(CHECKERS)} kernels, load {os.getloadavg()[0]:.1f} before\n")
+    scan(run)
+    _, floor = seconds(partial(scan, run), 1)
+    _, whole = seconds(
+        lambda: check_locally(
+            History.open(run), CheckerSet.of([made[name] for name in checkers.order], checkers.pieces), workers=1
+        ),
+        1,
+    )
+    print(f"{'':<22}{'CPU s':>8}{'ns/row':>8}")
+    for name, cpu in (("plain scan", floor), ("check", whole), *spent.most_common()):
+        if cpu * 1e9 >= rows / 10:
+            print(f"{name:<22}{cpu:8.2f}{cpu / rows * 1e9:8.1f}")
+
+
 def report(run: RunDirectory, rows: int, engines: Sequence[str], workers: int, times: int) -> None:
     """Measures everything and prints the table."""
     plan = parse_plan(run.plan.read_text(encoding="utf-8"), source="benchmark")
@@ -318,6 +367,7 @@ def main() -> None:
     parser.add_argument("--engine", choices=sorted(ENGINES), help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, default=2, help="partitions, or pieces, at a time")
     parser.add_argument("--times", type=int, default=3, help="warm checks; 0: only the cold one, for very many rows")
+    parser.add_argument("--by-kernel", action="store_true", help="only the CPU seconds of each kernel")
     parser.add_argument("--growth", nargs="+", type=int, metavar="ROWS", help="only the command, for these sizes")
     arguments = parser.parse_args()
     if arguments.growth:
@@ -346,8 +396,11 @@ def main() -> None:
                 seed=1,
                 transaction_records=arguments.transaction_records,
             )
-            rows = make(run, options, straight=arguments.straight)
-        report(run, rows, arguments.engines, arguments.workers, arguments.times)
+            rows = make(run, options, straight=arguments.straight or arguments.by_kernel)
+        if arguments.by_kernel:
+            by_kernel(run, rows)
+        else:
+            report(run, rows, arguments.engines, arguments.workers, arguments.times)
     finally:
         if not arguments.keep:
             shutil.rmtree(folder.parent, ignore_errors=True)
