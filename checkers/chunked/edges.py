@@ -54,6 +54,12 @@ class NearEdges:
             return NearEdges(writer, reader, row.astype(np.int32), level)
         return NearEdges(writer, reader, _whole_rows(index, row), level, _records_at(index, row))
 
+    @property
+    def size_bytes(self) -> int:
+        """Returns how much memory they take."""
+        records = () if self.records is None else (self.records.send, self.records.offset)
+        return sum(array.nbytes for array in (self.writer, self.reader, self.row, self.level, *records))
+
     @staticmethod
     def nothing() -> "NearEdges":
         """Returns an empty set of edges: that of a partition in which none is looked for, or none found."""

@@ -33,9 +33,9 @@ from prozess.harness.interfaces import CellHistory
 FACTS = "transactions"
 NEAR = 256
 """Edges are brought along that lead no further than so many transactions, in the order of time."""
-EDGES_MAX = 24_000_000
-"""So many edges of a cell are brought along, 13 bytes each; 25 if they are of a partition that is looked at in parts. A
-partition, or part, with more than its share is looked at again, if edges lead backwards."""
+EDGE_BYTES_MAX = 600_000_000
+"""So much memory the edges of a cell take that are brought along: 13 bytes each, 25 if they are of a partition that is looked
+at in parts. A partition, or part, with more than its share is looked at again, if edges lead backwards."""
 _CYCLES = frozenset({"information-cycle", "write-cycle"})
 Each = Callable[[Sequence[Look]], Sequence[Any]]
 
@@ -91,7 +91,7 @@ def gather(
 ) -> Mapping[int, KnownTransactions]:
     """Returns what is known of these cells, as these anomalies need it."""
     cycles = not _CYCLES.isdisjoint(anomalies)
-    most = {cell: EDGES_MAX // max(1, len(shares)) if cycles else -1 for cell, shares in cells.items()}
+    most = {cell: EDGE_BYTES_MAX // max(1, len(shares)) if cycles else -1 for cell, shares in cells.items()}
     surveys: dict[int, list[Survey]] = _looks(cells, each, "survey", lambda cell: (most[cell],))
     known = {cell: _together(parts, cells[cell]) for cell, parts in surveys.items()}
     torn = {cell: cells[cell] for cell, (_, places) in known.items() if len(places)}
@@ -109,7 +109,8 @@ def gather(
     assert all(len(parts) == len(cells[cell]) for cell, parts in left.items())
     seams = {cell: _seams(cells[cell], left[cell]) for cell in cells}
     spans = {cell: _spans([*left[cell], *map(_of_seams, seams[cell].values())]) for cell in cells}
-    edges = {cell: [_entangled(one, spans[cell]) for one in parts] for cell, parts in left.items()}
+    far = {cell: bool((span[1] - span[0] > NEAR).any()) for cell, span in spans.items()}
+    edges = {cell: [_entangled(one, spans[cell], far[cell]) for one in parts] for cell, parts in left.items()}
     _fill(edges, cells, each, "edges", lambda cell: (found[cell], spans[cell]))
     for cell, parts in edges.items():
         written = sum(one.written for one in left[cell]) + sum(len(one.row) for one in seams[cell].values())
@@ -246,11 +247,12 @@ def _inside(writer: np.ndarray, reader: np.ndarray, spans: np.ndarray) -> np.nda
     return found
 
 
-def _entangled(part: Candidates, spans: np.ndarray) -> NearEdges | None:
-    """Returns the edges that may be in cycles. None: only another look at the partition can tell."""
+def _entangled(part: Candidates, spans: np.ndarray, far: bool) -> NearEdges | None:
+    """Returns the edges that may be in cycles. None: only another look at the partition can tell. `far`: does an edge lead
+    back further than those that were brought along?"""
     if not spans.size:
         return NearEdges.nothing()
-    if part.near is None or int((spans[1] - spans[0]).max()) > NEAR:
+    if part.near is None or far:
         return None
     return part.near.chosen(_inside(part.near.writer, part.near.reader, spans))
 
@@ -263,7 +265,7 @@ def look(history: CellHistory, stage: str, *arguments: object) -> object:
     return _STAGES[stage](history, *arguments)
 
 
-def _survey(history: CellHistory, edges_max: int) -> Survey:
+def _survey(history: CellHistory, bytes_max: int) -> Survey:
     index = CellIndex.of(history)
     (partition,) = index.partitions
     count = len(index.transactions)
@@ -287,7 +289,7 @@ def _survey(history: CellHistory, edges_max: int) -> Survey:
         shown,
         seen,
         distinct_below(index.transaction[index.missing], count),
-        _candidates_alone(index, shown, seen, edges_max) if edges_max >= 0 else None,
+        _candidates_alone(index, shown, seen, bytes_max) if bytes_max >= 0 else None,
     )
 
 
@@ -298,7 +300,7 @@ def _first(history: CellHistory, transactions: np.ndarray) -> tuple[np.ndarray, 
     return which, *index.first_shown(which)
 
 
-def _candidates_alone(index: CellIndex, shown: np.ndarray, seen: np.ndarray, edges_max: int) -> Candidates | None:
+def _candidates_alone(index: CellIndex, shown: np.ndarray, seen: np.ndarray, bytes_max: int) -> Candidates | None:
     """Returns the edges between transactions that may have been committed. None: the neighbours in V depend on one of which
     only another partition can tell."""
     doubt = index.transactions.in_doubt
@@ -306,16 +308,16 @@ def _candidates_alone(index: CellIndex, shown: np.ndarray, seen: np.ndarray, edg
     doubtful = distinct(transaction[doubt[transaction]])
     if ((Lookup(shown).find(doubtful) < 0) & (Lookup(seen).find(doubtful) < 0)).any():
         return None
-    return _candidates_among(index, index.transactions.perhaps_committed, doubt, edges_max)
+    return _candidates_among(index, index.transactions.perhaps_committed, doubt, bytes_max)
 
 
-def _candidates(history: CellHistory, known: KnownTransactions, edges_max: int) -> Candidates:
+def _candidates(history: CellHistory, known: KnownTransactions, bytes_max: int) -> Candidates:
     """Returns the edges between committed transactions."""
     index = CellIndex(replace(history, known={FACTS: known}))
-    return _candidates_among(index, index.committed, None, edges_max)
+    return _candidates_among(index, index.committed, None, bytes_max)
 
 
-def _candidates_among(index: CellIndex, committed: np.ndarray, doubt: np.ndarray | None, edges_max: int) -> Candidates:
+def _candidates_among(index: CellIndex, committed: np.ndarray, doubt: np.ndarray | None, bytes_max: int) -> Candidates:
     rank = index.transactions.in_time
     read, written = wr_edges(index, committed), ww_edges(index, committed)
     count, written_count, doubtful = len(read.writer), len(written.writer), np.empty((3, 0), dtype=np.int64)
@@ -329,7 +331,7 @@ def _candidates_among(index: CellIndex, committed: np.ndarray, doubt: np.ndarray
     near = NearEdges.of(index, read.and_those(written))
     back = near.reader < near.writer
     backwards = np.stack(_unpaired(distinct(_pair(near.writer[back], near.reader[back])))).astype(np.int32)
-    edges = None if len(near.row) > edges_max else near
+    edges = None if near.size_bytes > bytes_max else near
     there = np.zeros((2, 0), dtype=np.int64)
     if doubt is not None:
         named = [*doubtful[:2], *backwards, *(() if edges is None else (edges.writer, edges.reader))]

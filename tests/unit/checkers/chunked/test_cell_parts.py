@@ -183,10 +183,10 @@ def test_any_way_of_sharing_a_cell_out_gives_the_same_findings(make):
     assert min(found[name] for name in expected) >= (5 if ALL else 1), found
 
 
-@pytest.mark.parametrize(("near", "edges_max"), [(0, 0), (2, 8_000_000), (256, 0), (256, 30)])
-def test_cycles_are_the_same_where_partitions_must_be_looked_at_again(monkeypatch, near, edges_max):
+@pytest.mark.parametrize(("near", "bytes_max"), [(0, 0), (2, 600_000_000), (256, 0), (256, 400)])
+def test_cycles_are_the_same_where_partitions_must_be_looked_at_again(monkeypatch, near, bytes_max):
     monkeypatch.setattr(gathering, "NEAR", near)
-    monkeypatch.setattr(gathering, "EDGES_MAX", edges_max)
+    monkeypatch.setattr(gathering, "EDGE_BYTES_MAX", bytes_max)
     stages: Counter[str] = Counter()
     look, alone = gathering.look, gathering._candidates_alone
     # Which edges there are may depend on what another partition shows of a transaction whose commit is in doubt.

@@ -90,10 +90,10 @@ def found_in_parts(history, shares, rng):
     return in_order(found, CHECKERS, [history.cell])
 
 
-@pytest.mark.parametrize(("near", "edges_max"), [(256, 24_000_000), (0, 0), (2, 24_000_000), (256, 30)])
-def test_transactions_are_the_same_wherever_their_partitions_are_cut(monkeypatch, near, edges_max):
+@pytest.mark.parametrize(("near", "bytes_max"), [(256, 600_000_000), (0, 0), (2, 600_000_000), (256, 400)])
+def test_transactions_are_the_same_wherever_their_partitions_are_cut(monkeypatch, near, bytes_max):
     monkeypatch.setattr(gathering, "NEAR", near)
-    monkeypatch.setattr(gathering, "EDGES_MAX", edges_max)
+    monkeypatch.setattr(gathering, "EDGE_BYTES_MAX", bytes_max)
     found: Counter[str] = Counter()
 
     @settings(QUICK, max_examples=examples(300))
@@ -204,10 +204,10 @@ def test_what_only_a_later_look_cannot_read_is_unknown_and_never_read_whole(run,
     """The pieces could be looked at, and then a part could not."""
     looked = gathering._survey
 
-    def failing(history, edges_max):
+    def failing(history, bytes_max):
         if history.part is not None and history.part.number == 1:
             raise ValueError("a page is gone")
-        return looked(history, edges_max)
+        return looked(history, bytes_max)
 
     monkeypatch.setitem(gathering._STAGES, "survey", failing)
     rows = History.open(run).rows_of(0)
