@@ -25,10 +25,11 @@ run: $(VENV)/.ready
 
 # The files that take longest begin first, so that no worker is left alone with one at the end. A few tests that failed are run
 # once more, and named; `make unit` and `make test-all` do without that.
+SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25
+LONGEST_FIRST = tests/system/spark tests/system/trials tests/system tests/contract tests/processes
 test: lint
 	$(BIN)/python -m tests.support.again -n 2 tests/unit
-	$(BIN)/python -m tests.support.again -m "not long" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25 \
-		tests/system/spark tests/system/trials tests/system tests/contract tests/processes
+	$(BIN)/python -m tests.support.again -m "not long" $(SIDE_BY_SIDE) $(LONGEST_FIRST)
 
 test-all: export PROZESS_ALL_EXAMPLES = 1
 test-all: lint unit system
@@ -61,8 +62,10 @@ fuzz: $(VENV)/.ready-dev
 FUZZ_TARGETS ?= jepsen edn verifiable trial metadata-log segments snapshot zookeeper
 FUZZ_S ?= 75
 
+# What is marked `alone` has the machine to itself.
 system: $(VENV)/.ready-dev
-	$(BIN)/pytest --durations 25 tests/processes tests/contract tests/system
+	$(BIN)/pytest -m "not alone" $(SIDE_BY_SIDE) $(LONGEST_FIRST)
+	$(BIN)/pytest -m alone tests/system
 
 # The harness is killed ROUNDS times at random moments, and nothing may be left. A round takes half a minute.
 ROUNDS ?= 50

@@ -244,6 +244,7 @@ def test_deleted_records_a_copied_record_and_an_outage_are_each_told(secured, se
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)  # 60 restarts one after the other, each of which a busy machine makes 10 s long
 def test_rolling_restarts_done_right_raise_no_alarm(secured, servers, tmp_path):
     with Watching(tmp_path, servers, "--metrics", "0") as watch:
         assert watch.topic

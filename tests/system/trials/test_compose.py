@@ -57,7 +57,10 @@ def small_smoke():
 
 @pytest.mark.parametrize(
     ("trial", "cells", "lost"),
-    [pytest.param(small_smoke(), 4, 1, id="small"), pytest.param("smoke", 28, 0, marks=pytest.mark.long)],
+    [
+        pytest.param(small_smoke(), 4, 1, id="small"),
+        pytest.param("smoke", 28, 0, marks=[pytest.mark.long, pytest.mark.alone]),
+    ],
 )
 def test_the_smoke_trial_holds_in_containers_and_its_control_fires(run_trial, trial, cells, lost):
     done = run_trial(trial, *COMPOSE, "--engine", "local", seeds=(7, 8, 9))
