@@ -1,4 +1,4 @@
-"""Has everything that a new fault, checker or workload needs, in a package of yours or in prozess itself.
+"""Offers everything that a new fault, checker or workload needs, in a package of yours or in prozess itself.
 
 docs/extending.md shows one of each, and how your package says that it has them.
 """

@@ -47,7 +47,7 @@ A run is a pipeline of tables, each with a fixed schema:
 
 | step | what makes it | where the tables are |
 |---|---|---|
-| rows | clients, while the trial runs | `rows/`: one file per table, client and segment. They are no Parquet |
+| rows | clients, while the trial runs | `rows/`: one file per table, client and segment. They are not Parquet |
 | history | the first check, from the rows; or an import | `history/TABLE.parquet` |
 | findings, witnesses, windows | the checkers, from the history | `findings/TABLE.parquet` |
 | facts | the judge, from plan and history | `prozess.spark.facts` computes it; `prozess check --out` keeps it |

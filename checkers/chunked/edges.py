@@ -1,5 +1,5 @@
-"""Edges between transactions, as looks at partitions bring them along: in little memory, and those of a partition that is
-looked at in parts put together.
+"""Keeps the edges between transactions that looks at partitions find, in little memory. It puts together those of a partition
+that is looked at in parts.
 
 Transactions are named by their ranks in time. The order of writes in a partition goes through all of its parts: a part
 tells where its stretches of the log begin and end, and the edges between stretches are made when all are known.

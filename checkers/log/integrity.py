@@ -90,8 +90,9 @@ def _lost_unaudited(index: PartitionIndex, history: PartitionHistory) -> KernelR
 
 def unseen(history: PartitionHistory) -> KernelResult:
     """A fact, not an anomaly: acknowledged records that no consumer received, and that none can be said to have
-    missed, because nobody read as far, or nobody knows where they stand. Only of histories that nobody audited. O(n log
-    n)."""
+    missed, because nobody read as far, or nobody knows where they stand. Only of histories that nobody audited.
+
+    O(n log n)."""
     index = PartitionIndex.of(history)
     if index.audited:
         return KernelResult(no_witnesses(), count=0, judged=0)

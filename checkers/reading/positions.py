@@ -217,7 +217,7 @@ class ReaderLife:
 
 
 def stalled(history: CellHistory) -> KernelResult:
-    """A reader that has unread records to receive gets one within STALLED_NS; and the last stable offset moves on once
+    """A reader that has unread records to receive gets one within 20 s; and the last stable offset moves on once
     no transaction can hold it back.
 
     Source: KafkaConsumer, "Offsets and Consumer Position"; KIP-98 (a transaction past its timeout is aborted by its

@@ -314,7 +314,7 @@ class Connection:
             self._poller.update(self)
 
     def half_finished(self, half: Half) -> None:
-        """Everything of one direction was sent, and its source has ended."""
+        """Is called when everything of one direction was sent and its source has ended."""
         if self.broken:
             self.reset()
             return
@@ -324,7 +324,7 @@ class Connection:
             self.reset(gently=True)
 
     def hung_up(self, half: Half) -> None:
-        """The end that this direction came from has ended, and takes nothing any more."""
+        """Is called when the end that this direction came from has ended, and takes nothing any more."""
         back = self._opposite(half)
         back.discard()
         back.send()

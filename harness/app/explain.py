@@ -177,7 +177,8 @@ def _unknown(subject: str, known: list[str]) -> str:
     return (
         f"{subject!r} is not the name of an anomaly, a rule, a fault or a scenario, no word of the tables, and not a run "
         f"directory. {hint}"
-        f"Anomalies: {', '.join([*TABLE, *_facts()])}. Faults: {', '.join(catalogue.FAULTS)}. Words: {', '.join(_WORDS)}."
+        f"Anomalies: {', '.join(TABLE)}. Facts: {', '.join(_facts())}. Faults: {', '.join(catalogue.FAULTS)}. "
+        f"Words: {', '.join(_WORDS)}."
     )
 
 

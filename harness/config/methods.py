@@ -91,7 +91,7 @@ class CallNumbers(Frozen):
     nth: PositiveInt | None = None
     """Only the call of this number counts: 1 is the first."""
     every: PositiveInt | None = None
-    """Only each so-manieth call counts: with 3 the third, the sixth, …"""
+    """With 3 only the third call counts, the sixth, …"""
     until: PositiveInt | None = None
     """No call after this number counts."""
 

@@ -21,6 +21,7 @@ from prozess.harness.app.commands.options import (
     RunArgument,
     RunsOption,
     StoredRunArgument,
+    TablesAsJsonOption,
     VariantOption,
     WorkersOption,
     chosen,
@@ -122,7 +123,7 @@ def runs(
         str | None, typer.Option(help="List those with this verdict alone: held, violated, unknown or none.")
     ] = None,
     last: Annotated[int, typer.Option(min=1, help="List at most so many, the newest first.")] = 30,
-    as_json: JsonOption = False,
+    as_json: TablesAsJsonOption = False,
 ) -> None:
     """List the runs that there are, with what came of each."""
     from prozess.harness.report.runs.listing import list_runs
@@ -135,8 +136,8 @@ def runs(
 @app.command()
 def compare(
     run: Annotated[Path, typer.Argument(help="The directory of a run.", autocompletion=complete_directories)],
-    other: Annotated[Path, typer.Argument(help="That of another.", autocompletion=complete_directories)],
-    as_json: JsonOption = False,
+    other: Annotated[Path, typer.Argument(help="The directory of another run.", autocompletion=complete_directories)],
+    as_json: TablesAsJsonOption = False,
 ) -> None:
     """Put two runs side by side. It shows settings that differ, the faults and their costs, and what was found."""
     from prozess.harness.report.runs import RunSummary
@@ -204,7 +205,7 @@ def explain(
     subject: Annotated[
         str,
         typer.Argument(
-            help="The name of an anomaly, guarantee rule, fault or scenario, or a run directory.",
+            help="The name of an anomaly, guarantee rule, fault or scenario, a word of a report, or a run directory.",
             autocompletion=complete_subjects,
         ),
     ],

@@ -177,6 +177,7 @@ DecideOption = Annotated[
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="Print the verdict alone.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print verdict.json instead of tables.")]
+TablesAsJsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 OutOption = Annotated[Path, typer.Option("--out", help="The run directory to make. It must be new or empty.")]
 
 

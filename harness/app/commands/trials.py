@@ -19,6 +19,7 @@ from prozess.harness.app.commands.options import (
     RunsOption,
     SetOption,
     ShardOption,
+    TablesAsJsonOption,
     VariantOption,
     WebhookOption,
     WorkersOption,
@@ -277,7 +278,7 @@ def validate(  # noqa: PLR0913 - the options of a command
     client_config: ClientConfigOption = None,
     runs: RunsOption = Path("runs"),
     quiet: QuietOption = False,
-    as_json: JsonOption = False,
+    as_json: TablesAsJsonOption = False,
 ) -> None:
     """Predict what your settings promise, and put them on trial. The trials run exactly this configuration under every
     fault."""
@@ -346,7 +347,7 @@ def scenarios(
         bool, typer.Option("--only-table", help="Run nothing, and make the table from the runs that are there.")
     ] = False,
 ) -> None:
-    """Run every trial once, and make a table of what Kafka did. An interrupted one continues where it was."""
+    """Run every trial once, and make a table of what Kafka did. After an interruption it continues where it was."""
     from prozess.harness.app.runs.scenarios import scenarios as carry_out
 
     raise typer.Exit(carry_out(trials or [], runs, table=table, engine=engine, only_table=only_table))
@@ -364,7 +365,7 @@ def shrink(
     resume: Annotated[Path | None, typer.Option(help="Continue the search in this directory.")] = None,
     isolation: Annotated[str, typer.Option(help="How nodes are kept apart: auto, namespaces or signals.")] = "auto",
 ) -> None:
-    """Find the smallest plan that still shows a run's violation. It also measures how often that plan does."""
+    """Find the smallest plan that still shows a run's violation. It also measures how often that plan shows it."""
     from prozess.harness.app.runs.shrink import ShrinkRequest, carry_out
 
     raise typer.Exit(carry_out(ShrinkRequest(run_directory, anomaly, cell, duration, runs, resume, isolation)))
@@ -410,7 +411,7 @@ def matrix(  # noqa: PLR0913 - the options of a command
         typer.Option("--diff", metavar="OLD NEW", help="Compare the results in two directories."),
     ] = None,
     webhook: WebhookOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    as_json: TablesAsJsonOption = False,
 ) -> None:
     """Show or run every combination of settings and clusters. A matrix varies the faults, too. It shows which combinations
     there are, and what each setting is worth. `prozess matrix merge ALL SHARE …` puts together what several machines ran."""

@@ -73,7 +73,7 @@ class MessageMatch(Frozen):
     nth: PositiveInt | None = None
     """Only the match of this number counts: 1 is the first."""
     every: PositiveInt | None = None
-    """Only each so-manieth match counts: with 3 the third, the sixth, …"""
+    """With 3 only the third match counts, the sixth, …"""
     until: PositiveInt | None = None
     """No match after this number counts."""
 

@@ -52,7 +52,7 @@ from prozess.harness.guarantees.facts.truncation import (
     cutoff,
     cutoff_after_read,
     cutoff_of_either,
-    cutoff_of_the_gone,
+    cutoff_of_missing_record,
     elected_unclean,
     in_uncommitted_tail,
     sent_later,
@@ -447,11 +447,11 @@ FACTS: Mapping[str, Fact] = {
         of_witnesses=cutoff,
         could=lambda h: possibly(h.unclean),
     ),
-    "cutoff of the gone": Fact(
+    "cutoff of a missing record": Fact(
         "the record is in no log, and a later unclean election began a leader epoch without it: later than the "
         "epoch in which a consumer read the record, or, if none did, than that of every leader that may have "
         "acknowledged it",
-        of_witnesses=cutoff_of_the_gone,
+        of_witnesses=cutoff_of_missing_record,
         could=lambda h: possibly(h.unclean),
     ),
     "cutoff after the read": Fact(

@@ -147,7 +147,7 @@ def _cut_off_by_time(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     return _cut_off(envelope, witnesses, lambda e: e.time_ns > existed_ns + envelope.error_ns)
 
 
-def cutoff_of_the_gone(envelope: Envelope, witnesses: np.ndarray) -> Truth:
+def cutoff_of_missing_record(envelope: Envelope, witnesses: np.ndarray) -> Truth:
     """Was a record that is in no log cut off by an unclean election, whichever leader acknowledged it?"""
     by_time = any_true(_cut_off_by_time(envelope, witnesses), _whoever_took_it(envelope, witnesses))
     return decided_by_epoch(envelope, witnesses, by_time)

@@ -75,7 +75,7 @@ _LOST = Guarantee(
             source="Kafka documentation, producer configuration acks; KAFKA-20554; seen: 1000 of 1000, on a killed leader, a "
             "clean stop and a preferred election",
         ),
-        *hard("lost", unclean="cutoff of the gone", wiped="wiped"),
+        *hard("lost", unclean="cutoff of a missing record", wiped="wiped"),
         older_epoch_appended("lost"),
         Rule(
             id="lost/KAFKA-15591",

@@ -394,7 +394,7 @@ PROOFS: Mapping[str, tuple[str, ...]] = {
     "wiped after the read": (LOG, FAULT, EFFECT),
     "wiped before": (LOG, FAULT, EFFECT),
     "cutoff": (LOG, LOGS),
-    "cutoff of the gone": (LOG, LOGS),
+    "cutoff of a missing record": (LOG, LOGS),
     "cutoff of either": (LOG, LOGS),
     "cutoff after the read": (LOG, LOGS),
     "unclean before": (LOG,),

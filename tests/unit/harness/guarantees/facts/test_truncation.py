@@ -8,7 +8,7 @@ from prozess.harness.guarantees.facts.truncation import (
     cutoff,
     cutoff_after_read,
     cutoff_of_either,
-    cutoff_of_the_gone,
+    cutoff_of_missing_record,
     unclean_before,
     unclean_between,
 )
@@ -135,7 +135,7 @@ BEHIND = 2**31
 
 def told(rows, epoch, *, starts=NOTHING_LEFT, **columns):
     env = envelope(rows, acks="all", epoch_starts=starts)
-    return one(cutoff_of_the_gone(env, witnesses(leader_epoch=epoch, **columns)))
+    return one(cutoff_of_missing_record(env, witnesses(leader_epoch=epoch, **columns)))
 
 
 def test_what_a_living_leader_gave_out_after_it_was_deposed_unclean_is_cut_off_by_its_epoch_at_any_time():
@@ -177,15 +177,15 @@ def test_of_an_unread_record_every_leader_that_may_have_acknowledged_it_is_asked
     starts = {0: 0, 1: 50, BEHIND: 90}
     behind_the_end = {"begin_s": 10, "end_s": 10.1}
     env = envelope(FENCED, acks="all", epoch_starts=starts, batches=copies_end_at(89))
-    assert one(cutoff_of_the_gone(env, witnesses(**behind_the_end))) == SO
+    assert one(cutoff_of_missing_record(env, witnesses(**behind_the_end))) == SO
     back_in_sync = witnesses(begin_s=13, end_s=13.1)
-    assert one(cutoff_of_the_gone(env, back_in_sync)) == NOT_SO
+    assert one(cutoff_of_missing_record(env, back_in_sync)) == NOT_SO
     longer = envelope(FENCED, acks="all", epoch_starts={0: 0, 1: 50, BEHIND: 200}, batches=copies_end_at(199))
-    assert one(cutoff_of_the_gone(longer, witnesses(**behind_the_end))) == NOT_SO
-    assert one(cutoff_of_the_gone(longer, witnesses(case=1, **behind_the_end))) == SO
+    assert one(cutoff_of_missing_record(longer, witnesses(**behind_the_end))) == NOT_SO
+    assert one(cutoff_of_missing_record(longer, witnesses(case=1, **behind_the_end))) == SO
     clean = [state(-10, 0, 1, 0, (1, 2)), state(6, 0, 2, 1, (2,)), state(12, 0, 2, 1, (1, 2))]
     env = envelope(clean, acks="all", epoch_starts=starts, batches=copies_end_at(89))
-    assert one(cutoff_of_the_gone(env, witnesses(**behind_the_end))) == NOT_SO
+    assert one(cutoff_of_missing_record(env, witnesses(**behind_the_end))) == NOT_SO
 
 
 def test_it_is_unknown_where_one_of_those_leaders_would_have_lost_it_cleanly():
@@ -196,9 +196,9 @@ def test_it_is_unknown_where_one_of_those_leaders_would_have_lost_it_cleanly():
     starts = {0: 0, 1: 50, 2: 60, BEHIND: 200}
     env = envelope(rows, acks="all", epoch_starts=starts)
     across_both = witnesses(begin_s=2.9, end_s=6.5, case=1)
-    assert one(cutoff_of_the_gone(env, across_both)) == UNKNOWN
+    assert one(cutoff_of_missing_record(env, across_both)) == UNKNOWN
     across_the_unclean_one = witnesses(begin_s=5.5, end_s=6.5, case=1)
-    assert one(cutoff_of_the_gone(env, across_the_unclean_one)) == SO
+    assert one(cutoff_of_missing_record(env, across_the_unclean_one)) == SO
 
 
 def test_of_two_records_the_one_that_is_in_no_log_is_asked_for_its_epoch():
@@ -230,7 +230,7 @@ def test_nothing_is_cut_off_where_there_are_no_witnesses():
             cutoff,
             cutoff_after_read,
             cutoff_of_either,
-            cutoff_of_the_gone,
+            cutoff_of_missing_record,
             unclean_before,
             unclean_between,
         ):

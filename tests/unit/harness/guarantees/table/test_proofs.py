@@ -86,7 +86,7 @@ SEEN: Mapping[str, Seen] = {
     "wiped after the read": Seen(**BY_WIPE, columns={"seen_s": 4.5}),
     "wiped before": Seen(**BY_WIPE, columns={"end_s": 9}),
     "cutoff": Seen(**UNCLEANLY),
-    "cutoff of the gone": Seen(**UNCLEANLY),
+    "cutoff of a missing record": Seen(**UNCLEANLY),
     "cutoff of either": Seen(**UNCLEANLY, columns={"other_s": 20}),
     "cutoff after the read": Seen(**UNCLEANLY, columns={"seen_s": 4.5}),
     "unclean before": Seen(**UNCLEANLY, columns={"end_s": 7}),
