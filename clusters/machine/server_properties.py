@@ -37,12 +37,6 @@ DEDUPE_BUFFER_BYTES = 2 * 1024 * 1024
 JVM_FLAGS: tuple[str, ...] = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",  # halves the CPU time of a start
-    # A fourth of the calls after which code is compiled: without the second compiler, which would need to know more of the
-    # code first, waiting only means to interpret it. A tenth of the CPU time of a server's first half minute.
-    "-XX:Tier3InvocationThreshold=50",
-    "-XX:Tier3MinInvocationThreshold=25",
-    "-XX:Tier3CompileThreshold=400",
-    "-XX:Tier3BackEdgeThreshold=6000",
     "-Xss512k",
     "-XX:MaxDirectMemorySize=64m",
     "-XX:ReservedCodeCacheSize=64m",
