@@ -271,7 +271,7 @@ def _means_every_link(step: Step) -> bool:
     pass anywhere, and so may what a message is held for."""
     given = step.do.parameters if isinstance(step.do, FaultAction) and step.do.fault == MESSAGE_FAULT else {}
     held_for = _matches_in(given.get("action"))
-    return isinstance(step.after, MessagePassed) or given.get("others", CLIENTS) != CLIENTS or bool(held_for)
+    return isinstance(step.after, MessagePassed) or given.get("others", CLIENTS) not in ONLY_CLIENTS or bool(held_for)
 
 
 def versions_installed(plan: Plan) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ def of_messages(**parameters):
 
 
 def test_messages_of_clients_are_watched_on_their_links_alone():
-    assert watched(of_messages(**REFUSED), of_messages(**HELD)) == {CLIENTS}
+    assert watched(of_messages(**REFUSED), of_messages(**HELD, others=[CLIENTS])) == {CLIENTS}
 
 
 @pytest.mark.parametrize(
