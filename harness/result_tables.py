@@ -124,8 +124,9 @@ FACTS = _table(
         "holds",
         "i4",
         "Tristate",
-        "of the configuration: is it so? Of events: is it to be expected of some record of the partition, by what happened "
-        "there? 1 or -1 tells *permitted, not seen* from *held*. Witnesses are judged one by one",
+        "1: it is so, or may have been so of some record of the partition, by what happened there; 0: it is not so; -1: "
+        "nobody knows. Of an anomaly that was not seen this decides: rules whose facts are all 1 or -1 make it *permitted, "
+        "not seen*, and else it is *held*. Of one that was seen each witness is judged by itself",
     ),
 )
 VERDICT_INPUTS = _table(
