@@ -67,6 +67,39 @@ _WORDS: dict[str, tuple[str, str]] = {
         "can see it, so that its absence elsewhere means something.",
         "docs/results.md",
     ),
+    "anomaly": (
+        "something that a client should not see, such as a lost record. Whether Kafka promised that it does not happen "
+        "depends on the configuration, and on what happened to the cluster.",
+        "docs/results.md",
+    ),
+    "finding": (
+        "what a checker says of one partition: an anomaly, how often it was seen, and its witnesses. It does not say whether "
+        "that was forbidden.",
+        "docs/results.md",
+    ),
+    "verdict": (
+        "the judgement on the findings, by the configuration and by what happened to the cluster: held, violated or unknown.",
+        "docs/results.md",
+    ),
+    "audit": (
+        "prozess reads each partition from its beginning when everything is healed. What it reads is what is in the log, so "
+        "it shows which acknowledged records are missing.",
+        "docs/results.md",
+    ),
+    "sentinel": (
+        "a record that prozess writes to each partition before the audit. Whoever has read it has read everything in front "
+        "of it.",
+        "docs/results.md",
+    ),
+    "envelope": (
+        "what happened to a partition: who led it, which replicas were in sync, and which faults took effect. It comes from "
+        "the controllers' own log, and never from the answer of a broker alone.",
+        "docs/architecture.md",
+    ),
+    "nemesis": (
+        "the part of prozess that makes faults, and undoes them. The word is Jepsen's.",
+        "docs/faults.md",
+    ),
     "silent": (
         "a control that did not show its anomaly. Nothing then proves that the trial would have seen it: what depends on a "
         "required control is unknown.",
@@ -80,6 +113,11 @@ _WORDS: dict[str, tuple[str, str]] = {
     "seen": (
         "what happened in the cell that a guarantee is about, forbidden, permitted or unknown.",
         "docs/results.md",
+    ),
+    "in sync": (
+        "a replica that has caught up with its leader within the last replica.lag.time.max.ms. The controllers keep the set "
+        "of them (ISR). With acks=all a record is acknowledged when every replica of the set has it.",
+        "Kafka documentation, Replication; Broker Configs, replica.lag.time.max.ms",
     ),
     "in doubt": (
         "a send without an answer: the producer does not know whether the record is in the log. It may be there or not.",
@@ -114,7 +152,7 @@ _WORDS: dict[str, tuple[str, str]] = {
         "Kafka documentation, Topic Configs, unclean.leader.election.enable",
     ),
 }
-"""Words of the tables that are no anomalies: what each means, and where that is from."""
+"""Words of the tables and pages that are no anomalies: what each means, and where that is from."""
 _OTHER_NAMES = {
     "min.insync.replicas": "min.insync",
     "enable.idempotence": "idempotence",
@@ -124,6 +162,9 @@ _OTHER_NAMES = {
     "controls": "control",
     "witnesses": "witness",
     "cells": "cell",
+    "anomalies": "anomaly",
+    "findings": "finding",
+    "ISR": "in sync",
 }
 _FACTUAL = "prozess counts it and shows it as a fact. No guarantee judges it."
 

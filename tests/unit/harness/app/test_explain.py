@@ -41,7 +41,19 @@ def test_every_rule_is_explained_with_what_its_facts_mean(rule, guarantee, capsy
 
 
 @pytest.mark.parametrize(
-    "word", ["control", "silent", "permitted", "acks", "as promised", "min.insync", "enable.idempotence"]
+    "word",
+    [
+        "control",
+        "silent",
+        "permitted",
+        "acks",
+        "as promised",
+        "min.insync",
+        "enable.idempotence",
+        "nemesis",
+        "audit",
+        "ISR",
+    ],
 )
 def test_every_word_of_the_tables_is_explained_with_its_source(word, capsys):
     explain(word)
